@@ -1,0 +1,7 @@
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: bits are compared, and workers share two cores
+
+import torch
+
+torch.set_num_threads(1)

@@ -1,0 +1,25 @@
+"""vit: Vision Transformers to train, fine-tune, understand and use.
+
+Names are imported on first use, so that `import vit` costs nothing beyond Python itself.
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "create_model": "vit.models",
+    "list_models": "vit.models",
+    "load": "vit.inference",
+    "train": "vit.launch",
+}
+
+
+def __getattr__(name: str):
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'vit' has no attribute {name!r}; it offers {', '.join(sorted(_HOMES))}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])
