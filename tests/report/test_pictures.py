@@ -1,0 +1,90 @@
+import csv
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vit.report.canvas import short
+from vit.report.confusion import confusion_picture
+from vit.report.curves import curves_picture, read_curves
+from vit.report.mistakes import mistakes_picture
+
+
+def test_a_picture_needs_no_pyplot_and_so_no_global_state(tmp_path):
+    code = ("import sys, numpy;"
+            "from vit.report.confusion import confusion_picture;"
+            f"confusion_picture({str(tmp_path / 'a.png')!r}, numpy.eye(2), ['a', 'b']);"
+            "assert 'matplotlib.pyplot' not in sys.modules")
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("classes", [2, 10, 31, 130])
+def test_confusion_picture_shows_right_answers_blue_and_wrong_ones_orange(tmp_path, classes):
+    confusion = np.eye(classes, dtype=int) * 9
+    confusion[0, 1] = 4
+    path = confusion_picture(tmp_path / "new" / "confusion.png", confusion, [f"class {i}" for i in range(classes)])
+    pixels = np.asarray(Image.open(path).convert("RGB")).astype(int)
+    blue = (pixels[..., 2] > pixels[..., 0] + 60).sum()
+    orange = (pixels[..., 0] > pixels[..., 2] + 60).sum()
+    assert blue > orange > 0
+
+
+def test_confusion_picture_without_mistakes_and_with_an_empty_class(tmp_path):
+    confusion_picture(tmp_path / "a.png", np.diag([3, 0]), ["yes", "no"])
+    confusion_picture(tmp_path / "b.svg", np.zeros((2, 2), int), ["$cost$", "a_very_long_name" * 9])
+    assert (tmp_path / "b.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_confusion_picture_refuses_another_number_of_classes(tmp_path):
+    with pytest.raises(ValueError, match=r"\(2, 2\), but there are 3 classes"):
+        confusion_picture(tmp_path / "a.png", np.eye(2), ["a", "b", "c"])
+
+
+def log(path, rows):
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_curves_are_read_in_epochs_and_gaps_are_left_out(tmp_path):
+    rows = []
+    for step in range(40):
+        rows.append({"epoch": step // 10, "step": step, "train/loss": 2 - step / 40, "lr-AdamW": 1e-3})
+        if step % 10 == 9:
+            rows.append({"epoch": step // 10, "step": step, "val/loss": 1 - step / 80, "val/accuracy": step / 40})
+    path = log(tmp_path / "metrics.csv", rows)
+    curves = read_curves(path)
+    assert set(curves) == {"train/loss", "lr-AdamW", "val/loss", "val/accuracy"}
+    np.testing.assert_allclose(curves["val/accuracy"].x, [1, 2, 3, 4])
+    np.testing.assert_allclose(curves["val/accuracy"].y, [9 / 40, 19 / 40, 29 / 40, 39 / 40])
+    assert curves["val/accuracy"].best(highest=True) == 3
+    picture = curves_picture(tmp_path / "curves.png", path)
+    width, height = Image.open(picture).size
+    assert width > 3 * height  # three panels side by side
+
+
+def test_curves_of_a_run_that_diverged_or_barely_began(tmp_path):
+    rows = [{"epoch": 0, "step": i, "train/loss": "nan", "val/loss": "nan", "val/accuracy": 0.1} for i in range(3)]
+    assert curves_picture(tmp_path / "nan.png", log(tmp_path / "nan.csv", rows))
+    one = [{"epoch": 0, "step": 0, "train/loss": 2.3}]
+    assert curves_picture(tmp_path / "one.png", log(tmp_path / "one.csv", one))
+    assert curves_picture(tmp_path / "none.png", log(tmp_path / "none.csv", [{"epoch": 0, "step": 0}])) is None
+    assert not (tmp_path / "none.png").exists()
+
+
+def test_mistakes_picture_takes_grey_colour_and_nothing(tmp_path):
+    images = [np.full((8, 8, 3), 200, np.uint8), np.full((80, 60, 1), 90, np.uint8)]
+    path = mistakes_picture(tmp_path / "some.png", images, ["a", "b"], ["b", "a"], [0.9, 0.8], ["x/1.png", "x/2.png"])
+    assert Image.open(path).size[0] > 400
+    assert mistakes_picture(tmp_path / "none.png", [], [], [], [], []).exists()
+
+
+def test_long_and_strange_names_are_shortened():
+    assert short("tench") == "tench"
+    assert short("a" * 12 + "b" * 30, 10) == "aaaa…bbbbb"
+    assert short("a$b\n") == r"a\$b?"

@@ -1,0 +1,75 @@
+import csv
+import io
+import json
+
+import pyarrow.parquet
+import pytest
+from rich.console import Console
+
+from vit.report.summary import ClassScore, class_table, print_summary
+from vit.report.tables import TABLES, TableFile, prediction_cells, prediction_columns
+
+COLUMNS = ["file", *prediction_columns(2)]
+ROWS = [{"file": f"photos/{i}, x.jpg", **prediction_cells(["cat", "dög"], [0.75, 0.25])} for i in range(3)]
+
+
+def written(kind, rows):
+    stream = io.BytesIO()
+    table = TABLES[kind](stream, COLUMNS)
+    for row in rows:
+        table.write(row)
+    table.close()
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_all_kinds_give_the_rows_back(count):
+    rows = ROWS[:count]
+    read = list(csv.DictReader(io.StringIO(written("csv", rows).decode())))
+    assert [{**row, "probability": float(row["probability"]), "probability_2": float(row["probability_2"])}
+            for row in read] == rows
+    assert json.loads(written("json", rows)) == rows
+    assert pyarrow.parquet.read_table(io.BytesIO(written("parquet", rows))).to_pylist() == rows
+
+
+def test_parquet_writes_more_rows_than_one_group():
+    rows = [{**ROWS[0], "file": str(i)} for i in range(2500)]
+    table = pyarrow.parquet.read_table(io.BytesIO(written("parquet", rows)))
+    assert table.column("file").to_pylist() == [str(i) for i in range(2500)]
+
+
+def test_file_names_that_are_no_utf8_survive():
+    name = b"caf\xe9.jpg".decode("utf-8", "surrogateescape")
+    row = {**ROWS[0], "file": name}
+    assert b"caf\xe9.jpg" in written("csv", [row])
+    assert json.loads(written("json", [row]))[0]["file"] == name
+    assert pyarrow.parquet.read_table(io.BytesIO(written("parquet", [row])))["file"][0].as_py() == "caf?.jpg"
+
+
+def test_columns_number_the_answers_after_the_first():
+    assert COLUMNS == ["file", "label", "probability", "label_2", "probability_2"]
+    assert prediction_columns(1) == ["label", "probability"]
+
+
+def test_table_file_is_complete_after_an_error(tmp_path):
+    with pytest.raises(RuntimeError), TableFile(tmp_path / "p.json", COLUMNS, TABLES["json"]) as table:
+        table.write(ROWS[0])
+        raise RuntimeError
+    assert json.loads((tmp_path / "p.json").read_text()) == ROWS[:1]
+
+
+def test_the_next_command_stays_on_one_line():
+    command = "python -m vit predict " + "long/" * 40 + "[model] --top-k 3"
+    console = Console(file=io.StringIO(), width=60)
+    print_summary({"accuracy": 0.98765, "model": "runs/[x]/model"}, "digits", command, console)
+    text = console.file.getvalue()
+    assert command in text.splitlines()[-1]
+    assert "0.9877" in text and "runs/[x]/model" in text
+
+
+def test_class_table_shows_the_worst_of_many():
+    scores = [ClassScore(f"class {i}", 10, i / 100, 0.5, i / 100) for i in range(100)]
+    console = Console(file=io.StringIO(), width=100)
+    console.print(class_table(scores, most=5))
+    text = console.file.getvalue()
+    assert "class 4" in text and "class 5 " not in text and "the 5 worst of 100 classes" in text

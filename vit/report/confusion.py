@@ -1,0 +1,105 @@
+"""The confusion matrix as a picture that stays readable from 2 to 1000 classes."""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.figure import Figure
+
+from vit.report.canvas import BLUE, FONT, INK, MUTED, ORANGE, RULE, new_figure, save, short, title
+
+NUMBERS_UP_TO = 30  # classes: counts are written into the cells
+NAMES_UP_TO = 120  # classes: every class is named on both axes
+
+
+def confusion_picture(path: str | PathLike[str], confusion: np.ndarray, classes: Sequence[str],
+                      heading: str = "Confusion matrix") -> Path:
+    """Draw counts `confusion[true, predicted]`: right answers blue, wrong ones orange, beside the most frequent mix-ups."""
+    if confusion.shape != (len(classes), len(classes)):
+        raise ValueError(f"confusion has shape {confusion.shape}, but there are {len(classes)} classes")
+    names = [short(name) for name in classes]
+    figure, axes, side = _layout(names)
+    axes.imshow(_colours(confusion), interpolation="nearest", aspect="auto")
+    right, total = int(np.trace(confusion)), int(confusion.sum())
+    title(axes, heading, f"{right:,} of {total:,} right ({right / max(total, 1):.2%}), {len(classes)} classes")
+    _label(axes, names)
+    if len(classes) <= NUMBERS_UP_TO:
+        _write_counts(axes, confusion)
+    _list_mixups(side, confusion, names)
+    return save(figure, path)
+
+
+def _layout(names: list[str]) -> tuple[Figure, Axes, Axes]:
+    """The matrix and the list beside it, their tops on one line; all measures in inches."""
+    cell = 0.42 if len(names) <= NUMBERS_UP_TO else 0.16
+    matrix = min(max(cell * len(names), 3.2), 13.0)
+    letter = 0.085 if len(names) <= NUMBERS_UP_TO else 0.058
+    room = letter * max(map(len, names), default=0) if len(names) <= NAMES_UP_TO else 0.4
+    left, top, bottom, gap, side = 0.5 + room, 0.65, 0.55 + (0.15 if _upright(names) else room), 0.5, 3.3
+    width, height = left + matrix + gap + side + 0.2, top + matrix + bottom
+    figure = new_figure(width, height)
+    figure.set_layout_engine("none")
+    axes = figure.add_axes((left / width, bottom / height, matrix / width, matrix / height))
+    beside = figure.add_axes(((left + matrix + gap) / width, bottom / height, side / width, matrix / height))
+    return figure, axes, beside
+
+
+def _upright(names: list[str]) -> bool:
+    return len(names) <= NUMBERS_UP_TO and max(map(len, names), default=0) <= 4
+
+
+def _colours(confusion: np.ndarray) -> np.ndarray:
+    """(classes, classes, 3): the share of a true class's images per cell, mistakes on a steeper scale than right answers."""
+    share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    steep = 0.5 if len(confusion) <= NUMBERS_UP_TO else 0.3  # a single mistake must not vanish among a thousand classes
+    wrong = _ramp(ORANGE)(share**steep)[..., :3]
+    diagonal = np.eye(len(confusion), dtype=bool)
+    wrong[diagonal] = _ramp(BLUE)(share[diagonal])[..., :3]
+    return wrong
+
+
+def _ramp(colour: str) -> LinearSegmentedColormap:
+    return LinearSegmentedColormap.from_list("ramp", ["#fbfcfd", to_rgb(colour)])
+
+
+def _label(axes: Axes, names: list[str]) -> None:
+    axes.spines[:].set_color(RULE)
+    axes.tick_params(length=0, colors=MUTED)
+    axes.set_xlabel("predicted", fontsize=10, color=INK, family=FONT)
+    axes.set_ylabel("true", fontsize=10, color=INK, family=FONT)
+    if len(names) > NAMES_UP_TO:
+        return
+    style = {"fontsize": 9 if len(names) <= NUMBERS_UP_TO else 6, "color": INK, "family": FONT}
+    axes.set_xticks(range(len(names)), names, rotation=0 if _upright(names) else 90, **style)
+    axes.set_yticks(range(len(names)), names, **style)
+
+
+def _write_counts(axes: Axes, confusion: np.ndarray) -> None:
+    share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    for row, column in zip(*np.nonzero(confusion)):
+        dark = share[row, column] > (0.55 if row == column else 0.3)
+        count = int(confusion[row, column])
+        axes.text(column, row, f"{count}", ha="center", va="center", family=FONT,
+                  fontsize=8.5 if count < 1000 else 7 if count < 100_000 else 5.5, color="white" if dark else INK)
+
+
+def _list_mixups(side: Axes, confusion: np.ndarray, names: list[str]) -> None:
+    """Bars of the most frequent (true → predicted) pairs, as many as there is room for."""
+    rows = int(side.get_position().height * side.figure.get_figheight() / 0.36)
+    wrong = confusion.copy()
+    np.fill_diagonal(wrong, 0)
+    order = np.argsort(-wrong, axis=None, kind="stable")[:rows]
+    pairs = [(int(i), int(j)) for i, j in zip(*np.unravel_index(order, wrong.shape)) if wrong[i, j] > 0]
+    side.set_axis_off()
+    title(side, "Most frequent mix-ups" if pairs else "No mistakes", "true → predicted, images" if pairs else "")
+    counts = [int(wrong[pair]) for pair in pairs]
+    side.barh(range(len(pairs)), counts, height=0.24, color=ORANGE, align="edge")
+    for row, (pair, count) in enumerate(zip(pairs, counts)):
+        side.text(0, row - 0.08, f"{names[pair[0]]} → {names[pair[1]]}", fontsize=8.5, color=INK, va="bottom", family=FONT)
+        side.annotate(f"{count}", (count, row + 0.12), xytext=(4, 0), textcoords="offset points", fontsize=8.5, color=MUTED,
+                      va="center", family=FONT)
+    side.set_xlim(0, max(counts, default=1) * 1.2)
+    side.set_ylim(rows - 0.6, -0.6)

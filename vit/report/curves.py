@@ -1,0 +1,149 @@
+"""Learning curves of a run: loss, accuracy and learning rate from its metrics.csv, as one picture."""
+
+import csv
+import math
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from vit.report.canvas import BLUE, FONT, INK, MUTED, ORANGE, new_figure, plain_axes, save, title
+
+LINES = (("train", ORANGE, "training"), ("val", BLUE, "validation"))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One logged value over training: epochs as fractions (`x`), numbers (`y`)."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+    def best(self, highest: bool) -> int:
+        return int(np.nanargmax(self.y) if highest else np.nanargmin(self.y))
+
+
+def read_curves(path: str | PathLike[str]) -> dict[str, Curve]:
+    """Every numeric column of a CSV log with `epoch` and `step` columns; rows where a value is empty are not part of it."""
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    steps_per_epoch = _steps_per_epoch(rows)
+    names = [name for name in (rows[0] if rows else {}) if name not in ("epoch", "step", None)]
+    curves = {name: _curve(rows, name, steps_per_epoch) for name in names}
+    return {name: curve for name, curve in curves.items() if len(curve.x)}
+
+
+def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
+                   heading: str = "") -> Path | None:
+    """Draw the panels that the log has values for; None where it has none yet."""
+    curves = read_curves(metrics_csv)
+    rates = {name: curve for name, curve in curves.items() if name.rsplit("/", 1)[-1].startswith("lr")}
+    losses = _pair(curves, "loss")
+    accuracies = _pair(curves, "accuracy")
+    panels = [panel for panel in (losses, accuracies, rates) if panel]
+    if not panels:
+        return None
+    figure = new_figure(4.6 * len(panels), 3.7)
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels):
+        plain_axes(axes)
+        axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
+        if panel is rates:
+            _draw_rates(axes, panel)
+        else:
+            _draw_pair(axes, panel, is_loss=panel is losses)
+    if heading:
+        figure.suptitle(heading, x=0.01, ha="left", fontsize=11, color=MUTED, family=FONT)
+    return save(figure, path)
+
+
+def _steps_per_epoch(rows: list[dict]) -> float:
+    """The most steps per epoch that the rows show: the log's own measure, whatever interval it was written at."""
+    seen = [(int(float(row["step"])) + 1, int(float(row["epoch"])) + 1) for row in rows
+            if row.get("step") and row.get("epoch")]
+    if not seen:
+        return 1.0
+    last_epoch = max(epoch for _, epoch in seen)
+    return max(max(step for step, epoch in seen if epoch == last_epoch) / last_epoch, 1.0)
+
+
+def _curve(rows: list[dict], name: str, steps_per_epoch: float) -> Curve:
+    points = {}
+    for row in rows:
+        try:
+            value, step = float(row[name]), float(row["step"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        points[(step + 1) / steps_per_epoch] = value if math.isfinite(value) else math.nan
+    return Curve(np.array(sorted(points)), np.array([points[x] for x in sorted(points)]))
+
+
+def _pair(curves: dict[str, Curve], name: str) -> dict[str, Curve]:
+    """The training and validation curves of one metric, whichever of Lightning's spellings (`_epoch`, `_step`) was logged."""
+    found = {}
+    for stage, _, _ in LINES:
+        for spelling in (f"{stage}/{name}", f"{stage}/{name}_step", f"{stage}/{name}_epoch"):
+            if spelling in curves:
+                found[stage] = curves[spelling]
+                break
+    return found
+
+
+def _draw_pair(axes: Axes, pair: dict[str, Curve], is_loss: bool) -> None:
+    for stage, colour, label in LINES:
+        if stage not in pair:
+            continue
+        curve = pair[stage]
+        if stage == "train" and len(curve.y) > 60:
+            axes.plot(curve.x, curve.y, color=colour, alpha=0.25, linewidth=0.8)
+            curve = _smooth(curve)
+        marker = "o" if len(curve.x) == 1 else None
+        axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, label=label, marker=marker)
+    note = _mark_best(axes, pair["val"], is_loss) if "val" in pair and np.isfinite(pair["val"].y).any() else ""
+    title(axes, "Loss" if is_loss else "Accuracy", note)
+    _limits(axes, pair, is_loss)
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper right" if is_loss else "lower right")
+
+
+def _mark_best(axes: Axes, curve: Curve, is_loss: bool) -> str:
+    at = curve.best(highest=not is_loss)
+    axes.plot(curve.x[at], curve.y[at], "o", color=BLUE, markersize=6, markeredgecolor="white", zorder=5)
+    value = f"{curve.y[at]:.4g}" if is_loss else f"{curve.y[at]:.2%}"
+    return f"best validation {value} after epoch {curve.x[at]:.3g}"
+
+
+def _limits(axes: Axes, pair: dict[str, Curve], is_loss: bool) -> None:
+    """Cut off a wild beginning, so that the part where something is learnt fills the panel."""
+    values = np.concatenate([curve.y[np.isfinite(curve.y)] for curve in pair.values()])
+    if not len(values):
+        return
+    if is_loss:
+        high = np.quantile(values, 0.98) if len(values) > 20 else values.max()
+        axes.set_ylim(0, high * 1.1 or 1)
+    else:
+        low = np.quantile(values, 0.02) if len(values) > 20 else values.min()
+        axes.set_ylim(max(0.0, low - 0.05), min(1.0, values.max() + 0.02) + 0.002)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+
+
+def _draw_rates(axes: Axes, rates: dict[str, Curve]) -> None:
+    """The highest rate at each moment: groups that share a schedule differ by constant factors only."""
+    top = max(rates.values(), key=lambda curve: np.nanmax(curve.y))
+    axes.plot(top.x, top.y, color=INK, linewidth=1.8)
+    axes.fill_between(top.x, top.y, color=INK, alpha=0.06, linewidth=0)
+    axes.set_ylim(0, None)
+    axes.yaxis.set_major_formatter("{x:g}")
+    title(axes, "Learning rate", f"peak {np.nanmax(top.y):.3g}")
+
+
+def _smooth(curve: Curve) -> Curve:
+    """A centred moving average over about a thirtieth of the curve; missing values are left out."""
+    width = max(len(curve.y) // 30, 1) | 1
+    kernel = np.ones(width)
+    valid = np.isfinite(curve.y)
+    total = np.convolve(np.where(valid, curve.y, 0.0), kernel, mode="same")
+    count = np.convolve(valid.astype(float), kernel, mode="same")
+    return Curve(curve.x, np.where(count > 0, total / np.maximum(count, 1), np.nan))

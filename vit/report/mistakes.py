@@ -1,0 +1,32 @@
+"""The worst mistakes of an evaluation as a picture: what the model was surest of and wrong about."""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from vit.report.canvas import FONT, INK, MUTED, ORANGE, RULE, new_figure, save, short
+
+
+def mistakes_picture(path: str | PathLike[str], images: Sequence[np.ndarray], truths: Sequence[str],
+                     answers: Sequence[str], probabilities: Sequence[float], names: Sequence[str]) -> Path:
+    """A grid of uint8 images (H, W, C), each with its true class, the answer, how sure the model was, and its file."""
+    columns = min(max(len(images), 1), 6)
+    rows = max(-(-len(images) // columns), 1)
+    figure = new_figure(1.9 * columns, 2.3 * rows + 0.6)
+    figure.suptitle("Worst mistakes: most certain first" if len(images) else "No mistakes", x=0.01, ha="left",
+                    fontsize=12, fontweight="bold", color=INK, family=FONT)
+    cells = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in cells:
+        axes.set_axis_off()
+    for axes, image, truth, answer, sure, name in zip(cells, images, truths, answers, probabilities, names):
+        axes.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255, interpolation="nearest" if len(image) < 64 else None)
+        axes.set_axis_on()
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_color(RULE)
+        axes.set_title(f"said {short(answer, 14)}, {sure:.0%}", loc="left", fontsize=8.5, color=ORANGE, family=FONT, pad=14)
+        axes.annotate(f"is {short(truth, 20)}", (0, 1), xycoords="axes fraction", xytext=(0, 4), fontsize=8.5,
+                      textcoords="offset points", color=INK, family=FONT)
+        axes.set_xlabel(short(Path(name).name, 22), fontsize=6.5, color=MUTED, loc="left", family=FONT)
+    return save(figure, path)

@@ -1,0 +1,55 @@
+"""What a command prints when it is done: a short table, then the next command, ready to be copied."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+def summary_table(facts: Mapping[str, object], title: str = "") -> Table:
+    """Two columns, one fact per row, as given; floats at four digits."""
+    table = Table(title=escape(title) or None, title_justify="left", title_style="bold", show_header=False, box=SIMPLE_HEAD,
+                  padding=(0, 1))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(escape(name), escape(f"{value:.4g}" if isinstance(value, float) else str(value)))
+    return table
+
+
+def print_summary(facts: Mapping[str, object], title: str = "", next_command: str = "",
+                  console: Console | None = None) -> None:
+    """Print the table and, below it on a line of its own that is never wrapped, the command to type next."""
+    console = console or Console()
+    console.print(summary_table(facts, title))
+    if next_command:
+        console.print("  Next: ", style="dim", end="")
+        console.print(next_command, style="bold", markup=False, highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """One class's numbers in an evaluation; `accuracy` is the share of its images that were named right (its recall)."""
+
+    name: str
+    images: int
+    accuracy: float
+    precision: float
+    f1: float
+
+
+def class_table(scores: list[ClassScore], most: int = 40) -> Table:
+    """One row per class; of more than `most` classes the worst ones."""
+    worst = sorted(scores, key=lambda score: score.f1)[:most] if len(scores) > most else scores
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=f"the {most} worst of {len(scores)} classes"
+                  if len(scores) > most else None, caption_justify="left")
+    table.add_column("class")
+    for name in ("images", "accuracy", "precision", "F1"):
+        table.add_column(name, justify="right")
+    for score in worst:
+        table.add_row(escape(score.name), f"{score.images:,}", *(f"{value:.4f}" for value in
+                                                                 (score.accuracy, score.precision, score.f1)))
+    return table

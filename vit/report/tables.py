@@ -1,0 +1,123 @@
+"""Rows written as they come: CSV, JSON and Parquet behind the same three methods, for results longer than memory."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO, Protocol, Self
+
+Row = Mapping[str, str | int | float | bool | None]
+
+
+class Table(Protocol):
+    """A place for rows; `close` ends the table and leaves the stream open."""
+
+    def write(self, row: Row) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class CsvTable:
+    """Comma-separated lines with a header; file names that are no UTF-8 keep their bytes."""
+
+    def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
+        self.text = io.TextIOWrapper(stream, "utf-8", errors="surrogateescape", newline="", write_through=True)
+        self.rows = csv.DictWriter(self.text, list(columns), lineterminator="\n")
+        self.rows.writeheader()
+
+    def write(self, row: Row) -> None:
+        self.rows.writerow({name: format(value, ".6f") if isinstance(value, float) else value
+                            for name, value in row.items()})
+
+    def close(self) -> None:
+        self.text.detach()
+
+
+class JsonTable:
+    """One valid JSON list, one object per line."""
+
+    def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
+        self.stream, self.columns, self.opening = stream, list(columns), b"[\n"
+
+    def write(self, row: Row) -> None:
+        text = json.dumps({name: row.get(name) for name in self.columns})
+        self.stream.write(self.opening + text.encode())
+        self.opening = b",\n"
+
+    def close(self) -> None:
+        self.stream.write(b"[]\n" if self.opening == b"[\n" else b"\n]\n")
+
+
+class ParquetTable:
+    """A Parquet file, written a thousand rows at a time; the first rows decide the column types."""
+
+    def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
+        self.stream, self.columns, self.rows, self.writer = stream, list(columns), [], None
+
+    def write(self, row: Row) -> None:
+        self.rows.append({name: _utf8(row.get(name)) for name in self.columns})
+        if len(self.rows) == 1000:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        schema = self.writer.schema if self.writer else None
+        batch = pyarrow.Table.from_pylist(self.rows, schema) if self.rows or schema else pyarrow.table(
+            {name: pyarrow.array([], pyarrow.string()) for name in self.columns})
+        if self.writer is None:
+            self.writer = pyarrow.parquet.ParquetWriter(self.stream, batch.schema)
+        self.writer.write_table(batch)
+        self.rows = []
+
+    def close(self) -> None:
+        if self.rows or self.writer is None:
+            self._flush()
+        self.writer.close()
+
+
+TABLES: dict[str, type[Table]] = {"csv": CsvTable, "json": JsonTable, "parquet": ParquetTable}
+
+
+class TableFile:
+    """A table in a file of its own, as a context manager."""
+
+    def __init__(self, path: str | PathLike[str], columns: Iterable[str], kind: type[Table] = CsvTable) -> None:
+        self.stream = open(Path(path), "wb")
+        self.table = kind(self.stream, columns)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, row: Row) -> None:
+        self.table.write(row)
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self.table.close()
+        finally:
+            self.stream.close()
+
+
+def prediction_columns(top_k: int) -> list[str]:
+    """`label, probability, label_2, probability_2, ...`: the first answer under plain names, the next ones numbered."""
+    columns = ["label", "probability"]
+    for place in range(2, top_k + 1):
+        columns += [f"label_{place}", f"probability_{place}"]
+    return columns
+
+
+def prediction_cells(names: Iterable[str], probabilities: Iterable[float]) -> dict[str, str | float]:
+    """The cells under `prediction_columns`, best answer first."""
+    cells = {}
+    for place, (name, probability) in enumerate(zip(names, probabilities), start=1):
+        tail = "" if place == 1 else f"_{place}"
+        cells |= {f"label{tail}": name, f"probability{tail}": float(probability)}
+    return cells
+
+
+def _utf8(value: str | int | float | bool | None) -> str | int | float | bool | None:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
