@@ -1,0 +1,138 @@
+"""Command-line words → one config. Hydra composes the groups under conf/; a wrong word is answered with the nearest right one."""
+
+import difflib
+import itertools
+import pathlib
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+
+class ConfigError(ValueError):
+    """A command line or config that cannot run; the text is one sentence with the fix."""
+
+
+def config_folder() -> pathlib.Path:
+    """The folder of Hydra groups: `vit/conf` in a wheel, `conf` beside the package in a checkout or editable install."""
+    package = pathlib.Path(__file__).resolve().parents[1]
+    for folder in (package / "conf", package.parent / "conf"):
+        if (folder / "train.yaml").is_file():
+            return folder
+    raise ConfigError(f"no conf/train.yaml beside {package}; reinstall the package")
+
+
+def compose(overrides: list[str]) -> DictConfig:
+    """Compose `conf/train.yaml` with command-line words such as `data=folder`, `recipe.epochs=10`."""
+    parsed = parse(overrides)
+    for override in parsed:
+        if override.is_sweep_override():
+            raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
+    _check_groups(parsed)
+    groups = [o.input_line for o in parsed if _is_group(o.key_or_group) or not _is_plain(o)]
+    values = [o for o in parsed if o.input_line not in groups]
+    _check_keys(_compose(groups), values)
+    return _compose(overrides)
+
+
+def parse(overrides: list[str]) -> list[Override]:
+    """The words as Hydra understands them; one that has no `=` is an error that shows the form."""
+    for word in overrides:
+        if "=" not in word and not word.startswith("~"):
+            raise ConfigError(f"{word!r} is not of the form key=value, such as data=digits or recipe.epochs=10")
+    try:
+        return OverridesParser.create().parse_overrides(overrides)
+    except HydraException as error:
+        raise ConfigError(f"{_first_line(error)} (quote a value with special signs: 'key=\"a b\"')") from None
+
+
+def sweep(overrides: list[str]) -> list[list[str]]:
+    """Every combination of the values that comma lists and ranges name, as one list of words per run."""
+    choices = []
+    for override in parse(overrides):
+        if override.is_sweep_override():
+            key = override.get_key_element()
+            choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+        else:
+            choices.append([override.input_line])
+    return [list(words) for words in itertools.product(*choices)]
+
+
+def options(group: str) -> list[str]:
+    """The names a group offers, such as `digits, folder, mnist` for `data`."""
+    return sorted(path.stem for path in (config_folder() / group).glob("*.yaml"))
+
+
+def plain(config: DictConfig) -> dict:
+    """The config as resolved dicts, lists, strings and numbers: what is written into runs and checkpoints."""
+    try:
+        return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        key = getattr(error, "full_key", None) or "a value"
+        raise ConfigError(f"{key} must be given: add {key}=VALUE to the command") from None
+
+
+def nearest(word: str, among: list[str]) -> str:
+    """`; did you mean X?` when something is near, else nothing."""
+    near = difflib.get_close_matches(word, among, n=1, cutoff=0.5)
+    if not near:
+        near = [name for name in among if name.rsplit(".", 1)[-1] == word.rsplit(".", 1)[-1]][:1]
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _compose(overrides: list[str]) -> DictConfig:
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+            return hydra_compose("train", overrides=overrides)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_first_line(error)) from None
+
+
+def _is_group(key: str) -> bool:
+    return (config_folder() / key).is_dir()
+
+
+def _is_plain(override: Override) -> bool:
+    return not (override.is_add() or override.is_force_add() or override.is_delete())
+
+
+def _check_groups(parsed: list[Override]) -> None:
+    for override in parsed:
+        group = override.key_or_group
+        if not _is_group(group) or not isinstance(override.value(), str):
+            continue
+        if override.value() not in options(group):
+            known = options(group)
+            raise ConfigError(f"{group}={override.value()}: no such {group}{nearest(override.value(), known)} "
+                              f"({group} may be {', '.join(known)})")
+
+
+def _check_keys(config: DictConfig, values: list[Override]) -> None:
+    """Every key on the command line must stand in the composed config; free-form nodes (empty dicts) take any key."""
+    keys = list(_keys(config))
+    for override in values:
+        key = override.key_or_group
+        parent = key
+        while parent and parent not in keys:
+            parent = parent.rpartition(".")[0]
+        node = OmegaConf.select(config, parent, throw_on_resolution_failure=False) if parent else config
+        if parent != key and not (isinstance(node, DictConfig) and parent and OmegaConf.is_struct(node) is False):
+            raise ConfigError(f"unknown key {key}{nearest(key, keys)} (see all of them with: --cfg)")
+
+
+def _keys(node: DictConfig, prefix: str = ""):
+    for key in node:
+        yield prefix + key
+        child = OmegaConf.to_container(node, resolve=False)[key]
+        if isinstance(child, dict):
+            yield from _keys(node._get_node(key), f"{prefix}{key}.")
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(line.strip() for line in str(error).splitlines() if line.strip())[:300]

@@ -1,0 +1,147 @@
+"""A run folder: everything one run leaves behind, and the lock that keeps a second run out of it."""
+
+import datetime
+import fcntl
+import json
+import logging
+import os
+import pathlib
+import platform
+import shlex
+import subprocess
+import sys
+from importlib import metadata
+
+import yaml
+
+from vit.launch.compose import ConfigError
+
+log = logging.getLogger("vit")
+
+RECORDED = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy", "pillow", "safetensors")
+
+
+class RunFolder:
+    """`config.yaml log.txt metrics.csv metrics.json environment.json splits/ samples/ checkpoints/ model/` under one path.
+
+    A run is finished when `metrics.json` stands; until then the folder can be resumed. Holding the object holds the
+    folder's lock, which the operating system frees when the process ends, however it ends.
+    """
+
+    def __init__(self, path: pathlib.Path, main: bool = True):
+        self.path = pathlib.Path(path)
+        self._lock = None
+        if main:
+            self._create()
+
+    @property
+    def config_file(self) -> pathlib.Path:
+        return self.path / "config.yaml"
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        return self.path / "checkpoints"
+
+    @property
+    def model(self) -> pathlib.Path:
+        return self.path / "model"
+
+    @property
+    def used(self) -> bool:
+        return self.config_file.exists()
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "metrics.json").exists()
+
+    def _create(self) -> None:
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / ".lock", "a")
+        except OSError as error:
+            raise ConfigError(f"run_dir={self.path}: cannot write there ({error.strerror}); choose another run_dir") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"run_dir={self.path}: another run is writing there; choose another run_dir") from None
+
+    def write(self, name: str, value: dict | list) -> None:
+        """Write `name` as YAML or JSON, whole or not at all."""
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(value, sort_keys=False) if name.endswith(".yaml") else json.dumps(value, indent=2) + "\n"
+        part = target.with_suffix(target.suffix + ".part")
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, target)
+
+    def log_to_file(self) -> None:
+        """From here on what is logged also goes to `log.txt`, with times."""
+        handler = logging.FileHandler(self.path / "log.txt", encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(handler)
+
+
+def new_path(config: dict) -> pathlib.Path:
+    """`run_dir` where given, else `runs/<name>/<time>`; never one that exists."""
+    if config["run_dir"]:
+        return pathlib.Path(config["run_dir"])
+    stamp = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    base = pathlib.Path(config["runs"]) / config["name"] / stamp
+    tries = (base if n == 1 else base.with_name(f"{base.name}_{n}") for n in range(1, 1000))
+    return next(path for path in tries if not path.exists())
+
+
+def read_config(path: pathlib.Path) -> dict:
+    """The config a run folder was made with.
+
+    Raises:
+        ConfigError: the folder holds no run.
+    """
+    file = pathlib.Path(path) / "config.yaml"
+    if not file.is_file():
+        raise ConfigError(f"resume={path}: no config.yaml there, so no run to go on with")
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
+
+
+def unfinished(config: dict) -> pathlib.Path | None:
+    """The newest run of the same name and command-line words that has a checkpoint and did not finish."""
+    folders = sorted((pathlib.Path(config["runs"]) / config["name"]).glob("*/config.yaml"), reverse=True)
+    for file in folders:
+        folder = RunFolder(file.parent, main=False)
+        if folder.finished or not any(folder.checkpoints.glob("*.ckpt")):
+            continue
+        if read_config(folder.path).get("words") == config["words"]:
+            return folder.path
+    return None
+
+
+def environment() -> dict:
+    """Where and with what a run was made: command, versions, processor, accelerator, git commit."""
+    import torch
+
+    return {
+        "command": shlex.join([pathlib.Path(sys.executable).name, *sys.argv]),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": {name: metadata.version(name) for name in RECORDED},
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "commit": _commit(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def _commit() -> str | None:
+    answer = subprocess.run(
+        ["git", "-C", str(pathlib.Path(__file__).parent), "describe", "--always", "--dirty"], capture_output=True, text=True
+    )
+    return answer.stdout.strip() or None

@@ -1,0 +1,106 @@
+"""Image classification: what one training step does with a batch, what validation counts, how weights move."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor, nn
+from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics.classification import MulticlassAccuracy
+
+from vit.data import Augment, Mixup, Preprocessing
+from vit.training import WeightAverage, seed_step, shard
+
+PADDING = -1  # label of the rows that fill up the last evaluation batch of a rank; no metric counts them
+
+
+class Classification(LightningModule):
+    """Trains any `model(images) -> logits` on the batches of `vit.data`.
+
+    The model holds the architecture alone; loss, metrics, augmentation and optimizer live here. Every random draw is a
+    function of (seed, step, micro-batch, rank) or of (seed, epoch, sample), so that a resumed run repeats an
+    uninterrupted one.
+
+    Args:
+        optimizer: `model -> torch optimizer`.
+        schedule: `(optimizer, total steps) -> learning-rate scheduler`, stepped once per optimizer step.
+        ema: decay of the averaged weights that validation and the saved model use; None for none.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        preprocessing: Preprocessing,
+        num_classes: int,
+        loss: nn.Module,
+        optimizer: Callable[[nn.Module], torch.optim.Optimizer],
+        schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler],
+        augment: Augment | None = None,
+        mixup: Mixup | None = None,
+        ema: float | None = None,
+        seed: int = 0,
+    ):
+        super().__init__()
+        self.model, self.preprocessing, self.loss = model, preprocessing, loss
+        self.augment, self.mixup = augment, mixup
+        self.make_optimizer, self.make_schedule = optimizer, schedule
+        self.ema = WeightAverage(model, ema) if ema else None
+        self.seed = seed
+        self.train_loss = MeanMetric()
+        self.val_loss = MeanMetric()
+        accuracies = {"val/accuracy": MulticlassAccuracy(num_classes, average="micro", ignore_index=PADDING)}
+        if num_classes > 5:
+            accuracies["val/top5"] = MulticlassAccuracy(num_classes, top_k=5, average="micro", ignore_index=PADDING)
+        self.val_accuracy = MetricCollection(accuracies)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """uint8 (B,C,H,W) -> logits (B,classes)"""
+        return self.model(self.preprocessing.normalize(images))
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        step, micro = self.global_step, batch_idx % self.trainer.accumulate_grad_batches
+        seed_step(self.seed, step, micro, self.global_rank)
+        images, targets = batch["image"], batch["label"]  # uint8 (B,C,H,W), int64 (B,)
+        if self.augment is not None:
+            images = self.augment(images, batch["index"], self.current_epoch)
+        images = self.preprocessing.normalize(images)  # float (B,C,H,W)
+        if self.mixup is not None:
+            images, targets = self.mixup(images, targets, self.seed, step, micro, self.global_rank)  # (B,classes)
+        loss = self.loss(self.model(images), targets)
+        self.train_loss.update(loss.detach())
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        self.log("train/loss", self.train_loss)
+
+    def on_before_zero_grad(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.ema is not None:
+            self.ema.update(self.model, self.global_step)
+
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
+        logits = self(batch["image"])
+        weight = batch["weight"]  # (B,) 1 for a sample, 0 for padding
+        labels = torch.where(weight > 0, batch["label"], PADDING)
+        each = nn.functional.cross_entropy(logits.float(), labels.clamp(min=0), reduction="none")
+        self.val_loss.update(each, weight)
+        self.val_accuracy.update(logits, labels)
+        self.log("val/loss", self.val_loss)
+        self.log_dict(self.val_accuracy, prog_bar=True)
+
+    def on_validation_epoch_start(self) -> None:
+        self._averaged = self.ema.swap(self.model) if self.ema is not None else nullcontext()
+        self._averaged.__enter__()
+
+    def on_validation_epoch_end(self) -> None:
+        self._averaged.__exit__(None, None, None)
+
+    def configure_model(self) -> None:
+        if self.device_mesh is not None:
+            shard(self.model, self.device_mesh["data_parallel"])
+
+    def configure_optimizers(self):
+        optimizer = self.make_optimizer(self.model)
+        total = int(self.trainer.estimated_stepping_batches)
+        schedule = self.make_schedule(optimizer, total)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
