@@ -1,0 +1,185 @@
+import pytest
+import timm
+import torch
+from timm.optim import param_groups_layer_decay
+from torch import nn
+
+from vit.training.names import clean_name
+from vit.training.optim import (build_optimizer, clip_gradients, layer_numbers, parameter_groups, scaled_lr, undecayed)
+
+
+@pytest.fixture(scope="module")
+def timm_vit():
+    return timm.create_model("vit_tiny_patch16_224", img_size=16, patch_size=8, embed_dim=24, depth=3, num_heads=2,
+                             num_classes=5, init_values=1e-5, qk_norm=True)
+
+
+class Ours(nn.Module):
+    """A model with the parameter names of this project."""
+
+    def __init__(self, depth=3, dim=8):
+        super().__init__()
+        self.embed = nn.Module()
+        self.embed.proj = nn.Linear(4, dim)
+        self.embed.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
+        self.embed.pos_embed = nn.Parameter(torch.zeros(1, 5, dim))
+        self.encoder = nn.Module()
+        self.encoder.blocks = nn.ModuleList(nn.ModuleDict({
+            "norm1": nn.LayerNorm(dim), "attn": nn.Linear(dim, dim)}) for _ in range(depth))
+        self.encoder.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, 3)
+
+    def forward(self, x):
+        x = self.embed.proj(x) + self.embed.cls_token[0] + self.embed.pos_embed[0, :1]
+        for block in self.encoder.blocks:
+            x = x + block["attn"](block["norm1"](x))
+        return self.head(self.encoder.norm(x))
+
+
+def rates(groups, names):
+    return {names[id(p)]: (g["lr"], g["weight_decay"]) for g in groups for p in g["params"]}
+
+
+@pytest.mark.parametrize("name", ["vit", "resnet10t", "convnext_atto"])
+def test_layer_decay_equals_timms_for_transformers_and_convolutions(name, timm_vit):
+    model = timm_vit if name == "vit" else timm.create_model(name, num_classes=5)
+    names = {id(p): n for n, p in model.named_parameters()}
+    ours = rates(parameter_groups(model, 0.05, 0.75, lr=0.1), names)
+    # timm decays what has two dimensions; the names exempt what the model itself lists, as we do
+    theirs = param_groups_layer_decay(model, 0.05, no_weight_decay_list=model.no_weight_decay() if name == "vit" else (),
+                                      layer_decay=0.75)
+    expected = {names[id(p)]: (0.1 * g["lr_scale"], g["weight_decay"]) for g in theirs for p in g["params"]}
+    assert ours.keys() == expected.keys()
+    for key, value in ours.items():
+        assert value == pytest.approx(expected[key], rel=1e-12), key
+
+
+def test_our_names_number_the_layers_like_timms():
+    numbers = layer_numbers(Ours(depth=3))
+    assert {name: number for name, number in numbers.items() if name.endswith("weight") or "_" in name.split(".")[-1]} == {
+        "embed.cls_token": 0, "embed.pos_embed": 0, "embed.proj.weight": 0,
+        "encoder.blocks.0.norm1.weight": 1, "encoder.blocks.0.attn.weight": 1,
+        "encoder.blocks.1.norm1.weight": 2, "encoder.blocks.1.attn.weight": 2,
+        "encoder.blocks.2.norm1.weight": 3, "encoder.blocks.2.attn.weight": 3,
+        "encoder.norm.weight": 3, "head.weight": 4}
+
+
+def test_only_matrices_decay():
+    model = Ours()
+    decayed = {name for name, _ in model.named_parameters()} - undecayed(model)
+    assert decayed == {"embed.proj.weight", "head.weight", *(f"encoder.blocks.{i}.attn.weight" for i in range(3))}
+
+
+def test_tables_of_positions_and_two_dimensional_norms_do_not_decay_but_word_tables_do():
+    class LayerNorm2d(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1, 4))
+
+    model = nn.ModuleDict({"position_embeddings": nn.Embedding(6, 4), "words": nn.Embedding(9, 4), "n": LayerNorm2d(),
+                           "query": nn.Linear(4, 4, bias=False)})
+    assert undecayed(model) == {"position_embeddings.weight", "n.weight"}
+
+
+def test_groups_are_few_and_frozen_parameters_stay_out():
+    model = Ours()
+    model.embed.requires_grad_(False)
+    groups = parameter_groups(model, 0.1)
+    assert len(groups) == 2
+    assert sum(len(g["params"]) for g in groups) == sum(p.requires_grad for p in model.parameters())
+    model.requires_grad_(False)
+    with pytest.raises(ValueError, match="no trainable parameter"):
+        parameter_groups(model, 0.1)
+
+
+def test_wrappers_do_not_change_the_groups():
+    plain, wrapped = Ours(), torch.compile(Ours(), backend="eager")
+    shape = lambda model: [(g["lr"], g["weight_decay"], len(g["params"])) for g in parameter_groups(model, 0.1, 0.5)]  # noqa: E731
+    assert shape(plain) == shape(wrapped)
+    assert clean_name("module._orig_mod.encoder.blocks.0._orig_mod.norm1.weight") == "encoder.blocks.0.norm1.weight"
+
+
+def test_layer_decay_reaches_the_update():
+    """With plain SGD and equal gradients, the step of each layer is its own rate: also after a scheduler's step."""
+    model = Ours(depth=2)
+    optimizer = build_optimizer(model, "SGD", lr=1.0, weight_decay=0.0, layer_decay=0.5)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.1)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    scheduler.step()
+    steps = {name: (before[name] - p.detach()).mean().item() for name, p in model.named_parameters()}
+    assert steps["head.weight"] == pytest.approx(0.1)
+    assert steps["encoder.blocks.1.attn.weight"] == pytest.approx(0.05)
+    assert steps["encoder.blocks.0.attn.weight"] == pytest.approx(0.025)
+    assert steps["embed.cls_token"] == pytest.approx(0.0125)
+
+
+def test_layer_decay_without_layers_is_an_error():
+    with pytest.raises(ValueError, match="numbered blocks"):
+        parameter_groups(nn.Linear(2, 2), 0.1, 0.75)
+    with pytest.raises(ValueError, match=r"layer_decay is 1.5.*\(0, 1\]"):
+        parameter_groups(Ours(), 0.1, 1.5)
+
+
+def test_fused_adamw_follows_plain_torch():
+    torch.manual_seed(0)
+    ours, reference = Ours(), Ours()
+    reference.load_state_dict(ours.state_dict())
+    decayed = [p for n, p in reference.named_parameters() if n not in undecayed(reference)]
+    rest = [p for n, p in reference.named_parameters() if n in undecayed(reference)]
+    optimizer = build_optimizer(ours, "AdamW", lr=1e-2, weight_decay=0.3, options={"betas": [0.8, 0.9]})
+    plain = torch.optim.AdamW([{"params": rest, "weight_decay": 0.0}, {"params": decayed, "weight_decay": 0.3}],
+                              lr=1e-2, betas=(0.8, 0.9), foreach=False, fused=False)
+    assert optimizer.defaults["fused"] is True
+    for step in range(5):
+        x = torch.randn(16, 4, generator=torch.Generator().manual_seed(step))
+        for model, opt in ((ours, optimizer), (reference, plain)):
+            opt.zero_grad()
+            model(x).square().mean().backward()
+            opt.step()
+    for a, b in zip(ours.parameters(), reference.parameters()):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw", "Adam", "rmsprop", "lamb", "lion", "muon", "adafactorbv", "nadamw",
+                                  "lookahead_radam"])
+def test_any_torch_or_timm_optimizer_takes_a_step(name):
+    model = Ours()
+    optimizer = build_optimizer(model, name, lr=1e-3, weight_decay=0.1, layer_decay=0.9)
+    before = model.head.weight.detach().clone()
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).square().mean().backward()
+        optimizer.step()
+    assert torch.isfinite(model.head.weight).all() and not torch.equal(before, model.head.weight)
+    assert {g["weight_decay"] for g in optimizer.param_groups} == {0.0, 0.1}
+
+
+def test_wrong_names_are_answered_with_the_nearest():
+    with pytest.raises(ValueError, match="unknown optimizer 'adamv'; nearest: .*adam"):
+        build_optimizer(Ours(), "adamv")
+    with pytest.raises(ValueError, match="no option 'beta'; nearest: betas"):
+        build_optimizer(Ours(), "adamw", options={"beta": 0.9})
+    with pytest.raises(ValueError, match="does not accept its options"):
+        build_optimizer(Ours(), "lion", options={"nothing": 1})
+
+
+def test_clipping_equals_torchs():
+    torch.manual_seed(0)
+    a, b = Ours(), Ours()
+    b.load_state_dict(a.state_dict())
+    for model in (a, b):
+        (model(torch.full((3, 4), 5.0)) * 100).square().mean().backward()
+    norm = clip_gradients(a.parameters(), 1.0)
+    torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(b.parameters(), 1.0))
+    for p, q in zip(a.parameters(), b.parameters()):
+        torch.testing.assert_close(p.grad, q.grad)
+
+
+def test_scaled_lr():
+    assert scaled_lr(1e-3, 512) == pytest.approx(2e-3)
+    assert scaled_lr(1e-3, 1024, rule="sqrt") == pytest.approx(2e-3)
+    with pytest.raises(ValueError, match="linear, sqrt"):
+        scaled_lr(1e-3, 512, rule="cubic")

@@ -1,0 +1,62 @@
+import pytest
+import torch
+from transformers import get_cosine_schedule_with_warmup, get_wsd_schedule
+
+from vit.training.schedule import build_schedule, cosine, trapezoid
+
+
+def optimizer(lr=0.1):
+    return torch.optim.SGD([{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": lr},
+                            {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": lr / 4}])
+
+
+def rates(scheduler, steps):
+    seen = []
+    for _ in range(steps):
+        seen.append(scheduler.get_last_lr())
+        scheduler.optimizer.step()
+        scheduler.step()
+    return torch.tensor(seen, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 7])
+def test_cosine_equals_transformers(warmup):
+    ours = build_schedule(optimizer(), "cosine", 40, warmup)
+    theirs = get_cosine_schedule_with_warmup(optimizer(), warmup, 40)
+    torch.testing.assert_close(rates(ours, 45)[:40], rates(theirs, 45)[:40], rtol=1e-12, atol=1e-15)
+
+
+def test_trapezoid_equals_transformers_warmup_stable_decay():
+    ours = build_schedule(optimizer(), "trapezoid", 40, 5, final=0.1, cooldown_fraction=0.25)
+    theirs = get_wsd_schedule(optimizer(), num_warmup_steps=5, num_decay_steps=10, num_training_steps=40,
+                              min_lr_ratio=0.1, decay_type="linear")
+    # from the end of the warm-up on: theirs starts at the final rate, ours at 0 like the cosine's
+    torch.testing.assert_close(rates(ours, 40)[5:], rates(theirs, 40)[5:], rtol=1e-12, atol=1e-15)
+
+
+def test_ends_and_bounds():
+    assert cosine(100, 100, 10, final=0.05) == pytest.approx(0.05) == cosine(500, 100, 10, final=0.05)
+    assert trapezoid(100, 100, 10, 20) == 0.0 and trapezoid(79, 100, 10, 20) == 1.0 and trapezoid(90, 100, 10, 20) == 0.5
+    constant = build_schedule(optimizer(0.1), "constant", 10, 4)
+    assert rates(constant, 6)[:, 0].tolist() == pytest.approx([0, 0.025, 0.05, 0.075, 0.1, 0.1])
+
+
+def test_resumed_schedule_goes_on(tmp_path):
+    whole = rates(build_schedule(optimizer(), "cosine", 20, 3), 20)
+    first, opt = build_schedule(opt1 := optimizer(), "cosine", 20, 3), opt1
+    rates(first, 8)
+    torch.save({"s": first.state_dict(), "o": opt.state_dict()}, tmp_path / "s.pt")
+    state = torch.load(tmp_path / "s.pt", weights_only=True)
+    second = build_schedule(optimizer(), "cosine", 20, 3)
+    second.optimizer.load_state_dict(state["o"])
+    second.load_state_dict(state["s"])
+    assert torch.equal(rates(second, 12), whole[8:])
+
+
+def test_errors_name_the_numbers():
+    with pytest.raises(ValueError, match="unknown schedule 'cosin'; nearest: cosine"):
+        build_schedule(optimizer(), "cosin", 10)
+    with pytest.raises(ValueError, match="30 warm-up and 0 cool-down steps do not fit into 20"):
+        build_schedule(optimizer(), "cosine", 20, 30)
+    with pytest.raises(ValueError, match="total_steps=0"):
+        build_schedule(optimizer(), "constant", 0)

@@ -1,0 +1,1 @@
+"""What a training run needs around a model: optimizers, schedules, averages, checkpoints, strategies, callbacks."""

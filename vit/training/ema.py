@@ -1,0 +1,108 @@
+"""An exponential moving average of a model's weights, kept beside them."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from vit.training.names import clean_name
+from vit.training.optim import local
+
+
+class WeightAverage:
+    """average <- decay * average + (1 - decay) * weight after every optimizer step; buffers are copied.
+
+    With `warmup` the decay of step t is at most (1 + t) / (10 + t), so that the random start is soon forgotten.
+    Sharded models are averaged shard by shard; names are those of the bare model, whose tensors must stay the same
+    objects while they are averaged (moving a model between devices keeps them, sharding it does not).
+    """
+
+    def __init__(self, model: nn.Module, decay: float, warmup: bool = True):
+        if not 0 <= decay < 1:
+            raise ValueError(f"ema decay is {decay}, but must lie in [0, 1); 0.999 averages about 1000 steps")
+        self.decay, self.warmup = decay, warmup
+        self.tensors = saved_tensors(model)
+        self.average = {name: tensor.detach().clone() for name, tensor in self.tensors.items()}
+        trained = {clean_name(name) for name, _ in model.named_parameters()}
+        self._lerped = [name for name, tensor in self.tensors.items() if name in trained and tensor.is_floating_point()]
+        self._copied = [name for name in self.tensors if name not in set(self._lerped)]
+        self._raw: list[torch.Tensor] | None = None  # the weights while the average stands in for them
+
+    @property
+    def swapped(self) -> bool:
+        return self._raw is not None
+
+    def decay_at(self, step: int) -> float:
+        return min(self.decay, (1 + step) / (10 + step)) if self.warmup else self.decay
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Takes in the weights after optimizer step `step` (counted from 1)."""
+        if self.swapped:
+            raise RuntimeError("the averaged weights stand in for the model's own: swap_out() before update")
+        torch._foreach_lerp_(locals_of(self.average, self._lerped), locals_of(self.tensors, self._lerped),
+                             1 - self.decay_at(step))
+        if self._copied:
+            torch._foreach_copy_(locals_of(self.average, self._copied), locals_of(self.tensors, self._copied))
+
+    @torch.no_grad()
+    def swap_in(self) -> None:
+        """Puts the averaged weights into the model; `swap_out` brings its own back, bit for bit."""
+        if self.swapped:
+            raise RuntimeError("the averaged weights are in the model already")
+        targets = locals_of(self.tensors, self.tensors)
+        self._raw = [tensor.clone() for tensor in targets]
+        torch._foreach_copy_(targets, locals_of(self.average, self.tensors))
+
+    @torch.no_grad()
+    def swap_out(self) -> None:
+        if not self.swapped:
+            raise RuntimeError("the model's own weights are in it already")
+        torch._foreach_copy_(locals_of(self.tensors, self.tensors), self._raw)
+        self._raw = None
+
+    @contextmanager
+    def swap(self) -> Iterator[None]:
+        """Evaluates with the averaged weights inside the block."""
+        self.swap_in()
+        try:
+            yield
+        finally:
+            self.swap_out()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Whole tensors by the bare model's names; with a sharded model every process must call it."""
+        return {name: tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
+                for name, tensor in self.average.items()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        if state.keys() != self.average.keys():
+            odd = sorted(state.keys() ^ self.average.keys())
+            raise ValueError(f"the saved average does not fit the model: {len(odd)} names differ, the first is {odd[0]!r}")
+        for name, tensor in self.average.items():
+            if state[name].shape != tensor.shape:
+                raise ValueError(f"the saved average of {name!r} has shape {tuple(state[name].shape)}, "
+                                 f"the model {tuple(tensor.shape)}")
+            local(tensor).copy_(local(sharded_like(state[name], tensor)))
+
+
+def locals_of(tensors: dict[str, torch.Tensor], names: Iterable[str]) -> list[torch.Tensor]:
+    return [local(tensors[name].detach()) for name in names]
+
+
+def saved_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and saved buffers by clean name; a tied tensor once, under its first name."""
+    saved = {clean_name(name) for name in model.state_dict(keep_vars=True)}
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    return {clean_name(name): tensor for name, tensor in tensors if clean_name(name) in saved}
+
+
+def sharded_like(tensor: torch.Tensor, model_tensor: torch.Tensor) -> torch.Tensor:
+    if not hasattr(model_tensor, "placements"):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    tensor = tensor.to(model_tensor.device)
+    return distribute_tensor(tensor, model_tensor.device_mesh, model_tensor.placements, src_data_rank=None)

@@ -1,0 +1,167 @@
+"""Optimizers by name, over parameter groups decided by parameter names."""
+
+import difflib
+import inspect
+import re
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from vit.training.names import clean_name
+
+# The last part of a parameter's name that says "a scale, a shift, a token or a position": never pulled to zero.
+NO_DECAY = re.compile(
+    r"(^|_)(bias|gamma|scale|temperature|tokens?|pos_embed|pos_embedding|rel_pos(_[hw])?|bias_table|latent|query|probe)$"
+)
+POSITION_TABLE = re.compile(r"(^|\.)(pos_embed|position_embeddings?)\.")  # positions held in a module of their own
+BLOCK = re.compile(r"(^|\.)blocks\.(\d+)\.")
+STEM = re.compile(r"^(model\.)?(embed|patch_embed|cls_token|reg_token|pos_embed)\b")
+# torch.optim classes that a list of named groups cannot drive: sparse gradients, closures, matrices only
+UNSUITED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
+
+
+def parameter_groups(model: nn.Module, weight_decay: float, layer_decay: float | None = None,
+                     lr: float = 1e-3) -> list[dict]:
+    """Trainable parameters in as few groups as differ in `lr` or `weight_decay`.
+
+    With `layer_decay` the rate of layer i of n is `lr * layer_decay ** (n - i)`, folded into the group's `lr`, because
+    torch's schedulers read nothing else (BEiT, arXiv 2106.08254).
+    """
+    if layer_decay is not None and not 0 < layer_decay <= 1:
+        raise ValueError(f"layer_decay is {layer_decay}, but must lie in (0, 1]; 1 or null means the same rate everywhere")
+    exempt = undecayed(model)
+    layers = layer_numbers(model) if layer_decay not in (None, 1) else {}
+    top = max(layers.values(), default=0)
+    groups: dict[tuple[int, bool], dict] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        name = clean_name(name)
+        layer, decays = layers.get(name, top), weight_decay > 0 and name not in exempt
+        group = groups.setdefault((layer, decays), {
+            "params": [], "lr": lr * (layer_decay or 1.0) ** (top - layer), "weight_decay": weight_decay if decays else 0.0,
+        })
+        group["params"].append(parameter)
+    if not groups:
+        raise ValueError("the model has no trainable parameter: every one has requires_grad=False")
+    return [groups[key] for key in sorted(groups)]
+
+
+def undecayed(model: nn.Module) -> set[str]:
+    """Names of the parameters without weight decay: norms, biases, scales, tokens, positions, and what the model names."""
+    names = {clean_name(name) for name in getattr(model, "no_weight_decay", set)()}
+    for prefix, module in model.named_modules():
+        is_norm = "norm" in type(module).__name__.lower()
+        for leaf, parameter in module.named_parameters(recurse=False):
+            name = clean_name(f"{prefix}.{leaf}" if prefix else leaf)
+            if is_norm or parameter.ndim <= 1 or NO_DECAY.search(leaf) or POSITION_TABLE.search(name):
+                names.add(name)
+    return names
+
+
+def layer_numbers(model: nn.Module) -> dict[str, int]:
+    """Depth of every parameter: 0 for the embedding, N + 1 for block N, one more for what follows the blocks.
+
+    The last norm counts with the last block, as in timm. A timm model brings its own table (`group_matcher`).
+    """
+    if hasattr(model, "group_matcher"):
+        from timm.models import group_parameters
+
+        return {clean_name(name): layer
+                for name, layer in group_parameters(model, model.group_matcher(coarse=False), reverse=True).items()}
+    names = [clean_name(name) for name, _ in model.named_parameters()]
+    depth = max((int(found[2]) + 1 for name in names if (found := encoder_block(name))), default=0)
+    if depth == 0:
+        raise ValueError(f"layer_decay needs numbered blocks (`blocks.N.`) or a timm `group_matcher`, and "
+                         f"{type(model).__name__} has neither; set layer_decay=null")
+    return {name: layer_number(name, depth) for name in names}
+
+
+def layer_number(name: str, depth: int) -> int:
+    if found := encoder_block(name):
+        return int(found[2]) + 1
+    if STEM.search(name):
+        return 0
+    return depth if re.search(r"(^|\.)encoder\.norm\.", name) else depth + 1
+
+
+def encoder_block(name: str) -> re.Match | None:
+    """A decoder starts from nothing when an encoder is fine-tuned, so its blocks train at the full rate."""
+    return None if "decoder." in name else BLOCK.search(name)
+
+
+def build_optimizer(model: nn.Module, name: str = "adamw", lr: float = 1e-3, weight_decay: float = 0.05,
+                    layer_decay: float | None = None, options: dict | None = None) -> torch.optim.Optimizer:
+    """A torch.optim class by its name in any case, else a timm optimizer by name; `options` go to its constructor."""
+    groups = parameter_groups(model, weight_decay, layer_decay, lr)
+    options = {key: tuple(value) if isinstance(value, list) else value for key, value in (options or {}).items()}
+    optimizer_class = torch_optimizers().get(name.lower())
+    if optimizer_class is None:
+        return timm_optimizer(groups, name, lr, options)
+    accepted = inspect.signature(optimizer_class).parameters
+    check_options(name, options, accepted)
+    if "fused" in accepted and fusable(parameter for group in groups for parameter in group["params"]):
+        options = {"fused": True, **options}
+    return optimizer_class(groups, lr=lr, **options)
+
+
+def torch_optimizers() -> dict[str, type[torch.optim.Optimizer]]:
+    return {name.lower(): value for name, value in vars(torch.optim).items()
+            if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and name not in UNSUITED}
+
+
+def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> torch.optim.Optimizer:
+    from timm.optim import create_optimizer_v2, list_optimizers
+
+    known = list_optimizers(exclude_filters=["apex*", "bnb*", "fused*"])
+    base = name.lower().removeprefix("lookahead_")
+    if base not in known:
+        near = difflib.get_close_matches(base, sorted({*known, *torch_optimizers()}), n=3, cutoff=0.4)
+        raise ValueError(f"unknown optimizer {name!r}; nearest: {', '.join(near) or 'adamw, sgd, lamb'}")
+    try:
+        return create_optimizer_v2(groups, opt=name.lower(), lr=lr, **options)
+    except TypeError as error:
+        raise ValueError(f"optimizer {name!r} does not accept its options {options}: {error}") from None
+
+
+def check_options(name: str, options: dict, accepted: Iterable[str]) -> None:
+    names = [key for key in accepted if key not in ("params", "lr", "weight_decay")]
+    for key in options:
+        if key not in names:
+            near = difflib.get_close_matches(key, names, n=1, cutoff=0.4) or names
+            raise ValueError(f"optimizer {name!r} has no option {key!r}; nearest: {', '.join(near)}")
+
+
+def fusable(parameters: Iterable[torch.Tensor]) -> bool:
+    """Whether one kernel can update them all: floating point, on a device that has such a kernel."""
+    devices = {"cpu", "cuda", "xpu", "mps"}
+    return all(parameter.device.type in devices and parameter.is_floating_point() for parameter in parameters)
+
+
+def clip_gradients(parameters: Iterable[torch.Tensor], max_norm: float) -> torch.Tensor:
+    """Scales all gradients to a joint length of at most `max_norm` and returns the length they had.
+
+    Used in `configure_gradient_clipping`: Lightning's own clipping refuses fused optimizers under mixed precision. Knows
+    sharded parameters, whose norm is summed over the processes.
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    if hasattr(norm, "full_tensor"):
+        norm = norm.full_tensor()
+    scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    torch._foreach_mul_([local(gradient) for gradient in gradients], scale)
+    return norm
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This process's part of a sharded tensor; any other tensor as it is."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def scaled_lr(lr: float, batch_size: int, base: int = 256, rule: str = "linear") -> float:
+    """The rate for `batch_size` when `lr` was found at `base`: linear for SGD (arXiv 1706.02677), sqrt for Adam."""
+    ratios = {"linear": batch_size / base, "sqrt": (batch_size / base) ** 0.5}
+    if rule not in ratios:
+        raise ValueError(f"lr scaling rule is {rule!r}, but must be one of {', '.join(ratios)}")
+    return lr * ratios[rule]

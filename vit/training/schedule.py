@@ -1,0 +1,63 @@
+"""Learning-rate schedules: plain functions of the optimizer step, and the scheduler around one of them."""
+
+import difflib
+import math
+from collections.abc import Callable
+from functools import partial
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+
+def warmup(step: int, warmup_steps: int) -> float:
+    """0 at the first step, 1 from `warmup_steps` on."""
+    return min(1.0, step / warmup_steps) if warmup_steps else 1.0
+
+
+def constant(step: int, warmup_steps: int = 0) -> float:
+    return warmup(step, warmup_steps)
+
+
+def cosine(step: int, total_steps: int, warmup_steps: int = 0, final: float = 0.0) -> float:
+    """Half a cosine from 1 to `final` after the warm-up (arXiv 1608.03983, without restarts)."""
+    if step < warmup_steps:
+        return warmup(step, warmup_steps)
+    progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
+    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def trapezoid(step: int, total_steps: int, warmup_steps: int = 0, cooldown_steps: int = 0, final: float = 0.0) -> float:
+    """Warm-up, flat, then a straight line to `final` over the last `cooldown_steps` (arXiv 2405.18392)."""
+    if cooldown_steps == 0 or step < total_steps - cooldown_steps:
+        return warmup(step, warmup_steps)
+    left = max(0, total_steps - step) / cooldown_steps
+    return final + (1 - final) * left
+
+
+def build_schedule(optimizer: Optimizer, name: str, total_steps: int, warmup_steps: int = 0, final: float = 0.0,
+                   cooldown_fraction: float = 0.2) -> LambdaLR:
+    """A scheduler to call once per optimizer step; every group keeps its own base rate.
+
+    `final` is a share of the base rate; `cooldown_fraction` the share of `total_steps` over which a trapezoid falls.
+    """
+    cooldown_steps = round(cooldown_fraction * total_steps)
+    check_lengths(name, total_steps, warmup_steps, cooldown_steps if name == "trapezoid" else 0)
+    shapes: dict[str, Callable[[int], float]] = {
+        "cosine": partial(cosine, total_steps=total_steps, warmup_steps=warmup_steps, final=final),
+        "trapezoid": partial(trapezoid, total_steps=total_steps, warmup_steps=warmup_steps,
+                             cooldown_steps=cooldown_steps, final=final),
+        "constant": partial(constant, warmup_steps=warmup_steps),
+    }
+    if name not in shapes:
+        near = difflib.get_close_matches(name, shapes, n=1, cutoff=0.4) or shapes
+        raise ValueError(f"unknown schedule {name!r}; nearest: {', '.join(near)}")
+    shape = shapes[name]
+    return LambdaLR(optimizer, lambda step: shape(step))  # a plain function leaves nothing in the checkpoint
+
+
+def check_lengths(name: str, total_steps: int, warmup_steps: int, cooldown_steps: int) -> None:
+    if total_steps < 1:
+        raise ValueError(f"a schedule needs at least 1 optimizer step, got total_steps={total_steps}")
+    if warmup_steps + cooldown_steps > total_steps:
+        raise ValueError(f"{name} schedule: {warmup_steps} warm-up and {cooldown_steps} cool-down steps do not fit into "
+                         f"{total_steps} optimizer steps; shorten them or train longer")
