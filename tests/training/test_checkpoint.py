@@ -1,0 +1,188 @@
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from vit.training.checkpoint import (AtomicCheckpointIO, CheckpointError, copy_checkpoint, newest_valid, sweep, temporary_path,
+                                     verify)
+
+
+def content(step, size=4000):
+    generator = torch.Generator().manual_seed(step)
+    return {"step": step, "weights": {"a": torch.randn(size, generator=generator), "b": torch.randn(7, generator=generator)},
+            "names": ["x", "y"]}
+
+
+def same(a, b):
+    return a["step"] == b["step"] and a["names"] == b["names"] and all(
+        torch.equal(a["weights"][key], b["weights"][key]) for key in ("a", "b"))
+
+
+def save(path, step):
+    AtomicCheckpointIO().save_checkpoint(content(step), path)
+
+
+def load(path):
+    return AtomicCheckpointIO().load_checkpoint(path)
+
+
+def test_round_trip_keeps_the_one_before(tmp_path):
+    for step in range(3):
+        save(tmp_path / "last.ckpt", step)
+    assert same(load(tmp_path / "last.ckpt"), content(2)) and same(load(tmp_path / "previous.ckpt"), content(1))
+    assert sorted(os.listdir(tmp_path)) == ["last.ckpt", "previous.ckpt"]
+    assert newest_valid(tmp_path) == (tmp_path / "last.ckpt", [])
+
+
+def test_other_names_are_replaced_without_a_copy(tmp_path):
+    save(tmp_path / "best.ckpt", 0)
+    save(tmp_path / "best.ckpt", 1)
+    assert os.listdir(tmp_path) == ["best.ckpt"] and same(load(tmp_path / "best.ckpt"), content(1))
+
+
+def test_copy_is_a_file_of_its_own_once_the_source_is_replaced(tmp_path):
+    save(tmp_path / "last.ckpt", 0)
+    copy_checkpoint(tmp_path / "last.ckpt", tmp_path / "best.ckpt")
+    copy_checkpoint(tmp_path / "last.ckpt", tmp_path / "best.ckpt")
+    save(tmp_path / "last.ckpt", 1)
+    assert same(load(tmp_path / "best.ckpt"), content(0))
+    assert sorted(os.listdir(tmp_path)) == ["best.ckpt", "last.ckpt", "previous.ckpt"]
+
+
+def test_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
+    """Each writer forks into one that is killed a few milliseconds later; torch is imported only once."""
+    program = f"""
+import os, signal, sys, time, random
+sys.path[:0] = [{os.path.dirname(__file__)!r}]
+from pathlib import Path
+from test_checkpoint import content
+from vit.training.checkpoint import AtomicCheckpointIO, newest_valid
+folder, rng, step, states = Path(sys.argv[1]), random.Random(0), 0, set()
+for kill in range(40):
+    child = os.fork()
+    if child == 0:
+        while True:
+            step += 1
+            AtomicCheckpointIO().save_checkpoint(content(step, 100_000), folder / "last.ckpt")
+            (folder / f"done.{{step}}").touch()
+    time.sleep(rng.uniform(0.001, 0.015))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    done = max((int(p.suffix[1:]) for p in folder.glob("done.*")), default=0)
+    path, skipped = newest_valid(folder)
+    assert not skipped, skipped
+    if done:
+        assert path, "no checkpoint although one was finished"
+        step = AtomicCheckpointIO().load_checkpoint(path)["step"]
+        assert done <= step <= done + 1, (done, step)
+print("finished", step)
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) > 10
+    left = list(tmp_path.glob(".*.tmp"))
+    assert sorted(sweep(tmp_path)) == sorted(left) and not list(tmp_path.glob(".*.tmp"))
+
+
+def test_every_truncation_is_found_and_the_one_before_is_used(tmp_path):
+    save(tmp_path / "last.ckpt", 1)
+    save(tmp_path / "last.ckpt", 2)
+    whole = (tmp_path / "last.ckpt").read_bytes()
+    for length in [0, 1, 100, *random.Random(0).sample(range(len(whole)), 40), len(whole) - 1]:
+        (tmp_path / "last.ckpt").write_bytes(whole[:length])
+        path, skipped = newest_valid(tmp_path)
+        assert path == tmp_path / "previous.ckpt", length
+        assert len(skipped) == 1 and "last.ckpt" in skipped[0]
+    with pytest.raises(CheckpointError, match=r"last.ckpt cannot be used: it is damaged"):
+        load(tmp_path / "last.ckpt")
+
+
+def test_one_flipped_bit_is_found_or_changes_nothing(tmp_path):
+    path = tmp_path / "last.ckpt"
+    save(path, 1)
+    whole, rng, found = path.read_bytes(), random.Random(0), 0
+    for _ in range(200):
+        data = bytearray(whole)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+        if verify(path):
+            found += 1
+        else:  # padding between the records
+            assert same(torch.load(path, weights_only=True), content(1))
+    assert found > 150
+
+
+def test_a_full_disk_is_one_line_and_keeps_the_old_file(tmp_path):
+    save(tmp_path / "last.ckpt", 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for limit in (0, 700, 5000, 15_000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            with pytest.raises(CheckpointError, match=r"cannot write checkpoint .*last.ckpt: .*File too large.* kept") as e:
+                save(tmp_path / "last.ckpt", 2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert "\n" not in str(e.value)
+        assert os.listdir(tmp_path) == ["last.ckpt"] and same(load(tmp_path / "last.ckpt"), content(1))
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot write checkpoint .*nothing was saved"):
+        save(tmp_path / "file" / "last.ckpt", 1)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_an_error(tmp_path):
+    save(tmp_path / "last.ckpt", 1)
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(CheckpointError, match="Permission denied"):
+            save(tmp_path / "last.ckpt", 2)
+    finally:
+        tmp_path.chmod(0o700)
+    assert same(load(tmp_path / "last.ckpt"), content(1))
+
+
+class Harm:
+    def __reduce__(self):
+        return os.system, ("touch harmed",)
+
+
+def test_code_in_a_checkpoint_does_not_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"weights": torch.zeros(1), "harm": Harm()}, "last.ckpt")
+    for weights_only in (True, False, None):
+        with pytest.raises(Exception, match="(?i)weights"):
+            AtomicCheckpointIO().load_checkpoint("last.ckpt", weights_only=weights_only)
+    assert not os.path.exists("harmed")
+
+
+def test_what_is_no_checkpoint(tmp_path):
+    (tmp_path / "last.ckpt").write_bytes(b"<html>not found</html>")
+    assert "damaged" in verify(tmp_path / "last.ckpt")
+    assert verify(tmp_path / "nothing.ckpt") == "there is no such file"
+    assert newest_valid(tmp_path)[0] is None and newest_valid(tmp_path / "missing") == (None, [])
+
+
+def test_sweeping_leaves_the_living_alone(tmp_path):
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        mine = temporary_path(tmp_path / "last.ckpt")
+        mine.touch()
+        theirs = mine.with_name(re.sub(r"\.\d+\.tmp$", f".{sleeper.pid}.tmp", mine.name))
+        theirs.touch()
+        elsewhere = mine.with_name(".last.ckpt.otherhost.999999.tmp")
+        elsewhere.touch()
+        assert sweep(tmp_path) == []
+    finally:
+        sleeper.send_signal(signal.SIGKILL)
+        sleeper.wait()
+    assert sweep(tmp_path) == [theirs]
+    assert mine.exists() and elsewhere.exists()
