@@ -1,0 +1,73 @@
+"""Which number format to train in on this machine."""
+
+import logging
+import time
+from pathlib import Path
+
+import torch
+
+log = logging.getLogger(__name__)
+
+CHOICES = ("auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
+FAST_FLAGS = {"avx512_bf16", "amx_bf16"}  # Intel since Cooper Lake, AMD since Zen 4
+
+
+def resolve_precision(precision: str = "auto", accelerator: str = "cpu") -> str:
+    """A Lightning precision name. `auto`: bf16 on GPUs and on processors with bf16 arithmetic, else float32.
+
+    The processor's flags decide, so that the answer is the same in every run; the measurement only takes it back where
+    bf16 is clearly slower. One log line says what was chosen and why.
+    """
+    if str(precision) != "auto":
+        return check_precision(str(precision))
+    if accelerator in ("cuda", "gpu"):
+        supported = torch.cuda.is_bf16_supported(including_emulation=False)
+        chosen, reason = ("bf16-mixed", "the GPU has bf16 units") if supported else ("32-true", "the GPU has no bf16 units")
+    elif accelerator != "cpu":
+        chosen, reason = "32-true", f"not measured on {accelerator}"
+    else:
+        chosen, reason = cpu_precision(processor_flags())
+    log.info("precision: %s (auto: %s)", chosen, reason)
+    return chosen
+
+
+def check_precision(precision: str) -> str:
+    aliases = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed", "64": "64-true", "fp32": "32-true"}
+    chosen = aliases.get(precision, precision)
+    if chosen not in CHOICES:
+        raise ValueError(f"precision is {precision!r}, but must be one of {', '.join(CHOICES)}")
+    return chosen
+
+
+def cpu_precision(flags: set[str]) -> tuple[str, str]:
+    fast = sorted(FAST_FLAGS & flags)
+    if not fast:
+        return "32-true", "this processor has no bf16 arithmetic"
+    ratio = bf16_speed()
+    if ratio < 0.8:  # far from noise: such a processor gains at least half again
+        return "32-true", f"this processor has {fast[0]}, but bf16 ran at {ratio:.1f} times the speed of float32"
+    return "bf16-mixed", f"this processor has {fast[0]}"
+
+
+def processor_flags(path: str = "/proc/cpuinfo") -> set[str]:
+    """The processor's feature flags where the system tells them (Linux), else nothing."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:
+        return set()
+    return set(next((line.split(":", 1)[1] for line in lines if line.startswith("flags")), "").split())
+
+
+def bf16_speed(size: int = 256, seconds: float = 0.02) -> float:
+    """How many times faster a matrix product is in bf16 than in float32; about 50 ms. The best of many counts, so that
+    another process running meanwhile does not decide."""
+    times = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        a, b = torch.ones(size, size, dtype=dtype), torch.ones(size, size, dtype=dtype)
+        a @ b  # the first product chooses and prepares the kernel
+        times[dtype] = float("inf")
+        end = time.perf_counter() + seconds
+        while (start := time.perf_counter()) < end:
+            a @ b
+            times[dtype] = min(times[dtype], time.perf_counter() - start)
+    return times[torch.float32] / times[torch.bfloat16]
