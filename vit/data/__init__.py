@@ -1,0 +1,20 @@
+"""Sources → samples → batches. Plain torch, numpy and Pillow; nothing here knows models, Lightning or Hydra."""
+
+from vit.data.augment import Augment, HorizontalFlip, PadCrop, RandomErasing, VerticalFlip
+from vit.data.batches import EvalBatches, TrainBatches, eval_batches, train_batches
+from vit.data.counters import permutation, uniform
+from vit.data.dataset import ImageDataset
+from vit.data.decode import BadImage
+from vit.data.folders import folder
+from vit.data.mixup import Mixup
+from vit.data.named import cifar10, cifar100, digits, fashion_mnist, imagenet, mnist
+from vit.data.preprocessing import Preprocessing
+from vit.data.sizing import RandomCrop, RandomResizedCrop
+from vit.data.source import DataError, Source, Split
+from vit.data.tables import table
+
+__all__ = [
+    "Augment", "BadImage", "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset", "Mixup", "PadCrop", "Preprocessing",
+    "RandomCrop", "RandomErasing", "RandomResizedCrop", "Source", "Split", "TrainBatches", "VerticalFlip", "cifar10", "cifar100",
+    "digits", "eval_batches", "fashion_mnist", "folder", "imagenet", "mnist", "permutation", "table", "train_batches", "uniform",
+]

@@ -1,0 +1,135 @@
+"""Batch augmentation: tensor programs on uint8 images, on any device; every number drawn from (seed, epoch, index).
+
+`Augment` runs steps in turn. A step maps images (B,C,H,W) uint8 and `draw(slot)` → (B,) numbers in [0, 1) to images of the same shape,
+so what happens to a sample depends neither on its batch nor on its worker, rank or device.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vit.data.counters import uniform
+
+Draw = Callable[[int], Tensor]
+SLOTS = 50  # numbers each step may draw per sample; slots from 1000 on belong to the random crops
+
+
+class Augment(nn.Module):
+    """Steps in turn; each has its own range of random slots, so adding one at the end changes nothing before it."""
+
+    def __init__(self, steps: Sequence[nn.Module] = (), seed: int = 0):
+        super().__init__()
+        if len(steps) > 1000 // SLOTS:
+            raise ValueError(f"{len(steps)} augmentation steps are more than the {1000 // SLOTS} that have random slots")
+        self.steps, self.seed = nn.ModuleList(steps), seed
+
+    def forward(self, images: Tensor, index: Tensor, epoch: int | Tensor) -> Tensor:
+        """images (B,C,H,W) uint8, index (B,), epoch number or (B,) → (B,C,H,W) uint8"""
+        if images.dtype != torch.uint8:
+            raise TypeError(f"augmentation works on uint8 images, got {images.dtype}; normalize afterwards")
+        for number, step in enumerate(self.steps):
+            images = step(images, self._draw(number * SLOTS, index, epoch))
+        return images
+
+    def _draw(self, first: int, index: Tensor, epoch: int | Tensor) -> Draw:
+        return lambda slot: uniform(self.seed, epoch, index, first + slot)
+
+
+class HorizontalFlip(nn.Module):
+    """Mirrors left and right with probability p."""
+
+    def __init__(self, p: float = 0.5):
+        super().__init__()
+        self.p = p
+
+    def forward(self, images: Tensor, draw: Draw) -> Tensor:
+        return torch.where(_where(draw(0) < self.p), images.flip(-1), images)
+
+
+class VerticalFlip(nn.Module):
+    """Mirrors top and bottom with probability p."""
+
+    def __init__(self, p: float = 0.5):
+        super().__init__()
+        self.p = p
+
+    def forward(self, images: Tensor, draw: Draw) -> Tensor:
+        return torch.where(_where(draw(0) < self.p), images.flip(-2), images)
+
+
+class PadCrop(nn.Module):
+    """Shifts by up to `padding` pixels each way: pads all sides, cuts the old size out at a random place.
+
+    `reflect` pads with the mirrored image, else with `fill`.
+    """
+
+    def __init__(self, padding: int = 4, reflect: bool = False, fill: int = 0):
+        super().__init__()
+        self.padding, self.reflect, self.fill = padding, reflect, fill
+
+    def forward(self, images: Tensor, draw: Draw) -> Tensor:
+        pad, (height, width) = self.padding, images.shape[-2:]
+        if self.reflect and pad >= min(height, width):
+            raise ValueError(f"padding {pad} must be below the image size {height}x{width} to reflect")
+        right, down = ((draw(slot) * (2 * pad + 1)).long() for slot in (0, 1))
+        padded = _pad(images, pad, self.reflect, self.fill)
+        windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # (B,C,2p+1,2p+1,H,W), a view
+        return windows[torch.arange(len(images), device=images.device), :, down, right]
+
+
+class RandomErasing(nn.Module):
+    """Overwrites a random rectangle with noise (Zhong et al. 2020); `area` is its share of the image, `ratio` height over width."""
+
+    def __init__(self, p: float = 0.25, area: tuple[float, float] = (0.02, 1 / 3), ratio: tuple[float, float] = (0.3, 1 / 0.3)):
+        super().__init__()
+        self.p, self.area, self.ratio = p, tuple(area), tuple(ratio)
+
+    def forward(self, images: Tensor, draw: Draw) -> Tensor:
+        chosen = (draw(0) < self.p).nonzero().squeeze(1)
+        if len(chosen) == 0:
+            return images
+        height, width = images.shape[-2:]
+        area, aspect, across, down, noise = (draw(slot)[chosen] for slot in range(1, 6))
+        area = height * width * (self.area[0] + area * (self.area[1] - self.area[0]))
+        low, high = torch.tensor(self.ratio).log().tolist()
+        aspect = torch.exp(low + aspect * (high - low))
+        h, w = (area * aspect).sqrt().round().clamp(1, height), (area / aspect).sqrt().round().clamp(1, width)
+        inside = box_mask((down * (height - h + 1)).floor(), (across * (width - w + 1)).floor(), h, w, height, width)
+        result = images.clone()
+        result[chosen] = torch.where(inside[:, None], self._noise(noise, images), images[chosen])
+        return result
+
+    def _noise(self, seeds: Tensor, images: Tensor) -> Tensor:
+        """uint8 noise for each erased image, a function of the number drawn for it."""
+        pixels = torch.arange(images[0].numel(), device=images.device)
+        keys = (seeds * 2**24).long()[:, None]
+        return (uniform(0, 0, keys, pixels) * 256).to(torch.uint8).view(-1, *images.shape[1:])
+
+
+def box_mask(top: Tensor, left: Tensor, box_height: Tensor, box_width: Tensor, height: int, width: int) -> Tensor:
+    """(B,) corners and sizes in pixels → bool (B,H,W), True inside the box."""
+    rows = torch.arange(height, device=top.device)
+    columns = torch.arange(width, device=top.device)
+    inside_rows = (rows >= top[:, None]) & (rows < (top + box_height)[:, None])
+    inside_columns = (columns >= left[:, None]) & (columns < (left + box_width)[:, None])
+    return inside_rows[:, :, None] & inside_columns[:, None, :]
+
+
+def _where(chosen: Tensor) -> Tensor:
+    return chosen[:, None, None, None]
+
+
+def _pad(images: Tensor, pad: int, reflect: bool, fill: int) -> Tensor:
+    if not reflect:
+        return F.pad(images, (pad, pad, pad, pad), value=fill)
+    height, width = images.shape[-2:]
+    rows, columns = (_mirrored(n, pad, images.device) for n in (height, width))
+    return images[:, :, rows[:, None], columns]
+
+
+def _mirrored(n: int, pad: int, device: torch.device) -> Tensor:
+    """Positions -pad..n+pad-1 folded back into 0..n-1 without repeating the edge."""
+    position = torch.arange(-pad, n + pad, device=device).abs()
+    return torch.where(position >= n, 2 * (n - 1) - position, position)

@@ -1,0 +1,221 @@
+"""Which samples come when: batches as a function of (seed, epoch, batch), for any number of ranks and workers.
+
+Both iterables are plain: Lightning, a script or a notebook loops over them. They are generators inside, so nothing is decided
+before the first batch is asked for: `iter()` alone (which Lightning calls early, and more than once) changes nothing.
+"""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from vit.data.counters import permutation
+from vit.data.dataset import Batch, ImageDataset
+from vit.data.decode import BadImage
+from vit.data.source import DataError
+
+REPEAT = 1 << 32  # a sample drawn again within one epoch gets the counter epoch + REPEAT * times: another augmentation
+
+
+class _Plan:
+    """The keys of the coming pass; DataLoader's batch sampler, filled anew before each pass."""
+
+    def __init__(self) -> None:
+        self.keys: list[np.ndarray] = []
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter(self.keys)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+class _Batches:
+    """What training and evaluation share: this rank's keys → batches, here or in workers, and the list of bad images."""
+
+    def __init__(self, dataset: ImageDataset, batch_size: int, rank: int, world: int, workers: int | str):
+        if len(dataset) == 0:
+            raise DataError("the split has 0 images; add images or choose another split")
+        if not 0 <= rank < world:
+            raise ValueError(f"rank {rank} must be 0..{world - 1} for world {world}")
+        if batch_size < 1 or batch_size % world:
+            valid = max(1, batch_size // world) * world
+            raise DataError(f"batch_size {batch_size} is not divisible by {world} devices; nearest valid: {valid}, {valid + world}")
+        self.dataset, self.batch_size, self.rank, self.world = dataset, batch_size, rank, world
+        self.workers = _workers(workers, dataset, world)
+        self.bad: dict[str, str] = {}  # name → reason of every image that was skipped so far
+        self._plan, self._loader = _Plan(), None
+
+    def _fetch(self, keys: list[np.ndarray]) -> Iterator[Batch]:
+        if self.workers == 0:
+            pin = torch.cuda.is_available()
+            for batch in map(self.dataset.__getitems__, keys):
+                yield self._checked({k: v.pin_memory() if pin and k != "bad" else v for k, v in batch.items()})
+            return
+        self._plan.keys = keys
+        for batch in self._workers_loader():
+            yield self._checked(batch)
+
+    def _workers_loader(self) -> DataLoader:
+        if self._loader is None:
+            self._loader = DataLoader(
+                self.dataset,
+                batch_sampler=self._plan,
+                num_workers=self.workers,
+                persistent_workers=True,
+                collate_fn=_as_it_is,
+                pin_memory=torch.cuda.is_available(),
+                generator=torch.Generator(),  # its own, so that loading never moves the global random state
+            )
+        return self._loader
+
+    def _checked(self, batch: Batch) -> Batch:
+        bad = batch.pop("bad", ())
+        if bad and self.dataset.on_bad_sample == "error":
+            raise BadImage(*bad[0])
+        self.bad.update(bad)
+        if len(batch["label"]) == 0:  # a step over nothing has no loss
+            raise BadImage(bad[0][0], f"{bad[0][1]}; with it all {len(bad)} images of this batch are unreadable")
+        return batch
+
+
+class TrainBatches(_Batches):
+    """Endless epochs of shuffled batches, one epoch per pass; `batch_size` counts all ranks, the incomplete last batch is dropped.
+
+    Set `epoch` and `start` (batches of that epoch already done) before the first batch to go on there; afterwards each pass is the
+    next epoch. Global batch b of an epoch is the same for every `world`; a rank gets its slice.
+    """
+
+    def __init__(
+        self,
+        dataset: ImageDataset,
+        batch_size: int,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        workers: int | str = "auto",
+        balanced: bool = False,
+    ):
+        super().__init__(dataset, batch_size, rank, world, workers)
+        if len(dataset) < batch_size:
+            raise DataError(f"batch_size {batch_size} is larger than the training set of {len(dataset)} images; lower batch_size")
+        self.seed, self.balanced, self.start = seed, balanced, 0
+        self.epoch = 0
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the running pass, or of the next one when none has begun."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, value: int) -> None:
+        self._epoch, self._begun = value, False
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, also when the next pass starts in its middle (as Lightning counts)."""
+        return len(self.dataset) // self.batch_size
+
+    def __iter__(self) -> Iterator[Batch]:
+        self._epoch += int(self._begun) + self.start // len(self)
+        start, self.start, self._begun = self.start % len(self), 0, True
+        yield from self._fetch(self.keys(self._epoch)[start:])
+
+    def keys(self, epoch: int) -> list[np.ndarray]:
+        """This rank's (B,2) keys of every batch of an epoch."""
+        order = self.order(epoch)
+        share = self.batch_size // self.world
+        starts = range(self.rank * share, len(self) * self.batch_size, self.batch_size)
+        return [order[s : s + share] for s in starts]
+
+    def order(self, epoch: int) -> np.ndarray:
+        """(N,2) of (counter, index): all samples once in random order, or classes in equal numbers when balanced."""
+        n = len(self.dataset)
+        shuffled = permutation(self.seed, epoch, n).numpy()
+        if not self.balanced:
+            return np.stack([np.full(n, epoch), shuffled], axis=1)
+        return _balanced(self.dataset.labels.numpy(), self.seed, epoch)[shuffled]
+
+    def state_dict(self) -> dict[str, int]:
+        """Empty: the position is known from the optimizer steps done. Its presence tells Lightning that resuming is exact."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Nothing to load; see state_dict."""
+
+
+class EvalBatches(_Batches):
+    """Every sample once, in order; all ranks get equally many batches of equal size.
+
+    `weight` (B,) is 1, or 0 for the few repeated samples (fewer than `world`) that make the last batch divisible.
+    """
+
+    def __len__(self) -> int:
+        return -(-len(self.dataset) // self.batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self._fetch([self._keys(b) for b in range(len(self))]):
+            weight = (batch.pop("epoch") == 0).float()
+            yield batch | {"weight": weight}
+
+    def _keys(self, b: int) -> np.ndarray:
+        """This rank's keys of batch b; evaluation knows no epochs, so 1 in their place marks padding (the last sample again)."""
+        first, last = b * self.batch_size, len(self.dataset) - 1
+        share = -(-min(self.batch_size, last + 1 - first) // self.world)
+        rows = np.arange(share, dtype=np.int64) + first + self.rank * share
+        return np.stack([rows > last, np.minimum(rows, last)], axis=1).astype(np.int64)
+
+
+def train_batches(
+    dataset: ImageDataset,
+    batch_size: int,
+    seed: int = 0,
+    rank: int = 0,
+    world: int = 1,
+    workers: int | str = "auto",
+    balance: str = "none",
+) -> TrainBatches:
+    """The training iterable; `balance="loss"` changes nothing here (the task weighs the loss by Source.class_weights())."""
+    if balance not in ("none", "sampler", "loss"):
+        raise ValueError(f"balance={balance!r} is not one of none, sampler, loss")
+    return TrainBatches(dataset, batch_size, seed, rank, world, workers, balance == "sampler")
+
+
+def eval_batches(
+    dataset: ImageDataset, batch_size: int, rank: int = 0, world: int = 1, workers: int | str = "auto"
+) -> EvalBatches:
+    """The evaluation iterable: every sample once, in order."""
+    return EvalBatches(dataset, batch_size, rank, world, workers)
+
+
+def _balanced(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+    """(N,2) of (counter, index): every class equally often; within a class each image once before any comes again."""
+    classes = np.unique(labels)
+    quotas = np.full(len(classes), len(labels) // len(classes))
+    lucky = permutation(seed, epoch, len(classes)).numpy()[: len(labels) - quotas.sum()]
+    quotas[lucky] += 1
+    keys = []
+    for c, quota in zip(classes, quotas, strict=True):
+        members = np.flatnonzero(labels == c)
+        for again in range(-(-quota // len(members))):
+            counter = epoch + REPEAT * again
+            chosen = members[permutation(seed + int(c), counter, len(members)).numpy()[: quota - again * len(members)]]
+            keys.append(np.stack([np.full(len(chosen), counter), chosen], axis=1))
+    return np.concatenate(keys)
+
+
+def _workers(workers: int | str, dataset: ImageDataset, world: int) -> int:
+    if workers == "auto":
+        if dataset.cached:
+            return 0
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+        return min(16, max(1, cores // local - 1))
+    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
+        raise ValueError(f"workers={workers!r} must be auto or a number of processes, 0 or more")
+    return workers
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch

@@ -1,0 +1,66 @@
+"""Randomness as a pure function of counters: the same numbers on every device, in every process, after every restart.
+
+A 64-bit hash (the splitmix64 finaliser, Steele et al. 2014) absorbs one counter after the other; int64 arithmetic wraps around
+in torch on all devices alike, so nothing about random streams ever has to be stored.
+"""
+
+import torch
+from torch import Tensor
+
+Counter = int | Tensor
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX1 = 0xBF58476D1CE4E5B9
+_MIX2 = 0x94D049BB133111EB
+
+
+def uniform(seed: Counter, epoch: Counter, index: Tensor, *slots: Counter) -> Tensor:
+    """Random numbers in [0, 1), float32 on a grid of 2^-24; tensors among the counters broadcast against each other."""
+    bits = hashed(seed, epoch, index, *slots)
+    return ((bits >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24
+
+
+def permutation(seed: int, epoch: int, n: int) -> Tensor:
+    """The order of n samples in one epoch: (n,) int64, by sorting hashes (stable, so even a collision is deterministic)."""
+    return torch.argsort(hashed(seed, epoch, torch.arange(n)), stable=True)
+
+
+def hashed(*counters: Counter) -> Tensor:
+    """One int64 of 64 random bits per combination of counters, of which at least one must be a tensor."""
+    state: Counter = 0
+    for counter in counters:
+        state = _absorb(state, counter)
+    if not isinstance(state, Tensor):
+        raise TypeError("hashed() needs at least one tensor among its counters, got only numbers")
+    return state
+
+
+def _absorb(state: Counter, counter: Counter) -> Counter:
+    if isinstance(state, Tensor) or isinstance(counter, Tensor):
+        state = state if isinstance(state, Tensor) else _signed(state)
+        counter = counter.to(torch.int64) if isinstance(counter, Tensor) else _signed(counter)
+        return _mix_tensor((state ^ counter) + _signed(_GOLDEN))
+    return _mix_int(((state ^ counter) + _GOLDEN) & _MASK)
+
+
+def _mix_tensor(x: Tensor) -> Tensor:
+    x = (x ^ _shift(x, 30)) * _signed(_MIX1)
+    x = (x ^ _shift(x, 27)) * _signed(_MIX2)
+    return x ^ _shift(x, 31)
+
+
+def _mix_int(x: int) -> int:
+    x = ((x ^ (x >> 30)) * _MIX1) & _MASK
+    x = ((x ^ (x >> 27)) * _MIX2) & _MASK
+    return x ^ (x >> 31)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift: torch's shift of int64 keeps the sign, so the copies of the sign bit are masked away."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(x: int) -> int:
+    x &= _MASK
+    return x - (1 << 64) if x >> 63 else x

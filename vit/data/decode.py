@@ -1,0 +1,131 @@
+"""Whatever bytes a person calls an image → an 8-bit Pillow image, upright, without transparency; or one line that says why not.
+
+Formats are an explicit list (no PostScript, no plug-ins that start programs), the pixel cap is checked before anything is decoded.
+"""
+
+import io
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+FORMATS = ("JPEG", "MPO", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "ICO", "PPM")
+EXTENSIONS = frozenset(
+    ".jpg .jpeg .jpe .jfif .png .apng .gif .bmp .tif .tiff .webp .avif .jp2 .j2k .jpx .ico .ppm .pgm .pbm".split()
+)
+PILLOW_LIMIT = 178_956_970  # Pillow itself refuses larger images at open
+
+
+class BadImage(ValueError):
+    """An image that cannot be used; the text is one line: its name and the reason."""
+
+    def __init__(self, name: str, reason: str):
+        super().__init__(f"{printable(name) or 'image'}: {reason}")
+        self.name, self.reason = name, reason
+
+
+def printable(name: str) -> str:
+    """A file name on one line, whatever characters are in it."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+
+
+def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> Image.Image:
+    """The image with its header read and its size checked, nothing decoded yet."""
+    if isinstance(raw, Image.Image):
+        image = raw
+    else:
+        image = _open(raw, name)
+    if image.width * image.height > max_pixels:
+        raise BadImage(name, f"{image.width}x{image.height} pixels are more than max_pixels={max_pixels}; shrink the file")
+    return image
+
+
+def load_image(image: Image.Image, name: str, exif: bool) -> Image.Image:
+    """Decodes an opened image (its first frame) and turns it upright as its EXIF orientation says."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # palette and EXIF remarks of Pillow; what matters is an error below
+            image.load()
+            return _upright(image) if exif else image
+    except Exception as error:  # Pillow raises a dozen types here, SyntaxError and struct.error among them
+        raise BadImage(name, f"cannot be decoded ({_reason(error)})") from error
+
+
+def to_eight_bits(image: Image.Image, mode: str, background: tuple[int, int, int], name: str) -> Image.Image:
+    """Any Pillow mode → "RGB" or "L": 16 bits scaled down, transparency laid on the background, CMYK, Lab and palettes converted."""
+    if image.mode == mode and "transparency" not in image.info:
+        return image
+    if image.mode.startswith("I") or image.mode == "F":
+        image = _scale_down(image, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+            image = _on_background(image, background)
+        if image.mode not in ("L", "RGB"):
+            image = image.convert("L" if image.mode == "1" else "RGB")
+        return image if image.mode == mode else image.convert(mode)
+
+
+def array_to_image(array: np.ndarray, name: str) -> Image.Image:
+    """Pixels (H,W), (H,W,1), (H,W,3) or (H,W,4) of uint8, uint16 or float in [0, 1] → an 8-bit Pillow image."""
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in array.shape:
+        raise BadImage(name, f"array of shape {array.shape} is no image; expected (H,W), (H,W,1), (H,W,3) or (H,W,4)")
+    return Image.fromarray(np.ascontiguousarray(_bytes_from(array, name)))
+
+
+def _open(raw: bytes | Path, name: str) -> Image.Image:
+    if isinstance(raw, bytes) and not raw:
+        raise BadImage(name, "the file is empty (0 bytes)")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return Image.open(io.BytesIO(raw) if isinstance(raw, bytes) else raw, formats=FORMATS)
+    except Exception as error:
+        raise BadImage(name, f"cannot be opened ({_reason(error)})") from error
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        turned = ImageOps.exif_transpose(image)
+    except Exception:  # unreadable EXIF says nothing about the orientation, the pixels are still good
+        return image
+    return image if turned is None else turned
+
+
+def _on_background(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:
+    layer = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", layer.size, (*background, 255)), layer).convert("RGB")
+
+
+def _scale_down(image: Image.Image, name: str) -> Image.Image:
+    pixels = np.asarray(image)
+    result = Image.fromarray(_bytes_from(pixels, name))
+    clear = image.info.get("transparency")
+    if isinstance(clear, int) and image.mode != "F":
+        result.putalpha(Image.fromarray(np.where(pixels == clear, 0, 255).astype(np.uint8)))
+    return result
+
+
+def _bytes_from(pixels: np.ndarray, name: str) -> np.ndarray:
+    """uint8 as it is, 16 bits scaled by 255/65535, floats of [0, 1] by 255; nothing is clipped or guessed."""
+    if pixels.dtype == np.uint8:
+        return pixels
+    if pixels.dtype == bool:
+        return pixels.astype(np.uint8) * 255
+    low, high = pixels.min(), pixels.max()
+    if np.issubdtype(pixels.dtype, np.floating) and 0 <= low and high <= 1:
+        return np.rint(pixels * 255).astype(np.uint8)
+    if np.issubdtype(pixels.dtype, np.integer) and 0 <= low and high <= 65535:
+        return ((pixels.astype(np.int64) * 255 + 32767) // 65535).astype(np.uint8)
+    wanted = "0..1 for floats" if np.issubdtype(pixels.dtype, np.floating) else "0..65535 for 16-bit images"
+    raise BadImage(name, f"{pixels.dtype} values {low}..{high} are outside {wanted}; convert the image to 8 bits")
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "cannot identify image file" in text:
+        return f"not one of {', '.join(FORMATS)}"
+    return f"{type(error).__name__}: {printable(text)}" if text else type(error).__name__

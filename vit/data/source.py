@@ -1,0 +1,211 @@
+"""A source: class names and splits of undecoded images, wherever they come from."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from vit.data.splitting import hold_out, split_three
+
+Raw = bytes | np.ndarray
+
+
+class DataError(ValueError):
+    """Something about a data set that a person has to put right; the text is one line and says how."""
+
+
+class Names(Sequence[str]):
+    """Many strings in two arrays: worker processes then share the memory (Python strings are copied when counted)."""
+
+    def __init__(self, names: Sequence[str]):
+        encoded = [n.encode("utf-8", "surrogateescape") for n in names]
+        self._blob = np.frombuffer(b"".join(encoded), np.uint8)
+        self._ends = np.cumsum([len(e) for e in encoded], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, i: int) -> str:
+        i = range(len(self))[i]
+        start = self._ends[i - 1] if i else 0
+        return self._blob[start : self._ends[i]].tobytes().decode("utf-8", "surrogateescape")
+
+
+class RowNames(Sequence[str]):
+    """Names of samples that have no file of their own: "train.parquet row 17"."""
+
+    def __init__(self, prefix: str, rows: np.ndarray):
+        self.prefix, self.rows = prefix, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> str:
+        return f"{self.prefix} row {self.rows[i]}"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Samples of one split: `labels` (N,) int64, a name for each, and `read(i)`: encoded bytes or a pixel array (H,W[,C]).
+
+    `pixels` (N,H,W[,C]) is there when all samples lie in memory decoded and of one size.
+    """
+
+    labels: np.ndarray
+    names: Sequence[str]
+    read: Callable[[int], Raw]
+    pixels: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: np.ndarray) -> "Split":
+        """The samples at `rows`, in that order."""
+        pixels = None if self.pixels is None else self.pixels[rows]
+        read = ReadArray(pixels) if pixels is not None else ReadRows(self.read, rows)
+        return Split(self.labels[rows], NameRows(self.names, rows), read, pixels)
+
+
+@dataclass(frozen=True)
+class ReadArray:
+    pixels: np.ndarray
+
+    def __call__(self, i: int) -> np.ndarray:
+        return self.pixels[i]
+
+
+@dataclass(frozen=True)
+class ReadFile:
+    root: Path
+    names: Sequence[str]
+
+    def __call__(self, i: int) -> bytes:
+        return (self.root / self.names[i]).read_bytes()
+
+
+@dataclass(frozen=True)
+class ReadRows:
+    read: Callable[[int], Raw]
+    rows: np.ndarray
+
+    def __call__(self, i: int) -> Raw:
+        return self.read(int(self.rows[i]))
+
+
+class NameRows(Sequence[str]):
+    """Names of the chosen rows of another list of names."""
+
+    def __init__(self, names: Sequence[str], rows: np.ndarray):
+        self.names, self.rows = names, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> str:
+        return self.names[int(self.rows[i])]
+
+
+def array_split(pixels: np.ndarray, labels: np.ndarray, prefix: str) -> Split:
+    """Samples that lie in memory as one uint8 array (N,H,W[,C])."""
+    return Split(labels.astype(np.int64), RowNames(prefix, np.arange(len(labels))), ReadArray(pixels), pixels)
+
+
+def file_split(root: Path, names: Sequence[str], labels: np.ndarray) -> Split:
+    """Samples that are image files under `root`; their names are the paths relative to it."""
+    packed = Names(names)
+    return Split(labels.astype(np.int64), packed, ReadFile(root, packed))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Class names in order, the splits "train", "val" and "test" as there are, and what was left out as (name, reason)."""
+
+    name: str
+    classes: list[str]
+    splits: dict[str, Split]
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        _check_classes(self)
+        for split_name, split in self.splits.items():
+            _check_split(self, split_name, split)
+        empty = [c for c, n in zip(self.classes, self.counts("train"), strict=True) if n == 0]
+        if empty:
+            raise DataError(
+                f"{self.name}: {len(empty)} of {len(self.classes)} classes have no training image ({_some(empty)}); "
+                "add images or remove the class"
+            )
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def counts(self, split: str) -> np.ndarray:
+        """Images per class: (classes,) int64."""
+        return np.bincount(self.splits[split].labels, minlength=len(self.classes))
+
+    def class_weights(self) -> np.ndarray:
+        """Loss weight per class against imbalance, (classes,) float32: n / (classes * n_c), so that samples average 1."""
+        counts = self.counts("train")
+        return (counts.sum() / (len(counts) * counts)).astype(np.float32)
+
+    def split_lists(self) -> dict[str, list[tuple[str, str]]]:
+        """Per split the (name, class) of every sample: what a run keeps to say later on which images it was trained."""
+        return {
+            key: [(split.names[i], self.classes[split.labels[i]]) for i in range(len(split))]
+            for key, split in self.splits.items()
+        }
+
+    def without(self, samples: Sequence[tuple[str, int, str]]) -> "Source":
+        """The same source less the given (split, index, reason); they are listed in `left_out`."""
+        dropped = {key: {i for s, i, _ in samples if s == key} for key in self.splits}
+        splits = {
+            key: split.take(np.array([i for i in range(len(split)) if i not in dropped[key]], dtype=np.int64))
+            if dropped[key] else split
+            for key, split in self.splits.items()
+        }
+        listed = [(self.splits[s].names[i], reason) for s, i, reason in samples]
+        return replace(self, splits=splits, left_out=self.left_out + listed)
+
+
+def with_validation(splits: dict[str, Split], count: int | None, fraction: float, seed: int) -> dict[str, Split]:
+    """The splits with "val" split off "train" (stratified) where none is there: `count` images, else a fraction of train."""
+    if "val" in splits:
+        return splits
+    train = splits["train"]
+    kept, held = hold_out(train.labels, round(len(train) * fraction) if count is None else count, seed)
+    return {"train": train.take(kept), "val": train.take(held)} | {k: v for k, v in splits.items() if k != "train"}
+
+
+def three_ways(whole: Split, fractions: Sequence[float], seed: int) -> dict[str, Split]:
+    """Train, val and test out of a set that came in one piece; a part whose fraction is 0 is not there."""
+    parts = split_three(whole.labels, fractions, seed)
+    return {key: whole.take(rows) for key, rows in parts.items() if len(rows)}
+
+
+def _check_classes(source: Source) -> None:
+    if len(set(source.classes)) != len(source.classes):
+        twice = sorted({c for c in source.classes if source.classes.count(c) > 1})
+        raise DataError(f"{source.name}: class names must differ, these come more than once: {_some(twice)}")
+    if len(source.classes) < 2:
+        raise DataError(
+            f"{source.name}: found {len(source.classes)} class ({_some(source.classes)}), a classifier needs at least 2; "
+            "give every class its own folder or label"
+        )
+    if "train" not in source.splits or len(source.splits["train"]) == 0:
+        raise DataError(f"{source.name}: there are 0 training images; splits found: {_some(sorted(source.splits))}")
+
+
+def _check_split(source: Source, key: str, split: Split) -> None:
+    bad = np.flatnonzero((split.labels < 0) | (split.labels >= len(source.classes)))
+    if len(bad):
+        raise DataError(
+            f"{split.names[int(bad[0])]}: label {split.labels[bad[0]]} is out of range, {source.name} has "
+            f"{len(source.classes)} classes (0..{len(source.classes) - 1}); {len(bad)} of {len(split)} {key} labels are wrong"
+        )
+
+
+def _some(names: Sequence[str], limit: int = 5) -> str:
+    listed = ", ".join(repr(n) for n in names[:limit])
+    return listed + (f" and {len(names) - limit} more" if len(names) > limit else "") or "none"

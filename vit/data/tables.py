@@ -1,0 +1,210 @@
+"""Tables: CSV or Parquet with a column of image paths or encoded images, a column of labels, perhaps one of splits."""
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vit.data.folders import SPLIT_NAMES
+from vit.data.source import DataError, Raw, RowNames, Source, Split, file_split, three_ways, with_validation
+
+IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path")
+LABEL_COLUMNS = ("label", "class", "target", "category", "fine_label", "labels")
+
+
+@dataclass(frozen=True)
+class ReadCell:
+    """Encoded images in an Arrow column: bytes, or Hugging Face's struct of {bytes, path}."""
+
+    column: Any
+
+    def __call__(self, i: int) -> Raw:
+        value = self.column[i].as_py()
+        value = value.get("bytes") if isinstance(value, dict) else value
+        return value or b""
+
+
+def table(
+    path: str | Path,
+    image: str | None = None,
+    label: str | None = None,
+    split: str | None = None,
+    root: str | Path | None = None,
+    classes: Sequence[str] | None = None,
+    fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    split_seed: int = 0,
+) -> Source:
+    """A CSV or Parquet file: the columns named by `image`, `label`, `split`, else found by their usual names.
+
+    Paths are relative to `root` (default: the table's folder). Labels are class names, or numbers: indices into `classes` where that
+    is given (or stored in the Parquet file by Hugging Face, or in classes.json beside it), else names themselves.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"data.path: the table {path} does not exist")
+    columns, names = _read(path)
+    image = _column(path, columns, image, IMAGE_COLUMNS, "image")
+    label = _column(path, columns, label, LABEL_COLUMNS, "label")
+    classes, labels = _classes(path, _listed(columns[label]), list(classes) if classes else names)
+    place = Path(root).expanduser() if root else path.parent
+    whole = _samples(path, place, columns[image], labels)
+    split = _column(path, columns, split, (), "split") if split else ("split" if "split" in columns else None)
+    if split is None:
+        return Source(path.stem, classes, three_ways(whole, fractions, split_seed))
+    splits = _by_column(path, whole, _listed(columns[split]))
+    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
+    return Source(path.stem, classes, with_validation(splits, None, share, split_seed))
+
+
+def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], dict[str, Split]] | None:
+    """Splits from train*.parquet, val*.parquet and test*.parquet in root or root/data; None where there is no train."""
+    for place in (root, root / "data"):
+        files = {k: sorted(f for n in names for f in place.glob(f"{n}*.parquet")) for k, names in SPLIT_NAMES.items()}
+        if files["train"]:
+            break
+    else:
+        return None
+    tables = {key: _read_parquet(paths) for key, paths in files.items() if paths}
+    stored = next((names for _, names in tables.values() if names), None) or classes
+    splits, known = {}, stored
+    for key, (columns, _) in tables.items():
+        path = files[key][0]
+        image, label = (_column(path, columns, None, *c) for c in ((IMAGE_COLUMNS, "image"), (LABEL_COLUMNS, "label")))
+        known, labels = _classes(path, _listed(columns[label]), known)
+        splits[key] = _samples(path, path.parent, columns[image], labels)
+    return known, splits
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[str] | None]:
+    """Columns by name, and class names where the file or its folder brings them."""
+    if path.suffix.lower() == ".parquet":
+        return _read_parquet([path])
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.reader(file))
+    if len(rows) < 2:
+        raise DataError(f"{path}: has {max(len(rows) - 1, 0)} rows; expected a header line and one line per image")
+    header = rows[0]
+    wrong = next((n for n, row in enumerate(rows, 1) if len(row) != len(header)), None)
+    if wrong:
+        raise DataError(f"{path} line {wrong}: has {len(rows[wrong - 1])} fields, the header has {len(header)}")
+    return {name: [row[i] for row in rows[1:]] for i, name in enumerate(header)}, None
+
+
+def _read_parquet(paths: list[Path]) -> tuple[dict[str, Any], list[str] | None]:
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    try:
+        size = sum(_uncompressed(parquet.ParquetFile(p).metadata) for p in paths)
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if size > memory // 2:
+            raise DataError(
+                f"{paths[0]}: the {len(paths)} Parquet files unpack to {size / 1e9:.1f} GB, over half of the {memory / 1e9:.1f} GB of "
+                "memory; write the images to class folders and use data=folder"
+            )
+        found = pyarrow.concat_tables([parquet.read_table(p) for p in paths])
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{paths[0]}: cannot be read as Parquet ({' '.join(str(error).split())})") from error
+    names = _stored_classes(found.schema.metadata) or _classes_beside(paths[0].parent)
+    return {name: found.column(name) for name in found.column_names}, names
+
+
+def _uncompressed(metadata: Any) -> int:
+    return sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+
+
+def _stored_classes(metadata: dict[bytes, bytes] | None) -> list[str] | None:
+    """Names of the label feature as Hugging Face datasets writes it into the schema."""
+    if not metadata or b"huggingface" not in metadata:
+        return None
+    features = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {})
+    named = [f["names"] for f in features.values() if isinstance(f, dict) and f.get("_type") == "ClassLabel" and "names" in f]
+    return [str(n) for n in named[0]] if named else None
+
+
+def _classes_beside(place: Path) -> list[str] | None:
+    path = place / "classes.json"
+    if not path.is_file():
+        return None
+    names = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise DataError(f'{path}: must be a list of class names, like ["cat", "dog"]')
+    return names
+
+
+def _column(path: Path, columns: dict[str, Any], wanted: str | None, usual: Sequence[str], what: str) -> str:
+    if wanted is not None:
+        if wanted not in columns:
+            raise DataError(f"{path}: has no column {wanted!r} for data.{what}; its columns are {', '.join(columns)}")
+        return wanted
+    found = next((name for name in usual if name in columns), None)
+    if found is None:
+        raise DataError(f"{path}: no {what} column found among {', '.join(columns)}; name it with data.{what}=COLUMN")
+    return found
+
+
+def _listed(column: Any) -> list[Any]:
+    return column if isinstance(column, list) else column.to_pylist()
+
+
+def _classes(path: Path, values: list[Any], names: list[str] | None) -> tuple[list[str], np.ndarray]:
+    """Class names and (N,) labels: numbers are indices where names are known, else everything is a name."""
+    empty = next((i for i, v in enumerate(values) if v is None or v == ""), None)
+    if empty is not None:
+        raise DataError(f"{path} row {empty}: the label is empty; give every image a label or remove the row")
+    numbers = _as_numbers(values)
+    if numbers is not None and names:
+        _check_range(path, numbers, names)
+        return names, numbers
+    known = [str(v) for v in (np.unique(numbers) if numbers is not None else sorted(set(map(str, values))))]
+    names = names or known
+    index = {name: i for i, name in enumerate(names)}
+    texts = [str(v) for v in (numbers if numbers is not None else values)]
+    wrong = next((i for i, text in enumerate(texts) if text not in index), None)
+    if wrong is not None:
+        raise DataError(f"{path} row {wrong}: class {texts[wrong]!r} is not among the {len(names)} known ({', '.join(names[:5])}, ...)")
+    return names, np.array([index[text] for text in texts], dtype=np.int64)
+
+
+def _as_numbers(values: list[Any]) -> np.ndarray | None:
+    try:
+        numbers = [int(v) for v in values]
+    except (TypeError, ValueError):
+        return None
+    return np.array(numbers, dtype=np.int64) if all(str(n) == str(v) for n, v in zip(numbers, values, strict=True)) else None
+
+
+def _check_range(path: Path, labels: np.ndarray, names: list[str]) -> None:
+    wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
+    if len(wrong):
+        raise DataError(
+            f"{path} row {wrong[0]}: label {labels[wrong[0]]} is out of range for {len(names)} classes (0..{len(names) - 1}); "
+            f"{len(wrong)} of {len(labels)} labels are wrong"
+        )
+
+
+def _samples(path: Path, root: Path, column: Any, labels: np.ndarray) -> Split:
+    first = column[0] if isinstance(column, list) else column[0].as_py()
+    if not isinstance(first, str):
+        return Split(labels, RowNames(path.name, np.arange(len(labels))), ReadCell(column))
+    names = _listed(column)
+    missing = [n for n in names if not (root / n).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"{path}: {len(missing)} of {len(names)} files are not under {root}, first {missing[0]!r}; set data.root to their folder"
+        )
+    return file_split(root, names, labels)
+
+
+def _by_column(path: Path, whole: Split, values: list[Any]) -> dict[str, Split]:
+    names = {alias: key for key, aliases in SPLIT_NAMES.items() for alias in aliases}
+    wrong = sorted({str(v) for v in values if str(v).lower() not in names})
+    if wrong:
+        raise DataError(f"{path}: split {wrong[0]!r} is not one of {', '.join(names)}")
+    keys = np.array([names[str(v).lower()] for v in values])
+    return {key: whole.take(np.flatnonzero(keys == key)) for key in SPLIT_NAMES if (keys == key).any()}
