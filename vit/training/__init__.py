@@ -1,1 +1,32 @@
-"""What a training run needs around a model: optimizers, schedules, averages, checkpoints, strategies, callbacks."""
+"""What a training run needs around a model: optimizers, schedules, averages, checkpoints, strategies, callbacks.
+
+Names are imported on first use: building an optimizer does not load Lightning.
+"""
+
+import importlib
+
+_HOMES = {
+    "optim": ("build_optimizer", "clip_gradients", "parameter_groups", "scaled_lr"),
+    "schedule": ("build_schedule",),
+    "seeding": ("seed_everything_once", "seed_step"),
+    "ema": ("WeightAverage",),
+    "precision": ("resolve_precision",),
+    "strategy": ("build_strategy", "local_batch_size", "shard"),
+    "checkpoint": ("AtomicCheckpointIO", "CheckpointError", "newest_valid", "verify"),
+    "resume": ("FollowEpoch", "resume_position"),
+    "stopping": ("GracefulStop", "Interrupted"),
+    "callbacks": ("AverageWeights", "Checkpoints", "FiniteLoss", "NonFiniteError"),
+    "progress": ("ProgressBar", "ThroughputMeter", "quiet_lightning"),
+    "memory": ("explain_out_of_memory",),
+}
+_MODULES = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str):
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])

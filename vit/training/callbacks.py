@@ -1,0 +1,235 @@
+"""Lightning callbacks that keep a run safe: checkpoints, the guard against NaN, the averaged weights."""
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Checkpoint
+
+from vit.training.checkpoint import BEST, LAST, CheckpointError, copy_checkpoint, sweep, write_atomically
+from vit.training.ema import WeightAverage
+from vit.training.optim import local
+from vit.training.resume import batches_done
+from vit.training.stopping import Interrupted
+
+log = logging.getLogger(__name__)
+
+
+class NonFiniteError(RuntimeError):
+    """The loss or a weight became NaN or infinite."""
+
+
+class Checkpoints(Checkpoint):
+    """`last.ckpt` after every epoch, every `every_n_steps` optimizer steps and on a stop; `best.ckpt` by a metric.
+
+    The one before stays as `previous.ckpt`. A checkpoint is only ever taken between two optimizer steps, so that a
+    resumed run repeats nothing. Other files in the folder are left alone.
+    """
+
+    def __init__(self, folder: str | Path, monitor: str | None = None, mode: str = "max", every_n_steps: int | None = None):
+        if mode not in ("min", "max"):
+            raise ValueError(f"checkpoint mode is {mode!r}, but must be 'min' or 'max'")
+        self.folder, self.monitor, self.mode, self.every_n_steps = Path(folder), monitor, mode, every_n_steps
+        self.best_score: float | None = None
+        self.best_epoch: int | None = None
+        self._between_steps = self._validated = False
+        self._saved_batches = -1
+
+    @property
+    def last_path(self) -> Path:
+        return self.folder / LAST
+
+    @property
+    def best_path(self) -> Path:
+        """The best epoch's checkpoint; the last one where nothing is monitored."""
+        return self.folder / (BEST if self.best_score is not None else LAST)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Finds out now, not after the first epoch, that the folder cannot be written."""
+        if stage == "fit" and trainer.is_global_zero:
+            probe = self.folder / "probe.ckpt"
+            write_atomically(probe, lambda file: file.write(b"x"))
+            probe.unlink()
+            sweep(self.folder)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._between_steps, self._saved_batches = False, batches_done(trainer)
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
+        self._between_steps = False
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any,
+                           batch_idx: int) -> None:
+        loop = trainer.fit_loop
+        self._between_steps = not loop._should_accumulate()
+        due = self.every_n_steps and trainer.global_step % self.every_n_steps == 0
+        if due and self._between_steps and not loop.epoch_loop.batch_progress.is_last_batch:
+            self.save_last(trainer)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._validated = not trainer.sanity_checking
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        improved = self._validated and self._improves(trainer)
+        self._validated = False
+        self.save_last(trainer)
+        if improved and trainer.is_global_zero:
+            copy_checkpoint(self.last_path, self.folder / BEST)
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Saves what was done since the last checkpoint, where the weights are those of a finished step.
+
+        Saving needs all processes; they are all here only when they agreed to stop.
+        """
+        agreed = isinstance(exception, Interrupted) and exception.agreed
+        alone = trainer.world_size == 1 and not isinstance(exception, (CheckpointError, NonFiniteError))
+        if not (agreed or alone) or not self._between_steps or batches_done(trainer) == self._saved_batches:
+            return
+        try:
+            self.save_last(trainer)
+        except (CheckpointError, NonFiniteError) as error:
+            log.error("%s", error)
+
+    def save_last(self, trainer: pl.Trainer) -> None:
+        trainer.save_checkpoint(self.last_path)
+        self._saved_batches = batches_done(trainer)
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        if trainer.validating:
+            validate_again(checkpoint)
+
+    def _improves(self, trainer: pl.Trainer) -> bool:
+        if self.monitor is None:
+            return False
+        if self.monitor not in trainer.callback_metrics:
+            known = ", ".join(sorted(trainer.callback_metrics)) or "none"
+            raise ValueError(f"checkpoints follow {self.monitor!r}, but the run has no such metric; it has: {known}")
+        score = float(trainer.callback_metrics[self.monitor])
+        sign = 1 if self.mode == "max" else -1
+        best = -math.inf if self.best_score is None else sign * self.best_score
+        if math.isnan(score) or sign * score <= best:
+            return False
+        self.best_score, self.best_epoch = score, trainer.current_epoch
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best_score": self.best_score, "best_epoch": self.best_epoch}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best_score, self.best_epoch = state["best_score"], state["best_epoch"]
+
+
+def validate_again(checkpoint: dict[str, Any]) -> None:
+    """Makes a checkpoint from the middle of a validation start that validation anew.
+
+    Lightning would skip the rest of it: these counters say "the first batch is under way".
+    """
+    progress = checkpoint["loops"]["fit_loop"]["epoch_loop.val_loop.batch_progress"]
+    progress["total"].update(ready=1, started=1, processed=0, completed=0)
+    progress["current"].update(ready=0, started=0, processed=0, completed=0)
+    progress["is_last_batch"] = False
+
+
+class FiniteLoss(pl.Callback):
+    """Stops a run whose loss is NaN or infinite, before such weights are saved; looks at it every `every` batches.
+
+    Looking makes the host wait for the device, so the losses are collected and looked at together.
+    """
+
+    def __init__(self, every: int = 50):
+        self.every = every
+        self._losses: list[torch.Tensor] = []
+        self._steps: list[int] = []
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any,
+                           batch_idx: int) -> None:
+        loss = outputs["loss"] if isinstance(outputs, dict) else outputs
+        if loss is not None:
+            self._losses.append(loss.detach())
+            self._steps.append(trainer.global_step)
+        if (batch_idx + 1) % self.every == 0:
+            self.check(trainer)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.check(trainer)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not trainer.sanity_checking:
+            self.check(trainer)
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """The last gate before a file is written: the weights too must be finite, which the last loss does not tell."""
+        self.check(trainer)
+        weights = [local(p.detach()) for p in pl_module.parameters() if p.is_floating_point()]
+        norm = torch.stack([norm.float() for norm in torch._foreach_norm(weights)]).sum()
+        if not trainer.strategy.reduce_boolean_decision(bool(norm.isfinite()), all=True):
+            raise NonFiniteError(f"a weight is not finite after optimizer step {trainer.global_step} "
+                                 f"(lr {current_lr(trainer):.3g}); nothing was saved. {ADVICE}")
+
+    def check(self, trainer: pl.Trainer) -> None:
+        losses, steps = self._losses, self._steps
+        self._losses, self._steps = [], []
+        finite = torch.stack(losses).isfinite().cpu() if losses else torch.ones(0, dtype=torch.bool)
+        if trainer.strategy.reduce_boolean_decision(bool(finite.all()), all=True):
+            return
+        bad = int((~finite).nonzero()[0]) if not finite.all() else None
+        where = f"{float(losses[bad])} at optimizer step {steps[bad]}" if bad is not None else "not finite in another process"
+        raise NonFiniteError(f"the training loss is {where} (epoch {trainer.current_epoch}, lr {current_lr(trainer):.3g}); "
+                             f"stopped, the last checkpoint is from before. {ADVICE}")
+
+
+ADVICE = "Lower the learning rate, lengthen the warm-up, clip gradients, or train in precision=32-true."
+
+
+def current_lr(trainer: pl.Trainer) -> float:
+    return max(group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups)
+
+
+class AverageWeights(pl.Callback):
+    """Keeps an average of `pl_module.model`'s weights and validates with it; both are in every checkpoint.
+
+    In a checkpoint file the average is `callbacks.AverageWeights.average`, by the bare model's names.
+    """
+
+    def __init__(self, decay: float, warmup: bool = True):
+        self.decay, self.warmup = decay, warmup
+        self.average: WeightAverage | None = None
+        self._restored: dict[str, torch.Tensor] | None = None
+        self._step = 0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Only now are the weights where they stay: on their device, sharded, restored."""
+        self.average = WeightAverage(pl_module.model, self.decay, self.warmup)
+        self._step = trainer.global_step
+        if self._restored is not None:
+            self.average.load_state_dict(self._restored)
+            self._restored = None
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any,
+                           batch_idx: int) -> None:
+        if trainer.global_step != self._step:  # not while gradients accumulate
+            self._step = trainer.global_step
+            self.average.update(self._step)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.average is not None:  # the sanity check comes before training
+            self.average.swap_in()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._swap_out()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._swap_out()  # before the checkpoint callback, which comes last, saves the weights
+
+    def _swap_out(self) -> None:
+        if self.average is not None and self.average.swapped:
+            self.average.swap_out()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"average": self.average.state_dict()} if self.average is not None else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._restored = state.get("average")

@@ -1,0 +1,194 @@
+"""What a person watches while a model trains: one bar for the whole run, and the speed."""
+
+import logging
+import time
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import ProgressBar as LightningProgressBar
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from vit.training.resume import batches_done, batches_per_epoch
+
+
+def quiet_lightning() -> None:
+    """Silences what Lightning tells every user of every run; errors and real warnings stay."""
+    for name in ("pytorch_lightning", "lightning_fabric", "lightning", "lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for message in (r".*does not have many workers.*", r".*smaller than the logging interval.*", r".*Checkpoint directory.*",
+                    r".*checkpoint that ended before the epoch ended.*", r".*LeafSpec.*", r".*is not attached to the.*loop.*",
+                    r".*callbacks used to create the checkpoint.*", r".*module\(s\) in eval mode.*", r".*find_unused_parameters.*",
+                    r".*GPU available but not used.*", r".*recommended to use .*sync_dist=True.*"):
+        warnings.filterwarnings("ignore", message=message)
+
+
+def images_in(batch: Any) -> int:
+    """Rows of the first tensor of a batch."""
+    first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]
+    return len(first)
+
+
+class ThroughputMeter(pl.Callback):
+    """Images per second over all processes, and the share of the time spent waiting for data; training batches only.
+
+    The first batch of a run is left out: it holds start-up and compilation. On a GPU the host runs ahead of the device,
+    so the clock is read where it waits anyway; over an epoch the rate is right.
+    """
+
+    def __init__(self) -> None:
+        self.images = self.batches = 0
+        self.seconds = self.waited = 0.0
+        self._mark: float | None = None  # when the last batch ended
+        self._begun = 0.0
+
+    @property
+    def images_per_second(self) -> float:
+        return self.images / self.seconds if self.seconds else 0.0
+
+    @property
+    def data_wait(self) -> float:
+        return self.waited / self.seconds if self.seconds else 0.0
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.batches:
+            self._mark = time.perf_counter()
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
+        self._begun = time.perf_counter()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any,
+                           batch_idx: int) -> None:
+        now = time.perf_counter()
+        if self._mark is not None:
+            self.images += images_in(batch) * trainer.world_size
+            self.seconds += now - self._mark
+            self.waited += self._begun - self._mark
+        self.batches += 1
+        self._mark = now
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._mark is not None:
+            self._mark = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.seconds:
+            pl_module.log_dict({"train/images_per_second": self.images_per_second, "train/data_wait": self.data_wait})
+
+
+class ProgressBar(LightningProgressBar):
+    """One bar for the whole run with rate, loss, validation numbers and time left.
+
+    Off a terminal it writes a line per epoch instead. It looks at the loss only when it draws, at most every
+    `interval` seconds, because looking makes the host wait for the device.
+    """
+
+    def __init__(self, interval: float = 0.5, console: Console | None = None):
+        super().__init__()
+        self.interval = interval
+        self.console = console or Console()
+        self.enabled = True
+        self.progress: Progress | None = None
+        self._total = self._done_at_start = self._images = 0
+        self._loss = float("nan")
+        self._started = self._drawn = 0.0
+        self._rate = 0.0
+
+    def enable(self) -> None:
+        self.enabled = True
+
+    def disable(self) -> None:
+        self.enabled = False
+
+    @property
+    def live(self) -> bool:
+        return self.enabled and self.console.is_terminal
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._total = run_length(trainer)
+        self._done_at_start = batches_done(trainer)
+        self._started = self._drawn = time.perf_counter()
+        self._images = 0
+        if self.live and trainer.is_global_zero:
+            self.progress = Progress(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
+                                     TextColumn("{task.fields[facts]}"), console=self.console, auto_refresh=False,
+                                     transient=True)
+            self.progress.add_task("starting", total=self._total, completed=self._done_at_start, facts="")
+            self.progress.start()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any,
+                           batch_idx: int) -> None:
+        self._images += images_in(batch) * trainer.world_size
+        now = time.perf_counter()
+        if now - self._drawn >= self.interval and self.enabled and trainer.is_global_zero:
+            loss = outputs["loss"] if isinstance(outputs, Mapping) else outputs
+            self._loss = float(loss) if loss is not None else self._loss
+            now = time.perf_counter()  # after the device has caught up
+            rate = self._images / (now - self._drawn)
+            self._rate = rate if not self._rate else 0.7 * self._rate + 0.3 * rate
+            self._drawn, self._images = now, 0
+            self._draw(trainer)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._drawn, self._images = time.perf_counter(), 0  # validation counts for the time left, not for the rate
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not self.enabled or not trainer.is_global_zero:
+            return
+        if self.live:
+            self._draw(trainer)
+        else:
+            self.console.print(f"{self._epoch(trainer)}  {self._facts(trainer)}", highlight=False, soft_wrap=True)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._close()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._close()
+
+    def print(self, *args: Any, **kwargs: Any) -> None:
+        self.console.print(*args)
+
+    def _close(self) -> None:
+        if self.progress is not None:
+            self.progress.stop()
+            self.progress = None
+
+    def _draw(self, trainer: pl.Trainer) -> None:
+        if self.progress is not None:
+            self.progress.update(self.progress.task_ids[0], completed=batches_done(trainer),
+                                 description=self._epoch(trainer), facts=self._facts(trainer))
+            self.progress.refresh()
+
+    def _epoch(self, trainer: pl.Trainer) -> str:
+        last = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else "?"
+        return f"epoch {trainer.current_epoch + 1}/{last}"
+
+    def _facts(self, trainer: pl.Trainer) -> str:
+        facts = [f"{self._rate:,.0f} images/s"] if self._rate else []
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+        metrics = {"loss": self._loss} | metrics if self._loss == self._loss else metrics
+        facts += [f"{name} {value:.4f}" for name, value in metrics.items()]
+        return "  ".join([*facts, f"{clock(self.seconds_left(trainer))} left"])
+
+    def seconds_left(self, trainer: pl.Trainer) -> float:
+        done = batches_done(trainer)
+        per_batch = (time.perf_counter() - self._started) / max(1, done - self._done_at_start)
+        left = per_batch * max(0, self._total - done)
+        limits = [callback.time_remaining() for callback in trainer.callbacks if isinstance(callback, pl.callbacks.Timer)]
+        return min([left, *(max(0.0, limit) for limit in limits if limit is not None)])
+
+
+def run_length(trainer: pl.Trainer) -> int:
+    """Training batches of the whole run, by epochs or by optimizer steps, whichever ends first."""
+    per_epoch = batches_per_epoch(trainer, len(trainer.train_dataloader))
+    by_epochs = per_epoch * trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else None
+    by_steps = trainer.max_steps * trainer.accumulate_grad_batches if trainer.max_steps > 0 else None
+    return min([limit for limit in (by_epochs, by_steps) if limit is not None], default=batches_done(trainer))
+
+
+def clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}" if minutes >= 60 else f"{minutes}:{seconds:02d}"
