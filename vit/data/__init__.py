@@ -8,13 +8,16 @@ from vit.data.decode import BadImage
 from vit.data.folders import folder
 from vit.data.mixup import Mixup
 from vit.data.named import cifar10, cifar100, digits, fashion_mnist, imagenet, mnist
+from vit.data.policies import ColorJitter, RandAugment, ThreeAugment, TrivialAugment
 from vit.data.preprocessing import Preprocessing
 from vit.data.sizing import RandomCrop, RandomResizedCrop
 from vit.data.source import DataError, Source, Split
 from vit.data.tables import table
 
 __all__ = [
-    "Augment", "BadImage", "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset", "Mixup", "PadCrop", "Preprocessing",
-    "RandomCrop", "RandomErasing", "RandomResizedCrop", "Source", "Split", "TrainBatches", "VerticalFlip", "cifar10", "cifar100",
-    "digits", "eval_batches", "fashion_mnist", "folder", "imagenet", "mnist", "permutation", "table", "train_batches", "uniform",
+    "Augment", "BadImage", "ColorJitter", "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset", "Mixup",
+    "PadCrop", "Preprocessing", "RandAugment", "RandomCrop", "RandomErasing", "RandomResizedCrop", "Source",
+    "Split", "ThreeAugment", "TrainBatches", "TrivialAugment", "VerticalFlip", "cifar10", "cifar100", "digits",
+    "eval_batches", "fashion_mnist", "folder", "imagenet", "mnist", "permutation", "table", "train_batches",
+    "uniform",
 ]

@@ -78,53 +78,43 @@ class ImageDataset(Dataset):
 
     def _one_by_one(self, epoch: Tensor, index: Tensor) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
         images, good, bad = [], torch.ones(len(index), dtype=torch.bool), []
-        boxes = self._boxes_in_memory(epoch, index) if self.pictures is not None else None
-        for row, i in enumerate(index.tolist()):
+        draws = self.sizing.draws(epoch, index).tolist() if self.sizing is not None else [None] * len(index)
+        for row, (i, numbers) in enumerate(zip(index.tolist(), draws, strict=True)):
             try:
-                if boxes is not None:
-                    images.append(self._cut_from_memory(i, boxes[row]))
-                else:
-                    images.append(self._sample(i, epoch[row : row + 1], index[row : row + 1]))
+                images.append(self._sample(i, numbers))
             except BadImage as error:
                 good[row] = False
                 bad.append((error.name, error.reason))
         shape = (0, self.preprocessing.channels, *self.preprocessing.size)
         return good, torch.stack(images) if images else torch.empty(shape, dtype=torch.uint8), bad
 
-    def _sample(self, i: int, epoch: Tensor, index: Tensor) -> Tensor:
+    def _sample(self, i: int, numbers: list[float] | None) -> Tensor:
         name = self.split.names[i]
-        if self.sizing is None:
+        if numbers is None:
             return self.preprocessing.image(self._read(i, name), name)
-        return self._cut_while_decoding(i, name, epoch, index)
+        if self.pictures is None:
+            return self._cut_while_decoding(i, name, numbers)
+        if i in self.bad:
+            raise BadImage(name, self.bad[i])
+        picture = Image.fromarray(self.pictures[i])
+        box = self.sizing.box(*picture.size, self.preprocessing.size, numbers)
+        return to_tensor(self.preprocessing.cut(picture, box))
 
-    def _boxes_in_memory(self, epoch: Tensor, index: Tensor) -> list[tuple[float, float, float, float]]:
-        pictures = (self.pictures[i] for i in index.tolist())
-        sizes = torch.tensor([(1, 1) if p is None else (p.shape[1], p.shape[0]) for p in pictures])
-        return [tuple(box) for box in self.sizing.boxes(sizes, self.preprocessing.size, epoch, index).tolist()]
-
-    def _cut_from_memory(self, i: int, box: tuple[float, float, float, float]) -> Tensor:
-        if self.pictures[i] is None:
-            raise BadImage(self.split.names[i], self.bad[i])
-        return to_tensor(self.preprocessing.cut(Image.fromarray(self.pictures[i]), box))
-
-    def _cut_while_decoding(self, i: int, name: str, epoch: Tensor, index: Tensor) -> Tensor:
+    def _cut_while_decoding(self, i: int, name: str, numbers: list[float]) -> Tensor:
         height, width = self.preprocessing.size
-        chosen: dict[str, Any] = {}
+        full: list[tuple[int, int]] = []
 
         def least(full_width: int, full_height: int) -> float:
             """The box is drawn on the full picture, before a draft decode shrinks it."""
-            chosen["size"] = (full_width, full_height)
-            left, top, right, bottom = self._box(chosen["size"], epoch, index)
+            full.append((full_width, full_height))
+            left, top, right, bottom = self.sizing.box(full_width, full_height, self.preprocessing.size, numbers)
             return max(width / (right - left), height / (bottom - top))
 
         picture = self.preprocessing.decode(self._read(i, name), name, least)
-        full = chosen.get("size", picture.size)
-        box = self._box(full, epoch, index)
-        across, down = picture.width / full[0], picture.height / full[1]
-        return to_tensor(self.preprocessing.cut(picture, (box[0] * across, box[1] * down, box[2] * across, box[3] * down)))
-
-    def _box(self, size: tuple[int, int], epoch: Tensor, index: Tensor) -> tuple[float, float, float, float]:
-        return tuple(self.sizing.boxes(torch.tensor([size]), self.preprocessing.size, epoch, index)[0].tolist())
+        size = full[0] if full else picture.size
+        left, top, right, bottom = self.sizing.box(*size, self.preprocessing.size, numbers)
+        across, down = picture.width / size[0], picture.height / size[1]
+        return to_tensor(self.preprocessing.cut(picture, (left * across, top * down, right * across, bottom * down)))
 
     def _read(self, i: int, name: str) -> bytes | np.ndarray:
         try:

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-FORMATS = ("JPEG", "MPO", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "ICO", "PPM")
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "ICO", "PPM")
 EXTENSIONS = frozenset(
     ".jpg .jpeg .jpe .jfif .png .apng .gif .bmp .tif .tiff .webp .avif .jp2 .j2k .jpx .ico .ppm .pgm .pbm".split()
 )
+ORIENTATION = 0x0112  # the EXIF tag
 PILLOW_LIMIT = 178_956_970  # Pillow itself refuses larger images at open
 
 
@@ -89,10 +90,11 @@ def _open(raw: bytes | Path, name: str) -> Image.Image:
 
 def _upright(image: Image.Image) -> Image.Image:
     try:
-        turned = ImageOps.exif_transpose(image)
+        if image.getexif().get(ORIENTATION, 1) == 1:
+            return image
+        return ImageOps.exif_transpose(image)
     except Exception:  # unreadable EXIF says nothing about the orientation, the pixels are still good
         return image
-    return image if turned is None else turned
 
 
 def _on_background(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:

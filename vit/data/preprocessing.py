@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vit.data.decode import PILLOW_LIMIT, BadImage, array_to_image, load_image, open_image, to_eight_bits
+from vit.data.decode import ORIENTATION, PILLOW_LIMIT, BadImage, array_to_image, load_image, open_image, to_eight_bits
 
 RESIZES = ("shorter", "squash", "pad", "none")
 INTERPOLATIONS = {
@@ -185,5 +185,5 @@ def _centred(image: Image.Image, size: tuple[int, int], background: tuple[int, i
 
 
 def _stored_upright(image: Image.Image, exif: bool) -> tuple[int, int]:
-    turned = exif and image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+    turned = exif and image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
     return (image.height, image.width) if turned else image.size

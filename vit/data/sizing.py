@@ -1,11 +1,19 @@
-"""Random crops that change the size of a picture: boxes from counters, cut out per sample while decoding."""
+"""Random crops that change the size of a picture: boxes from counters, cut out per sample while decoding.
 
+A sizing draws its random numbers for a whole batch at once, `draws(epoch, index)`, and turns one sample's numbers and picture size into
+a box, `box(width, height, target, numbers)`: (left, top, right, bottom) in whole pixels.
+"""
+
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from vit.data.counters import uniform
+
+Box = tuple[float, float, float, float]
 
 _TRIES = 10
 _SLOT = 1000  # first slot of the sizing step; the batch augmentations use 0..999
@@ -28,28 +36,21 @@ class RandomResizedCrop:
         if not 0 < self.ratio[0] <= self.ratio[1]:
             raise ValueError(f"ratio {tuple(self.ratio)} must be (low, high) with 0 < low <= high")
 
-    def boxes(self, sizes: Tensor, target: tuple[int, int], epoch: Tensor, index: Tensor) -> Tensor:
-        """sizes (B,2) width, height → boxes (B,4) left, top, right, bottom in whole pixels."""
-        width, height = sizes[:, :1].double(), sizes[:, 1:].double()
-        draw = uniform(self.seed, epoch[:, None], index[:, None], torch.arange(_SLOT, _SLOT + 4 * _TRIES)).double()
-        area, aspect, across, down = draw.chunk(4, dim=1)  # (B,tries) each
-        low, high = (torch.tensor(r, dtype=torch.float64).log() for r in self.ratio)
-        area = width * height * (self.scale[0] + area * (self.scale[1] - self.scale[0]))
-        aspect = torch.exp(low + aspect * (high - low))
-        w, h = torch.sqrt(area * aspect).round(), torch.sqrt(area / aspect).round()
-        fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
-        first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
-        w, h, across, down = (v.gather(1, first) for v in (w, h, across, down))
-        left, top = (across * (width - w + 1)).floor(), (down * (height - h + 1)).floor()
-        found = torch.cat([left, top, left + w, top + h], dim=1)
-        return torch.where(fits.any(dim=1, keepdim=True), found, self._centre(width, height)).long()
+    def draws(self, epoch: Tensor, index: Tensor) -> Tensor:
+        """epoch (B,), index (B,) → (B, 4 * tries) numbers in [0, 1)"""
+        return uniform(self.seed, epoch[:, None], index[:, None], torch.arange(_SLOT, _SLOT + 4 * _TRIES))
 
-    def _centre(self, width: Tensor, height: Tensor) -> Tensor:
-        """The largest centred box of an allowed aspect ratio, for pictures too long for the random ones."""
-        w = torch.minimum(width, (height * self.ratio[1]).round()).clamp(min=1)
-        h = torch.minimum(height, (width / self.ratio[0]).round()).clamp(min=1)
-        left, top = ((width - w) / 2).floor(), ((height - h) / 2).floor()
-        return torch.cat([left, top, left + w, top + h], dim=1)
+    def box(self, width: int, height: int, target: tuple[int, int], numbers: Sequence[float]) -> Box:
+        low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
+        for attempt in range(0, 4 * _TRIES, 4):
+            area, aspect, across, down = numbers[attempt : attempt + 4]
+            area = width * height * (self.scale[0] + area * (self.scale[1] - self.scale[0]))
+            aspect = math.exp(low + aspect * (high - low))
+            w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if 0 < w <= width and 0 < h <= height:
+                return _placed(width, height, w, h, across, down)
+        w, h = min(width, round(height * self.ratio[1])), min(height, round(width / self.ratio[0]))
+        return _placed(width, height, max(w, 1), max(h, 1), 0.5, 0.5)
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,19 @@ class RandomCrop:
 
     seed: int = 0
 
-    def boxes(self, sizes: Tensor, target: tuple[int, int], epoch: Tensor, index: Tensor) -> Tensor:
-        """sizes (B,2) width, height → boxes (B,4) left, top, right, bottom in whole pixels."""
-        width, height = sizes[:, 0].double(), sizes[:, 1].double()
+    def draws(self, epoch: Tensor, index: Tensor) -> Tensor:
+        """epoch (B,), index (B,) → (B,2) numbers in [0, 1)"""
+        return uniform(self.seed, epoch[:, None], index[:, None], torch.arange(_SLOT, _SLOT + 2))
+
+    def box(self, width: int, height: int, target: tuple[int, int], numbers: Sequence[float]) -> Box:
         aspect = target[1] / target[0]
-        w = torch.minimum(width, (height * aspect).round()).clamp(min=1)
-        h = torch.minimum(height, (width / aspect).round()).clamp(min=1)
-        left = (uniform(self.seed, epoch, index, _SLOT).double() * (width - w + 1)).floor()
-        top = (uniform(self.seed, epoch, index, _SLOT + 1).double() * (height - h + 1)).floor()
-        return torch.stack([left, top, left + w, top + h], dim=1).long()
+        w, h = min(width, round(height * aspect)), min(height, round(width / aspect))
+        return _placed(width, height, max(w, 1), max(h, 1), *numbers)
 
 
 Sizing = RandomResizedCrop | RandomCrop
+
+
+def _placed(width: int, height: int, w: int, h: int, across: float, down: float) -> Box:
+    left, top = int(across * (width - w + 1)), int(down * (height - h + 1))
+    return left, top, left + w, top + h

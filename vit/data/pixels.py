@@ -1,0 +1,119 @@
+"""Image operations with one strength per sample: images (B,C,H,W) uint8 and numbers (B,) → images of the same shape.
+
+Definitions are those of torchvision's tensor functions (and so of AutoAugment); only the strength is a number per sample here.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_GRAY = (0.2989, 0.587, 0.114)
+_BLUR_RADIUS = 6  # three deviations of the widest blur
+
+
+def gray(images: Tensor) -> Tensor:
+    """(B,C,H,W) → (B,1,H,W) luma; one channel passes."""
+    if images.shape[1] == 1:
+        return images
+    red, green, blue = images.float().unbind(1)
+    return (_GRAY[0] * red + _GRAY[1] * green + _GRAY[2] * blue).to(torch.uint8)[:, None]
+
+
+def brightness(images: Tensor, factor: Tensor) -> Tensor:
+    """factor 0 is black, 1 unchanged."""
+    return _blend(images, torch.zeros_like(images[:, :1]), factor)
+
+
+def saturation(images: Tensor, factor: Tensor) -> Tensor:
+    """factor 0 is gray, 1 unchanged."""
+    return images if images.shape[1] == 1 else _blend(images, gray(images), factor)
+
+
+def contrast(images: Tensor, factor: Tensor) -> Tensor:
+    """factor 0 is the mean gray of the image, 1 unchanged."""
+    return _blend(images, gray(images).float().mean(dim=(1, 2, 3), keepdim=True), factor)
+
+
+def sharpness(images: Tensor, factor: Tensor) -> Tensor:
+    """factor 0 is slightly blurred, 1 unchanged; the outermost pixels stay."""
+    if min(images.shape[-2:]) <= 2:
+        return images
+    kernel = torch.ones(3, 3, device=images.device)
+    kernel[1, 1] = 5
+    kernel = (kernel / 13).expand(images.shape[1], 1, 3, 3)
+    soft = images.clone()
+    soft[:, :, 1:-1, 1:-1] = F.conv2d(images.float(), kernel, groups=images.shape[1]).round().clamp(0, 255).to(torch.uint8)
+    return _blend(images, soft, factor)
+
+
+def posterize(images: Tensor, dropped: Tensor) -> Tensor:
+    """Clears the lowest `dropped` bits (0..8)."""
+    bits = _per_image(dropped.to(torch.uint8))
+    return ((images.int() >> bits) << bits).to(torch.uint8)
+
+
+def solarize(images: Tensor, threshold: Tensor) -> Tensor:
+    """Inverts pixels at or above the threshold."""
+    return torch.where(images >= _per_image(threshold), 255 - images, images)
+
+
+def autocontrast(images: Tensor) -> Tensor:
+    """Stretches every channel to 0..255."""
+    pixels = images.float()
+    low, high = pixels.amin(dim=(2, 3), keepdim=True), pixels.amax(dim=(2, 3), keepdim=True)
+    flat = low == high
+    scale = torch.where(flat, 1.0, 255 / (high - low))
+    return ((pixels - torch.where(flat, 0.0, low)) * scale).clamp(0, 255).to(torch.uint8)
+
+
+def equalize(images: Tensor) -> Tensor:
+    """Flattens the histogram of every channel."""
+    values = images.flatten(2).long()  # (B,C,HW)
+    histogram = torch.zeros(*values.shape[:2], 256, dtype=torch.int64, device=images.device)
+    histogram.scatter_add_(2, values, torch.ones_like(values))
+    last = histogram.gather(2, values.amax(2, keepdim=True))
+    step = (values.shape[2] - last) // 255  # (B,C,1)
+    table = (histogram.cumsum(2) - histogram + step // 2) // step.clamp(min=1)
+    table = torch.where(step == 0, torch.arange(256, device=images.device), table.clamp(0, 255))
+    return table.gather(2, values).to(torch.uint8).view_as(images)
+
+
+def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
+    """Deviation in pixels; the edge pixels are repeated outwards."""
+    taps = torch.arange(-_BLUR_RADIUS, _BLUR_RADIUS + 1, device=images.device)
+    weights = torch.exp(-0.5 * (taps / sigma[:, None]) ** 2)
+    weights = weights / weights.sum(1, keepdim=True)
+    pixels = _smooth(images.float(), weights, 2)
+    return _smooth(pixels, weights, 3).round().clamp(0, 255).to(torch.uint8)
+
+
+def affine(images: Tensor, matrix: Tensor, fill: int) -> Tensor:
+    """Bilinear; matrix (B,2,3) maps output to input positions in pixels from the upper left corner; outside lies `fill`."""
+    height, width = images.shape[-2:]
+    scale = torch.tensor([[1.0, height / width], [width / height, 1.0]], device=images.device)
+    linear = matrix[:, :, :2] * scale
+    half = torch.tensor([width / 2, height / 2], device=images.device)
+    theta = torch.cat([linear, (linear.sum(2) + matrix[:, :, 2] / half - 1)[:, :, None]], dim=2)
+    grid = F.affine_grid(theta, list(images.shape), align_corners=False)
+    moved = F.grid_sample(images.float() - fill, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return (moved + fill).round().clamp(0, 255).to(torch.uint8)
+
+
+def _per_image(numbers: Tensor) -> Tensor:
+    return numbers[:, None, None, None]
+
+
+def _blend(images: Tensor, other: Tensor, factor: Tensor) -> Tensor:
+    factor = _per_image(factor)
+    return (factor * images + (1 - factor) * other).clamp(0, 255).to(torch.uint8)
+
+
+def _smooth(pixels: Tensor, weights: Tensor, dim: int) -> Tensor:
+    """Weighted sum of shifted copies along one dimension, weights (B,taps)."""
+    n = pixels.shape[dim]
+    place = torch.arange(n, device=pixels.device)
+    total = torch.zeros_like(pixels)
+    for tap in range(weights.shape[1]):
+        shifted = pixels.index_select(dim, (place + tap - _BLUR_RADIUS).clamp(0, n - 1))
+        total += _per_image(weights[:, tap]) * shifted
+    return total
