@@ -6,8 +6,9 @@ import pyarrow.parquet
 import pytest
 from rich.console import Console
 
-from vit.report.summary import ClassScore, class_table, print_summary
-from vit.report.tables import TABLES, TableFile, prediction_cells, prediction_columns
+from vit.evaluation import ClassScore
+from vit.report.summary import class_table, print_summary
+from vit.report.tables import TABLES, open_table, prediction_cells, prediction_columns
 
 COLUMNS = ["file", *prediction_columns(2)]
 ROWS = [{"file": f"photos/{i}, x.jpg", **prediction_cells(["cat", "dög"], [0.75, 0.25])} for i in range(3)]
@@ -51,8 +52,8 @@ def test_columns_number_the_answers_after_the_first():
     assert prediction_columns(1) == ["label", "probability"]
 
 
-def test_table_file_is_complete_after_an_error(tmp_path):
-    with pytest.raises(RuntimeError), TableFile(tmp_path / "p.json", COLUMNS, TABLES["json"]) as table:
+def test_an_opened_table_is_complete_after_an_error(tmp_path):
+    with pytest.raises(RuntimeError), open_table(tmp_path / "p.json", COLUMNS, TABLES["json"]) as table:
         table.write(ROWS[0])
         raise RuntimeError
     assert json.loads((tmp_path / "p.json").read_text()) == ROWS[:1]

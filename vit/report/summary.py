@@ -1,12 +1,13 @@
 """What a command prints when it is done: a short table, then the next command, ready to be copied."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from vit.evaluation import ClassScore
 
 
 def summary_table(facts: Mapping[str, object], title: str = "") -> Table:
@@ -28,17 +29,6 @@ def print_summary(facts: Mapping[str, object], title: str = "", next_command: st
     if next_command:
         console.print("  Next: ", style="dim", end="")
         console.print(next_command, style="bold", markup=False, highlight=False, soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class ClassScore:
-    """One class's numbers in an evaluation; `accuracy` is the share of its images that were named right (its recall)."""
-
-    name: str
-    images: int
-    accuracy: float
-    precision: float
-    f1: float
 
 
 def class_table(scores: list[ClassScore], most: int = 40) -> Table:

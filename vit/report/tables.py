@@ -3,10 +3,11 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from os import PathLike
-from pathlib import Path
-from typing import BinaryIO, Protocol, Self
+from typing import BinaryIO, Protocol
 
 Row = Mapping[str, str | int | float | bool | None]
 
@@ -23,7 +24,7 @@ class CsvTable:
     """Comma-separated lines with a header; file names that are no UTF-8 keep their bytes."""
 
     def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
-        self.text = io.TextIOWrapper(stream, "utf-8", errors="surrogateescape", newline="", write_through=True)
+        self.text = io.TextIOWrapper(stream, "utf-8", errors="surrogateescape", newline="")
         self.rows = csv.DictWriter(self.text, list(columns), lineterminator="\n")
         self.rows.writeheader()
 
@@ -82,24 +83,15 @@ class ParquetTable:
 TABLES: dict[str, type[Table]] = {"csv": CsvTable, "json": JsonTable, "parquet": ParquetTable}
 
 
-class TableFile:
-    """A table in a file of its own, as a context manager."""
-
-    def __init__(self, path: str | PathLike[str], columns: Iterable[str], kind: type[Table] = CsvTable) -> None:
-        self.stream = open(Path(path), "wb")
-        self.table = kind(self.stream, columns)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def write(self, row: Row) -> None:
-        self.table.write(row)
-
-    def __exit__(self, *error: object) -> None:
+@contextmanager
+def open_table(path: str | PathLike[str] | None, columns: Iterable[str], kind: type[Table] = CsvTable) -> Iterator[Table]:
+    """A table in a file of its own, or on standard output where `path` is None; complete also when the work stops early."""
+    with open(path, "wb") if path is not None else nullcontext(sys.stdout.buffer) as stream:
+        table = kind(stream, columns)
         try:
-            self.table.close()
+            yield table
         finally:
-            self.stream.close()
+            table.close()
 
 
 def prediction_columns(top_k: int) -> list[str]:

@@ -1,0 +1,187 @@
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import torch
+from PIL import Image
+
+import vit
+from vit.bundle import save_bundle
+from vit.cli import main
+from vit.data import Preprocessing, digits
+from vit.evaluation import evaluate
+
+DIGITS = [str(i) for i in range(10)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    torch.manual_seed(0)
+    network = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=10, depth=1)
+    torch.nn.init.normal_(network.head.weight, std=0.3)
+    preprocessing = Preprocessing(size=(8, 8), resize="squash", mean=(0.3,) * 3, std=(0.35,) * 3)
+    extra = {"data": ["data=digits"], "evaluation": {"batch_size": 50, "precision": "32-true"}}
+    return save_bundle(tmp_path_factory.mktemp("run") / "model", network, DIGITS, preprocessing, extra=extra)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i in range(4):
+        Image.fromarray(np.random.default_rng(i).integers(0, 255, (20, 30, 3), np.uint8)).save(folder / f"{i}.png")
+    return folder
+
+
+def run(*words):
+    """A real command in a process of its own."""
+    return subprocess.run([sys.executable, "-m", "vit", *map(str, words)], capture_output=True, text=True)
+
+
+def test_help_is_answered_without_torch():
+    code = ("import sys; from vit.cli import main; code = main(['--help']); "
+            "sys.exit(code or len({'torch', 'numpy', 'matplotlib', 'hydra', 'PIL'} & set(sys.modules)))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for command in ("train", "predict", "evaluate", "audit", "models"):
+        assert command in done.stdout
+
+
+def test_predict_as_a_real_command(model, photos):
+    (photos / "bad.jpg").write_bytes(b"no image")
+    done = run("predict", model, photos, "--top-k", 3)
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    expected = vit.load(model).predict([photos / f"{i}.png" for i in range(4)], top_k=3)
+    assert [row["file"] for row in rows] == [answer.source for answer in expected]
+    assert [(row["label"], row["label_2"], row["label_3"]) for row in rows] == [answer.names for answer in expected]
+    assert float(rows[0]["probability_3"]) == pytest.approx(expected[0].probabilities[2], abs=1e-6)
+    assert "1 of 5 files could not be read:" in done.stderr and "bad.jpg" in done.stderr
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_predict_writes_files_of_every_format(model, photos, tmp_path, capsys, form):
+    output = tmp_path / f"answers.{form}"
+    assert main(["predict", str(model), str(photos), "-k", "2", "--format", form, "--output", str(output)]) == 0
+    assert "wrote 4 predictions" in capsys.readouterr().err
+    if form == "parquet":
+        rows = pyarrow.parquet.read_table(output).to_pylist()
+    elif form == "json":
+        rows = json.loads(output.read_text())
+    else:
+        rows = list(csv.DictReader(output.open()))
+    assert [Path(row["file"]).name for row in rows] == ["0.png", "1.png", "2.png", "3.png"]
+    assert list(rows[0]) == ["file", "label", "probability", "label_2", "probability_2"]
+
+
+def test_predict_fails_where_nothing_could_be_read(model, tmp_path, capsys):
+    (tmp_path / "bad.jpg").write_bytes(b"no image")
+    assert main(["predict", str(model), str(tmp_path / "bad.jpg"), str(tmp_path / "missing.png")]) == 1
+    said = capsys.readouterr()
+    assert said.out == "file,label,probability\n"
+    assert "2 of 2 files could not be read:" in said.err
+
+
+def test_predict_gives_at_most_as_many_answers_as_there_are_classes(model, photos, capsys):
+    assert main(["predict", str(model), str(photos / "0.png"), "-k", "99"]) == 0
+    assert "label_10" in capsys.readouterr().out.splitlines()[0]
+
+
+@pytest.mark.parametrize(("words", "code", "says"), [
+    (["predict", "nowhere", "x.png"], 1, "nowhere: there is no such model"),
+    (["predict", "{photos}", "{photos}"], 1, "holds no model"),
+    (["predict", "{model}", "{model}"], 1, "holds no image"),
+    (["predict", "{model}", "{photos}", "--output", "{photos}"], 1, "is a folder"),
+    (["predict", "{model}", "{photos}", "--output", "{photos}/no/where.csv"], 1, "is not a folder"),
+    (["predict", "{model}", "{photos}", "--format", "parquet"], 2, "add --output"),
+    (["predict", "{model}", "{photos}", "--format", "xml"], 2, "xml"),
+    (["predict", "{model}", "{photos}", "--top-k", "0"], 2, "top-k"),
+    (["predict", "{model}"], 2, "images"),
+    (["pedict"], 2, "Did you mean"),
+    (["models", "vit_gigantic*"], 1, "no model is named like 'vit_gigantic*'"),
+    (["evaluate", "{model}", "data=digitz"], 1, "digits"),
+    (["evaluate", "{model}", "--split", "tset"], 1, "digits has no tset split"),
+])
+def test_errors_are_one_line_and_a_code(model, photos, capsys, words, code, says):
+    words = [word.format(model=model, photos=photos) for word in words]
+    assert main(words) == code
+    said = capsys.readouterr()
+    assert said.err.startswith("error: ") and says in said.err
+    assert said.err.count("\n") == 1 and "Traceback" not in said.err
+    assert not said.out
+
+
+def test_debug_shows_where_an_error_came_from(capsys, monkeypatch):
+    with pytest.raises(FileNotFoundError):
+        main(["predict", "nowhere", "x.png", "--debug"])
+    monkeypatch.setenv("VIT_DEBUG", "1")
+    with pytest.raises(FileNotFoundError):
+        main(["predict", "nowhere", "x.png"])
+
+
+def test_an_unexpected_error_names_its_kind(model, photos, capsys, monkeypatch):
+    def broken(*args, **kwargs):
+        raise KeyError("lost")
+
+    monkeypatch.setattr("vit.inference.load", broken)
+    assert main(["predict", str(model), str(photos)]) == 1
+    assert "error: KeyError: 'lost' (add --debug for the traceback)" in capsys.readouterr().err
+
+
+def test_a_closed_pipe_ends_quietly(model, photos):
+    command = f"{sys.executable} -m vit predict {model} {photos} {photos} | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout == "file,label,probability\n" and not done.stderr
+
+
+def test_evaluate_gives_the_numbers_of_the_recorded_data_set_again(model, tmp_path, capsys):
+    assert main(["evaluate", str(model), "--json", str(tmp_path / "n.json"), "--output", str(tmp_path / "out")]) == 0
+    predictor = vit.load(model)
+    expected = evaluate(predictor.model, predictor.preprocessing, digits().splits["test"], DIGITS, batch_size=50)
+    numbers = json.loads((tmp_path / "n.json").read_text())
+    for name, value in expected.metrics.items():
+        assert numbers[f"test/{name}"] == value
+        assert repr(value) in capsys.readouterr().out if name == "accuracy" else True
+    assert numbers["confusion"] == expected.confusion.tolist() and numbers["images"] == 360
+    assert {item.name for item in (tmp_path / "out").iterdir()} == {"predictions.csv", "confusion.png", "mistakes.png"}
+
+
+def test_evaluate_needs_a_data_set_when_none_is_recorded(tmp_path, capsys):
+    network = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=10, depth=1)
+    folder = save_bundle(tmp_path / "model", network, DIGITS, Preprocessing(size=(8, 8)))
+    assert main(["evaluate", str(folder)]) == 1
+    assert "name one: data=folder" in capsys.readouterr().err
+    assert main(["evaluate", str(folder), "data=digits", "--split", "val"]) == 0
+
+
+def test_models_are_listed(capsys):
+    assert main(["models", "vit_small*"]) == 0
+    names = capsys.readouterr().out.split()
+    assert "vit_small_patch16_224" in names and all(name.startswith("vit_small") for name in names)
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"vit {vit.__version__}\n"
+
+
+def test_train_hands_all_words_on(monkeypatch):
+    given = []
+    monkeypatch.setattr("vit.launch.main", lambda words: given.append(words))
+    assert main(["train", "data=digits", "-m", "seed=0,1", "--help"]) == 0
+    assert given == [["data=digits", "-m", "seed=0,1", "--help"]]
+
+
+def test_no_permission_is_told_before_the_work(model, photos, tmp_path, capsys):
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    (tmp_path / "locked").mkdir(mode=0o555)
+    assert main(["predict", str(model), str(photos), "-o", str(tmp_path / "locked" / "a.csv")]) == 1
+    assert "no permission" in capsys.readouterr().err

@@ -1,0 +1,126 @@
+import csv
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn import metrics as sk
+
+import vit
+from vit.bundle import load_bundle, save_bundle
+from vit.data import BadImage, DataError, Preprocessing, digits
+from vit.data.source import Source, Split, array_split
+from vit.evaluation import evaluate, matched_split
+from vit.report.evaluation import write_evaluation
+
+PREPROCESSING = Preprocessing(size=(8, 8), resize="none", mean=(0.3,) * 3, std=(0.35,) * 3)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    model = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=10, depth=1)
+    torch.nn.init.normal_(model.head.weight, std=0.3)
+    return model
+
+
+@pytest.fixture(scope="module")
+def source():
+    return digits()
+
+
+@pytest.fixture(scope="module")
+def evaluation(model, source):
+    return evaluate(model, PREPROCESSING, source.splits["test"], source.classes, batch_size=50)
+
+
+def test_numbers_agree_with_scikit_learn(evaluation, model, source):
+    split = source.splits["test"]
+    pixels = torch.stack([PREPROCESSING.image(split.read(i)) for i in range(len(split))])
+    with torch.no_grad():
+        probabilities = model.eval()(PREPROCESSING.normalize(pixels)).double().softmax(-1).numpy()
+    answers = probabilities.argmax(1)
+    labels = split.labels
+    assert evaluation.metrics["accuracy"] == sk.accuracy_score(labels, answers)
+    assert evaluation.metrics["top5"] == pytest.approx(sk.top_k_accuracy_score(labels, probabilities, k=5))
+    assert evaluation.metrics["loss"] == pytest.approx(sk.log_loss(labels, probabilities), rel=1e-5)
+    np.testing.assert_array_equal(evaluation.confusion, sk.confusion_matrix(labels, answers))
+    precision, recall, f1, count = sk.precision_recall_fscore_support(labels, answers, zero_division=0)
+    scores = evaluation.class_scores()
+    np.testing.assert_allclose([score.precision for score in scores], precision)
+    np.testing.assert_allclose([score.accuracy for score in scores], recall)
+    np.testing.assert_allclose([score.f1 for score in scores], f1)
+    assert [score.images for score in scores] == count.tolist()
+
+
+def test_numbers_come_again_to_the_last_digit_from_disk(evaluation, model, source, tmp_path):
+    bundle = load_bundle(save_bundle(tmp_path / "model", model, source.classes, PREPROCESSING))
+    again = evaluate(bundle.model, bundle.preprocessing, source.splits["test"], bundle.classes, batch_size=50)
+    assert again.metrics == evaluation.metrics
+    assert (again.probabilities == evaluation.probabilities).all()
+
+
+def test_evaluating_leaves_the_models_mode(model, source):
+    few = source.splits["test"].take(np.arange(3))
+    model.train()
+    evaluate(model, PREPROCESSING, few, source.classes)
+    assert model.training
+    model.eval()
+    done = []
+    evaluate(model, PREPROCESSING, few, source.classes, batch_size=2, progress=done.append)
+    assert not model.training and done == [2, 1]
+
+
+def test_few_classes_have_no_top5(source):
+    model = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=2, depth=1)
+    split = array_split(np.zeros((4, 8, 8), np.uint8), np.array([0, 1, 0, 1]), "zeros")
+    evaluation = evaluate(model, PREPROCESSING, split, ["a", "b"])
+    assert set(evaluation.metrics) == {"accuracy", "loss"}
+    assert evaluation.answers.shape == (4, 2)
+
+
+def damaged(bad):
+    good = np.full((8, 8, 3), 90, np.uint8)
+    return Split(np.arange(6) % 3, [f"{i}.png" for i in range(6)], lambda i: b"broken" if i in bad else good)
+
+
+def test_unreadable_images_stop_or_are_left_out_and_listed(model):
+    classes = [str(i) for i in range(10)]
+    with pytest.raises(BadImage, match=r"4\.png"):
+        evaluate(model, PREPROCESSING, damaged({4}), classes)
+    evaluation = evaluate(model, PREPROCESSING, damaged({2, 3, 4}), classes, batch_size=2, on_bad_sample="skip")
+    assert [error.name for error in evaluation.unreadable] == ["2.png", "3.png", "4.png"]
+    assert evaluation.rows.tolist() == [0, 1, 5] and evaluation.labels.tolist() == [0, 1, 2]
+    with pytest.raises(BadImage):
+        evaluate(model, PREPROCESSING, damaged(set(range(6))), classes, on_bad_sample="skip")
+
+
+def test_labels_and_classes_must_fit(model, source):
+    with pytest.raises(DataError, match="label 9 is out of range, the model has 3 classes"):
+        evaluate(model, PREPROCESSING, source.splits["test"].take(source.splits["test"].labels.argsort()[-1:]), ["a", "b", "c"])
+    with pytest.raises(DataError, match="0 images"):
+        evaluate(model, PREPROCESSING, source.splits["test"].take(np.arange(0)), source.classes)
+
+
+def test_classes_are_matched_by_name():
+    split = array_split(np.zeros((3, 8, 8), np.uint8), np.array([0, 1, 1]), "zeros")
+    source = Source("pets", ["cat", "dog"], {"train": split, "test": split})
+    assert matched_split(source, ["dog", "eel", "cat"]).labels.tolist() == [2, 0, 0]
+    assert matched_split(source, ["cat", "dog"]) is split
+    with pytest.raises(DataError, match="does not know class 'dog'"):
+        matched_split(source, ["cat", "eel"])
+    with pytest.raises(DataError, match="pets has no val split; it has train, test"):
+        matched_split(source, ["cat", "dog"], "val")
+
+
+def test_the_written_files_say_the_same(evaluation, source, tmp_path):
+    split = source.splits["test"]
+    write_evaluation(tmp_path, evaluation, split, PREPROCESSING)
+    rows = list(csv.DictReader(open(tmp_path / "predictions.csv")))
+    assert [row["file"] for row in rows] == list(split.names)
+    assert [row["true"] for row in rows] == [source.classes[label] for label in split.labels]
+    assert np.mean([row["right"] == "1" for row in rows]) == evaluation.metrics["accuracy"]
+    assert all((row["true"] == row["label"]) == (row["right"] == "1") for row in rows)
+    assert np.mean([float(row["loss"]) for row in rows]) == pytest.approx(evaluation.metrics["loss"], abs=1e-6)
+    for name in ("confusion.png", "mistakes.png"):
+        assert Image.open(tmp_path / name).size[0] > 300

@@ -1,0 +1,181 @@
+import io
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vit
+from vit.bundle import save_bundle
+from vit.data import BadImage, Preprocessing
+from vit.inference import Prediction, autocast, decode_ahead
+
+CLASSES = ["ant", "bee", "cow", "dog"]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    torch.manual_seed(0)
+    model = vit.create_model("vit_tiny", image_size=(24, 32), patch_size=8, num_classes=4, depth=1)
+    torch.nn.init.normal_(model.head.weight, std=0.5)  # answers that differ from image to image
+    preprocessing = Preprocessing(size=(24, 32), resize="shorter", mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
+    return save_bundle(tmp_path_factory.mktemp("run") / "model", model, CLASSES, preprocessing)
+
+
+@pytest.fixture(scope="module")
+def predictor(saved):
+    return vit.load(saved)
+
+
+def picture(seed=0, height=40, width=60):
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 255, (height, width, 3), np.uint8))
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Seven PNGs in nested folders, beside a text file; the names in walking order."""
+    names = ["a.png", "b.PNG", "c.png", "deep/d.png", "deep/er/e.png", "f/1.png", "f/2.png"]
+    for seed, name in enumerate(names):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        picture(seed).save(tmp_path / "photos" / name)
+    (tmp_path / "photos" / "notes.txt").write_text("no image")
+    return tmp_path / "photos", [str(tmp_path / "photos" / name) for name in names]
+
+
+def test_every_kind_of_input_gives_the_same_answer(predictor, tmp_path):
+    image = picture()
+    path = tmp_path / "image.png"
+    image.save(path)
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    array = np.asarray(image)
+    tensor = torch.from_numpy(array.copy()).permute(2, 0, 1)
+    kinds = [path, str(path), image, stream.getvalue(), array, array / 255, tensor, tensor / 255]
+    answers = [predictor.predict(kind, top_k=4)[0] for kind in kinds]
+    assert {answer.probabilities for answer in answers} == {answers[0].probabilities}
+    assert {answer.names for answer in answers} == {answers[0].names}
+    assert answers[0].source == str(path) and answers[4].source == "image 0"
+
+
+def test_the_answer_is_the_evaluation_paths_bit_for_bit(predictor):
+    pictures = [picture(seed) for seed in range(5)]
+    pixels = torch.stack([predictor.preprocessing.image(image) for image in pictures])
+    with torch.no_grad():
+        probabilities = predictor.model(predictor.preprocessing.normalize(pixels)).softmax(-1)
+    best, index = probabilities.max(-1)
+    answers = predictor.predict(pictures)
+    assert [answer.probability for answer in answers] == best.tolist()
+    assert [answer.label for answer in answers] == [CLASSES[i] for i in index]
+
+
+def test_probabilities_are_sorted_and_add_up(predictor):
+    answer = predictor.predict(picture(), top_k=4)[0]
+    assert sorted(answer.names) == CLASSES
+    assert list(answer.probabilities) == sorted(answer.probabilities, reverse=True)
+    assert sum(answer.probabilities) == pytest.approx(1)
+    assert (answer.label, answer.probability) == (answer.names[0], answer.probabilities[0])
+
+
+def test_a_folder_is_read_with_all_folders_inside_in_the_order_of_names(predictor, photos):
+    folder, names = photos
+    answers = predictor.predict(folder, batch_size=2)
+    assert [answer.source for answer in answers] == names
+    one_by_one = [predictor.predict(name)[0].label for name in names]
+    assert [answer.label for answer in answers] == one_by_one
+    assert [answer.source for answer in predictor.predict([folder / "f", names[0]])] == [*names[5:], names[0]]
+
+
+def test_batches_of_arrays_and_tensors_are_taken_apart(predictor):
+    pictures = np.stack([np.asarray(picture(seed)) for seed in range(3)])
+    arrays = predictor.predict(pictures)
+    tensors = predictor.predict(torch.from_numpy(pictures).permute(0, 3, 1, 2))
+    assert [a.probability for a in arrays] == [t.probability for t in tensors]
+    assert [a.source for a in arrays] == ["image 0", "image 1", "image 2"]
+
+
+def test_an_endless_iterator_is_answered_as_it_comes(predictor):
+    taken = []
+
+    def camera():
+        for count in itertools.count():
+            taken.append(count)
+            yield picture(count)
+
+    answers = list(itertools.islice(predictor.stream(camera(), batch_size=2), 5))
+    assert [answer.source for answer in answers] == [f"image {i}" for i in range(5)]
+    assert len(taken) <= 12
+
+
+def test_unreadable_images_raise_by_default_and_are_collected_on_request(predictor, photos):
+    folder, names = photos
+    (folder / "a.png").write_bytes(b"not an image")
+    cut = Path(names[4])
+    cut.write_bytes(cut.read_bytes()[:200])
+    with pytest.raises(BadImage, match=r"a\.png: cannot be opened"):
+        predictor.predict(folder)
+    answers = predictor.predict([folder, folder / "missing.jpg"], batch_size=3, on_error="skip")
+    assert [answer.source for answer in answers] == [names[i] for i in (1, 2, 3, 5, 6)]
+    assert [error.name for error in answers.unreadable] == [names[0], names[4], str(folder / "missing.jpg")]
+
+
+def test_a_batch_of_unreadable_images_only(predictor):
+    answers = predictor.predict([b"x", b"y", picture()], batch_size=2, on_error="skip")
+    assert len(answers) == 1 and len(answers.unreadable) == 2
+    assert predictor.predict([]) == []
+
+
+def test_nasty_images(predictor):
+    if "VIT_TEST_DATA" not in os.environ:
+        pytest.skip("VIT_TEST_DATA is not set")
+    folder = Path(os.environ["VIT_TEST_DATA"]) / "nasty_images" / "images"
+    answers = predictor.predict(folder, batch_size=8, on_error="skip")
+    bad = {Path(error.name).name for error in answers.unreadable}
+    assert {"broken.png", "empty_file.jpg", "text_renamed.jpg", "photo_cut_in_half.jpg", "huge_1bit_30000x30000.png"} <= bad
+    good = {Path(answer.source).name for answer in answers}
+    assert {"pil_sample_cmyk.jpg", "16bit.cropped.tif", "one_pixel.png", "png_renamed.jpg", "avif_hopper.avif"} <= good
+    assert all(np.isfinite(answer.probability) for answer in answers)
+
+
+@pytest.mark.parametrize(("call", "error", "says"), [
+    (lambda p: p.predict(picture(), top_k=5), ValueError, r"top_k=5 must be 1\.\.4"),
+    (lambda p: p.predict(picture(), batch_size=0), ValueError, "batch_size=0 must be at least 1"),
+    (lambda p: p.predict(picture(), on_error="ignore"), ValueError, "on_error='ignore'"),
+    (lambda p: p.predict(3.5), TypeError, "float is no image"),
+    (lambda p: p.predict({"a": 1}), TypeError, "dict is no image"),
+    (lambda p: p.predict(np.zeros((4, 4, 7), np.uint8)), BadImage, r"shape \(4, 4, 7\)"),
+    (lambda p: p.predict(torch.randn(3, 24, 32) * 9), BadImage, r"outside 0\.\.1"),
+])
+def test_wrong_use_is_told(predictor, call, error, says):
+    with pytest.raises(error, match=says):
+        call(predictor)
+
+
+def test_an_empty_folder_is_told(predictor, tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no image"):
+        predictor.predict(tmp_path)
+
+
+def test_a_run_folder_and_a_config_file_load(saved):
+    assert vit.load(saved.parent).classes == CLASSES
+    assert vit.load(str(saved / "config.json")).classes == CLASSES
+
+
+def test_half_precision_is_near(saved, predictor):
+    half = vit.load(saved, precision="bf16-mixed").predict(picture(), top_k=4)[0]
+    full = predictor.predict(picture(), top_k=4)[0]
+    assert dict(zip(half.names, half.probabilities)) == pytest.approx(dict(zip(full.names, full.probabilities)), abs=0.05)
+    with pytest.raises(ValueError, match="precision='64-true' is not one of"):
+        autocast(torch.device("cpu"), "64-true")
+
+
+def test_decoding_ahead_keeps_order_and_passes_errors_on():
+    assert list(decode_ahead(range(7), lambda i: i * i, 3)) == [[0, 1, 4], [9, 16, 25], [36]]
+    with pytest.raises(ZeroDivisionError):
+        list(decode_ahead([1, 0], lambda i: 1 // i, 1))
+
+
+def test_a_prediction_is_a_plain_value():
+    assert Prediction("x", ("a",), (0.5,)) == Prediction("x", ("a",), (0.5,))

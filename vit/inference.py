@@ -1,0 +1,189 @@
+"""Answers from a saved model: images in, names and probabilities out, through the evaluation path that training used."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from vit.bundle import Bundle, load_bundle
+from vit.data import BadImage, Preprocessing
+from vit.data.decode import EXTENSIONS
+
+Pixels = bytes | Image.Image | np.ndarray | Tensor
+Images = str | PathLike[str] | Pixels | Iterable["Images"]
+AHEAD = 2  # batches that are decoded while one is computed
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The best answers for one image, most probable first."""
+
+    source: str
+    names: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+    @property
+    def label(self) -> str:
+        return self.names[0]
+
+    @property
+    def probability(self) -> float:
+        return self.probabilities[0]
+
+
+class Predictions(list[Prediction]):
+    """Predictions in the order of the images; those that could not be read stand in `unreadable`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unreadable: list[BadImage] = []
+
+
+class Predictor:
+    """A model with its class names and its preprocessing: `predictor.predict("photos")`."""
+
+    def __init__(self, bundle: Bundle, device: str | torch.device | None = None, precision: str = "32-true") -> None:
+        self.bundle = bundle
+        self.device = best_device(device)
+        self.model = bundle.model.eval().to(self.device)
+        self.classes, self.preprocessing, self.precision = bundle.classes, bundle.preprocessing, precision
+
+    def predict(self, images: Images, top_k: int = 1, batch_size: int = 64, on_error: str = "raise") -> Predictions:
+        """Name images: paths, folders (with all folders inside), PIL images, arrays (H,W[,C]), tensors (C,H,W), encoded bytes,
+        or any iterable of those.
+
+        Args:
+            on_error: "raise" stops at the first image that cannot be read, "skip" collects them in `.unreadable`.
+
+        Raises:
+            BadImage: an image cannot be read; the text names it and the reason.
+        """
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error={on_error!r} is not one of raise, skip")
+        answers = Predictions()
+        for answer in self.stream(images, top_k, batch_size):
+            if isinstance(answer, Prediction):
+                answers.append(answer)
+            elif on_error == "raise":
+                raise answer
+            else:
+                answers.unreadable.append(answer)
+        return answers
+
+    def stream(self, images: Images, top_k: int = 1, batch_size: int = 64) -> Iterator[Prediction | BadImage]:
+        """One answer per image as soon as its batch is done, in order: a Prediction, or the reason why there is none."""
+        if not 1 <= top_k <= len(self.classes):
+            raise ValueError(f"top_k={top_k} must be 1..{len(self.classes)}, the number of classes")
+        for batch in decode_ahead(named_images(images), self._decode, batch_size):
+            good = [pixels for _, pixels in batch if isinstance(pixels, Tensor)]
+            answers = iter(self._answer(good, top_k)) if good else iter(())
+            for name, pixels in batch:
+                yield Prediction(name, *next(answers)) if isinstance(pixels, Tensor) else pixels
+
+    def _decode(self, item: tuple[str, str | Path | Pixels]) -> tuple[str, Tensor | BadImage]:
+        name, image = item
+        try:
+            return name, self.preprocessing.image(image, name)
+        except BadImage as error:
+            return name, error
+
+    def _answer(self, images: list[Tensor], top_k: int) -> Iterator[tuple[tuple[str, ...], tuple[float, ...]]]:
+        logits = forward(self.model, self.preprocessing, torch.stack(images), self.precision)  # (B,classes)
+        probabilities, indices = logits.softmax(-1).topk(top_k)
+        for row, places in zip(probabilities.tolist(), indices.tolist(), strict=True):
+            yield tuple(self.classes[i] for i in places), tuple(row)
+
+
+def load(path: str | PathLike[str], device: str | torch.device | None = None, precision: str = "32-true") -> Predictor:
+    """The model in a bundle or run folder, ready to name images, on the GPU where there is one."""
+    return Predictor(load_bundle(path), device, precision)
+
+
+@torch.inference_mode()
+def forward(model: nn.Module, preprocessing: Preprocessing, images: Tensor, precision: str) -> Tensor:
+    """uint8 (B,C,H,W) -> float32 logits (B,classes), on the model's device: what predict and evaluate have in common."""
+    device = next(model.parameters()).device
+    with autocast(device, precision):
+        return model(preprocessing.normalize(images.to(device))).float()
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager:
+    """The arithmetic that a Lightning precision name stands for."""
+    types = {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+    if precision not in types:
+        raise ValueError(f"precision={precision!r} is not one of {', '.join(types)}")
+    dtype = types[precision]
+    return torch.autocast(device.type, dtype) if dtype else nullcontext()
+
+
+def best_device(device: str | torch.device | None = None) -> torch.device:
+    """The device asked for; else the GPU where there is one."""
+    if device is not None:
+        return torch.device(device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def named_images(images: Images) -> Iterator[tuple[str, str | Path | Pixels]]:
+    """(name, image) for everything an argument stands for, folders opened and batches taken apart, read lazily."""
+    count = 0
+    for image in _flat(images):
+        name = str(image) if isinstance(image, str | Path) else getattr(image, "filename", "") or f"image {count}"
+        yield name, image
+        count += 1
+
+
+def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Iterator[list]:
+    """Lists of `decode(item)` in order, the next batches decoded by threads while the caller computes."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size} must be at least 1")
+    items, waiting = iter(items), deque[list[Future]]()
+    pool = ThreadPoolExecutor(min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4, 8))
+    try:
+        while batch := [pool.submit(decode, item) for item in islice(items, batch_size)]:
+            waiting.append(batch)
+            if len(waiting) > AHEAD:
+                yield [future.result() for future in waiting.popleft()]
+        while waiting:
+            yield [future.result() for future in waiting.popleft()]
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _flat(images: Images) -> Iterator[Path | Pixels]:
+    if isinstance(images, str | PathLike):
+        path = Path(images).expanduser()
+        yield from _inside(path) if path.is_dir() else (path,)
+    elif isinstance(images, np.ndarray | Tensor):
+        yield from images if images.ndim == 4 else (images,)
+    elif isinstance(images, bytes | Image.Image):
+        yield images
+    elif isinstance(images, Iterable) and not isinstance(images, dict):
+        for image in images:
+            yield from _flat(image)
+    else:
+        raise TypeError(f"{type(images).__name__} is no image; give paths, folders, PIL images, arrays, tensors or bytes")
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """The image files of a folder and all folders inside it, in the order of their names."""
+    found = False
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        for file in sorted(files):
+            if os.path.splitext(file)[1].lower() in EXTENSIONS:
+                found = True
+                yield Path(place) / file
+    if not found:
+        raise FileNotFoundError(f"{folder} holds no image (endings {' '.join(sorted(EXTENSIONS))})")

@@ -1,0 +1,48 @@
+"""What an evaluation leaves in a folder: predictions.csv, confusion.png and mistakes.png."""
+
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from vit.data import Preprocessing, Split
+from vit.evaluation import Evaluation
+from vit.report.confusion import confusion_picture
+from vit.report.mistakes import mistakes_picture
+from vit.report.tables import open_table, prediction_cells, prediction_columns
+
+
+def write_evaluation(folder: str | PathLike[str], evaluation: Evaluation, split: Split, preprocessing: Preprocessing,
+                     heading: str = "Test split") -> None:
+    """Write the three files; `split` is the one that was evaluated."""
+    folder = Path(folder)
+    write_predictions(folder / "predictions.csv", evaluation, split)
+    confusion_picture(folder / "confusion.png", evaluation.confusion, evaluation.classes, heading)
+    write_mistakes(folder / "mistakes.png", evaluation, split, preprocessing)
+
+
+def write_predictions(path: str | PathLike[str], evaluation: Evaluation, split: Split) -> Path:
+    """One line per sample: its file, true class, whether the answer was right, its loss, and the best answers."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = ["file", "true", "right", "loss", *prediction_columns(evaluation.answers.shape[1])]
+    with open_table(path, columns) as table:
+        for i, row in enumerate(evaluation.rows):
+            names = [evaluation.classes[answer] for answer in evaluation.answers[i]]
+            right = bool(evaluation.answers[i, 0] == evaluation.labels[i])
+            table.write({"file": split.names[int(row)], "true": evaluation.classes[evaluation.labels[i]], "right": int(right),
+                         "loss": float(evaluation.losses[i]), **prediction_cells(names, evaluation.probabilities[i])})
+    return path
+
+
+def write_mistakes(path: str | PathLike[str], evaluation: Evaluation, split: Split, preprocessing: Preprocessing,
+                   most: int = 24) -> Path:
+    """The picture of the wrong answers that the model was surest of, as the model saw the images."""
+    wrong = np.flatnonzero(evaluation.answers[:, 0] != evaluation.labels)
+    worst = wrong[np.argsort(-evaluation.probabilities[wrong, 0], kind="stable")][:most]
+    rows = [int(evaluation.rows[i]) for i in worst]
+    images = [preprocessing.image(split.read(row), split.names[row]).permute(1, 2, 0).numpy() for row in rows]
+    names = evaluation.classes
+    return mistakes_picture(path, images, [names[i] for i in evaluation.labels[worst]],
+                            [names[i] for i in evaluation.answers[worst, 0]], evaluation.probabilities[worst, 0].tolist(),
+                            [split.names[row] for row in rows])
