@@ -1,0 +1,144 @@
+"""Classification: embed, encoder, pool, head. And its image form, the Vision Transformer, from a config of plain values."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vit import nn as parts
+from vit.models.config import VisionTransformerConfig
+from vit.nn import Attention, Block, Encoder, PatchDropout, PatchEmbed, Rotary
+from vit.nn.drop import drop_path_rates
+from vit.nn.init import init_weights
+
+# What the short words of a config mean; everything below takes the classes themselves.
+STEMS = {"linear": parts.LinearPatches, "conv": parts.ConvStem}
+NORMS = {"layer": parts.LayerNorm, "rms": parts.RMSNorm}
+MLPS = {"mlp": parts.Mlp, "swiglu": parts.SwiGLU}
+ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh"), "relu": F.relu, "silu": F.silu}
+
+
+class Classifier(nn.Module):
+    """Any input that an embedding makes tokens of, images and text alike, to logits over classes.
+
+    Args:
+        embed: input -> tokens (B,N,D), such as `PatchEmbed`.
+        encoder: (B,N,D) -> (B,N,D).
+        pool: (B,N,D) -> (B,D).
+        head: (B,D) -> (B,classes).
+    """
+
+    def __init__(self, embed: nn.Module, encoder: Encoder, pool: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.embed, self.encoder, self.pool, self.head = embed, encoder, pool, head
+
+    def forward(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
+        """images (B,C,H,W), or ids (B,N) with a mask (B,N) -> logits (B,classes)"""
+        x = self.encode(source, mask)  # (B,N,D)
+        return self.head(self.pool(x, mask))
+
+    def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
+        """images (B,C,H,W) or ids (B,N) -> tokens (B,N,D)"""
+        return self.encoder(self.embed(source), mask)
+
+    def features(self, source: Tensor, blocks: Sequence[int] | None = None, mask: Tensor | None = None) -> list[Tensor]:
+        """What the named blocks put out, [(B,N,D), ...]; negative numbers count from the end, None means all.
+
+        Not normalised: `model.encoder.norm` is what the last one passes through next.
+        """
+        features: list[Tensor] = []
+        self.encoder(self.embed(source), mask, features=features)
+        return features if blocks is None else [features[i] for i in blocks]
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Compute each block's activations again in the backward pass instead of keeping them; named as in timm."""
+        self.encoder.checkpointing = enable
+
+
+class VisionTransformer(Classifier):
+    """The Vision Transformer (arXiv 2010.11929) and its relatives, as `config` says."""
+
+    def __init__(self, config: VisionTransformerConfig) -> None:
+        super().__init__(build_embed(config), build_encoder(config), build_pool(config), build_head(config))
+        self.config = config
+        init_weights(self)
+
+
+def build_embed(config: VisionTransformerConfig) -> PatchEmbed:
+    return PatchEmbed(
+        config.image_size,
+        config.patch_size,
+        config.in_chans,
+        config.dim,
+        class_token=config.class_token,
+        registers=config.registers,
+        pos_embed=build_table(config),
+        stem=STEMS[config.stem],
+        dropout=config.dropout,
+    )
+
+
+def build_table(config: VisionTransformerConfig) -> Tensor | None:
+    """The positions that are added to the tokens, if there are any."""
+    if config.positions == "learned":
+        return parts.learned(math.prod(config.grid) + (config.prefix if config.prefix_positions else 0), config.dim)
+    return parts.sincos_2d(config.grid, config.dim) if config.positions == "sincos" else None
+
+
+def build_encoder(config: VisionTransformerConfig) -> Encoder:
+    norm = build_norm(config)
+    blocks = [
+        Block(
+            config.dim,
+            build_attention(config),
+            build_mlp(config),
+            norm=norm,
+            pre_norm=config.pre_norm,
+            layer_scale=config.layer_scale,
+            dropout=config.dropout,
+            drop_path=rate,
+        )
+        for rate in drop_path_rates(config.drop_path, config.depth)
+    ]
+    rotary = Rotary(config.grid, config.head_width, config.prefix) if config.positions == "rotary" else None
+    hidden = PatchDropout(config.patch_dropout, config.prefix) if config.patch_dropout else None
+    last = norm(config.dim) if config.final_norm == "tokens" else nn.Identity()
+    return Encoder(blocks, last, rotary=rotary, patch_dropout=hidden)
+
+
+def build_attention(config: VisionTransformerConfig, cross: bool = False) -> Attention:
+    return Attention(
+        config.dim,
+        config.num_heads,
+        head_dim=config.head_dim,
+        cross=cross,
+        qkv_bias=config.qkv_bias,
+        qk_norm=build_norm(config) if config.qk_norm else None,
+        dropout=config.attention_dropout,
+    )
+
+
+def build_mlp(config: VisionTransformerConfig) -> nn.Module:
+    return MLPS[config.mlp](config.dim, config.hidden, ACTIVATIONS[config.activation], config.dropout)
+
+
+def build_norm(config: VisionTransformerConfig) -> Any:
+    return partial(NORMS[config.norm], eps=config.norm_eps)
+
+
+def build_pool(config: VisionTransformerConfig) -> nn.Module:
+    norm = build_norm(config)
+    last = norm(config.dim) if config.final_norm == "pooled" else None
+    if config.pool == "class":
+        return parts.ClassToken(last)
+    if config.pool == "mean":
+        return parts.Mean(config.prefix, last)
+    mlp = parts.Mlp(config.dim, config.hidden, ACTIVATIONS[config.activation])
+    return parts.AttentionPool(config.dim, build_attention(config, cross=True), mlp, norm(config.dim), config.prefix, last)
+
+
+def build_head(config: VisionTransformerConfig) -> nn.Module:
+    return nn.Linear(config.dim, config.num_classes) if config.num_classes else nn.Identity()

@@ -1,0 +1,194 @@
+"""What a Vision Transformer is, in plain values: the part of a bundle that says which network to build."""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from vit.nn.embed import patch_grid, power_of_two
+
+CHOICES = {
+    "positions": ("learned", "sincos", "rotary", "none"),
+    "stem": ("linear", "conv"),
+    "pool": ("class", "mean", "attention"),
+    "final_norm": ("tokens", "pooled", "none"),
+    "norm": ("layer", "rms"),
+    "mlp": ("mlp", "swiglu"),
+    "activation": ("gelu", "gelu_tanh", "relu", "silu"),
+}
+PAIRS = ("image_size", "patch_size")
+POSITIVE = ("in_chans", "dim", "depth", "num_heads", "mlp_ratio", "norm_eps")
+RATES = ("dropout", "attention_dropout", "drop_path", "patch_dropout")
+
+
+@dataclass(frozen=True)
+class VisionTransformerConfig:
+    """The values that fix a `VisionTransformer`, JSON-able and checked; the defaults are ViT-B/16 (arXiv 2010.11929).
+
+    Args:
+        image_size, patch_size: pixels, one number or (height, width).
+        num_classes: 0 leaves the head out.
+        head_dim: width of a head; `dim / num_heads` by default.
+        mlp_ratio: inner width of the MLP over `dim`; a SwiGLU has two such projections.
+        registers: number of register tokens (arXiv 2309.16588).
+        positions: learned table, fixed 2-D sin-cos table, axial rotary, or none.
+        prefix_positions: class token and registers have rows of their own in a learned table.
+        pool: class token, mean over the patches, or attention pooling.
+        final_norm: the last norm acts on the tokens, on the pooled vector (timm's `fc_norm`), or is left out.
+        layer_scale: first value of LayerScale (arXiv 2103.17239); None for none.
+        drop_path: rate at the last block, growing linearly from 0 at the first.
+    """
+
+    kind: ClassVar[str] = "vit"
+
+    image_size: tuple[int, int] = (224, 224)
+    patch_size: tuple[int, int] = (16, 16)
+    in_chans: int = 3
+    num_classes: int = 1000
+    dim: int = 768
+    depth: int = 12
+    num_heads: int = 12
+    head_dim: int | None = None
+    mlp_ratio: float = 4.0
+    class_token: bool = True
+    registers: int = 0
+    positions: str = "learned"
+    prefix_positions: bool = True
+    stem: str = "linear"
+    pool: str = "class"
+    final_norm: str = "tokens"
+    norm: str = "layer"
+    norm_eps: float = 1e-6
+    pre_norm: bool = True
+    mlp: str = "mlp"
+    activation: str = "gelu"
+    qkv_bias: bool = True
+    qk_norm: bool = False
+    layer_scale: float | None = None
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    drop_path: float = 0.0
+    patch_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for key in PAIRS:
+            object.__setattr__(self, key, pair(key, getattr(self, key)))
+        check_values(self)
+        patch_grid(self.image_size, self.patch_size)
+        if self.head_dim is None and self.dim % self.num_heads:
+            raise ValueError(f"dim {self.dim} is not divisible by num_heads {self.num_heads}; nearest dim: "
+                             f"{self.dim // self.num_heads * self.num_heads or self.num_heads}, "
+                             f"{-(-self.dim // self.num_heads) * self.num_heads}, or give head_dim")
+        if self.pool == "class" and not self.class_token:
+            raise ValueError("pool=class needs class_token=true; without a class token take pool=mean or pool=attention")
+        if self.stem == "conv" and None in map(power_of_two, self.patch_size):
+            raise ValueError(f"stem=conv halves the image step by step: patch_size {self.patch_size} must be of powers of two")
+        divisor = {"sincos": 4, "rotary": 4}.get(self.positions, 1)
+        width = self.head_width if self.positions == "rotary" else self.dim
+        if width % divisor:
+            name = "head_dim" if self.positions == "rotary" else "dim"
+            raise ValueError(f"positions={self.positions} need a {name} divisible by {divisor}, but it is {width}; nearest: "
+                             f"{width // divisor * divisor or divisor}, {-(-width // divisor) * divisor}")
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(rows, columns) in patches."""
+        return patch_grid(self.image_size, self.patch_size)
+
+    @property
+    def prefix(self) -> int:
+        """How many tokens stand before the patches."""
+        return int(self.class_token) + self.registers
+
+    @property
+    def head_width(self) -> int:
+        return self.head_dim or self.dim // self.num_heads
+
+    @property
+    def hidden(self) -> int:
+        """Inner width of the MLP; rounded, so that a ratio written with few digits gives the width that was meant."""
+        return round(self.dim * self.mlp_ratio)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, with the `kind` that `model_from_config` reads."""
+        return to_dict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "VisionTransformerConfig":
+        return from_dict(cls, values)
+
+
+@dataclass(frozen=True)
+class TimmConfig:
+    """The values that fix a timm model of any kind by its name there."""
+
+    kind: ClassVar[str] = "timm"
+
+    name: str
+    image_size: tuple[int, int] = (224, 224)
+    in_chans: int = 3
+    num_classes: int = 1000
+    dropout: float = 0.0
+    drop_path: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "image_size", pair("image_size", self.image_size))
+        object.__setattr__(self, "name", self.name.removeprefix("timm/"))
+        check_values(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, with the `kind` that `model_from_config` reads."""
+        return to_dict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TimmConfig":
+        return from_dict(cls, values)
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    values = dataclasses.asdict(config)
+    return {"kind": config.kind, **{key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}}
+
+
+def from_dict(cls: type, values: Mapping[str, Any]) -> Any:
+    values = {key: value for key, value in values.items() if key != "kind"}
+    check_names(cls, values)
+    return cls(**values)
+
+
+def check_names(cls: type, names: Sequence[str] | Mapping[str, Any]) -> None:
+    """Raises ValueError, with the nearest right name, for a name that is no field of the config."""
+    fields = [field.name for field in dataclasses.fields(cls)]
+    for name in names:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=3, cutoff=0.5)
+            raise ValueError(f"the model has no option {name!r}; {'nearest' if near else 'it has'}: "
+                             f"{', '.join(near or fields)}")
+
+
+def check_values(config: Any) -> None:
+    """Ranges and words; fields that a config does not have are skipped."""
+    for key in POSITIVE:
+        if (value := getattr(config, key, 1)) <= 0:
+            raise ValueError(f"{key} is {value}, but must be above 0")
+    for key in ("num_classes", "registers"):
+        if (value := getattr(config, key, 0)) < 0:
+            raise ValueError(f"{key} is {value}, but must not be negative")
+    for key in RATES:
+        if not 0 <= (value := getattr(config, key, 0.0)) < 1:
+            raise ValueError(f"{key} is {value}, but must lie in [0, 1)")
+    for key, words in CHOICES.items():
+        if (value := getattr(config, key, words[0])) not in words:
+            near = difflib.get_close_matches(str(value), words, n=1, cutoff=0.3)
+            raise ValueError(f"{key}={value} is unknown; {'nearest: ' + near[0] + ', of' if near else 'must be one of'} "
+                             f"{', '.join(words)}")
+
+
+def pair(key: str, size: int | Sequence[int]) -> tuple[int, int]:
+    """32 or [32, 48] -> (height, width)"""
+    if isinstance(size, int):
+        return size, size
+    if len(size) != 2:
+        raise ValueError(f"{key} is {list(size)}, but must be one number or (height, width)")
+    return int(size[0]), int(size[1])

@@ -1,0 +1,41 @@
+"""Any model of timm under our roof: built by name, carrying a config that builds it again."""
+
+import difflib
+
+from torch import nn
+
+from vit.models.config import TimmConfig
+
+
+def timm_model(config: TimmConfig) -> nn.Module:
+    """The timm module itself, with `.config`; its parameter names are timm's.
+
+    Raises:
+        ValueError: timm has no such model, or cannot build it with these values.
+    """
+    import timm  # here, because it takes a second that most programs need not wait for
+
+    if not timm.is_model(config.name):
+        near = difflib.get_close_matches(config.name.split(".")[0], timm.list_models(), n=3, cutoff=0.4)
+        raise ValueError(f"timm has no model {config.name!r}; nearest: {', '.join('timm/' + name for name in near)}")
+    try:
+        model = timm.create_model(
+            config.name,
+            num_classes=config.num_classes,
+            drop_rate=config.dropout,
+            drop_path_rate=config.drop_path or None,  # None lets models through that know no drop path
+            **timm_input(config),
+        )
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        raise ValueError(f"timm cannot build {config.name} with {config.to_dict()}: {' '.join(str(error).split())}") from error
+    model.config = config
+    return model
+
+
+def timm_input(config: TimmConfig) -> dict[str, int | list[int]]:
+    """What timm must be told about the images; only models of fixed input size take `img_size`."""
+    from timm.models import get_pretrained_cfg
+
+    cfg = get_pretrained_cfg(config.name)
+    fixed = cfg is not None and cfg.fixed_input_size
+    return {"in_chans": config.in_chans, **({"img_size": list(config.image_size)} if fixed else {})}

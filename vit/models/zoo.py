@@ -1,0 +1,94 @@
+"""The one table of names and sizes."""
+
+import difflib
+import fnmatch
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from vit.models.classifier import VisionTransformer
+from vit.models.config import TimmConfig, VisionTransformerConfig, check_names
+from vit.models.timm_model import timm_model
+
+# name: (dim, depth, num_heads, mlp_dim, patch_size by default), as in big_vision; scaling laws: arXiv 2106.04560, 2305.13035
+SIZES = {
+    "tiny": (192, 12, 3, 768, 16),
+    "small": (384, 12, 6, 1536, 16),
+    "medium": (512, 12, 8, 2048, 16),
+    "base": (768, 12, 12, 3072, 16),
+    "large": (1024, 24, 16, 4096, 16),
+    "so400m": (1152, 27, 16, 4304, 14),
+    "huge": (1280, 32, 16, 5120, 14),
+    "giant": (1408, 40, 16, 6144, 14),
+    "gigantic": (1664, 48, 16, 8192, 14),
+}
+PATCHES, IMAGES = (8, 14, 16, 32), (224, 384, 448, 512)  # what list_models names; any other pair that fits is built too
+NAME = re.compile(r"vit_(?P<size>[a-z0-9]+?)(_patch(?P<patch>\d+))?(_(?P<image>\d+))?")
+TIMM = "timm/"
+
+
+def create_model(name: str, **overrides: Any) -> nn.Module:
+    """A new model with random weights: `create_model("vit_small_patch16_224", num_classes=10, image_size=32, patch_size=4)`.
+
+    `vit_<size>`, `vit_<size>_patch<pixels>` and `vit_<size>_patch<pixels>_<pixels>` are Vision Transformers, and overrides
+    the fields of `VisionTransformerConfig`; `timm/<name>` is any model of timm, and overrides the fields of `TimmConfig`.
+    An override of None counts as not given.
+
+    Raises:
+        ValueError: unknown name or override, with the nearest right one; values that do not fit together.
+    """
+    overrides = {key: value for key, value in overrides.items() if value is not None}
+    if name.startswith(TIMM):
+        check_names(TimmConfig, overrides)
+        return timm_model(TimmConfig(name, **overrides))
+    check_names(VisionTransformerConfig, overrides)
+    return VisionTransformer(VisionTransformerConfig(**{**named_values(name), **overrides}))
+
+
+def list_models(pattern: str = "*") -> list[str]:
+    """The names of this table that fit a pattern such as `vit_small*`; any timm model can be had as `timm/<name>` besides."""
+    names = []
+    for size in SIZES:
+        names.append(f"vit_{size}")
+        names += [f"vit_{size}_patch{p}_{i}" for p in PATCHES for i in IMAGES if i % p == 0]
+    return [name for name in names if fnmatch.fnmatch(name, pattern)]
+
+
+def named_values(name: str) -> dict[str, Any]:
+    """The config values that a name stands for."""
+    found = NAME.fullmatch(name)
+    if found is None or found["size"] not in SIZES:
+        raise ValueError(f"there is no model {name!r}; nearest: {', '.join(nearest_models(name))}")
+    dim, depth, num_heads, mlp_dim, patch = SIZES[found["size"]]
+    return {
+        "image_size": int(found["image"] or 224),
+        "patch_size": int(found["patch"] or patch),
+        "dim": dim,
+        "depth": depth,
+        "num_heads": num_heads,
+        "mlp_ratio": mlp_dim / dim,
+    }
+
+
+def nearest_models(name: str) -> list[str]:
+    return difflib.get_close_matches(name, list_models(), n=3, cutoff=0.5) or [f"vit_{size}" for size in SIZES]
+
+
+KINDS = {
+    VisionTransformerConfig.kind: lambda values: VisionTransformer(VisionTransformerConfig.from_dict(values)),
+    TimmConfig.kind: lambda values: timm_model(TimmConfig.from_dict(values)),
+}
+
+
+def model_from_config(values: Mapping[str, Any]) -> nn.Module:
+    """The model that `model.config.to_dict()` described, with random weights.
+
+    Raises:
+        ValueError: a `kind` that is not in the table, or a value that the config refuses.
+    """
+    kind = values.get("kind")
+    if kind not in KINDS:
+        raise ValueError(f"model kind {kind!r} is unknown; it must be one of {', '.join(KINDS)}")
+    return KINDS[kind](values)

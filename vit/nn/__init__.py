@@ -1,0 +1,22 @@
+"""Ground floor: layers and stacks in plain torch, tensors in, tensors out.
+
+Letters in shapes: B batch, N tokens, S memory tokens, T target tokens, D width, H heads, K head width, V vocabulary,
+C channels.
+"""
+
+from vit.nn.attention import Attention, attention_maps
+from vit.nn.block import Block
+from vit.nn.drop import DropPath, LayerScale, PatchDropout
+from vit.nn.embed import ConvStem, LinearPatches, PatchEmbed, TokenEmbed
+from vit.nn.init import init_weights
+from vit.nn.mlp import Mlp, SwiGLU
+from vit.nn.norm import LayerNorm, RMSNorm
+from vit.nn.pool import AttentionPool, ClassToken, Mean
+from vit.nn.position import Rotary, learned, resample, rotate, sincos_1d, sincos_2d
+from vit.nn.transformer import Decoder, Encoder
+
+__all__ = [
+    "Attention", "AttentionPool", "Block", "ClassToken", "ConvStem", "Decoder", "DropPath", "Encoder", "LayerNorm",
+    "LayerScale", "LinearPatches", "Mean", "Mlp", "PatchDropout", "PatchEmbed", "RMSNorm", "Rotary", "SwiGLU", "TokenEmbed",
+    "attention_maps", "init_weights", "learned", "resample", "rotate", "sincos_1d", "sincos_2d",
+]

@@ -1,0 +1,138 @@
+"""Scaled dot-product attention for every use in the house: a token looks at its own sequence or at a memory."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vit.nn.norm import Norm
+from vit.nn.position import rotate
+
+
+class Attention(nn.Module):
+    """Multi-head attention (arXiv 1706.03762), over the tokens themselves or, with `cross=True`, over a memory.
+
+    The fused kernel computes the result always; `attention_maps` records the weights beside it. Parameters are named as in
+    timm: `qkv, proj` for self-attention, `q, kv, proj` for cross-attention, `q_norm, k_norm` with QK-norm.
+
+    Args:
+        head_dim: width of a head; `dim / num_heads` by default, but any other will do.
+        qk_norm: norm class for queries and keys per head, against growing logits (arXiv 2302.05442); None for none.
+        dropout: rate on the attention weights.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        head_dim: int | None = None,
+        cross: bool = False,
+        qkv_bias: bool = True,
+        qk_norm: Norm | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if head_dim is None and dim % num_heads:
+            raise ValueError(f"dim {dim} is not divisible by num_heads {num_heads}; change one of them or give head_dim")
+        self.num_heads, self.head_dim = num_heads, head_dim or dim // num_heads
+        inner = self.num_heads * self.head_dim
+        if cross:
+            self.q = nn.Linear(dim, inner, bias=qkv_bias)
+            self.kv = nn.Linear(dim, 2 * inner, bias=qkv_bias)
+        else:
+            self.qkv = nn.Linear(dim, 3 * inner, bias=qkv_bias)  # one product instead of three
+        self.q_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
+        self.k_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
+        self.proj = nn.Linear(inner, dim)
+        self.cross, self.dropout = cross, dropout
+        self.recorder: list[Tensor] | None = None  # set by attention_maps
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        rotary: Tensor | None = None,
+    ) -> Tensor:
+        """x (B,N,D), memory (B,S,D) -> (B,N,D); S is N in self-attention.
+
+        Args:
+            mask: True = may be attended: keys (B,S), pairs (B,N,S) or pairs per head (B,H,N,S); a 1 stands for any length.
+            causal: a token sees itself and what stands before it; the last query is aligned with the last key.
+            rotary: cosines and sines of the tokens' positions, from `vit.nn.position.Rotary`.
+        """
+        q, k, v = self.project(x, memory)  # (B,H,N,K), (B,H,S,K), (B,H,S,K)
+        q, k = self.q_norm(q), self.k_norm(k)
+        if rotary is not None:
+            q, k = rotate(q, rotary), rotate(k, rotary)
+        mask, causal = pairs(mask, causal, q, k)
+        dropout = self.dropout if self.training else 0.0
+        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+        if self.recorder is not None:
+            self.recorder.append(attention_weights(q, k, mask, causal))
+        return self.proj(heads.transpose(1, 2).flatten(2))  # (B,H,N,K) -> (B,N,H*K) -> (B,N,D)
+
+    def project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B,H,N,K) of x, keys and values (B,H,S,K) of the memory, or of x itself."""
+        if not self.cross:
+            return self.split(self.qkv(x), 3)
+        if memory is None:
+            raise ValueError("cross-attention needs a memory (B,S,D) to look at, but got none")
+        (q,), (k, v) = self.split(self.q(x), 1), self.split(self.kv(memory), 2)
+        return q, k, v
+
+    def split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """(B,N,parts*H*K) -> `parts` tensors (B,H,N,K)"""
+        return x.unflatten(-1, (parts, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+def pairs(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor | None, bool]:
+    """The mask as the kernel wants it, (B,H,N,S), and whether the kernel shall be causal by itself.
+
+    The kernel takes a mask or a flag, and its flag aligns the first query with the first key: with a mask, or with fewer
+    queries than keys, causality becomes part of the mask.
+    """
+    if mask is not None:
+        if mask.dtype != torch.bool:
+            raise TypeError(f"mask has dtype {mask.dtype}, but must be bool: True = may be attended")
+        if not 2 <= mask.ndim <= 4:
+            raise ValueError(f"mask has shape {tuple(mask.shape)}, but must be (B,S), (B,N,S) or (B,H,N,S)")
+        if mask.ndim == 2:
+            mask = mask[:, None, None, :]  # (B,S) -> (B,1,1,S)
+        elif mask.ndim == 3:
+            mask = mask[:, None]  # (B,N,S) -> (B,1,N,S)
+    N, S = q.shape[-2], k.shape[-2]
+    if not causal or (mask is None and N == S):
+        return mask, causal
+    past = torch.ones(N, S, dtype=torch.bool, device=q.device).tril(S - N)
+    return past if mask is None else mask & past, False
+
+
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """What the fused kernel multiplies the values with, (B,H,N,S) in float32: for people, not for the result."""
+    scores = q.detach().float() @ k.detach().float().transpose(-2, -1) * q.shape[-1] ** -0.5
+    if causal:
+        mask = torch.ones_like(scores, dtype=torch.bool).tril()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return scores.softmax(-1).nan_to_num()  # a query that may attend to nothing
+
+
+@contextmanager
+def attention_maps(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+    """Record the attention weights of every forward inside: `{"encoder.blocks.0.attn": [(B,H,N,S)]}`, one per call.
+
+    The result of the forward stays the same to the last bit. Not for compiled models, which do not look for a recorder.
+    """
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
+    for module in layers.values():
+        module.recorder = []
+    try:
+        yield {name: module.recorder for name, module in layers.items()}
+    finally:
+        for module in layers.values():
+            module.recorder = None

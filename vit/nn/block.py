@@ -1,0 +1,68 @@
+"""One layer of a transformer."""
+
+from torch import Tensor, nn
+
+from vit.nn.attention import Attention
+from vit.nn.drop import DropPath, LayerScale
+from vit.nn.norm import LayerNorm, Norm
+
+
+class Block(nn.Module):
+    """Attention, then (with `cross_attn`) attention to a memory, then an MLP, each a residual branch.
+
+    Pre-norm normalises what goes into a branch (arXiv 2010.11929); post-norm the sum of branch and stream (arXiv 1706.03762).
+
+    Args:
+        pre_norm: where the norms stand.
+        layer_scale: first value of a learned factor per channel on each branch; None for none.
+        dropout: rate on each branch's result.
+        drop_path: rate at which a sample skips a branch.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        attn: Attention,
+        mlp: nn.Module,
+        cross_attn: Attention | None = None,
+        *,
+        norm: Norm = LayerNorm,
+        pre_norm: bool = True,
+        layer_scale: float | None = None,
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+
+        def scale() -> nn.Module:
+            return nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
+
+        self.norm1, self.attn, self.ls1 = norm(dim), attn, scale()
+        self.cross_attn = cross_attn
+        if cross_attn is not None:
+            self.cross_norm, self.cross_ls = norm(dim), scale()
+        self.norm2, self.mlp, self.ls2 = norm(dim), mlp, scale()
+        self.drop = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
+        self.pre_norm = pre_norm
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        causal: bool = False,
+        rotary: Tensor | None = None,
+    ) -> Tensor:
+        """x (B,N,D), memory (B,S,D) -> (B,N,D); masks as in `Attention`."""
+        if self.pre_norm:
+            x = x + self.drop(self.ls1(self.attn(self.norm1(x), None, mask, causal, rotary)))
+            if self.cross_attn is not None:
+                x = x + self.drop(self.cross_ls(self.cross_attn(self.cross_norm(x), memory, memory_mask)))
+            x = x + self.drop(self.ls2(self.mlp(self.norm2(x))))
+        else:
+            x = self.norm1(x + self.drop(self.ls1(self.attn(x, None, mask, causal, rotary))))
+            if self.cross_attn is not None:
+                x = self.cross_norm(x + self.drop(self.cross_ls(self.cross_attn(x, memory, memory_mask))))
+            x = self.norm2(x + self.drop(self.ls2(self.mlp(x))))
+        return x

@@ -1,0 +1,48 @@
+"""The part of a block that works on each token alone."""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Activation = Callable[[Tensor], Tensor]  # nn.GELU(), F.relu, ...
+
+
+class Mlp(nn.Module):
+    """Widen, bend, narrow.
+
+    Args:
+        hidden: inner width, four times `dim` in most transformers.
+        dropout: rate on the hidden units.
+    """
+
+    def __init__(self, dim: int, hidden: int, activation: Activation = F.gelu, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.activation = activation
+        self.drop = nn.Dropout(dropout)
+        self.fc2 = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B,N,D) -> (B,N,D)"""
+        return self.fc2(self.drop(self.activation(self.fc1(x))))
+
+
+class SwiGLU(nn.Module):
+    """An MLP whose hidden units are gated by a second projection (arXiv 2002.05202).
+
+    Gate and value share one product, `fc1`, gate first, as in timm's SwiGLUPacked. With 2/3 of an Mlp's `hidden` it has as
+    many parameters.
+    """
+
+    def __init__(self, dim: int, hidden: int, activation: Activation = F.silu, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, 2 * hidden)
+        self.activation = activation
+        self.drop = nn.Dropout(dropout)
+        self.fc2 = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B,N,D) -> (B,N,D)"""
+        gate, value = self.fc1(x).chunk(2, dim=-1)
+        return self.fc2(self.drop(self.activation(gate) * value))

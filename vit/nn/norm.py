@@ -1,0 +1,21 @@
+"""The norms to choose from; each is called with a width."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+Norm = Callable[[int], nn.Module]  # a class or a partial, called with the width
+
+
+class LayerNorm(nn.LayerNorm):
+    """Mean and variance (arXiv 1607.06450), with the eps of the ViT papers instead of torch's 1e-5."""
+
+    def __init__(self, dim: int, eps: float = 1e-6) -> None:
+        super().__init__(dim, eps=eps)
+
+
+class RMSNorm(nn.RMSNorm):
+    """Scale only (arXiv 1910.07467): no mean, no shift."""
+
+    def __init__(self, dim: int, eps: float = 1e-6) -> None:
+        super().__init__(dim, eps=eps)

@@ -1,0 +1,87 @@
+"""Where a token stands: tables that are added to tokens, tables that turn queries and keys, and resampling.
+
+A table is a tensor (1,N,D); an `nn.Parameter` is learned, a plain tensor is fixed.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def learned(length: int, dim: int) -> nn.Parameter:
+    """A table to learn, (1,length,D)."""
+    return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, length, dim), std=0.02))
+
+
+def sincos_1d(length: int, dim: int, temperature: float = 10_000.0) -> Tensor:
+    """Sines, then cosines, of falling frequency (arXiv 1706.03762): (1,length,D)."""
+    if dim % 2:
+        raise ValueError(f"dim {dim} is not divisible by 2, which sin-cos positions need; nearest: {dim - 1}, {dim + 1}")
+    frequencies = temperature ** (-torch.arange(dim // 2, dtype=torch.float64) / (dim // 2))
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies  # (N,D/2)
+    return torch.cat([angles.sin(), angles.cos()], dim=1).float()[None]
+
+
+def sincos_2d(grid: tuple[int, int], dim: int, temperature: float = 10_000.0) -> Tensor:
+    """Half of the channels tell the row, half the column (MoCo v3, arXiv 2104.02057; MAE): (1,rows*columns,D)."""
+    if dim % 4:
+        near = dim // 4 * 4
+        raise ValueError(f"dim {dim} is not divisible by 4, which 2-D sin-cos positions need; nearest: {near}, {near + 4}")
+    rows, columns = grid
+    row = sincos_1d(rows, dim // 2, temperature)[0, :, None].expand(-1, columns, -1)
+    column = sincos_1d(columns, dim // 2, temperature)[0, None].expand(rows, -1, -1)
+    return torch.cat([row, column], dim=-1).reshape(1, rows * columns, dim)
+
+
+class Rotary(nn.Module):
+    """Positions as rotations of queries and keys (RoFormer, arXiv 2104.09864), along each axis of a grid (arXiv 2403.13298).
+
+    A dot product then depends on the offset between two tokens alone. A grid of one axis is a text. The first `prefix`
+    tokens are not turned.
+
+    Args:
+        theta: longest wavelength over 2 pi, in tokens; 100 suits image grids, 10,000 texts.
+    """
+
+    def __init__(self, grid: tuple[int, ...], head_dim: int, prefix: int = 0, theta: float = 100.0) -> None:
+        super().__init__()
+        unit = 2 * len(grid)
+        if head_dim % unit:
+            near = head_dim // unit * unit
+            raise ValueError(f"head_dim {head_dim} is not divisible by {unit}, which rotary positions on {len(grid)} axes "
+                             f"need; nearest: {near or unit}, {near + unit}")
+        frequencies = theta ** (-torch.arange(head_dim // unit, dtype=torch.float64) / (head_dim // unit))
+        axes = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
+        places = torch.stack(axes, dim=-1).reshape(-1, len(grid))  # (N,axes)
+        angles = (places[..., None] * frequencies).flatten(1)  # (N,K/2)
+        angles = torch.cat([angles.new_zeros(prefix, head_dim // 2), angles])
+        self.register_buffer("table", torch.stack([angles.cos(), angles.sin()]).float(), persistent=False)  # (2,N,K/2)
+
+    def forward(self, places: Tensor | None = None) -> Tensor:
+        """Cosines and sines (2,N,K/2) of all tokens, or (2,B,1,N',K/2) of the tokens at `places` (B,N')."""
+        return self.table if places is None else self.table[:, places].unsqueeze(2)
+
+
+def rotate(x: Tensor, rotary: Tensor) -> Tensor:
+    """(B,H,N,K) -> (B,H,N,K), each pair of channels (i, i + K/2) turned by the token's angle."""
+    cos, sin = rotary.to(x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
+def resample(pos_embed: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """A learned table for another grid: (1,P+rows*columns,D) -> (1,P+rows'*columns',D), the P prefix rows untouched.
+
+    Bicubic with antialiasing, in float32, as timm does it.
+    """
+    prefix = pos_embed.shape[1] - math.prod(old)
+    if prefix < 0:
+        raise ValueError(f"pos_embed has {pos_embed.shape[1]} rows, fewer than the {math.prod(old)} of a grid {old}")
+    if old == new:
+        return pos_embed
+    first, patches = pos_embed[:, :prefix], pos_embed[:, prefix:]
+    image = patches.float().unflatten(1, old).permute(0, 3, 1, 2)  # (1,D,rows,columns)
+    image = F.interpolate(image, size=new, mode="bicubic", antialias=True)
+    return torch.cat([first, image.permute(0, 2, 3, 1).flatten(1, 2).to(pos_embed.dtype)], dim=1)

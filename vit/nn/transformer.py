@@ -1,0 +1,83 @@
+"""The stacks: everything in this house that reads tokens is an Encoder, everything that writes them a Decoder."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from vit.nn.block import Block
+from vit.nn.drop import PatchDropout
+from vit.nn.position import Rotary
+
+
+class Stack(nn.Module):
+    """Blocks one after another, then a norm: what encoder and decoder have in common.
+
+    With `checkpointing` a block's activations are computed a second time in the backward pass instead of being kept: about
+    a third more work for a fraction of the memory (arXiv 1604.06174).
+    """
+
+    def __init__(self, blocks: Iterable[Block], norm: nn.Module, rotary: Rotary | None = None) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = norm
+        self.rotary = rotary
+        self.checkpointing = False
+
+    def run(self, x: Tensor, *inputs: Tensor | bool | None, features: list[Tensor] | None = None) -> Tensor:
+        """(B,N,D) -> (B,N,D) before the norm; a list of `features` receives what each block puts out."""
+        for block in self.blocks:
+            if self.checkpointing and torch.is_grad_enabled():
+                x = checkpoint(block, x, *inputs, use_reentrant=False)
+            else:
+                x = block(x, *inputs)
+            if features is not None:
+                features.append(x)
+        return x
+
+
+class Encoder(Stack):
+    """Every token sees every other one.
+
+    Args:
+        norm: after the last block; an `nn.Identity` for post-norm blocks, or where the norm follows the pooling.
+        rotary: positions for queries and keys.
+        patch_dropout: hides tokens while training.
+    """
+
+    def __init__(
+        self,
+        blocks: Iterable[Block],
+        norm: nn.Module,
+        *,
+        rotary: Rotary | None = None,
+        patch_dropout: PatchDropout | None = None,
+    ) -> None:
+        super().__init__(blocks, norm, rotary)
+        self.patch_dropout = patch_dropout
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, *, features: list[Tensor] | None = None) -> Tensor:
+        """x (B,N,D), mask (B,N) -> (B,N,D); a list of `features` receives each block's (B,N,D)."""
+        places = None
+        if self.patch_dropout is not None:
+            x, places = self.patch_dropout(x)  # (B,N',D)
+            mask = mask if mask is None or places is None else mask.gather(1, places)
+        rotary = None if self.rotary is None else self.rotary(places)
+        x = self.run(x, mask, None, None, False, rotary, features=features)
+        return self.norm(x)
+
+
+class Decoder(Stack):
+    """Every token sees those before it, and the whole memory."""
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+    ) -> Tensor:
+        """x (B,T,D), memory (B,S,D), mask (B,T), memory_mask (B,S) -> (B,T,D)"""
+        rotary = None if self.rotary is None else self.rotary()[:, : x.shape[1]]
+        return self.norm(self.run(x, mask, memory, memory_mask, True, rotary))
