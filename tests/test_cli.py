@@ -161,6 +161,22 @@ def test_evaluate_needs_a_data_set_when_none_is_recorded(tmp_path, capsys):
     assert main(["evaluate", str(folder), "data=digits", "--split", "val"]) == 0
 
 
+def test_audit_prints_and_writes_what_it_found(tmp_path, capsys):
+    for split in ("train", "test"):
+        for name in ("left", "right"):
+            (tmp_path / "set" / split / name).mkdir(parents=True)
+            for i in range(8):
+                pixels = np.random.default_rng([len(split), len(name), i]).integers(0, 255, (20, 30, 3), np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "set" / split / name / f"{i}.png")
+    words = ["audit", "data=folder", f"data.root={tmp_path / 'set'}", "--json", str(tmp_path / "audit.json")]
+    assert main(words) == 0
+    assert "32 images, 2 classes" in capsys.readouterr().out
+    assert json.loads((tmp_path / "audit.json").read_text())["sizes"] == {"30x20": 32}
+    (tmp_path / "set" / "train" / "left" / "bad.jpg").write_bytes(b"no image")
+    assert main(words) == 1
+    assert "bad.jpg" in capsys.readouterr().out
+
+
 def test_models_are_listed(capsys):
     assert main(["models", "vit_small*"]) == 0
     names = capsys.readouterr().out.split()

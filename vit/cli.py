@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from vit.data import BadImage
+    from vit.data import BadImage, Source
     from vit.evaluation import Evaluation
 
 app = typer.Typer(
@@ -146,9 +146,7 @@ def evaluate(
 
     predictor = load(model, device)
     words = _data_words(predictor.bundle.extra, words or [])
-    from vit.launch import build_source
-
-    source = build_source(words)
+    source = _source(_data_config(words))
     samples = matched_split(source, predictor.classes, split)
     tested = predictor.bundle.extra.get("evaluation", {})
     with _progress() as progress:
@@ -169,6 +167,32 @@ def evaluate(
 
 
 @app.command()
+def audit(
+    words: Words = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole report to this file.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0, help="Stop decoding after this time; all by default.")] = None,
+) -> None:
+    """Look at every file of a data set: unreadable ones, odd ones, copies across splits, classes, sizes, mean and deviation."""
+    _check_writable(json_file)
+    from vit.data import Preprocessing
+    from vit.data import audit as inspect
+
+    data = _data_config(words or [])
+    stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
+    channels = 1 if stated.get("mode") == "L" else 3  # mean and std are what is asked for: any will do
+    usual = {"size": data["image_size"] or 224, "mean": [0.5] * channels, "std": [0.5] * channels}
+    source = _source(data)
+    with _progress() as progress:
+        task = progress.add_task("audit", total=None)
+        report = inspect(source, Preprocessing.from_dict(usual | stated), seconds,
+                         lambda stage, done, of: progress.update(task, description=stage, completed=done, total=of))
+    typer.echo(report.text())
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
+    raise typer.Exit(1 if report.unreadable else 0)
+
+
+@app.command()
 def models(pattern: Annotated[str, typer.Argument(help="Names with * and ?, such as 'vit_small*'.")] = "*") -> None:
     """List the models that can be made by name."""
     from vit.models import list_models
@@ -185,6 +209,19 @@ def _data_words(extra: dict, words: list[str]) -> list[str]:
     if not recorded and not words:
         raise ValueError("the model does not say which data set it was trained on; name one: data=folder data.root=photos")
     return [*recorded, *words]
+
+
+def _data_config(words: list[str]) -> dict:
+    """The `data` part of the config that these words compose."""
+    from vit.launch.compose import compose, plain
+
+    return plain(compose(words))["data"]
+
+
+def _source(data: dict) -> "Source":
+    from vit.launch.build import build_source
+
+    return build_source(data)
 
 
 def _show_evaluation(evaluation: "Evaluation", title: str) -> None:
