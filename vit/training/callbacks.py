@@ -82,11 +82,12 @@ class Checkpoints(Checkpoint):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Saves what was done since the last checkpoint, where the weights are those of a finished step.
 
-        Saving needs all processes; they are all here only when they agreed to stop.
+        Saving needs all processes; they are all here only when they agreed to stop, which they do between steps.
         """
         agreed = isinstance(exception, Interrupted) and exception.agreed
-        alone = trainer.world_size == 1 and not isinstance(exception, (CheckpointError, NonFiniteError))
-        if not (agreed or alone) or not self._between_steps or batches_done(trainer) == self._saved_batches:
+        harmless = not isinstance(exception, (CheckpointError, NonFiniteError, Interrupted))
+        alone = trainer.world_size == 1 and self._between_steps and harmless
+        if not (agreed or alone) or batches_done(trainer) == self._saved_batches:
             return
         try:
             self.save_last(trainer)

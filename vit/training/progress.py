@@ -92,7 +92,7 @@ class ProgressBar(LightningProgressBar):
         self.enabled = True
         self.progress: Progress | None = None
         self._total = self._done_at_start = self._images = 0
-        self._loss = float("nan")
+        self._loss, self._last_loss = float("nan"), None
         self._started = self._drawn = 0.0
         self._rate = 0.0
 
@@ -121,15 +121,14 @@ class ProgressBar(LightningProgressBar):
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any,
                            batch_idx: int) -> None:
         self._images += images_in(batch) * trainer.world_size
-        now = time.perf_counter()
-        if now - self._drawn >= self.interval and self.enabled and trainer.is_global_zero:
-            loss = outputs["loss"] if isinstance(outputs, Mapping) else outputs
-            self._loss = float(loss) if loss is not None else self._loss
-            now = time.perf_counter()  # after the device has caught up
-            rate = self._images / (now - self._drawn)
-            self._rate = rate if not self._rate else 0.7 * self._rate + 0.3 * rate
-            self._drawn, self._images = now, 0
+        self._last_loss = outputs["loss"] if isinstance(outputs, Mapping) else outputs
+        if time.perf_counter() - self._drawn >= self.interval and self.enabled and trainer.is_global_zero:
+            self._measure()
             self._draw(trainer)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._images:
+            self._measure()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._drawn, self._images = time.perf_counter(), 0  # validation counts for the time left, not for the rate
@@ -137,6 +136,8 @@ class ProgressBar(LightningProgressBar):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self.enabled or not trainer.is_global_zero:
             return
+        if self._images:
+            self._measure()
         if self.live:
             self._draw(trainer)
         else:
@@ -155,6 +156,14 @@ class ProgressBar(LightningProgressBar):
         if self.progress is not None:
             self.progress.stop()
             self.progress = None
+
+    def _measure(self) -> None:
+        if self._last_loss is not None:
+            self._loss = float(self._last_loss.detach())
+        now = time.perf_counter()  # after the device has caught up
+        rate = self._images / (now - self._drawn)
+        self._rate = 0.7 * self._rate + 0.3 * rate if self._rate else rate
+        self._drawn, self._images = now, 0
 
     def _draw(self, trainer: pl.Trainer) -> None:
         if self.progress is not None:

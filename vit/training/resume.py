@@ -9,27 +9,34 @@ def batches_per_epoch(trainer: pl.Trainer, loader_length: int) -> int:
     return min(loader_length, limit) if isinstance(limit, int) else int(loader_length * limit)
 
 
-def resume_position(trainer: pl.Trainer, loader_length: int) -> tuple[int, int]:
-    """(epoch, batches of it that are done), to be read in `train_dataloader()`; (0, 0) in a new run.
-
-    Lightning has restored its counters by then and asks for the iterator right after, before any hook that could still
-    move it. Batches are counted by forward passes, so accumulation changes nothing here.
-    """
-    return divmod(batches_done(trainer), max(1, batches_per_epoch(trainer, loader_length)))
-
-
 def batches_done(trainer: pl.Trainer) -> int:
     """Training batches since the very start of the run, through all of its resumptions."""
     return trainer.fit_loop.epoch_loop.batch_progress.total.processed
 
 
-class FollowEpoch(pl.Callback):
-    """Tells the training loader which epoch begins, from its first batch on.
+def resume_position(trainer: pl.Trainer, loader_length: int) -> tuple[int, int]:
+    """(epoch, batches of it that are done), right from the moment Lightning has restored its counters; (0, 0) before.
 
-    Lightning calls this hook at the start of every epoch but the one that a resumed run enters halfway, and makes the
-    epoch's iterator only afterwards.
+    Batches are counted by forward passes, so accumulation changes nothing here.
+    """
+    return divmod(batches_done(trainer), max(1, batches_per_epoch(trainer, loader_length)))
+
+
+class FollowEpoch(pl.Callback):
+    """Keeps the training loader's `.epoch` and `.start` (batches to leave out) where the run is, resumed or not.
+
+    Lightning may ask for the loader before it restores its counters (`trainer.estimated_stepping_batches` does that), and
+    starts an iterator at once; so the position is set when training starts, and the iterator made anew.
     """
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        loader = trainer.train_dataloader
+        position = resume_position(trainer, len(loader))
+        if (loader.epoch, loader.start) != position:
+            loader.epoch, loader.start = position
+            iter(trainer.fit_loop._data_fetcher)
+
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Lightning skips this hook where a resumed run enters an epoch halfway, and makes the iterator after it."""
         loader = trainer.train_dataloader
         loader.epoch, loader.start = trainer.current_epoch, 0

@@ -5,6 +5,7 @@ import sys
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import Checkpoint
 
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
@@ -21,11 +22,12 @@ class Interrupted(SystemExit):
         self.signal, self.agreed = signal.Signals(signum), agreed
 
 
-class GracefulStop(pl.Callback):
+class GracefulStop(Checkpoint):
     """Turns SIGINT and SIGTERM into `Interrupted` at the end of a step; a second Ctrl-C stops at once.
 
     With several processes any one of them may get the signal: they compare notes every `every` steps. This replaces
     Lightning's handler, which waits inside the signal for processes that never come, and its broadcast in every step.
+    As a kind of checkpoint callback it runs after the ordinary ones, when the step is complete for them too.
     """
 
     def __init__(self, every: int = 8):

@@ -1,0 +1,104 @@
+"""A run that is stopped anywhere and resumed ends with the bits of one that never stopped."""
+
+import os
+import signal
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from tiny_run import Data, Task, outcome, trainer
+
+from vit.training import Interrupted, newest_valid
+from vit.training.checkpoint import AtomicCheckpointIO
+
+EPOCHS, BATCHES = 3, 6
+
+
+class StopAt(pl.Callback):
+    """Sends the process a signal in a training batch, or in a validation batch where `where` says so."""
+
+    def __init__(self, count, where="train", signum=signal.SIGTERM):
+        self.count, self.where, self.signum = count, where, signum
+
+    def _hit(self, where):
+        if where == self.where:
+            self.count -= 1
+            if self.count == 0:
+                os.kill(os.getpid(), self.signum)
+
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        self._hit("train")
+
+    def on_validation_batch_start(self, trainer, module, batch, batch_idx):
+        self._hit("val")
+
+
+def fit(folder, stop=None, resume=None, accumulate=1):
+    run, task = trainer(folder, [stop] if stop else [], accumulate=accumulate, epochs=EPOCHS), Task()
+    if stop:
+        with pytest.raises(Interrupted) as stopped:
+            run.fit(task, datamodule=Data())
+        return stopped.value, task
+    run.fit(task, datamodule=Data(), ckpt_path=resume)
+    return run, task
+
+
+@pytest.fixture(scope="module", params=[1, 4], ids=lambda n: f"accumulate{n}")
+def whole(request, tmp_path_factory):
+    run, task = fit(tmp_path_factory.mktemp("whole"), accumulate=request.param)
+    return request.param, outcome(task, run), task.log_lines
+
+
+def check(folder, whole, stop):
+    accumulate, expected, lines = whole
+    stopped, first = fit(folder, stop, accumulate=accumulate)
+    path, skipped = newest_valid(folder)
+    assert not skipped
+    run, second = fit(folder, resume=path, accumulate=accumulate)
+    assert all(torch.equal(a, b) for a, b in zip(expected, outcome(second, run), strict=True))
+    return stopped, first.log_lines, second.log_lines, lines
+
+
+@pytest.mark.parametrize("batch", range(1, EPOCHS * BATCHES + 1))
+def test_stopped_in_any_training_batch(tmp_path, whole, batch):
+    stopped, first, second, lines = check(tmp_path, whole, StopAt(batch))
+    assert stopped.code == 143 and stopped.agreed
+    trained = [line for line in first + second if line[0] == "train"]
+    assert trained == [line for line in lines if line[0] == "train"]
+    # a validation that was under way is run again from its start; none is left out
+    validated = {line for line in first + second if line[0] == "val"}
+    assert validated == {line for line in lines if line[0] == "val"}
+    epoch, inside = divmod(batch - 1, BATCHES)
+    finished = min(BATCHES, -(-(inside + 1) // whole[0]) * whole[0])  # with the accumulated batches of that step
+    if finished < BATCHES:
+        assert sum(line[0] == "train" for line in first) == epoch * BATCHES + finished
+
+
+@pytest.mark.parametrize("batch", range(1, 2 * EPOCHS + 1))
+def test_stopped_in_any_validation_batch(tmp_path, whole, batch):
+    stopped, first, second, lines = check(tmp_path, whole, StopAt(batch, "val", signal.SIGINT))
+    assert stopped.code == 130
+    assert [x for x in first + second if x[0] == "train"] == [x for x in lines if x[0] == "train"]
+    assert {x for x in first + second if x[0] == "val"} == {x for x in lines if x[0] == "val"}
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path):
+    run, task = fit(tmp_path)
+    again, repeated = fit(tmp_path, resume=tmp_path / "last.ckpt")
+    assert repeated.log_lines == [] and again.global_step == run.global_step
+
+
+def test_the_checkpoint_holds_plain_values_both_weights_and_the_best(tmp_path):
+    run, task = fit(tmp_path)
+    saved = AtomicCheckpointIO().load_checkpoint(tmp_path / "last.ckpt")
+    average = saved["callbacks"]["AverageWeights"]["average"]
+    assert average.keys() == task.model.state_dict().keys()
+    assert all(torch.equal(tensor, task.model.state_dict()[name.removeprefix("model.")])
+               for name, tensor in saved["state_dict"].items())
+    assert not torch.equal(average["head.weight"], task.model.head.weight)
+    validated = [sum(line[4] for line in task.log_lines if line[:2] == ("val", epoch)) / 2 for epoch in range(EPOCHS)]
+    best = next(c for c in run.callbacks if type(c).__name__ == "Checkpoints")
+    assert best.best_epoch == min(range(EPOCHS), key=validated.__getitem__)
+    assert best.best_score == pytest.approx(min(validated))
+    assert AtomicCheckpointIO().load_checkpoint(best.best_path)["epoch"] == best.best_epoch
+    assert sorted(os.listdir(tmp_path)) == ["best.ckpt", "last.ckpt", "previous.ckpt"]
