@@ -1,0 +1,186 @@
+import io
+import os
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from rich.console import Console
+from tiny_run import Data, Task, trainer
+
+from vit.training import (Checkpoints, FiniteLoss, NonFiniteError, ProgressBar, ThroughputMeter, explain_out_of_memory,
+                          newest_valid, resolve_precision)
+from vit.training.checkpoint import AtomicCheckpointIO, CheckpointError
+from vit.training.precision import bf16_speed, cpu_precision, processor_flags
+from vit.training.progress import clock
+
+
+class RaiseIn(pl.Callback):
+    def __init__(self, hook, count, error):
+        self.count, self.error = count, error
+        setattr(self, hook, self.hit)
+
+    def hit(self, *_):
+        self.count -= 1
+        if self.count == 0:
+            raise self.error
+
+
+def saved(folder):
+    return AtomicCheckpointIO().load_checkpoint(folder / "last.ckpt")
+
+
+@pytest.mark.parametrize("every", [1, 4, 50])
+def test_a_loss_that_is_not_finite_stops_before_it_is_saved(tmp_path, every):
+    run = trainer(tmp_path, finite=every, every_n_steps=1)
+    with pytest.raises(NonFiniteError, match=r"loss is nan at optimizer step 9 \(epoch 1, lr 0.00\d+\).*Lower the learning"):
+        run.fit(Task(poison_at=8), datamodule=Data())
+    path, skipped = newest_valid(tmp_path)
+    assert not skipped and saved(tmp_path)["global_step"] == 8
+    assert all(torch.isfinite(tensor).all() for tensor in saved(tmp_path)["state_dict"].values())
+
+
+def test_a_weight_that_is_not_finite_is_not_saved(tmp_path):
+    class Poison(pl.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+            if trainer.global_step == 6:
+                with torch.no_grad():
+                    module.model.head.bias[0] = float("inf")
+
+    with pytest.raises(NonFiniteError, match="a weight is not finite after optimizer step 6.*nothing was saved"):
+        trainer(tmp_path, [Poison()]).fit(Task(), datamodule=Data())
+    assert not (tmp_path / "last.ckpt").exists()
+
+
+def test_steps_between_epochs_are_saved_too(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        trainer(tmp_path, [RaiseIn("on_before_optimizer_step", 12, ZeroDivisionError())],
+                every_n_steps=4).fit(Task(), datamodule=Data())
+    assert saved(tmp_path)["global_step"] == 11 - 11 % 4  # the step that failed is half done: not saved
+    assert AtomicCheckpointIO().load_checkpoint(tmp_path / "previous.ckpt")["global_step"] == 6
+
+
+def test_an_error_between_two_steps_loses_nothing(tmp_path):
+    class Broken(Data):
+        def train_dataloader(self):
+            loader = super().train_dataloader()
+            batches = type(loader).__iter__
+
+            class Failing(type(loader)):
+                def __iter__(self):
+                    for index, batch in enumerate(batches(self)):
+                        if (self.epoch, index) == (1, 3):
+                            raise OSError("photos/cat.jpg cannot be read")
+                        yield batch
+
+            loader.__class__ = Failing
+            return loader
+
+    with pytest.raises(OSError, match="cat.jpg"):
+        trainer(tmp_path).fit(Task(), datamodule=Broken())
+    assert saved(tmp_path)["global_step"] == 9
+
+
+def test_other_files_stay_and_stale_ones_go(tmp_path):
+    import socket
+
+    (tmp_path / "mine.ckpt").write_text("keep")
+    stale = tmp_path / f".last.ckpt.{socket.gethostname().split('.')[0]}.999999.tmp"
+    stale.write_text("half")
+    trainer(tmp_path, epochs=1).fit(Task(), datamodule=Data())
+    assert (tmp_path / "mine.ckpt").read_text() == "keep" and not stale.exists()
+
+
+def test_a_folder_that_cannot_be_written_stops_before_training(tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    task = Task()
+    with pytest.raises(CheckpointError, match="cannot write checkpoint .*runs"):
+        trainer(tmp_path / "runs" / "one").fit(task, datamodule=Data())
+    assert task.log_lines == []
+
+
+def test_best_follows_mode_and_ignores_nan(tmp_path):
+    class Run:
+        callback_metrics, current_epoch = {}, 0
+
+    for mode, expected in (("max", [True, False, False, True]), ("min", [True, False, True, False])):
+        callback, run = Checkpoints(tmp_path, "m", mode), Run()
+        seen = []
+        for value in (0.5, float("nan"), 0.4, 0.6):
+            run.callback_metrics = {"m": torch.tensor(value)}
+            seen.append(callback._improves(run))
+        assert seen == expected
+        again = Checkpoints(tmp_path, "m", mode)
+        again.load_state_dict(callback.state_dict())
+        assert not again._improves(run) and again.best_path.name == "best.ckpt"
+    with pytest.raises(ValueError, match="'val/acc'.*it has: m"):
+        Checkpoints(tmp_path, "val/acc")._improves(run)
+    with pytest.raises(ValueError, match="'maximum'"):
+        Checkpoints(tmp_path, "m", "maximum")
+
+
+def test_the_guard_reads_losses_rarely(tmp_path, monkeypatch):
+    looks = []
+    check = FiniteLoss.check
+    monkeypatch.setattr(FiniteLoss, "check", lambda self, run: (looks.append(len(self._losses)), check(self, run)))
+    trainer(tmp_path, epochs=1, finite=4).fit(Task(), datamodule=Data())
+    assert looks[0] == 4 and sum(looks) == 6 and len(looks) <= 4
+
+
+def test_bfloat16_with_clipping_and_a_fused_optimizer(tmp_path):
+    task = Task()
+    trainer(tmp_path, precision="bf16-mixed", gradient_clip_val=1.0).fit(task, datamodule=Data())
+    assert task.model.head.weight.dtype == torch.float32 and len(task.log_lines) == 24
+
+
+def test_a_line_per_epoch_off_a_terminal_and_a_bar_on_one(tmp_path):
+    for terminal in (False, True):
+        out = io.StringIO()
+        bar = ProgressBar(interval=0.0, console=Console(file=out, force_terminal=terminal, width=160))
+        meter = ThroughputMeter()
+        pl.Trainer(max_epochs=2, accelerator="cpu", callbacks=[bar, meter], logger=False, enable_checkpointing=False,
+                   enable_model_summary=False).fit(Task(), datamodule=Data())
+        text = out.getvalue()
+        for part in ("epoch 1/2", "epoch 2/2", "images/s", "loss ", "val/loss", "left"):
+            assert part in text
+        assert terminal or len(text.splitlines()) == 2
+        assert meter.batches == 12 and meter.images == 88 and 0 < meter.data_wait < 1 and meter.images_per_second > 0
+
+
+def test_clock():
+    assert [clock(s) for s in (0, 61, 3600, 3725)] == ["0:00", "1:01", "1:00:00", "1:02:05"]
+
+
+def test_out_of_memory_in_words():
+    error = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+    text = explain_out_of_memory(error, 512, "vit_large", (384, 224))
+    assert "\n" not in text
+    for part in ("batch_size=512", "vit_large", "384x224", "try 256"):
+        assert part in text
+    assert explain_out_of_memory(torch.OutOfMemoryError("CUDA out of memory."), 1, "m", 32)
+    assert explain_out_of_memory(ValueError("out of memory"), 1, "m", 32) is None
+    with pytest.raises(RuntimeError) as real:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert explain_out_of_memory(real.value, 8, "m", 32)
+
+
+def test_precision_is_decided_by_flags_and_vetoed_by_the_clock(monkeypatch, caplog):
+    assert cpu_precision({"avx2"})[0] == "32-true"
+    monkeypatch.setattr("vit.training.precision.bf16_speed", lambda: 2.0)
+    assert cpu_precision({"avx512_bf16", "avx2"})[0] == "bf16-mixed"
+    monkeypatch.setattr("vit.training.precision.bf16_speed", lambda: 0.5)
+    precision, reason = cpu_precision({"amx_bf16"})
+    assert precision == "32-true" and "0.5 times" in reason
+    with caplog.at_level("INFO"):
+        assert resolve_precision("auto", "cpu") in ("32-true", "bf16-mixed")
+    assert len(caplog.records) == 1 and "precision:" in caplog.text
+    assert resolve_precision("bf16") == "bf16-mixed" and resolve_precision("32") == "32-true"
+    with pytest.raises(ValueError, match="'half'.*bf16-mixed"):
+        resolve_precision("half")
+
+
+def test_the_probe_measures_and_flags_are_read(tmp_path):
+    assert 0.01 < bf16_speed(64, 0.002) < 100
+    (tmp_path / "cpuinfo").write_text("processor : 0\nflags\t\t: fpu avx2 avx512_bf16\n")
+    assert processor_flags(tmp_path / "cpuinfo") == {"fpu", "avx2", "avx512_bf16"}
+    assert processor_flags(tmp_path / "missing") == set()
+    assert os.path.exists("/proc/cpuinfo") is False or processor_flags() is not None
