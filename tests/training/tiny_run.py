@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import time
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -126,9 +127,8 @@ def main():
 
     class Slow(pl.Callback):
         def on_train_batch_start(self, trainer, module, batch, batch_idx):
-            import time
             if batch_idx == 2:
-                print("started", flush=True)
+                print(f"started {trainer.global_rank} {os.getpid()}", flush=True)
             time.sleep(arguments.slow)
 
     run = trainer(arguments.folder, [Slow()], arguments.strategy, arguments.devices, epochs=arguments.epochs,

@@ -1,0 +1,103 @@
+"""Two processes on the CPU, as replicas and as shards, against one process on the same global batches."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_run import Data, Task, trainer
+
+from vit.training import build_strategy, local_batch_size, newest_valid
+from vit.training.checkpoint import AtomicCheckpointIO
+
+PROGRAM = Path(__file__).with_name("tiny_run.py")
+EPOCHS = 4
+
+
+def launch(folder, *options):
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1",
+                   "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    return subprocess.Popen([sys.executable, str(PROGRAM), str(folder), "--devices", "2", *options], env=environment,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def losses(folder):
+    """The mean over the two processes of every training step, by (epoch, batch)."""
+    ranks = [json.loads((folder / f"log{rank}.json").read_text()) for rank in (0, 1)]
+    return {(a[1], a[2]): (a[4] + b[4]) / 2 for a, b in zip(*ranks, strict=True) if a[0] == "train"}
+
+
+def assert_like_one_process(got, alone):
+    for key, loss in got.items():
+        assert loss == pytest.approx(alone[key], rel=1e-5), key
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    task = Task(dropout=0.0)
+    trainer(tmp_path_factory.mktemp("alone"), epochs=EPOCHS).fit(task, datamodule=Data())
+    steps = {(line[1], line[2]): line[4] for line in task.log_lines if line[0] == "train"}
+    assert len(steps) == 24
+    return steps, task.model.state_dict()
+
+
+def check_checkpoint(folder, state):
+    saved = AtomicCheckpointIO().load_checkpoint(folder / "last.ckpt")
+    assert saved["state_dict"].keys() == {f"model.{name}" for name in state}
+    assert saved["callbacks"]["AverageWeights"]["average"].keys() == state.keys()
+    for name, tensor in state.items():
+        torch.testing.assert_close(saved["state_dict"][f"model.{name}"], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_replicas_learn_like_one_process(tmp_path, alone):
+    run = launch(tmp_path, "--strategy", "ddp", "--epochs", str(EPOCHS))
+    _, errors = run.communicate(timeout=120)
+    assert run.returncode == 0, errors
+    got = losses(tmp_path)
+    assert len(got) == 24
+    assert_like_one_process(got, alone[0])
+    check_checkpoint(tmp_path, alone[1])
+
+
+def test_shards_stop_together_resume_and_learn_like_one_process(tmp_path, alone):
+    """SIGTERM reaches the second process alone; both stop at the same step, with one checkpoint."""
+    options = ["--strategy", "fsdp", "--epochs", str(EPOCHS)]
+    run = launch(tmp_path, *options, "--slow", "0.05")
+    for line in run.stdout:
+        if line.startswith("started 1"):
+            os.kill(int(line.split()[2]), signal.SIGTERM)
+            break
+    _, errors = run.communicate(timeout=120)
+    assert run.returncode == 143, errors
+    path, skipped = newest_valid(tmp_path)
+    assert path and not skipped
+
+    run = launch(tmp_path, *options, "--resume", str(path))
+    _, errors = run.communicate(timeout=120)
+    assert run.returncode == 0, errors
+    got = losses(tmp_path)
+    assert 0 < len(got) < 24 and (EPOCHS - 1, 5) in got
+    assert_like_one_process(got, alone[0])
+    check_checkpoint(tmp_path, alone[1])
+
+
+def test_strategies_by_name():
+    assert build_strategy("auto", "cpu", 1) == build_strategy("single", "cpu", 1) == "auto"
+    assert build_strategy("auto", "cpu", 2).process_group_backend == "gloo"
+    assert build_strategy("ddp", "gpu", 2)._process_group_backend is None  # torch's own for the device: nccl
+    assert type(build_strategy("fsdp", "cpu", 2)).__name__ == "ModelParallelStrategy"
+    with pytest.raises(ValueError, match="'dpp'.*auto, single, ddp, fsdp"):
+        build_strategy("dpp")
+    with pytest.raises(ValueError, match="strategy=single uses 1 device, but trainer.devices=2"):
+        build_strategy("single", "cpu", 2)
+
+
+def test_the_global_batch_is_divided():
+    assert local_batch_size(64, 2, 4) == 8
+    with pytest.raises(ValueError, match="batch_size 100 is not divisible by 3 devices x 1 .*nearest valid: 99, 102"):
+        local_batch_size(100, 3)
