@@ -1,5 +1,6 @@
 """Sources → samples → batches. Plain torch, numpy and Pillow; nothing here knows models, Lightning or Hydra."""
 
+from vit.data.affine import RandomAffine
 from vit.data.augment import Augment, HorizontalFlip, PadCrop, RandomErasing, VerticalFlip
 from vit.data.batches import EvalBatches, TrainBatches, eval_batches, train_batches
 from vit.data.counters import permutation, uniform
@@ -12,12 +13,13 @@ from vit.data.policies import ColorJitter, RandAugment, ThreeAugment, TrivialAug
 from vit.data.preprocessing import Preprocessing
 from vit.data.sizing import RandomCrop, RandomResizedCrop
 from vit.data.source import DataError, Source, Split
+from vit.data.statistics import estimate
 from vit.data.tables import table
 
 __all__ = [
     "Augment", "BadImage", "ColorJitter", "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset", "Mixup",
-    "PadCrop", "Preprocessing", "RandAugment", "RandomCrop", "RandomErasing", "RandomResizedCrop", "Source",
+    "PadCrop", "Preprocessing", "RandAugment", "RandomAffine", "RandomCrop", "RandomErasing", "RandomResizedCrop", "Source",
     "Split", "ThreeAugment", "TrainBatches", "TrivialAugment", "VerticalFlip", "cifar10", "cifar100", "digits",
-    "eval_batches", "fashion_mnist", "folder", "imagenet", "mnist", "permutation", "table", "train_batches",
-    "uniform",
+    "estimate", "eval_batches", "fashion_mnist", "folder", "imagenet", "mnist", "permutation", "table",
+    "train_batches", "uniform",
 ]

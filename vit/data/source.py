@@ -60,6 +60,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def place(self, i: int) -> Raw | Path:
+        """Where sample i lies: its file, else what `read` gives; enough to read a header without the whole file."""
+        return getattr(self.read, "place", self.read)(i)
+
     def take(self, rows: np.ndarray) -> "Split":
         """The samples at `rows`, in that order."""
         pixels = None if self.pixels is None else self.pixels[rows]
@@ -81,7 +85,10 @@ class ReadFile:
     names: Sequence[str]
 
     def __call__(self, i: int) -> bytes:
-        return (self.root / self.names[i]).read_bytes()
+        return self.place(i).read_bytes()
+
+    def place(self, i: int) -> Path:
+        return self.root / self.names[i]
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,9 @@ class ReadRows:
 
     def __call__(self, i: int) -> Raw:
         return self.read(int(self.rows[i]))
+
+    def place(self, i: int) -> Raw | Path:
+        return getattr(self.read, "place", self.read)(int(self.rows[i]))
 
 
 class NameRows(Sequence[str]):

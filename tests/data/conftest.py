@@ -1,0 +1,37 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+FILES = Path(__file__).parent.parent / "data_files"
+
+
+@pytest.fixture
+def photos() -> Path:
+    """Two classes of three real photographs."""
+    return FILES / "clothing"
+
+
+@pytest.fixture
+def real() -> Path:
+    """The folder of real sets; tests that need it are skipped where it is not set."""
+    if not os.environ.get("VIT_TEST_DATA"):
+        pytest.skip("VIT_TEST_DATA is not set")
+    return Path(os.environ["VIT_TEST_DATA"])
+
+
+@pytest.fixture
+def class_folders(tmp_path):
+    """A function that writes small PNGs: class_folders({"train/cat": 3, ...}) → root."""
+
+    def write(tree: dict[str, int], size: tuple[int, int] = (12, 10)) -> Path:
+        rng = np.random.default_rng(0)
+        for place, count in tree.items():
+            (tmp_path / place).mkdir(parents=True, exist_ok=True)
+            for i in range(count):
+                Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(tmp_path / place / f"{i:03}.png")
+        return tmp_path
+
+    return write

@@ -1,0 +1,104 @@
+"""What the audit finds: bad files, duplicates across splits, odd modes, statistics."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vit.data import DataError, ImageDataset, Preprocessing, digits, estimate, folder
+from vit.data.audit import audit
+from vit.data.source import Source, array_split, file_split
+
+P8 = Preprocessing(size=8)
+
+
+@pytest.fixture
+def root(class_folders):
+    root = class_folders({"train/cat": 6, "train/dog": 6, "val/cat": 2, "val/dog": 2})
+    (root / "train/cat/001.png").write_bytes(b"broken")
+    cut = (root / "train/dog/002.png").read_bytes()
+    (root / "train/dog/002.png").write_bytes(cut[: len(cut) // 2])
+    (root / "val/cat/000.png").write_bytes((root / "train/cat/004.png").read_bytes())
+    (root / "train/cat/notes.txt").write_text("x")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("CMYK", (30, 20)).save(root / "train/dog/big.jpg", exif=exif)
+    return root
+
+
+def test_finds_everything(root):
+    report = audit(folder(root), P8, seconds=None)
+    assert [(b.split, b.name) for b in report.unreadable] == [("train", "train/cat/001.png"), ("train", "train/dog/002.png")]
+    assert report.duplicates == [[("train", "train/cat/004.png"), ("val", "val/cat/000.png")]] or report.duplicates[0][0][0] == "train"
+    assert {name for _, name in report.duplicates[0]} == {"train/cat/004.png", "val/cat/000.png"} or len(report.duplicates) > 1
+    assert report.left_out == [("train/cat/notes.txt", "no image extension")]
+    assert report.odd["JPEG of mode CMYK"] == ["train/dog/big.jpg"] == report.odd["EXIF orientation 6"]
+    assert report.sizes == {"10x12": 15, "30x20": 1} and report.counts["val"] == {"cat": 2, "dog": 2}
+    assert report.complete and report.headers == report.decoded == report.total == 17
+    json.dumps(report.to_dict())
+    assert "train/cat/001.png: cannot be opened" in report.text() and "train/cat/001.png" in report.problem()
+    assert "2 of 17 images are unreadable" in report.problem() and "\n" not in report.problem()
+
+
+def test_what_is_unreadable_can_be_left_out(root):
+    source = folder(root)
+    rest = source.without(audit(source, P8, seconds=None).bad_samples())
+    assert len(rest.splits["train"]) == 11 and len(rest.splits["val"]) == 4 and len(rest.left_out) == 3
+    again = audit(rest, P8, seconds=None)
+    assert again.unreadable == [] and again.problem() is None
+    assert len(ImageDataset(rest.splits["train"], P8).images) == 11
+
+
+def test_headers_are_read_even_without_time(root):
+    report = audit(folder(root), P8, seconds=0)
+    assert report.headers == 17 and report.decoded <= 1 and not report.complete
+    assert [b.name for b in report.unreadable] == ["train/cat/001.png"]  # the cut file shows only when decoded
+
+
+def test_statistics_equal_numpy():
+    source = digits()
+    pixels = source.splits["train"].pixels / 255
+    mean, std = estimate(source.splits["train"], P8)
+    assert np.allclose(mean, pixels.mean(), atol=1e-4) and np.allclose(std, pixels.std(), atol=1e-4)
+    report = audit(source, P8, seconds=None)
+    assert (report.mean, report.std) == (mean, std)
+    dataset = ImageDataset(source.splits["train"], P8)
+    assert estimate(source.splits["train"], P8, images=dataset.images) == (mean, std)
+
+
+def test_statistics_of_files(photos):
+    split = folder(photos, fractions=(1, 0, 0)).splits["train"]
+    preprocessing = Preprocessing(size=32)
+    images = np.stack([preprocessing.image(split.read(i)).numpy() for i in range(6)]) / 255
+    mean, std = estimate(split, preprocessing)
+    assert np.allclose(mean, images.mean((0, 2, 3)), atol=1e-4) and np.allclose(std, images.std((0, 2, 3)), atol=1e-4)
+    assert estimate(split, preprocessing, limit=3) == estimate(split, preprocessing, limit=3) != (mean, std)
+
+
+def test_statistics_of_hopeless_data(tmp_path):
+    flat = array_split(np.full((4, 8, 8), 51, np.uint8), np.zeros(4), "flat")
+    assert estimate(flat, P8) == ((0.2, 0.2, 0.2), (1.0, 1.0, 1.0))
+    (tmp_path / "a.png").write_bytes(b"")
+    with pytest.raises(DataError, match="none of 1 images can be read"):
+        estimate(file_split(tmp_path, ["a.png"], np.zeros(1)), P8)
+
+
+def test_duplicates_in_arrays():
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 8), dtype=np.uint8)
+    splits = {"train": array_split(pixels, np.arange(6) % 2, "train"), "test": array_split(pixels[4:], np.arange(2), "test")}
+    report = audit(Source("toy", ["a", "b"], splits), P8)
+    assert sorted(report.duplicates) == [
+        [("test", "test row 0"), ("train", "train row 4")],
+        [("test", "test row 1"), ("train", "train row 5")],
+    ]
+
+
+def test_real_photos_and_nasty_images(real):
+    report = audit(folder(real / "clothing_small"), Preprocessing(size=32), seconds=0.2)
+    assert report.headers == 1379 and 0 < report.decoded < 1379 and not report.unreadable and not report.duplicates
+    root = real / "nasty_images" / "images"
+    names = sorted(p.name for p in root.iterdir())
+    source = Source("nasty", ["a", "b"], {"train": file_split(root, names, np.arange(len(names)) % 2)})
+    report = audit(source, Preprocessing(size=32), seconds=None)
+    assert len(report.unreadable) == 14 and "empty_file.jpg" in {b.name for b in report.unreadable}

@@ -1,0 +1,279 @@
+"""Batches as a function of (seed, epoch, batch): the same whatever the workers, the restart, the number of ranks, the road."""
+
+import numpy as np
+import pytest
+import torch
+
+from vit.data import (
+    BadImage,
+    DataError,
+    ImageDataset,
+    Preprocessing,
+    RandomCrop,
+    RandomResizedCrop,
+    eval_batches,
+    folder,
+    train_batches,
+)
+from vit.data.source import array_split
+
+P8 = Preprocessing(size=8)
+
+
+def toy(n=50, size=8, labels=None):
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) % 3 if labels is None else labels
+    return array_split(rng.integers(0, 256, (n, size, size, 3), dtype=np.uint8), labels, "toy")
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def passes(batches, count):
+    return [batch for _ in range(count) for batch in batches]
+
+
+@pytest.fixture
+def files(class_folders):
+    source = folder(class_folders({"a": 20, "b": 20}, size=(20, 30)), fractions=(1, 0, 0))
+    return source.splits["train"]
+
+
+def test_an_epoch_is_every_sample_once_in_a_new_order():
+    split = toy(48)
+    batches = train_batches(ImageDataset(split, P8), 12, seed=3)
+    first, second = passes(batches, 1), passes(batches, 1)
+    for epoch in (first, second):
+        assert sorted(torch.cat([b["index"] for b in epoch]).tolist()) == list(range(48))
+    assert not torch.equal(first[0]["index"], second[0]["index"])
+    for batch in first:
+        assert batch["image"].dtype == torch.uint8 and batch["image"].shape == (12, 3, 8, 8)
+        assert (batch["epoch"] == 0).all()
+        pixels = torch.from_numpy(split.pixels[batch["index"]]).permute(0, 3, 1, 2)
+        assert torch.equal(batch["image"], pixels)
+        assert batch["label"].tolist() == split.labels[batch["index"]].tolist()
+    assert (second[0]["epoch"] == 1).all()
+
+
+def test_the_incomplete_batch_is_dropped_and_the_next_epoch_has_others():
+    batches = train_batches(ImageDataset(toy(50), P8), 12)
+    assert len(batches) == 4 and len(passes(batches, 1)) == 4
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("sizing", [None, RandomResizedCrop(seed=1)], ids=["plain", "crop"])
+def test_resume_at_every_batch_equals_no_interruption(files, sizing, workers):
+    dataset = ImageDataset(files, P8, sizing, cache=False)
+    expected = passes(train_batches(dataset, 10, seed=1, workers=0), 2)  # 2 epochs of 4
+    resumed = train_batches(dataset, 10, seed=1, workers=workers)
+    for done in range(8):
+        resumed.epoch, resumed.start = divmod(done, 4)
+        rest = passes(resumed, 2)[: 8 - done]
+        assert all(same(a, b) for a, b in zip(rest, expected[done:], strict=True))
+
+
+def test_start_at_the_end_of_an_epoch_is_the_next_one():
+    batches = train_batches(ImageDataset(toy(40), P8), 10)
+    batches.epoch, batches.start = 2, 4
+    assert {int(b["epoch"][0]) for b in batches} == {3} and batches.epoch == 3
+
+
+def test_iter_alone_decides_nothing():
+    """Lightning calls iter() before it says where to go on, and never asks for the StopIteration of a full epoch."""
+    batches = train_batches(ImageDataset(toy(40), P8), 10)
+    iter(batches)
+    early = iter(batches)
+    batches.epoch, batches.start = 5, 3
+    assert len(batches) == 4
+    assert [int(b["epoch"][0]) for b in early] == [5]
+    following = iter(batches)
+    assert [int(next(following)["epoch"][0]) for _ in range(4)] == [6] * 4
+    assert int(next(iter(batches))["epoch"][0]) == 7
+    assert batches.state_dict() == {} and batches.load_state_dict({}) is None
+
+
+@pytest.mark.parametrize("balance", ["none", "sampler"])
+def test_ranks_share_the_same_global_batches(balance):
+    dataset = ImageDataset(toy(50), P8)
+    whole = passes(train_batches(dataset, 12, seed=2, balance=balance), 2)
+    for world in (2, 4):
+        ranks = [passes(train_batches(dataset, 12, 2, rank, world, balance=balance), 2) for rank in range(world)]
+        for b, batch in enumerate(whole):
+            joined = {k: torch.cat([r[b][k] for r in ranks]) for k in batch}
+            assert same(joined, batch)
+
+
+def test_balanced_sampling_draws_classes_equally():
+    labels = np.repeat([0, 1, 2], [60, 12, 3])
+    dataset = ImageDataset(toy(75, labels=labels), P8)
+    batches = train_batches(dataset, 15, balance="sampler")
+    assert not np.array_equal(batches.order(0), batches.order(1))
+    order = batches.order(0)
+    assert np.bincount(labels[order[:, 1]]).tolist() == [25, 25, 25]
+    assert len({tuple(k) for k in order}) == 75  # a repeated image comes with another counter, hence another augmentation
+    assert np.bincount(order[:, 1])[-3:].tolist() in ([9, 8, 8], [8, 9, 8], [8, 8, 9])
+    seen = np.unique(np.concatenate([batches.order(e)[:, 1] for e in range(10)]))
+    assert len(seen) > 70
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("n", [16, 17, 23, 3])
+def test_evaluation_sees_every_sample_once(n, world):
+    dataset = ImageDataset(toy(n), P8)
+    ranks = [list(eval_batches(dataset, 8, rank, world)) for rank in range(world)]
+    assert len({len(r) for r in ranks}) == 1 and len(ranks[0]) == len(eval_batches(dataset, 8))
+    real = [int(i) for r in ranks for b in r for i, w in zip(b["index"], b["weight"], strict=True) if w == 1]
+    assert sorted(real) == list(range(n))
+    for parts in zip(*ranks, strict=True):
+        assert len({len(p["index"]) for p in parts}) == 1
+    assert sum(int((b["weight"] == 0).sum()) for r in ranks for b in r) < world
+    assert set(ranks[0][0]) == {"image", "label", "index", "weight"}
+
+
+@pytest.mark.parametrize("sizing", [None, RandomResizedCrop(), RandomCrop()], ids=["plain", "resized", "crop"])
+def test_memory_and_stream_give_the_same_samples(files, sizing):
+    memory = passes(train_batches(ImageDataset(files, P8, sizing, cache=True), 10), 2)
+    stream = passes(train_batches(ImageDataset(files, P8, sizing, cache=False), 10, workers=2), 2)
+    assert ImageDataset(files, P8, sizing).cached
+    for a, b in zip(memory, stream, strict=True):
+        assert torch.equal(a["index"], b["index"])
+        assert (a["image"].int() - b["image"].int()).abs().max() <= 1
+    if sizing is not None:
+        assert not torch.equal(memory[0]["image"], memory[4]["image"])
+
+
+def test_arrays_take_the_short_way_to_the_same_pixels():
+    rng = np.random.default_rng(0)
+    for shape in ((9, 8, 8), (9, 8, 8, 3), (9, 8, 8, 1), (9, 6, 10, 3)):
+        split = array_split(rng.integers(0, 256, shape, dtype=np.uint8), np.zeros(9), "toy")
+        expected = torch.stack([P8.image(pixels) for pixels in split.pixels])
+        assert torch.equal(ImageDataset(split, P8).images, expected)
+    gray = Preprocessing(size=8, mode="L", mean=(0.5,), std=(0.5,))
+    split = array_split(rng.integers(0, 256, (9, 8, 8, 3), dtype=np.uint8), np.zeros(9), "toy")
+    assert torch.equal(ImageDataset(split, gray).images, torch.stack([gray.image(pixels) for pixels in split.pixels]))
+
+
+def test_crops_follow_torchvisions_distribution():
+    from torchvision.transforms import RandomResizedCrop as Reference
+
+    sizing, image = RandomResizedCrop((0.2, 0.8), (0.5, 2.0)), torch.zeros(3, 300, 400)
+    draws = sizing.draws(torch.zeros(3000, dtype=torch.int64), torch.arange(3000)).tolist()
+    boxes = np.array([sizing.box(400, 300, (8, 8), d) for d in draws])
+    torch.manual_seed(0)
+    expected = np.array([Reference.get_params(image, [0.2, 0.8], [0.5, 2.0]) for _ in range(3000)])  # top, left, height, width
+    found = np.stack([boxes[:, 1], boxes[:, 0], boxes[:, 3] - boxes[:, 1], boxes[:, 2] - boxes[:, 0]], axis=1)
+    assert (boxes >= 0).all() and (boxes[:, 2] <= 400).all() and (boxes[:, 3] <= 300).all()
+    assert np.abs(found.mean(0) - expected.mean(0)).max() < 5 and np.abs(found.std(0) - expected.std(0)).max() < 4
+
+
+def test_crops_of_extreme_pictures_fall_back_to_the_centre():
+    sizing = RandomResizedCrop()
+    assert sizing.box(1, 5000, (8, 8), [0.5] * 40) == (0, 2500, 1, 2501)
+    assert sizing.box(1, 1, (8, 8), [0.5] * 40) == (0, 0, 1, 1)
+    assert RandomCrop().box(400, 100, (8, 8), [0.999, 0.5]) == (300, 0, 400, 100)
+
+
+def test_draft_decoding_stays_close(photos):
+    split = folder(photos, fractions=(1, 0, 0)).splits["train"]
+    sizing = RandomResizedCrop((0.5, 1.0))
+    full, fast = (ImageDataset(split, Preprocessing(size=32, draft=d), sizing) for d in (False, True))
+    assert full.cached and not fast.cached
+    keys = [(0, i) for i in range(6)]
+    assert 0 < (full.__getitems__(keys)["image"].float() - fast.__getitems__(keys)["image"].float()).abs().mean() < 5
+
+
+def spoil(split, rows=(3, 7)):
+    for i in rows:
+        (split.read.read.root / split.names[i]).write_bytes(b"not an image")
+    return [split.names[i] for i in rows]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_bad_image_stops_the_run_with_its_name(files, workers):
+    names = spoil(files)
+    batches = train_batches(ImageDataset(files, P8, cache=False), 20, workers=workers)
+    with pytest.raises(BadImage, match=f"({'|'.join(names)}): cannot be opened") as error:
+        passes(batches, 1)
+    assert "\n" not in str(error.value)
+    with pytest.raises(BadImage, match="cannot be opened"):
+        ImageDataset(files, P8, cache=True)
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("sizing", [None, RandomCrop()], ids=["plain", "crop"])
+def test_skipped_images_are_counted_and_never_replaced(files, cache, sizing):
+    names = spoil(files)
+    dataset = ImageDataset(files, P8, sizing, cache=cache, on_bad_sample="skip")
+    batches = train_batches(dataset, 20, workers=0)
+    seen = torch.cat([b["index"] for b in batches]).tolist()
+    assert sorted(seen) == [i for i in range(40) if i not in (3, 7)]
+    assert sorted(batches.bad) == sorted(names) and all("cannot be opened" in r for r in batches.bad.values())
+    if sizing is None:
+        spoil(files, [39])
+        dataset = ImageDataset(files, P8, cache=cache, on_bad_sample="skip")
+        ranks = [list(eval_batches(dataset, 16, rank, 3 if False else 1, workers=0)) for rank in range(1)]
+        assert [len(b["index"]) for b in ranks[0]] == [14, 16, 7] and all((b["weight"] == 1).all() for b in ranks[0])
+
+
+def test_a_batch_of_nothing_is_an_error(files):
+    spoil(files, range(40))
+    dataset = ImageDataset(files, P8, cache=False, on_bad_sample="skip")
+    with pytest.raises(BadImage, match="with it all 20 images of this batch are unreadable"):
+        passes(train_batches(dataset, 20, workers=0), 1)
+
+
+def test_loading_leaves_the_global_random_state_alone(files):
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    passes(train_batches(ImageDataset(files, P8, RandomCrop(), cache=False), 20, workers=1), 2)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"batch_size": 10, "world": 4, "rank": 0}, "batch_size 10 is not divisible by 4 devices; nearest valid: 8, 12"),
+        ({"batch_size": 64}, "batch_size 64 is larger than the training set of 50 images"),
+        ({"batch_size": 8, "world": 2, "rank": 2}, "rank 2 must be 0..1"),
+        ({"batch_size": 8, "workers": "many"}, "workers='many'"),
+        ({"batch_size": 8, "balance": "classes"}, "balance='classes' is not one of none, sampler, loss"),
+    ],
+)
+def test_wrong_options(options, text):
+    with pytest.raises(ValueError, match=text):
+        train_batches(ImageDataset(toy(), P8), **options)
+
+
+def test_wrong_dataset_options():
+    for options in ({"on_bad_sample": "ignore"}, {"cache": "yes"}):
+        with pytest.raises(ValueError, match="is not one of"):
+            ImageDataset(toy(), P8, **options)
+    with pytest.raises(DataError, match="0 images"):
+        eval_batches(ImageDataset(toy(0), P8), 8)
+
+
+def test_works_in_lightnings_fit_loop(tmp_path):
+    """The trainer sees epochs in order, also where limit_train_batches cuts them short."""
+    from pytorch_lightning import LightningModule, Trainer
+
+    class Recorder(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.seen = torch.nn.Linear(1, 1), []
+
+        def training_step(self, batch, number):
+            self.seen.append((int(batch["epoch"][0]), batch["index"].tolist()))
+            return self.layer(torch.ones(1, 1)).sum()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    options = dict(max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+                   enable_model_summary=False, default_root_dir=tmp_path)
+    for limit in (1.0, 2):
+        batches, module = train_batches(ImageDataset(toy(40), P8), 10), Recorder()
+        Trainer(limit_train_batches=limit, **options).fit(module, batches)
+        per_epoch = 4 if limit == 1.0 else 2
+        expected = [(e, batches.keys(e)[b][:, 1].tolist()) for e in range(3) for b in range(per_epoch)]
+        assert module.seen == expected

@@ -1,0 +1,58 @@
+"""Mean and deviation per channel, measured on the pixels the evaluation path produces."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from vit.data.counters import permutation
+from vit.data.dataset import ImageDataset
+from vit.data.decode import BadImage
+from vit.data.preprocessing import Preprocessing
+from vit.data.source import DataError, Split
+
+
+class ChannelSums:
+    """Running sums of pixels and their squares, exact in int64; mean and std are those of pixels in [0, 1]."""
+
+    def __init__(self, channels: int):
+        self.pixels = 0
+        self.sum, self.squares = torch.zeros(channels, dtype=torch.int64), torch.zeros(channels, dtype=torch.int64)
+
+    def add(self, images: Tensor) -> None:
+        """images (C,H,W) or (B,C,H,W) uint8"""
+        values = images.movedim(-3, 0).flatten(1).long()
+        self.pixels += values.shape[1]
+        self.sum += values.sum(1)
+        self.squares += (values * values).sum(1)
+
+    def mean_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Rounded to 4 digits as the usual tables are; a channel without any variation gets std 1."""
+        mean = [int(s) / self.pixels / 255 for s in self.sum]
+        variance = [int(q) / self.pixels / 255**2 - m * m for q, m in zip(self.squares, mean, strict=True)]
+        std = [round(math.sqrt(max(v, 0.0)), 4) or 1.0 for v in variance]
+        return tuple(round(m, 4) for m in mean), tuple(std)
+
+
+def estimate(
+    split: Split, preprocessing: Preprocessing, limit: int = 2000, images: Tensor | None = None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """(mean, std) of a split: all of it where it lies in memory (`images` of a dataset, or arrays), else of `limit` images.
+
+    The choice is a fixed permutation, so the same data always gives the same numbers. Unreadable images are passed over.
+    """
+    sums = ChannelSums(preprocessing.channels)
+    if images is None and split.pixels is not None:
+        images = ImageDataset(split, preprocessing, cache=True).images
+    if images is not None:
+        for part in images.split(1024):
+            sums.add(part)
+        return sums.mean_std()
+    for i in permutation(0, 0, len(split))[:limit].tolist():
+        try:
+            sums.add(preprocessing.image(split.place(i), split.names[i]))
+        except BadImage:
+            continue
+    if sums.pixels == 0:
+        raise DataError(f"{split.names[0]}: none of {min(limit, len(split))} images can be read, so mean and std are unknown")
+    return sums.mean_std()
