@@ -109,12 +109,11 @@ def build_encoder(config: VisionTransformerConfig) -> Encoder:
     return Encoder(blocks, last, rotary=rotary, patch_dropout=hidden)
 
 
-def build_attention(config: VisionTransformerConfig, cross: bool = False) -> Attention:
+def build_attention(config: VisionTransformerConfig) -> Attention:
     return Attention(
         config.dim,
         config.num_heads,
         head_dim=config.head_dim,
-        cross=cross,
         qkv_bias=config.qkv_bias,
         qk_norm=build_norm(config) if config.qk_norm else None,
         dropout=config.attention_dropout,
@@ -137,7 +136,8 @@ def build_pool(config: VisionTransformerConfig) -> nn.Module:
     if config.pool == "mean":
         return parts.Mean(config.prefix, last)
     mlp = parts.Mlp(config.dim, config.hidden, ACTIVATIONS[config.activation])
-    return parts.AttentionPool(config.dim, build_attention(config, cross=True), mlp, norm(config.dim), config.prefix, last)
+    attn = Attention(config.dim, config.num_heads, head_dim=config.head_dim, cross=True)
+    return parts.AttentionPool(config.dim, attn, mlp, norm(config.dim), config.prefix, last)
 
 
 def build_head(config: VisionTransformerConfig) -> nn.Module:

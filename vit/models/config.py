@@ -137,6 +137,14 @@ class TimmConfig:
         object.__setattr__(self, "name", self.name.removeprefix("timm/"))
         check_values(self)
 
+    def input_arguments(self) -> dict[str, int | list[int]]:
+        """What timm must be told about the images; only models of fixed input size take `img_size`."""
+        from timm.models import get_pretrained_cfg
+
+        cfg = get_pretrained_cfg(self.name)
+        fixed = cfg is not None and cfg.fixed_input_size
+        return {"in_chans": self.in_chans, **({"img_size": list(self.image_size)} if fixed else {})}
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able, with the `kind` that `model_from_config` reads."""
         return to_dict(self)
@@ -175,6 +183,8 @@ def check_values(config: Any) -> None:
     for key in ("num_classes", "registers"):
         if (value := getattr(config, key, 0)) < 0:
             raise ValueError(f"{key} is {value}, but must not be negative")
+    if (scale := getattr(config, "layer_scale", None)) is not None and scale <= 0:
+        raise ValueError(f"layer_scale is {scale}, but must be above 0; null for none")
     for key in RATES:
         if not 0 <= (value := getattr(config, key, 0.0)) < 1:
             raise ValueError(f"{key} is {value}, but must lie in [0, 1)")

@@ -24,18 +24,9 @@ def timm_model(config: TimmConfig) -> nn.Module:
             num_classes=config.num_classes,
             drop_rate=config.dropout,
             drop_path_rate=config.drop_path or None,  # None lets models through that know no drop path
-            **timm_input(config),
+            **config.input_arguments(),
         )
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         raise ValueError(f"timm cannot build {config.name} with {config.to_dict()}: {' '.join(str(error).split())}") from error
     model.config = config
     return model
-
-
-def timm_input(config: TimmConfig) -> dict[str, int | list[int]]:
-    """What timm must be told about the images; only models of fixed input size take `img_size`."""
-    from timm.models import get_pretrained_cfg
-
-    cfg = get_pretrained_cfg(config.name)
-    fixed = cfg is not None and cfg.fixed_input_size
-    return {"in_chans": config.in_chans, **({"img_size": list(config.image_size)} if fixed else {})}

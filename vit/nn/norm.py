@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 Norm = Callable[[int], nn.Module]  # a class or a partial, called with the width
 
@@ -19,3 +20,7 @@ class RMSNorm(nn.RMSNorm):
 
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
         super().__init__(dim, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(...,D) -> (...,D); in the input's precision, where autocast would mix two and leave the fast kernel."""
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)

@@ -1,0 +1,37 @@
+"""torchvision's VisionTransformer (`vit_b_16` and its sisters): its names to ours."""
+
+import re
+from collections.abc import Mapping
+
+from torch import Tensor
+
+RULES = [
+    (r"conv_proj\.", "embed.proj."),
+    (r"class_token$", "embed.cls_token"),
+    (r"encoder\.pos_embedding$", "embed.pos_embed"),
+    (r"encoder\.ln\.", "encoder.norm."),
+    (r"heads\.head\.", "head."),
+    (r"encoder\.layers\.encoder_layer_(\d+)\.ln_([12])\.", r"encoder.blocks.\1.norm\2."),
+    (r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.in_proj_", r"encoder.blocks.\1.attn.qkv."),
+    (r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.out_proj\.", r"encoder.blocks.\1.attn.proj."),
+    (r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.(?:0|linear_1)\.", r"encoder.blocks.\1.mlp.fc1."),
+    (r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.(?:3|linear_2)\.", r"encoder.blocks.\1.mlp.fc2."),
+]
+
+
+def from_torchvision(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """torchvision's names -> ours; the old files of 2022 with `linear_1` too."""
+    return {rename(name, RULES): tensor for name, tensor in state.items()}
+
+
+def is_torchvision(state: Mapping[str, Tensor]) -> bool:
+    return "encoder.pos_embedding" in state and "class_token" in state
+
+
+def rename(name: str, rules: list[tuple[str, str]]) -> str:
+    """The name after the first rule that fits its beginning; one that fits none stays."""
+    for pattern, ours in rules:
+        renamed, found = re.subn("^" + pattern, ours, name)
+        if found:
+            return renamed
+    return name
