@@ -55,8 +55,19 @@ class _Batches:
                 yield self._checked({k: v.pin_memory() if pin and k != "bad" else v for k, v in batch.items()})
             return
         self._plan.keys = keys
-        for batch in self._workers_loader():
-            yield self._checked(batch)
+        try:
+            for batch in self._workers_loader():
+                yield self._checked(batch)
+        except Exception:
+            self.close()  # at once: left to the garbage collector, workers are waited for in vain for seconds
+            raise
+
+    def close(self) -> None:
+        """Ends the worker processes; the next pass starts new ones."""
+        iterator = getattr(self._loader, "_iterator", None)
+        if iterator is not None:
+            iterator._shutdown_workers()  # torch has no public name for it
+        self._loader = None
 
     def _workers_loader(self) -> DataLoader:
         if self._loader is None:
