@@ -14,7 +14,8 @@ from importlib import metadata
 
 import yaml
 
-from vit.launch.compose import ConfigError
+from vit.data import Source
+from vit.launch.composing import ConfigError
 
 log = logging.getLogger("vit")
 
@@ -64,6 +65,25 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ConfigError(f"run_dir={self.path}: another run is writing there; choose another run_dir") from None
+
+    def refuse_if_used(self, resuming: bool) -> None:
+        """Two runs in one folder would mix their files.
+
+        Raises:
+            ConfigError: a run lies there and this one does not go on with it, or it is finished.
+        """
+        if self.used and not resuming:
+            raise ConfigError(f"run_dir={self.path}: a run lies there already; resume={self.path} goes on with it, "
+                              "or choose another run_dir")
+        if self.finished and resuming:
+            raise ConfigError(f"resume={self.path}: that run is finished; start from its model with init_from={self.path}")
+
+    def write_splits(self, source: Source) -> None:
+        """Which image is in which split, a text file each: name, tab, class."""
+        for split, rows in source.split_lists().items():
+            target = self.path / "splits" / f"{split}.tsv"
+            target.parent.mkdir(exist_ok=True)
+            target.write_text("".join(f"{name}\t{label}\n" for name, label in rows), encoding="utf-8", errors="surrogateescape")
 
     def write(self, name: str, value: dict | list) -> None:
         """Write `name` as YAML or JSON, whole or not at all."""
@@ -141,7 +161,8 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    answer = subprocess.run(
-        ["git", "-C", str(pathlib.Path(__file__).parent), "describe", "--always", "--dirty"], capture_output=True, text=True
-    )
-    return answer.stdout.strip() or None
+    command = ["git", "-C", str(pathlib.Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
+    except FileNotFoundError:  # no git on this machine
+        return None

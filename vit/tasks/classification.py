@@ -1,7 +1,6 @@
 """Image classification: what one training step does with a batch, what validation counts, how weights move."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import torch
 from pytorch_lightning import LightningModule
@@ -10,7 +9,7 @@ from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from vit.data import Augment, Mixup, Preprocessing
-from vit.training import WeightAverage, seed_step, shard
+from vit.training import clip_gradients, seed_step, shard
 
 PADDING = -1  # label of the rows that fill up the last evaluation batch of a rank; no metric counts them
 
@@ -25,7 +24,8 @@ class Classification(LightningModule):
     Args:
         optimizer: `model -> torch optimizer`.
         schedule: `(optimizer, total steps) -> learning-rate scheduler`, stepped once per optimizer step.
-        ema: decay of the averaged weights that validation and the saved model use; None for none.
+        clip: the gradient's largest norm; None for no limit.
+        config: what the run was made from, as plain values; it goes into checkpoints for people to read.
     """
 
     def __init__(
@@ -38,15 +38,15 @@ class Classification(LightningModule):
         schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler],
         augment: Augment | None = None,
         mixup: Mixup | None = None,
-        ema: float | None = None,
+        clip: float | None = None,
         seed: int = 0,
+        config: dict | None = None,
     ):
         super().__init__()
         self.model, self.preprocessing, self.loss = model, preprocessing, loss
         self.augment, self.mixup = augment, mixup
         self.make_optimizer, self.make_schedule = optimizer, schedule
-        self.ema = WeightAverage(model, ema) if ema else None
-        self.seed = seed
+        self.clip, self.seed, self.config = clip, seed, config or {}
         self.train_loss = MeanMetric()
         self.val_loss = MeanMetric()
         accuracies = {"val/accuracy": MulticlassAccuracy(num_classes, average="micro", ignore_index=PADDING)}
@@ -63,7 +63,7 @@ class Classification(LightningModule):
         seed_step(self.seed, step, micro, self.global_rank)
         images, targets = batch["image"], batch["label"]  # uint8 (B,C,H,W), int64 (B,)
         if self.augment is not None:
-            images = self.augment(images, batch["index"], self.current_epoch)
+            images = self.augment(images, batch["index"], batch["epoch"])
         images = self.preprocessing.normalize(images)  # float (B,C,H,W)
         if self.mixup is not None:
             images, targets = self.mixup(images, targets, self.seed, step, micro, self.global_rank)  # (B,classes)
@@ -73,10 +73,7 @@ class Classification(LightningModule):
 
     def on_train_epoch_end(self) -> None:
         self.log("train/loss", self.train_loss)
-
-    def on_before_zero_grad(self, optimizer: torch.optim.Optimizer) -> None:
-        if self.ema is not None:
-            self.ema.update(self.model, self.global_step)
+        self.log("lr", max(group["lr"] for group in self.optimizers().param_groups))
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         logits = self(batch["image"])
@@ -88,12 +85,12 @@ class Classification(LightningModule):
         self.log("val/loss", self.val_loss)
         self.log_dict(self.val_accuracy, prog_bar=True)
 
-    def on_validation_epoch_start(self) -> None:
-        self._averaged = self.ema.swap(self.model) if self.ema is not None else nullcontext()
-        self._averaged.__enter__()
+    def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
+        if self.clip is not None:
+            clip_gradients(self.model.parameters(), self.clip)
 
-    def on_validation_epoch_end(self) -> None:
-        self._averaged.__exit__(None, None, None)
+    def on_save_checkpoint(self, checkpoint: dict) -> None:
+        checkpoint["config"] = self.config
 
     def configure_model(self) -> None:
         if self.device_mesh is not None:

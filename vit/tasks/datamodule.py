@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 
 from pytorch_lightning import LightningDataModule
 
+from vit.training import resume_position
+
 
 class Batches(LightningDataModule):
     """Gives Lightning the loaders of a data set, started where a resumed run stood.
@@ -16,14 +18,20 @@ class Batches(LightningDataModule):
     def __init__(self, train: Callable[[int, int], Iterable], val: Callable[[int, int], Iterable]):
         super().__init__()
         self._train, self._val = train, val
+        self._loaders: list[Iterable] = []
 
     def train_dataloader(self) -> Iterable:
-        trainer = self.trainer
-        loader = self._train(trainer.global_rank, trainer.world_size)
-        batches = trainer.fit_loop.epoch_loop.batch_progress.current
-        loader.epoch = trainer.current_epoch
-        loader.start = batches.ready if batches.ready < len(loader) else 0
+        loader = self._train(self.trainer.global_rank, self.trainer.world_size)
+        loader.epoch, loader.start = resume_position(self.trainer, len(loader))
+        self._loaders.append(loader)
         return loader
 
     def val_dataloader(self) -> Iterable:
-        return self._val(self.trainer.global_rank, self.trainer.world_size)
+        loader = self._val(self.trainer.global_rank, self.trainer.world_size)
+        self._loaders.append(loader)
+        return loader
+
+    @property
+    def bad(self) -> dict[str, str]:
+        """Name and reason of every image that was left out so far, in this process."""
+        return {name: reason for loader in self._loaders for name, reason in loader.bad.items()}

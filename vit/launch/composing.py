@@ -65,7 +65,7 @@ def sweep(overrides: list[str]) -> list[list[str]]:
 
 def options(group: str) -> list[str]:
     """The names a group offers, such as `digits, folder, mnist` for `data`."""
-    return sorted(path.stem for path in (config_folder() / group).glob("*.yaml"))
+    return sorted(path.stem for path in (config_folder() / group).glob("[!_]*.yaml"))
 
 
 def plain(config: DictConfig) -> dict:
@@ -114,24 +114,23 @@ def _check_groups(parsed: list[Override]) -> None:
 
 
 def _check_keys(config: DictConfig, values: list[Override]) -> None:
-    """Every key on the command line must stand in the composed config; free-form nodes (empty dicts) take any key."""
-    keys = list(_keys(config))
+    """Every key on the command line must stand in the composed config."""
+    known = dict(_nodes(OmegaConf.to_container(config, resolve=False)))
     for override in values:
         key = override.key_or_group
-        parent = key
-        while parent and parent not in keys:
-            parent = parent.rpartition(".")[0]
-        node = OmegaConf.select(config, parent, throw_on_resolution_failure=False) if parent else config
-        if parent != key and not (isinstance(node, DictConfig) and parent and OmegaConf.is_struct(node) is False):
-            raise ConfigError(f"unknown key {key}{nearest(key, keys)} (see all of them with: --cfg)")
+        if key in known:
+            continue
+        if known.get(key.rpartition(".")[0]) == {}:
+            raise ConfigError(f"{key} is a key of your own: write +{override.input_line}")
+        raise ConfigError(f"unknown key {key}{nearest(key, list(known))} (see all of them with: --cfg)")
 
 
-def _keys(node: DictConfig, prefix: str = ""):
-    for key in node:
-        yield prefix + key
-        child = OmegaConf.to_container(node, resolve=False)[key]
-        if isinstance(child, dict):
-            yield from _keys(node._get_node(key), f"{prefix}{key}.")
+def _nodes(config: dict, prefix: str = ""):
+    """Every (dotted key, value), inner nodes too."""
+    for key, value in config.items():
+        yield prefix + key, value
+        if isinstance(value, dict):
+            yield from _nodes(value, f"{prefix}{key}.")
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,86 @@
+"""`python train.py WORDS`: one run, several with -m, or a look at the config."""
+
+import os
+import shlex
+import subprocess
+import sys
+
+from vit.launch.composing import ConfigError, compose, options, parse, plain, sweep
+
+GROUPS = ("data", "model", "recipe", "strategy", "trainer", "logger", "callbacks", "experiment")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command and return its exit code: 0 done, 1 failed in training, 2 a word that cannot be; stopped 130 or 143."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    flags = {word for word in words if word.startswith("-")}
+    words = [word for word in words if word not in flags]
+    unknown = flags - {"-m", "--multirun", "-h", "--help", "--cfg", "--debug"}
+    try:
+        if unknown:
+            raise ConfigError(f"unknown option {sorted(unknown)[0]}; there are -m, --cfg, --debug and --help, all else is key=value")
+        if flags & {"-h", "--help"}:
+            print(help_text())
+            return 0
+        if flags & {"--cfg"}:
+            return show(words)
+        if flags & {"-m", "--multirun"}:
+            return run_each(sweep(words))
+        from vit.launch.run import train
+
+        train(words)
+        return 0
+    except (ValueError, OSError) as error:  # ConfigError, DataError, BundleError, CheckpointError: one line each
+        return failed(error, "--debug" in flags)
+
+
+def failed(error: Exception, debug: bool) -> int:
+    if debug or os.environ.get("VIT_DEBUG"):
+        raise error
+    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    return 2
+
+
+def help_text() -> str:
+    lines = [
+        "Train a model:  python train.py [group=name] [key=value] ...",
+        "  python train.py                                   scikit-learn's digits, in a minute",
+        "  python train.py data=folder data.root=photos      your photos, a folder per class",
+        "  python train.py -m seed=0,1,2                     one run after the other",
+        "  python train.py resume=auto                       go on with what was stopped",
+        "",
+    ]
+    lines += [f"  {group:<11}{', '.join(options(group))}" for group in GROUPS]
+    return "\n".join([*lines, "", "  --cfg prints the whole config, -m runs every combination, --debug shows tracebacks."])
+
+
+def show(words: list[str]) -> int:
+    from omegaconf import OmegaConf
+
+    print(OmegaConf.to_yaml(compose(words)), end="")
+    return 0
+
+
+def run_each(jobs: list[list[str]]) -> int:
+    """Every run a process of its own, so that none inherits devices, ports or memory of the one before."""
+    for words in jobs:
+        plain(compose(words))  # a wrong word in any of them is told before the first starts
+    worst = 0
+    for number, words in enumerate(jobs, 1):
+        print(f"\n[{number}/{len(jobs)}] {shlex.join(words)}", flush=True)
+        code = subprocess.run([sys.executable, "-m", "vit", "train", *words], start_new_session=False).returncode
+        if code in (130, 143):
+            return code
+        worst = max(worst, abs(code))
+    return worst
+
+
+def build_source(words: list[str]):
+    """The data set that command-line words name, as a training run would see it."""
+    from vit.launch.build import build_source as build
+
+    return build(plain(compose([word for word in words if not is_control(word)]))["data"])
+
+
+def is_control(word: str) -> bool:
+    return parse([word])[0].key_or_group in ("resume", "run_dir")

@@ -1,0 +1,96 @@
+"""`init_from`: weights to start from, with the architecture and preprocessing they came with where the source tells them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from vit.bundle import load_bundle
+from vit.data import Preprocessing
+from vit.launch.composing import ConfigError, nearest
+from vit.weights import to_ours
+
+HUB = "timm:"
+
+
+@dataclass(frozen=True)
+class Initial:
+    """Weights under our names (`state`), and what else the source says: the model's config, the preprocessing."""
+
+    name: str
+    state: dict[str, Tensor]
+    model: dict | None = None
+    preprocessing: Preprocessing | None = None
+    classes: list[str] | None = None
+
+
+def load_initial(source: str) -> Initial:
+    """A bundle, a run folder, one of our checkpoints, a weights file (.safetensors, .pt, .pth), or timm:NAME.
+
+    Raises:
+        ConfigError: nothing there, or nothing that is understood; says what is.
+    """
+    if source.startswith(HUB):
+        return from_timm_hub(source.removeprefix(HUB))
+    path = Path(source)
+    if not path.exists():
+        raise ConfigError(f"init_from={source}: no such file or folder (a timm model by name: init_from=timm:NAME)")
+    if path.is_dir():
+        bundle = load_bundle(path)
+        return Initial(source, bundle.model.state_dict(), bundle.model.config.to_dict(), bundle.preprocessing, bundle.classes)
+    return from_file(path)
+
+
+def from_file(path: Path) -> Initial:
+    if path.suffix == ".safetensors":
+        return Initial(str(path), to_ours(load_file(path)))
+    if path.suffix not in (".ckpt", ".pt", ".pth", ".bin"):
+        raise ConfigError(f"init_from={path}: {path.suffix or 'no'} ending is not known; takes .safetensors, .ckpt, .pt, .pth, .bin or a folder")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ConfigError(f"init_from={path}: cannot be read as weights alone ({str(error).splitlines()[0][:120]})") from None
+    if "pytorch-lightning_version" in content and "config" in content:
+        return from_checkpoint(path, content)
+    state = content.get("state_dict", content.get("model", content)) if isinstance(content, dict) else content
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ConfigError(f"init_from={path}: holds no state dict of tensors")
+    return Initial(str(path), to_ours(state))
+
+
+def from_checkpoint(path: Path, content: dict) -> Initial:
+    """One of our own training checkpoints; its averaged weights where it has them."""
+    config = content["config"]
+    preprocessing = Preprocessing.from_dict(config["data"]["preprocessing"])
+    return Initial(str(path), weights_of(content), config["model"], preprocessing, config["classes"])
+
+
+def weights_of(checkpoint: dict) -> dict[str, Tensor]:
+    """The averaged weights where the run kept some, else the trained ones, by the bare model's names."""
+    average = checkpoint["callbacks"].get("AverageWeights", {}).get("average")
+    if average:
+        return average
+    return {key.removeprefix("model."): value for key, value in checkpoint["state_dict"].items() if key.startswith("model.")}
+
+
+def from_timm_hub(name: str) -> Initial:
+    """Pretrained weights of a timm model, fetched by timm; the model trains as the timm model it is."""
+    import timm
+
+    if not timm.is_model(name.split(".")[0]):
+        raise ConfigError(f"init_from={HUB}{name}: timm has no such model{nearest(name.split('.')[0], timm.list_models())}")
+    try:
+        source = timm.create_model(name, pretrained=True)
+    except Exception as error:
+        raise ConfigError(f"init_from={HUB}{name}: its weights could not be fetched ({type(error).__name__}); "
+                          "without a network give a local file or folder") from None
+    facts = timm.data.resolve_model_data_config(source)
+    resize = {"center": "shorter", "squash": "squash", "border": "pad"}[facts["crop_mode"]]
+    preprocessing = Preprocessing(
+        facts["input_size"][1:], resize, 1.0 if resize == "pad" else facts["crop_pct"], facts["interpolation"], facts["mean"], facts["std"]
+    )
+    channels, height, width = facts["input_size"]
+    model = {"kind": "timm", "name": name.split(".")[0], "image_size": [height, width], "in_chans": channels, "num_classes": source.num_classes}
+    return Initial(f"{HUB}{name}", source.state_dict(), model, preprocessing)

@@ -1,0 +1,88 @@
+"""The parts of a run, built in the order in which they need each other, all checks before the long work."""
+
+import logging
+from dataclasses import dataclass
+
+from rich.table import Table
+from torch import nn
+
+from vit.data import DataError, Preprocessing, Source
+from vit.data.audit import AuditReport, audit
+from vit.launch import build
+from vit.launch.console import console
+from vit.launch.initial import load_initial
+from vit.models import flops
+from vit.tasks import Batches, Classification
+from vit.weights import load_weights
+
+log = logging.getLogger("vit")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of; `config` is completed with all that was found out on the way."""
+
+    config: dict
+    source: Source
+    preprocessing: Preprocessing
+    model: nn.Module
+    task: Classification
+    batches: Batches
+    audit: AuditReport | None
+
+    @property
+    def name(self) -> str:
+        return self.config["model_name"]
+
+
+def prepare(config: dict, devices: int, resuming: bool = False) -> Parts:
+    """Data, preprocessing, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
+    build.check_devices(config, devices)
+    source = build.build_source(config["data"])
+    initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
+    preprocessing = build.build_preprocessing(config["data"], source, initial)
+    source, report = audited(source, preprocessing, config["data"])
+    model = build.build_model(config["model"], config["data"]["patch_size"], preprocessing, source.classes, initial)
+    if initial is not None:
+        log.info("weights from %s:\n%s", initial.name, load_weights(model, initial.state, head=initial.classes == source.classes).table())
+    config = {
+        **config,
+        "model_name": config.get("model_name") or config["model"]["name"] or "model",
+        "model": model.config.to_dict(),
+        "data": {**config["data"], "preprocessing": preprocessing.to_dict()},
+        "classes": source.classes,
+    }
+    show(config, source, model)
+    task = build.build_task(config, model, source, preprocessing)
+    return Parts(config, source, preprocessing, model, task, build.build_batches(config, source, preprocessing), report)
+
+
+def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[Source, AuditReport | None]:
+    """Look at the files before training: unreadable ones stop the run, or are left out where the config says so.
+
+    Raises:
+        DataError: names the first unreadable file and how many there are.
+    """
+    if all(split.pixels is not None for split in source.splits.values()):
+        return source, None
+    report = audit(source, preprocessing, data["audit_seconds"])
+    if report.unreadable and data["on_bad_sample"] == "error":
+        raise DataError(report.problem())
+    for name, reason in report.left_out[:5]:
+        log.info("left out %s: %s", name, reason)
+    for sample in report.unreadable[:5]:
+        log.warning("left out %s: %s", sample.name, sample.reason)
+    if report.duplicates:
+        log.warning("%d groups of images stand in more than one split, such as %s", len(report.duplicates), " = ".join(name for _, name in report.duplicates[0]))
+    return source.without(report.bad_samples()), report
+
+
+def show(config: dict, source: Source, model: nn.Module) -> None:
+    """Data and model in a few lines: sizes, parameters, FLOPs."""
+    table = Table.grid(padding=(0, 2))
+    sizes = " / ".join(f"{len(split):,} {name}" for name, split in source.splits.items())
+    parameters = sum(p.numel() for p in model.parameters())
+    rows, columns = config["data"]["preprocessing"]["size"]
+    table.add_row("data", f"{source.name}: {sizes}, {source.num_classes} classes")
+    table.add_row("model", f"{config['model_name']}: {parameters:,} parameters, {flops(model) / 1e9:.3g} GFLOPs per {rows}x{columns} image")
+    console.print(table)

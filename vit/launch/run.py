@@ -1,0 +1,175 @@
+"""One run from command-line words to a model on disk: compose, build, fit, test, save."""
+
+import contextlib
+import logging
+import os
+import pathlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from pytorch_lightning import Trainer
+
+from vit.data import BadImage
+from vit.launch.composing import ConfigError, compose, parse, plain
+from vit.launch.console import console, log_to_console, python
+from vit.launch.finish import finish
+from vit.launch.folder import RunFolder, environment, new_path, read_config, unfinished
+from vit.launch.prepare import Parts, prepare
+from vit.launch.trainer import build_trainer, compile_model
+from vit.training import Interrupted, explain_out_of_memory, newest_valid, quiet_lightning, seed_everything_once, verify
+
+log = logging.getLogger("vit")
+
+RUN_DIR = "VIT_RUN_DIR"  # tells the other processes of a run which folder the first one made
+CONTROL = ("resume", "run_dir", "runs")  # words that say where, not what
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: where it lies and the numbers it reached. The model: `vit.load(run.path)`."""
+
+    path: pathlib.Path
+    metrics: dict
+
+
+def train(overrides: list[str] | None = None) -> Run | None:
+    """Train as `python train.py OVERRIDES` does. None in the processes of a run other than the first.
+
+    Raises:
+        ConfigError, DataError: before the long work starts, with the key or file, and the fix.
+        Interrupted: Ctrl-C or SIGTERM; what was done is saved, `resume` goes on with it.
+    """
+    quiet_lightning()
+    log_to_console()
+    config, checkpoint, path = read_words(list(overrides or []))
+    main = is_main_process()
+    folder = RunFolder(path, main)
+    if main:
+        folder.refuse_if_used(resuming=checkpoint is not None)
+        folder.log_to_file()
+        log.info("run folder: %s", folder.path)
+    seed_everything_once(config["seed"])
+    trainer = build_trainer(config, folder, steps_done(checkpoint))
+    parts = prepare(config, trainer.world_size, resuming=checkpoint is not None)
+    if config["compile"]:
+        compile_model(parts.model, trainer.accelerator)
+    if main:
+        folder.write("config.yaml", parts.config)
+        folder.write("environment.json", environment())
+        folder.write_splits(parts.source)
+        if parts.audit is not None:
+            folder.write("audit.json", parts.audit.to_dict())
+    started = time.monotonic()
+    with told_to_other_processes(folder), explained(parts, folder):
+        trainer.fit(parts.task, parts.batches, ckpt_path=checkpoint, weights_only=True)
+    return conclude(parts, folder, trainer, time.monotonic() - started) if trainer.is_global_zero else None
+
+
+def conclude(parts: Parts, folder: RunFolder, trainer: Trainer, seconds: float) -> Run:
+    return Run(folder.path, finish(parts, folder, trainer, seconds))
+
+
+def read_words(words: list[str]) -> tuple[dict, pathlib.Path | None, pathlib.Path]:
+    """The config, the checkpoint to go on from (None for a new run) and the run folder."""
+    config = plain(compose(words))
+    config["words"] = [word for word in words if word.split("=")[0].lstrip("+~") not in CONTROL]
+    made = None if is_main_process() else os.environ.get(RUN_DIR)
+    if not config["resume"]:
+        return config, None, pathlib.Path(made) if made else new_path(config)
+    path = pathlib.Path(made) if made else find_resumable(config)
+    if path is None:
+        log.info("resume=auto: nothing to go on with, this is a new run")
+        return config, None, new_path(config)
+    checkpoint = find_checkpoint(path)
+    if checkpoint is None:
+        return config, None, path
+    folder = path if path.is_dir() else path.parent.parent
+    log.info("going on with %s from %s", folder, checkpoint.name)
+    return adjusted(read_config(folder), words), checkpoint, folder
+
+
+def find_resumable(config: dict) -> pathlib.Path | None:
+    """`resume=auto`: `run_dir` where it holds a run, else the newest unfinished run with the same words."""
+    if config["resume"] != "auto":
+        path = pathlib.Path(config["resume"])
+        if not path.exists():
+            raise ConfigError(f"resume={path}: no such run folder or checkpoint")
+        return path
+    if config["run_dir"]:
+        path = pathlib.Path(config["run_dir"])
+        return path if (path / "config.yaml").exists() else None
+    return unfinished(config)
+
+
+def find_checkpoint(path: pathlib.Path) -> pathlib.Path | None:
+    """A checkpoint file itself, or the newest whole one of a run folder; None where a run has not saved one yet."""
+    if path.is_file():
+        reason = verify(path)
+        if reason:
+            raise ConfigError(f"resume={path}: cannot be used: {reason}")
+        return path
+    checkpoint, skipped = newest_valid(path / "checkpoints")
+    for line in skipped:
+        log.warning(line)
+    if checkpoint is None and skipped:
+        raise ConfigError(f"resume={path}: none of its checkpoints is whole; start anew without resume, in another run_dir")
+    return checkpoint
+
+
+def steps_done(checkpoint: pathlib.Path | None) -> int:
+    """Optimizer steps behind a checkpoint, read without its weights."""
+    return torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)["global_step"] if checkpoint else 0
+
+
+def adjusted(config: dict, words: list[str]) -> dict:
+    """A stored config with the words of this command on top, each named; `data=` and other groups stay as they were."""
+    for override in parse(words):
+        *nodes, leaf = override.key_or_group.split(".")
+        if override.key_or_group in CONTROL:
+            continue
+        node = config
+        for name in nodes:
+            node = node.get(name, {})
+        if leaf not in node or isinstance(node[leaf], dict):
+            if override.input_line not in config["words"]:
+                raise ConfigError(f"{override.input_line} cannot change in a resumed run; start a new one with init_from=")
+            continue
+        if node[leaf] != override.value():
+            log.info("changed on resuming: %s from %s to %s", override.key_or_group, node[leaf], override.value())
+            node[leaf] = override.value()
+    return config
+
+
+def is_main_process() -> bool:
+    """Whether this is the first process of the run, as torchrun, SLURM or Lightning's launcher number them."""
+    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", os.environ.get("LOCAL_RANK", 0)))) == 0
+
+
+@contextlib.contextmanager
+def told_to_other_processes(folder: RunFolder) -> Iterator[None]:
+    """Lightning starts the other processes by the same command: they find the folder in the environment."""
+    os.environ.setdefault(RUN_DIR, str(folder.path.resolve()))
+    try:
+        yield
+    finally:
+        os.environ.pop(RUN_DIR, None)
+
+
+@contextlib.contextmanager
+def explained(parts: Parts, folder: RunFolder) -> Iterator[None]:
+    """Out of memory in words, and how to go on after a stop."""
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt):
+        if is_main_process():
+            console.print(f"\nStopped. Go on with:\n  {python()} train.py resume={folder.path}", highlight=False, soft_wrap=True)
+        raise
+    except BadImage as error:
+        raise ConfigError(f"{error}; data.on_bad_sample=skip leaves such images out and lists them") from None
+    except (RuntimeError, MemoryError) as error:
+        reason = explain_out_of_memory(error, parts.config["recipe"]["batch_size"], parts.name, parts.preprocessing.size)
+        if reason is None:
+            raise
+        raise ConfigError(reason) from error
