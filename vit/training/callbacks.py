@@ -29,7 +29,9 @@ class Checkpoints(Checkpoint):
     resumed run repeats nothing. Other files in the folder are left alone.
     """
 
-    def __init__(self, folder: str | Path, monitor: str | None = None, mode: str = "max", every_n_steps: int | None = None):
+    def __init__(
+        self, folder: str | Path, monitor: str | None = None, mode: str = "max", every_n_steps: int | None = None
+    ):
         if mode not in ("min", "max"):
             raise ValueError(f"checkpoint mode is {mode!r}, but must be 'min' or 'max'")
         self.folder, self.monitor, self.mode, self.every_n_steps = Path(folder), monitor, mode, every_n_steps
@@ -58,11 +60,14 @@ class Checkpoints(Checkpoint):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._between_steps, self._saved_batches = False, batches_done(trainer)
 
-    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         self._between_steps = False
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any,
-                           batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         loop = trainer.fit_loop
         self._between_steps = not loop._should_accumulate()
         due = self.every_n_steps and trainer.global_step % self.every_n_steps == 0
@@ -98,7 +103,9 @@ class Checkpoints(Checkpoint):
         trainer.save_checkpoint(self.last_path)
         self._saved_batches = batches_done(trainer)
 
-    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         if trainer.validating:
             validate_again(checkpoint)
 
@@ -111,7 +118,7 @@ class Checkpoints(Checkpoint):
         score = float(trainer.callback_metrics[self.monitor])
         sign = 1 if self.mode == "max" else -1
         best = -math.inf if self.best_score is None else sign * self.best_score
-        if math.isnan(score) or sign * score <= best:
+        if math.isnan(score) or sign * score < best:  # of equals the later one: it has trained longer
             return False
         self.best_score, self.best_epoch = score, trainer.current_epoch
         return True
@@ -145,8 +152,9 @@ class FiniteLoss(pl.Callback):
         self._losses: list[torch.Tensor] = []
         self._steps: list[int] = []
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any,
-                           batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         loss = outputs["loss"] if isinstance(outputs, dict) else outputs
         if loss is not None:
             self._losses.append(loss.detach())
@@ -161,14 +169,18 @@ class FiniteLoss(pl.Callback):
         if not trainer.sanity_checking:
             self.check(trainer)
 
-    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         """The last gate before a file is written: the weights too must be finite, which the last loss does not tell."""
         self.check(trainer)
         weights = [local(p.detach()) for p in pl_module.parameters() if p.is_floating_point()]
         norm = torch.stack([norm.float() for norm in torch._foreach_norm(weights)]).sum()
         if not trainer.strategy.reduce_boolean_decision(bool(norm.isfinite()), all=True):
-            raise NonFiniteError(f"a weight is not finite after optimizer step {trainer.global_step} "
-                                 f"(lr {current_lr(trainer):.3g}); nothing was saved. {ADVICE}")
+            raise NonFiniteError(
+                f"a weight is not finite after optimizer step {trainer.global_step} "
+                f"(lr {current_lr(trainer):.3g}); nothing was saved. {ADVICE}"
+            )
 
     def check(self, trainer: pl.Trainer) -> None:
         losses, steps = self._losses, self._steps
@@ -177,9 +189,15 @@ class FiniteLoss(pl.Callback):
         if trainer.strategy.reduce_boolean_decision(bool(finite.all()), all=True):
             return
         bad = int((~finite).nonzero()[0]) if not finite.all() else None
-        where = f"{float(losses[bad])} at optimizer step {steps[bad]}" if bad is not None else "not finite in another process"
-        raise NonFiniteError(f"the training loss is {where} (epoch {trainer.current_epoch}, lr {current_lr(trainer):.3g}); "
-                             f"stopped, the last checkpoint is from before. {ADVICE}")
+        where = (
+            f"{float(losses[bad])} at optimizer step {steps[bad]}"
+            if bad is not None
+            else "not finite in another process"
+        )
+        raise NonFiniteError(
+            f"the training loss is {where} (epoch {trainer.current_epoch}, lr {current_lr(trainer):.3g}); "
+            f"stopped, the last checkpoint is from before. {ADVICE}"
+        )
 
 
 ADVICE = "Lower the learning rate, lengthen the warm-up, clip gradients, or train in precision=32-true."
@@ -209,8 +227,9 @@ class AverageWeights(pl.Callback):
             self.average.load_state_dict(self._restored)
             self._restored = None
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any,
-                           batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         if trainer.global_step != self._step:  # not while gradients accumulate
             self._step = trainer.global_step
             self.average.update(self._step)
