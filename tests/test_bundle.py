@@ -38,7 +38,8 @@ def model():
 
 @pytest.fixture
 def folder(tmp_path, model):
-    return save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING, {"val/accuracy": 0.9}, {"data": ["data=digits"]})
+    metrics, extra = {"val/accuracy": 0.9}, {"data": ["data=digits"]}
+    return save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING, metrics, extra)
 
 
 def test_a_bundle_gives_everything_back(folder, model):
@@ -59,7 +60,7 @@ def test_timm_loads_the_folder(folder, model):
     torch.testing.assert_close(theirs(images()), model(images()), rtol=1e-5, atol=1e-5)
     assert list(theirs.pretrained_cfg["label_names"]) == CLASSES
     other = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=7)
-    assert torch.equal(other.state_dict()["blocks.1.mlp.fc1.weight"], model.state_dict()["encoder.blocks.1.mlp.fc1.weight"])
+    assert torch.equal(other.blocks[1].mlp.fc1.weight, model.encoder.blocks[1].mlp.fc1.weight)
 
 
 @pytest.mark.parametrize("kind", ["vit", "timm"])
@@ -145,7 +146,7 @@ def test_timm_models_are_timm_folders_too(tmp_path):
 
 
 def test_a_model_unknown_to_timm_is_stored_under_our_names(tmp_path):
-    model = tiny(pos_embed="rotary")
+    model = tiny(positions="rotary")
     with pytest.warns(UserWarning, match="timm"):
         folder = save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING)
     assert set(load_file(folder / "model.safetensors")) == set(model.state_dict())

@@ -105,7 +105,7 @@ def test_predict_gives_at_most_as_many_answers_as_there_are_classes(model, photo
     (["predict", "{model}", "{photos}", "--top-k", "0"], 2, "top-k"),
     (["predict", "{model}"], 2, "images"),
     (["pedict"], 2, "Did you mean"),
-    (["models", "vit_gigantic*"], 1, "no model is named like 'vit_gigantic*'"),
+    (["models", "vit_colossal*"], 1, "no model is named like 'vit_colossal*'"),
     (["evaluate", "{model}", "data=digitz"], 1, "digits"),
     (["evaluate", "{model}", "--split", "tset"], 1, "digits has no tset split"),
 ])
@@ -157,7 +157,7 @@ def test_evaluate_needs_a_data_set_when_none_is_recorded(tmp_path, capsys):
     network = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=10, depth=1)
     folder = save_bundle(tmp_path / "model", network, DIGITS, Preprocessing(size=(8, 8)))
     assert main(["evaluate", str(folder)]) == 1
-    assert "name one: data=folder" in capsys.readouterr().err
+    assert "name some: data=folder" in capsys.readouterr().err
     assert main(["evaluate", str(folder), "data=digits", "--split", "val"]) == 0
 
 
@@ -192,7 +192,8 @@ def test_train_hands_all_words_on(monkeypatch):
     given = []
     monkeypatch.setattr("vit.launch.main", lambda words: given.append(words))
     assert main(["train", "data=digits", "-m", "seed=0,1", "--help"]) == 0
-    assert given == [["data=digits", "-m", "seed=0,1", "--help"]]
+    assert main(["--debug", "train", "data=digits"]) == 0
+    assert given == [["data=digits", "-m", "seed=0,1", "--help"], ["data=digits", "--debug"]]
 
 
 def test_no_permission_is_told_before_the_work(model, photos, tmp_path, capsys):

@@ -91,15 +91,19 @@ def test_unreadable_images_stop_or_are_left_out_and_listed(model):
     evaluation = evaluate(model, PREPROCESSING, damaged({2, 3, 4}), classes, batch_size=2, on_bad_sample="skip")
     assert [error.name for error in evaluation.unreadable] == ["2.png", "3.png", "4.png"]
     assert evaluation.rows.tolist() == [0, 1, 5] and evaluation.labels.tolist() == [0, 1, 2]
+    batches = []
+    evaluate(model, PREPROCESSING, damaged({0}), classes, batch_size=2, on_bad_sample="skip", progress=batches.append)
+    assert batches == [2, 2, 1]  # as if the image had never been there
     with pytest.raises(BadImage):
         evaluate(model, PREPROCESSING, damaged(set(range(6))), classes, on_bad_sample="skip")
 
 
 def test_labels_and_classes_must_fit(model, source):
+    split = source.splits["test"]
     with pytest.raises(DataError, match="label 9 is out of range, the model has 3 classes"):
-        evaluate(model, PREPROCESSING, source.splits["test"].take(source.splits["test"].labels.argsort()[-1:]), ["a", "b", "c"])
+        evaluate(model, PREPROCESSING, split.take(split.labels.argsort()[-1:]), ["a", "b", "c"])
     with pytest.raises(DataError, match="0 images"):
-        evaluate(model, PREPROCESSING, source.splits["test"].take(np.arange(0)), source.classes)
+        evaluate(model, PREPROCESSING, split.take(np.arange(0)), source.classes)
 
 
 def test_classes_are_matched_by_name():

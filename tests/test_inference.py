@@ -133,7 +133,8 @@ def test_nasty_images(predictor):
     folder = Path(os.environ["VIT_TEST_DATA"]) / "nasty_images" / "images"
     answers = predictor.predict(folder, batch_size=8, on_error="skip")
     bad = {Path(error.name).name for error in answers.unreadable}
-    assert {"broken.png", "empty_file.jpg", "text_renamed.jpg", "photo_cut_in_half.jpg", "huge_1bit_30000x30000.png"} <= bad
+    assert {"broken.png", "empty_file.jpg", "text_renamed.jpg", "photo_cut_in_half.jpg"} <= bad
+    assert "huge_1bit_30000x30000.png" in bad
     good = {Path(answer.source).name for answer in answers}
     assert {"pil_sample_cmyk.jpg", "16bit.cropped.tif", "one_pixel.png", "png_renamed.jpg", "avif_hopper.avif"} <= good
     assert all(np.isfinite(answer.probability) for answer in answers)
@@ -166,7 +167,8 @@ def test_a_run_folder_and_a_config_file_load(saved):
 def test_half_precision_is_near(saved, predictor):
     half = vit.load(saved, precision="bf16-mixed").predict(picture(), top_k=4)[0]
     full = predictor.predict(picture(), top_k=4)[0]
-    assert dict(zip(half.names, half.probabilities)) == pytest.approx(dict(zip(full.names, full.probabilities)), abs=0.05)
+    pairs = [dict(zip(answer.names, answer.probabilities, strict=True)) for answer in (half, full)]
+    assert pairs[0] == pytest.approx(pairs[1], abs=0.05)
     with pytest.raises(ValueError, match="precision='64-true' is not one of"):
         autocast(torch.device("cpu"), "64-true")
 

@@ -64,7 +64,7 @@ def save_bundle(
 
     Args:
         metrics: final numbers by name, such as `{"val/accuracy": 0.98}`.
-        extra: JSON-able facts to keep, such as `{"data": ["data=digits"]}`: the words `vit evaluate` rebuilds the set with.
+        extra: JSON-able facts, such as `{"data": ["data=digits"]}`: from these words `vit evaluate` makes the set.
         state: the weights to write, named as the model's; the model's own by default.
 
     Raises:
@@ -139,7 +139,7 @@ def find_bundle(path: str | PathLike[str]) -> Path:
     """The bundle folder that a path means: itself, `model/` inside a run folder, or the folder of a file in it."""
     path = Path(path).expanduser()
     if not path.exists():
-        raise FileNotFoundError(f"{path}: there is no such model; give a folder with {CONFIG} and {WEIGHTS}, or a run folder")
+        raise FileNotFoundError(f"{path}: there is no such model; give a run folder or one with {CONFIG} and {WEIGHTS}")
     if path.is_file():
         if path.name not in (CONFIG, WEIGHTS):
             raise BundleError(f"{path} is a single file; a model is a folder with {CONFIG} and {WEIGHTS} "
@@ -152,13 +152,14 @@ def find_bundle(path: str | PathLike[str]) -> Path:
 
 
 def timm_folder(model: nn.Module, classes: Sequence[str], preprocessing: Preprocessing) -> dict[str, Any] | None:
-    """What config.json says to timm and transformers; None, with a warning that gives the reason, where timm has no word for it."""
+    """What config.json says to timm and transformers; None, and a warning why, where timm has no words for it."""
     arguments = timm_arguments(model.config)
     if isinstance(arguments, str):
         warnings.warn(f"saved under our own names, timm and transformers cannot load it: {arguments}", stacklevel=3)
         return None
     if unsaid := _beyond_timm(preprocessing):
-        warnings.warn(f"timm and transformers will load this model, but prepare images another way: {unsaid}", stacklevel=3)
+        text = f"timm and transformers will load this model, but prepare images another way: {unsaid}"
+        warnings.warn(text, stacklevel=3)
     cfg = getattr(model, "pretrained_cfg", None) or {"first_conv": "patch_embed.proj", "classifier": "head"}
     height, width = preprocessing.size
     return {
@@ -195,9 +196,11 @@ def _beyond_timm(preprocessing: Preprocessing) -> str:
 def _check_classes(classes: Sequence[str], outputs: int) -> None:
     if len(classes) != outputs:
         raise BundleError(f"the model has {outputs} outputs, but {len(classes)} class names were given")
-    twice = sorted({name for name in classes if list(classes).count(name) > 1}) if len(set(classes)) < len(classes) else []
-    if twice:
-        raise BundleError(f"class name {twice[0]!r} is given twice; names must differ")
+    seen = set()
+    for name in classes:
+        if name in seen:
+            raise BundleError(f"class name {name!r} is given twice; names must differ")
+        seen.add(name)
 
 
 def _check_target(path: Path) -> None:

@@ -6,6 +6,7 @@ Heavy imports stand inside the commands, so that help and typing errors are answ
 import json
 import os
 import sys
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     debug = "--debug" in arguments or os.environ.get("VIT_DEBUG", "0") not in ("", "0")
     arguments = [word for word in arguments if word != "--debug"]
     try:
-        return app(arguments, prog_name="vit", standalone_mode=False) or 0
+        return app(arguments, prog_name="vit", standalone_mode=False, obj={"debug": debug}) or 0
     except KeyboardInterrupt:
         return _failed("interrupted", 130)
     except typer.Abort:
@@ -84,7 +85,7 @@ def train(context: typer.Context) -> None:
     """Train a model: vit train data=folder data.root=photos model=small."""
     from vit.launch import main as launch
 
-    raise typer.Exit(launch(context.args) or 0)
+    raise typer.Exit(launch([*context.args, *(["--debug"] if context.obj["debug"] else [])]) or 0)
 
 
 @app.command()
@@ -130,12 +131,11 @@ def predict(
 def evaluate(
     model: Model,
     words: Words = None,
-    split: Annotated[str, typer.Option(help="Which part of the data set.")] = "test",
+    split: Annotated[str | None, typer.Option(help="By default test, or val where there is no test.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="By default that of the training run's test.")] = None,
     precision: Annotated[Precision | None, typer.Option(help="By default that of the training run's test.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all numbers to this file.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write predictions and pictures to this folder.")] = None,
-    skip_unreadable: Annotated[bool, typer.Option("--skip-unreadable", help="Leave out and list unreadable images.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A folder for answers and pictures.")] = None,
     device: Device = None,
 ) -> None:
     """Measure a model on labelled images: by default the test split of the data set it was trained on."""
@@ -145,8 +145,9 @@ def evaluate(
     from vit.inference import load
 
     predictor = load(model, device)
-    words = _data_words(predictor.bundle.extra, words or [])
-    source = _source(_data_config(words))
+    data = _data_config(_data_words(predictor.bundle.extra, words or []))
+    source = _source(data)
+    split = split or ("test" if "test" in source.splits else "val")
     samples = matched_split(source, predictor.classes, split)
     tested = predictor.bundle.extra.get("evaluation", {})
     with _progress() as progress:
@@ -154,7 +155,7 @@ def evaluate(
         evaluation = measure(
             predictor.model, predictor.preprocessing, samples, predictor.classes,
             batch_size or tested.get("batch_size", 64), precision or tested.get("precision", "32-true"),
-            "skip" if skip_unreadable else "error", predictor.device, lambda count: progress.advance(task, count),
+            data["on_bad_sample"], predictor.device, lambda count: progress.advance(task, count),
         )
     _list_unreadable(evaluation.unreadable, len(samples))
     _show_evaluation(evaluation, f"{source.name}, {split}")
@@ -172,10 +173,10 @@ def audit(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole report to this file.")] = None,
     seconds: Annotated[float | None, typer.Option(min=0, help="Stop decoding after this time; all by default.")] = None,
 ) -> None:
-    """Look at every file of a data set: unreadable ones, odd ones, copies across splits, classes, sizes, mean and deviation."""
+    """Look at every file of a data set: unreadable and odd ones, copies across splits, classes, sizes, mean and std."""
     _check_writable(json_file)
     from vit.data import Preprocessing
-    from vit.data import audit as inspect
+    from vit.data.audit import audit as inspect
 
     data = _data_config(words or [])
     stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
@@ -207,13 +208,13 @@ def _data_words(extra: dict, words: list[str]) -> list[str]:
     """The words that name the data set: those given, after the recorded ones unless another set is chosen."""
     recorded = [] if any(word.startswith("data=") for word in words) else extra.get("data", [])
     if not recorded and not words:
-        raise ValueError("the model does not say which data set it was trained on; name one: data=folder data.root=photos")
+        raise ValueError("the model does not say which data it was trained on; name some: data=folder data.root=photos")
     return [*recorded, *words]
 
 
 def _data_config(words: list[str]) -> dict:
     """The `data` part of the config that these words compose."""
-    from vit.launch.compose import compose, plain
+    from vit.launch.composing import compose, plain
 
     return plain(compose(words))["data"]
 
@@ -237,9 +238,8 @@ def _show_evaluation(evaluation: "Evaluation", title: str) -> None:
 
 def _numbers(evaluation: "Evaluation", split: str) -> dict:
     metrics = {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
-    classes = {score.name: {"images": score.images, "accuracy": score.accuracy, "precision": score.precision, "f1": score.f1}
-               for score in evaluation.class_scores()}
-    return {**metrics, "images": len(evaluation.rows), "classes": classes, "confusion": evaluation.confusion.tolist(),
+    scores = [asdict(score) for score in evaluation.class_scores()]
+    return {**metrics, "images": len(evaluation.rows), "classes": scores, "confusion": evaluation.confusion.tolist(),
             "unreadable": [str(error) for error in evaluation.unreadable]}
 
 

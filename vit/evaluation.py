@@ -1,7 +1,8 @@
-"""A model measured on a labelled split: one function for a run's test numbers and for `vit evaluate`, so that they agree."""
+"""A model measured on a labelled split: one function for a run's test and for `vit evaluate`, so that they agree."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 import torch
@@ -28,8 +29,9 @@ class ClassScore:
 class Evaluation:
     """Numbers and single answers. K is 5, or the number of classes where that is smaller.
 
-    `metrics`: accuracy, loss, and top5 above 5 classes. `confusion` (classes, classes): rows are true. `rows` (N,): the samples' places in
-    the split, fewer than it has where unreadable ones were left out. `labels`, `losses` (N,). `answers`, `probabilities` (N,K): best first.
+    `metrics`: accuracy, loss, and top5 above 5 classes. `confusion` (classes, classes): rows are true. `rows` (N,): the
+    samples' places in the split, fewer than it has where unreadable ones were left out. `labels`, `losses` (N,).
+    `answers`, `probabilities` (N,K): best first.
     """
 
     classes: list[str]
@@ -65,7 +67,7 @@ def evaluate(
     """Run the model over a whole split in order, in batches of `batch_size`: that and the precision fix the numbers.
 
     Args:
-        on_bad_sample: "error" stops at the first image that cannot be read, "skip" leaves such images out and lists them.
+        on_bad_sample: "error" stops at the first unreadable image, "skip" leaves such images out and lists them.
         progress: called with the number of samples of every finished batch.
 
     Raises:
@@ -79,12 +81,11 @@ def evaluate(
     model.eval()
     parts, unreadable = [], []
     try:
-        for samples in decode_ahead(range(len(split)), dataset.__getitem__, batch_size):
-            _sort_out(samples, on_bad_sample, unreadable)
-            if any(len(sample["label"]) for sample in samples):
-                parts.append(_measure(model, preprocessing, samples, precision, min(KEPT, len(classes))))
+        samples = _readable(dataset, batch_size, unreadable)
+        while batch := list(islice(samples, batch_size)):
+            parts.append(_measure(model, preprocessing, batch, precision, min(KEPT, len(classes))))
             if progress:
-                progress(len(samples))
+                progress(len(batch))
     finally:
         model.train(was_training)
     if not parts:
@@ -106,8 +107,9 @@ def matched_split(source: Source, classes: list[str], split: str = "test") -> Sp
     present = [source.classes[i] for i in np.unique(chosen.labels)]
     unknown = [name for name in present if name not in classes]
     if unknown:
-        raise DataError(f"{source.name}: the model does not know class {unknown[0]!r} ({len(unknown)} of {len(present)} classes "
-                        f"are unknown to it); it knows {', '.join(classes[:10])}{', …' if len(classes) > 10 else ''}")
+        known = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
+        raise DataError(f"{source.name}: the model does not know class {unknown[0]!r} ({len(unknown)} of "
+                        f"{len(present)} classes are unknown to it); it knows {known}")
     numbers = np.array([classes.index(name) if name in classes else -1 for name in source.classes], dtype=np.int64)
     return replace(chosen, labels=numbers[chosen.labels])
 
@@ -121,16 +123,23 @@ def _check(split: Split, classes: list[str]) -> None:
                         f"the model has {len(classes)} classes (0..{len(classes) - 1})")
 
 
-def _sort_out(samples: list[dict], on_bad_sample: str, unreadable: list[BadImage]) -> None:
-    bad = [BadImage(*entry) for sample in samples for entry in sample.get("bad", ())]
-    if bad and on_bad_sample == "error":
-        raise bad[0]
-    unreadable += bad
+def _readable(dataset: ImageDataset, batch_size: int, unreadable: list[BadImage]) -> Iterator[dict]:
+    """The samples, each as a batch of one; unreadable ones raise or are listed, and never make a batch smaller."""
+    for samples in decode_ahead(range(len(dataset)), dataset.__getitem__, batch_size):
+        for sample in samples:
+            bad = [BadImage(*entry) for entry in sample.get("bad", ())]
+            if bad and dataset.on_bad_sample == "error":
+                raise bad[0]
+            unreadable += bad
+            if not bad:
+                yield sample
 
 
-def _measure(model: nn.Module, preprocessing: Preprocessing, samples: list[dict], precision: str, kept: int) -> tuple[Tensor, ...]:
+def _measure(
+    model: nn.Module, preprocessing: Preprocessing, batch: list[dict], precision: str, kept: int
+) -> tuple[Tensor, ...]:
     """One batch -> rows (B,), labels (B,), losses (B,), answers (B,K), probabilities (B,K), on the CPU."""
-    images, labels, rows = (torch.cat([sample[key] for sample in samples]) for key in ("image", "label", "index"))
+    images, labels, rows = (torch.cat([sample[key] for sample in batch]) for key in ("image", "label", "index"))
     logits = forward(model, preprocessing, images, precision)  # (B,classes)
     losses = nn.functional.cross_entropy(logits, labels.to(logits.device), reduction="none")
     probabilities, answers = logits.softmax(-1).topk(kept)

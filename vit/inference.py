@@ -1,4 +1,4 @@
-"""Answers from a saved model: images in, names and probabilities out, through the evaluation path that training used."""
+"""Answers from a saved model: images in, names and probabilities out, through the evaluation path of training."""
 
 import os
 from collections import deque
@@ -61,8 +61,8 @@ class Predictor:
         self.classes, self.preprocessing, self.precision = bundle.classes, bundle.preprocessing, precision
 
     def predict(self, images: Images, top_k: int = 1, batch_size: int = 64, on_error: str = "raise") -> Predictions:
-        """Name images: paths, folders (with all folders inside), PIL images, arrays (H,W[,C]), tensors (C,H,W), encoded bytes,
-        or any iterable of those.
+        """Name images: paths, folders (with all folders inside), PIL images, arrays (H,W[,C]), tensors (C,H,W), encoded
+        bytes, or any iterable of those.
 
         Args:
             on_error: "raise" stops at the first image that cannot be read, "skip" collects them in `.unreadable`.
@@ -83,7 +83,7 @@ class Predictor:
         return answers
 
     def stream(self, images: Images, top_k: int = 1, batch_size: int = 64) -> Iterator[Prediction | BadImage]:
-        """One answer per image as soon as its batch is done, in order: a Prediction, or the reason why there is none."""
+        """One answer per image, in order, as soon as its batch is done: a Prediction, or why there is none."""
         if not 1 <= top_k <= len(self.classes):
             raise ValueError(f"top_k={top_k} must be 1..{len(self.classes)}, the number of classes")
         for batch in decode_ahead(named_images(images), self._decode, batch_size):
@@ -113,7 +113,7 @@ def load(path: str | PathLike[str], device: str | torch.device | None = None, pr
 
 @torch.inference_mode()
 def forward(model: nn.Module, preprocessing: Preprocessing, images: Tensor, precision: str) -> Tensor:
-    """uint8 (B,C,H,W) -> float32 logits (B,classes), on the model's device: what predict and evaluate have in common."""
+    """uint8 (B,C,H,W) -> float32 logits (B,classes), on the model's device: what predict and evaluate share."""
     device = next(model.parameters()).device
     with autocast(device, precision):
         return model(preprocessing.normalize(images.to(device))).float()
@@ -173,7 +173,7 @@ def _flat(images: Images) -> Iterator[Path | Pixels]:
         for image in images:
             yield from _flat(image)
     else:
-        raise TypeError(f"{type(images).__name__} is no image; give paths, folders, PIL images, arrays, tensors or bytes")
+        raise TypeError(f"{type(images).__name__} is no image; give paths, PIL images, arrays, tensors or bytes")
 
 
 def _inside(folder: Path) -> Iterator[Path]:

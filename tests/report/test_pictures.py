@@ -37,6 +37,11 @@ def test_confusion_picture_without_mistakes_and_with_an_empty_class(tmp_path):
     assert (tmp_path / "b.svg").read_text().lstrip().startswith("<?xml")
 
 
+@pytest.mark.filterwarnings("error")
+def test_names_that_the_font_cannot_write_do_no_harm(tmp_path):
+    assert confusion_picture(tmp_path / "a.png", np.eye(2), ["猫", "हाथी"]).exists()
+
+
 def test_confusion_picture_refuses_another_number_of_classes(tmp_path):
     with pytest.raises(ValueError, match=r"\(2, 2\), but there are 3 classes"):
         confusion_picture(tmp_path / "a.png", np.eye(2), ["a", "b", "c"])

@@ -1,5 +1,6 @@
-"""The paper all pictures are drawn on: one look, no pyplot, no global state, so that threads and notebooks are left alone."""
+"""The paper all pictures are drawn on: one look, no pyplot, no global state, so that notebooks are left alone."""
 
+import warnings
 from os import PathLike
 from pathlib import Path
 
@@ -50,5 +51,7 @@ def save(figure: Figure, path: str | PathLike[str]) -> Path:
     """Write the figure as a picture (the ending decides the format), its folder made where missing."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=figure.dpi)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # scripts the font lacks show as boxes
+        figure.savefig(path, dpi=figure.dpi)
     return path

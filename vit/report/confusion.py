@@ -17,7 +17,7 @@ NAMES_UP_TO = 120  # classes: every class is named on both axes
 
 def confusion_picture(path: str | PathLike[str], confusion: np.ndarray, classes: Sequence[str],
                       heading: str = "Confusion matrix") -> Path:
-    """Draw counts `confusion[true, predicted]`: right answers blue, wrong ones orange, beside the most frequent mix-ups."""
+    """Draw counts `confusion[true, predicted]`: right answers blue, wrong ones orange, beside a list of mix-ups."""
     if confusion.shape != (len(classes), len(classes)):
         raise ValueError(f"confusion has shape {confusion.shape}, but there are {len(classes)} classes")
     names = [short(name) for name in classes]
@@ -52,7 +52,7 @@ def _upright(names: list[str]) -> bool:
 
 
 def _colours(confusion: np.ndarray) -> np.ndarray:
-    """(classes, classes, 3): the share of a true class's images per cell, mistakes on a steeper scale than right answers."""
+    """(classes, classes, 3): the share of a true class's images per cell, mistakes on a steeper scale."""
     share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     steep = 0.5 if len(confusion) <= NUMBERS_UP_TO else 0.3  # a single mistake must not vanish among a thousand classes
     wrong = _ramp(ORANGE)(share**steep)[..., :3]
@@ -79,7 +79,7 @@ def _label(axes: Axes, names: list[str]) -> None:
 
 def _write_counts(axes: Axes, confusion: np.ndarray) -> None:
     share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
-    for row, column in zip(*np.nonzero(confusion)):
+    for row, column in zip(*np.nonzero(confusion), strict=True):
         dark = share[row, column] > (0.55 if row == column else 0.3)
         count = int(confusion[row, column])
         axes.text(column, row, f"{count}", ha="center", va="center", family=FONT,
@@ -92,14 +92,15 @@ def _list_mixups(side: Axes, confusion: np.ndarray, names: list[str]) -> None:
     wrong = confusion.copy()
     np.fill_diagonal(wrong, 0)
     order = np.argsort(-wrong, axis=None, kind="stable")[:rows]
-    pairs = [(int(i), int(j)) for i, j in zip(*np.unravel_index(order, wrong.shape)) if wrong[i, j] > 0]
+    pairs = [(int(i), int(j)) for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True) if wrong[i, j] > 0]
     side.set_axis_off()
     title(side, "Most frequent mix-ups" if pairs else "No mistakes", "true → predicted, images" if pairs else "")
     counts = [int(wrong[pair]) for pair in pairs]
     side.barh(range(len(pairs)), counts, height=0.24, color=ORANGE, align="edge")
-    for row, (pair, count) in enumerate(zip(pairs, counts)):
-        side.text(0, row - 0.08, f"{names[pair[0]]} → {names[pair[1]]}", fontsize=8.5, color=INK, va="bottom", family=FONT)
-        side.annotate(f"{count}", (count, row + 0.12), xytext=(4, 0), textcoords="offset points", fontsize=8.5, color=MUTED,
-                      va="center", family=FONT)
+    style = {"fontsize": 8.5, "family": FONT}
+    for row, ((true, said), count) in enumerate(zip(pairs, counts, strict=True)):
+        side.text(0, row - 0.08, f"{names[true]} → {names[said]}", color=INK, va="bottom", **style)
+        side.annotate(f"{count}", (count, row + 0.12), xytext=(4, 0), textcoords="offset points", color=MUTED,
+                      va="center", **style)
     side.set_xlim(0, max(counts, default=1) * 1.2)
     side.set_ylim(rows - 0.6, -0.6)

@@ -27,7 +27,7 @@ class Curve:
 
 
 def read_curves(path: str | PathLike[str]) -> dict[str, Curve]:
-    """Every numeric column of a CSV log with `epoch` and `step` columns; rows where a value is empty are not part of it."""
+    """Every numeric column of a CSV log with `epoch` and `step` columns, less the rows where it is empty."""
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     steps_per_epoch = _steps_per_epoch(rows)
@@ -47,7 +47,7 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
     if not panels:
         return None
     figure = new_figure(4.6 * len(panels), 3.7)
-    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels):
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         plain_axes(axes)
         axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
@@ -82,7 +82,7 @@ def _curve(rows: list[dict], name: str, steps_per_epoch: float) -> Curve:
 
 
 def _pair(curves: dict[str, Curve], name: str) -> dict[str, Curve]:
-    """The training and validation curves of one metric, whichever of Lightning's spellings (`_epoch`, `_step`) was logged."""
+    """The training and validation curves of one metric, in whichever of Lightning's spellings they were logged."""
     found = {}
     for stage, _, _ in LINES:
         for spelling in (f"{stage}/{name}", f"{stage}/{name}_step", f"{stage}/{name}_epoch"):

@@ -28,10 +28,10 @@ def write_predictions(path: str | PathLike[str], evaluation: Evaluation, split: 
     columns = ["file", "true", "right", "loss", *prediction_columns(evaluation.answers.shape[1])]
     with open_table(path, columns) as table:
         for i, row in enumerate(evaluation.rows):
-            names = [evaluation.classes[answer] for answer in evaluation.answers[i]]
-            right = bool(evaluation.answers[i, 0] == evaluation.labels[i])
-            table.write({"file": split.names[int(row)], "true": evaluation.classes[evaluation.labels[i]], "right": int(right),
-                         "loss": float(evaluation.losses[i]), **prediction_cells(names, evaluation.probabilities[i])})
+            answers, label = evaluation.answers[i], evaluation.labels[i]
+            cells = prediction_cells([evaluation.classes[answer] for answer in answers], evaluation.probabilities[i])
+            table.write({"file": split.names[int(row)], "true": evaluation.classes[label],
+                         "right": int(answers[0] == label), "loss": float(evaluation.losses[i]), **cells})
     return path
 
 
@@ -42,7 +42,7 @@ def write_mistakes(path: str | PathLike[str], evaluation: Evaluation, split: Spl
     worst = wrong[np.argsort(-evaluation.probabilities[wrong, 0], kind="stable")][:most]
     rows = [int(evaluation.rows[i]) for i in worst]
     images = [preprocessing.image(split.read(row), split.names[row]).permute(1, 2, 0).numpy() for row in rows]
-    names = evaluation.classes
-    return mistakes_picture(path, images, [names[i] for i in evaluation.labels[worst]],
-                            [names[i] for i in evaluation.answers[worst, 0]], evaluation.probabilities[worst, 0].tolist(),
-                            [split.names[row] for row in rows])
+    truths = [evaluation.classes[i] for i in evaluation.labels[worst]]
+    answers = [evaluation.classes[i] for i in evaluation.answers[worst, 0]]
+    sure = evaluation.probabilities[worst, 0].tolist()
+    return mistakes_picture(path, images, truths, answers, sure, [split.names[row] for row in rows])

@@ -20,12 +20,15 @@ def mistakes_picture(path: str | PathLike[str], images: Sequence[np.ndarray], tr
     cells = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in cells:
         axes.set_axis_off()
-    for axes, image, truth, answer, sure, name in zip(cells, images, truths, answers, probabilities, names):
-        axes.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255, interpolation="nearest" if len(image) < 64 else None)
+    samples = zip(images, truths, answers, probabilities, names, strict=True)
+    for axes, (image, truth, answer, sure, name) in zip(cells, samples, strict=False):  # the last cells may stay empty
+        smooth = None if len(image) >= 64 else "nearest"
+        axes.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255, interpolation=smooth)
         axes.set_axis_on()
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_color(RULE)
-        axes.set_title(f"said {short(answer, 14)}, {sure:.0%}", loc="left", fontsize=8.5, color=ORANGE, family=FONT, pad=14)
+        said = f"said {short(answer, 14)}, {sure:.0%}"
+        axes.set_title(said, loc="left", fontsize=8.5, color=ORANGE, family=FONT, pad=14)
         axes.annotate(f"is {short(truth, 20)}", (0, 1), xycoords="axes fraction", xytext=(0, 4), fontsize=8.5,
                       textcoords="offset points", color=INK, family=FONT)
         axes.set_xlabel(short(Path(name).name, 22), fontsize=6.5, color=MUTED, loc="left", family=FONT)

@@ -12,8 +12,8 @@ from vit.evaluation import ClassScore
 
 def summary_table(facts: Mapping[str, object], title: str = "") -> Table:
     """Two columns, one fact per row, as given; floats at four digits."""
-    table = Table(title=escape(title) or None, title_justify="left", title_style="bold", show_header=False, box=SIMPLE_HEAD,
-                  padding=(0, 1))
+    table = Table(title=escape(title) or None, title_justify="left", title_style="bold", show_header=False,
+                  box=SIMPLE_HEAD, padding=(0, 1))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():

@@ -84,8 +84,10 @@ TABLES: dict[str, type[Table]] = {"csv": CsvTable, "json": JsonTable, "parquet":
 
 
 @contextmanager
-def open_table(path: str | PathLike[str] | None, columns: Iterable[str], kind: type[Table] = CsvTable) -> Iterator[Table]:
-    """A table in a file of its own, or on standard output where `path` is None; complete also when the work stops early."""
+def open_table(
+    path: str | PathLike[str] | None, columns: Iterable[str], kind: type[Table] = CsvTable
+) -> Iterator[Table]:
+    """A table in a file, or on standard output where `path` is None; complete also when the work stops early."""
     with open(path, "wb") if path is not None else nullcontext(sys.stdout.buffer) as stream:
         table = kind(stream, columns)
         try:
@@ -105,7 +107,7 @@ def prediction_columns(top_k: int) -> list[str]:
 def prediction_cells(names: Iterable[str], probabilities: Iterable[float]) -> dict[str, str | float]:
     """The cells under `prediction_columns`, best answer first."""
     cells = {}
-    for place, (name, probability) in enumerate(zip(names, probabilities), start=1):
+    for place, (name, probability) in enumerate(zip(names, probabilities, strict=True), start=1):
         tail = "" if place == 1 else f"_{place}"
         cells |= {f"label{tail}": name, f"probability{tail}": float(probability)}
     return cells
