@@ -7,8 +7,18 @@ import torch
 from rich.console import Console
 from tiny_run import Data, Task, trainer
 
-from vit.training import (Checkpoints, FiniteLoss, NonFiniteError, ProgressBar, ThroughputMeter, explain_out_of_memory,
-                          newest_valid, resolve_precision)
+from vit.training import (
+    AverageWeights,
+    Checkpoints,
+    FiniteLoss,
+    NonFiniteError,
+    ProgressBar,
+    ThroughputMeter,
+    explain_out_of_memory,
+    newest_valid,
+    resolve_precision,
+    trained_weights,
+)
 from vit.training.checkpoint import AtomicCheckpointIO, CheckpointError
 from vit.training.precision import bf16_speed, cpu_precision, processor_flags
 from vit.training.progress import clock
@@ -32,7 +42,9 @@ def saved(folder):
 @pytest.mark.parametrize("every", [1, 4, 50])
 def test_a_loss_that_is_not_finite_stops_before_it_is_saved(tmp_path, every):
     run = trainer(tmp_path, finite=every, every_n_steps=1)
-    with pytest.raises(NonFiniteError, match=r"loss is nan at optimizer step 9 \(epoch 1, lr 0.00\d+\).*Lower the learning"):
+    with pytest.raises(
+        NonFiniteError, match=r"loss is nan at optimizer step 9 \(epoch 1, lr 0.00\d+\).*Lower the learning"
+    ):
         run.fit(Task(poison_at=8), datamodule=Data())
     path, skipped = newest_valid(tmp_path)
     assert not skipped and saved(tmp_path)["global_step"] == 8
@@ -53,8 +65,9 @@ def test_a_weight_that_is_not_finite_is_not_saved(tmp_path):
 
 def test_steps_between_epochs_are_saved_too(tmp_path):
     with pytest.raises(ZeroDivisionError):
-        trainer(tmp_path, [RaiseIn("on_before_optimizer_step", 12, ZeroDivisionError())],
-                every_n_steps=4).fit(Task(), datamodule=Data())
+        trainer(tmp_path, [RaiseIn("on_before_optimizer_step", 12, ZeroDivisionError())], every_n_steps=4).fit(
+            Task(), datamodule=Data()
+        )
     assert saved(tmp_path)["global_step"] == 11 - 11 % 4  # the step that failed is half done: not saved
     assert AtomicCheckpointIO().load_checkpoint(tmp_path / "previous.ckpt")["global_step"] == 6
 
@@ -137,13 +150,35 @@ def test_a_line_per_epoch_off_a_terminal_and_a_bar_on_one(tmp_path):
         out = io.StringIO()
         bar = ProgressBar(interval=0.0, console=Console(file=out, force_terminal=terminal, width=160))
         meter = ThroughputMeter()
-        pl.Trainer(max_epochs=2, accelerator="cpu", callbacks=[bar, meter], logger=False, enable_checkpointing=False,
-                   enable_model_summary=False).fit(Task(), datamodule=Data())
+        pl.Trainer(
+            max_epochs=2,
+            accelerator="cpu",
+            callbacks=[bar, meter],
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+        ).fit(Task(), datamodule=Data())
         text = out.getvalue()
         for part in ("epoch 1/2", "epoch 2/2", "images/s", "loss ", "val/loss", "left"):
             assert part in text
         assert terminal or len(text.splitlines()) == 2
         assert meter.batches == 12 and meter.images == 88 and 0 < meter.data_wait < 1 and meter.images_per_second > 0
+
+
+def test_lightning_says_nothing_of_its_own(tmp_path, capfd, recwarn):
+    trainer(tmp_path, epochs=1).fit(Task(), datamodule=Data())
+    out, errors = capfd.readouterr()
+    assert out.splitlines()[0].startswith("epoch 1/1") and len(out.splitlines()) == 1 and errors == ""
+
+
+def test_weights_to_use_are_the_runs_own_without_an_average(tmp_path):
+    run = trainer(tmp_path, epochs=1)
+    run.callbacks = [callback for callback in run.callbacks if not isinstance(callback, AverageWeights)]
+    task = Task()
+    run.fit(task, datamodule=Data())
+    weights = trained_weights(tmp_path / "last.ckpt")
+    task.model.load_state_dict(weights)
+    assert all(torch.equal(weights[name], tensor) for name, tensor in task.model.state_dict().items())
 
 
 def test_clock():

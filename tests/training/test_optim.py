@@ -5,13 +5,22 @@ from timm.optim import param_groups_layer_decay
 from torch import nn
 
 from vit.training.names import clean_name
-from vit.training.optim import (build_optimizer, clip_gradients, layer_numbers, parameter_groups, scaled_lr, undecayed)
+from vit.training.optim import build_optimizer, clip_gradients, layer_numbers, parameter_groups, scaled_lr, undecayed
 
 
 @pytest.fixture(scope="module")
 def timm_vit():
-    return timm.create_model("vit_tiny_patch16_224", img_size=16, patch_size=8, embed_dim=24, depth=3, num_heads=2,
-                             num_classes=5, init_values=1e-5, qk_norm=True)
+    return timm.create_model(
+        "vit_tiny_patch16_224",
+        img_size=16,
+        patch_size=8,
+        embed_dim=24,
+        depth=3,
+        num_heads=2,
+        num_classes=5,
+        init_values=1e-5,
+        qk_norm=True,
+    )
 
 
 class Ours(nn.Module):
@@ -24,8 +33,9 @@ class Ours(nn.Module):
         self.embed.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
         self.embed.pos_embed = nn.Parameter(torch.zeros(1, 5, dim))
         self.encoder = nn.Module()
-        self.encoder.blocks = nn.ModuleList(nn.ModuleDict({
-            "norm1": nn.LayerNorm(dim), "attn": nn.Linear(dim, dim)}) for _ in range(depth))
+        self.encoder.blocks = nn.ModuleList(
+            nn.ModuleDict({"norm1": nn.LayerNorm(dim), "attn": nn.Linear(dim, dim)}) for _ in range(depth)
+        )
         self.encoder.norm = nn.LayerNorm(dim)
         self.head = nn.Linear(dim, 3)
 
@@ -46,8 +56,9 @@ def test_layer_decay_equals_timms_for_transformers_and_convolutions(name, timm_v
     names = {id(p): n for n, p in model.named_parameters()}
     ours = rates(parameter_groups(model, 0.05, 0.75, lr=0.1), names)
     # timm decays what has two dimensions; the names exempt what the model itself lists, as we do
-    theirs = param_groups_layer_decay(model, 0.05, no_weight_decay_list=model.no_weight_decay() if name == "vit" else (),
-                                      layer_decay=0.75)
+    theirs = param_groups_layer_decay(
+        model, 0.05, no_weight_decay_list=model.no_weight_decay() if name == "vit" else (), layer_decay=0.75
+    )
     expected = {names[id(p)]: (0.1 * g["lr_scale"], g["weight_decay"]) for g in theirs for p in g["params"]}
     assert ours.keys() == expected.keys()
     for key, value in ours.items():
@@ -56,12 +67,21 @@ def test_layer_decay_equals_timms_for_transformers_and_convolutions(name, timm_v
 
 def test_our_names_number_the_layers_like_timms():
     numbers = layer_numbers(Ours(depth=3))
-    assert {name: number for name, number in numbers.items() if name.endswith("weight") or "_" in name.split(".")[-1]} == {
-        "embed.cls_token": 0, "embed.pos_embed": 0, "embed.proj.weight": 0,
-        "encoder.blocks.0.norm1.weight": 1, "encoder.blocks.0.attn.weight": 1,
-        "encoder.blocks.1.norm1.weight": 2, "encoder.blocks.1.attn.weight": 2,
-        "encoder.blocks.2.norm1.weight": 3, "encoder.blocks.2.attn.weight": 3,
-        "encoder.norm.weight": 3, "head.weight": 4}
+    assert {
+        name: number for name, number in numbers.items() if name.endswith("weight") or "_" in name.split(".")[-1]
+    } == {
+        "embed.cls_token": 0,
+        "embed.pos_embed": 0,
+        "embed.proj.weight": 0,
+        "encoder.blocks.0.norm1.weight": 1,
+        "encoder.blocks.0.attn.weight": 1,
+        "encoder.blocks.1.norm1.weight": 2,
+        "encoder.blocks.1.attn.weight": 2,
+        "encoder.blocks.2.norm1.weight": 3,
+        "encoder.blocks.2.attn.weight": 3,
+        "encoder.norm.weight": 3,
+        "head.weight": 4,
+    }
 
 
 def test_only_matrices_decay():
@@ -76,8 +96,14 @@ def test_tables_of_positions_and_two_dimensional_norms_do_not_decay_but_word_tab
             super().__init__()
             self.weight = nn.Parameter(torch.ones(1, 4))
 
-    model = nn.ModuleDict({"position_embeddings": nn.Embedding(6, 4), "words": nn.Embedding(9, 4), "n": LayerNorm2d(),
-                           "query": nn.Linear(4, 4, bias=False)})
+    model = nn.ModuleDict(
+        {
+            "position_embeddings": nn.Embedding(6, 4),
+            "words": nn.Embedding(9, 4),
+            "n": LayerNorm2d(),
+            "query": nn.Linear(4, 4, bias=False),
+        }
+    )
     assert undecayed(model) == {"position_embeddings.weight", "n.weight"}
 
 
@@ -130,8 +156,13 @@ def test_fused_adamw_follows_plain_torch():
     decayed = [p for n, p in reference.named_parameters() if n not in undecayed(reference)]
     rest = [p for n, p in reference.named_parameters() if n in undecayed(reference)]
     optimizer = build_optimizer(ours, "AdamW", lr=1e-2, weight_decay=0.3, options={"betas": [0.8, 0.9]})
-    plain = torch.optim.AdamW([{"params": rest, "weight_decay": 0.0}, {"params": decayed, "weight_decay": 0.3}],
-                              lr=1e-2, betas=(0.8, 0.9), foreach=False, fused=False)
+    plain = torch.optim.AdamW(
+        [{"params": rest, "weight_decay": 0.0}, {"params": decayed, "weight_decay": 0.3}],
+        lr=1e-2,
+        betas=(0.8, 0.9),
+        foreach=False,
+        fused=False,
+    )
     assert optimizer.defaults["fused"] is True
     for step in range(5):
         x = torch.randn(16, 4, generator=torch.Generator().manual_seed(step))
@@ -139,12 +170,13 @@ def test_fused_adamw_follows_plain_torch():
             opt.zero_grad()
             model(x).square().mean().backward()
             opt.step()
-    for a, b in zip(ours.parameters(), reference.parameters()):
+    for a, b in zip(ours.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["sgd", "adamw", "Adam", "rmsprop", "lamb", "lion", "muon", "adafactorbv", "nadamw",
-                                  "lookahead_radam"])
+@pytest.mark.parametrize(
+    "name", ["sgd", "adamw", "Adam", "rmsprop", "lamb", "lion", "muon", "adafactorbv", "nadamw", "lookahead_radam"]
+)
 def test_any_torch_or_timm_optimizer_takes_a_step(name):
     model = Ours()
     optimizer = build_optimizer(model, name, lr=1e-3, weight_decay=0.1, layer_decay=0.9)
@@ -174,7 +206,7 @@ def test_clipping_equals_torchs():
         (model(torch.full((3, 4), 5.0)) * 100).square().mean().backward()
     norm = clip_gradients(a.parameters(), 1.0)
     torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(b.parameters(), 1.0))
-    for p, q in zip(a.parameters(), b.parameters()):
+    for p, q in zip(a.parameters(), b.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad)
 
 

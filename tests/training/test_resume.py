@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from tiny_run import Data, Task, outcome, trainer
 
-from vit.training import Interrupted, newest_valid
+from vit.training import Interrupted, newest_valid, trained_weights
 from vit.training.checkpoint import AtomicCheckpointIO
 
 EPOCHS, BATCHES = 3, 6
@@ -82,6 +82,36 @@ def test_stopped_in_any_validation_batch(tmp_path, whole, batch):
     assert {x for x in first + second if x[0] == "val"} == {x for x in lines if x[0] == "val"}
 
 
+def test_an_epoch_that_was_ended_early_counts_as_done(tmp_path):
+    class TimeIsUp(pl.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+            trainer.should_stop = trainer.current_epoch == 0 and batch_idx == 2
+
+    task = Task()
+    trainer(tmp_path, [TimeIsUp()], epochs=EPOCHS).fit(task, datamodule=Data())
+    assert [line[1:3] for line in task.log_lines if line[0] == "train"] == [(0, 0), (0, 1), (0, 2)]
+    stopped, task = Task(), Task()
+    with pytest.raises(Interrupted):
+        trainer(tmp_path, [StopAt(2)], epochs=EPOCHS).fit(stopped, datamodule=Data(), ckpt_path=tmp_path / "last.ckpt")
+    trainer(tmp_path, epochs=EPOCHS).fit(task, datamodule=Data(), ckpt_path=tmp_path / "last.ckpt")
+    order = [line[1:3] for line in stopped.log_lines + task.log_lines if line[0] == "train"]
+    assert order == [(epoch, batch) for epoch in (1, 2) for batch in range(BATCHES)]
+
+
+def test_a_second_ctrl_c_stops_at_once_and_saves_nothing(tmp_path):
+    class Twice(StopAt):
+        def _hit(self, where):
+            if where == "train" and self.count == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+            self.count += where == "train"
+
+    before = signal.getsignal(signal.SIGINT)
+    stopped, task = fit(tmp_path, Twice(0))
+    assert stopped.code == 130 and not stopped.agreed and len(task.log_lines) == 3
+    assert newest_valid(tmp_path) == (None, []) and signal.getsignal(signal.SIGINT) == before
+
+
 def test_a_finished_run_has_nothing_left_to_do(tmp_path):
     run, task = fit(tmp_path)
     again, repeated = fit(tmp_path, resume=tmp_path / "last.ckpt")
@@ -91,10 +121,12 @@ def test_a_finished_run_has_nothing_left_to_do(tmp_path):
 def test_the_checkpoint_holds_plain_values_both_weights_and_the_best(tmp_path):
     run, task = fit(tmp_path)
     saved = AtomicCheckpointIO().load_checkpoint(tmp_path / "last.ckpt")
-    average = saved["callbacks"]["AverageWeights"]["average"]
+    average = trained_weights(tmp_path / "last.ckpt")
     assert average.keys() == task.model.state_dict().keys()
-    assert all(torch.equal(tensor, task.model.state_dict()[name.removeprefix("model.")])
-               for name, tensor in saved["state_dict"].items())
+    assert all(
+        torch.equal(tensor, task.model.state_dict()[name.removeprefix("model.")])
+        for name, tensor in saved["state_dict"].items()
+    )
     assert not torch.equal(average["head.weight"], task.model.head.weight)
     validated = [sum(line[4] for line in task.log_lines if line[:2] == ("val", epoch)) / 2 for epoch in range(EPOCHS)]
     best = next(c for c in run.callbacks if type(c).__name__ == "Checkpoints")

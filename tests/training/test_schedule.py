@@ -6,8 +6,12 @@ from vit.training.schedule import build_schedule, cosine, trapezoid
 
 
 def optimizer(lr=0.1):
-    return torch.optim.SGD([{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": lr},
-                            {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": lr / 4}])
+    return torch.optim.SGD(
+        [
+            {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": lr},
+            {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": lr / 4},
+        ]
+    )
 
 
 def rates(scheduler, steps):
@@ -28,15 +32,23 @@ def test_cosine_equals_transformers(warmup):
 
 def test_trapezoid_equals_transformers_warmup_stable_decay():
     ours = build_schedule(optimizer(), "trapezoid", 40, 5, final=0.1, cooldown_fraction=0.25)
-    theirs = get_wsd_schedule(optimizer(), num_warmup_steps=5, num_decay_steps=10, num_training_steps=40,
-                              min_lr_ratio=0.1, decay_type="linear")
+    theirs = get_wsd_schedule(
+        optimizer(),
+        num_warmup_steps=5,
+        num_decay_steps=10,
+        num_training_steps=40,
+        min_lr_ratio=0.1,
+        decay_type="linear",
+    )
     # from the end of the warm-up on: theirs starts at the final rate, ours at 0 like the cosine's
     torch.testing.assert_close(rates(ours, 40)[5:], rates(theirs, 40)[5:], rtol=1e-12, atol=1e-15)
 
 
 def test_ends_and_bounds():
     assert cosine(100, 100, 10, final=0.05) == pytest.approx(0.05) == cosine(500, 100, 10, final=0.05)
-    assert trapezoid(100, 100, 10, 20) == 0.0 and trapezoid(79, 100, 10, 20) == 1.0 and trapezoid(90, 100, 10, 20) == 0.5
+    assert (
+        trapezoid(100, 100, 10, 20) == 0.0 and trapezoid(79, 100, 10, 20) == 1.0 and trapezoid(90, 100, 10, 20) == 0.5
+    )
     constant = build_schedule(optimizer(0.1), "constant", 10, 4)
     assert rates(constant, 6)[:, 0].tolist() == pytest.approx([0, 0.025, 0.05, 0.075, 0.1, 0.1])
 

@@ -1,4 +1,4 @@
-"""A tiny Lightning run whose data order, randomness and weights are all visible: shared by the tests and run as a program."""
+"""A tiny Lightning run whose data order, randomness and weights are visible: for the tests, and as a program."""
 
 import argparse
 import json
@@ -10,9 +10,23 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from vit.training import (AtomicCheckpointIO, AverageWeights, Checkpoints, FiniteLoss, FollowEpoch, GracefulStop,
-                          ProgressBar, ThroughputMeter, build_optimizer, build_schedule, build_strategy, clip_gradients,
-                          quiet_lightning, seed_step, shard)
+from vit.training import (
+    AtomicCheckpointIO,
+    AverageWeights,
+    Checkpoints,
+    FiniteLoss,
+    FollowEpoch,
+    GracefulStop,
+    ProgressBar,
+    ThroughputMeter,
+    build_optimizer,
+    build_schedule,
+    build_strategy,
+    clip_gradients,
+    quiet_lightning,
+    seed_step,
+    shard,
+)
 
 BATCHES, CLASSES, DIM = 6, 3, 8
 
@@ -30,7 +44,10 @@ class Loader:
     def __iter__(self):
         for index in range(self.start, self.batches):
             generator = torch.Generator().manual_seed(1000 * self.epoch + index)
-            x, y = torch.randn(self.rows, 4, generator=generator), torch.randint(CLASSES, (self.rows,), generator=generator)
+            x, y = (
+                torch.randn(self.rows, 4, generator=generator),
+                torch.randint(CLASSES, (self.rows,), generator=generator),
+            )
             mine = slice(self.rank, None, self.world)
             yield {"image": x[mine], "label": y[mine], "id": torch.tensor([self.epoch, index])}
 
@@ -47,8 +64,9 @@ class Net(nn.Module):
     def __init__(self, dropout):
         super().__init__()
         self.embed = nn.Linear(4, DIM)
-        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(DIM), nn.Linear(DIM, DIM), nn.GELU(), nn.Dropout(dropout))
-                                    for _ in range(2))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(DIM), nn.Linear(DIM, DIM), nn.GELU(), nn.Dropout(dropout)) for _ in range(2)
+        )
         self.head = nn.Linear(DIM, CLASSES)
 
     def forward(self, x):
@@ -92,23 +110,55 @@ class Task(pl.LightningModule):
         clip_gradients(self.model.parameters(), 1.0)
 
 
-def trainer(folder, callbacks=(), strategy="auto", devices=1, accumulate=1, every_n_steps=None, epochs=3,
-            precision="32-true", finite=50, **options):
+def trainer(
+    folder,
+    callbacks=(),
+    strategy="auto",
+    devices=1,
+    accumulate=1,
+    every_n_steps=None,
+    epochs=3,
+    precision="32-true",
+    finite=50,
+    **options,
+):
     quiet_lightning()
     return pl.Trainer(
-        max_epochs=epochs, accumulate_grad_batches=accumulate, accelerator="cpu", devices=devices, precision=precision,
-        strategy=build_strategy(strategy, "cpu", devices), plugins=[AtomicCheckpointIO()], logger=False,
-        enable_model_summary=False, use_distributed_sampler=False, default_root_dir=folder, num_sanity_val_steps=0,
-        callbacks=[*callbacks, FollowEpoch(), FiniteLoss(finite), AverageWeights(0.9), GracefulStop(every=2), ThroughputMeter(),
-                   ProgressBar(), Checkpoints(folder, "val/loss", "min", every_n_steps)], **options)
+        max_epochs=epochs,
+        accumulate_grad_batches=accumulate,
+        accelerator="cpu",
+        devices=devices,
+        precision=precision,
+        strategy=build_strategy(strategy, "cpu", devices),
+        plugins=[AtomicCheckpointIO()],
+        logger=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        default_root_dir=folder,
+        num_sanity_val_steps=0,
+        callbacks=[
+            *callbacks,
+            FollowEpoch(),
+            FiniteLoss(finite),
+            AverageWeights(0.9),
+            GracefulStop(every=2),
+            ThroughputMeter(),
+            ProgressBar(),
+            Checkpoints(folder, "val/loss", "min", every_n_steps),
+        ],
+        **options,
+    )
 
 
 def outcome(task, run):
     """Everything a resumed run must share with an uninterrupted one, bit for bit."""
     average = next(c for c in run.callbacks if isinstance(c, AverageWeights)).average.state_dict()
     optimizer = run.optimizers[0].state_dict()["state"]
-    tensors = [*task.model.state_dict().values(), *average.values(),
-               *(value for state in optimizer.values() for value in state.values())]
+    tensors = [
+        *task.model.state_dict().values(),
+        *average.values(),
+        *(value for state in optimizer.values() for value in state.values()),
+    ]
     return [tensor.clone() for tensor in tensors]
 
 
@@ -131,8 +181,14 @@ def main():
                 print(f"started {trainer.global_rank} {os.getpid()}", flush=True)
             time.sleep(arguments.slow)
 
-    run = trainer(arguments.folder, [Slow()], arguments.strategy, arguments.devices, epochs=arguments.epochs,
-                  precision=arguments.precision)
+    run = trainer(
+        arguments.folder,
+        [Slow()],
+        arguments.strategy,
+        arguments.devices,
+        epochs=arguments.epochs,
+        precision=arguments.precision,
+    )
     task = Task(arguments.dropout)
     run.fit(task, datamodule=Data(), ckpt_path=arguments.resume)
     rank = os.environ.get("LOCAL_RANK", "0")

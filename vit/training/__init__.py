@@ -12,7 +12,7 @@ _HOMES = {
     "ema": ("WeightAverage",),
     "precision": ("resolve_precision",),
     "strategy": ("build_strategy", "local_batch_size", "shard"),
-    "checkpoint": ("AtomicCheckpointIO", "CheckpointError", "newest_valid", "verify"),
+    "checkpoint": ("AtomicCheckpointIO", "CheckpointError", "newest_valid", "trained_weights", "verify"),
     "resume": ("FollowEpoch", "resume_position"),
     "stopping": ("GracefulStop", "Interrupted"),
     "callbacks": ("AverageWeights", "Checkpoints", "FiniteLoss", "NonFiniteError"),

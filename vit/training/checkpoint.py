@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 
+from vit.training.names import clean_name
+
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.tmp$")
 
@@ -63,8 +65,10 @@ def write_atomically(path: Path, write: Callable[[Any], None], keep_as: str | No
         sync_folder(path.parent)
     except (OSError, RuntimeError) as error:  # torch's zip writer wraps a full disk into a RuntimeError
         cause = error if isinstance(error, OSError) else error.__context__ or error
-        raise CheckpointError(f"cannot write checkpoint {path}: {cause}; "
-                              f"{'the earlier one is kept' if path.exists() else 'nothing was saved'}") from error
+        raise CheckpointError(
+            f"cannot write checkpoint {path}: {cause}; "
+            f"{'the earlier one is kept' if path.exists() else 'nothing was saved'}"
+        ) from error
     finally:
         with suppress(OSError):
             temporary.unlink()  # there only after a failure
@@ -134,6 +138,18 @@ def newest_valid(folder: str | Path) -> tuple[Path | None, list[str]]:
                 return path, skipped
             skipped.append(f"skipped {path}: {reason}")
     return None, skipped
+
+
+def trained_weights(path: str | Path) -> dict[str, torch.Tensor]:
+    """The bare model's weights to go and use: the averaged ones where the run kept an average, else its last ones."""
+    checkpoint = AtomicCheckpointIO().load_checkpoint(path)
+    average = checkpoint.get("callbacks", {}).get("AverageWeights", {}).get("average")
+    raw = {
+        clean_name(name).removeprefix("model."): tensor
+        for name, tensor in checkpoint["state_dict"].items()
+        if name.startswith("model.")
+    }
+    return average or raw
 
 
 def sweep(folder: str | Path) -> list[Path]:

@@ -41,8 +41,9 @@ class WeightAverage:
         """Takes in the weights after optimizer step `step` (counted from 1)."""
         if self.swapped:
             raise RuntimeError("the averaged weights stand in for the model's own: swap_out() before update")
-        torch._foreach_lerp_(locals_of(self.average, self._lerped), locals_of(self.tensors, self._lerped),
-                             1 - self.decay_at(step))
+        torch._foreach_lerp_(
+            locals_of(self.average, self._lerped), locals_of(self.tensors, self._lerped), 1 - self.decay_at(step)
+        )
         if self._copied:
             torch._foreach_copy_(locals_of(self.average, self._copied), locals_of(self.tensors, self._copied))
 
@@ -73,18 +74,24 @@ class WeightAverage:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Whole tensors by the bare model's names; with a sharded model every process must call it."""
-        return {name: tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
-                for name, tensor in self.average.items()}
+        return {
+            name: tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
+            for name, tensor in self.average.items()
+        }
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         if state.keys() != self.average.keys():
             odd = sorted(state.keys() ^ self.average.keys())
-            raise ValueError(f"the saved average does not fit the model: {len(odd)} names differ, the first is {odd[0]!r}")
+            raise ValueError(
+                f"the saved average does not fit the model: {len(odd)} names differ, the first is {odd[0]!r}"
+            )
         for name, tensor in self.average.items():
             if state[name].shape != tensor.shape:
-                raise ValueError(f"the saved average of {name!r} has shape {tuple(state[name].shape)}, "
-                                 f"the model {tuple(tensor.shape)}")
+                raise ValueError(
+                    f"the saved average of {name!r} has shape {tuple(state[name].shape)}, "
+                    f"the model {tuple(tensor.shape)}"
+                )
             local(tensor).copy_(local(sharded_like(state[name], tensor)))
 
 

@@ -21,15 +21,18 @@ STEM = re.compile(r"^(model\.)?(embed|patch_embed|cls_token|reg_token|pos_embed)
 UNSUITED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
 
 
-def parameter_groups(model: nn.Module, weight_decay: float, layer_decay: float | None = None,
-                     lr: float = 1e-3) -> list[dict]:
+def parameter_groups(
+    model: nn.Module, weight_decay: float, layer_decay: float | None = None, lr: float = 1e-3
+) -> list[dict]:
     """Trainable parameters in as few groups as differ in `lr` or `weight_decay`.
 
     With `layer_decay` the rate of layer i of n is `lr * layer_decay ** (n - i)`, folded into the group's `lr`, because
     torch's schedulers read nothing else (BEiT, arXiv 2106.08254).
     """
     if layer_decay is not None and not 0 < layer_decay <= 1:
-        raise ValueError(f"layer_decay is {layer_decay}, but must lie in (0, 1]; 1 or null means the same rate everywhere")
+        raise ValueError(
+            f"layer_decay is {layer_decay}, but must lie in (0, 1]; 1 or null means the same rate everywhere"
+        )
     exempt = undecayed(model)
     layers = layer_numbers(model) if layer_decay not in (None, 1) else {}
     top = max(layers.values(), default=0)
@@ -39,9 +42,14 @@ def parameter_groups(model: nn.Module, weight_decay: float, layer_decay: float |
             continue
         name = clean_name(name)
         layer, decays = layers.get(name, top), weight_decay > 0 and name not in exempt
-        group = groups.setdefault((layer, decays), {
-            "params": [], "lr": lr * (layer_decay or 1.0) ** (top - layer), "weight_decay": weight_decay if decays else 0.0,
-        })
+        group = groups.setdefault(
+            (layer, decays),
+            {
+                "params": [],
+                "lr": lr * (layer_decay or 1.0) ** (top - layer),
+                "weight_decay": weight_decay if decays else 0.0,
+            },
+        )
         group["params"].append(parameter)
     if not groups:
         raise ValueError("the model has no trainable parameter: every one has requires_grad=False")
@@ -49,7 +57,7 @@ def parameter_groups(model: nn.Module, weight_decay: float, layer_decay: float |
 
 
 def undecayed(model: nn.Module) -> set[str]:
-    """Names of the parameters without weight decay: norms, biases, scales, tokens, positions, and what the model names."""
+    """Names of the parameters without weight decay: norms, biases, scales, tokens, positions, the model's own list."""
     names = {clean_name(name) for name in getattr(model, "no_weight_decay", set)()}
     for prefix, module in model.named_modules():
         is_norm = "norm" in type(module).__name__.lower()
@@ -68,13 +76,17 @@ def layer_numbers(model: nn.Module) -> dict[str, int]:
     if hasattr(model, "group_matcher"):
         from timm.models import group_parameters
 
-        return {clean_name(name): layer
-                for name, layer in group_parameters(model, model.group_matcher(coarse=False), reverse=True).items()}
+        return {
+            clean_name(name): layer
+            for name, layer in group_parameters(model, model.group_matcher(coarse=False), reverse=True).items()
+        }
     names = [clean_name(name) for name, _ in model.named_parameters()]
     depth = max((int(found[2]) + 1 for name in names if (found := encoder_block(name))), default=0)
     if depth == 0:
-        raise ValueError(f"layer_decay needs numbered blocks (`blocks.N.`) or a timm `group_matcher`, and "
-                         f"{type(model).__name__} has neither; set layer_decay=null")
+        raise ValueError(
+            f"layer_decay needs numbered blocks (`blocks.N.`) or a timm `group_matcher`, and "
+            f"{type(model).__name__} has neither; set layer_decay=null"
+        )
     return {name: layer_number(name, depth) for name in names}
 
 
@@ -91,8 +103,14 @@ def encoder_block(name: str) -> re.Match | None:
     return None if "decoder." in name else BLOCK.search(name)
 
 
-def build_optimizer(model: nn.Module, name: str = "adamw", lr: float = 1e-3, weight_decay: float = 0.05,
-                    layer_decay: float | None = None, options: dict | None = None) -> torch.optim.Optimizer:
+def build_optimizer(
+    model: nn.Module,
+    name: str = "adamw",
+    lr: float = 1e-3,
+    weight_decay: float = 0.05,
+    layer_decay: float | None = None,
+    options: dict | None = None,
+) -> torch.optim.Optimizer:
     """A torch.optim class by its name in any case, else a timm optimizer by name; `options` go to its constructor."""
     groups = parameter_groups(model, weight_decay, layer_decay, lr)
     options = {key: tuple(value) if isinstance(value, list) else value for key, value in (options or {}).items()}
@@ -107,8 +125,11 @@ def build_optimizer(model: nn.Module, name: str = "adamw", lr: float = 1e-3, wei
 
 
 def torch_optimizers() -> dict[str, type[torch.optim.Optimizer]]:
-    return {name.lower(): value for name, value in vars(torch.optim).items()
-            if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and name not in UNSUITED}
+    return {
+        name.lower(): value
+        for name, value in vars(torch.optim).items()
+        if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and name not in UNSUITED
+    }
 
 
 def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> torch.optim.Optimizer:
@@ -142,8 +163,8 @@ def fusable(parameters: Iterable[torch.Tensor]) -> bool:
 def clip_gradients(parameters: Iterable[torch.Tensor], max_norm: float) -> torch.Tensor:
     """Scales all gradients to a joint length of at most `max_norm` and returns the length they had.
 
-    Used in `configure_gradient_clipping`: Lightning's own clipping refuses fused optimizers under mixed precision. Knows
-    sharded parameters, whose norm is summed over the processes.
+    Used in `configure_gradient_clipping`: Lightning's own clipping refuses fused optimizers under mixed
+    precision. Knows sharded parameters, whose norm is summed over the processes.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)

@@ -22,7 +22,9 @@ def resolve_precision(precision: str = "auto", accelerator: str = "cpu") -> str:
         return check_precision(str(precision))
     if accelerator in ("cuda", "gpu"):
         supported = torch.cuda.is_bf16_supported(including_emulation=False)
-        chosen, reason = ("bf16-mixed", "the GPU has bf16 units") if supported else ("32-true", "the GPU has no bf16 units")
+        chosen, reason = (
+            ("bf16-mixed", "the GPU has bf16 units") if supported else ("32-true", "the GPU has no bf16 units")
+        )
     elif accelerator != "cpu":
         chosen, reason = "32-true", f"not measured on {accelerator}"
     else:

@@ -18,10 +18,19 @@ def quiet_lightning() -> None:
     """Silences what Lightning tells every user of every run; errors and real warnings stay."""
     for name in ("pytorch_lightning", "lightning_fabric", "lightning", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    for message in (r".*does not have many workers.*", r".*smaller than the logging interval.*", r".*Checkpoint directory.*",
-                    r".*checkpoint that ended before the epoch ended.*", r".*LeafSpec.*", r".*is not attached to the.*loop.*",
-                    r".*callbacks used to create the checkpoint.*", r".*module\(s\) in eval mode.*", r".*find_unused_parameters.*",
-                    r".*GPU available but not used.*", r".*recommended to use .*sync_dist=True.*"):
+    for message in (
+        r".*does not have many workers.*",
+        r".*smaller than the logging interval.*",
+        r".*Checkpoint directory.*",
+        r".*checkpoint that ended before the epoch ended.*",
+        r".*LeafSpec.*",
+        r".*is not attached to the.*loop.*",
+        r".*callbacks used to create the checkpoint.*",
+        r".*module\(s\) in eval mode.*",
+        r".*find_unused_parameters.*",
+        r".*GPU available but not used.*",
+        r".*recommended to use .*sync_dist=True.*",
+    ):
         warnings.filterwarnings("ignore", message=message)
 
 
@@ -56,11 +65,14 @@ class ThroughputMeter(pl.Callback):
         if self.batches:
             self._mark = time.perf_counter()
 
-    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         self._begun = time.perf_counter()
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any,
-                           batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         now = time.perf_counter()
         if self._mark is not None:
             self.images += images_in(batch) * trainer.world_size
@@ -112,14 +124,21 @@ class ProgressBar(LightningProgressBar):
         self._started = self._drawn = time.perf_counter()
         self._images = 0
         if self.live and trainer.is_global_zero:
-            self.progress = Progress(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
-                                     TextColumn("{task.fields[facts]}"), console=self.console, auto_refresh=False,
-                                     transient=True)
+            self.progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f}%"),
+                TextColumn("{task.fields[facts]}"),
+                console=self.console,
+                auto_refresh=False,
+                transient=True,
+            )
             self.progress.add_task("starting", total=self._total, completed=self._done_at_start, facts="")
             self.progress.start()
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any,
-                           batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         self._images += images_in(batch) * trainer.world_size
         self._last_loss = outputs["loss"] if isinstance(outputs, Mapping) else outputs
         if time.perf_counter() - self._drawn >= self.interval and self.enabled and trainer.is_global_zero:
@@ -167,8 +186,12 @@ class ProgressBar(LightningProgressBar):
 
     def _draw(self, trainer: pl.Trainer) -> None:
         if self.progress is not None:
-            self.progress.update(self.progress.task_ids[0], completed=batches_done(trainer),
-                                 description=self._epoch(trainer), facts=self._facts(trainer))
+            self.progress.update(
+                self.progress.task_ids[0],
+                completed=batches_done(trainer),
+                description=self._epoch(trainer),
+                facts=self._facts(trainer),
+            )
             self.progress.refresh()
 
     def _epoch(self, trainer: pl.Trainer) -> str:
@@ -186,7 +209,9 @@ class ProgressBar(LightningProgressBar):
         done = batches_done(trainer)
         per_batch = (time.perf_counter() - self._started) / max(1, done - self._done_at_start)
         left = per_batch * max(0, self._total - done)
-        limits = [callback.time_remaining() for callback in trainer.callbacks if isinstance(callback, pl.callbacks.Timer)]
+        limits = [
+            callback.time_remaining() for callback in trainer.callbacks if isinstance(callback, pl.callbacks.Timer)
+        ]
         return min([left, *(max(0.0, limit) for limit in limits if limit is not None)])
 
 

@@ -17,16 +17,22 @@ def batches_done(trainer: pl.Trainer) -> int:
 def resume_position(trainer: pl.Trainer, loader_length: int) -> tuple[int, int]:
     """(epoch, batches of it that are done), right from the moment Lightning has restored its counters; (0, 0) before.
 
-    Batches are counted by forward passes, so accumulation changes nothing here.
+    Batches are counted by forward passes, so accumulation changes nothing here. An epoch that was ended early
+    (`max_time`, early stopping) counts as done, as it does for Lightning.
     """
-    return divmod(batches_done(trainer), max(1, batches_per_epoch(trainer, loader_length)))
+    epochs = trainer.fit_loop.epoch_progress.current
+    under_way = epochs.ready > epochs.processed
+    batches = trainer.fit_loop.epoch_loop.batch_progress.current.processed if under_way else 0
+    if batches >= batches_per_epoch(trainer, loader_length):
+        return epochs.processed + 1, 0
+    return epochs.processed, batches
 
 
 class FollowEpoch(pl.Callback):
     """Keeps the training loader's `.epoch` and `.start` (batches to leave out) where the run is, resumed or not.
 
-    Lightning may ask for the loader before it restores its counters (`trainer.estimated_stepping_batches` does that), and
-    starts an iterator at once; so the position is set when training starts, and the iterator made anew.
+    Lightning may ask for the loader before it restores its counters (`trainer.estimated_stepping_batches` does that),
+    and starts an iterator at once; so the position is set when training starts, and the iterator made anew.
     """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -34,8 +34,14 @@ def trapezoid(step: int, total_steps: int, warmup_steps: int = 0, cooldown_steps
     return final + (1 - final) * left
 
 
-def build_schedule(optimizer: Optimizer, name: str, total_steps: int, warmup_steps: int = 0, final: float = 0.0,
-                   cooldown_fraction: float = 0.2) -> LambdaLR:
+def build_schedule(
+    optimizer: Optimizer,
+    name: str,
+    total_steps: int,
+    warmup_steps: int = 0,
+    final: float = 0.0,
+    cooldown_fraction: float = 0.2,
+) -> LambdaLR:
     """A scheduler to call once per optimizer step; every group keeps its own base rate.
 
     `final` is a share of the base rate; `cooldown_fraction` the share of `total_steps` over which a trapezoid falls.
@@ -44,8 +50,9 @@ def build_schedule(optimizer: Optimizer, name: str, total_steps: int, warmup_ste
     check_lengths(name, total_steps, warmup_steps, cooldown_steps if name == "trapezoid" else 0)
     shapes: dict[str, Callable[[int], float]] = {
         "cosine": partial(cosine, total_steps=total_steps, warmup_steps=warmup_steps, final=final),
-        "trapezoid": partial(trapezoid, total_steps=total_steps, warmup_steps=warmup_steps,
-                             cooldown_steps=cooldown_steps, final=final),
+        "trapezoid": partial(
+            trapezoid, total_steps=total_steps, warmup_steps=warmup_steps, cooldown_steps=cooldown_steps, final=final
+        ),
         "constant": partial(constant, warmup_steps=warmup_steps),
     }
     if name not in shapes:
@@ -59,5 +66,7 @@ def check_lengths(name: str, total_steps: int, warmup_steps: int, cooldown_steps
     if total_steps < 1:
         raise ValueError(f"a schedule needs at least 1 optimizer step, got total_steps={total_steps}")
     if warmup_steps + cooldown_steps > total_steps:
-        raise ValueError(f"{name} schedule: {warmup_steps} warm-up and {cooldown_steps} cool-down steps do not fit into "
-                         f"{total_steps} optimizer steps; shorten them or train longer")
+        raise ValueError(
+            f"{name} schedule: {warmup_steps} warm-up and {cooldown_steps} cool-down steps do not fit into "
+            f"{total_steps} optimizer steps; shorten them or train longer"
+        )

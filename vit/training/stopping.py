@@ -46,18 +46,29 @@ class GracefulStop(Checkpoint):
             raise Interrupted(signum, agreed=False, rank=self._rank)
         self.requested = signum
         if self._rank == 0:
-            print(f"\n{signal.Signals(signum).name}: stopping after this step and saving"
-                  f"{'; Ctrl-C again stops at once, without saving' if signum == signal.SIGINT else ''}", file=sys.stderr)
+            print(
+                f"\n{signal.Signals(signum).name}: stopping after this step and saving"
+                f"{'; Ctrl-C again stops at once, without saving' if signum == signal.SIGINT else ''}",
+                file=sys.stderr,
+            )
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object,
-                           batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object, batch_idx: int
+    ) -> None:
         loop = trainer.fit_loop
         # gradients that wait for more batches are not saved; after the last batch the epoch's end comes first
         if not loop._should_accumulate() and not loop.epoch_loop.batch_progress.is_last_batch:
             self._stop_if_asked(trainer, batch_idx)
 
-    def on_validation_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object,
-                                batch_idx: int, dataloader_idx: int = 0) -> None:
+    def on_validation_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: object,
+        batch: object,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
         if not trainer.sanity_checking:
             self._stop_if_asked(trainer, batch_idx)
 

@@ -10,7 +10,9 @@ NAMES = ("auto", "single", "ddp", "fsdp")
 BLOCK = re.compile(r"(^|\.)blocks\.\d+$")  # a transformer block, or one of a timm convolution stage
 
 
-def build_strategy(name: str = "auto", accelerator: str = "cpu", devices: int = 1, num_nodes: int = 1) -> str | Strategy:
+def build_strategy(
+    name: str = "auto", accelerator: str = "cpu", devices: int = 1, num_nodes: int = 1
+) -> str | Strategy:
     """What to hand to `Trainer(strategy=...)`. `auto` is single on one device and ddp on several.
 
     On CPU the processes talk through gloo, on GPUs through nccl.
@@ -19,14 +21,20 @@ def build_strategy(name: str = "auto", accelerator: str = "cpu", devices: int = 
         raise ValueError(f"strategy is {name!r}, but must be one of {', '.join(NAMES)}")
     world = devices * num_nodes
     if name == "single" and world > 1:
-        raise ValueError(f"strategy=single uses 1 device, but trainer.devices={devices} on {num_nodes} node(s) asks for "
-                         f"{world}; use strategy=ddp or trainer.devices=1")
+        raise ValueError(
+            f"strategy=single uses 1 device, but trainer.devices={devices} on {num_nodes} node(s) asks for "
+            f"{world}; use strategy=ddp or trainer.devices=1"
+        )
     if name == "single" or (name == "auto" and world == 1):
         return "auto"
     backend = "gloo" if accelerator == "cpu" else None
     if name == "fsdp":
-        return ModelParallelStrategy(data_parallel_size=world, tensor_parallel_size=1, process_group_backend=backend,
-                                     save_distributed_checkpoint=False)
+        return ModelParallelStrategy(
+            data_parallel_size=world,
+            tensor_parallel_size=1,
+            process_group_backend=backend,
+            save_distributed_checkpoint=False,
+        )
     return DDPStrategy(process_group_backend=backend, gradient_as_bucket_view=True)
 
 
@@ -51,6 +59,8 @@ def local_batch_size(batch_size: int, world: int, accumulate: int = 1) -> int:
     if batch_size % (world * accumulate):
         step = world * accumulate
         low = max(step, batch_size // step * step)
-        raise ValueError(f"batch_size {batch_size} is not divisible by {world} devices x {accumulate} accumulated batches; "
-                         f"nearest valid: {low}, {low + step}")
+        raise ValueError(
+            f"batch_size {batch_size} is not divisible by {world} devices x {accumulate} accumulated batches; "
+            f"nearest valid: {low}, {low + step}"
+        )
     return batch_size // (world * accumulate)
