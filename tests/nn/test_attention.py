@@ -1,0 +1,155 @@
+"""Attention against torch's own, and the properties that masks and positions promise."""
+
+import pytest
+import torch
+from torch import nn
+
+from vit.nn import Attention, Block, Encoder, LayerNorm, Mlp, RMSNorm, Rotary, attention_maps, rotate
+from vit.nn.init import init_weights
+
+B, N, S, D, H = 2, 5, 7, 24, 3
+CLOSE = {"rtol": 0, "atol": 1e-5}
+
+
+def attention(**options) -> Attention:
+    torch.manual_seed(0)
+    return Attention(D, H, **options).eval()
+
+
+def copied(ours: Attention) -> nn.MultiheadAttention:
+    reference = nn.MultiheadAttention(D, H, batch_first=True).eval()
+    with torch.no_grad():
+        weights, biases = (ours.q, ours.kv), ("weight", "bias")
+        for part in biases:
+            getattr(reference, f"in_proj_{part}").copy_(torch.cat([getattr(layer, part) for layer in weights]))
+            getattr(reference.out_proj, part).copy_(getattr(ours.proj, part))
+    return reference
+
+
+def test_cross_attention_with_a_mask_equals_torch() -> None:
+    ours = attention(cross=True)
+    x, memory = torch.randn(B, N, D), torch.randn(B, S, D)
+    mask = torch.arange(S) < torch.tensor([[4], [7]])  # (B,S), True = may be attended
+    expected, weights = copied(ours)(x, memory, memory, key_padding_mask=~mask, average_attn_weights=False)
+    with attention_maps(ours) as maps:
+        result = ours(x, memory, mask)
+    torch.testing.assert_close(result, expected, **CLOSE)
+    torch.testing.assert_close(maps[""][0], weights, **CLOSE)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("rank", [0, 2, 3, 4])
+def test_self_attention_equals_the_formula(rank: int, causal: bool) -> None:
+    ours = attention(head_dim=10, qk_norm=RMSNorm, qkv_bias=False)
+    assert ours.qkv.bias is None and ours.qkv.out_features == 3 * H * 10
+    x = torch.randn(B, N, D)
+    shapes = {0: None, 2: (B, N), 3: (B, N, N), 4: (B, H, N, N)}
+    mask = None if rank == 0 else torch.rand(shapes[rank]) < 0.6
+    if mask is not None:
+        mask[..., 0] = True  # nobody is left without anything to look at
+    q, k, v = (part.transpose(1, 2) for part in ours.qkv(x).view(B, N, 3, H, 10).unbind(2))
+    scores = ours.q_norm(q) @ ours.k_norm(k).transpose(-2, -1) / 10**0.5
+    allowed = torch.ones(B, H, N, N, dtype=torch.bool)
+    if mask is not None:
+        allowed = allowed & mask.view({2: (B, 1, 1, N), 3: (B, 1, N, N), 4: (B, H, N, N)}[rank])
+    if causal:
+        allowed = allowed.tril()
+    weights = scores.masked_fill(~allowed, -torch.inf).softmax(-1)
+    expected = ours.proj((weights @ v).transpose(1, 2).reshape(B, N, -1))
+    with attention_maps(ours) as maps:
+        result = ours(x, mask=mask, causal=causal)
+    torch.testing.assert_close(result, expected, **CLOSE)
+    torch.testing.assert_close(maps[""][0], weights, **CLOSE)
+
+
+def encoder(**options) -> Encoder:
+    torch.manual_seed(0)
+    blocks = [Block(D, Attention(D, H), Mlp(D, 2 * D)) for _ in range(2)]
+    stack = Encoder(blocks, LayerNorm(D), **options)
+    init_weights(stack)
+    return stack.eval()
+
+
+def test_maps_do_not_change_the_result() -> None:
+    stack, x = encoder(), torch.randn(B, N, D)
+    plain = stack(x)
+    with attention_maps(stack) as maps:
+        recorded = stack(x)
+    assert torch.equal(plain, recorded)
+    assert list(maps) == ["blocks.0.attn", "blocks.1.attn"]
+    assert maps["blocks.1.attn"][0].shape == (B, H, N, N)
+    torch.testing.assert_close(maps["blocks.1.attn"][0].sum(-1), torch.ones(B, H, N))
+    assert stack.blocks[0].attn.recorder is None
+
+
+def test_without_positions_the_order_of_tokens_does_not_matter() -> None:
+    stack, x, order = encoder(), torch.randn(B, N, D), torch.randperm(N)
+    torch.testing.assert_close(stack(x[:, order]), stack(x)[:, order], **CLOSE)
+    turned = encoder(rotary=Rotary((N,), D // H))
+    assert not torch.allclose(turned(x[:, order]), turned(x)[:, order], atol=1e-4)
+
+
+def test_padding_has_no_influence() -> None:
+    stack, x = encoder(), torch.randn(B, N, D)
+    padded = torch.cat([x, torch.randn(B, 4, D) * 100], dim=1)
+    mask = torch.arange(N + 4) < N
+    torch.testing.assert_close(stack(padded, mask.expand(B, -1))[:, :N], stack(x), **CLOSE)
+
+
+def test_neighbours_in_the_batch_have_no_influence() -> None:
+    stack, x = encoder(), torch.randn(8, N, D)
+    torch.testing.assert_close(stack(x)[3:4], stack(x[3:4]), **CLOSE)
+
+
+def test_a_token_that_may_attend_to_nothing_gives_no_nan() -> None:
+    ours, x = attention(), torch.randn(B, N, D)
+    mask = torch.ones(B, N, dtype=torch.bool)
+    mask[1] = False
+    with attention_maps(ours) as maps:
+        assert ours(x, mask=mask).isfinite().all() and maps[""][0].isfinite().all()
+
+
+def test_fewer_queries_than_keys_are_aligned_at_the_end() -> None:
+    """The last query sees all keys, as when a decoder goes on from what it has kept."""
+    from vit.nn.attention import pairs
+
+    mask, causal = pairs(None, True, torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 5, 4))
+    assert not causal
+    assert mask.tolist() == [[True, True, True, True, False], [True] * 5]
+
+
+def test_rotated_products_depend_on_the_offset_alone() -> None:
+    rows, columns, width = 6, 7, 16
+    rotary = Rotary((rows, columns), width, prefix=1)
+    q, k = torch.randn(1, 1, 1, width), torch.randn(1, 1, 1, width)
+    tokens = 1 + rows * columns
+    turned_q, turned_k = rotate(q.expand(1, 1, tokens, width), rotary()), rotate(k.expand(1, 1, tokens, width), rotary())
+    assert torch.equal(turned_q[:, :, 0], q[:, :, 0])  # the class token stands nowhere
+    products = (turned_q @ turned_k.transpose(-2, -1))[0, 0, 1:, 1:].view(rows, columns, rows, columns)
+    torch.testing.assert_close(products[1, 2, 3, 1], products[2, 5, 4, 4], **CLOSE)
+    assert abs(products[1, 2, 3, 1] - products[1, 2, 1, 3]) > 1e-3
+
+
+def test_rotary_of_some_tokens_is_part_of_all() -> None:
+    rotary, places = Rotary((2, 3), 8, prefix=1), torch.tensor([[0, 3, 6], [0, 1, 2]])
+    some = rotary(places)  # (2,B,1,N',K/2)
+    assert torch.equal(some[:, 0, 0], rotary()[:, places[0]]) and torch.equal(some[:, 1, 0], rotary()[:, places[1]])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Attention(10, 3), "dim 10 is not divisible by num_heads 3"),
+        (lambda: Rotary((2, 2), 10), "head_dim 10 is not divisible by 4.*nearest: 8, 12"),
+        (lambda: Attention(D, H, cross=True)(torch.zeros(1, N, D)), "needs a memory"),
+        (lambda: Attention(D, H)(torch.zeros(1, N, D), mask=torch.ones(N, dtype=torch.bool)), r"mask has shape \(5,\)"),
+    ],
+)
+def test_errors_name_the_numbers(call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_mask_of_numbers_is_refused() -> None:
+    with pytest.raises(TypeError, match="must be bool"):
+        attention()(torch.zeros(1, N, D), mask=torch.ones(1, N))

@@ -1,0 +1,57 @@
+"""What is left out at random, and what tokens are gathered to."""
+
+import torch
+from torch import nn
+
+from vit.nn import Attention, AttentionPool, ClassToken, DropPath, LayerScale, Mean, Mlp, PatchDropout
+from vit.nn.drop import drop_path_rates
+
+
+def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
+    torch.manual_seed(0)
+    layer, x = DropPath(0.25), torch.ones(4000, 3, 2)
+    y = layer(x)
+    assert y.unique().tolist() == torch.tensor([0.0, 1 / 0.75]).tolist()
+    assert ((y == y[:, :1, :1]).all()) and abs(y.mean() - 1) < 0.05
+    assert layer.eval()(x) is x
+
+
+def test_drop_path_follows_the_global_seed() -> None:
+    layer, x = DropPath(0.5), torch.ones(50, 1, 1)
+    results = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        results.append(layer(x))
+    assert torch.equal(results[0], results[1]) and not torch.equal(results[0], results[2])
+
+
+def test_drop_path_rates_grow_linearly() -> None:
+    assert drop_path_rates(0.3, 4) == [0.0, 0.3 / 3, 0.6 / 3, 0.3]
+    assert drop_path_rates(0.3, 1) == [0.0]
+
+
+def test_patch_dropout_keeps_prefix_and_order() -> None:
+    layer = PatchDropout(0.5, prefix=2)
+    x = torch.arange(10.0).view(1, 10, 1).expand(3, -1, -1)
+    kept, places = layer(x)
+    assert kept.shape == (3, 6, 1) and torch.equal(kept[..., 0], places.float())
+    assert (places[:, :2] == torch.tensor([0, 1])).all() and (places.diff(dim=1) > 0).all()
+    assert layer.eval()(x) == (x, None)
+
+
+def test_layer_scale() -> None:
+    layer = LayerScale(4, 0.1)
+    torch.testing.assert_close(layer(torch.ones(1, 2, 4)), torch.full((1, 2, 4), 0.1))
+
+
+def test_pools_leave_the_prefix_out_and_obey_the_mask() -> None:
+    x = torch.randn(2, 6, 8)
+    assert torch.equal(ClassToken()(x), x[:, 0])
+    assert torch.equal(Mean(prefix=2)(x), x[:, 2:].mean(1))
+    mask = torch.arange(6) < torch.tensor([[4], [6]])
+    expected = torch.stack([x[0, 1:4].mean(0), x[1, 1:].mean(0)])
+    torch.testing.assert_close(Mean(prefix=1)(x, mask), expected)
+    pool = AttentionPool(8, Attention(8, 2, cross=True), Mlp(8, 16), nn.LayerNorm(8), prefix=1)
+    nn.init.normal_(pool.latent)
+    torch.testing.assert_close(pool(x[:1], mask[:1]), pool(x[:1, :4]))
+    assert pool(x).shape == (2, 8)

@@ -1,0 +1,79 @@
+"""Images and ids to tokens."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vit.nn import ConvStem, LinearPatches, PatchEmbed, TokenEmbed, learned, sincos_1d, sincos_2d
+
+CLOSE = {"rtol": 0, "atol": 1e-5}
+
+
+@pytest.mark.parametrize(("image", "patch", "channels"), [((32, 32), (8, 8), 3), ((12, 40), (4, 8), 1), ((14, 21), (14, 7), 5)])
+def test_linear_patches_equal_the_convolution_and_are_contiguous(image, patch, channels) -> None:
+    layer, images = LinearPatches(channels, 20, patch), torch.randn(2, channels, *image)
+    tokens = layer(images)
+    expected = F.conv2d(images, layer.weight, layer.bias, stride=patch).flatten(2).transpose(1, 2)
+    torch.testing.assert_close(tokens, expected, **CLOSE)
+    assert tokens.is_contiguous() and layer.weight.shape == (20, channels, *patch)
+
+
+@pytest.mark.parametrize(("class_token", "registers"), [(True, 0), (True, 3), (False, 2), (False, 0)])
+@pytest.mark.parametrize("with_prefix", [True, False])
+def test_order_of_tokens_and_positions(class_token: bool, registers: int, with_prefix: bool) -> None:
+    prefix = int(class_token) + registers
+    table = learned(6 + (prefix if with_prefix else 0), 8)
+    embed = PatchEmbed((8, 12), (4, 4), 3, 8, class_token=class_token, registers=registers, pos_embed=table)
+    for parameter in embed.parameters():
+        torch.nn.init.normal_(parameter)
+    images = torch.randn(2, 3, 8, 12)
+    tokens = embed(images)
+    assert tokens.shape == (2, prefix + 6, 8) and tokens.is_contiguous() and embed.grid == (2, 3)
+    shift = prefix if with_prefix else 0
+    torch.testing.assert_close(tokens[:, prefix:], embed.proj(images) + table[:, shift:], **CLOSE)
+    if class_token:
+        expected = embed.cls_token[0, 0] + (table[0, 0] if with_prefix else 0)
+        torch.testing.assert_close(tokens[:, 0], expected.expand(2, -1), **CLOSE)
+
+
+def test_a_fixed_table_is_not_saved_and_not_trained() -> None:
+    embed = PatchEmbed((8, 8), (4, 4), 3, 8, pos_embed=sincos_2d((2, 2), 8))
+    assert "pos_embed" not in embed.state_dict() and "pos_embed" not in dict(embed.named_parameters())
+    images = torch.randn(1, 3, 8, 8)
+    torch.testing.assert_close(embed(images)[:, 1:], embed.proj(images) + sincos_2d((2, 2), 8), **CLOSE)
+
+
+@pytest.mark.parametrize(("image", "patch"), [((16, 16), (4, 4)), ((16, 32), (4, 8)), ((8, 6), (2, 1))])
+def test_conv_stem_has_the_grid_of_the_patches(image, patch) -> None:
+    embed = PatchEmbed(image, patch, 3, 24, class_token=False, stem=ConvStem)
+    tokens = embed(torch.randn(2, 3, *image))
+    assert tokens.shape == (2, embed.grid[0] * embed.grid[1], 24) and tokens.is_contiguous()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: PatchEmbed((100, 96), (16, 16), 3, 8), "image_size 100 is not divisible by patch_size 16; nearest valid: 96, 112"),
+        (lambda: PatchEmbed((8, 8), (16, 16), 3, 8), "image_size 8 is not divisible by patch_size 16; nearest valid: 16"),
+        (lambda: PatchEmbed((8, 8), (4, 4), 3, 8, pos_embed=learned(7, 8)), r"pos_embed has 7 rows.*needs 4, or 5"),
+        (lambda: ConvStem(3, 8, (6, 6)), "powers of two"),
+        (lambda: PatchEmbed((8, 8), (4, 4), 3, 8)(torch.zeros(1, 1, 8, 8)), "images have 1 channels.*in_chans 3"),
+        (lambda: PatchEmbed((8, 8), (4, 4), 3, 8)(torch.zeros(1, 3, 8, 12)), "8x12 pixels.*image_size 8x8"),
+        (lambda: PatchEmbed((8, 8), (4, 4), 3, 8)(torch.zeros(3, 8, 8)), r"must be a batch \(B,C,H,W\)"),
+        (lambda: TokenEmbed(5, 8, pos_embed=learned(4, 8))(torch.zeros(1, 5, dtype=torch.long)), "5 tokens, but max_len is 4"),
+        (lambda: sincos_2d((2, 2), 10), "dim 10 is not divisible by 4.*nearest: 8, 12"),
+    ],
+)
+def test_errors_name_both_numbers(call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_token_embed_positions_scale_and_tied_logits() -> None:
+    embed = TokenEmbed(9, 8, pos_embed=sincos_1d(6, 8), scale=3.0)
+    ids = torch.tensor([[4, 1, 8]])
+    torch.testing.assert_close(embed(ids), embed.token.weight[ids] * 3 + sincos_1d(6, 8)[:, :3])
+    torch.testing.assert_close(embed(ids[:, 1:], start=1), embed(ids)[:, 1:])
+    x = torch.randn(2, 3, 8)
+    torch.testing.assert_close(embed.logits(x), x @ embed.token.weight.T)
+    assert len(list(embed.parameters())) == 1

@@ -1,0 +1,40 @@
+"""Tables and their resampling against timm's and the papers' formulas."""
+
+import numpy as np
+import pytest
+import torch
+from timm.layers import build_sincos2d_pos_embed, resample_abs_pos_embed
+
+from vit.nn import resample, sincos_1d, sincos_2d
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 5])
+@pytest.mark.parametrize(("old", "new"), [((4, 4), (7, 7)), ((6, 3), (4, 9)), ((5, 8), (8, 5)), ((3, 3), (3, 3))])
+def test_resample_equals_timm(old: tuple, new: tuple, prefix: int) -> None:
+    table = torch.randn(1, prefix + old[0] * old[1], 12)
+    expected = resample_abs_pos_embed(table, list(new), list(old), num_prefix_tokens=prefix)
+    assert torch.equal(resample(table, old, new), expected)
+
+
+def test_resample_keeps_half_precision() -> None:
+    table = torch.randn(1, 17, 8).bfloat16()
+    assert resample(table, (4, 4), (2, 3)).dtype == torch.bfloat16
+
+
+def test_resample_refuses_a_grid_that_is_too_large() -> None:
+    with pytest.raises(ValueError, match=r"10 rows, fewer than the 16"):
+        resample(torch.zeros(1, 10, 8), (4, 4), (2, 2))
+
+
+def test_sincos_2d_has_the_channels_of_timms_in_another_order() -> None:
+    grid, dim = (3, 5), 16
+    theirs = build_sincos2d_pos_embed(list(grid), dim).unflatten(1, (2, 2, dim // 4))  # sin|cos, row|column
+    expected = theirs.transpose(1, 2).flatten(1)
+    torch.testing.assert_close(sincos_2d(grid, dim)[0], expected)
+
+
+def test_sincos_1d_equals_the_formula() -> None:
+    place, i = np.arange(7)[:, None], np.arange(4)
+    angles = place / 10_000 ** (2 * i / 8)
+    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    torch.testing.assert_close(sincos_1d(7, 8)[0].double(), torch.from_numpy(expected), rtol=0, atol=1e-6)
