@@ -124,7 +124,11 @@ def test_best_follows_mode_and_ignores_nan(tmp_path):
         assert seen == expected
         again = Checkpoints(tmp_path, "m", mode)
         again.load_state_dict(callback.state_dict())
-        assert not again._improves(run) and again.best_path.name == "best.ckpt"
+        assert again.best_path.name == "best.ckpt"
+        worse = {"max": 0.3, "min": 0.7}[mode]
+        for value, improves in ((worse, False), (again.best_score, True)):  # of equals the later one
+            run.callback_metrics = {"m": torch.tensor(value, dtype=torch.float64)}
+            assert again._improves(run) is improves
     with pytest.raises(ValueError, match="'val/acc'.*it has: m"):
         Checkpoints(tmp_path, "val/acc")._improves(run)
     with pytest.raises(ValueError, match="'maximum'"):

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,20 +19,28 @@ PROGRAM = Path(__file__).with_name("tiny_run.py")
 EPOCHS = 4
 
 
-def launch(folder, *options):
+def start(folder, *options, **environment):
     root = Path(__file__).parents[2]
-    environment = {
-        **os.environ,
+    environment |= {
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]),
     }
+    command = [sys.executable, str(PROGRAM), str(folder), "--devices", "2", *options]
     return subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(folder), "--devices", "2", *options],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+def run_two(folder, *options):
+    """Both processes at once, as a cluster starts them; the other tests let Lightning start the second."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "NODE_RANK": "0"}
+    ranks = [start(folder, *options, **places, LOCAL_RANK=str(rank)) for rank in (0, 1)]
+    for rank in ranks:
+        _, errors = rank.communicate(timeout=120)
+        assert rank.returncode == 0, errors
 
 
 def losses(folder):
@@ -63,9 +72,7 @@ def check_checkpoint(folder, state):
 
 
 def test_replicas_learn_like_one_process(tmp_path, alone):
-    run = launch(tmp_path, "--strategy", "ddp", "--epochs", str(EPOCHS))
-    _, errors = run.communicate(timeout=120)
-    assert run.returncode == 0, errors
+    run_two(tmp_path, "--strategy", "ddp", "--epochs", str(EPOCHS))
     got = losses(tmp_path)
     assert len(got) == 24
     assert_like_one_process(got, alone[0])
@@ -75,7 +82,7 @@ def test_replicas_learn_like_one_process(tmp_path, alone):
 def test_shards_stop_together_resume_and_learn_like_one_process(tmp_path, alone):
     """SIGTERM reaches the second process alone; both stop at the same step, with one checkpoint."""
     options = ["--strategy", "fsdp", "--epochs", str(EPOCHS)]
-    run = launch(tmp_path, *options, "--slow", "0.05")
+    run = start(tmp_path, *options, "--slow", "0.05")
     for line in run.stdout:
         if line.startswith("started 1"):
             os.kill(int(line.split()[2]), signal.SIGTERM)
@@ -85,9 +92,7 @@ def test_shards_stop_together_resume_and_learn_like_one_process(tmp_path, alone)
     path, skipped = newest_valid(tmp_path)
     assert path and not skipped
 
-    run = launch(tmp_path, *options, "--resume", str(path))
-    _, errors = run.communicate(timeout=120)
-    assert run.returncode == 0, errors
+    run_two(tmp_path, *options, "--resume", str(path))
     got = losses(tmp_path)
     assert 0 < len(got) < 24 and (EPOCHS - 1, 5) in got
     assert_like_one_process(got, alone[0])

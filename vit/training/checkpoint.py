@@ -97,7 +97,8 @@ def copy_checkpoint(source: Path, target: Path) -> None:
     try:
         os.link(source, temporary)
     except OSError:
-        write_atomically(target, lambda file: shutil.copyfileobj(open(source, "rb"), file))
+        with open(source, "rb") as original:
+            write_atomically(target, lambda file: shutil.copyfileobj(original, file))
         return
     os.replace(temporary, target)
     temporary.unlink(missing_ok=True)  # a rename onto a link to the same file does nothing
