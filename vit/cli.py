@@ -206,9 +206,9 @@ def models(pattern: Annotated[str, typer.Argument(help="Names with * and ?, such
 
 def _data_words(extra: dict, words: list[str]) -> list[str]:
     """The words that name the data set: those given, after the recorded ones unless another set is chosen."""
-    recorded = [] if any(word.startswith("data=") for word in words) else extra.get("data", [])
-    if not recorded and not words:
+    if "data" not in extra and not words:
         raise ValueError("the model does not say which data it was trained on; name some: data=folder data.root=photos")
+    recorded = [] if any(word.startswith("data=") for word in words) else extra.get("data", [])
     return [*recorded, *words]
 
 

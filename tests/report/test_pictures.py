@@ -73,6 +73,13 @@ def test_curves_are_read_in_epochs_and_gaps_are_left_out(tmp_path):
     assert width > 3 * height  # three panels side by side
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_epochs_end_at_whole_numbers_however_steps_are_counted(tmp_path, first):
+    rows = [{"epoch": epoch, "step": 5 * epoch + 4 + first, "val/loss": 1.0} for epoch in range(3)]
+    rows.append({"epoch": 3, "step": 17 + first, "val/loss": 1.0})  # stopped within the epoch
+    np.testing.assert_allclose(read_curves(log(tmp_path / "m.csv", rows))["val/loss"].x, [1, 2, 3, 3.6])
+
+
 def test_curves_of_a_run_that_diverged_or_barely_began(tmp_path):
     rows = [{"epoch": 0, "step": i, "train/loss": "nan", "val/loss": "nan", "val/accuracy": 0.1} for i in range(3)]
     assert curves_picture(tmp_path / "nan.png", log(tmp_path / "nan.csv", rows))

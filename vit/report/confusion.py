@@ -80,7 +80,7 @@ def _label(axes: Axes, names: list[str]) -> None:
 def _write_counts(axes: Axes, confusion: np.ndarray) -> None:
     share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     for row, column in zip(*np.nonzero(confusion), strict=True):
-        dark = share[row, column] > (0.55 if row == column else 0.3)
+        dark = share[row, column] > (0.55 if row == column else 0.4)
         count = int(confusion[row, column])
         axes.text(column, row, f"{count}", ha="center", va="center", family=FONT,
                   fontsize=8.5 if count < 1000 else 7 if count < 100_000 else 5.5, color="white" if dark else INK)

@@ -1,6 +1,7 @@
 """Learning curves of a run: loss, accuracy and learning rate from its metrics.csv, as one picture."""
 
 import csv
+import itertools
 import math
 from dataclasses import dataclass
 from os import PathLike
@@ -30,9 +31,9 @@ def read_curves(path: str | PathLike[str]) -> dict[str, Curve]:
     """Every numeric column of a CSV log with `epoch` and `step` columns, less the rows where it is empty."""
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    steps_per_epoch = _steps_per_epoch(rows)
+    clock = _clock(rows)
     names = [name for name in (rows[0] if rows else {}) if name not in ("epoch", "step", None)]
-    curves = {name: _curve(rows, name, steps_per_epoch) for name in names}
+    curves = {name: _curve(rows, name, *clock) for name in names}
     return {name: curve for name, curve in curves.items() if len(curve.x)}
 
 
@@ -46,11 +47,13 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
     panels = [panel for panel in (losses, accuracies, rates) if panel]
     if not panels:
         return None
+    last = max(curve.x[-1] for panel in panels for curve in panel.values())
     figure = new_figure(4.6 * len(panels), 3.7)
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         plain_axes(axes)
         axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=last > 1.5))
+        axes.set_xlim(0, last * 1.03)
         if panel is rates:
             _draw_rates(axes, panel)
         else:
@@ -60,24 +63,28 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
     return save(figure, path)
 
 
-def _steps_per_epoch(rows: list[dict]) -> float:
-    """The most steps per epoch that the rows show: the log's own measure, whatever interval it was written at."""
-    seen = [(int(float(row["step"])) + 1, int(float(row["epoch"])) + 1) for row in rows
-            if row.get("step") and row.get("epoch")]
-    if not seen:
-        return 1.0
-    last_epoch = max(epoch for _, epoch in seen)
-    return max(max(step for step, epoch in seen if epoch == last_epoch) / last_epoch, 1.0)
+def _clock(rows: list[dict]) -> tuple[float, float]:
+    """(steps per epoch, steps to add): an epoch ends at a whole number, whether steps were counted from 0 or from 1."""
+    ends: dict[int, float] = {}
+    for row in rows:
+        if row.get("step") and row.get("epoch"):
+            epoch = int(float(row["epoch"]))
+            ends[epoch] = max(float(row["step"]), ends.get(epoch, 0.0))
+    epochs = sorted(ends)
+    if len(epochs) < 2:
+        return max([*ends.values(), 0.0]) + 1, 1.0
+    steps = float(np.median([(ends[b] - ends[a]) / (b - a) for a, b in itertools.pairwise(epochs)])) or 1.0
+    return steps, steps * (epochs[0] + 1) - ends[epochs[0]]
 
 
-def _curve(rows: list[dict], name: str, steps_per_epoch: float) -> Curve:
+def _curve(rows: list[dict], name: str, steps_per_epoch: float, ahead: float) -> Curve:
     points = {}
     for row in rows:
         try:
             value, step = float(row[name]), float(row["step"])
         except (KeyError, TypeError, ValueError):
             continue
-        points[(step + 1) / steps_per_epoch] = value if math.isfinite(value) else math.nan
+        points[(step + ahead) / steps_per_epoch] = value if math.isfinite(value) else math.nan
     return Curve(np.array(sorted(points)), np.array([points[x] for x in sorted(points)]))
 
 
@@ -100,7 +107,7 @@ def _draw_pair(axes: Axes, pair: dict[str, Curve], is_loss: bool) -> None:
         if stage == "train" and len(curve.y) > 60:
             axes.plot(curve.x, curve.y, color=colour, alpha=0.25, linewidth=0.8)
             curve = _smooth(curve)
-        marker = "o" if len(curve.x) == 1 else None
+        marker = "o" if len(curve.x) <= 3 else None
         axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, label=label, marker=marker)
     note = _mark_best(axes, pair["val"], is_loss) if "val" in pair and np.isfinite(pair["val"].y).any() else ""
     title(axes, "Loss" if is_loss else "Accuracy", note)
