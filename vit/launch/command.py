@@ -30,12 +30,15 @@ def main(argv: list[str] | None = None) -> int:
 
         train(words)
         return 0
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        return 130
     except (ValueError, OSError) as error:  # ConfigError, DataError, BundleError, CheckpointError: one line each
         return failed(error, "--debug" in flags)
 
 
 def failed(error: Exception, debug: bool) -> int:
-    if debug or os.environ.get("VIT_DEBUG"):
+    if debug or os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
         raise error
     print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
     return 2

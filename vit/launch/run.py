@@ -47,12 +47,12 @@ def train(overrides: list[str] | None = None) -> Run | None:
     main = is_main_process()
     folder = RunFolder(path, main)
     if main:
-        folder.refuse_if_used(resuming=checkpoint is not None)
+        folder.refuse_if_used(resuming=config["resumed"])
         folder.log_to_file()
         log.info("run folder: %s", folder.path)
     seed_everything_once(config["seed"])
     trainer = build_trainer(config, folder, steps_done(checkpoint))
-    parts = prepare(config, trainer.world_size, resuming=checkpoint is not None)
+    parts = prepare(config, trainer.world_size, resuming=config["resumed"])
     if config["compile"]:
         compile_model(parts.model, trainer.accelerator)
     if main:
@@ -74,6 +74,7 @@ def conclude(parts: Parts, folder: RunFolder, trainer: Trainer, seconds: float) 
 def read_words(words: list[str]) -> tuple[dict, pathlib.Path | None, pathlib.Path]:
     """The config, the checkpoint to go on from (None for a new run) and the run folder."""
     config = plain(compose(words))
+    config["resumed"] = False
     config["words"] = [word for word in words if word.split("=")[0].lstrip("+~") not in CONTROL]
     made = None if is_main_process() else os.environ.get(RUN_DIR)
     if not config["resume"]:
@@ -82,12 +83,11 @@ def read_words(words: list[str]) -> tuple[dict, pathlib.Path | None, pathlib.Pat
     if path is None:
         log.info("resume=auto: nothing to go on with, this is a new run")
         return config, None, new_path(config)
-    checkpoint = find_checkpoint(path)
-    if checkpoint is None:
-        return config, None, path
     folder = path if path.is_dir() else path.parent.parent
-    log.info("going on with %s from %s", folder, checkpoint.name)
-    return adjusted(read_config(folder), words), checkpoint, folder
+    stored = {**adjusted(read_config(folder), words), "resumed": True}
+    checkpoint = find_checkpoint(path)
+    log.info("going on with %s %s", folder, f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet")
+    return stored, checkpoint, folder
 
 
 def find_resumable(config: dict) -> pathlib.Path | None:

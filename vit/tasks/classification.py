@@ -48,6 +48,7 @@ class Classification(LightningModule):
         self.make_optimizer, self.make_schedule = optimizer, schedule
         self.clip, self.seed, self.config = clip, seed, config or {}
         self.train_loss = MeanMetric()
+        self.train_loss.persistent(True)  # in checkpoints: a run stopped within an epoch goes on with its sum
         self.val_loss = MeanMetric()
         accuracies = {"val/accuracy": MulticlassAccuracy(num_classes, average="micro", ignore_index=PADDING)}
         if num_classes > 5:
@@ -71,8 +72,11 @@ class Classification(LightningModule):
         self.train_loss.update(loss.detach())
         return loss
 
+    def on_train_epoch_start(self) -> None:
+        self.train_loss.reset()
+
     def on_train_epoch_end(self) -> None:
-        self.log("train/loss", self.train_loss)
+        self.log("train/loss", self.train_loss.compute())
         self.log("lr", max(group["lr"] for group in self.optimizers().param_groups))
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
