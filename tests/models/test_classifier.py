@@ -1,0 +1,138 @@
+"""The whole model: its variants, its promises about compilation, precision, features and work."""
+
+import pytest
+import torch
+
+from vit.models import Classifier, VisionTransformer, create_model, flops
+from vit.nn import Attention, Block, Encoder, LayerNorm, Mean, Mlp, TokenEmbed, attention_maps, learned
+
+SMALL = {"image_size": (16, 24), "patch_size": (4, 8), "dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
+VARIANTS = {
+    "plain": {},
+    "mean, sin-cos": {"pool": "mean", "class_token": False, "positions": "sincos", "final_norm": "pooled"},
+    "rotary, registers": {"positions": "rotary", "registers": 3, "qk_norm": True, "norm": "rms", "mlp": "swiglu"},
+    "conv stem": {"stem": "conv", "pool": "attention", "layer_scale": 1e-5},
+    "post-norm, wide heads": {"pre_norm": False, "final_norm": "none", "head_dim": 12, "positions": "none"},
+    "all kinds of dropping": {"dropout": 0.1, "attention_dropout": 0.1, "drop_path": 0.2, "patch_dropout": 0.5},
+}
+
+
+def small(seed: int = 0, **options) -> VisionTransformer:
+    torch.manual_seed(seed)
+    model = create_model("vit_tiny", **{**SMALL, **options})
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    return model
+
+
+def pixels(batch: int = 2) -> torch.Tensor:
+    return torch.randn(batch, 3, 16, 24, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_compiles_as_one_graph_forward_and_backward(variant: str) -> None:
+    model, x = small(**VARIANTS[variant], depth=1).train(), pixels()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    compiled(x).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    model.eval()
+    torch.testing.assert_close(compiled(x), model(x), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_half_precision_stays_close(variant: str) -> None:
+    model, x = small(**VARIANTS[variant]).eval(), pixels()
+    with torch.no_grad():
+        exact = model(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            cast = model(x)
+        half = model.bfloat16()(x.bfloat16())
+    assert cast.dtype == half.dtype == torch.bfloat16
+    for result in (cast, half):
+        torch.testing.assert_close(result.float(), exact, rtol=0.1, atol=0.1 * exact.abs().max().item())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_an_image_does_not_depend_on_its_neighbours(variant: str) -> None:
+    model, x = small(**VARIANTS[variant]).eval(), pixels(6)
+    torch.testing.assert_close(model(x)[4:5], model(x[4:5]), rtol=0, atol=1e-5)
+
+
+def test_without_positions_patches_are_a_bag() -> None:
+    model, x = small(positions="none").eval(), pixels()
+    top, bottom = x[:, :, :8], x[:, :, 8:]
+    torch.testing.assert_close(model(x), model(torch.cat([bottom, top], dim=2)), rtol=0, atol=1e-5)
+
+
+def test_names_of_the_parameters() -> None:
+    names = set(small(registers=1, layer_scale=0.1, qk_norm=True, final_norm="pooled").state_dict())
+    for name in ("embed.proj.weight", "embed.cls_token", "embed.reg_token", "embed.pos_embed",
+                 "encoder.blocks.1.norm1.weight", "encoder.blocks.1.attn.qkv.bias", "encoder.blocks.1.attn.q_norm.weight",
+                 "encoder.blocks.1.ls1.gamma", "encoder.blocks.1.mlp.fc2.weight", "pool.norm.weight", "head.bias"):
+        assert name in names
+
+
+def test_a_new_model_is_unsure() -> None:
+    """Logits of fresh weights are small and their spread does not grow with depth."""
+    torch.manual_seed(0)
+    logits = create_model("vit_tiny", image_size=32, patch_size=8, num_classes=10).eval()(torch.randn(8, 3, 32, 32))
+    assert logits.abs().max() < 2 and logits.std() > 0.01
+
+
+def test_features_per_block() -> None:
+    model, x = small().eval(), pixels()
+    features = model.features(x)
+    assert [tuple(f.shape) for f in features] == [(2, 13, 24)] * 2
+    torch.testing.assert_close(model.encoder.norm(features[-1]), model.encode(x))
+    torch.testing.assert_close(model.features(x, [-1, 0]), features[::-1])
+
+
+def test_checkpointing_is_switched_as_in_timm() -> None:
+    plain, x = small().train(), pixels()
+    plain(x).sum().backward()
+    gradients = [parameter.grad.clone() for parameter in plain.parameters()]
+    plain.zero_grad()
+    plain.set_grad_checkpointing()
+    plain(x).sum().backward()
+    torch.testing.assert_close([parameter.grad for parameter in plain.parameters()], gradients)
+
+
+def test_attention_maps_by_name() -> None:
+    model, x = small(pool="attention").eval(), pixels()
+    plain = model(x)
+    with attention_maps(model) as maps:
+        assert torch.equal(model(x), plain)
+    assert {name: tuple(found[0].shape) for name, found in maps.items()} == {
+        "encoder.blocks.0.attn": (2, 3, 13, 13), "encoder.blocks.1.attn": (2, 3, 13, 13), "pool.attn": (2, 3, 1, 12)}
+
+
+def test_texts_are_classified_by_the_same_class() -> None:
+    torch.manual_seed(0)
+    blocks = [Block(16, Attention(16, 2), Mlp(16, 32)) for _ in range(2)]
+    model = Classifier(TokenEmbed(20, 16, pos_embed=learned(8, 16)), Encoder(blocks, LayerNorm(16)), Mean(),
+                       torch.nn.Linear(16, 3)).eval()
+    ids, mask = torch.randint(20, (2, 6)), torch.ones(2, 6, dtype=torch.bool)
+    padded, padding = torch.cat([ids, ids[:, :2]], 1), torch.cat([mask, ~mask[:, :2]], 1)
+    torch.testing.assert_close(model(padded, padding), model(ids, mask), rtol=0, atol=1e-5)
+
+
+def test_flops_equal_the_formula() -> None:
+    """Per block 24 N D^2 + 4 N^2 D; then patches and head."""
+    with torch.device("meta"):
+        model = create_model("vit_base_patch16_224")
+    N, D = 197, 768
+    expected = 12 * (24 * N * D**2 + 4 * N**2 * D) + 2 * 196 * D * 768 + 2 * D * 1000
+    assert flops(model) == expected == 35_127_656_448
+
+
+def test_flops_leave_the_model_as_it_was() -> None:
+    model = create_model("timm/resnet18", num_classes=10, image_size=224).train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    assert 3.6e9 < flops(model) < 3.65e9  # 1.8 G multiplications and additions
+    assert model.training and all(torch.equal(before[name], t) for name, t in model.state_dict().items())
+
+
+def test_num_classes_zero_gives_pooled_features() -> None:
+    assert small(num_classes=0)(pixels()).shape == (2, 24)
