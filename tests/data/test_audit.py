@@ -29,7 +29,10 @@ def root(class_folders):
 
 def test_finds_everything(root):
     report = audit(folder(root), P8, seconds=None)
-    assert [(b.split, b.name) for b in report.unreadable] == [("train", "train/cat/001.png"), ("train", "train/dog/002.png")]
+    assert [(b.split, b.name) for b in report.unreadable] == [
+        ("train", "train/cat/001.png"),
+        ("train", "train/dog/002.png"),
+    ]
     assert report.duplicates == [[("train", "train/cat/004.png"), ("val", "val/cat/000.png")]]
     assert report.left_out == [("train/cat/notes.txt", "no image extension")]
     assert report.odd["JPEG of mode CMYK"] == ["train/dog/big.jpg"] == report.odd["EXIF orientation 6"]
@@ -85,7 +88,10 @@ def test_statistics_of_hopeless_data(tmp_path):
 
 def test_duplicates_in_arrays():
     pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 8), dtype=np.uint8)
-    splits = {"train": array_split(pixels, np.arange(6) % 2, "train"), "test": array_split(pixels[4:], np.arange(2), "test")}
+    splits = {
+        "train": array_split(pixels, np.arange(6) % 2, "train"),
+        "test": array_split(pixels[4:], np.arange(2), "test"),
+    }
     report = audit(Source("toy", ["a", "b"], splits), P8)
     assert sorted(report.duplicates) == [
         [("test", "test row 0"), ("train", "train row 4")],

@@ -60,8 +60,8 @@ def test_flips_mirror_half_of_the_samples():
     images, index = batch(400), torch.arange(400)
     for step, dim in ((HorizontalFlip(), -1), (VerticalFlip(), -2)):
         result = Augment([step])(images, index, 0)
-        flipped = torch.tensor([torch.equal(r, i.flip(dim)) for r, i in zip(result, images)])
-        kept = torch.tensor([torch.equal(r, i) for r, i in zip(result, images)])
+        flipped = torch.tensor([torch.equal(r, i.flip(dim)) for r, i in zip(result, images, strict=True)])
+        kept = torch.tensor([torch.equal(r, i) for r, i in zip(result, images, strict=True)])
         assert (flipped | kept).all() and 150 < int(flipped.sum()) < 250
 
 
@@ -72,7 +72,9 @@ def test_pad_crop_equals_numpy_windows(reflect):
     padded = np.pad(images.numpy(), ((0, 0), (0, 0), (pad, pad), (pad, pad)), mode="reflect" if reflect else "constant")
     seen = set()
     for i in range(64):
-        places = [(y, x) for y in range(7) for x in range(7) if (padded[i, :, y : y + 20, x : x + 16] == result[i]).all()]
+        places = [
+            (y, x) for y in range(7) for x in range(7) if (padded[i, :, y : y + 20, x : x + 16] == result[i]).all()
+        ]
         assert places
         seen.update(places)
     assert len(seen) > 30  # of 49 shifts
@@ -81,7 +83,7 @@ def test_pad_crop_equals_numpy_windows(reflect):
 @pytest.mark.parametrize("name", ["brightness", "saturation", "contrast", "sharpness"])
 def test_factors_equal_torchvision(name):
     images, factor = batch(8), torch.linspace(0.1, 1.9, 8)
-    expected = torch.stack([getattr(tv, f"adjust_{name}")(i, float(f)) for i, f in zip(images, factor)])
+    expected = torch.stack([getattr(tv, f"adjust_{name}")(i, float(f)) for i, f in zip(images, factor, strict=True)])
     assert (getattr(pixels, name)(images, factor).int() - expected.int()).abs().max() <= 1
 
 
@@ -90,15 +92,21 @@ def test_pixel_operations_equal_torchvision():
     assert torch.equal(pixels.equalize(images), torch.stack([tv.equalize(i) for i in images]))
     assert torch.equal(pixels.autocontrast(images), torch.stack([tv.autocontrast(i) for i in images]))
     dropped = torch.arange(8)
-    assert torch.equal(pixels.posterize(images, dropped), torch.stack([tv.posterize(i, 8 - int(d)) for i, d in zip(images, dropped)]))
+    assert torch.equal(
+        pixels.posterize(images, dropped),
+        torch.stack([tv.posterize(i, 8 - int(d)) for i, d in zip(images, dropped, strict=True)]),
+    )
     threshold = torch.linspace(0, 255, 8)
-    assert torch.equal(pixels.solarize(images, threshold), torch.stack([tv.solarize(i, float(t)) for i, t in zip(images, threshold)]))
+    assert torch.equal(
+        pixels.solarize(images, threshold),
+        torch.stack([tv.solarize(i, float(t)) for i, t in zip(images, threshold, strict=True)]),
+    )
     assert (pixels.gray(images).int() - tv.rgb_to_grayscale(images).int()).abs().max() <= 1
 
 
 def test_blur_equals_torchvision_away_from_the_edge():
     images, sigma = torch.randint(0, 256, (4, 3, 30, 28), dtype=torch.uint8), torch.tensor([0.1, 0.7, 1.3, 2.0])
-    expected = torch.stack([tv.gaussian_blur(i, [13, 13], [float(s)] * 2) for i, s in zip(images, sigma)])
+    expected = torch.stack([tv.gaussian_blur(i, [13, 13], [float(s)] * 2) for i, s in zip(images, sigma, strict=True)])
     difference = (pixels.gaussian_blur(images, sigma).int() - expected.int()).abs()
     assert difference[:, :, 6:-6, 6:-6].max() <= 1
 
@@ -110,15 +118,20 @@ def test_movements_equal_torchvision(ranges, operation, signed):
     image = torch.randint(0, 256, (1, 3, 20, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
     matrix = policies._matrices(torch.tensor([operation]), torch.tensor([signed]), (20, 16), ranges)
     found = pixels.affine(image, matrix, 0)
-    settings = dict(interpolation=InterpolationMode.BILINEAR)
+    settings = {"interpolation": InterpolationMode.BILINEAR}
     if operation == 5:
         expected = tv.rotate(image, signed * ranges.degrees, **settings)
     else:
         shear = math.degrees(math.atan(ranges.shear * signed))
         move = [int(ranges.shift(16) * signed), 0] if operation == 3 else [0, int(ranges.shift(20) * signed)]
         expected = tv.affine(
-            image, 0.0, move if operation > 2 else [0, 0], 1.0,
-            [shear, 0.0] if operation == 1 else [0.0, shear] if operation == 2 else [0.0, 0.0], center=[0, 0], **settings,
+            image,
+            0.0,
+            move if operation > 2 else [0, 0],
+            1.0,
+            [shear, 0.0] if operation == 1 else [0.0, shear] if operation == 2 else [0.0, 0.0],
+            center=[0, 0],
+            **settings,
         )
     assert (found.int() - expected.int()).abs().max() <= 1
 

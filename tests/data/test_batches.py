@@ -1,4 +1,4 @@
-"""Batches as a function of (seed, epoch, batch): the same whatever the workers, the restart, the number of ranks, the road."""
+"""Batches as a function of (seed, epoch, batch): whatever the workers, the restart, the ranks, the road."""
 
 import numpy as np
 import pytest
@@ -111,7 +111,9 @@ def test_balanced_sampling_draws_classes_equally():
     assert not np.array_equal(batches.order(0), batches.order(1))
     order = batches.order(0)
     assert np.bincount(labels[order[:, 1]]).tolist() == [25, 25, 25]
-    assert len({tuple(k) for k in order}) == 75  # a repeated image comes with another counter, hence another augmentation
+    assert (
+        len({tuple(k) for k in order}) == 75
+    )  # a repeated image comes with another counter, hence another augmentation
     assert np.bincount(order[:, 1])[-3:].tolist() in ([9, 8, 8], [8, 9, 8], [8, 8, 9])
     seen = np.unique(np.concatenate([batches.order(e)[:, 1] for e in range(10)]))
     assert len(seen) > 70
@@ -161,7 +163,9 @@ def test_crops_follow_torchvisions_distribution():
     draws = sizing.draws(torch.zeros(3000, dtype=torch.int64), torch.arange(3000)).tolist()
     boxes = np.array([sizing.box(400, 300, (8, 8), d) for d in draws])
     torch.manual_seed(0)
-    expected = np.array([Reference.get_params(image, [0.2, 0.8], [0.5, 2.0]) for _ in range(3000)])  # top, left, height, width
+    expected = np.array(
+        [Reference.get_params(image, [0.2, 0.8], [0.5, 2.0]) for _ in range(3000)]
+    )  # top, left, height, width
     found = np.stack([boxes[:, 1], boxes[:, 0], boxes[:, 3] - boxes[:, 1], boxes[:, 2] - boxes[:, 0]], axis=1)
     assert (boxes >= 0).all() and (boxes[:, 2] <= 400).all() and (boxes[:, 3] <= 300).all()
     assert np.abs(found.mean(0) - expected.mean(0)).max() < 5 and np.abs(found.std(0) - expected.std(0)).max() < 4
@@ -233,7 +237,10 @@ def test_loading_leaves_the_global_random_state_alone(files):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"batch_size": 10, "world": 4, "rank": 0}, "batch_size 10 is not divisible by 4 devices; nearest valid: 8, 12"),
+        (
+            {"batch_size": 10, "world": 4, "rank": 0},
+            "batch_size 10 is not divisible by 4 devices; nearest valid: 8, 12",
+        ),
         ({"batch_size": 64}, "batch_size 64 is larger than the training set of 50 images"),
         ({"batch_size": 8, "world": 2, "rank": 2}, "rank 2 must be 0..1"),
         ({"batch_size": 8, "workers": "many"}, "workers='many'"),
@@ -269,8 +276,8 @@ def test_works_in_lightnings_fit_loop(tmp_path):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), 0.1)
 
-    options = dict(max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-                   enable_model_summary=False, default_root_dir=tmp_path)
+    off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    options = {"max_epochs": 3, "accelerator": "cpu", "default_root_dir": tmp_path} | dict.fromkeys(off, False)
     for limit in (1.0, 2):
         batches, module = train_batches(ImageDataset(toy(40), P8), 10), Recorder()
         Trainer(limit_train_batches=limit, **options).fit(module, batches)

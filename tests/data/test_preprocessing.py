@@ -55,7 +55,11 @@ def test_non_square_cover():
 
 def test_photo_equals_torchvision(photos):
     path = sorted(photos.rglob("*.jpg"))[0]
-    steps = [transforms.Resize(72, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(64), transforms.PILToTensor()]
+    steps = [
+        transforms.Resize(72, transforms.InterpolationMode.BICUBIC),
+        transforms.CenterCrop(64),
+        transforms.PILToTensor(),
+    ]
     with Image.open(path) as image:
         expected = transforms.Compose(steps)(image.convert("RGB"))
     preprocessing = Preprocessing(size=64, crop_pct=64 / 72)
@@ -191,7 +195,7 @@ def test_errors_name_the_file_on_one_line(tmp_path):
 
 
 def test_nasty_images(real):
-    """Everything the manifest says decodes does (but for our pixel cap); everything else is a BadImage naming the file."""
+    """What the manifest says decodes does (but for our pixel cap); the rest is a BadImage naming the file."""
     root = real / "nasty_images"
     with (root / "manifest.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -11,7 +11,19 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from vit.data import DataError, Preprocessing, Source, cifar10, cifar100, digits, fashion_mnist, folder, imagenet, mnist, table
+from vit.data import (
+    DataError,
+    Preprocessing,
+    Source,
+    cifar10,
+    cifar100,
+    digits,
+    fashion_mnist,
+    folder,
+    imagenet,
+    mnist,
+    table,
+)
 from vit.data.source import Names, array_split
 from vit.data.splitting import hold_out, split_three
 
@@ -93,7 +105,9 @@ def test_classes_are_matched_by_name(class_folders):
 
 
 def test_folder_lists_what_it_leaves_out(class_folders):
-    root = class_folders({"train/cat": 2, "train/dog": 2, "train/.ipynb_checkpoints": 1, "val/cat": 1, "val/dog/deep": 1, "more/x": 1})
+    root = class_folders(
+        {"train/cat": 2, "train/dog": 2, "train/.ipynb_checkpoints": 1, "val/cat": 1, "val/dog/deep": 1, "more/x": 1}
+    )
     (root / "train" / "cat" / "notes.txt").write_text("x")
     (root / "train" / "cat" / "._000.png").write_text("x")
     (root / "train" / "stray.png").write_text("x")
@@ -115,7 +129,10 @@ def test_a_class_may_be_called_train(class_folders):
 @pytest.mark.parametrize(
     ("tree", "text"),
     [
-        ({"train/a": 2, "train/b": 2, "val/z": 1, "val/a": 1}, r"1 of its 2 classes are not among the 2 of train \(z\)"),
+        (
+            {"train/a": 2, "train/b": 2, "val/z": 1, "val/a": 1},
+            r"1 of its 2 classes are not among the 2 of train \(z\)",
+        ),
         ({"train/a": 2, "train/b": 0}, r"1 of 2 classes have no training image \('b'\)"),
         ({"a": 9}, r"found 1 class \('a'\), a classifier needs at least 2"),
         ({"val/a": 2, "val/b": 2}, "has val but no train folder"),
@@ -144,7 +161,9 @@ def test_missing_folder(tmp_path):
 
 def test_labels_out_of_range_are_found():
     pixels, labels = np.zeros((4, 8, 8), np.uint8), np.array([0, 1, 5, -1])
-    with pytest.raises(DataError, match=r"toy row 2: label 5 is out of range, toy has 2 classes \(0..1\); 2 of 4 train"):
+    with pytest.raises(
+        DataError, match=r"toy row 2: label 5 is out of range, toy has 2 classes \(0..1\); 2 of 4 train"
+    ):
         Source("toy", ["a", "b"], {"train": array_split(pixels, labels, "toy")})
 
 
@@ -182,7 +201,11 @@ def test_csv_tables(class_folders):
         ([["path", "label"], ["no.png", "a"]], {}, "1 of 1 files are not under"),
         ([["path", "label"], ["images/000.png", ""]], {}, "row 0: the label is empty"),
         ([["path", "kind"], ["images/000.png", "a"]], {}, "no label column found among path, kind"),
-        ([["path", "label"], ["images/000.png", "a"]], {"label": "x"}, "no column 'x' for data.label; its columns are path, label"),
+        (
+            [["path", "label"], ["images/000.png", "a"]],
+            {"label": "x"},
+            "no column 'x' for data.label; its columns are path, label",
+        ),
         ([["path", "label"], ["images/000.png", 3]], {"classes": ["a", "b"]}, "label 3 is out of range for 2 classes"),
         ([["path", "label"], ["images/000.png", "c"]], {"classes": ["a", "b"]}, "class 'c' is not among the 2 known"),
         ([["path", "label", "split"], ["images/000.png", "a", "dev"]], {}, "split 'dev' is not one of train"),
@@ -230,9 +253,23 @@ def test_parquet_splits_by_name(class_folders, tmp_path):
     parquet(tmp_path / "test.parquet", {"image": files[:2], "label": [1, 2]})
     with pytest.raises(DataError, match="test.parquet row 1: label 2 is out of range for 2 classes"):
         cifar10(tmp_path, val=2)
+    with pytest.raises(DataError, match="val=10 images cannot be held out of 10"):
+        parquet(tmp_path / "test.parquet", {"image": files[:2], "label": [1, 1]})
+        cifar10(tmp_path, val=10)
     (tmp_path / "test.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(DataError, match="test.parquet: cannot be read as Parquet"):
         cifar10(tmp_path, val=2)
+
+
+def test_parquet_numbers_without_names_are_matched_by_value(class_folders, tmp_path):
+    image = (class_folders({"x": 1}) / "x" / "000.png").read_bytes()
+    parquet(tmp_path / "train.parquet", {"image": [image] * 4, "label": [3, 7, 3, 7]})
+    parquet(tmp_path / "validation.parquet", {"image": [image] * 2, "label": [7, 7]})
+    source = cifar100(tmp_path)
+    assert source.classes == ["3", "7"] and source.splits["val"].labels.tolist() == [1, 1]
+    parquet(tmp_path / "validation.parquet", {"image": [image] * 2, "label": [7, 1]})
+    with pytest.raises(DataError, match=r"validation.parquet row 1: class '1' is not among the 2 known \(3, 7\)"):
+        cifar100(tmp_path)
 
 
 def write_idx(path, array, zipped):

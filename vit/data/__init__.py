@@ -17,9 +17,9 @@ from vit.data.statistics import estimate
 from vit.data.tables import table
 
 __all__ = [
-    "Augment", "BadImage", "ColorJitter", "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset", "Mixup",
-    "PadCrop", "Preprocessing", "RandAugment", "RandomAffine", "RandomCrop", "RandomErasing", "RandomResizedCrop", "Source",
-    "Split", "ThreeAugment", "TrainBatches", "TrivialAugment", "VerticalFlip", "cifar10", "cifar100", "digits",
-    "estimate", "eval_batches", "fashion_mnist", "folder", "imagenet", "mnist", "permutation", "table",
-    "train_batches", "uniform",
+    "Augment", "BadImage", "ColorJitter", "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset",
+    "Mixup", "PadCrop", "Preprocessing", "RandAugment", "RandomAffine", "RandomCrop", "RandomErasing",
+    "RandomResizedCrop", "Source", "Split", "ThreeAugment", "TrainBatches", "TrivialAugment", "VerticalFlip",
+    "cifar10", "cifar100", "digits", "estimate", "eval_batches", "fashion_mnist", "folder", "imagenet",
+    "mnist", "permutation", "table", "train_batches", "uniform",
 ]

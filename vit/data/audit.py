@@ -23,7 +23,12 @@ from vit.data.source import Source, Split
 from vit.data.statistics import ChannelSums
 
 Progress = Callable[[str, int, int], None]  # (stage, done, of)
-_USUAL_SUFFIX = {"JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"), "MPO": (".jpg", ".jpeg"), "PNG": (".png", ".apng"), "TIFF": (".tif", ".tiff")}
+_USUAL_SUFFIX = {
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "MPO": (".jpg", ".jpeg"),
+    "PNG": (".png", ".apng"),
+    "TIFF": (".tif", ".tiff"),
+}
 
 
 @dataclass(frozen=True)

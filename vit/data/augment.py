@@ -1,7 +1,7 @@
 """Batch augmentation: tensor programs on uint8 images, on any device; every number drawn from (seed, epoch, index).
 
-`Augment` runs steps in turn. A step maps images (B,C,H,W) uint8 and `draw(slot)` → (B,) numbers in [0, 1) to images of the same shape,
-so what happens to a sample depends neither on its batch nor on its worker, rank or device.
+`Augment` runs steps in turn. A step maps images (B,C,H,W) uint8 and `draw(slot)` → (B,) numbers in [0, 1) to images of
+the same shape, so what happens to a sample depends neither on its batch nor on its worker, rank or device.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,9 @@ class Augment(nn.Module):
     def __init__(self, steps: Sequence[nn.Module] = (), seed: int = 0):
         super().__init__()
         if len(steps) > 1000 // SLOTS:
-            raise ValueError(f"{len(steps)} augmentation steps are more than the {1000 // SLOTS} that have random slots")
+            raise ValueError(
+                f"{len(steps)} augmentation steps are more than the {1000 // SLOTS} that have random slots"
+            )
         self.steps, self.seed = nn.ModuleList(steps), seed
 
     def forward(self, images: Tensor, index: Tensor, epoch: int | Tensor) -> Tensor:
@@ -80,9 +82,11 @@ class PadCrop(nn.Module):
 
 
 class RandomErasing(nn.Module):
-    """Overwrites a random rectangle with noise (Zhong et al. 2020); `area` is its share of the image, `ratio` height over width."""
+    """Overwrites a random rectangle with noise (Zhong et al. 2020): `area` its share, `ratio` height over width."""
 
-    def __init__(self, p: float = 0.25, area: tuple[float, float] = (0.02, 1 / 3), ratio: tuple[float, float] = (0.3, 1 / 0.3)):
+    def __init__(
+        self, p: float = 0.25, area: tuple[float, float] = (0.02, 1 / 3), ratio: tuple[float, float] = (0.3, 1 / 0.3)
+    ):
         super().__init__()
         self.p, self.area, self.ratio = p, tuple(area), tuple(ratio)
 

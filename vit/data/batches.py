@@ -1,7 +1,8 @@
 """Which samples come when: batches as a function of (seed, epoch, batch), for any number of ranks and workers.
 
-Both iterables are plain: Lightning, a script or a notebook loops over them. They are generators inside, so nothing is decided
-before the first batch is asked for: `iter()` alone (which Lightning calls early, and more than once) changes nothing.
+Both iterables are plain: Lightning, a script or a notebook loops over them. They are generators inside, so nothing is
+decided before the first batch is asked for: `iter()` alone (which Lightning calls early, and more than once) changes
+nothing.
 """
 
 import os
@@ -33,7 +34,7 @@ class _Plan:
 
 
 class _Batches:
-    """What training and evaluation share: this rank's keys → batches, here or in workers, and the list of bad images."""
+    """What training and evaluation share: this rank's keys → batches, here or in workers, and the bad images."""
 
     def __init__(self, dataset: ImageDataset, batch_size: int, rank: int, world: int, workers: int | str):
         if len(dataset) == 0:
@@ -42,7 +43,9 @@ class _Batches:
             raise ValueError(f"rank {rank} must be 0..{world - 1} for world {world}")
         if batch_size < 1 or batch_size % world:
             valid = max(1, batch_size // world) * world
-            raise DataError(f"batch_size {batch_size} is not divisible by {world} devices; nearest valid: {valid}, {valid + world}")
+            raise DataError(
+                f"batch_size {batch_size} is not divisible by {world} devices; nearest valid: {valid}, {valid + world}"
+            )
         self.dataset, self.batch_size, self.rank, self.world = dataset, batch_size, rank, world
         self.workers = _workers(workers, dataset, world)
         self.bad: dict[str, str] = {}  # name → reason of every image that was skipped so far
@@ -93,10 +96,11 @@ class _Batches:
 
 
 class TrainBatches(_Batches):
-    """Endless epochs of shuffled batches, one epoch per pass; `batch_size` counts all ranks, the incomplete last batch is dropped.
+    """Endless epochs of shuffled batches, one epoch per pass; `batch_size` counts all ranks, the incomplete last batch
+    is dropped.
 
-    Set `epoch` and `start` (batches of that epoch already done) before the first batch to go on there; afterwards each pass is the
-    next epoch. Global batch b of an epoch is the same for every `world`; a rank gets its slice.
+    Set `epoch` and `start` (batches of that epoch already done) before the first batch to go on there; afterwards each
+    pass is the next epoch. Global batch b of an epoch is the same for every `world`; a rank gets its slice.
     """
 
     def __init__(
@@ -111,7 +115,9 @@ class TrainBatches(_Batches):
     ):
         super().__init__(dataset, batch_size, rank, world, workers)
         if len(dataset) < batch_size:
-            raise DataError(f"batch_size {batch_size} is larger than the training set of {len(dataset)} images; lower batch_size")
+            raise DataError(
+                f"batch_size {batch_size} is larger than the training set of {len(dataset)} images; lower batch_size"
+            )
         self.seed, self.balanced, self.start = seed, balanced, 0
         self.epoch = 0
 
@@ -149,7 +155,7 @@ class TrainBatches(_Batches):
         return _balanced(self.dataset.labels.numpy(), self.seed, epoch)[shuffled]
 
     def state_dict(self) -> dict[str, int]:
-        """Empty: the position is known from the optimizer steps done. Its presence tells Lightning that resuming is exact."""
+        """Empty, as the position follows from the steps done; being there tells Lightning that resuming is exact."""
         return {}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -171,7 +177,7 @@ class EvalBatches(_Batches):
             yield batch | {"weight": weight}
 
     def _keys(self, b: int) -> np.ndarray:
-        """This rank's keys of batch b; evaluation knows no epochs, so 1 in their place marks padding (the last sample again)."""
+        """This rank's keys of batch b; 1 in place of the epoch marks padding (the last sample again)."""
         first, last = b * self.batch_size, len(self.dataset) - 1
         share = -(-min(self.batch_size, last + 1 - first) // self.world)
         rows = np.arange(share, dtype=np.int64) + first + self.rank * share
@@ -187,7 +193,7 @@ def train_batches(
     workers: int | str = "auto",
     balance: str = "none",
 ) -> TrainBatches:
-    """The training iterable; `balance="loss"` changes nothing here (the task weighs the loss by Source.class_weights())."""
+    """The training iterable; `balance="loss"` is the task's to do, with Source.class_weights()."""
     if balance not in ("none", "sampler", "loss"):
         raise ValueError(f"balance={balance!r} is not one of none, sampler, loss")
     return TrainBatches(dataset, batch_size, seed, rank, world, workers, balance == "sampler")

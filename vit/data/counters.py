@@ -1,7 +1,7 @@
 """Randomness as a pure function of counters: the same numbers on every device, in every process, after every restart.
 
-A 64-bit hash (the splitmix64 finaliser, Steele et al. 2014) absorbs one counter after the other; int64 arithmetic wraps around
-in torch on all devices alike, so nothing about random streams ever has to be stored.
+A 64-bit hash (the splitmix64 finaliser, Steele et al. 2014) absorbs one counter after the other; int64 arithmetic wraps
+around in torch on all devices alike, so nothing about random streams ever has to be stored.
 """
 
 import torch
@@ -22,7 +22,7 @@ def uniform(seed: Counter, epoch: Counter, index: Tensor, *slots: Counter) -> Te
 
 
 def permutation(seed: int, epoch: int, n: int) -> Tensor:
-    """The order of n samples in one epoch: (n,) int64, by sorting hashes (stable, so even a collision is deterministic)."""
+    """The order of n samples in one epoch: (n,) int64, by a stable sort of hashes."""
     return torch.argsort(hashed(seed, epoch, torch.arange(n)), stable=True)
 
 

@@ -1,4 +1,4 @@
-"""Samples of one split as batches of uint8 pixels: from memory where they fit, else decoded from their files when asked for."""
+"""Samples of one split as batches of uint8 pixels: from memory where they fit, else decoded when asked for."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,9 +20,10 @@ Batch = dict[str, Any]
 class ImageDataset(Dataset):
     """One split under one preprocessing; `sizing` (a random crop) replaces the evaluation path's resize in training.
 
-    Batches are asked for by keys (B,2) of (epoch, index), so a worker needs no state. `cache`: True, False or "auto": decoded
-    in memory when that takes at most `cache_bytes`. With sizing the cache holds the pictures undivided, else at the final size.
-    `on_bad_sample`: "error", or "skip": an unreadable image then leaves its batch smaller and is listed under "bad".
+    Batches are asked for by keys (B,2) of (epoch, index), so a worker needs no state. `cache`: True, False or "auto":
+    decoded in memory when that takes at most `cache_bytes`. With sizing the cache holds the pictures undivided, else at
+    the final size. `on_bad_sample`: "error", or "skip": an unreadable image then leaves its batch smaller and is listed
+    under "bad".
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class ImageDataset(Dataset):
         return self.__getitems__([(0, index)])
 
     def __getitems__(self, keys: Sequence[tuple[int, int]] | np.ndarray) -> Batch:
-        """image (B,C,H,W) uint8, label (B,), index (B,), epoch (B,); "bad" lists (name, reason) of what could not be read."""
+        """image (B,C,H,W) uint8, label (B,), index (B,), epoch (B,); "bad" lists (name, reason) of the unreadable."""
         epoch, index = torch.from_numpy(np.array(keys, dtype=np.int64).reshape(-1, 2)).unbind(1)
         if self.images is not None:
             good, images, bad = self._from_memory(index)

@@ -1,6 +1,8 @@
-"""Whatever bytes a person calls an image → an 8-bit Pillow image, upright, without transparency; or one line that says why not.
+"""Whatever bytes a person calls an image → an 8-bit Pillow image, upright, without transparency; or one line that says
+why not.
 
-Formats are an explicit list (no PostScript, no plug-ins that start programs), the pixel cap is checked before anything is decoded.
+Formats are an explicit list (no PostScript, no plug-ins that start programs), the pixel cap is checked before anything
+is decoded.
 """
 
 import io
@@ -12,7 +14,10 @@ from PIL import Image, ImageOps
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "ICO", "PPM")
 EXTENSIONS = frozenset(
-    ".jpg .jpeg .jpe .jfif .png .apng .gif .bmp .tif .tiff .webp .avif .jp2 .j2k .jpx .ico .ppm .pgm .pbm".split()
+    (
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif"),
+        *(".jp2", ".j2k", ".jpx", ".ico", ".ppm", ".pgm", ".pbm"),
+    )
 )
 ORIENTATION = 0x0112  # the EXIF tag
 PILLOW_LIMIT = 178_956_970  # Pillow itself refuses larger images at open
@@ -33,12 +38,11 @@ def printable(name: str) -> str:
 
 def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> Image.Image:
     """The image with its header read and its size checked, nothing decoded yet."""
-    if isinstance(raw, Image.Image):
-        image = raw
-    else:
-        image = _open(raw, name)
+    image = raw if isinstance(raw, Image.Image) else _open(raw, name)
     if image.width * image.height > max_pixels:
-        raise BadImage(name, f"{image.width}x{image.height} pixels are more than max_pixels={max_pixels}; shrink the file")
+        raise BadImage(
+            name, f"{image.width}x{image.height} pixels are more than max_pixels={max_pixels}; shrink the file"
+        )
     return image
 
 
@@ -54,7 +58,7 @@ def load_image(image: Image.Image, name: str, exif: bool) -> Image.Image:
 
 
 def to_eight_bits(image: Image.Image, mode: str, background: tuple[int, int, int], name: str) -> Image.Image:
-    """Any Pillow mode → "RGB" or "L": 16 bits scaled down, transparency laid on the background, CMYK, Lab and palettes converted."""
+    """Any Pillow mode → "RGB" or "L": 16 bits scaled down, transparency laid on the background, the rest converted."""
     if image.mode == mode and "transparency" not in image.info:
         return image
     if image.mode.startswith("I") or image.mode == "F":
@@ -118,9 +122,9 @@ def _bytes_from(pixels: np.ndarray, name: str) -> np.ndarray:
     if pixels.dtype == bool:
         return pixels.astype(np.uint8) * 255
     low, high = pixels.min(), pixels.max()
-    if np.issubdtype(pixels.dtype, np.floating) and 0 <= low and high <= 1:
+    if np.issubdtype(pixels.dtype, np.floating) and low >= 0 and high <= 1:
         return np.rint(pixels * 255).astype(np.uint8)
-    if np.issubdtype(pixels.dtype, np.integer) and 0 <= low and high <= 65535:
+    if np.issubdtype(pixels.dtype, np.integer) and low >= 0 and high <= 65535:
         return ((pixels.astype(np.int64) * 255 + 32767) // 65535).astype(np.uint8)
     wanted = "0..1 for floats" if np.issubdtype(pixels.dtype, np.floating) else "0..65535 for 16-bit images"
     raise BadImage(name, f"{pixels.dtype} values {low}..{high} are outside {wanted}; convert the image to 8 bits")

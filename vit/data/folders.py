@@ -15,17 +15,25 @@ SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validati
 def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split_seed: int = 0) -> Source:
     """Images under root/CLASS, or root/train/CLASS, root/val/CLASS, root/test/CLASS.
 
-    Without split folders all is split by `fractions` (train, val, test; stratified); with train but no val, val is split off train.
-    Classes of val and test are matched by name to those of train. Files that are no images are listed in `left_out`.
+    Without split folders all is split by `fractions` (train, val, test; stratified); with train but no val, val is
+    split off train. Classes of val and test are matched by name to those of train. Files that are no images are listed
+    in `left_out`.
     """
     root = Path(root).expanduser()
     if not root.is_dir():
-        raise FileNotFoundError(f"data.root: the folder {root} does not exist; it must hold one folder of images per class")
+        raise FileNotFoundError(
+            f"data.root: the folder {root} does not exist; it must hold one folder of images per class"
+        )
     left_out: list[tuple[str, str]] = []
     places = _split_folders(root)
     if "train" not in places:
         classes = _class_names(root, root, left_out)
-        return Source(root.name, classes, three_ways(_read(root, root, classes, left_out), fractions, split_seed), left_out)
+        return Source(
+            root.resolve().name,
+            classes,
+            three_ways(_read(root, root, classes, left_out), fractions, split_seed),
+            left_out,
+        )
     _list_strangers(root, set(places.values()), left_out)
     classes = _class_names(root, places["train"], left_out)
     splits = {}
@@ -35,11 +43,11 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
         if len(splits[key]) == 0 and key != "train":
             raise DataError(f"{place}: the {key} folder has 0 images; add images or remove the folder")
     share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
-    return Source(root.name, classes, with_validation(splits, None, share, split_seed), left_out)
+    return Source(root.resolve().name, classes, with_validation(splits, None, share, split_seed), left_out)
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
-    """Split → folder, as far as there; a class that happens to be called "train" holds files, a split holds class folders."""
+    """Split → folder, as far as there; a class may be called "train": it holds files, a split holds folders."""
     found = {}
     for key, names in SPLIT_NAMES.items():
         there = [root / n for n in names if (root / n).is_dir() and any(p.is_dir() for p in (root / n).iterdir())]
@@ -48,7 +56,9 @@ def _split_folders(root: Path) -> dict[str, Path]:
         if there:
             found[key] = there[0]
     if found and "train" not in found:
-        raise DataError(f"{root}: has {', '.join(p.name for p in found.values())} but no train folder; add train/CLASS/*.jpg")
+        raise DataError(
+            f"{root}: has {', '.join(p.name for p in found.values())} but no train folder; add train/CLASS/*.jpg"
+        )
     return found
 
 
@@ -96,7 +106,9 @@ def _images_below(root: Path, place: Path, left_out: list[tuple[str, str]]) -> l
     """Relative paths of all image files in a class folder and below it, sorted."""
     found = []
     for directory, subfolders, files in os.walk(place, followlinks=True):
-        left_out += [(os.path.relpath(os.path.join(directory, d), root), "hidden") for d in subfolders if d.startswith(".")]
+        left_out += [
+            (os.path.relpath(os.path.join(directory, d), root), "hidden") for d in subfolders if d.startswith(".")
+        ]
         subfolders[:] = sorted(d for d in subfolders if not d.startswith("."))
         for file in sorted(files):
             relative = os.path.relpath(os.path.join(directory, file), root)

@@ -1,4 +1,4 @@
-"""Binary formats of the classic sets: IDX (MNIST) and the pickled batches of CIFAR, read without running anything in them."""
+"""Binary formats of the classic sets: IDX (MNIST) and CIFAR's pickles, read without running anything in them."""
 
 import gzip
 import pickle
@@ -17,12 +17,16 @@ def read_idx(path: Path) -> np.ndarray:
     except (OSError, EOFError) as error:
         raise DataError(f"{path}: cannot be unpacked ({error}); fetch the file again") from error
     if len(data) < 4 or data[:3] != b"\0\0\x08":
-        raise DataError(f"{path}: is no IDX file of bytes (starts with {data[:4].hex() or 'nothing'}, expected 000008..)")
+        raise DataError(
+            f"{path}: is no IDX file of bytes (starts with {data[:4].hex() or 'nothing'}, expected 000008..)"
+        )
     start = 4 + 4 * data[3]
     shape = struct.unpack(f">{data[3]}I", data[4:start])
     expected = int(np.prod(shape))
     if len(data) - start != expected:
-        raise DataError(f"{path}: holds {len(data) - start} bytes, its header {shape} needs {expected}; fetch the file again")
+        raise DataError(
+            f"{path}: holds {len(data) - start} bytes, its header {shape} needs {expected}; fetch the file again"
+        )
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy()
 
 
@@ -30,11 +34,15 @@ def cifar_batches(name: str, root: Path, folder: str, classes: list[str] | None)
     """torchvision's layout of CIFAR-10 (`cifar-10-batches-py`) or CIFAR-100 (`cifar-100-python`)."""
     place = root / folder if (root / folder).is_dir() else root
     fine = classes is None
-    files = {"train": ["train"] if fine else [f"data_batch_{i}" for i in range(1, 6)], "test": ["test" if fine else "test_batch"]}
+    files = {
+        "train": ["train"] if fine else [f"data_batch_{i}" for i in range(1, 6)],
+        "test": ["test" if fine else "test_batch"],
+    }
     missing = [f for part in files.values() for f in part if not (place / f).is_file()]
     if missing:
         raise FileNotFoundError(
-            f"{name}: no {missing[0]} and no train.parquet under {place}; set data.root to their folder or data.download=true"
+            f"{name}: no {missing[0]} and no train.parquet under {place}; "
+            "set data.root to their folder or data.download=true"
         )
     if fine:
         classes = [c.decode() for c in _load(place / "meta")[b"fine_label_names"]]

@@ -1,4 +1,4 @@
-"""Mixup and CutMix of a batch with itself (Zhang et al. 2018, Yun et al. 2019): soft labels, any batch size, odd ones too."""
+"""Mixup and CutMix of a batch with itself (Zhang et al. 2018, Yun et al. 2019): soft labels, any batch size."""
 
 import torch
 import torch.nn.functional as F
@@ -11,11 +11,13 @@ from vit.data.counters import uniform
 class Mixup:
     """Mixes each image with its neighbour in the batch; per sample either mixup or CutMix, with its own share.
 
-    `mixup` and `cutmix` are the parameters of Beta(a, a) for the share (0 switches one off), `prob` the chance that a sample is mixed,
-    `switch` the chance of CutMix where both are on. Label smoothing belongs to the loss.
+    `mixup` and `cutmix` are the parameters of Beta(a, a) for the share (0 switches one off), `prob` the chance that a
+    sample is mixed, `switch` the chance of CutMix where both are on. Label smoothing belongs to the loss.
     """
 
-    def __init__(self, num_classes: int, mixup: float = 0.8, cutmix: float = 1.0, prob: float = 1.0, switch: float = 0.5):
+    def __init__(
+        self, num_classes: int, mixup: float = 0.8, cutmix: float = 1.0, prob: float = 1.0, switch: float = 0.5
+    ):
         if min(mixup, cutmix) < 0 or max(mixup, cutmix) == 0:
             raise ValueError(f"mixup={mixup} and cutmix={cutmix} must be 0 or more, and one of them above 0")
         if not (0 <= prob <= 1 and 0 <= switch <= 1):
@@ -38,10 +40,9 @@ class Mixup:
         boxes, cut_share = self._boxes(share, draw(3), draw(4), images.shape[-2:])
         share = torch.where(cut, cut_share, share)
         keep = torch.where(cut[:, None, None], (~boxes).to(share.dtype), share[:, None, None])[:, None]  # (B,1,H,W)
-        partner = images.roll(1, 0)
-        mixed = partner + keep.to(images.dtype) * (images - partner)
+        mixed = torch.lerp(images.roll(1, 0), images, keep.to(images.dtype))
         own = F.one_hot(labels, self.num_classes).to(torch.float32)
-        return mixed, own.roll(1, 0) + share[:, None] * (own - own.roll(1, 0))
+        return mixed, torch.lerp(own.roll(1, 0), own, share[:, None])
 
     @staticmethod
     def _beta(u: Tensor, a: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Well-known sets by name: digits comes with scikit-learn, the others are read from `root` as found, or fetched by torchvision."""
+"""Well-known sets by name: digits comes with scikit-learn, the others are read from `root` as found, or fetched."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 
 
 def digits(split_seed: int = 0) -> Source:
-    """1,797 real handwritten digits of 8x8 pixels (UCI, from scikit-learn, no download): 1257 / 180 / 360, stratified."""
+    """1,797 real handwritten digits, 8x8 (UCI, from scikit-learn, no download): 1257 / 180 / 360, stratified."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -24,7 +24,7 @@ def digits(split_seed: int = 0) -> Source:
 
 
 def mnist(root: str | Path, download: bool = False, val: int = 5000, split_seed: int = 0) -> Source:
-    """MNIST: 28x28 grey digits; `val` images are held out of the 60,000 for training (stratified), the 10,000 are the test."""
+    """MNIST: 28x28 grey digits; `val` of the 60,000 training images are held out, the 10,000 are the test."""
     return _named("mnist", root, download, val, split_seed, [str(i) for i in range(10)], ("MNIST", "MNIST"))
 
 
@@ -34,7 +34,7 @@ def fashion_mnist(root: str | Path, download: bool = False, val: int = 5000, spl
 
 
 def cifar10(root: str | Path, download: bool = False, val: int = 5000, split_seed: int = 0) -> Source:
-    """CIFAR-10: 32x32 colour pictures; `val` images are held out of the 50,000 for training, the 10,000 are the test."""
+    """CIFAR-10: 32x32 colour pictures; `val` of the 50,000 training images are held out, the 10,000 are the test."""
     return _named("cifar10", root, download, val, split_seed, CIFAR10, ("cifar-10-batches-py", "CIFAR10"))
 
 
@@ -46,7 +46,8 @@ def cifar100(root: str | Path, download: bool = False, val: int = 5000, split_se
 def imagenet(root: str | Path, val: float = 0.02, split_seed: int = 0) -> Source:
     """ImageNet-1k as class folders under train/ and val/ (torchvision's layout) or as Parquet; it cannot be fetched.
 
-    The 50,000 validation images are the test split (the real test has no labels); `val` of the training images are held out.
+    The 50,000 validation images are the test split (the real test has no labels); `val` of the training images are held
+    out.
     """
     root = _existing(root, "imagenet")
     found = parquet_splits(root, None)
@@ -77,7 +78,9 @@ def _idx_splits(name: str, root: Path, folder_name: str) -> dict[str, Split]:
     places = [root, root / "raw", root / folder_name / "raw", root / folder_name]
     splits = {}
     for key, stem in (("train", "train"), ("test", "t10k")):
-        images, labels = (read_idx(_first(name, places, f"{stem}-{part}")) for part in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+        images, labels = (
+            read_idx(_first(name, places, f"{stem}-{part}")) for part in ("images-idx3-ubyte", "labels-idx1-ubyte")
+        )
         if len(images) != len(labels):
             raise DataError(f"{name}: {stem} has {len(images)} images but {len(labels)} labels; fetch the files again")
         splits[key] = array_split(images, labels, f"{name} {key}")
@@ -90,7 +93,8 @@ def _first(name: str, places: list[Path], stem: str) -> Path:
             if candidate.is_file():
                 return candidate
     raise FileNotFoundError(
-        f"{name}: no {stem}[.gz] and no train.parquet under {places[0]}; set data.root to their folder or data.download=true"
+        f"{name}: no {stem}[.gz] and no train.parquet under {places[0]}; "
+        "set data.root to their folder or data.download=true"
     )
 
 
@@ -110,5 +114,7 @@ def _fetched(root: str | Path, torchvision_name: str) -> Path:
         for train in (True, False):
             getattr(datasets, torchvision_name)(root, train=train, download=True)
     except (OSError, RuntimeError) as error:
-        raise DataError(f"download of {torchvision_name} to {root} failed ({error}); fetch it by hand and set data.root") from error
+        raise DataError(
+            f"download of {torchvision_name} to {root} failed ({error}); fetch it by hand and set data.root"
+        ) from error
     return root

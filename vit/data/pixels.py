@@ -1,6 +1,7 @@
 """Image operations with one strength per sample: images (B,C,H,W) uint8 and numbers (B,) → images of the same shape.
 
-Definitions are those of torchvision's tensor functions (and so of AutoAugment); only the strength is a number per sample here.
+Definitions are those of torchvision's tensor functions (and so of AutoAugment); only the strength is a number per
+sample here.
 """
 
 import torch
@@ -42,7 +43,9 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
     kernel[1, 1] = 5
     kernel = (kernel / 13).expand(images.shape[1], 1, 3, 3)
     soft = images.clone()
-    soft[:, :, 1:-1, 1:-1] = F.conv2d(images.float(), kernel, groups=images.shape[1]).round().clamp(0, 255).to(torch.uint8)
+    soft[:, :, 1:-1, 1:-1] = (
+        F.conv2d(images.float(), kernel, groups=images.shape[1]).round().clamp(0, 255).to(torch.uint8)
+    )
     return _blend(images, soft, factor)
 
 
@@ -88,7 +91,7 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
 
 
 def affine(images: Tensor, matrix: Tensor, fill: int) -> Tensor:
-    """Bilinear; matrix (B,2,3) maps output to input positions in pixels from the upper left corner; outside lies `fill`."""
+    """Bilinear; matrix (B,2,3) maps output to input positions, in pixels from the upper left; outside lies `fill`."""
     height, width = images.shape[-2:]
     scale = torch.tensor([[1.0, height / width], [width / height, 1.0]], device=images.device)
     linear = matrix[:, :, :2] * scale

@@ -1,7 +1,7 @@
 """Augmentation steps that pick operations at random: RandAugment, TrivialAugment, 3-Augment, and colour jitter.
 
-Every sample picks its own operations; the batch is sorted by operation, so each runs once on its share, and all movements of pixels
-(shear, shift, rotation) together are one resampling.
+Every sample picks its own operations; the batch is sorted by operation, so each runs once on its share, and all
+movements of pixels (shear, shift, rotation) together are one resampling.
 """
 
 import math
@@ -21,7 +21,8 @@ _BINS = 30  # strength is counted in thirtieths, as in the papers' tables
 
 
 class RandAugment(nn.Module):
-    """`num_ops` random operations of strength `magnitude` out of 30 (Cubuk et al. 2020), with torchvision's 14 operations and ranges.
+    """`num_ops` random operations of strength `magnitude` out of 30 (Cubuk et al. 2020), with torchvision's 14
+    operations and ranges.
 
     `std` varies the magnitude per operation (normal, as in timm's "mstd0.5").
     """
@@ -56,7 +57,7 @@ class TrivialAugment(nn.Module):
 
 
 class ThreeAugment(nn.Module):
-    """Gray, solarized or blurred, each for a third of the samples (DeiT III, Touvron et al. 2022; colour jitter goes after it)."""
+    """Gray, solarized or blurred, a third of the samples each (DeiT III, Touvron et al. 2022; jitter goes after it)."""
 
     def __init__(self, sigma: tuple[float, float] = (0.1, 2.0), threshold: int = 128):
         super().__init__()
@@ -142,7 +143,7 @@ def _matrices(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: 
 
 
 def _rotated(matrix: Tensor, angle: Tensor, x: float, y: float) -> Tensor:
-    """The maps of shears and shifts, turned about (x, y) where an angle is given (counter-clockwise; the rest is then identity)."""
+    """The maps of shears and shifts; where an angle is given, the turn about (x, y) instead (counter-clockwise)."""
     cos, sin = angle.cos(), angle.sin()
     turn = torch.stack([cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y], dim=1).view(-1, 2, 3)
     return torch.where((angle != 0)[:, None, None], turn, matrix)

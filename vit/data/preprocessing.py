@@ -1,4 +1,4 @@
-"""The preprocessing contract: how one image becomes the pixels a model sees, the same for training's evaluation, predict and bundle."""
+"""The preprocessing contract: how one image becomes the pixels a model sees, in training and in use alike."""
 
 import math
 from collections.abc import Callable
@@ -29,10 +29,11 @@ ImageLike = bytes | str | Path | Image.Image | np.ndarray | Tensor
 class Preprocessing:
     """Everything that decides the pixels; a bundle stores exactly these values.
 
-    `size` is (height, width). `resize`: "shorter" keeps the aspect ratio, covers size/crop_pct and cuts out the centre (as timm and
-    torchvision do), "squash" ignores the aspect ratio, "pad" fits the image inside and fills with `background`, "none" demands images
-    of exactly `size`. `mean` and `std` are those of pixels in [0, 1], one per channel. `background` also lies under transparency.
-    `draft` lets the JPEG decoder shrink by 2, 4 or 8 while at least twice the needed size is left: faster, other pixels.
+    `size` is (height, width). `resize`: "shorter" keeps the aspect ratio, covers size/crop_pct and cuts out the centre
+    (as timm and torchvision do), "squash" ignores the aspect ratio, "pad" fits the image inside and fills with
+    `background`, "none" demands images of exactly `size`. `mean` and `std` are those of pixels in [0, 1], one per
+    channel. `background` also lies under transparency. `draft` lets the JPEG decoder shrink by 2, 4 or 8 while at least
+    twice the needed size is left: faster, other pixels.
     """
 
     size: tuple[int, int]
@@ -71,7 +72,8 @@ class Preprocessing:
             raise ValueError(f"crop_pct={self.crop_pct} has no meaning with resize={self.resize!r}; set it to 1")
         if not len(self.mean) == len(self.std) == self.channels:
             raise ValueError(
-                f"mode {self.mode} has {self.channels} channels, but mean has {len(self.mean)} and std {len(self.std)} values"
+                f"mode {self.mode} has {self.channels} channels, but mean has {len(self.mean)} "
+                f"and std {len(self.std)} values"
             )
         if min(self.std) <= 0:
             raise ValueError(f"std {self.std} must be above 0 in every channel")
@@ -91,7 +93,9 @@ class Preprocessing:
     def from_dict(cls, values: dict[str, Any]) -> "Preprocessing":
         unknown = sorted(set(values) - {f.name for f in fields(cls)})
         if unknown:
-            raise ValueError(f"unknown preprocessing key {unknown[0]!r}; known: {', '.join(f.name for f in fields(cls))}")
+            raise ValueError(
+                f"unknown preprocessing key {unknown[0]!r}; known: {', '.join(f.name for f in fields(cls))}"
+            )
         return cls(**values)
 
     def replace(self, **changes: Any) -> "Preprocessing":
@@ -103,7 +107,7 @@ class Preprocessing:
         return to_tensor(self.fit(self.decode(raw, name, self._least), name))
 
     def decode(self, raw: ImageLike, name: str = "", least: Least | None = None) -> Image.Image:
-        """Anything that is an image → an upright 8-bit Pillow image of `mode`; `least` says what a draft decode must keep."""
+        """Any image → an upright 8-bit Pillow image of `mode`; `least` says what a draft decode must keep."""
         if isinstance(raw, Tensor):
             raw = raw.detach().cpu().permute(1, 2, 0).numpy() if raw.ndim == 3 else raw.detach().cpu().numpy()
         if isinstance(raw, np.ndarray):
@@ -122,7 +126,9 @@ class Preprocessing:
         height, width = self.size
         if self.resize == "none":
             if image.size != (width, height):
-                raise BadImage(name, f"is {image.width}x{image.height}, but resize=none demands {width}x{height} pixels")
+                raise BadImage(
+                    name, f"is {image.width}x{image.height}, but resize=none demands {width}x{height} pixels"
+                )
             return image
         target = self._target(image.width, image.height)
         if image.size != target:
@@ -133,7 +139,7 @@ class Preprocessing:
         return image if image.size == (width, height) else image.crop((left, top, left + width, top + height))
 
     def cut(self, image: Image.Image, box: tuple[float, float, float, float]) -> Image.Image:
-        """The part of a decoded image inside box (left, top, right, bottom), at the contract's size: for random crops."""
+        """The part of a decoded image inside box (left, top, right, bottom), at the contract's size."""
         return image.resize((self.size[1], self.size[0]), INTERPOLATIONS[self.interpolation], box=box)
 
     def keeps(self, height: int, width: int) -> bool:
@@ -154,7 +160,8 @@ class Preprocessing:
         rows, columns = (math.floor(s / self.crop_pct) for s in self.size)
         if self.resize == "squash":
             return columns, rows
-        wide = rows * width >= columns * height  # then the rows decide when it must cover, the columns when it must fit inside
+        # of a wide image the rows decide when it must cover, the columns when it must fit inside
+        wide = rows * width >= columns * height
         if wide == (self.resize == "shorter"):
             return max(1, rows * width // height), rows
         return columns, max(1, columns * height // width)

@@ -1,7 +1,7 @@
 """Random crops that change the size of a picture: boxes from counters, cut out per sample while decoding.
 
-A sizing draws its random numbers for a whole batch at once, `draws(epoch, index)`, and turns one sample's numbers and picture size into
-a box, `box(width, height, target, numbers)`: (left, top, right, bottom) in whole pixels.
+A sizing draws its random numbers for a whole batch at once, `draws(epoch, index)`, and turns one sample's numbers and
+picture size into a box, `box(width, height, target, numbers)`: (left, top, right, bottom) in whole pixels.
 """
 
 import math
@@ -55,7 +55,7 @@ class RandomResizedCrop:
 
 @dataclass(frozen=True)
 class RandomCrop:
-    """The largest box of the target's aspect ratio, at a random place (the "simple random crop" of DeiT III, Touvron et al. 2022)."""
+    """The largest box of the target's aspect ratio, at a random place (DeiT III, Touvron et al. 2022)."""
 
     seed: int = 0
 

@@ -47,7 +47,8 @@ class RowNames(Sequence[str]):
 
 @dataclass(frozen=True)
 class Split:
-    """Samples of one split: `labels` (N,) int64, a name for each, and `read(i)`: encoded bytes or a pixel array (H,W[,C]).
+    """Samples of one split: `labels` (N,) int64, a name for each, and `read(i)`: encoded bytes or a pixel array
+    (H,W[,C]).
 
     `pixels` (N,H,W[,C]) is there when all samples lie in memory decoded and of one size.
     """
@@ -129,7 +130,7 @@ def file_split(root: Path, names: Sequence[str], labels: np.ndarray) -> Split:
 
 @dataclass(frozen=True)
 class Source:
-    """Class names in order, the splits "train", "val" and "test" as there are, and what was left out as (name, reason)."""
+    """Class names in order, the splits "train", "val", "test" as there are, and what was left out: (name, reason)."""
 
     name: str
     classes: list[str]
@@ -156,7 +157,7 @@ class Source:
         return np.bincount(self.splits[split].labels, minlength=len(self.classes))
 
     def class_weights(self) -> np.ndarray:
-        """Loss weight per class against imbalance, (classes,) float32: n / (classes * n_c), so that samples average 1."""
+        """Loss weight per class, (classes,) float32: n / (classes * n_c), so that it averages 1 over samples."""
         counts = self.counts("train")
         return (counts.sum() / (len(counts) * counts)).astype(np.float32)
 
@@ -172,7 +173,8 @@ class Source:
         dropped = {key: {i for s, i, _ in samples if s == key} for key in self.splits}
         splits = {
             key: split.take(np.array([i for i in range(len(split)) if i not in dropped[key]], dtype=np.int64))
-            if dropped[key] else split
+            if dropped[key]
+            else split
             for key, split in self.splits.items()
         }
         listed = [(self.splits[s].names[i], reason) for s, i, reason in samples]
@@ -180,11 +182,14 @@ class Source:
 
 
 def with_validation(splits: dict[str, Split], count: int | None, fraction: float, seed: int) -> dict[str, Split]:
-    """The splits with "val" split off "train" (stratified) where none is there: `count` images, else a fraction of train."""
+    """The splits with "val" split off "train" (stratified) where none is there: `count` images or a fraction."""
     if "val" in splits:
         return splits
     train = splits["train"]
-    kept, held = hold_out(train.labels, round(len(train) * fraction) if count is None else count, seed)
+    count = round(len(train) * fraction) if count is None else count
+    if count >= len(train):
+        raise DataError(f"val={count} images cannot be held out of {len(train)} training images; lower data.val")
+    kept, held = hold_out(train.labels, count, seed)
     return {"train": train.take(kept), "val": train.take(held)} | {k: v for k, v in splits.items() if k != "train"}
 
 
@@ -200,8 +205,8 @@ def _check_classes(source: Source) -> None:
         raise DataError(f"{source.name}: class names must differ, these come more than once: {_some(twice)}")
     if len(source.classes) < 2:
         raise DataError(
-            f"{source.name}: found {len(source.classes)} class ({_some(source.classes)}), a classifier needs at least 2; "
-            "give every class its own folder or label"
+            f"{source.name}: found {len(source.classes)} class ({_some(source.classes)}), a classifier needs at "
+            "least 2; give every class its own folder or label"
         )
     if "train" not in source.splits or len(source.splits["train"]) == 0:
         raise DataError(f"{source.name}: there are 0 training images; splits found: {_some(sorted(source.splits))}")
@@ -212,7 +217,8 @@ def _check_split(source: Source, key: str, split: Split) -> None:
     if len(bad):
         raise DataError(
             f"{split.names[int(bad[0])]}: label {split.labels[bad[0]]} is out of range, {source.name} has "
-            f"{len(source.classes)} classes (0..{len(source.classes) - 1}); {len(bad)} of {len(split)} {key} labels are wrong"
+            f"{len(source.classes)} classes (0..{len(source.classes) - 1}); "
+            f"{len(bad)} of {len(split)} {key} labels are wrong"
         )
 
 

@@ -11,8 +11,12 @@ from vit.data.counters import permutation
 def split_three(labels: np.ndarray, fractions: Sequence[float], seed: int) -> dict[str, np.ndarray]:
     """Indices of train, val and test; every class keeps its share in each part as nearly as whole images allow."""
     if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise ValueError(f"fractions {tuple(fractions)} must be three numbers >= 0 that add up to 1, like (0.8, 0.1, 0.1)")
-    val_count, test_count = (math.ceil(round(len(labels) * f, 6)) for f in fractions[1:])  # rounded up, as scikit-learn does
+        raise ValueError(
+            f"fractions {tuple(fractions)} must be three numbers >= 0 that add up to 1, like (0.8, 0.1, 0.1)"
+        )
+    val_count, test_count = (
+        math.ceil(round(len(labels) * f, 6)) for f in fractions[1:]
+    )  # rounded up, as scikit-learn does
     rest, test = hold_out(labels, test_count, seed)
     train, val = hold_out(labels[rest], val_count, seed + 1)
     return {"train": rest[train], "val": rest[val], "test": test}

@@ -37,9 +37,11 @@ class ChannelSums:
 def estimate(
     split: Split, preprocessing: Preprocessing, limit: int = 2000, images: Tensor | None = None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(mean, std) of a split: all of it where it lies in memory (`images` of a dataset, or arrays), else of `limit` images.
+    """(mean, std) of a split: all of it where it lies in memory (`images` of a dataset, or arrays), else of `limit`
+    images.
 
-    The choice is a fixed permutation, so the same data always gives the same numbers. Unreadable images are passed over.
+    The choice is a fixed permutation, so the same data always gives the same numbers. Unreadable images are passed
+    over.
     """
     sums = ChannelSums(preprocessing.channels)
     if images is None and split.pixels is not None:
@@ -54,5 +56,7 @@ def estimate(
         except BadImage:
             continue
     if sums.pixels == 0:
-        raise DataError(f"{split.names[0]}: none of {min(limit, len(split))} images can be read, so mean and std are unknown")
+        raise DataError(
+            f"{split.names[0]}: none of {min(limit, len(split))} images can be read, so mean and std are unknown"
+        )
     return sums.mean_std()

@@ -41,8 +41,9 @@ def table(
 ) -> Source:
     """A CSV or Parquet file: the columns named by `image`, `label`, `split`, else found by their usual names.
 
-    Paths are relative to `root` (default: the table's folder). Labels are class names, or numbers: indices into `classes` where that
-    is given (or stored in the Parquet file by Hugging Face, or in classes.json beside it), else names themselves.
+    Paths are relative to `root` (default: the table's folder). Labels are class names, or numbers: indices into
+    `classes` where that is given (or stored in the Parquet file by Hugging Face, or in classes.json beside it), else
+    names themselves.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -64,18 +65,18 @@ def table(
 def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], dict[str, Split]] | None:
     """Splits from train*.parquet, val*.parquet and test*.parquet in root or root/data; None where there is no train."""
     for place in (root, root / "data"):
-        files = {k: sorted(f for n in names for f in place.glob(f"{n}*.parquet")) for k, names in SPLIT_NAMES.items()}
+        files = {k: sorted({f for n in names for f in place.glob(f"{n}*.parquet")}) for k, names in SPLIT_NAMES.items()}
         if files["train"]:
             break
     else:
         return None
     tables = {key: _read_parquet(paths) for key, paths in files.items() if paths}
     stored = next((names for _, names in tables.values() if names), None) or classes
-    splits, known = {}, stored
+    splits, known = {}, None
     for key, (columns, _) in tables.items():
         path = files[key][0]
         image, label = (_column(path, columns, None, *c) for c in ((IMAGE_COLUMNS, "image"), (LABEL_COLUMNS, "label")))
-        known, labels = _classes(path, _listed(columns[label]), known)
+        known, labels = _classes(path, _listed(columns[label]), stored, known)
         splits[key] = _samples(path, path.parent, columns[image], labels)
     return known, splits
 
@@ -104,8 +105,8 @@ def _read_parquet(paths: list[Path]) -> tuple[dict[str, Any], list[str] | None]:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if size > memory // 2:
             raise DataError(
-                f"{paths[0]}: the {len(paths)} Parquet files unpack to {size / 1e9:.1f} GB, over half of the {memory / 1e9:.1f} GB of "
-                "memory; write the images to class folders and use data=folder"
+                f"{paths[0]}: the {len(paths)} Parquet files unpack to {size / 1e9:.1f} GB, over half of the "
+                f"{memory / 1e9:.1f} GB of memory; write the images to class folders and use data=folder"
             )
         found = pyarrow.concat_tables([parquet.read_table(p) for p in paths])
     except pyarrow.ArrowException as error:
@@ -123,7 +124,9 @@ def _stored_classes(metadata: dict[bytes, bytes] | None) -> list[str] | None:
     if not metadata or b"huggingface" not in metadata:
         return None
     features = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {})
-    named = [f["names"] for f in features.values() if isinstance(f, dict) and f.get("_type") == "ClassLabel" and "names" in f]
+    named = [
+        f["names"] for f in features.values() if isinstance(f, dict) and f.get("_type") == "ClassLabel" and "names" in f
+    ]
     return [str(n) for n in named[0]] if named else None
 
 
@@ -152,22 +155,25 @@ def _listed(column: Any) -> list[Any]:
     return column if isinstance(column, list) else column.to_pylist()
 
 
-def _classes(path: Path, values: list[Any], names: list[str] | None) -> tuple[list[str], np.ndarray]:
-    """Class names and (N,) labels: numbers are indices where names are known, else everything is a name."""
+def _classes(
+    path: Path, values: list[Any], stored: list[str] | None, known: list[str] | None = None
+) -> tuple[list[str], np.ndarray]:
+    """Class names and (N,) labels: numbers are indices where names are stored; `known` are those of train."""
     empty = next((i for i, v in enumerate(values) if v is None or v == ""), None)
     if empty is not None:
         raise DataError(f"{path} row {empty}: the label is empty; give every image a label or remove the row")
     numbers = _as_numbers(values)
-    if numbers is not None and names:
-        _check_range(path, numbers, names)
-        return names, numbers
-    known = [str(v) for v in (np.unique(numbers) if numbers is not None else sorted(set(map(str, values))))]
-    names = names or known
+    if numbers is not None and stored:
+        _check_range(path, numbers, stored)
+        return stored, numbers
+    found = np.unique(numbers).tolist() if numbers is not None else sorted(set(map(str, values)))
+    names = stored or known or [str(v) for v in found]
     index = {name: i for i, name in enumerate(names)}
-    texts = [str(v) for v in (numbers if numbers is not None else values)]
+    texts = [str(v) for v in (values if numbers is None else numbers)]
     wrong = next((i for i, text in enumerate(texts) if text not in index), None)
     if wrong is not None:
-        raise DataError(f"{path} row {wrong}: class {texts[wrong]!r} is not among the {len(names)} known ({', '.join(names[:5])}, ...)")
+        listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        raise DataError(f"{path} row {wrong}: class {texts[wrong]!r} is not among the {len(names)} known ({listed})")
     return names, np.array([index[text] for text in texts], dtype=np.int64)
 
 
@@ -176,15 +182,19 @@ def _as_numbers(values: list[Any]) -> np.ndarray | None:
         numbers = [int(v) for v in values]
     except (TypeError, ValueError):
         return None
-    return np.array(numbers, dtype=np.int64) if all(str(n) == str(v) for n, v in zip(numbers, values, strict=True)) else None
+    return (
+        np.array(numbers, dtype=np.int64)
+        if all(str(n) == str(v) for n, v in zip(numbers, values, strict=True))
+        else None
+    )
 
 
 def _check_range(path: Path, labels: np.ndarray, names: list[str]) -> None:
     wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
     if len(wrong):
         raise DataError(
-            f"{path} row {wrong[0]}: label {labels[wrong[0]]} is out of range for {len(names)} classes (0..{len(names) - 1}); "
-            f"{len(wrong)} of {len(labels)} labels are wrong"
+            f"{path} row {wrong[0]}: label {labels[wrong[0]]} is out of range for {len(names)} classes "
+            f"(0..{len(names) - 1}); {len(wrong)} of {len(labels)} labels are wrong"
         )
 
 
@@ -196,7 +206,8 @@ def _samples(path: Path, root: Path, column: Any, labels: np.ndarray) -> Split:
     missing = [n for n in names if not (root / n).is_file()]
     if missing:
         raise FileNotFoundError(
-            f"{path}: {len(missing)} of {len(names)} files are not under {root}, first {missing[0]!r}; set data.root to their folder"
+            f"{path}: {len(missing)} of {len(names)} files are not under {root}, first {missing[0]!r}; "
+            "set data.root to their folder"
         )
     return file_split(root, names, labels)
 
