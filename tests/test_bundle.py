@@ -63,6 +63,28 @@ def test_timm_loads_the_folder(folder, model):
     assert torch.equal(other.blocks[1].mlp.fc1.weight, model.encoder.blocks[1].mlp.fc1.weight)
 
 
+@pytest.mark.parametrize("options", [
+    {"pool": "mean", "class_token": False, "final_norm": "pooled"},
+    {"registers": 2, "layer_scale": 0.1, "prefix_positions": False},
+    {"positions": "sincos", "qk_norm": True},
+    {"pool": "attention"},
+    {"mlp": "swiglu", "norm": "rms"},
+    {"in_chans": 1},
+])
+def test_timm_loads_other_architectures(tmp_path, options):
+    import timm
+
+    model = tiny(**options)
+    channels = options.get("in_chans", 3)
+    grey = {"mode": "L", "mean": (0.5,), "std": (0.5,)} if channels == 1 else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        folder = save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING.replace(**grey))
+    theirs = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+    torch.testing.assert_close(theirs(images()[:, :channels]), model(images()[:, :channels]), rtol=1e-5, atol=1e-5)
+    assert torch.equal(load_bundle(folder).model(images()[:, :channels]), model(images()[:, :channels]))
+
+
 @pytest.mark.parametrize("kind", ["vit", "timm"])
 def test_transformers_loads_the_folder_as_model_and_pipeline(tmp_path, kind):
     from transformers import AutoModelForImageClassification, pipeline
@@ -134,11 +156,12 @@ def test_saving_says_what_timms_words_cannot_express(changes, reason):
     assert len(said) == 1
 
 
-def test_timm_models_are_timm_folders_too(tmp_path):
+@pytest.mark.parametrize("name", ["timm/test_resnet", "timm/test_vit"])  # of any input size, and of a fixed one
+def test_timm_models_are_timm_folders_too(tmp_path, name):
     import timm
 
     torch.manual_seed(0)
-    model = vit.create_model("timm/test_resnet", num_classes=3, image_size=(32, 48)).eval()
+    model = vit.create_model(name, num_classes=3, image_size=(32, 48)).eval()
     folder = save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING)
     theirs = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
     assert torch.equal(theirs(images()), model(images()))
