@@ -48,7 +48,8 @@ def parse(overrides: list[str]) -> list[Override]:
     try:
         return OverridesParser.create().parse_overrides(overrides)
     except HydraException as error:
-        raise ConfigError(f"{_first_line(error)} (quote a value with special signs: 'key=\"a b\"')") from None
+        reason = _first_line(error).partition(" See https")[0]
+        raise ConfigError(f"{' '.join(overrides)}: {reason} (a value with special signs wants quotes: 'key=\"a=b\"')") from None
 
 
 def sweep(overrides: list[str]) -> list[list[str]]:

@@ -3,19 +3,17 @@
 import logging
 import shlex
 
-import torch
 from pytorch_lightning import Trainer
 
 from vit.bundle import load_bundle, save_bundle
 from vit.evaluation import Evaluation, evaluate
 from vit.launch.console import console, python
 from vit.launch.folder import RunFolder
-from vit.launch.initial import weights_of
 from vit.launch.prepare import Parts
 from vit.report.curves import curves_picture
 from vit.report.evaluation import write_evaluation
 from vit.report.summary import print_summary
-from vit.training import Checkpoints
+from vit.training import Checkpoints, trained_weights
 
 log = logging.getLogger("vit")
 
@@ -25,12 +23,12 @@ SAMPLES = 8
 def finish(parts: Parts, folder: RunFolder, trainer: Trainer, seconds: float) -> dict:
     """Write all that a finished run holds and return its final numbers by name."""
     checkpoints = next(c for c in trainer.callbacks if isinstance(c, Checkpoints))
-    best = torch.load(checkpoints.best_path, map_location="cpu", weights_only=True)
+    weights = trained_weights(checkpoints.best_path)
     split = "test" if "test" in parts.source.splits else "val"
     settings = {"batch_size": parts.config["recipe"]["batch_size"], "precision": trainer.precision}
     extra = {"data": data_words(parts.config), "evaluation": settings, "name": parts.config["name"]}
     metrics = {"val/accuracy": checkpoints.best_score, "best_epoch": checkpoints.best_epoch}
-    save_bundle(folder.model, parts.model, parts.source.classes, parts.preprocessing, metrics, extra, weights_of(best))
+    save_bundle(folder.model, parts.model, parts.source.classes, parts.preprocessing, metrics, extra, weights)
     evaluation = tested(folder, parts, split, settings)
     metrics |= {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
     metrics |= speed(parts, trainer, seconds)

@@ -10,6 +10,7 @@ from torch import Tensor
 from vit.bundle import load_bundle
 from vit.data import Preprocessing
 from vit.launch.composing import ConfigError, nearest
+from vit.training import trained_weights
 from vit.weights import to_ours
 
 HUB = "timm:"
@@ -64,15 +65,7 @@ def from_checkpoint(path: Path, content: dict) -> Initial:
     """One of our own training checkpoints; its averaged weights where it has them."""
     config = content["config"]
     preprocessing = Preprocessing.from_dict(config["data"]["preprocessing"])
-    return Initial(str(path), weights_of(content), config["model"], preprocessing, config["classes"])
-
-
-def weights_of(checkpoint: dict) -> dict[str, Tensor]:
-    """The averaged weights where the run kept some, else the trained ones, by the bare model's names."""
-    average = checkpoint["callbacks"].get("AverageWeights", {}).get("average")
-    if average:
-        return average
-    return {key.removeprefix("model."): value for key, value in checkpoint["state_dict"].items() if key.startswith("model.")}
+    return Initial(str(path), trained_weights(path), config["model"], preprocessing, config["classes"])
 
 
 def from_timm_hub(name: str) -> Initial:

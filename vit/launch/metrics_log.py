@@ -41,6 +41,7 @@ class MetricsLog(Logger):
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         epoch = int(metrics["epoch"]) if "epoch" in metrics else None
         values = {name: value for name, value in metrics.items() if name != "epoch"}
+        values.pop("train/step_loss", None)  # TensorBoard has it; here a row is an epoch
         if not values or epoch is None:
             return
         if not self.rows or int(self.rows[-1]["epoch"]) != epoch:

@@ -5,7 +5,7 @@ import shutil
 from hydra.errors import HydraException
 from hydra.utils import instantiate
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.callbacks import EarlyStopping
+from pytorch_lightning.callbacks import EarlyStopping, Timer
 from pytorch_lightning.loggers import Logger
 from torch import nn
 
@@ -21,6 +21,7 @@ from vit.training import (
     FollowEpoch,
     GracefulStop,
     ProgressBar,
+    ThroughputMeter,
     build_strategy,
     resolve_precision,
 )
@@ -42,7 +43,6 @@ def build_trainer(config: dict, folder: RunFolder, done: int = 0) -> Trainer:
         strategy=build_strategy(config["strategy"]["name"], accelerator, devices, wanted["num_nodes"]),
         precision=resolve_precision(config["precision"], accelerator),
         max_epochs=min(2, recipe["epochs"]) if config["debug"] else recipe["epochs"],
-        max_time=wanted["max_time"],
         accumulate_grad_batches=recipe["accumulate"],
         log_every_n_steps=wanted["log_every_n_steps"],
         logger=build_loggers(config, folder, done),
@@ -59,9 +59,11 @@ def build_trainer(config: dict, folder: RunFolder, done: int = 0) -> Trainer:
 def build_callbacks(config: dict, folder: RunFolder) -> list[Callback]:
     """The checkpoint callback stands last: what it saves, the others have finished with."""
     chosen, recipe = config["callbacks"], config["recipe"]
-    callbacks: list[Callback] = [GracefulStop(), FollowEpoch(), FiniteLoss(), ProgressBar(console=console)]
+    callbacks: list[Callback] = [GracefulStop(), FollowEpoch(), FiniteLoss(), ThroughputMeter(), ProgressBar(console=console)]
     if recipe["ema"]:
         callbacks.append(AverageWeights(recipe["ema"]))
+    if config["trainer"]["max_time"]:
+        callbacks.append(Timer(config["trainer"]["max_time"], interval="epoch"))
     if chosen["patience"]:
         callbacks.append(EarlyStopping(chosen["monitor"], mode=chosen["mode"], patience=chosen["patience"]))
     return [*callbacks, Checkpoints(folder.checkpoints, chosen["monitor"], chosen["mode"], chosen["every_steps"])]

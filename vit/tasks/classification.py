@@ -70,6 +70,8 @@ class Classification(LightningModule):
             images, targets = self.mixup(images, targets, self.seed, step, micro, self.global_rank)  # (B,classes)
         loss = self.loss(self.model(images), targets)
         self.train_loss.update(loss.detach())
+        if step % self.trainer.log_every_n_steps == 0:
+            self.log("train/step_loss", loss.detach())  # of this process's part of the batch
         return loss
 
     def on_train_epoch_start(self) -> None:

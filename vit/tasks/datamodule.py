@@ -4,14 +4,12 @@ from collections.abc import Callable, Iterable
 
 from pytorch_lightning import LightningDataModule
 
-from vit.training import resume_position
-
 
 class Batches(LightningDataModule):
-    """Gives Lightning the loaders of a data set, started where a resumed run stood.
+    """Gives Lightning the loaders of a data set; `FollowEpoch` starts the training loader where a resumed run stood.
 
     Args:
-        train: `(rank, world) -> loader` over epochs, with `.epoch` and `.start` (batches to leave out of its first pass).
+        train: `(rank, world) -> loader`, a pass per epoch.
         val: `(rank, world) -> loader` over every validation sample once.
     """
 
@@ -22,7 +20,6 @@ class Batches(LightningDataModule):
 
     def train_dataloader(self) -> Iterable:
         loader = self._train(self.trainer.global_rank, self.trainer.world_size)
-        loader.epoch, loader.start = resume_position(self.trainer, len(loader))
         self._loaders.append(loader)
         return loader
 

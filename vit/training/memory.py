@@ -14,7 +14,7 @@ def explain_out_of_memory(
         return None
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     return (
-        f"out of memory with batch_size={batch_size}, model {model_name}, images of {height}x{width}: lower batch_size "
-        f"(try {max(1, batch_size // 2)}), accumulate gradients (trainer.accumulate_grad_batches=2 keeps the recipe), "
+        f"out of memory with recipe.batch_size={batch_size}, model {model_name}, images of {height}x{width}: lower recipe.batch_size "
+        f"(try {max(1, batch_size // 2)}), accumulate gradients (recipe.accumulate=2 keeps the recipe), "
         f"or take a smaller model or image size"
     )
