@@ -10,6 +10,7 @@ from vit.data import DataError, Preprocessing, Source
 from vit.data.audit import AuditReport, audit
 from vit.launch import build
 from vit.launch.console import console
+from vit.launch.devices import Devices
 from vit.launch.initial import load_initial
 from vit.models import flops
 from vit.tasks import Batches, Classification
@@ -35,9 +36,9 @@ class Parts:
         return self.config["model_name"]
 
 
-def prepare(config: dict, devices: int, resuming: bool = False) -> Parts:
+def prepare(config: dict, devices: Devices, resuming: bool = False) -> Parts:
     """Data, preprocessing, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
-    build.check_devices(config, devices)
+    build.check_devices(config, devices.world)
     source = build.build_source(config["data"])
     initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
     preprocessing = build.build_preprocessing(config["data"], source, initial)

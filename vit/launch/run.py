@@ -14,10 +14,11 @@ from pytorch_lightning import Trainer
 from vit.data import BadImage
 from vit.launch.composing import ConfigError, compose, parse, plain
 from vit.launch.console import console, log_to_console, python
+from vit.launch.devices import compile_model, find_devices
 from vit.launch.finish import finish
 from vit.launch.folder import RunFolder, environment, new_path, read_config, unfinished
 from vit.launch.prepare import Parts, prepare
-from vit.launch.trainer import build_trainer, compile_model
+from vit.launch.trainer import build_trainer
 from vit.training import Interrupted, explain_out_of_memory, newest_valid, quiet_lightning, seed_everything_once, verify
 
 log = logging.getLogger("vit")
@@ -51,10 +52,11 @@ def train(overrides: list[str] | None = None) -> Run | None:
         folder.log_to_file()
         log.info("run folder: %s", folder.path)
     seed_everything_once(config["seed"])
-    trainer = build_trainer(config, folder, steps_done(checkpoint))
-    parts = prepare(config, trainer.world_size, resuming=config["resumed"])
+    devices = find_devices(config["trainer"])
+    parts = prepare(config, devices, resuming=config["resumed"])
+    trainer = build_trainer(parts, folder, devices, steps_done(checkpoint))
     if config["compile"]:
-        compile_model(parts.model, trainer.accelerator)
+        compile_model(parts.model, devices)
     if main:
         folder.write("config.yaml", parts.config)
         folder.write("environment.json", environment())
