@@ -24,7 +24,7 @@ from vit.data import (
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.initial import Initial
 from vit.models import create_model, model_from_config
-from vit.tasks import Batches, Classification
+from vit.tasks import Batches, BinaryCrossEntropy, Classification, CrossEntropy
 from vit.training import build_optimizer, build_schedule, scaled_lr
 
 log = logging.getLogger("vit")
@@ -79,10 +79,8 @@ def build_model(model: dict, patch_size, preprocessing: Preprocessing, classes: 
     return create_model(model["name"], **{**fits, **stated})
 
 
-def build_loss(loss: dict, source: Source, balance: str, mixed: bool) -> nn.Module:
+def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:
     """Soft-label cross entropy, or binary cross entropy over classes (Wightman et al. 2021)."""
-    from vit.tasks.loss import BinaryCrossEntropy, CrossEntropy
-
     weights = source.class_weights() if balance == "loss" else None
     losses = {"cross_entropy": CrossEntropy, "bce": BinaryCrossEntropy}
     if loss["name"] not in losses:
@@ -101,7 +99,7 @@ def build_task(config: dict, model: nn.Module, source: Source, preprocessing: Pr
         model,
         preprocessing,
         source.num_classes,
-        loss=build_loss(recipe["loss"], source, config["data"]["balance"], mixup is not None),
+        loss=build_loss(recipe["loss"], source, config["data"]["balance"]),
         optimizer=partial(build_optimizer, lr=lr, **optimizer),
         schedule=partial(_schedule, **recipe["schedule"]),
         augment=build_augment(recipe["augment"], seed),

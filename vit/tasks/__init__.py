@@ -2,5 +2,6 @@
 
 from vit.tasks.classification import Classification
 from vit.tasks.datamodule import Batches
+from vit.tasks.loss import BinaryCrossEntropy, CrossEntropy
 
-__all__ = ["Batches", "Classification"]
+__all__ = ["Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy"]
