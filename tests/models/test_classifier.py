@@ -69,8 +69,9 @@ def test_without_positions_patches_are_a_bag() -> None:
 def test_names_of_the_parameters() -> None:
     names = set(small(registers=1, layer_scale=0.1, qk_norm=True, final_norm="pooled").state_dict())
     for name in ("embed.proj.weight", "embed.cls_token", "embed.reg_token", "embed.pos_embed",
-                 "encoder.blocks.1.norm1.weight", "encoder.blocks.1.attn.qkv.bias", "encoder.blocks.1.attn.q_norm.weight",
-                 "encoder.blocks.1.ls1.gamma", "encoder.blocks.1.mlp.fc2.weight", "pool.norm.weight", "head.bias"):
+                 "encoder.blocks.1.norm1.weight", "encoder.blocks.1.attn.qkv.bias",
+                 "encoder.blocks.1.attn.q_norm.weight", "encoder.blocks.1.ls1.gamma",
+                 "encoder.blocks.1.mlp.fc2.weight", "pool.norm.weight", "head.bias"):
         assert name in names
 
 

@@ -123,7 +123,7 @@ def test_rotated_products_depend_on_the_offset_alone() -> None:
     rotary = Rotary((rows, columns), width, prefix=1)
     q, k = torch.randn(1, 1, 1, width), torch.randn(1, 1, 1, width)
     tokens = 1 + rows * columns
-    turned_q, turned_k = rotate(q.expand(1, 1, tokens, width), rotary()), rotate(k.expand(1, 1, tokens, width), rotary())
+    turned_q, turned_k = (rotate(x.expand(1, 1, tokens, width), rotary()) for x in (q, k))
     assert torch.equal(turned_q[:, :, 0], q[:, :, 0])  # the class token stands nowhere
     products = (turned_q @ turned_k.transpose(-2, -1))[0, 0, 1:, 1:].view(rows, columns, rows, columns)
     torch.testing.assert_close(products[1, 2, 3, 1], products[2, 5, 4, 4], **CLOSE)

@@ -9,7 +9,9 @@ from vit.nn import ConvStem, LinearPatches, PatchEmbed, TokenEmbed, learned, sin
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
-@pytest.mark.parametrize(("image", "patch", "channels"), [((32, 32), (8, 8), 3), ((12, 40), (4, 8), 1), ((14, 21), (14, 7), 5)])
+@pytest.mark.parametrize(
+    ("image", "patch", "channels"), [((32, 32), (8, 8), 3), ((12, 40), (4, 8), 1), ((14, 21), (14, 7), 5)]
+)
 def test_linear_patches_equal_the_convolution_and_are_contiguous(image, patch, channels) -> None:
     layer, images = LinearPatches(channels, 20, patch), torch.randn(2, channels, *image)
     tokens = layer(images)
@@ -53,14 +55,17 @@ def test_conv_stem_has_the_grid_of_the_patches(image, patch) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: PatchEmbed((100, 96), (16, 16), 3, 8), "image_size 100 is not divisible by patch_size 16; nearest valid: 96, 112"),
-        (lambda: PatchEmbed((8, 8), (16, 16), 3, 8), "image_size 8 is not divisible by patch_size 16; nearest valid: 16"),
+        (lambda: PatchEmbed((100, 96), (16, 16), 3, 8),
+         "image_size 100 is not divisible by patch_size 16; nearest valid: 96, 112"),
+        (lambda: PatchEmbed((8, 8), (16, 16), 3, 8),
+         "image_size 8 is not divisible by patch_size 16; nearest valid: 16"),
         (lambda: PatchEmbed((8, 8), (4, 4), 3, 8, pos_embed=learned(7, 8)), r"pos_embed has 7 rows.*needs 4, or 5"),
         (lambda: ConvStem(3, 8, (6, 6)), "powers of two"),
         (lambda: PatchEmbed((8, 8), (4, 4), 3, 8)(torch.zeros(1, 1, 8, 8)), "images have 1 channels.*in_chans 3"),
         (lambda: PatchEmbed((8, 8), (4, 4), 3, 8)(torch.zeros(1, 3, 8, 12)), "8x12 pixels.*image_size 8x8"),
         (lambda: PatchEmbed((8, 8), (4, 4), 3, 8)(torch.zeros(3, 8, 8)), r"must be a batch \(B,C,H,W\)"),
-        (lambda: TokenEmbed(5, 8, pos_embed=learned(4, 8))(torch.zeros(1, 5, dtype=torch.long)), "5 tokens, but max_len is 4"),
+        (lambda: TokenEmbed(5, 8, pos_embed=learned(4, 8))(torch.zeros(1, 5, dtype=torch.long)),
+         "5 tokens, but max_len is 4"),
         (lambda: sincos_2d((2, 2), 10), "dim 10 is not divisible by 4.*nearest: 8, 12"),
     ],
 )

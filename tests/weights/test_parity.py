@@ -28,10 +28,13 @@ def images(config: VisionTransformerConfig, batch: int = 2) -> torch.Tensor:
 CASES = {
     # size, depth where the whole would be slow, our options, timm's name and options
     "tiny-16": ("vit_tiny_patch16_224", {}, "vit_tiny_patch16_224", {}),
-    "small-8": ("vit_small_patch8_224", {"image_size": 32, "depth": 3}, "vit_small_patch8_224", {"img_size": 32, "depth": 3}),
+    "small-8": (
+        "vit_small_patch8_224", {"image_size": 32, "depth": 3}, "vit_small_patch8_224", {"img_size": 32, "depth": 3}),
     "small-32": ("vit_small_patch32_224", {"depth": 2}, "vit_small_patch32_224", {"depth": 2}),
-    "base-16": ("vit_base_patch16_224", {"image_size": 48, "depth": 2}, "vit_base_patch16_224", {"img_size": 48, "depth": 2}),
-    "large-14": ("vit_large_patch14_224", {"image_size": 28, "depth": 2}, "vit_large_patch14_224", {"img_size": 28, "depth": 2}),
+    "base-16": (
+        "vit_base_patch16_224", {"image_size": 48, "depth": 2}, "vit_base_patch16_224", {"img_size": 48, "depth": 2}),
+    "large-14": (
+        "vit_large_patch14_224", {"image_size": 28, "depth": 2}, "vit_large_patch14_224", {"img_size": 28, "depth": 2}),
     "mean": (
         "vit_tiny_patch16_224",
         {"image_size": 64, "pool": "mean", "final_norm": "pooled"},

@@ -1,4 +1,4 @@
-"""Classification: embed, encoder, pool, head. And its image form, the Vision Transformer, from a config of plain values."""
+"""Classification: embed, encoder, pool, head. Its image form is the Vision Transformer, built from plain values."""
 
 import math
 from collections.abc import Sequence

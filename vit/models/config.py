@@ -81,15 +81,15 @@ class VisionTransformerConfig:
                              f"{self.dim // self.num_heads * self.num_heads or self.num_heads}, "
                              f"{-(-self.dim // self.num_heads) * self.num_heads}, or give head_dim")
         if self.pool == "class" and not self.class_token:
-            raise ValueError("pool=class needs class_token=true; without a class token take pool=mean or pool=attention")
+            raise ValueError("pool=class needs class_token=true; without it take pool=mean or pool=attention")
         if self.stem == "conv" and None in map(power_of_two, self.patch_size):
-            raise ValueError(f"stem=conv halves the image step by step: patch_size {self.patch_size} must be of powers of two")
+            raise ValueError(f"stem=conv needs a patch_size of powers of two, such as 4 or 8, not {self.patch_size}")
         divisor = {"sincos": 4, "rotary": 4}.get(self.positions, 1)
         width = self.head_width if self.positions == "rotary" else self.dim
         if width % divisor:
             name = "head_dim" if self.positions == "rotary" else "dim"
-            raise ValueError(f"positions={self.positions} need a {name} divisible by {divisor}, but it is {width}; nearest: "
-                             f"{width // divisor * divisor or divisor}, {-(-width // divisor) * divisor}")
+            raise ValueError(f"positions={self.positions} need a {name} divisible by {divisor}, but it is {width}; "
+                             f"nearest: {width // divisor * divisor or divisor}, {-(-width // divisor) * divisor}")
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -191,8 +191,8 @@ def check_values(config: Any) -> None:
     for key, words in CHOICES.items():
         if (value := getattr(config, key, words[0])) not in words:
             near = difflib.get_close_matches(str(value), words, n=1, cutoff=0.3)
-            raise ValueError(f"{key}={value} is unknown; {'nearest: ' + near[0] + ', of' if near else 'must be one of'} "
-                             f"{', '.join(words)}")
+            hint = f"nearest: {near[0]}, of" if near else "must be one of"
+            raise ValueError(f"{key}={value} is unknown; {hint} {', '.join(words)}")
 
 
 def pair(key: str, size: int | Sequence[int]) -> tuple[int, int]:

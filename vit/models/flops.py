@@ -9,17 +9,19 @@ from torch.utils.flop_counter import FlopCounterMode
 def flops(model: nn.Module) -> int:
     """Floating point operations of one image's forward pass, a multiplication and an addition counting as two.
 
-    Counts the matrix products and convolutions of a pass over tensors without content, so it costs neither memory nor time.
+    Counts the matrix products and convolutions of a pass over tensors without content, so it costs neither memory nor
+    time.
     """
     config = model.config
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     empty = {name: torch.empty_like(tensor, device="meta") for name, tensor in state.items()}
     image = torch.empty(1, config.in_chans, *config.image_size, device="meta", dtype=next(model.parameters()).dtype)
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             functional_call(model, empty, image)
     finally:
-        model.train(training)
+        for module, mode in modes:
+            module.training = mode
     return counter.get_total_flops()

@@ -27,6 +27,7 @@ def timm_model(config: TimmConfig) -> nn.Module:
             **config.input_arguments(),
         )
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-        raise ValueError(f"timm cannot build {config.name} with {config.to_dict()}: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"timm cannot build {config.name} with {config.to_dict()}: {reason}") from error
     model.config = config
     return model

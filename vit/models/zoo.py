@@ -12,7 +12,7 @@ from vit.models.classifier import VisionTransformer
 from vit.models.config import TimmConfig, VisionTransformerConfig, check_names
 from vit.models.timm_model import timm_model
 
-# name: (dim, depth, num_heads, mlp_dim, patch_size by default), as in big_vision; scaling laws: arXiv 2106.04560, 2305.13035
+# name: (dim, depth, num_heads, mlp_dim, patch_size by default), as in big_vision (arXiv 2106.04560, 2305.13035)
 SIZES = {
     "tiny": (192, 12, 3, 768, 16),
     "small": (384, 12, 6, 1536, 16),
@@ -30,11 +30,11 @@ TIMM = "timm/"
 
 
 def create_model(name: str, **overrides: Any) -> nn.Module:
-    """A new model with random weights: `create_model("vit_small_patch16_224", num_classes=10, image_size=32, patch_size=4)`.
+    """A new model with random weights: `create_model("vit_small", image_size=32, patch_size=4, num_classes=10)`.
 
-    `vit_<size>`, `vit_<size>_patch<pixels>` and `vit_<size>_patch<pixels>_<pixels>` are Vision Transformers, and overrides
-    the fields of `VisionTransformerConfig`; `timm/<name>` is any model of timm, and overrides the fields of `TimmConfig`.
-    An override of None counts as not given.
+    `vit_<size>`, `vit_<size>_patch<pixels>` and `vit_<size>_patch<pixels>_<pixels>` are Vision Transformers, and
+    overrides the fields of `VisionTransformerConfig`; `timm/<name>` is any model of timm, and overrides the fields of
+    `TimmConfig`. An override of None counts as not given.
 
     Raises:
         ValueError: unknown name or override, with the nearest right one; values that do not fit together.
@@ -48,7 +48,7 @@ def create_model(name: str, **overrides: Any) -> nn.Module:
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """The names of this table that fit a pattern such as `vit_small*`; any timm model can be had as `timm/<name>` besides."""
+    """The names of this table that fit a pattern such as `vit_small*`; `timm/<name>` gives any timm model besides."""
     names = []
     for size in SIZES:
         names.append(f"vit_{size}")

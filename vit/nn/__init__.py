@@ -17,6 +17,6 @@ from vit.nn.transformer import Decoder, Encoder
 
 __all__ = [
     "Attention", "AttentionPool", "Block", "ClassToken", "ConvStem", "Decoder", "DropPath", "Encoder", "LayerNorm",
-    "LayerScale", "LinearPatches", "Mean", "Mlp", "PatchDropout", "PatchEmbed", "RMSNorm", "Rotary", "SwiGLU", "TokenEmbed",
-    "attention_maps", "init_weights", "learned", "resample", "rotate", "sincos_1d", "sincos_2d",
+    "LayerScale", "LinearPatches", "Mean", "Mlp", "PatchDropout", "PatchEmbed", "RMSNorm", "Rotary", "SwiGLU",
+    "TokenEmbed", "attention_maps", "init_weights", "learned", "resample", "rotate", "sincos_1d", "sincos_2d",
 ]

@@ -14,8 +14,8 @@ from vit.nn.position import rotate
 class Attention(nn.Module):
     """Multi-head attention (arXiv 1706.03762), over the tokens themselves or, with `cross=True`, over a memory.
 
-    The fused kernel computes the result always; `attention_maps` records the weights beside it. Parameters are named as in
-    timm: `qkv, proj` for self-attention, `q, kv, proj` for cross-attention, `q_norm, k_norm` with QK-norm.
+    The fused kernel computes the result always; `attention_maps` records the weights beside it. Parameters are named
+    as in timm: `qkv, proj` for self-attention, `q, kv, proj` for cross-attention, `q_norm, k_norm` with QK-norm.
 
     Args:
         head_dim: width of a head; `dim / num_heads` by default, but any other will do.
@@ -36,7 +36,7 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         if head_dim is None and dim % num_heads:
-            raise ValueError(f"dim {dim} is not divisible by num_heads {num_heads}; change one of them or give head_dim")
+            raise ValueError(f"dim {dim} is not divisible by num_heads {num_heads}; change one or give head_dim")
         self.num_heads, self.head_dim = num_heads, head_dim or dim // num_heads
         inner = self.num_heads * self.head_dim
         if cross:
@@ -61,7 +61,7 @@ class Attention(nn.Module):
         """x (B,N,D), memory (B,S,D) -> (B,N,D); S is N in self-attention.
 
         Args:
-            mask: True = may be attended: keys (B,S), pairs (B,N,S) or pairs per head (B,H,N,S); a 1 stands for any length.
+            mask: True = may be attended: keys (B,S), pairs (B,N,S) or pairs per head (B,H,N,S).
             causal: a token sees itself and what stands before it; the last query is aligned with the last key.
             rotary: cosines and sines of the tokens' positions, from `vit.nn.position.Rotary`.
         """
@@ -93,8 +93,8 @@ class Attention(nn.Module):
 def pairs(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor | None, bool]:
     """The mask as the kernel wants it, (B,H,N,S), and whether the kernel shall be causal by itself.
 
-    The kernel takes a mask or a flag, and its flag aligns the first query with the first key: with a mask, or with fewer
-    queries than keys, causality becomes part of the mask.
+    The kernel takes a mask or a flag, and its flag aligns the first query with the first key: with a mask, or with
+    fewer queries than keys, causality becomes part of the mask.
     """
     if mask is not None:
         if mask.dtype != torch.bool:

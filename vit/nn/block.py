@@ -10,7 +10,8 @@ from vit.nn.norm import LayerNorm, Norm
 class Block(nn.Module):
     """Attention, then (with `cross_attn`) attention to a memory, then an MLP, each a residual branch.
 
-    Pre-norm normalises what goes into a branch (arXiv 2010.11929); post-norm the sum of branch and stream (arXiv 1706.03762).
+    Pre-norm normalises what goes into a branch (arXiv 2010.11929), post-norm the sum of branch and stream
+    (arXiv 1706.03762).
 
     Args:
         pre_norm: where the norms stand.

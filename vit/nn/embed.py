@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Stem = Callable[[int, int, tuple[int, int]], nn.Module]  # (in_chans, dim, patch_size) -> images (B,C,H,W) to patches (B,N,D)
+# (in_chans, dim, patch_size) -> a module from images (B,C,H,W) to patch tokens (B,N,D)
+Stem = Callable[[int, int, tuple[int, int]], nn.Module]
 
 
 class LinearPatches(nn.Conv2d):
@@ -31,19 +32,21 @@ class LinearPatches(nn.Conv2d):
 class ConvStem(nn.Sequential):
     """3x3 convolutions of stride 2 down to the patch grid (arXiv 2106.14881): easier to train on little data.
 
-    Norms over channel groups instead of batches, so that an image's tokens do not depend on its neighbours in the batch.
+    Norms over channel groups instead of batches, so that an image's tokens do not depend on its neighbours in the
+    batch.
     """
 
     def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int]) -> None:
         steps = [power_of_two(size) for size in patch_size]
         if None in steps or max(steps) == 0:
-            raise ValueError(f"a convolutional stem halves the image step by step: patch_size {patch_size} must be of powers "
-                             "of two, such as 4, 8 or 16")
+            raise ValueError(f"a convolutional stem halves the image step by step: patch_size {patch_size} must be of "
+                             "powers of two, such as 4, 8 or 16")
         layers, width = [], in_chans
         for i in range(max(steps)):
             out = max(8, dim >> (max(steps) - 1 - i))  # ... dim/4, dim/2, dim
             stride = tuple(2 if i < step else 1 for step in steps)
-            layers += [nn.Conv2d(width, out, 3, stride, padding=1, bias=False), nn.GroupNorm(math.gcd(out, 32), out), nn.GELU()]
+            convolution = nn.Conv2d(width, out, 3, stride, padding=1, bias=False)
+            layers += [convolution, nn.GroupNorm(math.gcd(out, 32), out), nn.GELU()]
             width = out
         super().__init__(*layers, nn.Conv2d(width, dim, 1))
 
@@ -58,8 +61,8 @@ class PatchEmbed(nn.Module):
     Args:
         image_size, patch_size: (height, width) in pixels.
         registers: tokens without meaning of their own, where the model keeps notes (arXiv 2309.16588).
-        pos_embed: a table of `vit.nn.position`, learned or fixed, for all tokens or for the patches alone, which its length
-            tells; None for no table.
+        pos_embed: a table of `vit.nn.position`, learned or fixed, for all tokens or for the patches alone, which its
+            length tells; None for no table.
         stem: what makes patch tokens of images.
     """
 
@@ -109,7 +112,7 @@ class PatchEmbed(nn.Module):
 
 
 class TokenEmbed(nn.Module):
-    """A text as tokens: a vector per id, and positions; `logits` is the way back through the same matrix (arXiv 1608.05859).
+    """A text as tokens: a vector per id, and positions; `logits` goes back through the same matrix (arXiv 1608.05859).
 
     Args:
         pos_embed: a table of `vit.nn.position`, (1,max_len,D); None for no table and no limit.
@@ -131,7 +134,7 @@ class TokenEmbed(nn.Module):
         if self.pos_embed is not None:
             end, max_len = start + ids.shape[1], self.pos_embed.shape[1]
             if end > max_len:
-                raise ValueError(f"the sequence has {end} tokens, but max_len is {max_len}; shorten it or raise max_len")
+                raise ValueError(f"the sequence has {end} tokens, but max_len is {max_len}; cut it or raise max_len")
             x = x + self.pos_embed[:, start:end]
         return self.drop(x)
 

@@ -1,26 +1,29 @@
-"""First values of the weights, as DeiT and timm have them (arXiv 2012.12877)."""
+"""First values of the weights."""
 
 from torch import nn
 
 from vit.nn.embed import LinearPatches, PatchEmbed, TokenEmbed
 from vit.nn.pool import AttentionPool
 
+STACKED = {"qkv": 3, "kv": 2}  # matrices that are several in one
+
 
 def init_weights(model: nn.Module) -> None:
-    """Set every weight of a model of this house: normal of std 0.02 cut at 2, biases zero.
+    """Set every weight of a model of this house, as the original ViT and big_vision do: Xavier matrices, zero biases.
 
-    The patch projection has the variance of its fan-in, as in the JAX original, because a patch may have 48 pixels or 768;
-    class token and registers start close to zero. Scales, norms and the convolutions of a stem keep their own beginnings.
+    The patch projection counts as the matrix it is (MAE, arXiv 2111.06377), position tables have the std D^-1/2 of
+    big_vision, so that they are not drowned by the patches; class token and registers start close to zero, logits of a
+    `head` close to undecided. Norms, scales and the convolutions of a stem keep their own beginnings.
     """
-    for module in model.modules():
-        if isinstance(module, LinearPatches):
-            fan_in = module.weight[0].numel()
-            nn.init.trunc_normal_(module.weight, std=fan_in**-0.5, a=-2 * fan_in**-0.5, b=2 * fan_in**-0.5)
-            nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.Linear):
+    for name, module in model.named_modules():
+        leaf = name.rpartition(".")[2]
+        if isinstance(module, nn.Linear) and leaf == "head":
             nn.init.trunc_normal_(module.weight, std=0.02)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Linear):
+            for matrix in module.weight.detach().chunk(STACKED.get(leaf, 1)):
+                nn.init.xavier_uniform_(matrix)
+        elif isinstance(module, LinearPatches):
+            nn.init.xavier_uniform_(module.weight.detach().flatten(1))
         elif isinstance(module, PatchEmbed):
             for token in (module.cls_token, module.reg_token):
                 if token is not None:
@@ -28,6 +31,8 @@ def init_weights(model: nn.Module) -> None:
         elif isinstance(module, TokenEmbed):
             nn.init.normal_(module.token.weight, std=module.token.embedding_dim**-0.5)
         elif isinstance(module, AttentionPool):
-            nn.init.trunc_normal_(module.latent, std=module.latent.shape[-1] ** -0.5)
+            nn.init.normal_(module.latent, std=module.latent.shape[-1] ** -0.5)
+        if isinstance(module, (nn.Linear, LinearPatches)) and module.bias is not None:
+            nn.init.zeros_(module.bias)
         if isinstance(getattr(module, "pos_embed", None), nn.Parameter):
-            nn.init.trunc_normal_(module.pos_embed, std=0.02)
+            nn.init.normal_(module.pos_embed, std=module.pos_embed.shape[-1] ** -0.5)

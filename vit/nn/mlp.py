@@ -31,8 +31,8 @@ class Mlp(nn.Module):
 class SwiGLU(nn.Module):
     """An MLP whose hidden units are gated by a second projection (arXiv 2002.05202).
 
-    Gate and value share one product, `fc1`, gate first, as in timm's SwiGLUPacked. With 2/3 of an Mlp's `hidden` it has as
-    many parameters.
+    Gate and value share one product, `fc1`, gate first, as in timm's SwiGLUPacked. With 2/3 of an Mlp's `hidden` it
+    has as many parameters.
     """
 
     def __init__(self, dim: int, hidden: int, activation: Activation = F.silu, dropout: float = 0.0) -> None:

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 def learned(length: int, dim: int) -> nn.Parameter:
     """A table to learn, (1,length,D)."""
-    return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, length, dim), std=0.02))
+    return nn.Parameter(nn.init.normal_(torch.empty(1, length, dim), std=dim**-0.5))
 
 
 def sincos_1d(length: int, dim: int, temperature: float = 10_000.0) -> Tensor:
     """Sines, then cosines, of falling frequency (arXiv 1706.03762): (1,length,D)."""
     if dim % 2:
-        raise ValueError(f"dim {dim} is not divisible by 2, which sin-cos positions need; nearest: {dim - 1}, {dim + 1}")
+        raise ValueError(f"dim {dim} is not divisible by 2, as sin-cos positions need; nearest: {dim - 1}, {dim + 1}")
     frequencies = temperature ** (-torch.arange(dim // 2, dtype=torch.float64) / (dim // 2))
     angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies  # (N,D/2)
     return torch.cat([angles.sin(), angles.cos()], dim=1).float()[None]
@@ -28,7 +28,7 @@ def sincos_2d(grid: tuple[int, int], dim: int, temperature: float = 10_000.0) ->
     """Half of the channels tell the row, half the column (MoCo v3, arXiv 2104.02057; MAE): (1,rows*columns,D)."""
     if dim % 4:
         near = dim // 4 * 4
-        raise ValueError(f"dim {dim} is not divisible by 4, which 2-D sin-cos positions need; nearest: {near}, {near + 4}")
+        raise ValueError(f"dim {dim} is not divisible by 4, as 2-D sin-cos positions need; nearest: {near}, {near + 4}")
     rows, columns = grid
     row = sincos_1d(rows, dim // 2, temperature)[0, :, None].expand(-1, columns, -1)
     column = sincos_1d(columns, dim // 2, temperature)[0, None].expand(rows, -1, -1)
@@ -36,7 +36,7 @@ def sincos_2d(grid: tuple[int, int], dim: int, temperature: float = 10_000.0) ->
 
 
 class Rotary(nn.Module):
-    """Positions as rotations of queries and keys (RoFormer, arXiv 2104.09864), along each axis of a grid (arXiv 2403.13298).
+    """Positions as rotations of queries and keys (arXiv 2104.09864), along each axis of a grid (arXiv 2403.13298).
 
     A dot product then depends on the offset between two tokens alone. A grid of one axis is a text. The first `prefix`
     tokens are not turned.
@@ -50,8 +50,8 @@ class Rotary(nn.Module):
         unit = 2 * len(grid)
         if head_dim % unit:
             near = head_dim // unit * unit
-            raise ValueError(f"head_dim {head_dim} is not divisible by {unit}, which rotary positions on {len(grid)} axes "
-                             f"need; nearest: {near or unit}, {near + unit}")
+            raise ValueError(f"head_dim {head_dim} is not divisible by {unit}, as rotary positions on {len(grid)} "
+                             f"axes need; nearest: {near or unit}, {near + unit}")
         frequencies = theta ** (-torch.arange(head_dim // unit, dtype=torch.float64) / (head_dim // unit))
         axes = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
         places = torch.stack(axes, dim=-1).reshape(-1, len(grid))  # (N,axes)

@@ -14,8 +14,8 @@ from vit.nn.position import Rotary
 class Stack(nn.Module):
     """Blocks one after another, then a norm: what encoder and decoder have in common.
 
-    With `checkpointing` a block's activations are computed a second time in the backward pass instead of being kept: about
-    a third more work for a fraction of the memory (arXiv 1604.06174).
+    With `checkpointing` a block's activations are computed a second time in the backward pass instead of being kept:
+    about a third more work for a fraction of the memory (arXiv 1604.06174).
     """
 
     def __init__(self, blocks: Iterable[Block], norm: nn.Module, rotary: Rotary | None = None) -> None:

@@ -6,6 +6,6 @@ from vit.weights.torchvision import from_torchvision
 from vit.weights.transformers import from_transformers
 
 __all__ = [
-    "KeyReport", "KeyRow", "from_timm", "from_torchvision", "from_transformers", "load_weights", "timm_arguments", "to_ours",
-    "to_timm",
+    "KeyReport", "KeyRow", "from_timm", "from_torchvision", "from_transformers", "load_weights", "timm_arguments",
+    "to_ours", "to_timm",
 ]

@@ -1,4 +1,4 @@
-"""Weights from elsewhere into a model of perhaps another resolution or other classes, with an account of every tensor."""
+"""Weights from elsewhere into a model of another resolution or other classes, with an account of every tensor."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ SHOWN = 8  # rows of one status in the table
 
 @dataclass(frozen=True)
 class KeyRow:
-    """What became of one tensor: "taken" as it is, "resized", "new" (keeps its random values) or "unused" (the source's)."""
+    """What became of one tensor: "taken" as it is, "resized", "new" (random as before) or "unused"."""
 
     name: str
     status: str
@@ -75,9 +75,10 @@ def load_weights(
     Raises:
         ValueError: fewer than half of the model's tensors fit; this is another network's file.
     """
-    names_are_ours = any(name.startswith("encoder.") for name in model.state_dict())
-    state = to_ours(state) if names_are_ours else to_timm(to_ours(state)) if is_ours(state) or is_timm(state) else dict(state)
     target = model.state_dict()
+    state = to_ours(state)
+    if is_ours(state) and not is_ours(target):
+        state = to_timm(state)
     rows, chosen = [], {}
     for name, own in target.items():
         found = state.get(name) if head or not is_head(name, model) else None
@@ -106,7 +107,8 @@ def fit_positions(
 
     Rows of class token and registers that only one side has keep the values of our own.
     """
-    if new is None or table.ndim != 3 or table.shape[2] != own.shape[2] or (table.shape == own.shape and old in (None, new)):
+    same = table.shape == own.shape and old in (None, new)
+    if same or new is None or table.ndim != 3 or table.shape[2] != own.shape[2]:
         return fit(table, own)
     old = old or square_grid(table.shape[1], prefix)
     resampled = resample(table, old, new)  # (1,P+N',D)

@@ -31,7 +31,7 @@ NORMS = {"layer": "layernorm", "rms": "rmsnorm"}
 
 
 def to_timm(state: State, config: Any = None) -> dict[str, Tensor]:
-    """Our names -> timm's. With the config, a fixed sin-cos table is written out, because timm knows learned ones only."""
+    """Our names -> timm's. With the config, a fixed sin-cos table is written out: timm knows learned ones only."""
     renamed = {rename(name, PREFIXES.items()): tensor for name, tensor in state.items()}
     if config is not None and config.positions == "sincos":
         renamed["pos_embed"] = sincos_2d(config.grid, config.dim)
@@ -60,7 +60,7 @@ def is_timm(state: State) -> bool:
 
 
 def timm_arguments(config: Any) -> dict[str, Any] | str:
-    """`{"architecture", "model_args"}` for `timm.create_model` that give the same network, or the reason why there are none.
+    """`{"architecture", "model_args"}` for `timm.create_model` that build the same network, or why there are none.
 
     JSON-able, without `num_classes`, which stands beside `model_args` in a timm folder.
     """
@@ -97,11 +97,12 @@ def timm_arguments(config: Any) -> dict[str, Any] | str:
 
 def beyond_timm(config: Any) -> str | None:
     """What timm's VisionTransformer lacks for this config."""
+    widths = config.head_width * config.num_heads != config.dim
     lacks = {
         "no rotary positions": config.positions == "rotary",
         "no convolutional stem": config.stem == "conv",
         "no post-norm blocks that a config file can ask for": not config.pre_norm,
-        f"heads of dim / num_heads only, not head_dim {config.head_dim}": config.head_width * config.num_heads != config.dim,
+        f"heads of dim / num_heads only, not head_dim {config.head_dim}": widths,
         f"a norm_eps of 1e-06 only, not {config.norm_eps}": config.norm_eps != 1e-6,
         "no attention pooling with an MLP beside SwiGLU blocks": config.mlp == "swiglu" and config.pool == "attention",
     }

@@ -1,4 +1,4 @@
-"""transformers' ViTForImageClassification: its names to ours, those of its files and those that it has in memory since 5."""
+"""transformers' ViTForImageClassification: its names to ours, those of its files, and those in memory since 5."""
 
 from collections.abc import Mapping
 
