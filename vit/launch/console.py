@@ -16,8 +16,9 @@ def log_to_console() -> None:
     log = logging.getLogger("vit")
     log.propagate = False
     if not log.handlers:
-        log.setLevel(logging.INFO)
+        log.setLevel(logging.DEBUG)
         handler = RichHandler(console=console, show_path=False, show_time=False, show_level=False, markup=False, highlighter=None)
+        handler.setLevel(logging.INFO)
         log.addHandler(handler)
 
 

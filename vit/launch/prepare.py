@@ -3,13 +3,11 @@
 import logging
 from dataclasses import dataclass
 
-from rich.table import Table
 from torch import nn
 
 from vit.data import DataError, Preprocessing, Source
 from vit.data.audit import AuditReport, audit
 from vit.launch import build
-from vit.launch.console import console
 from vit.launch.devices import Devices
 from vit.launch.initial import load_initial
 from vit.models import flops
@@ -79,11 +77,9 @@ def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[S
 
 
 def show(config: dict, source: Source, model: nn.Module) -> None:
-    """Data and model in a few lines: sizes, parameters, FLOPs."""
-    table = Table.grid(padding=(0, 2))
+    """Data and model in two lines: sizes, parameters, FLOPs."""
     sizes = " / ".join(f"{len(split):,} {name}" for name, split in source.splits.items())
     parameters = sum(p.numel() for p in model.parameters())
     rows, columns = config["data"]["preprocessing"]["size"]
-    table.add_row("data", f"{source.name}: {sizes}, {source.num_classes} classes")
-    table.add_row("model", f"{config['model_name']}: {parameters:,} parameters, {flops(model) / 1e9:.3g} GFLOPs per {rows}x{columns} image")
-    console.print(table)
+    log.info("data: %s, %s, %d classes", source.name, sizes, source.num_classes)
+    log.info("model: %s, %s parameters, %.3g GFLOPs per %dx%d image", config["model_name"], f"{parameters:,}", flops(model) / 1e9, rows, columns)

@@ -13,6 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from vit.training.resume import batches_done, batches_per_epoch
 
+log = logging.getLogger(__name__)
+
 
 def quiet_lightning() -> None:
     """Silences what Lightning tells every user of every run; errors and real warnings stay."""
@@ -157,10 +159,12 @@ class ProgressBar(LightningProgressBar):
             return
         if self._images:
             self._measure()
+        line = f"{self._epoch(trainer)}  {self._facts(trainer)}"
+        log.debug(line)  # for a log file, also where the bar takes the place of the lines
         if self.live:
             self._draw(trainer)
         else:
-            self.console.print(f"{self._epoch(trainer)}  {self._facts(trainer)}", highlight=False, soft_wrap=True)
+            self.console.print(line, highlight=False, soft_wrap=True)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._close()
