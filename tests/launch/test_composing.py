@@ -7,7 +7,7 @@ from vit.launch.composing import ConfigError, compose, options, plain, sweep
 
 def test_default_is_digits_with_what_suits_it():
     config = plain(compose([]))
-    assert (config["data"]["name"], config["model"]["dim"], config["recipe"]["epochs"]) == ("digits", 64, 150)
+    assert (config["data"]["name"], config["model"]["dim"], config["recipe"]["epochs"]) == ("digits", 64, 100)
     assert config["name"] == "digits"
 
 
