@@ -137,3 +137,11 @@ def test_flops_leave_the_model_as_it_was() -> None:
 
 def test_num_classes_zero_gives_pooled_features() -> None:
     assert small(num_classes=0)(pixels()).shape == (2, 24)
+
+
+@pytest.mark.parametrize("options", [{}, {"pool": "attention", "positions": "rotary"}], ids=["plain", "attention"])
+def test_one_exported_program_for_every_batch_size(options: dict) -> None:
+    """Sizes are read as `x.shape[0]`: a `len(x)` would freeze the batch size of the example."""
+    model, x = small(**options).eval(), pixels(2)
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    torch.testing.assert_close(program.module()(pixels(5)), model(pixels(5)), rtol=0, atol=1e-5)

@@ -16,8 +16,8 @@ def timm_model(config: TimmConfig) -> nn.Module:
     import timm  # here, because it takes a second that most programs need not wait for
 
     if not timm.is_model(config.name):
-        near = difflib.get_close_matches(config.name.split(".")[0], timm.list_models(), n=3, cutoff=0.4)
-        raise ValueError(f"timm has no model {config.name!r}; nearest: {', '.join('timm/' + name for name in near)}")
+        near = ", ".join(nearest_timm_models(config.name, 0.4))
+        raise ValueError(f"timm has no model {config.name!r}; nearest: {near}")
     try:
         model = timm.create_model(
             config.name,
@@ -31,3 +31,11 @@ def timm_model(config: TimmConfig) -> nn.Module:
         raise ValueError(f"timm cannot build {config.name} with {config.to_dict()}: {reason}") from error
     model.config = config
     return model
+
+
+def nearest_timm_models(name: str, cutoff: float) -> list[str]:
+    """Up to three names as `create_model` takes them, the most alike first; `cutoff` 1 finds equal ones only."""
+    import timm
+
+    near = difflib.get_close_matches(name.split(".")[0], timm.list_models(), n=3, cutoff=cutoff)
+    return [f"timm/{name}" for name in near]

@@ -10,7 +10,7 @@ from torch import nn
 
 from vit.models.classifier import VisionTransformer
 from vit.models.config import TimmConfig, VisionTransformerConfig, check_names
-from vit.models.timm_model import timm_model
+from vit.models.timm_model import nearest_timm_models, timm_model
 
 # name: (dim, depth, num_heads, mlp_dim, patch_size by default), as in big_vision (arXiv 2106.04560, 2305.13035)
 SIZES = {
@@ -73,7 +73,8 @@ def named_values(name: str) -> dict[str, Any]:
 
 
 def nearest_models(name: str) -> list[str]:
-    return difflib.get_close_matches(name, list_models(), n=3, cutoff=0.5) or [f"vit_{size}" for size in SIZES]
+    near = nearest_timm_models(name, 1.0) or difflib.get_close_matches(name, list_models(), n=3, cutoff=0.5)
+    return near or [f"vit_{size}" for size in SIZES]
 
 
 KINDS = {

@@ -126,7 +126,7 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -
 def attention_maps(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     """Record the attention weights of every forward inside: `{"encoder.blocks.0.attn": [(B,H,N,S)]}`, one per call.
 
-    The result of the forward stays the same to the last bit. Not for compiled models, which do not look for a recorder.
+    The result of the forward stays the same to the last bit.
     """
     layers = {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
     for module in layers.values():

@@ -101,7 +101,7 @@ class PatchEmbed(nn.Module):
         patches_only = self.pos_embed is not None and self.pos_embed.shape[1] == x.shape[1]
         if patches_only:
             x = x + self.pos_embed
-        x = torch.cat([*self.first(len(x)), x], dim=1)  # (B,N,D)
+        x = torch.cat([*self.first(x.shape[0]), x], dim=1)  # (B,N,D)
         if self.pos_embed is not None and not patches_only:
             x = x + self.pos_embed
         return self.drop(x)

@@ -58,6 +58,6 @@ class AttentionPool(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,D)"""
         mask = None if mask is None else mask[:, self.prefix :]
-        x = self.attn(self.latent.expand(len(x), -1, -1), x[:, self.prefix :], mask)  # (B,1,D)
+        x = self.attn(self.latent.expand(x.shape[0], -1, -1), x[:, self.prefix :], mask)  # (B,1,D)
         x = x + self.mlp(self.mlp_norm(x))
         return self.norm(x[:, 0])
