@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 from rich.logging import RichHandler
 
-console = Console()
+console = Console(soft_wrap=True)
 
 
 def log_to_console() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from vit.bundle import load_bundle
 from vit.data import Preprocessing
 from vit.launch.composing import ConfigError, nearest
+from vit.models import VisionTransformerConfig
 from vit.training import trained_weights
 from vit.weights import to_ours
 
@@ -25,6 +26,13 @@ class Initial:
     model: dict | None = None
     preprocessing: Preprocessing | None = None
     classes: list[str] | None = None
+
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        """(rows, columns) in patches, where the source says it."""
+        if self.model is None or self.model["kind"] != VisionTransformerConfig.kind:
+            return None
+        return VisionTransformerConfig.from_dict(self.model).grid
 
 
 def load_initial(source: str) -> Initial:

@@ -43,7 +43,9 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Parts:
     source, report = audited(source, preprocessing, config["data"])
     model = build.build_model(config["model"], config["data"]["patch_size"], preprocessing, source.classes, initial)
     if initial is not None:
-        log.info("weights from %s:\n%s", initial.name, load_weights(model, initial.state, head=initial.classes == source.classes).table())
+        same_classes = initial.classes == source.classes
+        taken = load_weights(model, initial.state, head=same_classes, source_grid=initial.grid)
+        log.info("weights from %s: %s", initial.name, taken.table())
     config = {
         **config,
         "model_name": config.get("model_name") or config["model"]["name"] or "model",
@@ -72,7 +74,8 @@ def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[S
     for sample in report.unreadable[:5]:
         log.warning("left out %s: %s", sample.name, sample.reason)
     if report.duplicates:
-        log.warning("%d groups of images stand in more than one split, such as %s", len(report.duplicates), " = ".join(name for _, name in report.duplicates[0]))
+        example = " = ".join(name for _, name in report.duplicates[0])
+        log.warning("%d groups of images stand in more than one split, such as %s", len(report.duplicates), example)
     return source.without(report.bad_samples()), report
 
 
@@ -82,4 +85,14 @@ def show(config: dict, source: Source, model: nn.Module) -> None:
     parameters = sum(p.numel() for p in model.parameters())
     rows, columns = config["data"]["preprocessing"]["size"]
     log.info("data: %s, %s, %d classes", source.name, sizes, source.num_classes)
-    log.info("model: %s, %s parameters, %.3g GFLOPs per %dx%d image", config["model_name"], f"{parameters:,}", flops(model) / 1e9, rows, columns)
+    log.info("model: %s, %s parameters, %.3g GFLOPs per %dx%d image",
+             describe(config), f"{parameters:,}", flops(model) / 1e9, rows, columns)
+
+
+def describe(config: dict) -> str:
+    """The model in a few words: `vit_tiny, 64 wide, 4 deep, patches of 4x4`, or a timm name."""
+    model = config["model"]
+    if model["kind"] != "vit":
+        return config["model_name"]
+    rows, columns = model["patch_size"]
+    return f"{config['model_name']}, {model['dim']} wide, {model['depth']} deep, patches of {rows}x{columns}"
