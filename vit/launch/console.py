@@ -6,25 +6,30 @@ import shutil
 import sys
 
 from rich.console import Console
-from rich.logging import RichHandler
 
-console = Console(soft_wrap=True)
+console = Console()
+
+
+class ConsoleHandler(logging.Handler):
+    """Log lines above the progress bar, unwrapped, as they are."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        style = "yellow" if record.levelno >= logging.WARNING else None
+        console.print(self.format(record), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def log_to_console() -> None:
-    """Messages of `vit` go to the terminal, from the first process only; once, however often it is called."""
+    """Messages of `vit` go to the terminal; once, however often it is called."""
     log = logging.getLogger("vit")
     log.propagate = False
-    if not log.handlers:
-        log.setLevel(logging.DEBUG)
-        handler = RichHandler(console=console, show_path=False, show_time=False, show_level=False, markup=False, highlighter=None)
-        handler.setLevel(logging.INFO)
-        log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    if not any(isinstance(handler, ConsoleHandler) for handler in log.handlers):
+        log.addHandler(ConsoleHandler(logging.INFO))
 
 
 def python() -> str:
     """The interpreter as the person would type it: `python` where that is this one, else its path."""
     found = shutil.which("python")
-    if found and os.path.realpath(found) == os.path.realpath(sys.executable) and os.path.dirname(found) == os.path.dirname(sys.executable):
+    if found and os.path.dirname(found) == os.path.dirname(sys.executable):
         return "python"
     return os.path.relpath(sys.executable) if sys.executable.startswith(os.getcwd()) else sys.executable
