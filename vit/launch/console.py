@@ -18,13 +18,13 @@ class ConsoleHandler(logging.Handler):
         console.print(self.format(record), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def log_to_console() -> None:
-    """Messages of `vit` go to the terminal; once, however often it is called."""
+def log_to_console(main: bool) -> None:
+    """Messages of `vit` go to the terminal, from the first process only; once, however often it is called."""
     log = logging.getLogger("vit")
     log.propagate = False
     log.setLevel(logging.DEBUG)
     if not any(isinstance(handler, ConsoleHandler) for handler in log.handlers):
-        log.addHandler(ConsoleHandler(logging.INFO))
+        log.addHandler(ConsoleHandler(logging.INFO if main else logging.ERROR))
 
 
 def python() -> str:

@@ -1,5 +1,6 @@
 """A run folder: everything one run leaves behind, and the lock that keeps a second run out of it."""
 
+import contextlib
 import datetime
 import fcntl
 import json
@@ -8,8 +9,10 @@ import os
 import pathlib
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 
 import yaml
@@ -31,7 +34,7 @@ class RunFolder:
 
     def __init__(self, path: pathlib.Path, main: bool = True):
         self.path = pathlib.Path(path)
-        self._lock = None
+        self._lock, self._new = None, main and not self.path.exists()
         if main:
             self._create()
 
@@ -65,6 +68,16 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ConfigError(f"run_dir={self.path}: another run is writing there; choose another run_dir") from None
+
+    @contextlib.contextmanager
+    def discarded_on_failure(self) -> Iterator[None]:
+        """A run that fails before it begins leaves no folder behind, unless there was one before."""
+        try:
+            yield
+        except BaseException:
+            if self._new:
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
 
     def refuse_if_used(self, resuming: bool) -> None:
         """Two runs in one folder would mix their files.

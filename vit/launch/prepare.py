@@ -40,7 +40,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Parts:
     source = build.build_source(config["data"])
     initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
     preprocessing = build.build_preprocessing(config["data"], source, initial)
-    source, report = audited(source, preprocessing, config["data"])
+    source, report = audited(source, preprocessing, config["data"], devices.world)
     model = build.build_model(config["model"], config["data"]["patch_size"], preprocessing, source.classes, initial)
     if initial is not None:
         same_classes = initial.classes == source.classes
@@ -58,8 +58,10 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Parts:
     return Parts(config, source, preprocessing, model, task, build.build_batches(config, source, preprocessing), report)
 
 
-def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[Source, AuditReport | None]:
+def audited(source: Source, preprocessing: Preprocessing, data: dict, processes: int) -> tuple[Source, AuditReport | None]:
     """Look at the files before training: unreadable ones stop the run, or are left out where the config says so.
+
+    Several processes may not find the same ones in the same time: they leave them out as they meet them.
 
     Raises:
         DataError: names the first unreadable file and how many there are.
@@ -76,7 +78,7 @@ def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[S
     if report.duplicates:
         example = " = ".join(name for _, name in report.duplicates[0])
         log.warning("%d groups of images stand in more than one split, such as %s", len(report.duplicates), example)
-    return source.without(report.bad_samples()), report
+    return source.without(report.bad_samples()) if processes == 1 else source, report
 
 
 def show(config: dict, source: Source, model: nn.Module) -> None:

@@ -42,21 +42,22 @@ def train(overrides: list[str] | None = None) -> Run | None:
         ConfigError, DataError: before the long work starts, with the key or file, and the fix.
         Interrupted: Ctrl-C or SIGTERM; what was done is saved, `resume` goes on with it.
     """
-    quiet_lightning()
-    log_to_console()
-    config, checkpoint, path = read_words(list(overrides or []))
     main = is_main_process()
+    quiet_lightning()
+    log_to_console(main)
+    config, checkpoint, path = read_words(list(overrides or []))
     folder = RunFolder(path, main)
     if main:
         folder.refuse_if_used(resuming=config["resumed"])
         folder.log_to_file()
         log.info("run folder: %s", folder.path)
-    seed_everything_once(config["seed"])
-    devices = find_devices(config["trainer"])
-    parts = prepare(config, devices, resuming=config["resumed"])
-    trainer = build_trainer(parts, folder, devices, steps_done(checkpoint))
-    if config["compile"]:
-        compile_model(parts.model, devices)
+    with folder.discarded_on_failure():
+        seed_everything_once(config["seed"])
+        devices = find_devices(config["trainer"])
+        parts = prepare(config, devices, resuming=config["resumed"])
+        trainer = build_trainer(parts, folder, devices, steps_done(checkpoint))
+        if config["compile"]:
+            compile_model(parts.model, devices)
     if main:
         folder.write("config.yaml", parts.config)
         folder.write("environment.json", environment())

@@ -41,7 +41,7 @@ def build_trainer(parts: Parts, folder: RunFolder, devices: Devices, done: int =
         accumulate_grad_batches=recipe["accumulate"],
         log_every_n_steps=config["trainer"]["log_every_n_steps"],
         logger=build_loggers(config, folder, done),
-        callbacks=build_callbacks(config, folder),
+        callbacks=build_callbacks(config, folder, devices),
         plugins=[AtomicCheckpointIO()],
         default_root_dir=folder.path,
         num_sanity_val_steps=0,
@@ -51,14 +51,17 @@ def build_trainer(parts: Parts, folder: RunFolder, devices: Devices, done: int =
     )
 
 
-def build_callbacks(config: dict, folder: RunFolder) -> list[Callback]:
-    """The checkpoint callback stands last: what it saves, the others have finished with."""
+def build_callbacks(config: dict, folder: RunFolder, devices: Devices) -> list[Callback]:
+    """The checkpoint callback stands last: what it saves, the others have finished with.
+
+    Several processes look at the clock once an epoch, because they must agree on what it says.
+    """
     chosen, recipe = config["callbacks"], config["recipe"]
     callbacks: list[Callback] = [GracefulStop(), FollowEpoch(), FiniteLoss(), ThroughputMeter(), ProgressBar(console=console)]
     if recipe["ema"]:
         callbacks.append(AverageWeights(recipe["ema"]))
     if config["trainer"]["max_time"]:
-        callbacks.append(Timer(config["trainer"]["max_time"], interval="epoch"))
+        callbacks.append(Timer(config["trainer"]["max_time"], interval="step" if devices.world == 1 else "epoch"))
     if chosen["patience"]:
         callbacks.append(EarlyStopping(chosen["monitor"], mode=chosen["mode"], patience=chosen["patience"]))
     return [*callbacks, Checkpoints(folder.checkpoints, chosen["monitor"], chosen["mode"], chosen["every_steps"])]
