@@ -287,12 +287,8 @@ def _failed(text: str, code: int) -> int:
 
 
 def _one_line(error: Exception) -> str:
-    """What went wrong, on one line; errors that a person did not cause also say how to see more."""
     if hasattr(error, "format_message"):  # the command line was not understood
         return f"{' '.join(error.format_message().split())} (vit --help lists the commands and options)"
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    text = " ".join(str(error).split())[:1000]
-    if isinstance(error, ValueError | OSError) and text:
-        return text
-    return f"{type(error).__name__}: {text} (add --debug for the traceback)"
+    from vit.launch.console import one_line
+
+    return one_line(error)

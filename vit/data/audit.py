@@ -37,6 +37,7 @@ class BadSample:
     index: int
     name: str
     reason: str
+    decoded: bool = False  # found by decoding; else its header told
 
 
 @dataclass
@@ -72,9 +73,9 @@ class AuditReport:
             "remove them, or leave them out with data.on_bad_sample=skip"
         )
 
-    def bad_samples(self) -> list[tuple[str, int, str]]:
-        """(split, index, reason) as Source.without takes them."""
-        return [(b.split, b.index, b.reason) for b in self.unreadable]
+    def bad_samples(self, decoded: bool = True) -> list[tuple[str, int, str]]:
+        """(split, index, reason) as Source.without takes them; without the `decoded` ones the same after any time."""
+        return [(b.split, b.index, b.reason) for b in self.unreadable if decoded or not b.decoded]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -110,8 +111,12 @@ def audit(
     sizes, odd = Counter(), defaultdict(list)
     bad = _read_headers(source, preprocessing, report, sizes, odd, progress)
     sums, hashes = ChannelSums(preprocessing.channels), defaultdict(list)
+    headers = set(bad)
     _decode(source, preprocessing, report, bad, sums, hashes, seconds, progress)
-    report.unreadable = [BadSample(s, i, source.splits[s].names[i], reason) for (s, i), reason in sorted(bad.items())]
+    report.unreadable = [
+        BadSample(s, i, source.splits[s].names[i], reason, (s, i) not in headers)
+        for (s, i), reason in sorted(bad.items())
+    ]
     report.sizes = {f"{w}x{h}": n for (w, h), n in sizes.most_common()}
     report.odd = dict(sorted(odd.items()))
     report.duplicates = [sorted(g) for g in hashes.values() if len({s for s, _ in g}) > 1]

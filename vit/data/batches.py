@@ -6,6 +6,7 @@ nothing.
 """
 
 import os
+import signal
 from collections.abc import Iterator
 
 import numpy as np
@@ -80,6 +81,7 @@ class _Batches:
                 num_workers=self.workers,
                 persistent_workers=True,
                 collate_fn=_as_it_is,
+                worker_init_fn=_leave_stopping_to_the_trainer,
                 pin_memory=torch.cuda.is_available(),
                 generator=torch.Generator(),  # its own, so that loading never moves the global random state
             )
@@ -232,6 +234,15 @@ def _workers(workers: int | str, dataset: ImageDataset, world: int) -> int:
     if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
         raise ValueError(f"workers={workers!r} must be auto or a number of processes, 0 or more")
     return workers
+
+
+def _leave_stopping_to_the_trainer(worker: int) -> None:
+    """Ctrl-C, and a SIGTERM to all processes at once, reach workers too, but the step under way still needs them.
+
+    So they pass over both; a second SIGTERM, which is how an orphan is ended, is not passed over.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda signum, frame: signal.signal(signum, signal.SIG_DFL))
 
 
 def _as_it_is(batch: Batch) -> Batch:

@@ -29,20 +29,26 @@ class Mixup:
         self, images: Tensor, labels: Tensor, seed: int, step: int, micro: int = 0, rank: int = 0
     ) -> tuple[Tensor, Tensor]:
         """images (B,C,H,W) float, labels (B,) → mixed images, targets (B,classes) that sum to 1"""
-        rows = torch.arange(len(images), device=images.device)
-
-        def draw(slot: int) -> Tensor:
-            return uniform(seed, step, rows, slot, micro, rank)
-
-        cut = draw(0) < self.switch
-        share = torch.where(cut, self._beta(draw(1), self.cutmix), self._beta(draw(1), self.mixup))
-        share = torch.where(draw(2) < self.prob, share, torch.ones_like(share))  # of the sample's own image
-        boxes, cut_share = self._boxes(share, draw(3), draw(4), images.shape[-2:])
+        drawn = self._drawn(len(images), seed, step, micro, rank).to(images.device, non_blocking=True)
+        (share, across, down), cut = drawn[:3], drawn[3] > 0  # (B,) each
+        boxes, cut_share = self._boxes(share, across, down, images.shape[-2:])
         share = torch.where(cut, cut_share, share)
         keep = torch.where(cut[:, None, None], (~boxes).to(share.dtype), share[:, None, None])[:, None]  # (B,1,H,W)
         mixed = torch.lerp(images.roll(1, 0), images, keep.to(images.dtype))
         own = F.one_hot(labels, self.num_classes).to(torch.float32)
         return mixed, torch.lerp(own.roll(1, 0), own, share[:, None])
+
+    def _drawn(self, rows: int, *counters: int) -> Tensor:
+        """(4,B): share of the sample's own image, the box's place across and down, 1 for CutMix.
+
+        Drawn on the CPU, where the Beta distribution is, and copied in one piece: the device is never waited for.
+        """
+        seed, step, *rest = counters
+        draws = [uniform(seed, step, torch.arange(rows), slot, *rest) for slot in range(5)]  # (B,) each
+        cut = draws[0] < self.switch
+        share = torch.where(cut, self._beta(draws[1], self.cutmix), self._beta(draws[1], self.mixup))
+        share = torch.where(draws[2] < self.prob, share, torch.ones_like(share))
+        return torch.stack([share, draws[3], draws[4], cut.to(share)])
 
     @staticmethod
     def _beta(u: Tensor, a: float) -> Tensor:
@@ -51,7 +57,7 @@ class Mixup:
             return u
         from scipy.special import betaincinv
 
-        return torch.from_numpy(betaincinv(a, a, u.double().cpu().numpy())).to(u)
+        return torch.from_numpy(betaincinv(a, a, u.double().numpy())).to(u)
 
     @staticmethod
     def _boxes(share: Tensor, across: Tensor, down: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:

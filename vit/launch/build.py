@@ -3,7 +3,9 @@
 import importlib
 import inspect
 import logging
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from hydra.errors import HydraException
 from hydra.utils import instantiate
@@ -11,6 +13,7 @@ from torch import nn
 
 from vit.data import (
     Augment,
+    DataError,
     ImageDataset,
     Mixup,
     Preprocessing,
@@ -30,13 +33,23 @@ from vit.training import build_optimizer, build_schedule, scaled_lr
 log = logging.getLogger("vit")
 
 DEFAULT_SIZE = 224
+BALANCES = ["none", "sampler", "loss"]
+NAMING = ("name", "fallback", "library")  # keys of a model node that say which network, not how it is built
+WHERE = {  # who decides what a network must fit
+    "image_size": "data.image_size decides",
+    "in_chans": "data.preprocessing.mode decides: L has 1 channel, RGB 3",
+    "num_classes": "the data decides",
+}
 LOADING = {"_target_", "name", "image_size", "patch_size", "preprocessing", "workers", "balance", "on_bad_sample", "audit_seconds"}
 
 
 def build_source(data: dict) -> Source:
     """Call the data set function that `data._target_` names with the keys of `data` that it takes."""
     module, _, name = data["_target_"].rpartition(".")
-    function = getattr(importlib.import_module(module), name)
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"data._target_={data['_target_']}: there is no such function ({error})") from None
     takes = inspect.signature(function).parameters
     for key in data:
         if key not in takes and key not in LOADING:
@@ -50,37 +63,66 @@ def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> 
     if data["image_size"] is not None:
         stated["size"] = pair(data["image_size"])
     if initial is not None and initial.preprocessing is not None:
-        adopted = initial.preprocessing.to_dict()
-        return Preprocessing.from_dict({**adopted, **stated})
+        return checked("data.preprocessing", Preprocessing.from_dict, adopted(initial.preprocessing, stated))
     stated.setdefault("size", pair(DEFAULT_SIZE))
-    if "mean" in stated and "std" in stated:
-        return Preprocessing.from_dict(stated)
     channels = 1 if stated.get("mode") == "L" else 3
-    blank = Preprocessing.from_dict({"mean": [0.5] * channels, "std": [0.5] * channels, **stated})
-    mean, std = estimate(source.splits["train"], blank)
-    return blank.replace(**{"mean": mean, "std": std, **{k: stated[k] for k in ("mean", "std") if k in stated}})
+    blank = {"mean": [0.5] * channels, "std": [0.5] * channels, **stated}
+    preprocessing = checked("data.preprocessing", Preprocessing.from_dict, blank)
+    if "mean" in stated and "std" in stated:
+        return preprocessing
+    mean, std = estimate(source.splits["train"], preprocessing)
+    return preprocessing.replace(**{"mean": mean, "std": std, **{k: stated[k] for k in ("mean", "std") if k in stated}})
+
+
+def adopted(source: Preprocessing, stated: dict) -> dict:
+    """The source's values under the stated ones; mean and std of colours mean nothing to grey pixels, nor the other way."""
+    values = source.to_dict()
+    if stated.get("mode", source.mode) != source.mode:
+        channels = 1 if stated["mode"] == "L" else 3
+        values |= {key: [sum(values[key]) / len(values[key])] * channels for key in ("mean", "std")}
+    return {**values, **stated}
 
 
 def build_model(model: dict, patch_size, preprocessing: Preprocessing, classes: list[str], initial: Initial | None) -> nn.Module:
     """The network of `model`, for these pixels and classes.
 
-    With `init_from` the architecture is the source's, unless `model` states one; a resumed run's config holds it whole.
+    `model=adopt` takes the architecture of `init_from` where that tells it; a resumed run's config holds it whole.
     """
     if model.get("kind"):
-        return model_from_config(model)
+        return checked("model", model_from_config, model)
     fits = {"image_size": preprocessing.size, "in_chans": preprocessing.channels, "num_classes": len(classes)}
-    stated = {key: value for key, value in model.items() if value is not None and key != "name"}
-    if initial is not None and model["name"] is None:
-        return model_from_config({**initial.model, **_listed(fits), **_listed(stated)})
-    if model["name"] is None:
-        raise ConfigError("model.name must be given, such as model.name=vit_tiny (python -m vit models lists them)")
-    if not model["name"].startswith("timm/"):
+    stated = {key: value for key, value in model.items() if value is not None and key not in NAMING}
+    for key, value in fits.items():
+        if key in stated and (pair(stated[key]) if key == "image_size" else stated[key]) != value:
+            raise ConfigError(f"model.{key}={stated[key]}, but the data has {key} {_listed(fits)[key]}; {WHERE[key]}")
+    if model["name"] is None and initial is not None and initial.model is not None:
+        return checked("model", model_from_config, {**initial.model, **_listed(fits), **_listed(stated)})
+    name = model_name(model)
+    if not name.startswith("timm/") and "_patch" not in name:
         stated.setdefault("patch_size", patch_size)
-    return create_model(model["name"], **{**fits, **stated})
+    return checked("model", partial(create_model, name), {**fits, **stated}, spread=True)
+
+
+def model_name(model: dict, initial: Initial | None = None) -> str:
+    """What `create_model` and people call the network of a `model` node."""
+    if model["name"] is None and initial is not None and initial.model is not None:
+        return initial.model.get("name") or initial.name
+    name = model["name"] or model["fallback"]
+    return f"timm/{name.removeprefix('timm/')}" if model.get("library") == "timm" else name
+
+
+def checked(key: str, build: Callable, values: dict, spread: bool = False) -> Any:
+    """`build(values)`, where what it refuses is a word that cannot be, and `key` says which."""
+    try:
+        return build(**values) if spread else build(values)
+    except (TypeError, ValueError, HydraException) as error:
+        raise ConfigError(f"{key}: {' '.join(str(error.__cause__ or error).split())}") from None
 
 
 def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:
     """Soft-label cross entropy, or binary cross entropy over classes (Wightman et al. 2021)."""
+    if balance not in BALANCES:
+        raise ConfigError(f"data.balance={balance}: must be one of {', '.join(BALANCES)}{nearest(balance, BALANCES)}")
     weights = source.class_weights() if balance == "loss" else None
     losses = {"cross_entropy": CrossEntropy, "bce": BinaryCrossEntropy}
     if loss["name"] not in losses:
@@ -94,7 +136,7 @@ def build_task(config: dict, model: nn.Module, source: Source, preprocessing: Pr
     if recipe["optimizer"]["lr_base_batch"]:
         lr = scaled_lr(lr, recipe["batch_size"], recipe["optimizer"]["lr_base_batch"])
     optimizer = {key: value for key, value in recipe["optimizer"].items() if key not in ("lr", "lr_base_batch")}
-    mixup = Mixup(source.num_classes, **recipe["mixup"]) if recipe["mixup"] else None
+    mixup = checked("recipe.mixup", partial(Mixup, source.num_classes), recipe["mixup"], True) if recipe["mixup"] else None
     return Classification(
         model,
         preprocessing,
@@ -115,10 +157,7 @@ def build_augment(steps: dict | None, seed: int) -> Augment | None:
     made = []
     for key, step in (steps or {}).items():
         if step is not None:
-            try:
-                made.append(instantiate({name: value for name, value in step.items() if value is not None}))
-            except HydraException as error:
-                raise ConfigError(f"recipe.augment.{key}: {' '.join(str(error.__cause__ or error).split())}") from None
+            made.append(checked(f"recipe.augment.{key}", instantiate, {k: v for k, v in step.items() if v is not None}))
     return Augment(made, seed) if made else None
 
 
@@ -128,6 +167,9 @@ def build_batches(config: dict, source: Source, preprocessing: Preprocessing) ->
     if recipe["batch_size"] % recipe["accumulate"]:
         raise ConfigError(f"recipe.batch_size={recipe['batch_size']} is not divisible by recipe.accumulate={recipe['accumulate']}")
     micro = recipe["batch_size"] // recipe["accumulate"]
+    check_splits(source, recipe)
+    if data["on_bad_sample"] not in ("error", "skip"):
+        raise ConfigError(f"data.on_bad_sample={data['on_bad_sample']}: must be error or skip")
     sizing = build_sizing(recipe["crop"], config["seed"])
     train = ImageDataset(source.splits["train"], preprocessing, sizing, on_bad_sample=data["on_bad_sample"])
     val = ImageDataset(source.splits["val"], preprocessing, on_bad_sample=data["on_bad_sample"])
@@ -144,6 +186,22 @@ def build_sizing(crop: dict | None, seed: int) -> RandomResizedCrop | RandomCrop
     if crop["scale"] is None:
         return RandomCrop(seed)
     return RandomResizedCrop(tuple(crop["scale"]), tuple(crop["ratio"]), seed)
+
+
+def check_splits(source: Source, recipe: dict) -> None:
+    """Too few images to train or to choose the best epoch by are an error now, not in the first epoch.
+
+    Raises:
+        DataError, ConfigError: with the numbers and the fix.
+    """
+    train, val = len(source.splits["train"]), len(source.splits["val"]) if "val" in source.splits else 0
+    if val == 0:
+        raise DataError(f"{source.name}: 0 of its {train} images are for validation, so the best epoch cannot be chosen; "
+                        "raise the second of data.fractions, or add images under val/")
+    micro = recipe["batch_size"] // recipe["accumulate"]
+    if train < micro:
+        raise ConfigError(f"recipe.batch_size={recipe['batch_size']} is larger than the training set of {train} images; "
+                          f"take recipe.batch_size={max(1, train // 2)}")
 
 
 def check_devices(config: dict, devices: int) -> None:

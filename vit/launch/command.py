@@ -11,7 +11,10 @@ GROUPS = ("data", "model", "recipe", "strategy", "trainer", "logger", "callbacks
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command and return its exit code: 0 done, 1 failed in training, 2 a word that cannot be; stopped 130 or 143."""
+    """Run the command and return its exit code: 0 done, 1 the data or the training failed, 2 a word that cannot be.
+
+    A run that is stopped leaves with SystemExit: 130 for Ctrl-C, 143 for SIGTERM.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     flags = {word for word in words if word.startswith("-")}
     words = [word for word in words if word not in flags]
@@ -33,15 +36,18 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         return 130
-    except (ValueError, OSError) as error:  # ConfigError, DataError, BundleError, CheckpointError: one line each
-        return failed(error, "--debug" in flags)
+    except Exception as error:
+        if "--debug" in flags or os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
+            raise
+        return failed(error)
 
 
-def failed(error: Exception, debug: bool) -> int:
-    if debug or os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
-        raise error
-    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-    return 2
+def failed(error: Exception) -> int:
+    """One line on standard error."""
+    from vit.launch.console import one_line
+
+    print(f"error: {one_line(error)}", file=sys.stderr)
+    return 2 if isinstance(error, ConfigError) else 1
 
 
 def help_text() -> str:

@@ -14,6 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 
+# here keys of one's own may be added: who reads these nodes knows every key that it takes
+OPEN = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger")
+
+
 class ConfigError(ValueError):
     """A command line or config that cannot run; the text is one sentence with the fix."""
 
@@ -34,10 +38,15 @@ def compose(overrides: list[str]) -> DictConfig:
         if override.is_sweep_override():
             raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
     _check_groups(parsed)
-    groups = [o.input_line for o in parsed if _is_group(o.key_or_group) or not _is_plain(o)]
-    values = [o for o in parsed if o.input_line not in groups]
-    _check_keys(_compose(groups), values)
+    overrides = [*adopted(parsed), *overrides]
+    _check_keys(_compose([*adopted(parsed), *(o.input_line for o in parsed if _is_group(o.key_or_group))]), parsed)
     return _compose(overrides)
+
+
+def adopted(parsed: list[Override]) -> list[str]:
+    """`init_from` brings its architecture too, unless a model is chosen."""
+    values = {override.key_or_group: override.value() for override in parsed}
+    return ["model=adopt"] if values.get("init_from") and not {"model", "experiment"} & set(values) else []
 
 
 def parse(overrides: list[str]) -> list[Override]:
@@ -78,6 +87,14 @@ def plain(config: DictConfig) -> dict:
         raise ConfigError(f"{key} must be given: add {key}=VALUE to the command") from None
 
 
+def word(key: str, value: str) -> str:
+    """`key=value` as `parse` reads it, quoted where the value has signs that mean something to Hydra."""
+    if not any(sign in value for sign in "\\'\"{}[](),:=$ \t~#"):
+        return f"{key}={value}"
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}='{escaped}'"
+
+
 def nearest(word: str, among: list[str]) -> str:
     """`; did you mean X?` when something is near, else nothing."""
     near = difflib.get_close_matches(word, among, n=1, cutoff=0.5)
@@ -99,10 +116,6 @@ def _is_group(key: str) -> bool:
     return (config_folder() / key).is_dir()
 
 
-def _is_plain(override: Override) -> bool:
-    return not (override.is_add() or override.is_force_add() or override.is_delete())
-
-
 def _check_groups(parsed: list[Override]) -> None:
     for override in parsed:
         group = override.key_or_group
@@ -114,12 +127,15 @@ def _check_groups(parsed: list[Override]) -> None:
                               f"({group} may be {', '.join(known)})")
 
 
-def _check_keys(config: DictConfig, values: list[Override]) -> None:
-    """Every key on the command line must stand in the composed config."""
+def _check_keys(config: DictConfig, parsed: list[Override]) -> None:
+    """Every key on the command line must stand in the composed config, or be added where such keys are read."""
     known = dict(_nodes(OmegaConf.to_container(config, resolve=False)))
-    for override in values:
+    for override in parsed:
         key = override.key_or_group
-        if key in known:
+        added = override.is_add() or override.is_force_add()
+        if override.is_delete() and key in known:
+            raise ConfigError(f"~{key}: no key can be taken out; write {key}=null")
+        if _is_group(key) or key in known or added and key.startswith(tuple(f"{node}." for node in OPEN)):
             continue
         if known.get(key.rpartition(".")[0]) == {}:
             raise ConfigError(f"{key} is a key of your own: write +{override.input_line}")

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 import shutil
 import sys
 
@@ -27,9 +28,24 @@ def log_to_console(main: bool) -> None:
         log.addHandler(ConsoleHandler(logging.INFO if main else logging.ERROR))
 
 
+def command(*words: object) -> str:
+    """`python -m vit WORDS`, ready to be copied."""
+    return shlex.join([python(), "-m", "vit", *map(str, words)])
+
+
 def python() -> str:
     """The interpreter as the person would type it: `python` where that is this one, else its path."""
     found = shutil.which("python")
     if found and os.path.dirname(found) == os.path.dirname(sys.executable):
         return "python"
     return os.path.relpath(sys.executable) if sys.executable.startswith(os.getcwd()) else sys.executable
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, on one line; errors that a person did not cause also say how to see more."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    text = " ".join(str(error).split())[:1000]
+    if isinstance(error, ValueError | OSError | MemoryError | FloatingPointError) and text:
+        return text
+    return f"{type(error).__name__}: {text} (add --debug for the traceback)"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from vit.launch.composing import ConfigError
+from vit.launch.composing import ConfigError, nearest
 from vit.training import resolve_precision
 
 log = logging.getLogger("vit")
@@ -41,7 +41,7 @@ def find_devices(trainer: dict) -> Devices:
     if not isinstance(number, int) or number < 1:
         raise ConfigError(f"trainer.devices={number}: must be a number of devices, or auto")
     if accelerator == "gpu" and number > gpus:
-        raise ConfigError(f"trainer.devices={number}: this machine has {gpus} GPUs")
+        raise ConfigError(f"trainer.devices={number}: this machine has {gpus} GPUs; take {gpus}, or trainer.accelerator=cpu")
     return Devices(accelerator, number, trainer["num_nodes"])
 
 
@@ -51,9 +51,11 @@ def choose_precision(wanted: str, accelerator: str, model: nn.Module) -> str:
     if wanted == "auto" and accelerator == "cpu" and width < NARROW:
         log.info("precision: 32-true (auto: a model %d wide gains nothing from bf16)", width)
         return "32-true"
-    chosen = resolve_precision(wanted, accelerator)
+    chosen = str(wanted) if wanted != "auto" else resolve_precision(wanted, accelerator)
     if chosen not in EVALUATED:
-        raise ConfigError(f"precision={wanted}: must be auto or one of {', '.join(EVALUATED)}")
+        raise ConfigError(f"precision={wanted}: must be auto or one of {', '.join(EVALUATED)}{nearest(chosen, list(EVALUATED))}")
+    if chosen == "16-mixed" and accelerator == "cpu":
+        raise ConfigError("precision=16-mixed: processors have no float16 arithmetic; use bf16-mixed or 32-true")
     return chosen
 
 

@@ -1,37 +1,43 @@
 """After the last step: the best weights as a bundle, read back from disk and tested; pictures, tables, the next command."""
 
 import logging
-import shlex
+import warnings
 
 from pytorch_lightning import Trainer
 
 from vit.bundle import load_bundle, save_bundle
 from vit.evaluation import Evaluation, evaluate
-from vit.launch.console import console, python
+from vit.launch.composing import word
+from vit.launch.console import command, console
 from vit.launch.folder import RunFolder
 from vit.launch.prepare import Parts
 from vit.report.curves import curves_picture
 from vit.report.evaluation import write_evaluation
 from vit.report.summary import print_summary
-from vit.training import Checkpoints, trained_weights
+from vit.training import Checkpoints, ThroughputMeter, trained_weights
 
 log = logging.getLogger("vit")
 
 SAMPLES = 8
 
 
-def finish(parts: Parts, folder: RunFolder, trainer: Trainer, seconds: float) -> dict:
+def finish(parts: Parts, folder: RunFolder, trainer: Trainer) -> dict:
     """Write all that a finished run holds and return its final numbers by name."""
+    numbers = speed(parts, trainer)
     checkpoints = next(c for c in trainer.callbacks if isinstance(c, Checkpoints))
     weights = trained_weights(checkpoints.best_path)
     split = "test" if "test" in parts.source.splits else "val"
     settings = {"batch_size": parts.config["recipe"]["batch_size"], "precision": trainer.precision}
     extra = {"data": data_words(parts.config), "evaluation": settings, "name": parts.config["name"]}
     metrics = {"val/accuracy": checkpoints.best_score, "best_epoch": checkpoints.best_epoch}
-    save_bundle(folder.model, parts.model, parts.source.classes, parts.preprocessing, metrics, extra, weights)
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always", UserWarning)
+        save_bundle(folder.model, parts.model, parts.source.classes, parts.preprocessing, metrics, extra, weights)
+    for remark in remarks:
+        log.warning("model: %s", remark.message)
     evaluation = tested(folder, parts, split, settings)
     metrics |= {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
-    metrics |= speed(parts, trainer, seconds)
+    metrics |= numbers | left_out(parts)
     curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", parts.config["name"])
     write_samples(parts, folder, split)
     folder.write("metrics.json", metrics)
@@ -50,20 +56,31 @@ def tested(folder: RunFolder, parts: Parts, split: str, settings: dict) -> Evalu
 
 
 def data_words(config: dict) -> list[str]:
-    """The command-line words that make the same data set again."""
-    return [word for word in config["words"] if word.lstrip("+~").partition("=")[0].split(".")[0] in ("data", "experiment")]
+    """The command-line words that make the same data set again, from any directory."""
+    chosen = [w for w in config["words"] if w.lstrip("+~").partition("=")[0].split(".")[0] in ("data", "experiment")]
+    places = {f"data.{key}": config["data"][key] for key in ("root", "path") if config["data"].get(key)}
+    kept = [w for w in chosen if w.partition("=")[0] not in places]
+    return [*kept, *(word(key, place) for key, place in places.items())]
 
 
-def speed(parts: Parts, trainer: Trainer, seconds: float) -> dict:
-    images = trainer.global_step * parts.config["recipe"]["batch_size"]
+def speed(parts: Parts, trainer: Trainer) -> dict:
+    """How far, how long and how fast, through all sessions of a resumed run."""
+    meter = next(c for c in trainer.callbacks if isinstance(c, ThroughputMeter))
     return {
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
-        "seconds": round(seconds, 1),
-        "images_per_second": round(images / seconds, 1),
+        "seconds": round(meter.elapsed, 1),
+        "images_per_second": round(meter.images_per_second, 1),
         "parameters": sum(p.numel() for p in parts.model.parameters()),
-        "skipped_images": len(parts.batches.bad),
     }
+
+
+def left_out(parts: Parts) -> dict:
+    """How many images were left out because they cannot be read; each is named in the log."""
+    before = parts.audit.bad_samples(decoded=False) if parts.audit else []
+    for name, reason in parts.batches.bad.items():
+        log.warning("left out %s: %s", name, reason)
+    return {"skipped_images": len(before) + len(parts.batches.bad)}
 
 
 def write_samples(parts: Parts, folder: RunFolder, split: str) -> None:
@@ -86,5 +103,4 @@ def tell(parts: Parts, folder: RunFolder, metrics: dict, split: str) -> None:
         "images/s": f"{metrics['images_per_second']:,.0f}",
         "model": str(folder.model),
     }
-    command = [*shlex.split(python()), "-m", "vit", "predict", str(folder.model), str(folder.path / "samples"), "--top-k", "3"]
-    print_summary(facts, parts.config["name"], shlex.join(command), console)
+    print_summary(facts, parts.config["name"], command("predict", folder.model, folder.path / "samples", "--top-k", 3), console)

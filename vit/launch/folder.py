@@ -1,6 +1,5 @@
 """A run folder: everything one run leaves behind, and the lock that keeps a second run out of it."""
 
-import contextlib
 import datetime
 import fcntl
 import json
@@ -12,8 +11,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import metadata
+from typing import TextIO
 
 import yaml
 
@@ -28,15 +27,33 @@ RECORDED = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "
 class RunFolder:
     """`config.yaml log.txt metrics.csv metrics.json environment.json splits/ samples/ checkpoints/ model/` under one path.
 
-    A run is finished when `metrics.json` stands; until then the folder can be resumed. Holding the object holds the
-    folder's lock, which the operating system frees when the process ends, however it ends.
+    A run is finished when `metrics.json` stands; until then the folder can be resumed. Within `with RunFolder(path, main)`
+    the first process holds the folder's lock, which the operating system frees however a process ends, and what is logged
+    also goes to `log.txt`. A run that fails before `config.yaml` stands leaves no folder, unless there was one before.
     """
 
     def __init__(self, path: pathlib.Path, main: bool = True):
-        self.path = pathlib.Path(path)
-        self._lock, self._new = None, main and not self.path.exists()
-        if main:
+        self.path, self.main = pathlib.Path(path).expanduser(), main
+        self._lock: TextIO | None = None
+        self._log: logging.Handler | None = None
+        self._new = False
+
+    def __enter__(self) -> "RunFolder":
+        if self.main:
+            self._new = not self.path.exists()
             self._create()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        if self._log is not None:
+            if error is not None and not isinstance(error, SystemExit):
+                log.debug("failed", exc_info=error)
+            log.removeHandler(self._log)
+            self._log.close()
+        if self._new and not self.used:
+            shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.close()
 
     @property
     def config_file(self) -> pathlib.Path:
@@ -61,7 +78,7 @@ class RunFolder:
     def _create(self) -> None:
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / ".lock", "a")
+            self._lock = open(self.path / ".lock", "a", encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"run_dir={self.path}: cannot write there ({error.strerror}); choose another run_dir") from None
         try:
@@ -69,18 +86,8 @@ class RunFolder:
         except OSError:
             raise ConfigError(f"run_dir={self.path}: another run is writing there; choose another run_dir") from None
 
-    @contextlib.contextmanager
-    def discarded_on_failure(self) -> Iterator[None]:
-        """A run that fails before it begins leaves no folder behind, unless there was one before."""
-        try:
-            yield
-        except BaseException:
-            if self._new:
-                shutil.rmtree(self.path, ignore_errors=True)
-            raise
-
-    def refuse_if_used(self, resuming: bool) -> None:
-        """Two runs in one folder would mix their files.
+    def begin(self, resuming: bool) -> None:
+        """Start `log.txt`, where the folder is free for this run: two runs in one folder would mix their files.
 
         Raises:
             ConfigError: a run lies there and this one does not go on with it, or it is finished.
@@ -90,6 +97,10 @@ class RunFolder:
                               "or choose another run_dir")
         if self.finished and resuming:
             raise ConfigError(f"resume={self.path}: that run is finished; start from its model with init_from={self.path}")
+        self._log = logging.FileHandler(self.path / "log.txt", encoding="utf-8")
+        self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(self._log)
+        log.info("run folder: %s", self.path)
 
     def write_splits(self, source: Source) -> None:
         """Which image is in which split, a text file each: name, tab, class."""
@@ -106,12 +117,6 @@ class RunFolder:
         part = target.with_suffix(target.suffix + ".part")
         part.write_text(text, encoding="utf-8")
         os.replace(part, target)
-
-    def log_to_file(self) -> None:
-        """From here on what is logged also goes to `log.txt`, with times."""
-        handler = logging.FileHandler(self.path / "log.txt", encoding="utf-8")
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        log.addHandler(handler)
 
 
 def new_path(config: dict) -> pathlib.Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from vit.bundle import load_bundle
 from vit.data import Preprocessing
@@ -43,7 +43,7 @@ def load_initial(source: str) -> Initial:
     """
     if source.startswith(HUB):
         return from_timm_hub(source.removeprefix(HUB))
-    path = Path(source)
+    path = Path(source).expanduser()
     if not path.exists():
         raise ConfigError(f"init_from={source}: no such file or folder (a timm model by name: init_from=timm:NAME)")
     if path.is_dir():
@@ -85,8 +85,15 @@ def from_timm_hub(name: str) -> Initial:
     try:
         source = timm.create_model(name, pretrained=True)
     except Exception as error:
-        raise ConfigError(f"init_from={HUB}{name}: its weights could not be fetched ({type(error).__name__}); "
-                          "without a network give a local file or folder") from None
+        raise ConfigError(f"init_from={HUB}{name}: its weights could not be fetched ({type(error).__name__}); without a network "
+                          "give a model, run or file of this machine, or init_from=null to start from nothing") from None
+    return of_timm(name, source)
+
+
+def of_timm(name: str, source: nn.Module) -> Initial:
+    """A timm model with the preprocessing that it was made for."""
+    import timm
+
     facts = timm.data.resolve_model_data_config(source)
     resize = {"center": "shorter", "squash": "squash", "border": "pad"}[facts["crop_mode"]]
     preprocessing = Preprocessing(

@@ -1,6 +1,7 @@
 """The parts of a run, built in the order in which they need each other, all checks before the long work."""
 
 import logging
+import os
 from dataclasses import dataclass
 
 from torch import nn
@@ -40,7 +41,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Parts:
     source = build.build_source(config["data"])
     initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
     preprocessing = build.build_preprocessing(config["data"], source, initial)
-    source, report = audited(source, preprocessing, config["data"], devices.world)
+    source, report = audited(source, preprocessing, config["data"])
     model = build.build_model(config["model"], config["data"]["patch_size"], preprocessing, source.classes, initial)
     if initial is not None:
         same_classes = initial.classes == source.classes
@@ -48,9 +49,9 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Parts:
         log.info("weights from %s: %s", initial.name, taken.table())
     config = {
         **config,
-        "model_name": config.get("model_name") or config["model"]["name"] or "model",
+        "model_name": config.get("model_name") or build.model_name(config["model"], initial),
         "model": model.config.to_dict(),
-        "data": {**config["data"], "preprocessing": preprocessing.to_dict()},
+        "data": {**located(config["data"]), "preprocessing": preprocessing.to_dict()},
         "classes": source.classes,
     }
     show(config, source, model)
@@ -58,10 +59,16 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Parts:
     return Parts(config, source, preprocessing, model, task, build.build_batches(config, source, preprocessing), report)
 
 
-def audited(source: Source, preprocessing: Preprocessing, data: dict, processes: int) -> tuple[Source, AuditReport | None]:
+def located(data: dict) -> dict:
+    """The data set's place written in full, so that resuming and evaluating find it from any directory."""
+    return {**data, **{key: os.path.abspath(os.path.expanduser(data[key])) for key in ("root", "path") if data.get(key)}}
+
+
+def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[Source, AuditReport | None]:
     """Look at the files before training: unreadable ones stop the run, or are left out where the config says so.
 
-    Several processes may not find the same ones in the same time: they leave them out as they meet them.
+    Left out now are those whose header tells: these are the same in every process and after every stop. What only decoding
+    tells depends on the time there was; such images are left out as they are met.
 
     Raises:
         DataError: names the first unreadable file and how many there are.
@@ -73,12 +80,12 @@ def audited(source: Source, preprocessing: Preprocessing, data: dict, processes:
         raise DataError(report.problem())
     for name, reason in report.left_out[:5]:
         log.info("left out %s: %s", name, reason)
-    for sample in report.unreadable[:5]:
+    for sample in report.unreadable:
         log.warning("left out %s: %s", sample.name, sample.reason)
     if report.duplicates:
         example = " = ".join(name for _, name in report.duplicates[0])
         log.warning("%d groups of images stand in more than one split, such as %s", len(report.duplicates), example)
-    return source.without(report.bad_samples()) if processes == 1 else source, report
+    return source.without(report.bad_samples(decoded=False)), report
 
 
 def show(config: dict, source: Source, model: nn.Module) -> None:

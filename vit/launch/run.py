@@ -4,22 +4,23 @@ import contextlib
 import logging
 import os
 import pathlib
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from pytorch_lightning import Trainer
+from torch import nn
 
-from vit.data import BadImage
+from vit.data import BadImage, DataError
+from vit.launch import build
 from vit.launch.composing import ConfigError, compose, parse, plain
-from vit.launch.console import console, log_to_console, python
+from vit.launch.console import command, console, log_to_console
 from vit.launch.devices import compile_model, find_devices
 from vit.launch.finish import finish
 from vit.launch.folder import RunFolder, environment, new_path, read_config, unfinished
 from vit.launch.prepare import Parts, prepare
 from vit.launch.trainer import build_trainer
 from vit.training import Interrupted, explain_out_of_memory, newest_valid, quiet_lightning, seed_everything_once, verify
+from vit.training.names import clean_name
 
 log = logging.getLogger("vit")
 
@@ -46,38 +47,35 @@ def train(overrides: list[str] | None = None) -> Run | None:
     quiet_lightning()
     log_to_console(main)
     config, checkpoint, path = read_words(list(overrides or []))
-    folder = RunFolder(path, main)
-    if main:
-        folder.refuse_if_used(resuming=config["resumed"])
-        folder.log_to_file()
-        log.info("run folder: %s", folder.path)
-    with folder.discarded_on_failure():
+    with RunFolder(path, main) as folder, explained(config, folder):
+        if main:
+            folder.begin(resuming=config["resumed"])
         seed_everything_once(config["seed"])
         devices = find_devices(config["trainer"])
         parts = prepare(config, devices, resuming=config["resumed"])
+        check_fits(checkpoint, parts.model)
         trainer = build_trainer(parts, folder, devices, steps_done(checkpoint))
         if config["compile"]:
             compile_model(parts.model, devices)
-    if main:
-        folder.write("config.yaml", parts.config)
-        folder.write("environment.json", environment())
-        folder.write_splits(parts.source)
-        if parts.audit is not None:
-            folder.write("audit.json", parts.audit.to_dict())
-    started = time.monotonic()
-    with told_to_other_processes(folder), explained(parts, folder):
-        trainer.fit(parts.task, parts.batches, ckpt_path=checkpoint, weights_only=True)
-    return conclude(parts, folder, trainer, time.monotonic() - started) if trainer.is_global_zero else None
+        if main:
+            write_facts(parts, folder)
+        with told_to_other_processes(folder):
+            trainer.fit(parts.task, parts.batches, ckpt_path=checkpoint, weights_only=True)
+        return Run(folder.path, finish(parts, folder, trainer)) if trainer.is_global_zero else None
 
 
-def conclude(parts: Parts, folder: RunFolder, trainer: Trainer, seconds: float) -> Run:
-    return Run(folder.path, finish(parts, folder, trainer, seconds))
+def write_facts(parts: Parts, folder: RunFolder) -> None:
+    """What is known before training; from here on the folder is a run that can be resumed."""
+    folder.write_splits(parts.source)
+    folder.write("environment.json", environment())
+    if parts.audit is not None:
+        folder.write("audit.json", parts.audit.to_dict())
+    folder.write("config.yaml", parts.config)
 
 
 def read_words(words: list[str]) -> tuple[dict, pathlib.Path | None, pathlib.Path]:
     """The config, the checkpoint to go on from (None for a new run) and the run folder."""
-    config = plain(compose(words))
-    config["resumed"] = False
+    config = plain(compose(words)) | {"resumed": False}
     config["words"] = [word for word in words if word.split("=")[0].lstrip("+~") not in CONTROL]
     made = None if is_main_process() else os.environ.get(RUN_DIR)
     if not config["resume"]:
@@ -96,12 +94,12 @@ def read_words(words: list[str]) -> tuple[dict, pathlib.Path | None, pathlib.Pat
 def find_resumable(config: dict) -> pathlib.Path | None:
     """`resume=auto`: `run_dir` where it holds a run, else the newest unfinished run with the same words."""
     if config["resume"] != "auto":
-        path = pathlib.Path(config["resume"])
+        path = pathlib.Path(config["resume"]).expanduser()
         if not path.exists():
             raise ConfigError(f"resume={path}: no such run folder or checkpoint")
         return path
     if config["run_dir"]:
-        path = pathlib.Path(config["run_dir"])
+        path = pathlib.Path(config["run_dir"]).expanduser()
         return path if (path / "config.yaml").exists() else None
     return unfinished(config)
 
@@ -119,6 +117,24 @@ def find_checkpoint(path: pathlib.Path) -> pathlib.Path | None:
     if checkpoint is None and skipped:
         raise ConfigError(f"resume={path}: none of its checkpoints is whole; start anew without resume, in another run_dir")
     return checkpoint
+
+
+def check_fits(checkpoint: pathlib.Path | None, model: nn.Module) -> None:
+    """Resuming needs the very same network; told by the shapes alone, before any weight is read.
+
+    Raises:
+        ConfigError: names the first tensor that differs.
+    """
+    if checkpoint is None:
+        return
+    content = torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)
+    prefix = "model."
+    saved = {clean_name(k).removeprefix(prefix): tuple(v.shape) for k, v in content["state_dict"].items() if k.startswith(prefix)}
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for name in sorted(saved.keys() | wanted.keys()):
+        if saved.get(name) != wanted.get(name):
+            raise ConfigError(f"resume={checkpoint}: {name} is {saved.get(name, 'not there')} in the checkpoint and "
+                              f"{wanted.get(name, 'not there')} in the model; init_from={checkpoint} takes over what fits")
 
 
 def steps_done(checkpoint: pathlib.Path | None) -> int:
@@ -161,18 +177,21 @@ def told_to_other_processes(folder: RunFolder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def explained(parts: Parts, folder: RunFolder) -> Iterator[None]:
-    """Out of memory in words, and how to go on after a stop."""
+def explained(config: dict, folder: RunFolder) -> Iterator[None]:
+    """An unreadable image or too little memory in words, and how to go on after a stop."""
     try:
         yield
     except (Interrupted, KeyboardInterrupt):
-        if is_main_process():
-            console.print(f"\nStopped. Go on with:\n  {python()} train.py resume={folder.path}", highlight=False, soft_wrap=True)
+        if folder.main and folder.used:
+            again = command("train", f"resume={folder.path}")
+            console.print(f"\nStopped. Go on with:\n  {again}", markup=False, highlight=False, soft_wrap=True)
         raise
     except BadImage as error:
-        raise ConfigError(f"{error}; data.on_bad_sample=skip leaves such images out and lists them") from None
+        raise DataError(f"{error}; remove it, or leave such images out with data.on_bad_sample=skip") from None
     except (RuntimeError, MemoryError) as error:
-        reason = explain_out_of_memory(error, parts.config["recipe"]["batch_size"], parts.name, parts.preprocessing.size)
+        size = config["data"]["preprocessing"].get("size") or config["data"]["image_size"] or build.DEFAULT_SIZE
+        name = config.get("model_name") or build.model_name(config["model"])
+        reason = explain_out_of_memory(error, config["recipe"]["batch_size"], name, build.pair(size))
         if reason is None:
             raise
-        raise ConfigError(reason) from error
+        raise MemoryError(reason) from error

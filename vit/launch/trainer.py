@@ -1,5 +1,7 @@
 """Lightning's Trainer for a config: strategy, loggers, callbacks."""
 
+import re
+
 from hydra.errors import HydraException
 from hydra.utils import instantiate
 from pytorch_lightning import Callback, Trainer
@@ -61,10 +63,16 @@ def build_callbacks(config: dict, folder: RunFolder, devices: Devices) -> list[C
     if recipe["ema"]:
         callbacks.append(AverageWeights(recipe["ema"]))
     if config["trainer"]["max_time"]:
-        callbacks.append(Timer(config["trainer"]["max_time"], interval="step" if devices.world == 1 else "epoch"))
+        callbacks.append(build_timer(config["trainer"]["max_time"], "step" if devices.world == 1 else "epoch"))
     if chosen["patience"]:
         callbacks.append(EarlyStopping(chosen["monitor"], mode=chosen["mode"], patience=chosen["patience"]))
     return [*callbacks, Checkpoints(folder.checkpoints, chosen["monitor"], chosen["mode"], chosen["every_steps"])]
+
+
+def build_timer(duration: str, interval: str) -> Timer:
+    if not re.fullmatch(r"\d+:\d\d:\d\d:\d\d", str(duration)):
+        raise ConfigError(f"trainer.max_time={duration}: must be days:hours:minutes:seconds, such as 00:01:30:00")
+    return Timer(duration, interval=interval)
 
 
 def build_loggers(config: dict, folder: RunFolder, done: int) -> list[Logger]:

@@ -18,7 +18,7 @@ from vit.training.stopping import Interrupted
 log = logging.getLogger(__name__)
 
 
-class NonFiniteError(RuntimeError):
+class NonFiniteError(FloatingPointError):
     """The loss or a weight became NaN or infinite."""
 
 

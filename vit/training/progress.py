@@ -46,12 +46,15 @@ class ThroughputMeter(pl.Callback):
     """Images per second over all processes, and the share of the time spent waiting for data; training batches only.
 
     The first batch of a run is left out: it holds start-up and compilation. On a GPU the host runs ahead of the device,
-    so the clock is read where it waits anyway; over an epoch the rate is right.
+    so the clock is read where it waits anyway; over an epoch the rate is right. Counts go on in a resumed run, `elapsed`
+    (the whole time, validation too) as well.
     """
 
     def __init__(self) -> None:
         self.images = self.batches = 0
         self.seconds = self.waited = 0.0
+        self._started: float | None = None
+        self._earlier = 0.0
         self._mark: float | None = None  # when the last batch ended
         self._begun = 0.0
 
@@ -62,6 +65,22 @@ class ThroughputMeter(pl.Callback):
     @property
     def data_wait(self) -> float:
         return self.waited / self.seconds if self.seconds else 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training so far, those of earlier sessions too."""
+        return self._earlier + (0.0 if self._started is None else time.perf_counter() - self._started)
+
+    def state_dict(self) -> dict[str, Any]:
+        counts = {"images": self.images, "seconds": self.seconds, "waited": self.waited}
+        return {**counts, "elapsed": self.elapsed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.images, self.seconds, self.waited = state["images"], state["seconds"], state["waited"]
+        self._earlier = state["elapsed"]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._started = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.batches:
