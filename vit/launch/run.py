@@ -43,10 +43,15 @@ def train(overrides: list[str] | None = None) -> Run | None:
         ConfigError, DataError: before the long work starts, with the key or file, and the fix.
         Interrupted: Ctrl-C or SIGTERM; what was done is saved, `resume` goes on with it.
     """
+    from vit.launch.compare import compare, is_comparison  # this module is what it builds on
+
     main = is_main_process()
     quiet_lightning()
     log_to_console(main)
-    config, checkpoint, path = read_words(list(overrides or []))
+    words = list(overrides or [])
+    if is_comparison(asked := plain(compose(words))):
+        return compare(asked, words)
+    config, checkpoint, path = read_words(words)
     with RunFolder(path, main) as folder, explained(config, folder):
         if main:
             folder.begin(resuming=config["resumed"])

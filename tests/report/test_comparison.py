@@ -1,0 +1,40 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from vit.report.comparison import Contender, comparison_picture, comparison_table, duration
+from vit.report.curves import Curve
+
+
+def contender(name: str, accuracy: float, seconds: float, curve: Curve | None = None) -> Contender:
+    return Contender(name, "a $model$ [of] some kind", curve, "test", accuracy, 1000, 3_500_000, 812.5, seconds)
+
+
+def rising(epochs: int) -> Curve:
+    x = np.arange(1, epochs + 1.0)
+    return Curve(x, 1 - 0.9 * np.exp(-x / 4))
+
+
+def test_table_marks_the_better_numbers_and_takes_names_as_they_are():
+    console = Console(width=100, record=True, force_terminal=True, file=io.StringIO())
+    console.print(comparison_table([contender("[b]one", 0.9123, 30), contender("two", 0.8, 20)], "both"))
+    text = console.export_text(styles=True)
+    assert "[b]one" in text and "[of]" in text
+    assert "\x1b[1m91.23%" in text and "\x1b[1m20 s" in text
+    assert "\x1b[1m80.00%" not in text
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("curves", [[rising(30), rising(12)], [rising(1), None], [None] * 8])
+def test_picture_of_any_number_of_curves(tmp_path, curves):
+    contenders = [contender(f"model {i}", 0.5 + i / 100, 10.0 * i + 1, curve) for i, curve in enumerate(curves)]
+    path = comparison_picture(tmp_path / "new" / "comparison.png", contenders, "heading")
+    with Image.open(path) as picture:
+        assert min(picture.size) > 500
+
+
+def test_duration_reads_like_a_clock():
+    assert [duration(s) for s in (1.25, 42.4, 185, 7620)] == ["1.2 s", "42 s", "3 min 05 s", "2 h 07 min"]

@@ -1,0 +1,176 @@
+"""`compare:` several models under one recipe: each an ordinary run in a folder of its own, then one table and one picture."""
+
+import contextlib
+import csv
+import json
+import logging
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import yaml
+
+from vit.bundle import load_bundle
+from vit.launch.composing import ConfigError, compose, plain
+from vit.launch.console import command, console
+from vit.launch.folder import new_path, read_config
+from vit.launch.prepare import describe
+from vit.launch.run import CONTROL, Run
+from vit.models import flops
+from vit.report.comparison import Contender, comparison_picture, comparison_table
+from vit.report.curves import read_curves
+from vit.training import Interrupted
+
+log = logging.getLogger("vit")
+
+PLAN, RESULT = "comparison.yaml", "comparison.json"
+STOPPED = {130: signal.SIGINT, 143: signal.SIGTERM}  # exit codes of a run that was asked to stop
+
+
+def is_comparison(config: dict) -> bool:
+    """Whether these words ask for several runs: by `compare`, or by resuming a folder that holds a comparison."""
+    return bool(config["compare"]) or (config["resume"] is not None and (pathlib.Path(config["resume"]) / PLAN).exists())
+
+
+def compare(config: dict, words: list[str]) -> Run:
+    """Train what is not trained yet, then write `comparison.csv`, `comparison.json` and `comparison.png`.
+
+    The result's metrics are the rows of that table by their names.
+
+    Raises:
+        ConfigError: a word of any run that cannot be, before the first one starts; a run that failed.
+        Interrupted: Ctrl-C or SIGTERM; the run under way has saved what was done.
+    """
+    folder, plan = find_plan(config, words)
+    log.info("comparison of %s: %s", ", ".join(plan["runs"]), folder)
+    for number, (name, its_words) in enumerate(plan["runs"].items(), 1):
+        run = folder / name
+        if (run / "metrics.json").exists():
+            continue
+        console.print(f"\n[{number}/{len(plan['runs'])}] {shlex.join(its_words)}", markup=False, highlight=False, soft_wrap=True)
+        begun = (run / "config.yaml").exists()
+        code = train_apart([f"resume={quoted(run)}"] if begun else [*its_words, f"run_dir={quoted(run)}"])
+        if code in STOPPED:
+            again = command("train", f"resume={folder}")
+            console.print(f"\nGo on with the whole comparison:\n  {again}", markup=False, highlight=False, soft_wrap=True)
+            raise Interrupted(STOPPED[code], agreed=True)
+        if code:
+            raise ConfigError(f"the run {name} of the comparison failed with exit code {code}; when its cause is gone, "
+                              f"resume={folder} goes on")
+    return Run(folder, conclude(folder, plan))
+
+
+def find_plan(config: dict, words: list[str]) -> tuple[pathlib.Path, dict]:
+    """The comparison's folder and, by name, the words of each run: those of a stopped comparison, or new ones."""
+    words = [word for word in words if word.split("=")[0] not in CONTROL]
+    folder = find_stopped(config, words)
+    if folder is not None:
+        return folder, read_plan(folder)
+    folder = new_path(config)
+    if (folder / PLAN).exists():
+        raise ConfigError(f"run_dir={folder}: a comparison lies there already; resume={folder} goes on with it, or choose another run_dir")
+    runs = {name: [*words, *its_words, "compare=null", f"name={config['name']}/{name}"]
+            for name, its_words in config["compare"].items() if its_words is not None}
+    if len(runs) < 2:
+        raise ConfigError(f"compare has {len(runs)} runs, but needs 2 or more: each a name with a list of words")
+    for its_words in runs.values():
+        plain(compose(its_words))
+    plan = {"name": config["name"], "words": words, "runs": runs}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PLAN).write_text(yaml.safe_dump(plan, sort_keys=False), encoding="utf-8")
+    return folder, plan
+
+
+def find_stopped(config: dict, words: list[str]) -> pathlib.Path | None:
+    """The comparison that `resume` names; for `auto` that in `run_dir`, or the newest unfinished one of the same words."""
+    if config["resume"] is None:
+        return None
+    if config["resume"] != "auto":
+        folder = pathlib.Path(config["resume"])
+        if not (folder / PLAN).exists():
+            raise ConfigError(f"resume={folder}: no {PLAN} there, so no comparison to go on with")
+        return folder
+    if config["run_dir"]:
+        folder = pathlib.Path(config["run_dir"])
+        return folder if (folder / PLAN).exists() else None
+    plans = sorted((pathlib.Path(config["runs"]) / config["name"]).glob(f"*/{PLAN}"), reverse=True)
+    unfinished = (plan.parent for plan in plans if not (plan.parent / RESULT).exists())
+    return next((folder for folder in unfinished if read_plan(folder)["words"] == words), None)
+
+
+def read_plan(folder: pathlib.Path) -> dict:
+    return yaml.safe_load((folder / PLAN).read_text(encoding="utf-8"))
+
+
+def train_apart(words: list[str]) -> int:
+    """A run as a process of its own, which inherits neither devices nor memory of the one before; its exit code."""
+    process = subprocess.Popen([sys.executable, "-m", "vit", "train", *words], start_new_session=True)
+    with signals_passed_on(process):
+        return process.wait()
+
+
+@contextlib.contextmanager
+def signals_passed_on(process: subprocess.Popen) -> Iterator[None]:
+    """Ctrl-C and SIGTERM are the run's to answer: it saves and ends, and this process waits for that."""
+    previous = {signum: signal.signal(signum, lambda number, _: process.send_signal(number)) for signum in STOPPED.values()}
+    try:
+        yield
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+
+
+def conclude(folder: pathlib.Path, plan: dict) -> dict:
+    """Gather the numbers of all runs; write and show them side by side."""
+    metrics = {name: json.loads((folder / name / "metrics.json").read_text(encoding="utf-8")) for name in plan["runs"]}
+    split = "test" if all("test/accuracy" in numbers for numbers in metrics.values()) else "val"
+    contenders = [contender(folder / name, name, numbers, split) for name, numbers in metrics.items()]
+    rows = [row(each, metrics[each.name]) for each in contenders]
+    with open(folder / "comparison.csv", "w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    comparison_picture(folder / "comparison.png", contenders, plan["name"])
+    (folder / RESULT).write_text(json.dumps({**plan, "results": rows}, indent=2) + "\n", encoding="utf-8")
+    console.print()
+    console.print(comparison_table(contenders, plan["name"]))
+    console.print(f"  {folder / 'comparison.png'}", highlight=False, soft_wrap=True)
+    return {each["name"]: each for each in rows}
+
+
+def contender(run: pathlib.Path, name: str, metrics: dict, split: str) -> Contender:
+    curves = read_curves(run / "metrics.csv")
+    return Contender(
+        name,
+        describe(read_config(run)),
+        curves.get("val/accuracy"),
+        split,
+        metrics[f"{split}/accuracy"],
+        metrics["parameters"],
+        flops(load_bundle(run / "model").model),
+        metrics["images_per_second"],
+        metrics["seconds"],
+    )
+
+
+def row(each: Contender, metrics: dict) -> dict:
+    """One line of the table, under the names that runs use."""
+    return {
+        "name": each.name,
+        "model": each.model,
+        **{key: value for key, value in metrics.items() if key.endswith("/accuracy")},
+        "best_epoch": metrics["best_epoch"],
+        "epochs": metrics["epochs"],
+        "parameters": each.parameters,
+        "flops": each.flops,
+        "images_per_second": each.images_per_second,
+        "seconds": each.seconds,
+    }
+
+
+def quoted(path: pathlib.Path) -> str:
+    """A path as a value that Hydra reads back whatever signs are in it."""
+    return "'" + str(path).replace("\\", "\\\\").replace("'", "\\'") + "'"
