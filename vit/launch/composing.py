@@ -38,9 +38,10 @@ def compose(overrides: list[str]) -> DictConfig:
         if override.is_sweep_override():
             raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
     _check_groups(parsed)
-    overrides = [*adopted(parsed), *overrides]
-    _check_keys(_compose([*adopted(parsed), *(o.input_line for o in parsed if _is_group(o.key_or_group))]), parsed)
-    return _compose(overrides)
+    groups = [*adopted(parsed), *(o.input_line for o in parsed if _is_group(o.key_or_group))]
+    known = dict(_nodes(OmegaConf.to_container(_compose(groups), resolve=False)))
+    _check_keys(known, parsed)
+    return _compose([*adopted(parsed), *(_added(o, known) for o in parsed)])
 
 
 def adopted(parsed: list[Override]) -> list[str]:
@@ -127,12 +128,17 @@ def _check_groups(parsed: list[Override]) -> None:
                               f"({group} may be {', '.join(known)})")
 
 
-def _check_keys(config: DictConfig, parsed: list[Override]) -> None:
+def _added(override: Override, known: dict) -> str:
+    """A model's file lists few of its options; any other is given in the same way, and checked by the model."""
+    is_option = override.key_or_group.startswith("model.") and override.key_or_group not in known
+    return f"++{override.input_line.lstrip('+')}" if is_option else override.input_line
+
+
+def _check_keys(known: dict, parsed: list[Override]) -> None:
     """Every key on the command line must stand in the composed config, or be added where such keys are read."""
-    known = dict(_nodes(OmegaConf.to_container(config, resolve=False)))
     for override in parsed:
         key = override.key_or_group
-        added = override.is_add() or override.is_force_add()
+        added = override.is_add() or override.is_force_add() or key.startswith("model.")
         if override.is_delete() and key in known:
             raise ConfigError(f"~{key}: no key can be taken out; write {key}=null")
         if _is_group(key) or key in known or added and key.startswith(tuple(f"{node}." for node in OPEN)):

@@ -82,7 +82,7 @@ class RunFolder:
         except OSError as error:
             raise ConfigError(f"run_dir={self.path}: cannot write there ({error.strerror}); choose another run_dir") from None
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # this process's own: workers do not inherit it
         except OSError:
             raise ConfigError(f"run_dir={self.path}: another run is writing there; choose another run_dir") from None
 
@@ -161,7 +161,7 @@ def environment() -> dict:
         "command": shlex.join([pathlib.Path(sys.executable).name, *sys.argv]),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "versions": {name: metadata.version(name) for name in RECORDED},
+        "versions": {name: metadata.version(name) for name in RECORDED} | {"torch": torch.__version__},  # with its build
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),

@@ -29,6 +29,16 @@ CONTROL = ("resume", "run_dir", "runs")  # words that say where, not what
 
 
 @dataclass(frozen=True)
+class Plan:
+    """What words mean: the config, the checkpoint to go on from (None for a new run), the run folder; remarks for the log."""
+
+    config: dict
+    checkpoint: pathlib.Path | None
+    path: pathlib.Path
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Run:
     """A finished run: where it lies and the numbers it reached. The model: `vit.load(run.path)`."""
 
@@ -51,10 +61,13 @@ def train(overrides: list[str] | None = None) -> Run | None:
     words = list(overrides or [])
     if is_comparison(asked := plain(compose(words))):
         return compare(asked, words)
-    config, checkpoint, path = read_words(words)
-    with RunFolder(path, main) as folder, explained(config, folder):
+    plan = read_words(words)
+    config, checkpoint = plan.config, plan.checkpoint
+    with RunFolder(plan.path, main) as folder, explained(config, folder):
         if main:
             folder.begin(resuming=config["resumed"])
+        for remark in plan.remarks:
+            log.info(remark)
         seed_everything_once(config["seed"])
         devices = find_devices(config["trainer"])
         parts = prepare(config, devices, resuming=config["resumed"])
@@ -64,7 +77,7 @@ def train(overrides: list[str] | None = None) -> Run | None:
             compile_model(parts.model, devices)
         if main:
             write_facts(parts, folder)
-        with told_to_other_processes(folder):
+        with told_to_other_processes(folder), contextlib.closing(parts.batches):
             trainer.fit(parts.task, parts.batches, ckpt_path=checkpoint, weights_only=True)
         return Run(folder.path, finish(parts, folder, trainer)) if trainer.is_global_zero else None
 
@@ -78,22 +91,21 @@ def write_facts(parts: Parts, folder: RunFolder) -> None:
     folder.write("config.yaml", parts.config)
 
 
-def read_words(words: list[str]) -> tuple[dict, pathlib.Path | None, pathlib.Path]:
-    """The config, the checkpoint to go on from (None for a new run) and the run folder."""
+def read_words(words: list[str]) -> Plan:
+    """The run that the words ask for: a new one, or one to go on with."""
     config = plain(compose(words)) | {"resumed": False}
     config["words"] = [word for word in words if word.split("=")[0].lstrip("+~") not in CONTROL]
     made = None if is_main_process() else os.environ.get(RUN_DIR)
     if not config["resume"]:
-        return config, None, pathlib.Path(made) if made else new_path(config)
+        return Plan(config, None, pathlib.Path(made) if made else new_path(config))
     path = pathlib.Path(made) if made else find_resumable(config)
     if path is None:
-        log.info("resume=auto: nothing to go on with, this is a new run")
-        return config, None, new_path(config)
+        return Plan(config, None, new_path(config), ("resume=auto: nothing to go on with, this is a new run",))
     folder = path if path.is_dir() else path.parent.parent
-    stored = {**adjusted(read_config(folder), words), "resumed": True}
-    checkpoint = find_checkpoint(path)
-    log.info("going on with %s %s", folder, f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet")
-    return stored, checkpoint, folder
+    stored, changes = adjusted(read_config(folder), words)
+    checkpoint, skipped = find_checkpoint(path)
+    point = f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet"
+    return Plan({**stored, "resumed": True}, checkpoint, folder, (*skipped, f"going on with {folder} {point}", *changes))
 
 
 def find_resumable(config: dict) -> pathlib.Path | None:
@@ -109,19 +121,18 @@ def find_resumable(config: dict) -> pathlib.Path | None:
     return unfinished(config)
 
 
-def find_checkpoint(path: pathlib.Path) -> pathlib.Path | None:
-    """A checkpoint file itself, or the newest whole one of a run folder; None where a run has not saved one yet."""
+def find_checkpoint(path: pathlib.Path) -> tuple[pathlib.Path | None, list[str]]:
+    """A checkpoint file itself, or the newest whole one of a run folder (None where a run has not saved one yet), and a line
+    for every damaged one."""
     if path.is_file():
         reason = verify(path)
         if reason:
             raise ConfigError(f"resume={path}: cannot be used: {reason}")
-        return path
+        return path, []
     checkpoint, skipped = newest_valid(path / "checkpoints")
-    for line in skipped:
-        log.warning(line)
     if checkpoint is None and skipped:
         raise ConfigError(f"resume={path}: none of its checkpoints is whole; start anew without resume, in another run_dir")
-    return checkpoint
+    return checkpoint, skipped
 
 
 def check_fits(checkpoint: pathlib.Path | None, model: nn.Module) -> None:
@@ -147,8 +158,9 @@ def steps_done(checkpoint: pathlib.Path | None) -> int:
     return torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)["global_step"] if checkpoint else 0
 
 
-def adjusted(config: dict, words: list[str]) -> dict:
-    """A stored config with the words of this command on top, each named; `data=` and other groups stay as they were."""
+def adjusted(config: dict, words: list[str]) -> tuple[dict, list[str]]:
+    """A stored config with the words of this command on top, and a line for each change; groups stay as they were."""
+    changes = []
     for override in parse(words):
         *nodes, leaf = override.key_or_group.split(".")
         if override.key_or_group in CONTROL:
@@ -161,9 +173,9 @@ def adjusted(config: dict, words: list[str]) -> dict:
                 raise ConfigError(f"{override.input_line} cannot change in a resumed run; start a new one with init_from=")
             continue
         if node[leaf] != override.value():
-            log.info("changed on resuming: %s from %s to %s", override.key_or_group, node[leaf], override.value())
+            changes.append(f"changed on resuming: {override.key_or_group} from {node[leaf]} to {override.value()}")
             node[leaf] = override.value()
-    return config
+    return config, changes
 
 
 def is_main_process() -> bool:

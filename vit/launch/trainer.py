@@ -12,7 +12,7 @@ from vit.launch.composing import ConfigError
 from vit.launch.console import console
 from vit.launch.devices import Devices, choose_precision
 from vit.launch.folder import RunFolder
-from vit.launch.metrics_log import MetricsLog
+from vit.launch.metrics_table import MetricsTable
 from vit.launch.prepare import Parts
 from vit.training import (
     AtomicCheckpointIO,
@@ -42,8 +42,8 @@ def build_trainer(parts: Parts, folder: RunFolder, devices: Devices, done: int =
         max_epochs=min(2, recipe["epochs"]) if config["debug"] else recipe["epochs"],
         accumulate_grad_batches=recipe["accumulate"],
         log_every_n_steps=config["trainer"]["log_every_n_steps"],
-        logger=build_loggers(config, folder, done),
-        callbacks=build_callbacks(config, folder, devices),
+        logger=build_loggers(config, folder),
+        callbacks=build_callbacks(config, folder, devices, done),
         plugins=[AtomicCheckpointIO()],
         default_root_dir=folder.path,
         num_sanity_val_steps=0,
@@ -53,7 +53,7 @@ def build_trainer(parts: Parts, folder: RunFolder, devices: Devices, done: int =
     )
 
 
-def build_callbacks(config: dict, folder: RunFolder, devices: Devices) -> list[Callback]:
+def build_callbacks(config: dict, folder: RunFolder, devices: Devices, done: int) -> list[Callback]:
     """The checkpoint callback stands last: what it saves, the others have finished with.
 
     Several processes look at the clock once an epoch, because they must agree on what it says.
@@ -66,7 +66,8 @@ def build_callbacks(config: dict, folder: RunFolder, devices: Devices) -> list[C
         callbacks.append(build_timer(config["trainer"]["max_time"], "step" if devices.world == 1 else "epoch"))
     if chosen["patience"]:
         callbacks.append(EarlyStopping(chosen["monitor"], mode=chosen["mode"], patience=chosen["patience"]))
-    return [*callbacks, Checkpoints(folder.checkpoints, chosen["monitor"], chosen["mode"], chosen["every_steps"])]
+    table = MetricsTable(folder.path / "metrics.csv", done)
+    return [*callbacks, table, Checkpoints(folder.checkpoints, chosen["monitor"], chosen["mode"], chosen["every_steps"])]
 
 
 def build_timer(duration: str, interval: str) -> Timer:
@@ -75,9 +76,9 @@ def build_timer(duration: str, interval: str) -> Timer:
     return Timer(duration, interval=interval)
 
 
-def build_loggers(config: dict, folder: RunFolder, done: int) -> list[Logger]:
-    """`metrics.csv` always, and what the logger group names."""
-    loggers: list[Logger] = [MetricsLog(folder.path / "metrics.csv", done)]
+def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
+    """What the logger group names; `metrics.csv` is written beside them."""
+    loggers: list[Logger] = []
     for settings in config["logger"].values():
         place = {"save_dir": str(folder.path), "name": "tensorboard", "version": ""} if "TensorBoard" in settings["_target_"] else {}
         try:

@@ -28,6 +28,11 @@ class Batches(LightningDataModule):
         self._loaders.append(loader)
         return loader
 
+    def close(self) -> None:
+        """Ends the worker processes."""
+        for loader in self._loaders:
+            loader.close()
+
     @property
     def bad(self) -> dict[str, str]:
         """Name and reason of every image that was left out so far, in this process."""

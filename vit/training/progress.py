@@ -29,6 +29,7 @@ def quiet_lightning() -> None:
         r".*is not attached to the.*loop.*",
         r".*callbacks used to create the checkpoint.*",
         r".*module\(s\) in eval mode.*",
+        r".*compute`` method of metric MeanMetric was called before.*",  # a resumed epoch goes on with the stored sum
         r".*find_unused_parameters.*",
         r".*GPU available but not used.*",
         r".*recommended to use .*sync_dist=True.*",

@@ -1,0 +1,48 @@
+"""Tiny runs from words, in this process or as real commands, and small picture folders to run on."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+QUICK = ["recipe.epochs=2", "precision=32-true", "logger=csv"]
+SMALL = ["data.image_size=16", "data.patch_size=8", "model=micro", "recipe.batch_size=8", "data.audit_seconds=1"]
+
+
+def write_photos(root: Path, tree: dict[str, int], size: tuple[int, int] = (20, 24)) -> Path:
+    """PNGs whose colour tells their class, so that there is something to learn: {"cat": 10} -> root/cat/000.png ..."""
+    rng = np.random.default_rng(0)
+    for number, (place, count) in enumerate(tree.items()):
+        (root / place).mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            pixels = rng.integers(0, 60, (*size, 3)) + np.array([40, 100, 160])[np.roll([0, 1, 2], number)]
+            Image.fromarray(pixels.astype(np.uint8)).save(root / place / f"{i:03}.png")
+    return root
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Three classes of 16, 14 and 12 pictures."""
+    return write_photos(tmp_path / "photos", {"cat": 16, "dog": 14, "emu": 12})
+
+
+def start(words, cwd, **environment):
+    """`python train.py WORDS` as a process of its own, in a session of its own."""
+    variables = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *map(str, words)],
+        cwd=cwd, env=os.environ | variables | environment, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+
+
+def run(words, cwd, **environment):
+    """(exit code, standard output, standard error) of a whole command."""
+    process = start(words, cwd, **environment)
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err

@@ -1,0 +1,214 @@
+"""A run that was stopped, killed or damaged goes on, and ends with the bits of one that never stopped."""
+
+import csv
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+
+import pytest
+import torch
+from conftest import SMALL, run, start, write_photos
+from safetensors.torch import load_file
+
+import vit
+from vit.launch.composing import ConfigError
+
+DIGITS = ["recipe.epochs=6", "precision=32-true", "logger=csv", "recipe.batch_size=32"]
+SPEED = {"train/images_per_second", "train/data_wait"}
+
+
+def outcome(folder):
+    """Everything that must be equal: weights, numbers of every epoch, answers."""
+    rows = [{k: v for k, v in row.items() if k not in SPEED} for row in csv.DictReader(open(folder / "metrics.csv"))]
+    return load_file(folder / "model" / "model.safetensors"), rows, (folder / "predictions.csv").read_text()
+
+
+def assert_same(one, other):
+    (weights, rows, answers), (weights2, rows2, answers2) = outcome(one), outcome(other)
+    assert rows == rows2
+    assert weights.keys() == weights2.keys() and all(torch.equal(weights[name], weights2[name]) for name in weights)
+    assert answers == answers2
+
+
+class StopAfter:
+    """Sends this process a signal once the run in `folder` has trained so many batches."""
+
+    def __init__(self, monkeypatch, batches, signum=signal.SIGINT):
+        from vit.tasks import Classification
+
+        step, self.seen = Classification.training_step, 0
+
+        def counted(task, batch, batch_idx):
+            self.seen += 1
+            if self.seen == batches:
+                os.kill(os.getpid(), signum)
+            return step(task, batch, batch_idx)
+
+        monkeypatch.setattr(Classification, "training_step", counted)
+
+
+def stopped_and_resumed(words, folder, monkeypatch, batches, changed=()):
+    with monkeypatch.context() as patch:
+        StopAfter(patch, batches)
+        with pytest.raises(SystemExit) as stop:
+            vit.train([*words, f"run_dir={folder}"])
+    assert stop.value.code == 130
+    return vit.train([f"resume={folder}", *changed])
+
+
+def wait_for(condition, process, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "the run did not come so far"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return vit.train([*DIGITS, f"run_dir={tmp_path_factory.mktemp('whole')}"]).path
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_by_a_signal_and_resumed_by_the_printed_command(tmp_path, whole, signum, code):
+    process = start([*DIGITS, "run_dir=run"], tmp_path)
+    wait_for((tmp_path / "run" / "checkpoints" / "last.ckpt").exists, process)
+    os.killpg(process.pid, signum)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert "Traceback" not in err and "stopping after this step and saving" in err
+    command = out[out.index("Go on with:") :].splitlines()[1].strip()
+    assert shlex.split(command)[1:] == ["-m", "vit", "train", "resume=run"]
+    done = subprocess.run(shlex.split(command), cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "going on with run from last.ckpt" in done.stdout
+    assert_same(tmp_path / "run", whole)
+
+
+def test_killed_and_found_again_by_its_words(tmp_path, whole):
+    """Of two unfinished runs and a finished one, auto takes the newest unfinished one that has the same words."""
+    words = [*DIGITS, "runs=runs"]
+    process = start(words, tmp_path)
+    folder = tmp_path / "runs" / "digits"
+    wait_for(lambda: list(folder.glob("*/checkpoints/last.ckpt")), process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    (killed,) = folder.iterdir()
+    other = [word for word in words if not word.startswith("recipe.batch_size")]
+    code, out, err = run([*other, "debug=true", "resume=auto"], tmp_path)
+    assert code == 0 and "nothing to go on with" in out, err
+    code, out, err = run([*words, "resume=auto"], tmp_path)
+    assert code == 0 and f"going on with {killed.relative_to(tmp_path)}" in out, err
+    assert_same(killed, whole)
+    code, out, err = run([*words, "resume=auto", "debug=true"], tmp_path)
+    assert "nothing to go on with" in out, err
+
+
+@pytest.mark.parametrize("batches", [20, 39 * 3, 39 * 3 + 1])
+def test_stopped_within_an_epoch_at_its_end_and_after(tmp_path, whole, monkeypatch, batches):
+    stopped_and_resumed(DIGITS, tmp_path, monkeypatch, batches)
+    assert_same(tmp_path, whole)
+
+
+def test_accumulation_and_mixup(tmp_path, monkeypatch):
+    words = [*DIGITS[1:], "recipe.epochs=2", "recipe.accumulate=2", "recipe.mixup={mixup: 0.3, cutmix: 1.0, prob: 0.8}",
+             "model.drop_path=0.1", "model.dropout=0.1"]
+
+    through = vit.train([*words, f"run_dir={tmp_path / 'whole'}"]).path
+    stopped_and_resumed(words, tmp_path / "parts", monkeypatch, 2 * 39 + 7)
+    assert_same(tmp_path / "parts", through)
+
+
+def test_pictures_streamed_by_workers(tmp_path, monkeypatch):
+    root = write_photos(tmp_path / "photos", {"cat": 40, "dog": 30})
+    words = ["data=folder", f"data.root={root}", "recipe.epochs=3", "precision=32-true", "logger=csv", *SMALL]
+    monkeypatch.setattr("vit.data.dataset.ImageDataset._fits", lambda self, limit: False)
+    through = vit.train([*words, "data.workers=0", f"run_dir={tmp_path / 'whole'}"]).path
+    stopped_and_resumed([*words, "data.workers=2"], tmp_path / "parts", monkeypatch, 10, ["data.workers=1"])
+    assert_same(tmp_path / "parts", through)
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path, whole, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        StopAfter(patch, 39 * 3 + 5)
+        with pytest.raises(SystemExit):
+            vit.train([*DIGITS, f"run_dir={tmp_path}"])
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    content = bytearray(last.read_bytes())
+    content[len(content) // 2] ^= 255
+    last.write_bytes(content)
+    capsys.readouterr()
+    vit.train([f"resume={tmp_path}"])
+    said = capsys.readouterr().out
+    assert f"skipped {last}: it is damaged" in said and "from previous.ckpt" in said
+    assert_same(tmp_path, whole)
+
+
+def test_no_whole_checkpoint_is_an_error(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        StopAfter(patch, 3)
+        with pytest.raises(SystemExit):
+            vit.train([*DIGITS, f"run_dir={tmp_path}"])
+    (tmp_path / "checkpoints" / "last.ckpt").write_bytes(b"half a file")
+    with pytest.raises(ConfigError, match="none of its checkpoints is whole; start anew"):
+        vit.train([f"resume={tmp_path}"])
+    with pytest.raises(ConfigError, match=r"last\.ckpt: cannot be used: it is damaged"):
+        vit.train([f"resume={tmp_path / 'checkpoints' / 'last.ckpt'}"])
+
+
+def test_a_word_changed_on_resuming_is_said_and_kept(tmp_path, monkeypatch, capsys):
+    run = stopped_and_resumed(DIGITS, tmp_path, monkeypatch, 60, ["recipe.epochs=3", "recipe.ema=0.99"])
+    said = capsys.readouterr().out
+    assert "changed on resuming: recipe.epochs from 6 to 3" in said and "recipe.ema" not in said
+    assert run.metrics["epochs"] == 3
+    assert "recipe.epochs from 6 to 3" in (tmp_path / "log.txt").read_text()
+
+
+def test_what_cannot_change_on_resuming(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        StopAfter(patch, 3)
+        with pytest.raises(SystemExit):
+            vit.train([*DIGITS, f"run_dir={tmp_path}"])
+    with pytest.raises(ConfigError, match="model=tiny cannot change in a resumed run"):
+        vit.train([f"resume={tmp_path}", "model=tiny"])
+    with pytest.raises(ConfigError, match=r"last.ckpt: .* is \(.*64.*\) in the checkpoint and \(.*128.*\) in the model"):
+        vit.train([f"resume={tmp_path}", "model.dim=128"])
+    vit.train([f"resume={tmp_path}", "recipe.epochs=1"])
+    with pytest.raises(ConfigError, match="that run is finished; start from its model with init_from="):
+        vit.train([f"resume={tmp_path}"])
+
+
+def test_a_run_that_was_killed_while_it_was_tested_only_finishes(tmp_path, whole, monkeypatch):
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vit.launch.finish.tested", killed)
+        with pytest.raises(KeyboardInterrupt):
+            vit.train([*DIGITS, f"run_dir={tmp_path}"])
+    run = vit.train([f"resume={tmp_path}"])
+    assert_same(tmp_path, whole)
+    assert run.metrics["seconds"] > 0 and run.metrics["images_per_second"] > 0
+
+
+def test_stopped_before_anything_was_saved(tmp_path, whole, monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vit.launch.run.told_to_other_processes", stop)
+        with pytest.raises(KeyboardInterrupt):
+            vit.train([*DIGITS, f"run_dir={tmp_path}"])
+    vit.train([f"resume={tmp_path}"])
+    assert "from the start: it has saved nothing yet" in (tmp_path / "log.txt").read_text()
+    assert_same(tmp_path, whole)
+
+
+def test_time_and_images_are_counted_through_the_stop(tmp_path, monkeypatch):
+    run = stopped_and_resumed(DIGITS, tmp_path, monkeypatch, 150)
+    first = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["callbacks"]["ThroughputMeter"]
+    assert first["images"] == pytest.approx(6 * 39 * 32, abs=3 * 32)
+    assert re.fullmatch(r"\d+\.\d", str(run.metrics["seconds"])) and run.metrics["seconds"] >= first["elapsed"] - 0.1

@@ -1,0 +1,44 @@
+"""`metrics.csv`: one row per epoch, kept across resumed runs."""
+
+import csv
+import os
+from pathlib import Path
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Checkpoint
+
+
+class MetricsTable(Checkpoint):
+    """A table of all that is logged, a row per epoch, written whole before the epoch's checkpoint.
+
+    So whatever kills a run, the rows up to its checkpoint are complete. As a kind of checkpoint callback it runs when the
+    task has logged all. Lightning's own CSV logger deletes the file of the run that it resumes.
+
+    Args:
+        done: optimizer steps that a resumed run has behind it; later rows of the file belong to steps that run again.
+    """
+
+    def __init__(self, path: Path, done: int = 0):
+        self.path, self.done, self.rows = Path(path), done, []
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.done and self.path.exists():
+            with open(self.path, newline="", encoding="utf-8") as file:
+                self.rows = [row for row in csv.DictReader(file) if int(row["step"]) <= self.done]
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """In every process, because the processes put their numbers together here; the first one writes."""
+        values = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        values.pop("train/step_loss", None)  # of one step, for the loggers; here a row is an epoch
+        self.rows.append({"epoch": trainer.current_epoch, "step": trainer.global_step, **values})
+        if trainer.is_global_zero:
+            self.write()
+
+    def write(self) -> None:
+        columns = list(dict.fromkeys(name for row in self.rows for name in row))
+        part = self.path.with_suffix(".part")
+        with open(part, "w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, columns)
+            table.writeheader()
+            table.writerows(self.rows)
+        os.replace(part, self.path)
