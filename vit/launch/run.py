@@ -12,7 +12,7 @@ from torch import nn
 
 from vit.data import BadImage, DataError
 from vit.launch import build
-from vit.launch.composing import ConfigError, compose, parse, plain
+from vit.launch.composing import ConfigError, compose, parse, plain, word
 from vit.launch.console import command, console, log_to_console
 from vit.launch.devices import compile_model, find_devices
 from vit.launch.finish import finish
@@ -94,7 +94,7 @@ def write_facts(parts: Parts, folder: RunFolder) -> None:
 def read_words(words: list[str]) -> Plan:
     """The run that the words ask for: a new one, or one to go on with."""
     config = plain(compose(words)) | {"resumed": False}
-    config["words"] = [word for word in words if word.split("=")[0].lstrip("+~") not in CONTROL]
+    config["words"] = [w for w in words if w.split("=")[0].lstrip("+~") not in CONTROL]
     made = None if is_main_process() else os.environ.get(RUN_DIR)
     if not config["resume"]:
         return Plan(config, None, pathlib.Path(made) if made else new_path(config))
@@ -200,7 +200,7 @@ def explained(config: dict, folder: RunFolder) -> Iterator[None]:
         yield
     except (Interrupted, KeyboardInterrupt):
         if folder.main and folder.used:
-            again = command("train", f"resume={folder.path}")
+            again = command("train", word("resume", str(folder.path)))
             console.print(f"\nStopped. Go on with:\n  {again}", markup=False, highlight=False, soft_wrap=True)
         raise
     except BadImage as error:
