@@ -101,15 +101,13 @@ class RandomErasing(nn.Module):
         aspect = torch.exp(low + aspect * (high - low))
         h, w = (area * aspect).sqrt().round().clamp(1, height), (area / aspect).sqrt().round().clamp(1, width)
         inside = box_mask((down * (height - h + 1)).floor(), (across * (width - w + 1)).floor(), h, w, height, width)
+        image, row, column = inside.nonzero().unbind(1)  # (P,) each: the pixels to overwrite
+        channel = torch.arange(images.shape[1], device=images.device)[:, None]
+        place = (channel * height + row) * width + column  # (C,P)
+        noise = uniform(0, 0, (noise * 2**24).long()[image], place)  # of the number drawn for the image
         result = images.clone()
-        result[chosen] = torch.where(inside[:, None], self._noise(noise, images), images[chosen])
+        result[chosen[image], channel, row, column] = (noise * 256).to(torch.uint8)
         return result
-
-    def _noise(self, seeds: Tensor, images: Tensor) -> Tensor:
-        """uint8 noise for each erased image, a function of the number drawn for it."""
-        pixels = torch.arange(images[0].numel(), device=images.device)
-        keys = (seeds * 2**24).long()[:, None]
-        return (uniform(0, 0, keys, pixels) * 256).to(torch.uint8).view(-1, *images.shape[1:])
 
 
 def box_mask(top: Tensor, left: Tensor, box_height: Tensor, box_width: Tensor, height: int, width: int) -> Tensor:

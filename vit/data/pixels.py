@@ -22,7 +22,7 @@ def gray(images: Tensor) -> Tensor:
 
 def brightness(images: Tensor, factor: Tensor) -> Tensor:
     """factor 0 is black, 1 unchanged."""
-    return _blend(images, torch.zeros_like(images[:, :1]), factor)
+    return images.float().mul_(_per_image(factor)).clamp_(0, 255).to(torch.uint8)
 
 
 def saturation(images: Tensor, factor: Tensor) -> Tensor:
@@ -39,13 +39,11 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
     """factor 0 is slightly blurred, 1 unchanged; the outermost pixels stay."""
     if min(images.shape[-2:]) <= 2:
         return images
-    kernel = torch.ones(3, 3, device=images.device)
-    kernel[1, 1] = 5
-    kernel = (kernel / 13).expand(images.shape[1], 1, 3, 3)
-    soft = images.clone()
-    soft[:, :, 1:-1, 1:-1] = (
-        F.conv2d(images.float(), kernel, groups=images.shape[1]).round().clamp(0, 255).to(torch.uint8)
-    )
+    whole = images.to(torch.int16)
+    rows = whole[:, :, :-2] + whole[:, :, 1:-1] + whole[:, :, 2:]
+    around = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * whole[:, :, 1:-1, 1:-1]  # the 3x3 kernel times 13
+    soft = images.float()
+    soft[:, :, 1:-1, 1:-1] = around.float().div_(13).round_()
     return _blend(images, soft, factor)
 
 
@@ -56,7 +54,8 @@ def posterize(images: Tensor, dropped: Tensor) -> Tensor:
 
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
-    """Inverts pixels at or above the threshold."""
+    """Inverts pixels at or above the threshold (0..255)."""
+    threshold = threshold.ceil().to(torch.uint8)  # whole numbers compare the same, and bytes compare faster
     return torch.where(images >= _per_image(threshold), 255 - images, images)
 
 
@@ -66,7 +65,7 @@ def autocontrast(images: Tensor) -> Tensor:
     low, high = pixels.amin(dim=(2, 3), keepdim=True), pixels.amax(dim=(2, 3), keepdim=True)
     flat = low == high
     scale = torch.where(flat, 1.0, 255 / (high - low))
-    return ((pixels - torch.where(flat, 0.0, low)) * scale).clamp(0, 255).to(torch.uint8)
+    return pixels.sub_(torch.where(flat, 0.0, low)).mul_(scale).clamp_(0, 255).to(torch.uint8)
 
 
 def equalize(images: Tensor) -> Tensor:
@@ -87,7 +86,7 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
     weights = torch.exp(-0.5 * (taps / sigma[:, None]) ** 2)
     weights = weights / weights.sum(1, keepdim=True)
     pixels = _smooth(images.float(), weights, 2)
-    return _smooth(pixels, weights, 3).round().clamp(0, 255).to(torch.uint8)
+    return _smooth(pixels, weights, 3).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def affine(images: Tensor, matrix: Tensor, fill: int) -> Tensor:
@@ -98,8 +97,9 @@ def affine(images: Tensor, matrix: Tensor, fill: int) -> Tensor:
     half = torch.tensor([width / 2, height / 2], device=images.device)
     theta = torch.cat([linear, (linear.sum(2) + matrix[:, :, 2] / half - 1)[:, :, None]], dim=2)
     grid = F.affine_grid(theta, list(images.shape), align_corners=False)
-    moved = F.grid_sample(images.float() - fill, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-    return (moved + fill).round().clamp(0, 255).to(torch.uint8)
+    moved = images.float().sub_(fill)
+    moved = F.grid_sample(moved, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return moved.add_(fill).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def _per_image(numbers: Tensor) -> Tensor:
@@ -108,15 +108,15 @@ def _per_image(numbers: Tensor) -> Tensor:
 
 def _blend(images: Tensor, other: Tensor, factor: Tensor) -> Tensor:
     factor = _per_image(factor)
-    return (factor * images + (1 - factor) * other).clamp(0, 255).to(torch.uint8)
+    return images.float().mul_(factor).add_(other * (1 - factor)).clamp_(0, 255).to(torch.uint8)
 
 
 def _smooth(pixels: Tensor, weights: Tensor, dim: int) -> Tensor:
     """Weighted sum of shifted copies along one dimension, weights (B,taps)."""
     n = pixels.shape[dim]
-    place = torch.arange(n, device=pixels.device)
+    place = torch.arange(-_BLUR_RADIUS, n + _BLUR_RADIUS, device=pixels.device).clamp(0, n - 1)
+    padded = pixels.index_select(dim, place)
     total = torch.zeros_like(pixels)
     for tap in range(weights.shape[1]):
-        shifted = pixels.index_select(dim, (place + tap - _BLUR_RADIUS).clamp(0, n - 1))
-        total += _per_image(weights[:, tap]) * shifted
+        total.addcmul_(padded.narrow(dim, tap, n), _per_image(weights[:, tap]))
     return total

@@ -107,20 +107,19 @@ def _apply(images: Tensor, choice: Tensor, side: Tensor, strength: Tensor, range
     signed = torch.where(side < 0.5, -strength, strength)
     groups = _groups(operation, _OPERATIONS)
     result = images.clone()
+
+    def put(rows: Tensor, change: Callable[..., Tensor], *numbers: Tensor | int) -> None:
+        if len(rows):
+            result.index_copy_(0, rows, change(images.index_select(0, rows), *numbers))
+
     moved = torch.cat(groups[_SHEAR_X : _ROTATE + 1])
-    if len(moved):
-        matrix = _matrices(operation[moved], signed[moved], images.shape[-2:], ranges)
-        result[moved] = pixels.affine(images[moved], matrix, fill)
+    put(moved, pixels.affine, _matrices(operation[moved], signed[moved], images.shape[-2:], ranges), fill)
     for number, function in _FACTORS.items():
-        if len(rows := groups[number]):
-            result[rows] = function(images[rows], 1 + ranges.factor * signed[rows])
-    if len(rows := groups[_POSTERIZE]):
-        result[rows] = pixels.posterize(images[rows], (strength[rows] * ranges.bits).round())
-    if len(rows := groups[_SOLARIZE]):
-        result[rows] = pixels.solarize(images[rows], 255 * (1 - strength[rows]))
-    for number, stretch in ((_AUTOCONTRAST, pixels.autocontrast), (_EQUALIZE, pixels.equalize)):
-        if len(rows := groups[number]):
-            result[rows] = stretch(images[rows])
+        put(groups[number], function, 1 + ranges.factor * signed[groups[number]])
+    put(groups[_POSTERIZE], pixels.posterize, (strength[groups[_POSTERIZE]] * ranges.bits).round())
+    put(groups[_SOLARIZE], pixels.solarize, 255 * (1 - strength[groups[_SOLARIZE]]))
+    put(groups[_AUTOCONTRAST], pixels.autocontrast)
+    put(groups[_EQUALIZE], pixels.equalize)
     return result
 
 
