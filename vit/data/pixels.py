@@ -56,7 +56,7 @@ def posterize(images: Tensor, dropped: Tensor) -> Tensor:
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
     """Inverts pixels at or above the threshold (0..255)."""
     threshold = threshold.ceil().to(torch.uint8)  # whole numbers compare the same, and bytes compare faster
-    return torch.where(images >= _per_image(threshold), 255 - images, images)
+    return images ^ (images >= _per_image(threshold)).to(torch.uint8).mul_(255)  # 255 - images is all bits turned
 
 
 def autocontrast(images: Tensor) -> Tensor:
@@ -92,11 +92,12 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
 def affine(images: Tensor, matrix: Tensor, fill: int) -> Tensor:
     """Bilinear; matrix (B,2,3) maps output to input positions, in pixels from the upper left; outside lies `fill`."""
     height, width = images.shape[-2:]
-    scale = torch.tensor([[1.0, height / width], [width / height, 1.0]], device=images.device)
-    linear = matrix[:, :, :2] * scale
-    half = torch.tensor([width / 2, height / 2], device=images.device)
-    theta = torch.cat([linear, (linear.sum(2) + matrix[:, :, 2] / half - 1)[:, :, None]], dim=2)
-    grid = F.affine_grid(theta, list(images.shape), align_corners=False)
+    x = torch.arange(width, device=images.device) + 0.5  # centres of the pixels
+    y = torch.arange(height, device=images.device)[:, None] + 0.5
+    a, b, across, c, d, down = matrix.flatten(1)[..., None, None].unbind(1)  # (B,1,1) each
+    grid = torch.empty(len(images), height, width, 2, device=images.device)  # -1..1 from edge to edge
+    torch.add((a * x + across) * (2 / width) - 1, b * y * (2 / width), out=grid[..., 0])
+    torch.add(c * x * (2 / height), (d * y + down) * (2 / height) - 1, out=grid[..., 1])
     moved = images.float().sub_(fill)
     moved = F.grid_sample(moved, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     return moved.add_(fill).round_().clamp_(0, 255).to(torch.uint8)
