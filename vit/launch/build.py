@@ -54,7 +54,12 @@ def build_source(data: dict) -> Source:
     for key in data:
         if key not in takes and key not in LOADING:
             raise ConfigError(f"data.{key}: {data['_target_']} takes no {key!r}{nearest(key, list(takes))}")
-    return function(**{key: data[key] for key in takes if key in data})
+    try:
+        return function(**{key: data[key] for key in takes if key in data})
+    except DataError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"data: {' '.join(str(error).split())}") from None
 
 
 def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> Preprocessing:
@@ -137,13 +142,18 @@ def build_task(config: dict, model: nn.Module, source: Source, preprocessing: Pr
         lr = scaled_lr(lr, recipe["batch_size"], recipe["optimizer"]["lr_base_batch"])
     optimizer = {key: value for key, value in recipe["optimizer"].items() if key not in ("lr", "lr_base_batch")}
     mixup = checked("recipe.mixup", partial(Mixup, source.num_classes), recipe["mixup"], True) if recipe["mixup"] else None
+    rows = len(source.splits["train"])
+    optimizing = partial(build_optimizer, lr=lr, **optimizer)
+    scheduling = partial(_schedule, **recipe["schedule"])
+    tried = checked("recipe.optimizer", optimizing, model)
+    checked("recipe.schedule", partial(scheduling, tried), max(1, recipe["epochs"] * (rows // recipe["batch_size"])))
     return Classification(
         model,
         preprocessing,
         source.num_classes,
         loss=build_loss(recipe["loss"], source, config["data"]["balance"]),
-        optimizer=partial(build_optimizer, lr=lr, **optimizer),
-        schedule=partial(_schedule, **recipe["schedule"]),
+        optimizer=optimizing,
+        schedule=scheduling,
         augment=build_augment(recipe["augment"], seed),
         mixup=mixup,
         clip=recipe["clip"],
@@ -170,6 +180,8 @@ def build_batches(config: dict, source: Source, preprocessing: Preprocessing) ->
     check_splits(source, recipe)
     if data["on_bad_sample"] not in ("error", "skip"):
         raise ConfigError(f"data.on_bad_sample={data['on_bad_sample']}: must be error or skip")
+    if data["workers"] != "auto" and not (isinstance(data["workers"], int) and data["workers"] >= 0):
+        raise ConfigError(f"data.workers={data['workers']}: must be auto or a number of processes, 0 or more")
     sizing = build_sizing(recipe["crop"], config["seed"])
     train = ImageDataset(source.splits["train"], preprocessing, sizing, on_bad_sample=data["on_bad_sample"])
     val = ImageDataset(source.splits["val"], preprocessing, on_bad_sample=data["on_bad_sample"])
@@ -206,6 +218,9 @@ def check_splits(source: Source, recipe: dict) -> None:
 
 def check_devices(config: dict, devices: int) -> None:
     """A global batch that the devices cannot share is an error now, not in the first step."""
+    for key in ("epochs", "batch_size", "accumulate"):
+        if config["recipe"][key] < 1:
+            raise ConfigError(f"recipe.{key}={config['recipe'][key]}: must be 1 or more")
     micro = config["recipe"]["batch_size"] // config["recipe"]["accumulate"]
     if micro % devices:
         near = max(1, micro // devices) * devices * config["recipe"]["accumulate"]

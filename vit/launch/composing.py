@@ -141,11 +141,24 @@ def _check_keys(known: dict, parsed: list[Override]) -> None:
         added = override.is_add() or override.is_force_add() or key.startswith("model.")
         if override.is_delete() and key in known:
             raise ConfigError(f"~{key}: no key can be taken out; write {key}=null")
+        if key in known and not _is_group(key):
+            _check_kind(override, known[key])
         if _is_group(key) or key in known or added and key.startswith(tuple(f"{node}." for node in OPEN)):
             continue
         if known.get(key.rpartition(".")[0]) == {}:
             raise ConfigError(f"{key} is a key of your own: write +{override.input_line}")
         raise ConfigError(f"unknown key {key}{nearest(key, list(known))} (see all of them with: --cfg)")
+
+
+def _check_kind(override: Override, usual: object) -> None:
+    """A word in the place of a number or of true and false is told by its key."""
+    value = override.value()
+    if isinstance(usual, bool):
+        wanted = "true or false" if not isinstance(value, bool) else None
+    else:
+        wanted = "a number" if isinstance(usual, int | float) and isinstance(value, str | bool) and value != "auto" else None
+    if wanted:
+        raise ConfigError(f"{override.key_or_group}={value}: must be {wanted}, such as {str(usual).lower()}")
 
 
 def _nodes(config: dict, prefix: str = ""):

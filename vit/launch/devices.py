@@ -13,6 +13,7 @@ from vit.training import resolve_precision
 log = logging.getLogger("vit")
 
 NARROW = 128  # measured on two cores with AVX512-BF16: 64 wide bf16 is 0.8 times as fast, 128 wide 1.2, 192 wide 1.4
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 EVALUATED = ("32-true", "bf16-mixed", "16-mixed")
 
 
@@ -32,6 +33,8 @@ class Devices:
 def find_devices(trainer: dict) -> Devices:
     """What `accelerator` and `devices` mean on this machine; `auto` is every GPU, or one CPU process."""
     gpus = torch.cuda.device_count()
+    if trainer["accelerator"] not in ACCELERATORS:
+        raise ConfigError(f"trainer.accelerator={trainer['accelerator']}: must be one of {', '.join(ACCELERATORS)}")
     accelerator = {"auto": "gpu" if gpus else "cpu", "cuda": "gpu"}.get(trainer["accelerator"], trainer["accelerator"])
     if accelerator == "gpu" and not gpus:
         raise ConfigError(f"trainer.accelerator={trainer['accelerator']}: this machine has no CUDA device; use cpu or auto")

@@ -53,12 +53,10 @@ def load_initial(source: str) -> Initial:
 
 
 def from_file(path: Path) -> Initial:
-    if path.suffix == ".safetensors":
-        return Initial(str(path), to_ours(load_file(path)))
-    if path.suffix not in (".ckpt", ".pt", ".pth", ".bin"):
+    if path.suffix not in (".safetensors", ".ckpt", ".pt", ".pth", ".bin"):
         raise ConfigError(f"init_from={path}: {path.suffix or 'no'} ending is not known; takes .safetensors, .ckpt, .pt, .pth, .bin or a folder")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise ConfigError(f"init_from={path}: cannot be read as weights alone ({str(error).splitlines()[0][:120]})") from None
     if "pytorch-lightning_version" in content and "config" in content:

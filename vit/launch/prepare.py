@@ -3,6 +3,7 @@
 import logging
 import os
 from dataclasses import dataclass
+from functools import partial
 
 from torch import nn
 
@@ -44,8 +45,8 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Parts:
     source, report = audited(source, preprocessing, config["data"])
     model = build.build_model(config["model"], config["data"]["patch_size"], preprocessing, source.classes, initial)
     if initial is not None:
-        same_classes = initial.classes == source.classes
-        taken = load_weights(model, initial.state, head=same_classes, source_grid=initial.grid)
+        taking = partial(load_weights, model, head=initial.classes == source.classes, source_grid=initial.grid)
+        taken = build.checked(f"init_from={initial.name}", taking, initial.state)
         log.info("weights from %s: %s", initial.name, taken.table())
     config = {
         **config,

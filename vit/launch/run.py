@@ -71,7 +71,7 @@ def train(overrides: list[str] | None = None) -> Run | None:
         seed_everything_once(config["seed"])
         devices = find_devices(config["trainer"])
         parts = prepare(config, devices, resuming=config["resumed"])
-        check_fits(checkpoint, parts.model)
+        check_fits(checkpoint, parts.model, config["recipe"]["epochs"])
         trainer = build_trainer(parts, folder, devices, steps_done(checkpoint))
         if config["compile"]:
             compile_model(parts.model, devices)
@@ -135,15 +135,18 @@ def find_checkpoint(path: pathlib.Path) -> tuple[pathlib.Path | None, list[str]]
     return checkpoint, skipped
 
 
-def check_fits(checkpoint: pathlib.Path | None, model: nn.Module) -> None:
-    """Resuming needs the very same network; told by the shapes alone, before any weight is read.
+def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -> None:
+    """Resuming needs the very same network, and epochs that are still to come; told before any weight is read.
 
     Raises:
-        ConfigError: names the first tensor that differs.
+        ConfigError: names the first tensor that differs, or the epochs.
     """
     if checkpoint is None:
         return
     content = torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)
+    done = content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+    if done > epochs:
+        raise ConfigError(f"recipe.epochs={epochs}, but {checkpoint} has {done} epochs behind it; take recipe.epochs={done} to end now")
     prefix = "model."
     saved = {clean_name(k).removeprefix(prefix): tuple(v.shape) for k, v in content["state_dict"].items() if k.startswith(prefix)}
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}

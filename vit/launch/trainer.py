@@ -1,6 +1,7 @@
 """Lightning's Trainer for a config: strategy, loggers, callbacks."""
 
 import re
+from functools import partial
 
 from hydra.errors import HydraException
 from hydra.utils import instantiate
@@ -8,6 +9,7 @@ from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, Timer
 from pytorch_lightning.loggers import Logger
 
+from vit.launch.build import checked
 from vit.launch.composing import ConfigError
 from vit.launch.console import console
 from vit.launch.devices import Devices, choose_precision
@@ -37,13 +39,13 @@ def build_trainer(parts: Parts, folder: RunFolder, devices: Devices, done: int =
         accelerator=devices.accelerator,
         devices=devices.number,
         num_nodes=devices.nodes,
-        strategy=build_strategy(config["strategy"]["name"], devices.accelerator, devices.number, devices.nodes),
+        strategy=checked("strategy", partial(build_strategy, config["strategy"]["name"], devices.accelerator, devices.number), devices.nodes),
         precision=choose_precision(config["precision"], devices.accelerator, parts.model),
         max_epochs=min(2, recipe["epochs"]) if config["debug"] else recipe["epochs"],
         accumulate_grad_batches=recipe["accumulate"],
         log_every_n_steps=config["trainer"]["log_every_n_steps"],
         logger=build_loggers(config, folder),
-        callbacks=build_callbacks(config, folder, devices, done),
+        callbacks=build_callbacks(parts, folder, devices, done),
         plugins=[AtomicCheckpointIO()],
         default_root_dir=folder.path,
         num_sanity_val_steps=0,
@@ -53,12 +55,16 @@ def build_trainer(parts: Parts, folder: RunFolder, devices: Devices, done: int =
     )
 
 
-def build_callbacks(config: dict, folder: RunFolder, devices: Devices, done: int) -> list[Callback]:
+def build_callbacks(parts: Parts, folder: RunFolder, devices: Devices, done: int) -> list[Callback]:
     """The checkpoint callback stands last: what it saves, the others have finished with.
 
     Several processes look at the clock once an epoch, because they must agree on what it says.
     """
-    chosen, recipe = config["callbacks"], config["recipe"]
+    config, chosen, recipe = parts.config, parts.config["callbacks"], parts.config["recipe"]
+    if chosen["monitor"] not in parts.task.metric_names:
+        raise ConfigError(f"callbacks.monitor={chosen['monitor']}: must be one of {', '.join(parts.task.metric_names)}")
+    if chosen["mode"] not in ("min", "max"):
+        raise ConfigError(f"callbacks.mode={chosen['mode']}: must be min or max")
     callbacks: list[Callback] = [GracefulStop(), FollowEpoch(), FiniteLoss(), ThroughputMeter(), ProgressBar(console=console)]
     if recipe["ema"]:
         callbacks.append(AverageWeights(recipe["ema"]))

@@ -47,13 +47,18 @@ class Classification(LightningModule):
         self.augment, self.mixup = augment, mixup
         self.make_optimizer, self.make_schedule = optimizer, schedule
         self.clip, self.seed, self.config = clip, seed, config or {}
-        self.train_loss = MeanMetric()
+        self.train_loss = MeanMetric(nan_strategy="disable")  # looking for NaN would wait for the device; FiniteLoss does
         self.train_loss.persistent(True)  # in checkpoints: a run stopped within an epoch goes on with its sum
-        self.val_loss = MeanMetric()
+        self.val_loss = MeanMetric(nan_strategy="disable")
         accuracies = {"val/accuracy": MulticlassAccuracy(num_classes, average="micro", ignore_index=PADDING)}
         if num_classes > 5:
             accuracies["val/top5"] = MulticlassAccuracy(num_classes, top_k=5, average="micro", ignore_index=PADDING)
         self.val_accuracy = MetricCollection(accuracies)
+
+    @property
+    def metric_names(self) -> list[str]:
+        """What an epoch is judged by."""
+        return ["val/loss", *self.val_accuracy.keys(), "train/loss"]
 
     def forward(self, images: Tensor) -> Tensor:
         """uint8 (B,C,H,W) -> logits (B,classes)"""
