@@ -24,11 +24,12 @@ class RandomAffine(nn.Module):
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         """(B,C,H,W) uint8 -> (B,C,H,W) uint8"""
-        return pixels.affine(images, self.matrices(draw, *images.shape[-2:]), self.fill)
+        return pixels.affine(images, self.matrices(draw, *images.shape[-2:], images.device), self.fill)
 
-    def matrices(self, draw: Draw, height: int, width: int) -> Tensor:
+    def matrices(self, draw: Draw, height: int, width: int, device: torch.device | None = None) -> Tensor:
         """(B,2,3) maps from output to input positions, in pixels from the upper left corner."""
-        turn, across, down, shear, right, below = (2 * draw(slot) - 1 for slot in range(6))  # (B,) each in -1..1
+        slots = torch.arange(6, device=device)[:, None]
+        turn, across, down, shear, right, below = (2 * draw(slots) - 1).unbind()  # (B,) each in -1..1
         angle = math.radians(self.degrees) * turn
         slant = torch.tan(math.radians(self.shear) * shear)
         sx, sy = torch.exp(self.scale * across), torch.exp(self.scale * down)

@@ -5,14 +5,15 @@ the same shape, so what happens to a sample depends neither on its batch nor on 
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.data.counters import uniform
+from vit.data.counters import hashed, uniform, unit
 
-Draw = Callable[[int], Tensor]
+Draw = Callable[[int | Tensor], Tensor]  # a slot -> (B,); slots (S,1) -> (S,B)
 SLOTS = 50  # numbers each step may draw per sample; slots from 1000 on belong to the random crops
 
 
@@ -31,12 +32,15 @@ class Augment(nn.Module):
         """images (B,C,H,W) uint8, index (B,), epoch number or (B,) → (B,C,H,W) uint8"""
         if images.dtype != torch.uint8:
             raise TypeError(f"augmentation works on uint8 images, got {images.dtype}; normalize afterwards")
+        samples = hashed(self.seed, epoch, index)  # (B,) what all numbers of a sample begin with
         for number, step in enumerate(self.steps):
-            images = step(images, self._draw(number * SLOTS, index, epoch))
+            images = step(images, partial(_numbers, samples, number * SLOTS))
         return images
 
-    def _draw(self, first: int, index: Tensor, epoch: int | Tensor) -> Draw:
-        return lambda slot: uniform(self.seed, epoch, index, first + slot)
+
+def _numbers(samples: Tensor, first: int, slot: int | Tensor) -> Tensor:
+    """uniform(seed, epoch, index, first + slot): (B,), or (S,B) for slots (S,1)."""
+    return unit(hashed(first + slot, state=samples))
 
 
 class HorizontalFlip(nn.Module):

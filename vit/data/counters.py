@@ -17,7 +17,11 @@ _MIX2 = 0x94D049BB133111EB
 
 def uniform(seed: Counter, epoch: Counter, index: Tensor, *slots: Counter) -> Tensor:
     """Random numbers in [0, 1), float32 on a grid of 2^-24; tensors among the counters broadcast against each other."""
-    bits = hashed(seed, epoch, index, *slots)
+    return unit(hashed(seed, epoch, index, *slots))
+
+
+def unit(bits: Tensor) -> Tensor:
+    """Random bits as numbers in [0, 1)."""
     return ((bits >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24
 
 
@@ -26,9 +30,11 @@ def permutation(seed: int, epoch: int, n: int) -> Tensor:
     return torch.argsort(hashed(seed, epoch, torch.arange(n)), stable=True)
 
 
-def hashed(*counters: Counter) -> Tensor:
-    """One int64 of 64 random bits per combination of counters, of which at least one must be a tensor."""
-    state: Counter = 0
+def hashed(*counters: Counter, state: Counter = 0) -> Tensor:
+    """One int64 of 64 random bits per combination of counters, of which at least one must be a tensor.
+
+    The hash of the first counters as `state` and the rest as counters give the hash of all.
+    """
     for counter in counters:
         state = _absorb(state, counter)
     if not isinstance(state, Tensor):

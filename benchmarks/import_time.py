@@ -1,0 +1,60 @@
+"""What waiting costs before anything happens: `import vit` beside `import torch`, and commands until they answer.
+
+Each is a fresh Python process; imports are compared in turns. Peers: timm and transformers, where they are installed.
+
+    python benchmarks/import_time.py
+"""
+
+import argparse
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+from pairs import in_turns, report
+
+ROOT = Path(__file__).resolve().parents[1]
+IMPORTS = {
+    "torch": "import torch",
+    "torch, then vit": "import torch, vit",
+    "torch, then vit.create_model": "import torch, vit; vit.create_model",
+    "torch, then timm": "import torch, timm",
+    "torch, then transformers' ViT": "import torch; from transformers import ViTForImageClassification",
+}
+COMMANDS = {
+    "python -m vit --help": ["-m", "vit", "--help"],
+    "python train.py --help": ["train.py", "--help"],
+    "python train.py --cfg": ["train.py", "--cfg"],
+    "python train.py with a typing error": ["train.py", "data=digit"],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    imports = {name: code for name, code in IMPORTS.items()
+               if "transformers" not in name or importlib.util.find_spec("transformers")}
+    programs = {name: partial(run, ["-c", code]) for name, code in imports.items()}
+    programs |= {name: partial(run, words) for name, words in COMMANDS.items()}
+    seconds = in_turns(programs, rounds)
+    rows = []
+    for name, times in seconds.items():
+        row = {"what": name, "seconds": statistics.median(times)}
+        if name in imports:
+            beyond = [a - b for a, b in zip(times, seconds["torch"], strict=True)]
+            row["seconds beyond torch"] = statistics.median(beyond)
+        rows.append(row)
+    report("start-up", rows)
+
+
+def run(words: list[str]) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True)
+
+
+if __name__ == "__main__":
+    main()

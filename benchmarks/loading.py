@@ -1,0 +1,183 @@
+"""Images to augmented, normalised training batches on one core: ours beside timm's and torchvision's.
+
+Photos are decoded from a folder (PHOTOS/CLASS/*.jpg; without one, synthetic JPEGs of 400x534 are made): random crop to
+224x224 and mirror ("crop"), and with RandAugment (bilinear) and random erasing besides ("full"). Small images lie in
+memory: shift by up to 4 pixels and mirror, and the same "full". Everything runs in this process on one thread, ours
+with the part that training does on the device included: images/s are those of a core, whatever the number of workers.
+
+    python benchmarks/loading.py
+    python benchmarks/loading.py --photos ~/photos --rounds 9
+"""
+
+import argparse
+import itertools
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from pairs import in_turns, report, times_as_fast
+from PIL import Image
+from timm.data import create_dataset, create_loader
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import InterpolationMode
+
+from vit.data import (
+    Augment,
+    HorizontalFlip,
+    ImageDataset,
+    PadCrop,
+    Preprocessing,
+    RandAugment,
+    RandomErasing,
+    RandomResizedCrop,
+    Split,
+    folder,
+    train_batches,
+)
+from vit.data.source import ReadArray, RowNames
+
+OURS = "vit"
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+CROP = (0.2, 1.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", type=Path, help="a folder of photos, a folder per class; made when not given")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=1, help="photo batches per round; 8 times as many small ones")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    with tempfile.TemporaryDirectory() as made:
+        photos = options.photos or make_photos(Path(made))
+        for kind in ("crop", "full"):
+            loaders = {OURS: our_photos(photos, options.batch, kind),
+                       "timm": timm_photos(photos, options.batch, kind),
+                       "torchvision": torchvision_photos(photos, options.batch, kind)}
+            rows += measure("photos", kind, loaders, options.batches, options)
+    pixels, labels = small_images()
+    for kind in ("crop", "full"):
+        loaders = {OURS: our_small(pixels, labels, options.batch, kind),
+                   "torchvision": torchvision_small(pixels, labels, options.batch, kind)}
+        rows += measure("50,000 x 32x32 in memory", kind, loaders, 8 * options.batches, options)
+    report("loading, one core", rows)
+
+
+def measure(
+    images: str, kind: str, loaders: dict[str, Iterable], batches: int, options: argparse.Namespace
+) -> list[dict]:
+    seconds = in_turns({name: taker(loader, batches) for name, loader in loaders.items()}, options.rounds)
+    rate = {name: batches * options.batch / statistics.median(times) for name, times in seconds.items()}
+    return [{"images": images, "augmentation": kind, "library": name, "images/s": rate[name],
+             "vit is times as fast": None if name == OURS else times_as_fast(seconds, OURS, name)} for name in loaders]
+
+
+def taker(loader: Iterable, batches: int) -> Callable[[], None]:
+    """Takes the next batches, epoch after epoch."""
+    endless = itertools.chain.from_iterable(itertools.repeat(loader))
+
+    def take() -> None:
+        for _ in range(batches):
+            next(endless)
+
+    return take
+
+
+class OurBatches:
+    """What our data room and task do together: batches, augmentation of whole batches, normalisation."""
+
+    def __init__(self, dataset: ImageDataset, augment: Augment, batch: int):
+        self.loader = train_batches(dataset, batch, workers=0)
+        self.augment, self.normalize = augment, dataset.preprocessing.normalize
+
+    def __iter__(self):
+        for batch in self.loader:
+            yield self.normalize(self.augment(batch["image"], batch["index"], batch["epoch"])), batch["label"]
+
+
+def our_photos(photos: Path, batch: int, kind: str) -> OurBatches:
+    split = folder(photos, fractions=(0.998, 0.001, 0.001)).splits["train"]
+    preprocessing = Preprocessing((224, 224), mean=MEAN, std=STD)
+    steps = [HorizontalFlip(), *([RandAugment(2, 9), RandomErasing(0.25)] if kind == "full" else [])]
+    return OurBatches(ImageDataset(split, preprocessing, RandomResizedCrop(CROP), cache=False), Augment(steps), batch)
+
+
+def timm_photos(photos: Path, batch: int, kind: str) -> Iterable:
+    full = {"auto_augment": "rand-m9-n2-p1", "re_prob": 0.25, "re_mode": "pixel"} if kind == "full" else {}
+    return create_loader(
+        create_dataset("", str(photos)), (3, 224, 224), batch, is_training=True, use_prefetcher=False, scale=CROP,
+        color_jitter=None, interpolation="bicubic", mean=MEAN, std=STD, num_workers=0, persistent_workers=False,
+        pin_memory=False, **full,
+    )
+
+
+def torchvision_photos(photos: Path, batch: int, kind: str) -> Iterable:
+    crop = T.RandomResizedCrop(224, CROP, interpolation=InterpolationMode.BICUBIC)
+    return DataLoader(ImageFolder(str(photos), torchvision_steps(crop, kind)), batch, shuffle=True, drop_last=True)
+
+
+def our_small(pixels: np.ndarray, labels: np.ndarray, batch: int, kind: str) -> OurBatches:
+    split = Split(labels, RowNames("image", np.arange(len(labels))), ReadArray(pixels), pixels)
+    preprocessing = Preprocessing((32, 32), mean=MEAN, std=STD)
+    steps = [PadCrop(4), HorizontalFlip(), *([RandAugment(2, 9), RandomErasing(0.25)] if kind == "full" else [])]
+    return OurBatches(ImageDataset(split, preprocessing), Augment(steps), batch)
+
+
+def torchvision_small(pixels: np.ndarray, labels: np.ndarray, batch: int, kind: str) -> Iterable:
+    steps = torchvision_steps(T.RandomCrop(32, padding=4), kind)
+    return DataLoader(SmallImages(pixels, labels, steps), batch, shuffle=True, drop_last=True)
+
+
+def torchvision_steps(crop: torch.nn.Module, kind: str) -> T.Compose:
+    policy, erase = [], []
+    if kind == "full":
+        policy = [T.RandAugment(2, 9, interpolation=InterpolationMode.BILINEAR)]
+        erase = [T.RandomErasing(0.25, value="random")]
+    return T.Compose([crop, T.RandomHorizontalFlip(), *policy, T.ToTensor(), T.Normalize(MEAN, STD), *erase])
+
+
+class SmallImages(Dataset):
+    """As torchvision's CIFAR10 holds its images: an array, each turned into a PIL image when asked for."""
+
+    def __init__(self, pixels: np.ndarray, labels: np.ndarray, steps: T.Compose):
+        self.pixels, self.labels, self.steps = pixels, labels, steps
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, i: int):
+        return self.steps(Image.fromarray(self.pixels[i])), int(self.labels[i])
+
+
+def small_images(count: int = 50_000) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    return random.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8), random.integers(0, 10, count)
+
+
+def make_photos(root: Path, count: int = 200) -> Path:
+    """JPEGs with the smooth and rough parts of photos: noise at several scales."""
+    random = np.random.default_rng(0)
+    for i in range(count):
+        sizes = [(400 >> shift, 534 >> shift, 3) for shift in (7, 5, 3, 1)]
+        layers = [scaled(random.normal(0, 30 / 2**level, size)) for level, size in enumerate(sizes)]
+        picture = Image.fromarray(np.clip(sum(layers) + 128, 0, 255).astype(np.uint8))
+        place = root / f"class_{i % 4}" / f"{i}.jpg"
+        place.parent.mkdir(exist_ok=True)
+        picture.save(place, quality=90)
+    return root
+
+
+def scaled(noise: np.ndarray) -> np.ndarray:
+    channels = [Image.fromarray(noise[..., c].astype(np.float32)) for c in range(3)]
+    return np.stack([channel.resize((534, 400), Image.Resampling.BICUBIC) for channel in channels], axis=-1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""The machine's rate at matrix products, in GFLOP/s: what the hardware lines of experiments quote.
+
+A rate is the best over the rounds, that of the machine when nothing else runs on it; the median tells how busy it was.
+"""
+
+import argparse
+import statistics
+
+import torch
+from pairs import in_turns, report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=None, help="rows and columns of the matrices (1024; on a GPU 8192)")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--threads", type=int, default=None, help="threads of torch; all cores by default")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    size = options.size or (1024 if options.device == "cpu" else 8192)
+    work = 2 * size**3
+    programs = {name: product(size, dtype, options.device) for name, dtype in
+                (("float32", torch.float32), ("bf16", torch.bfloat16))}
+    seconds = in_turns(programs, options.rounds, warmup=3)
+    rows = [{"numbers": name, "best GFLOP/s": work / min(times) / 1e9,
+             "median GFLOP/s": work / statistics.median(times) / 1e9} for name, times in seconds.items()]
+    report(f"matrix products, {size}x{size}", rows)
+
+
+def product(size: int, dtype: torch.dtype, device: str):
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    out = torch.empty_like(a)
+    return lambda: torch.mm(a, b, out=out)
+
+
+if __name__ == "__main__":
+    main()
