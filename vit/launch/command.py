@@ -29,6 +29,7 @@ def main(argv: list[str] | None = None) -> int:
             return show(words)
         if flags & {"-m", "--multirun"}:
             return run_each(sweep(words))
+        compose(words)  # a wrong word is told before torch is loaded
         from vit.launch.run import train
 
         train(words)

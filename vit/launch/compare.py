@@ -1,4 +1,4 @@
-"""`compare:` several models under one recipe: each an ordinary run in a folder of its own, then one table and one picture."""
+"""`compare:` several models under one recipe: each an ordinary run of its own, then one table and one picture."""
 
 import contextlib
 import csv
@@ -32,7 +32,8 @@ STOPPED = {130: signal.SIGINT, 143: signal.SIGTERM}  # exit codes of a run that 
 
 def is_comparison(config: dict) -> bool:
     """Whether these words ask for several runs: by `compare`, or by resuming a folder that holds a comparison."""
-    return bool(config["compare"]) or (config["resume"] is not None and (pathlib.Path(config["resume"]) / PLAN).exists())
+    resumed = config["resume"] is not None and (pathlib.Path(config["resume"]) / PLAN).exists()
+    return bool(config["compare"]) or resumed
 
 
 def compare(config: dict, words: list[str]) -> Run:
@@ -50,12 +51,14 @@ def compare(config: dict, words: list[str]) -> Run:
         run = folder / name
         if (run / "metrics.json").exists():
             continue
-        console.print(f"\n[{number}/{len(plan['runs'])}] {shlex.join(its_words)}", markup=False, highlight=False, soft_wrap=True)
+        heading = f"\n[{number}/{len(plan['runs'])}] {shlex.join(its_words)}"
+        console.print(heading, markup=False, highlight=False, soft_wrap=True)
         begun = (run / "config.yaml").exists()
         code = train_apart([f"resume={quoted(run)}"] if begun else [*its_words, f"run_dir={quoted(run)}"])
         if code in STOPPED:
             again = command("train", f"resume={folder}")
-            console.print(f"\nGo on with the whole comparison:\n  {again}", markup=False, highlight=False, soft_wrap=True)
+            told = f"\nGo on with the whole comparison:\n  {again}"
+            console.print(told, markup=False, highlight=False, soft_wrap=True)
             raise Interrupted(STOPPED[code], agreed=True)
         if code:
             raise ConfigError(f"the run {name} of the comparison failed with exit code {code}; when its cause is gone, "
@@ -71,7 +74,8 @@ def find_plan(config: dict, words: list[str]) -> tuple[pathlib.Path, dict]:
         return folder, read_plan(folder)
     folder = new_path(config)
     if (folder / PLAN).exists():
-        raise ConfigError(f"run_dir={folder}: a comparison lies there already; resume={folder} goes on with it, or choose another run_dir")
+        raise ConfigError(f"run_dir={folder}: a comparison lies there already; resume={folder} goes on with it, "
+                          "or choose another run_dir")
     runs = {name: [*words, *its_words, "compare=null", f"name={config['name']}/{name}"]
             for name, its_words in config["compare"].items() if its_words is not None}
     if len(runs) < 2:
@@ -85,7 +89,7 @@ def find_plan(config: dict, words: list[str]) -> tuple[pathlib.Path, dict]:
 
 
 def find_stopped(config: dict, words: list[str]) -> pathlib.Path | None:
-    """The comparison that `resume` names; for `auto` that in `run_dir`, or the newest unfinished one of the same words."""
+    """The comparison that `resume` names; for `auto` that in `run_dir`, or the newest unfinished one of these words."""
     if config["resume"] is None:
         return None
     if config["resume"] != "auto":
@@ -115,7 +119,10 @@ def train_apart(words: list[str]) -> int:
 @contextlib.contextmanager
 def signals_passed_on(process: subprocess.Popen) -> Iterator[None]:
     """Ctrl-C and SIGTERM are the run's to answer: it saves and ends, and this process waits for that."""
-    previous = {signum: signal.signal(signum, lambda number, _: process.send_signal(number)) for signum in STOPPED.values()}
+    def pass_on(signum: int, _: object) -> None:
+        process.send_signal(signum)
+
+    previous = {signum: signal.signal(signum, pass_on) for signum in STOPPED.values()}
     try:
         yield
     finally:

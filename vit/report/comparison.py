@@ -1,4 +1,4 @@
-"""Several models under one recipe: how they learnt, what they reached and what they cost, as one picture and one table."""
+"""Several models under one recipe: how they learnt, what they reached, what they cost: a picture and a table."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,7 +53,8 @@ def facts(split: str) -> list[Fact]:
 
 def comparison_table(contenders: Sequence[Contender], heading: str = "") -> Table:
     """A column per model, a row per fact, the better number bold."""
-    table = Table(title=escape(heading) or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1))
+    table = Table(title=escape(heading) or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD,
+                  padding=(0, 1))
     table.add_column()
     for contender in contenders:
         table.add_column(escape(contender.name), justify="right", overflow="fold")
@@ -116,9 +117,11 @@ def _draw_bars(axes: Axes, contenders: Sequence[Contender], fact: Fact) -> None:
     axes.barh(places, values, color=_colours(contenders), height=0.6)
     for place, value in zip(places, values, strict=True):
         axes.annotate(text(value), (1, place), xycoords=("axes fraction", "data"), xytext=(6, 0),
-                      textcoords="offset points", va="center", fontsize=8.5, color=INK, family=FONT, annotation_clip=False)
+                      textcoords="offset points", va="center", fontsize=8.5, color=INK, family=FONT,
+                      annotation_clip=False)
     axes.set_title(name, loc="left", fontsize=9, color=MUTED, family=FONT, pad=3)
-    axes.set_yticks(places, [short(contender.name, 16) for contender in contenders], fontsize=8.5, color=INK, family=FONT)
+    names = [short(contender.name, 16) for contender in contenders]
+    axes.set_yticks(places, names, fontsize=8.5, color=INK, family=FONT)
     axes.set_xticks([])
     axes.set_xlim(0, top)
     axes.invert_yaxis()
