@@ -48,7 +48,6 @@ class Classification(LightningModule):
         self.make_optimizer, self.make_schedule = optimizer, schedule
         self.clip, self.seed, self.config = clip, seed, config or {}
         self.train_loss = MeanMetric(nan_strategy="disable")  # looking for NaN would wait for the device; FiniteLoss does
-        self.train_loss.persistent(True)  # in checkpoints: a run stopped within an epoch goes on with its sum
         self.val_loss = MeanMetric(nan_strategy="disable")
         accuracies = {"val/accuracy": MulticlassAccuracy(num_classes, average="micro", ignore_index=PADDING)}
         if num_classes > 5:
@@ -101,7 +100,14 @@ class Classification(LightningModule):
             clip_gradients(self.model.parameters(), self.clip)
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
+        """In every process. A run that stopped within an epoch goes on with the sum of its losses over all processes."""
+        losses = torch.stack([self.train_loss.mean_value, self.train_loss.weight])  # (2,) sum, batches
+        checkpoint["train_loss"] = self.trainer.strategy.reduce(losses, reduce_op="sum")
         checkpoint["config"] = self.config
+
+    def on_load_checkpoint(self, checkpoint: dict) -> None:
+        if self.global_rank == 0:
+            self.train_loss.mean_value, self.train_loss.weight = checkpoint["train_loss"].to(self.device).unbind()
 
     def configure_model(self) -> None:
         if self.device_mesh is not None:
