@@ -66,11 +66,13 @@ class ThreeAugment(nn.Module):
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         sigma = self.sigma[0] + draw(1) * (self.sigma[1] - self.sigma[0])
         groups = _groups((draw(0) * 3).long(), 3)
-        result = images.clone()
-        result[groups[0]] = pixels.gray(images[groups[0]]).expand_as(images[groups[0]])
-        result[groups[1]] = pixels.solarize(images[groups[1]], torch.full_like(sigma[groups[1]], self.threshold))
-        result[groups[2]] = pixels.gaussian_blur(images[groups[2]], sigma[groups[2]])
-        return result
+        first, second, third = (images.index_select(0, rows) for rows in groups)
+        changed = {
+            0: pixels.gray(first).expand_as(first),
+            1: pixels.solarize(second, torch.full_like(sigma[groups[1]], self.threshold)),
+            2: pixels.gaussian_blur(third, sigma[groups[2]]),
+        }
+        return _joined(images, groups, changed)
 
 
 class ColorJitter(nn.Module):
@@ -106,27 +108,35 @@ def _apply(images: Tensor, choice: Tensor, side: Tensor, strength: Tensor, range
     operation = (choice * _OPERATIONS).long()
     signed = torch.where(side < 0.5, -strength, strength)
     groups = _groups(operation, _OPERATIONS)
-    result = images.clone()
+    changed: dict[int, Tensor] = {}
 
-    def put(rows: Tensor, change: Callable[..., Tensor], *numbers: Tensor | int) -> None:
-        if len(rows):
-            result.index_copy_(0, rows, change(images.index_select(0, rows), *numbers))
+    def change(number: int, function: Callable[..., Tensor], *numbers: Tensor | int) -> None:
+        if len(groups[number]):
+            changed[number] = function(images.index_select(0, groups[number]), *numbers)
 
-    moved = torch.cat(groups[_SHEAR_X : _ROTATE + 1])
-    put(moved, pixels.affine, _matrices(operation[moved], signed[moved], images.shape[-2:], ranges), fill)
+    moved = groups[_SHEAR_X : _ROTATE + 1]
+    groups[_SHEAR_X : _ROTATE + 1] = [torch.cat(moved), *(rows[:0] for rows in moved[1:])]  # one resampling for all
+    rows = groups[_SHEAR_X]
+    change(_SHEAR_X, pixels.affine, _matrices(operation[rows], signed[rows], images.shape[-2:], ranges), fill)
     for number, function in _FACTORS.items():
-        put(groups[number], function, 1 + ranges.factor * signed[groups[number]])
-    put(groups[_POSTERIZE], pixels.posterize, (strength[groups[_POSTERIZE]] * ranges.bits).round())
-    put(groups[_SOLARIZE], pixels.solarize, 255 * (1 - strength[groups[_SOLARIZE]]))
-    put(groups[_AUTOCONTRAST], pixels.autocontrast)
-    put(groups[_EQUALIZE], pixels.equalize)
-    return result
+        change(number, function, 1 + ranges.factor * signed[groups[number]])
+    change(_POSTERIZE, pixels.posterize, (strength[groups[_POSTERIZE]] * ranges.bits).round())
+    change(_SOLARIZE, pixels.solarize, 255 * (1 - strength[groups[_SOLARIZE]]))
+    change(_AUTOCONTRAST, pixels.autocontrast)
+    change(_EQUALIZE, pixels.equalize)
+    return _joined(images, groups, changed)
 
 
 def _groups(operation: Tensor, count: int) -> list[Tensor]:
     """Rows of the batch by operation: one wait for the device, whatever the number of operations."""
     sizes = torch.bincount(operation, minlength=count).tolist()
     return list(torch.argsort(operation, stable=True).split(sizes))
+
+
+def _joined(images: Tensor, groups: list[Tensor], changed: dict[int, Tensor]) -> Tensor:
+    """The batch in its order again: the changed images of some groups, the others as they were."""
+    parts = [changed[i] if i in changed else images.index_select(0, rows) for i, rows in enumerate(groups)]
+    return torch.cat(parts).index_select(0, torch.argsort(torch.cat(groups)))  # ten times as fast as index_copy_
 
 
 def _matrices(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: _Ranges) -> Tensor:
