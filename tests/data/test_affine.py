@@ -1,0 +1,89 @@
+"""RandomAffine against torchvision, one amount at a time, and against its formula pixel by pixel, all amounts together."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torchvision.transforms.functional as tv
+from torchvision.transforms import InterpolationMode
+
+from vit.data import Augment, RandomAffine, uniform
+
+SLOTS = ("turn", "across", "down", "shear", "right", "below")
+
+
+def images(n=3, height=14, width=18):
+    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (n, 3, height, width), np.uint8))
+
+
+def drawn(n=3, **amounts):
+    """Draws that give these amounts of -1..1, and 0 for the others, to every image."""
+    values = torch.tensor([(amounts.get(name, 0.0) + 1) / 2 for name in SLOTS])
+    return lambda slots: values[slots].expand(-1, n) if isinstance(slots, torch.Tensor) else values[slots].expand(n)
+
+
+@pytest.mark.parametrize(
+    ("step", "amounts", "angle", "translate", "scale", "shear"),
+    [
+        (RandomAffine(30, 0, 0, 0), {"turn": 0.5}, -15, (0, 0), 1, (0, 0)),
+        (RandomAffine(30, 0, 0, 0), {"turn": -1}, 30, (0, 0), 1, (0, 0)),
+        (RandomAffine(0, 0.2, 0, 0), {"across": 0.5, "down": 0.5}, 0, (0, 0), math.exp(-0.1), (0, 0)),
+        (RandomAffine(0, 0, 0, 0.5), {"right": 2 / 9, "below": -2 / 7}, 0, (-2, 2), 1, (0, 0)),
+        (RandomAffine(0, 0, 20, 0), {"shear": 0.5}, 0, (0, 0), 1, (10, 0)),
+        (RandomAffine(20, 0.2, 0, 0), {"turn": 1, "across": -1, "down": -1}, -20, (0, 0), math.exp(0.2), (0, 0)),
+    ],
+)
+def test_single_amounts_equal_torchvision(step, amounts, angle, translate, scale, shear):
+    before = images()
+    wanted = tv.affine(before.float(), angle, list(translate), scale, list(shear), InterpolationMode.BILINEAR)
+    after = step(before, drawn(**amounts))
+    torch.testing.assert_close(after.float(), wanted, rtol=0, atol=1)
+
+
+def test_all_amounts_together_by_the_formula():
+    """Every output pixel by itself: where its centre comes from, and the four pixels around that place."""
+    step = RandomAffine(degrees=25, scale=0.3, shear=15, shift=0.2, fill=40)
+    amounts = dict(zip(SLOTS, (0.7, -0.4, 0.9, -0.6, 0.5, -0.8), strict=True))
+    before = images(1, 9, 7)
+    after = step(before, drawn(1, **amounts))[0, 0].numpy()
+    angle, slant = math.radians(25) * 0.7, math.tan(math.radians(15) * -0.6)
+    sx, sy = math.exp(0.3 * -0.4), math.exp(0.3 * 0.9)
+    pixels = np.pad(before[0, 0].numpy().astype(float), 50, constant_values=40)
+    for row in range(9):
+        for column in range(7):
+            x, y = column + 0.5 - 3.5, row + 0.5 - 4.5  # from the centre
+            source_x = math.cos(angle) * sx * x + (slant - math.sin(angle) * sy) * y + 3.5 + 0.2 * 7 * 0.5 - 0.5
+            source_y = math.sin(angle) * sx * x + math.cos(angle) * sy * y + 4.5 + 0.2 * 9 * -0.8 - 0.5
+            left, top = math.floor(source_x), math.floor(source_y)
+            u, v = source_x - left, source_y - top
+            around = pixels[top + 50 : top + 52, left + 50 : left + 52]
+            wanted = np.array([1 - v, v]) @ around @ np.array([1 - u, u])
+            assert abs(after[row, column] - round(wanted)) <= 1
+
+
+def test_nothing_drawn_changes_nothing():
+    before = images()
+    assert torch.equal(RandomAffine(0, 0, 0, 0)(before, drawn()), before)
+
+
+def test_a_sample_does_not_depend_on_its_batch():
+    before, index = images(8), torch.arange(100, 108)
+    step = Augment([RandomAffine()], seed=3)
+    together = step(before, index, 2)
+    for i in range(8):
+        assert torch.equal(step(before[i : i + 1], index[i : i + 1], 2), together[i : i + 1])
+    assert not torch.equal(step(before, index, 3), together)
+
+
+def test_amounts_lie_evenly_within_what_was_given():
+    index = torch.arange(4000)
+    matrices = RandomAffine(degrees=10, scale=0, shear=0, shift=0.1).matrices(lambda slots: uniform(0, 0, index, slots), 10, 20)
+    angles = torch.rad2deg(torch.asin(matrices[:, 1, 0]))
+    assert -10 <= angles.min() < -9.9 and 9.9 < angles.max() <= 10 and abs(angles.mean()) < 0.3
+    assert torch.histc(angles, 4).min() > 850
+
+
+def test_negative_amounts_are_refused():
+    with pytest.raises(ValueError, match=r"degrees=-1.* must be 0 or more"):
+        RandomAffine(degrees=-1)
