@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, run, start, write_photos
+from tests.launch.conftest import SMALL, run, start, write_photos
 from PIL import Image
 from safetensors.torch import save_file
 

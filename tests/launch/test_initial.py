@@ -5,7 +5,7 @@ import pytest
 import timm
 import torch
 import yaml
-from conftest import SMALL, write_photos
+from tests.launch.conftest import SMALL, write_photos
 from safetensors.torch import load_file, save_file
 
 import vit

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import torch
-from conftest import SMALL, run, start, write_photos
+from tests.launch.conftest import SMALL, run, start, write_photos
 from safetensors.torch import load_file
 
 import vit

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import QUICK, SMALL, write_photos
+from tests.launch.conftest import QUICK, SMALL, write_photos
 from PIL import Image
 from safetensors.torch import load_file
 

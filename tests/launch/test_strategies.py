@@ -7,7 +7,7 @@ import time
 
 import pytest
 import torch
-from conftest import run, start
+from tests.launch.conftest import run, start
 from safetensors.torch import load_file
 
 import vit

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from conftest import ROOT, write_photos
+from tests.launch.conftest import ROOT, write_photos
 
 
 def watch(words, cwd, until=None, seconds=150):
