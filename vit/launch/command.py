@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import subprocess
 import sys
 
 from vit.launch.composing import ConfigError, compose, options, parse, plain, sweep
@@ -72,14 +71,16 @@ def show(words: list[str]) -> int:
 
 
 def run_each(jobs: list[list[str]]) -> int:
-    """Every run a process of its own, so that none inherits devices, ports or memory of the one before."""
+    """One run after the other, each a process of its own; the worst of their exit codes."""
+    from vit.launch.apart import STOPPED, train_apart
+
     for words in jobs:
         plain(compose(words))  # a wrong word in any of them is told before the first starts
     worst = 0
     for number, words in enumerate(jobs, 1):
         print(f"\n[{number}/{len(jobs)}] {shlex.join(words)}", flush=True)
-        code = subprocess.run([sys.executable, "-m", "vit", "train", *words], start_new_session=False).returncode
-        if code in (130, 143):
+        code = train_apart(words)
+        if code in STOPPED:
             return code
         worst = max(worst, abs(code))
     return worst

@@ -1,19 +1,15 @@
 """`compare:` several models under one recipe: each an ordinary run of its own, then one table and one picture."""
 
-import contextlib
 import csv
 import json
 import logging
 import pathlib
 import shlex
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 
 import yaml
 
 from vit.bundle import load_bundle
+from vit.launch.apart import STOPPED, train_apart
 from vit.launch.composing import ConfigError, compose, plain
 from vit.launch.console import command, console
 from vit.launch.folder import new_path, read_config
@@ -27,7 +23,6 @@ from vit.training import Interrupted
 log = logging.getLogger("vit")
 
 PLAN, RESULT = "comparison.yaml", "comparison.json"
-STOPPED = {130: signal.SIGINT, 143: signal.SIGTERM}  # exit codes of a run that was asked to stop
 
 
 def is_comparison(config: dict) -> bool:
@@ -107,27 +102,6 @@ def find_stopped(config: dict, words: list[str]) -> pathlib.Path | None:
 
 def read_plan(folder: pathlib.Path) -> dict:
     return yaml.safe_load((folder / PLAN).read_text(encoding="utf-8"))
-
-
-def train_apart(words: list[str]) -> int:
-    """A run as a process of its own, which inherits neither devices nor memory of the one before; its exit code."""
-    process = subprocess.Popen([sys.executable, "-m", "vit", "train", *words], start_new_session=True)
-    with signals_passed_on(process):
-        return process.wait()
-
-
-@contextlib.contextmanager
-def signals_passed_on(process: subprocess.Popen) -> Iterator[None]:
-    """Ctrl-C and SIGTERM are the run's to answer: it saves and ends, and this process waits for that."""
-    def pass_on(signum: int, _: object) -> None:
-        process.send_signal(signum)
-
-    previous = {signum: signal.signal(signum, pass_on) for signum in STOPPED.values()}
-    try:
-        yield
-    finally:
-        for signum, handler in previous.items():
-            signal.signal(signum, handler)
 
 
 def conclude(folder: pathlib.Path, plan: dict) -> dict:
