@@ -225,8 +225,10 @@ def test_compiled_training_learns_the_same(tmp_path):
     compiled = vit.train([*words, "compile=true", f"run_dir={tmp_path / 'compiled'}"])
     a, b = (load_file(run.path / "model" / "model.safetensors") for run in (plain, compiled))
     assert a.keys() == b.keys()
-    for name in a:
-        torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=1e-4)
+    tables = [list(csv.DictReader(open(run.path / "metrics.csv"))) for run in (plain, compiled)]
+    for name in ("train/loss", "val/loss"):  # not the weights: Adam makes whole steps of the rounding in a gradient that is 0
+        expected, found = ([float(row[name]) for row in table] for table in tables)
+        assert found == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_missing_compiler_is_told_at_once(tmp_path, monkeypatch):
