@@ -219,6 +219,7 @@ def test_a_timm_model_under_the_same_recipe(tmp_path):
     assert "timm/test_resnet" in (run.path / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_compiled_training_learns_the_same(tmp_path):
     words = ["debug=true", "precision=32-true", "logger=csv", "model.depth=1", "recipe.ema=null"]
     plain = vit.train([*words, f"run_dir={tmp_path / 'plain'}"])

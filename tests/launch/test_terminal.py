@@ -43,9 +43,9 @@ def take_terminal(end):
 
 
 def test_a_bar_then_the_table(tmp_path):
-    code, shown = watch(["recipe.epochs=30", "precision=32-true", "logger=csv", "run_dir=run"], tmp_path)
+    code, shown = watch(["recipe.epochs=12", "precision=32-true", "logger=csv", "run_dir=run"], tmp_path)
     assert code == 0
-    bars = re.findall(r"epoch (\d+)/30 .*?(\d+)%.*?([\d,]+) images/s .*?loss .*?val/accuracy .*?(\d+:\d\d) left", shown)
+    bars = re.findall(r"epoch (\d+)/12 .*?(\d+)%.*?([\d,]+) images/s .*?loss .*?val/accuracy .*?(\d+:\d\d) left", shown)
     assert len({epoch for epoch, *_ in bars}) >= 2 and "━" in shown
     last = shown[shown.rindex("left") :]
     assert "\x1b[2K" in last and "test accuracy" in last and "Next:" in last  # the bar is wiped, the table stands in its place

@@ -61,7 +61,7 @@ def train(overrides: list[str] | None = None) -> Run | None:
     words = list(overrides or [])
     if is_comparison(asked := plain(compose(words))):
         return compare(asked, words)
-    plan = read_words(words)
+    plan = read_words(asked, words)
     config, checkpoint = plan.config, plan.checkpoint
     with RunFolder(plan.path, main) as folder, explained(config, folder):
         if main:
@@ -91,9 +91,9 @@ def write_facts(parts: Parts, folder: RunFolder) -> None:
     folder.write("config.yaml", parts.config)
 
 
-def read_words(words: list[str]) -> Plan:
-    """The run that the words ask for: a new one, or one to go on with."""
-    config = plain(compose(words)) | {"resumed": False}
+def read_words(config: dict, words: list[str]) -> Plan:
+    """The run that the words ask for: a new one, or one to go on with. `config` is what they compose."""
+    config = {**config, "resumed": False}
     config["words"] = [w for w in words if w.split("=")[0].lstrip("+~") not in CONTROL]
     made = None if is_main_process() else os.environ.get(RUN_DIR)
     if not config["resume"]:
