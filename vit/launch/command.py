@@ -29,6 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         if flags & {"-m", "--multirun"}:
             return run_each(sweep(words))
         compose(words)  # a wrong word is told before torch is loaded
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads wait asleep: spinning, they starve on a busy machine
         from vit.launch.run import train
 
         train(words)

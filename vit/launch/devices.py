@@ -1,7 +1,9 @@
 """Where a run computes and in which numbers: devices, precision, torch.compile."""
 
+import contextlib
 import logging
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +16,7 @@ log = logging.getLogger("vit")
 
 NARROW = 128  # measured on two cores with AVX512-BF16: 64 wide bf16 is 0.8 times as fast, 128 wide 1.2, 192 wide 1.4
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
+SMALL_STEP = 1e9  # floating point operations: 8x8 digits take 3e8 a step and ran twice as fast on one thread as on two
 EVALUATED = ("32-true", "bf16-mixed", "16-mixed")
 
 
@@ -68,3 +71,16 @@ def compile_model(model: nn.Module, devices: Devices) -> None:
     if devices.accelerator == "cpu" and not any(shutil.which(name) for name in compilers):
         raise ConfigError(f"compile=true needs a C++ compiler on CPU and found none of {', '.join(compilers)}; use compile=false")
     model.compile()
+
+
+@contextlib.contextmanager
+def suited_threads(step_flops: float, devices: Devices) -> Iterator[None]:
+    """One CPU thread while steps are so small that waking a second one costs more than it computes."""
+    threads = torch.get_num_threads()
+    if devices.accelerator == "cpu" and step_flops < SMALL_STEP and threads > 1:
+        log.info("threads: 1 of %d (steps of %.2g operations gain nothing from more)", threads, step_flops)
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

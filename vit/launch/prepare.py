@@ -30,10 +30,16 @@ class Parts:
     task: Classification
     batches: Batches
     audit: AuditReport | None
+    image_flops: int
 
     @property
     def name(self) -> str:
         return self.config["model_name"]
+
+    @property
+    def step_flops(self) -> int:
+        """Operations of a training step, the backward pass counting twice the forward."""
+        return 3 * self.image_flops * self.config["recipe"]["batch_size"]
 
 
 def prepare(config: dict, devices: Devices, resuming: bool = False) -> Parts:
@@ -55,9 +61,11 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Parts:
         "data": {**located(config["data"]), "preprocessing": preprocessing.to_dict()},
         "classes": source.classes,
     }
-    show(config, source, model)
+    work = flops(model)
+    show(config, source, model, work)
     task = build.build_task(config, model, source, preprocessing)
-    return Parts(config, source, preprocessing, model, task, build.build_batches(config, source, preprocessing), report)
+    batches = build.build_batches(config, source, preprocessing)
+    return Parts(config, source, preprocessing, model, task, batches, report, work)
 
 
 def located(data: dict) -> dict:
@@ -89,14 +97,14 @@ def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[S
     return source.without(report.bad_samples(decoded=False)), report
 
 
-def show(config: dict, source: Source, model: nn.Module) -> None:
+def show(config: dict, source: Source, model: nn.Module, work: int) -> None:
     """Data and model in two lines: sizes, parameters, FLOPs."""
     sizes = " / ".join(f"{len(split):,} {name}" for name, split in source.splits.items())
     parameters = sum(p.numel() for p in model.parameters())
     rows, columns = config["data"]["preprocessing"]["size"]
     log.info("data: %s, %s, %d classes", source.name, sizes, source.num_classes)
     log.info("model: %s, %s parameters, %.3g GFLOPs per %dx%d image",
-             describe(config), f"{parameters:,}", flops(model) / 1e9, rows, columns)
+             describe(config), f"{parameters:,}", work / 1e9, rows, columns)
 
 
 def describe(config: dict) -> str:

@@ -14,7 +14,7 @@ from vit.data import BadImage, DataError
 from vit.launch import build
 from vit.launch.composing import ConfigError, compose, parse, plain, word
 from vit.launch.console import command, console, log_to_console
-from vit.launch.devices import compile_model, find_devices
+from vit.launch.devices import compile_model, find_devices, suited_threads
 from vit.launch.finish import finish
 from vit.launch.folder import RunFolder, environment, new_path, read_config, unfinished
 from vit.launch.prepare import Parts, prepare
@@ -77,7 +77,8 @@ def train(overrides: list[str] | None = None) -> Run | None:
             compile_model(parts.model, devices)
         if main:
             write_facts(parts, folder)
-        with told_to_other_processes(folder), contextlib.closing(parts.batches):
+        threads = suited_threads(parts.step_flops, devices)
+        with told_to_other_processes(folder), contextlib.closing(parts.batches), threads:
             trainer.fit(parts.task, parts.batches, ckpt_path=checkpoint, weights_only=True)
         return Run(folder.path, finish(parts, folder, trainer)) if trainer.is_global_zero else None
 
