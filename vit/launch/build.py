@@ -20,8 +20,8 @@ from vit.data import (
     RandomCrop,
     RandomResizedCrop,
     Source,
-    eval_batches,
     estimate,
+    eval_batches,
     train_batches,
 )
 from vit.launch.composing import ConfigError, nearest

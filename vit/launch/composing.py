@@ -13,7 +13,6 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-
 # here keys of one's own may be added: who reads these nodes knows every key that it takes
 OPEN = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger")
 

@@ -7,35 +7,19 @@ import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
-from torch import nn
-
 from vit.data import BadImage, DataError
 from vit.launch import build
-from vit.launch.composing import ConfigError, compose, parse, plain, word
+from vit.launch.composing import compose, plain, word
 from vit.launch.console import command, console, log_to_console
 from vit.launch.devices import compile_model, find_devices, suited_threads
 from vit.launch.finish import finish
-from vit.launch.folder import RunFolder, environment, new_path, read_config, unfinished
+from vit.launch.folder import RunFolder, environment
+from vit.launch.plan import RUN_DIR, check_fits, is_main_process, read_words, steps_done
 from vit.launch.prepare import Parts, prepare
 from vit.launch.trainer import build_trainer
-from vit.training import Interrupted, explain_out_of_memory, newest_valid, quiet_lightning, seed_everything_once, verify
-from vit.training.names import clean_name
+from vit.training import Interrupted, explain_out_of_memory, quiet_lightning, seed_everything_once
 
 log = logging.getLogger("vit")
-
-RUN_DIR = "VIT_RUN_DIR"  # tells the other processes of a run which folder the first one made
-CONTROL = ("resume", "run_dir", "runs")  # words that say where, not what
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What words mean: the config, the checkpoint to go on from (None for a new run), the run folder; remarks for the log."""
-
-    config: dict
-    checkpoint: pathlib.Path | None
-    path: pathlib.Path
-    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,101 +74,6 @@ def write_facts(parts: Parts, folder: RunFolder) -> None:
     if parts.audit is not None:
         folder.write("audit.json", parts.audit.to_dict())
     folder.write("config.yaml", parts.config)
-
-
-def read_words(config: dict, words: list[str]) -> Plan:
-    """The run that the words ask for: a new one, or one to go on with. `config` is what they compose."""
-    config = {**config, "resumed": False}
-    config["words"] = [w for w in words if w.split("=")[0].lstrip("+~") not in CONTROL]
-    made = None if is_main_process() else os.environ.get(RUN_DIR)
-    if not config["resume"]:
-        return Plan(config, None, pathlib.Path(made) if made else new_path(config))
-    path = pathlib.Path(made) if made else find_resumable(config)
-    if path is None:
-        return Plan(config, None, new_path(config), ("resume=auto: nothing to go on with, this is a new run",))
-    folder = path if path.is_dir() else path.parent.parent
-    stored, changes = adjusted(read_config(folder), words)
-    checkpoint, skipped = find_checkpoint(path)
-    point = f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet"
-    return Plan({**stored, "resumed": True}, checkpoint, folder, (*skipped, f"going on with {folder} {point}", *changes))
-
-
-def find_resumable(config: dict) -> pathlib.Path | None:
-    """`resume=auto`: `run_dir` where it holds a run, else the newest unfinished run with the same words."""
-    if config["resume"] != "auto":
-        path = pathlib.Path(config["resume"]).expanduser()
-        if not path.exists():
-            raise ConfigError(f"resume={path}: no such run folder or checkpoint")
-        return path
-    if config["run_dir"]:
-        path = pathlib.Path(config["run_dir"]).expanduser()
-        return path if (path / "config.yaml").exists() else None
-    return unfinished(config)
-
-
-def find_checkpoint(path: pathlib.Path) -> tuple[pathlib.Path | None, list[str]]:
-    """A checkpoint file itself, or the newest whole one of a run folder (None where a run has not saved one yet), and a line
-    for every damaged one."""
-    if path.is_file():
-        reason = verify(path)
-        if reason:
-            raise ConfigError(f"resume={path}: cannot be used: {reason}")
-        return path, []
-    checkpoint, skipped = newest_valid(path / "checkpoints")
-    if checkpoint is None and skipped:
-        raise ConfigError(f"resume={path}: none of its checkpoints is whole; start anew without resume, in another run_dir")
-    return checkpoint, skipped
-
-
-def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -> None:
-    """Resuming needs the very same network, and epochs that are still to come; told before any weight is read.
-
-    Raises:
-        ConfigError: names the first tensor that differs, or the epochs.
-    """
-    if checkpoint is None:
-        return
-    content = torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)
-    done = content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
-    if done > epochs:
-        raise ConfigError(f"recipe.epochs={epochs}, but {checkpoint} has {done} epochs behind it; take recipe.epochs={done} to end now")
-    prefix = "model."
-    saved = {clean_name(k).removeprefix(prefix): tuple(v.shape) for k, v in content["state_dict"].items() if k.startswith(prefix)}
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    for name in sorted(saved.keys() | wanted.keys()):
-        if saved.get(name) != wanted.get(name):
-            raise ConfigError(f"resume={checkpoint}: {name} is {saved.get(name, 'not there')} in the checkpoint and "
-                              f"{wanted.get(name, 'not there')} in the model; init_from={checkpoint} takes over what fits")
-
-
-def steps_done(checkpoint: pathlib.Path | None) -> int:
-    """Optimizer steps behind a checkpoint, read without its weights."""
-    return torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)["global_step"] if checkpoint else 0
-
-
-def adjusted(config: dict, words: list[str]) -> tuple[dict, list[str]]:
-    """A stored config with the words of this command on top, and a line for each change; groups stay as they were."""
-    changes = []
-    for override in parse(words):
-        *nodes, leaf = override.key_or_group.split(".")
-        if override.key_or_group in CONTROL:
-            continue
-        node = config
-        for name in nodes:
-            node = node.get(name, {})
-        if leaf not in node or isinstance(node[leaf], dict):
-            if override.input_line not in config["words"]:
-                raise ConfigError(f"{override.input_line} cannot change in a resumed run; start a new one with init_from=")
-            continue
-        if node[leaf] != override.value():
-            changes.append(f"changed on resuming: {override.key_or_group} from {node[leaf]} to {override.value()}")
-            node[leaf] = override.value()
-    return config, changes
-
-
-def is_main_process() -> bool:
-    """Whether this is the first process of the run, as torchrun, SLURM or Lightning's launcher number them."""
-    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", os.environ.get("LOCAL_RANK", 0)))) == 0
 
 
 @contextlib.contextmanager

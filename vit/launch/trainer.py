@@ -28,6 +28,7 @@ from vit.training import (
     build_strategy,
 )
 
+
 def build_trainer(parts: Parts, folder: RunFolder, devices: Devices, done: int = 0) -> Trainer:
     """A Trainer that writes into `folder` and trains for `recipe.epochs`, or a few batches where `debug` is on.
 
