@@ -36,8 +36,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    imports = {name: code for name, code in IMPORTS.items()
-               if "transformers" not in name or importlib.util.find_spec("transformers")}
+    imports = {
+        name: code
+        for name, code in IMPORTS.items()
+        if "transformers" not in name or importlib.util.find_spec("transformers")
+    }
     programs = {name: partial(run, ["-c", code]) for name, code in imports.items()}
     programs |= {name: partial(run, words) for name, words in COMMANDS.items()}
     seconds = in_turns(programs, rounds)

@@ -58,14 +58,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         photos = options.photos or make_photos(Path(made))
         for kind in ("crop", "full"):
-            loaders = {OURS: our_photos(photos, options.batch, kind),
-                       "timm": timm_photos(photos, options.batch, kind),
-                       "torchvision": torchvision_photos(photos, options.batch, kind)}
+            loaders = {
+                OURS: our_photos(photos, options.batch, kind),
+                "timm": timm_photos(photos, options.batch, kind),
+                "torchvision": torchvision_photos(photos, options.batch, kind),
+            }
             rows += measure("photos", kind, loaders, options.batches, options)
     pixels, labels = small_images()
     for kind in ("crop", "full"):
-        loaders = {OURS: our_small(pixels, labels, options.batch, kind),
-                   "torchvision": torchvision_small(pixels, labels, options.batch, kind)}
+        loaders = {
+            OURS: our_small(pixels, labels, options.batch, kind),
+            "torchvision": torchvision_small(pixels, labels, options.batch, kind),
+        }
         rows += measure("50,000 x 32x32 in memory", kind, loaders, 8 * options.batches, options)
     report("loading, one core", rows)
 
@@ -75,8 +79,16 @@ def measure(
 ) -> list[dict]:
     seconds = in_turns({name: taker(loader, batches) for name, loader in loaders.items()}, options.rounds)
     rate = {name: batches * options.batch / statistics.median(times) for name, times in seconds.items()}
-    return [{"images": images, "augmentation": kind, "library": name, "images/s": rate[name],
-             "vit is times as fast": None if name == OURS else times_as_fast(seconds, OURS, name)} for name in loaders]
+    return [
+        {
+            "images": images,
+            "augmentation": kind,
+            "library": name,
+            "images/s": rate[name],
+            "vit is times as fast": None if name == OURS else times_as_fast(seconds, OURS, name),
+        }
+        for name in loaders
+    ]
 
 
 def taker(loader: Iterable, batches: int) -> Callable[[], None]:
@@ -112,9 +124,20 @@ def our_photos(photos: Path, batch: int, kind: str) -> OurBatches:
 def timm_photos(photos: Path, batch: int, kind: str) -> Iterable:
     full = {"auto_augment": "rand-m9-n2-p1", "re_prob": 0.25, "re_mode": "pixel"} if kind == "full" else {}
     return create_loader(
-        create_dataset("", str(photos)), (3, 224, 224), batch, is_training=True, use_prefetcher=False, scale=CROP,
-        color_jitter=None, interpolation="bicubic", mean=MEAN, std=STD, num_workers=0, persistent_workers=False,
-        pin_memory=False, **full,
+        create_dataset("", str(photos)),
+        (3, 224, 224),
+        batch,
+        is_training=True,
+        use_prefetcher=False,
+        scale=CROP,
+        color_jitter=None,
+        interpolation="bicubic",
+        mean=MEAN,
+        std=STD,
+        num_workers=0,
+        persistent_workers=False,
+        pin_memory=False,
+        **full,
     )
 
 

@@ -21,11 +21,19 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     size = options.size or (1024 if options.device == "cpu" else 8192)
     work = 2 * size**3
-    programs = {name: product(size, dtype, options.device) for name, dtype in
-                (("float32", torch.float32), ("bf16", torch.bfloat16))}
+    programs = {
+        name: product(size, dtype, options.device)
+        for name, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16))
+    }
     seconds = in_turns(programs, options.rounds, warmup=3)
-    rows = [{"numbers": name, "best GFLOP/s": work / min(times) / 1e9,
-             "median GFLOP/s": work / statistics.median(times) / 1e9} for name, times in seconds.items()]
+    rows = [
+        {
+            "numbers": name,
+            "best GFLOP/s": work / min(times) / 1e9,
+            "median GFLOP/s": work / statistics.median(times) / 1e9,
+        }
+        for name, times in seconds.items()
+    ]
     report(f"matrix products, {size}x{size}", rows)
 
 

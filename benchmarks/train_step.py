@@ -77,8 +77,12 @@ def models(options: argparse.Namespace) -> dict[str, nn.Module]:
         nn.init.normal_(peers["torchvision"].heads.head.weight, std=0.02)
         ours.load_state_dict(from_torchvision(peers["torchvision"].state_dict()))
     peers["timm"] = timm.models.VisionTransformer(
-        img_size=options.image, patch_size=options.patch, embed_dim=ours.config.dim, depth=ours.config.depth,
-        num_heads=ours.config.num_heads, mlp_ratio=ours.config.mlp_ratio,
+        img_size=options.image,
+        patch_size=options.patch,
+        embed_dim=ours.config.dim,
+        depth=ours.config.depth,
+        num_heads=ours.config.num_heads,
+        mlp_ratio=ours.config.mlp_ratio,
     )
     peers["timm"].load_state_dict(to_timm(ours.state_dict(), ours.config))
     return {OURS: ours, **peers}
@@ -99,8 +103,15 @@ def table(seconds: dict[str, list[float]], mode: str, precision: str, batch: int
     rows = []
     for name, times in seconds.items():
         fast = None if name == OURS else times_as_fast(seconds, OURS, name)
-        rows.append({"mode": mode, "numbers": precision, "library": name,
-                     "images/s": batch / statistics.median(times), "vit is times as fast": fast})
+        rows.append(
+            {
+                "mode": mode,
+                "numbers": precision,
+                "library": name,
+                "images/s": batch / statistics.median(times),
+                "vit is times as fast": fast,
+            }
+        )
     return rows
 
 

@@ -12,19 +12,44 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FLOORS = {
     "nn": 0,
-    "models": 1, "generation": 1, "weights": 1, "data": 1,
-    "training": 2, "bundle": 2, "inference": 2, "evaluation": 2, "report": 2, "export": 2,
+    "models": 1,
+    "generation": 1,
+    "weights": 1,
+    "data": 1,
+    "training": 2,
+    "bundle": 2,
+    "inference": 2,
+    "evaluation": 2,
+    "report": 2,
+    "export": 2,
     "tasks": 3,
-    "launch": 4, "cli": 4, "__main__": 4,
+    "launch": 4,
+    "cli": 4,
+    "__main__": 4,
 }
 MAY = {  # on the ground and first floor a room knows only these rooms
-    "nn": set(), "models": {"nn", "weights"}, "generation": {"nn"}, "weights": {"nn"}, "data": set(),
+    "nn": set(),
+    "models": {"nn", "weights"},
+    "generation": {"nn"},
+    "weights": {"nn"},
+    "data": set(),
 }
-LIGHT = {"pytorch_lightning", "lightning_fabric", "lightning", "hydra", "omegaconf", "torchmetrics"}  # not below floor 2
+LIGHT = {
+    "pytorch_lightning",
+    "lightning_fabric",
+    "lightning",
+    "hydra",
+    "omegaconf",
+    "torchmetrics",
+}  # not below floor 2
 
 
 def modules():
-    return [path for path in sorted((ROOT / "vit").rglob("*.py")) if path.name != "__init__.py" or path.parent != ROOT / "vit"]
+    return [
+        path
+        for path in sorted((ROOT / "vit").rglob("*.py"))
+        if path.name != "__init__.py" or path.parent != ROOT / "vit"
+    ]
 
 
 def room(path):
@@ -85,7 +110,18 @@ def test_nothing_is_unpickled():
 def wheel(tmp_path_factory):
     """The wheel unpacked in a folder of its own."""
     place = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(place), str(ROOT)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(place),
+        str(ROOT),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (file,) = place.glob("*.whl")
@@ -106,9 +142,11 @@ def test_the_wheel_holds_all_that_runs(wheel):
 
 def test_the_wheel_runs_without_the_checkout(wheel, tmp_path):
     site, _ = wheel
-    code = ("import pathlib, sys; sys.path[:0] = [%r]; import vit, vit.cli; "
-            "assert pathlib.Path(vit.__file__).is_relative_to(%r), vit.__file__; "
-            "sys.exit(vit.cli.main(['train', 'data=digits', '--cfg']))" % (str(site), str(site)))
+    code = (
+        "import pathlib, sys; sys.path[:0] = [%r]; import vit, vit.cli; "
+        "assert pathlib.Path(vit.__file__).is_relative_to(%r), vit.__file__; "
+        "sys.exit(vit.cli.main(['train', 'data=digits', '--cfg']))" % (str(site), str(site))
+    )
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

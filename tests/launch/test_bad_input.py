@@ -5,10 +5,10 @@ import re
 
 import pytest
 import torch
-from tests.launch.conftest import SMALL, run, start, write_photos
 from safetensors.torch import save_file
 
 import vit
+from tests.launch.conftest import SMALL, run, start, write_photos
 from vit.cli import main as vit_main
 from vit.launch import main
 
@@ -30,7 +30,9 @@ def refused(capsys, tmp_path, monkeypatch):
             assert text in said
         if not stopped:
             return
-        assert not [path for path in set(tmp_path.rglob("*")) - before if path.name != "runs" and path.parent.name != "runs"]
+        assert not [
+            path for path in set(tmp_path.rglob("*")) - before if path.name != "runs" and path.parent.name != "runs"
+        ]
         assert not list(tmp_path.rglob("*.ckpt"))
 
     return check
@@ -41,14 +43,25 @@ def folder_words(root, *more):
 
 
 def test_missing_folder_and_table(refused, tmp_path):
-    refused(folder_words(tmp_path / "nowhere"), 1, "data.root: the folder", "nowhere does not exist", "one folder of images per class")
+    refused(
+        folder_words(tmp_path / "nowhere"),
+        1,
+        "data.root: the folder",
+        "nowhere does not exist",
+        "one folder of images per class",
+    )
     refused(["data=table", "data.path=nowhere.csv"], 1, "data.path: the table nowhere.csv does not exist")
     refused(["data=folder"], 2, "data.root must be given: add data.root=VALUE")
 
 
 def test_empty_class(refused, photos):
     (photos / "yak").mkdir()
-    refused(folder_words(photos), 1, "photos: 1 of 4 classes have no training image ('yak')", "add images or remove the class")
+    refused(
+        folder_words(photos),
+        1,
+        "photos: 1 of 4 classes have no training image ('yak')",
+        "add images or remove the class",
+    )
 
 
 def test_one_class_only(refused, tmp_path):
@@ -80,7 +93,13 @@ def test_model_that_does_not_fit_the_pixels(refused):
 def test_unreadable_image(refused, photos):
     (photos / "dog" / "003.png").write_bytes(b"<html>not found</html>")
     (photos / "emu" / "001.png").write_bytes(b"")
-    refused(folder_words(photos), 1, "dog/003.png: cannot be opened", "2 of 42 images are unreadable", "data.on_bad_sample=skip")
+    refused(
+        folder_words(photos),
+        1,
+        "dog/003.png: cannot be opened",
+        "2 of 42 images are unreadable",
+        "data.on_bad_sample=skip",
+    )
 
 
 def test_unreadable_image_that_the_audit_had_no_time_for(photos, tmp_path, capfd, monkeypatch):
@@ -91,7 +110,9 @@ def test_unreadable_image_that_the_audit_had_no_time_for(photos, tmp_path, capfd
         path.write_bytes(whole[: len(whole) // 2])
     words = folder_words(photos, "data.audit_seconds=0", "data.workers=1", f"run_dir={tmp_path / 'run'}")
     code, err = main(words), capfd.readouterr().err
-    assert code == 1 and re.fullmatch(r"error: dog/\d+\.png: cannot be decoded .*; remove it, or .*data\.on_bad_sample=skip\n", err), err
+    assert code == 1 and re.fullmatch(
+        r"error: dog/\d+\.png: cannot be decoded .*; remove it, or .*data\.on_bad_sample=skip\n", err
+    ), err
 
 
 def test_checkpoint_of_another_shape(refused, tmp_path):
@@ -112,14 +133,20 @@ def test_checkpoint_of_another_shape(refused, tmp_path):
 
 
 def test_weights_that_cannot_be_fetched(refused):
-    refused(["init_from=timm:test_vit.r160_in1k"], 2, "init_from=timm:test_vit.r160_in1k: its weights could not be fetched",
-            "init_from=null")
+    refused(
+        ["init_from=timm:test_vit.r160_in1k"],
+        2,
+        "init_from=timm:test_vit.r160_in1k: its weights could not be fetched",
+        "init_from=null",
+    )
 
 
 def test_no_permission(refused, tmp_path):
     """Also for root, whom permissions do not stop: a file in the way, and a file system that takes nothing."""
     (tmp_path / "file").write_text("")
-    refused(["run_dir=file/run"], 2, "run_dir=file/run: cannot write there", "Not a directory", "choose another run_dir")
+    refused(
+        ["run_dir=file/run"], 2, "run_dir=file/run: cannot write there", "Not a directory", "choose another run_dir"
+    )
     refused(["run_dir=/proc/run"], 2, "run_dir=/proc/run: cannot write there", "choose another run_dir")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "checkpoints").write_text("")
@@ -162,7 +189,11 @@ def test_no_permission(refused, tmp_path):
         (["recipe.epochs=0"], 2, ["recipe.epochs=0"]),
         (["recipe.batch_size=63", "trainer.devices=2", "strategy=ddp"], 2, ["recipe.batch_size=63", "2 devices", "62"]),
         (["recipe.accumulate=5"], 2, ["recipe.batch_size=64", "recipe.accumulate=5"]),
-        (["trainer.devices=2", "trainer.accelerator=cpu"], 2, ["strategy=single uses 1 device", "trainer.devices=2", "strategy=ddp"]),
+        (
+            ["trainer.devices=2", "trainer.accelerator=cpu"],
+            2,
+            ["strategy=single uses 1 device", "trainer.devices=2", "strategy=ddp"],
+        ),
         (["resume=nowhere"], 2, ["resume=nowhere: no such run folder or checkpoint"]),
         (["logger=wandb", "++logger.wandb._target_=pytorch_lightning.loggers.NoLogger"], 2, ["logger", "NoLogger"]),
         (["seed=1,2"], 2, ["-m"]),
@@ -178,19 +209,37 @@ def test_words_that_cannot_be(refused, words, code, texts):
 def test_more_devices_than_there_are(refused):
     there = torch.cuda.device_count()
     if there:
-        refused([f"trainer.devices={there + 1}"], 2, f"trainer.devices={there + 1}", f"{there} GPUs", "trainer.accelerator=cpu")
+        refused(
+            [f"trainer.devices={there + 1}"],
+            2,
+            f"trainer.devices={there + 1}",
+            f"{there} GPUs",
+            "trainer.accelerator=cpu",
+        )
     else:
         refused(["trainer.accelerator=gpu"], 2, "trainer.accelerator=gpu: this machine has no CUDA device; use cpu")
 
 
 def test_no_images_for_validation(refused, photos):
-    refused(folder_words(photos, "data.fractions=[0.8,0.0,0.2]"), 1, "photos: 0 of its 33 images are for validation", "data.fractions")
+    refused(
+        folder_words(photos, "data.fractions=[0.8,0.0,0.2]"),
+        1,
+        "photos: 0 of its 33 images are for validation",
+        "data.fractions",
+    )
     refused(folder_words(photos, "data.fractions=[0.5,0.1,0.1]"), 2, "fractions (0.5, 0.1, 0.1) must be three numbers")
 
 
 def test_a_model_too_large_for_the_memory(refused):
     """A real allocation that no machine grants: a width of eight million in the MLPs."""
-    refused(["model.mlp_ratio=500000000"], 1, "out of memory with recipe.batch_size=64", "vit_tiny", "8x8", "lower recipe.batch_size")
+    refused(
+        ["model.mlp_ratio=500000000"],
+        1,
+        "out of memory with recipe.batch_size=64",
+        "vit_tiny",
+        "8x8",
+        "lower recipe.batch_size",
+    )
 
 
 def test_a_folder_that_is_in_use_or_done(refused, tmp_path):
@@ -198,7 +247,12 @@ def test_a_folder_that_is_in_use_or_done(refused, tmp_path):
     try:
         while not (tmp_path / "mine" / "checkpoints" / "last.ckpt").exists():
             assert first.poll() is None, first.communicate()
-        refused(["run_dir=mine"], 2, "error: run_dir=mine: another run is writing there; choose another run_dir\n", stopped=False)
+        refused(
+            ["run_dir=mine"],
+            2,
+            "error: run_dir=mine: another run is writing there; choose another run_dir\n",
+            stopped=False,
+        )
         refused(["resume=mine"], 2, "another run is writing there", stopped=False)
     finally:
         os.killpg(first.pid, 9)
@@ -209,7 +263,11 @@ def test_a_folder_that_is_in_use_or_done(refused, tmp_path):
 
 def test_commands_end_with_these_codes_and_one_line(tmp_path):
     code, out, err = run(["recipe.epoch=3"], tmp_path)
-    assert (code, out) == (2, "") and err.startswith("error: unknown key recipe.epoch; did you mean") and err.count("\n") == 1
+    assert (
+        (code, out) == (2, "")
+        and err.startswith("error: unknown key recipe.epoch; did you mean")
+        and err.count("\n") == 1
+    )
 
 
 def test_the_other_program_answers_alike(capsys, tmp_path, monkeypatch):

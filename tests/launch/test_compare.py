@@ -54,11 +54,14 @@ def test_a_second_comparison_does_not_mix_with_the_first(comparison):
         vit.train(["experiment=vit_vs_cnn", f'run_dir="{comparison.path}"'])
 
 
-@pytest.mark.parametrize(("words", "answer"), [
-    (['compare.cnn=["model=tinny"]'], "tiny"),
-    (["compare.cnn=null"], "needs 2 or more"),
-    (["recipe.epoch=1"], "recipe.epochs"),
-])
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (['compare.cnn=["model=tinny"]'], "tiny"),
+        (["compare.cnn=null"], "needs 2 or more"),
+        (["recipe.epoch=1"], "recipe.epochs"),
+    ],
+)
 def test_what_cannot_be_is_told_before_the_first_run(tmp_path, words, answer):
     with pytest.raises(ConfigError, match=answer):
         vit.train(["experiment=vit_vs_cnn", *words, f"run_dir={tmp_path / 'new'}"])

@@ -20,7 +20,11 @@ def test_data_brings_model_and_recipe_but_yields_to_words():
 @pytest.mark.parametrize("group", ["data", "model", "recipe", "strategy", "logger", "experiment"])
 def test_every_option_composes(group):
     for name in options(group):
-        words = [f"{group}={name}", "data.root=x"] if group == "data" and "root" in compose([f"data={name}"]).data else [f"{group}={name}"]
+        words = (
+            [f"{group}={name}", "data.root=x"]
+            if group == "data" and "root" in compose([f"data={name}"]).data
+            else [f"{group}={name}"]
+        )
         compose(words)
 
 

@@ -5,14 +5,18 @@ import pytest
 import timm
 import torch
 import yaml
-from tests.launch.conftest import SMALL, write_photos
 from safetensors.torch import load_file, save_file
 
 import vit
+from tests.launch.conftest import SMALL, write_photos
 from vit.launch.initial import of_timm
 
 QUICK = ["recipe.epochs=1", "precision=32-true", "logger=csv"]
-STILL = [*QUICK, "recipe.optimizer.lr=0.0", "recipe.ema=null"]  # nothing moves: what was taken can be seen in the result
+STILL = [
+    *QUICK,
+    "recipe.optimizer.lr=0.0",
+    "recipe.ema=null",
+]  # nothing moves: what was taken can be seen in the result
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +96,14 @@ def test_from_a_file_with_timms_names(new_data, tmp_path, ending):
     theirs = timm.models.VisionTransformer(**arguments).state_dict()
     file = tmp_path / f"weights{ending}"
     save_file(theirs, file) if ending == ".safetensors" else torch.save(theirs, file)
-    words = ["data.image_size=16", "data.patch_size=8", "model=tiny", "model.dim=64", "model.depth=2", "model.num_heads=2"]
+    words = [
+        "data.image_size=16",
+        "data.patch_size=8",
+        "model=tiny",
+        "model.dim=64",
+        "model.depth=2",
+        "model.num_heads=2",
+    ]
     run = vit.train([*new_data, *STILL, *words, f"init_from={file}", f"run_dir={tmp_path / 'run'}"])
     after = weights(run.path)  # the bundle has timm's names too
     assert {name for name in after if not torch.equal(after[name], theirs[name])} == {"head.weight", "head.bias"}
@@ -102,15 +113,26 @@ def test_the_finetune_experiment(source, new_data, tmp_path):
     words = ["experiment=finetune", *new_data[1:], *QUICK, "recipe.batch_size=8"]
     run = vit.train([*words, f"init_from={source}", f"run_dir={tmp_path / 'adopted'}"])
     made = config(run.path)
-    assert made["model"]["depth"] == 2 and made["recipe"]["optimizer"]["layer_decay"] == 0.75 and made["name"] == "finetune"
-    run = vit.train([*words, "init_from=null", "data.image_size=32", "model.depth=1", f"run_dir={tmp_path / 'nothing'}"])
+    assert (
+        made["model"]["depth"] == 2
+        and made["recipe"]["optimizer"]["layer_decay"] == 0.75
+        and made["name"] == "finetune"
+    )
+    run = vit.train(
+        [*words, "init_from=null", "data.image_size=32", "model.depth=1", f"run_dir={tmp_path / 'nothing'}"]
+    )
     assert (config(run.path)["model_name"], config(run.path)["model"]["dim"]) == ("vit_tiny", 192)
 
 
 def test_without_a_network_the_default_of_finetuning_is_a_line(new_data, tmp_path, capsys):
     code = vit.launch.main(["experiment=finetune", *new_data[1:], f"run_dir={tmp_path / 'run'}"])
     said = capsys.readouterr().err
-    assert code == 2 and said.startswith("error: init_from=timm:vit_") and "init_from=null" in said and said.count("\n") == 1
+    assert (
+        code == 2
+        and said.startswith("error: init_from=timm:vit_")
+        and "init_from=null" in said
+        and said.count("\n") == 1
+    )
 
 
 def test_what_a_timm_model_says_of_itself():
@@ -118,7 +140,10 @@ def test_what_a_timm_model_says_of_itself():
     initial = of_timm("test_vit.r160_in1k", model)
     facts = timm.data.resolve_model_data_config(model)
     assert initial.preprocessing.size == facts["input_size"][1:] and initial.preprocessing.mean == facts["mean"]
-    assert initial.preprocessing.crop_pct == facts["crop_pct"] and initial.preprocessing.interpolation == facts["interpolation"]
+    assert (
+        initial.preprocessing.crop_pct == facts["crop_pct"]
+        and initial.preprocessing.interpolation == facts["interpolation"]
+    )
     again = vit.models.model_from_config(initial.model)
     again.load_state_dict(initial.state)
     images = torch.from_numpy(np.random.default_rng(0).normal(size=(2, *facts["input_size"]))).float()

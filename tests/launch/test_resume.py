@@ -10,10 +10,10 @@ import time
 
 import pytest
 import torch
-from tests.launch.conftest import SMALL, start, write_photos
 from safetensors.torch import load_file
 
 import vit
+from tests.launch.conftest import SMALL, start, write_photos
 from vit.launch.composing import ConfigError
 
 DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "recipe.batch_size=32"]
@@ -117,8 +117,14 @@ def test_stopped_within_an_epoch_at_its_end_and_after(tmp_path, whole, monkeypat
 
 
 def test_accumulation_and_mixup(tmp_path, monkeypatch):
-    words = [*DIGITS[1:], "recipe.epochs=2", "recipe.accumulate=2", "recipe.mixup={mixup: 0.3, cutmix: 1.0, prob: 0.8}",
-             "model.drop_path=0.1", "model.dropout=0.1"]
+    words = [
+        *DIGITS[1:],
+        "recipe.epochs=2",
+        "recipe.accumulate=2",
+        "recipe.mixup={mixup: 0.3, cutmix: 1.0, prob: 0.8}",
+        "model.drop_path=0.1",
+        "model.dropout=0.1",
+    ]
 
     through = vit.train([*words, f"run_dir={tmp_path / 'whole'}"]).path
     stopped_and_resumed(words, tmp_path / "parts", monkeypatch, 2 * 39 + 7)
@@ -182,7 +188,9 @@ def test_what_cannot_change_on_resuming(tmp_path, monkeypatch):
         vit.train([f"resume={tmp_path}", "recipe.epochs=0"])
     with pytest.raises(ConfigError, match="model=tiny cannot change in a resumed run"):
         vit.train([f"resume={tmp_path}", "model=tiny"])
-    with pytest.raises(ConfigError, match=r"last.ckpt: .* is \(.*64.*\) in the checkpoint and \(.*128.*\) in the model"):
+    with pytest.raises(
+        ConfigError, match=r"last.ckpt: .* is \(.*64.*\) in the checkpoint and \(.*128.*\) in the model"
+    ):
         vit.train([f"resume={tmp_path}", "model.dim=128"])
     vit.train([f"resume={tmp_path}", "recipe.epochs=1"])
     with pytest.raises(ConfigError, match="that run is finished; start from its model with init_from="):

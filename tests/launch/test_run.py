@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from tests.launch.conftest import QUICK, SMALL, write_photos
 from PIL import Image
 from safetensors.torch import load_file
 
 import vit
+from tests.launch.conftest import QUICK, SMALL, write_photos
 from vit.cli import main as vit_main
 from vit.data import digits
 from vit.launch.composing import ConfigError
@@ -31,9 +31,23 @@ def digits_run(tmp_path_factory):
 def test_the_folder_holds_everything(digits_run):
     there = {str(path.relative_to(digits_run.path)) for path in digits_run.path.rglob("*") if path.is_file()}
     assert there >= {
-        "config.yaml", "log.txt", "metrics.csv", "metrics.json", "environment.json", "predictions.csv", "confusion.png",
-        "curves.png", "mistakes.png", "splits/train.tsv", "splits/val.tsv", "splits/test.tsv", "model/config.json",
-        "model/model.safetensors", "checkpoints/best.ckpt", "checkpoints/last.ckpt", "checkpoints/previous.ckpt",
+        "config.yaml",
+        "log.txt",
+        "metrics.csv",
+        "metrics.json",
+        "environment.json",
+        "predictions.csv",
+        "confusion.png",
+        "curves.png",
+        "mistakes.png",
+        "splits/train.tsv",
+        "splits/val.tsv",
+        "splits/test.tsv",
+        "model/config.json",
+        "model/model.safetensors",
+        "checkpoints/best.ckpt",
+        "checkpoints/last.ckpt",
+        "checkpoints/previous.ckpt",
     }
     assert sum(name.startswith("samples/") for name in there) == 8
     assert any(name.startswith("tensorboard/events") for name in there)
@@ -55,8 +69,17 @@ def test_metrics_by_their_names(digits_run):
     metrics = json.loads((digits_run.path / "metrics.json").read_text())
     assert metrics == digits_run.metrics
     assert set(metrics) == {
-        "val/accuracy", "best_epoch", "test/accuracy", "test/loss", "test/top5", "epochs", "steps", "seconds",
-        "images_per_second", "parameters", "skipped_images",
+        "val/accuracy",
+        "best_epoch",
+        "test/accuracy",
+        "test/loss",
+        "test/top5",
+        "epochs",
+        "steps",
+        "seconds",
+        "images_per_second",
+        "parameters",
+        "skipped_images",
     }
     assert metrics["epochs"] == 3 and metrics["steps"] == 3 * (1257 // 64) and metrics["skipped_images"] == 0
     assert metrics["seconds"] > 0 and metrics["images_per_second"] > 0
@@ -87,8 +110,12 @@ def test_test_numbers_are_those_of_the_model_on_disk(digits_run):
     rows = list(csv.DictReader(open(digits_run.path / "predictions.csv")))
     assert [row["label"] for row in rows] == [answer.label for answer in answers]
     assert [row["true"] for row in rows] == truth
-    losses = [-np.log(predictor_share(answer, name)) for answer, name in zip(
-        predictor.predict([split.read(i) for i in range(len(split))], top_k=10), truth, strict=True)]
+    losses = [
+        -np.log(predictor_share(answer, name))
+        for answer, name in zip(
+            predictor.predict([split.read(i) for i in range(len(split))], top_k=10), truth, strict=True
+        )
+    ]
     assert digits_run.metrics["test/loss"] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
@@ -140,7 +167,9 @@ def test_splits_say_which_image_was_where(tmp_path, photos):
 def test_a_data_set_named_by_a_relative_path_is_found_from_anywhere(tmp_path, monkeypatch):
     write_photos(tmp_path / "my, photos", {"cat": 10, "dog": 10})
     monkeypatch.chdir(tmp_path)
-    run = vit.train([*QUICK, *SMALL, "data=folder", "data.root='my, photos'", "data.fractions=[0.6,0.2,0.2]", "run_dir=run"])
+    run = vit.train(
+        [*QUICK, *SMALL, "data=folder", "data.root='my, photos'", "data.fractions=[0.6,0.2,0.2]", "run_dir=run"]
+    )
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert vit_main(["evaluate", str(tmp_path / "run"), "--json", "again.json"]) == 0
@@ -176,9 +205,15 @@ def test_training_stops_when_nothing_gets_better(tmp_path):
 
 
 def test_training_stops_when_its_time_is_over(tmp_path):
-    words = ["recipe.epochs=5000", "trainer.max_time=00:00:00:02", "precision=32-true", "logger=csv", f"run_dir={tmp_path}"]
+    words = [
+        "recipe.epochs=5000",
+        "trainer.max_time=00:00:00:02",
+        "precision=32-true",
+        "logger=csv",
+        f"run_dir={tmp_path}",
+    ]
     run = vit.train(words)
-    assert run.metrics["epochs"] < 1000 and 1.5 < run.metrics["seconds"] and "test/accuracy" in run.metrics
+    assert run.metrics["epochs"] < 1000 and run.metrics["seconds"] > 1.5 and "test/accuracy" in run.metrics
 
 
 def test_the_sampler_shows_every_class_equally_often(tmp_path):
@@ -212,7 +247,14 @@ def test_a_sweep_runs_every_value_and_one_log_holds_one_run(tmp_path, monkeypatc
 
 
 def test_a_timm_model_under_the_same_recipe(tmp_path):
-    words = ["model=timm", "model.name=test_resnet", "data.image_size=32", "debug=true", "precision=32-true", "logger=csv"]
+    words = [
+        "model=timm",
+        "model.name=test_resnet",
+        "data.image_size=32",
+        "debug=true",
+        "precision=32-true",
+        "logger=csv",
+    ]
     run = vit.train([*words, f"run_dir={tmp_path}"])
     model = vit.load(run.path).model
     assert model.config.kind == "timm" and model.config.name == "test_resnet"
@@ -227,7 +269,10 @@ def test_compiled_training_learns_the_same(tmp_path):
     a, b = (load_file(run.path / "model" / "model.safetensors") for run in (plain, compiled))
     assert a.keys() == b.keys()
     tables = [list(csv.DictReader(open(run.path / "metrics.csv"))) for run in (plain, compiled)]
-    for name in ("train/loss", "val/loss"):  # not the weights: Adam makes whole steps of the rounding in a gradient that is 0
+    for name in (
+        "train/loss",
+        "val/loss",
+    ):  # not the weights: Adam makes whole steps of the rounding in a gradient that is 0
         expected, found = ([float(row[name]) for row in table] for table in tables)
         assert found == pytest.approx(expected, rel=1e-3)
 

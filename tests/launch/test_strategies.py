@@ -7,14 +7,21 @@ import time
 
 import pytest
 import torch
-from tests.launch.conftest import run, start
 from safetensors.torch import load_file
 
 import vit
+from tests.launch.conftest import run, start
 
 # one step per epoch: then every row of metrics.csv is the loss of a step, over both processes; nothing random but augmentation
-STEPS = ["recipe.batch_size=1256", "recipe.epochs=22", "recipe.optimizer.lr=0.001", "precision=32-true", "logger=csv",
-         "recipe.loss.label_smoothing=0.0", "runs=runs"]
+STEPS = [
+    "recipe.batch_size=1256",
+    "recipe.epochs=22",
+    "recipe.optimizer.lr=0.001",
+    "precision=32-true",
+    "logger=csv",
+    "recipe.loss.label_smoothing=0.0",
+    "runs=runs",
+]
 TWO = ["trainer.devices=2", "trainer.accelerator=cpu"]
 
 

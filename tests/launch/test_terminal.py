@@ -14,10 +14,22 @@ from tests.launch.conftest import ROOT, write_photos
 def watch(words, cwd, until=None, seconds=150):
     """Run train.py on a pseudo-terminal of 120 columns; Ctrl-C is typed when `until` was seen. (exit code, all that was shown)"""
     main, end = pty.openpty()
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "120", "LINES": "40",
-                                "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    process = subprocess.Popen([sys.executable, str(ROOT / "train.py"), *words], cwd=cwd, env=environment,
-                               stdin=end, stdout=end, stderr=end, preexec_fn=lambda: take_terminal(end))
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "TERM": "xterm",
+        "COLUMNS": "120",
+        "LINES": "40",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *words],
+        cwd=cwd,
+        env=environment,
+        stdin=end,
+        stdout=end,
+        stderr=end,
+        preexec_fn=lambda: take_terminal(end),
+    )
     os.close(end)
     shown, limit, typed = b"", time.monotonic() + seconds, False
     while time.monotonic() < limit:
@@ -48,15 +60,29 @@ def test_a_bar_then_the_table(tmp_path):
     bars = re.findall(r"epoch (\d+)/12 .*?(\d+)%.*?([\d,]+) images/s .*?loss .*?val/accuracy .*?(\d+:\d\d) left", shown)
     assert len({epoch for epoch, *_ in bars}) >= 2 and "━" in shown
     last = shown[shown.rindex("left") :]
-    assert "\x1b[2K" in last and "test accuracy" in last and "Next:" in last  # the bar is wiped, the table stands in its place
+    assert (
+        "\x1b[2K" in last and "test accuracy" in last and "Next:" in last
+    )  # the bar is wiped, the table stands in its place
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h")  # the cursor is back
 
 
 def test_ctrl_c_leaves_a_clean_screen(tmp_path):
     """With workers, which Ctrl-C reaches too: they say nothing, and the last step is saved."""
     root = write_photos(tmp_path / "photos", {"cat": 60, "dog": 60})
-    words = ["data=folder", f"data.root={root}", "model=micro", "data.image_size=16", "data.patch_size=8", "recipe.batch_size=8",
-             "recipe.epochs=500", "precision=32-true", "logger=csv", "data.workers=2", "data.audit_seconds=1", "run_dir=run"]
+    words = [
+        "data=folder",
+        f"data.root={root}",
+        "model=micro",
+        "data.image_size=16",
+        "data.patch_size=8",
+        "recipe.batch_size=8",
+        "recipe.epochs=500",
+        "precision=32-true",
+        "logger=csv",
+        "data.workers=2",
+        "data.audit_seconds=1",
+        "run_dir=run",
+    ]
     code, shown = watch(words, tmp_path, rb"images/s")
     assert code == 130
     after = shown[shown.index("^C") :]

@@ -31,7 +31,9 @@ def test_binary_cross_entropy_is_timms():
 def test_weights_count_a_class_more():
     weights = torch.tensor([2.0, 0.5, 1.0, 1.0, 3.0])
     each = F.cross_entropy(LOGITS, LABELS, reduction="none")
-    assert torch.allclose(CrossEntropy(weights=weights.numpy())(LOGITS, LABELS), (each * weights[LABELS]).mean(), atol=1e-6)
+    assert torch.allclose(
+        CrossEntropy(weights=weights.numpy())(LOGITS, LABELS), (each * weights[LABELS]).mean(), atol=1e-6
+    )
 
 
 def test_bfloat16_logits_are_summed_in_float32():

@@ -5,8 +5,8 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from rich.console import Console
-from tests.training.tiny_run import Data, Task, trainer
 
+from tests.training.tiny_run import Data, Task, trainer
 from vit.training import (
     AverageWeights,
     Checkpoints,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.training.tiny_run import Data, Task, trainer
 
+from tests.training.tiny_run import Data, Task, trainer
 from vit.training import build_strategy, local_batch_size, newest_valid
 from vit.training.checkpoint import AtomicCheckpointIO
 

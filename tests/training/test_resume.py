@@ -6,8 +6,8 @@ import signal
 import pytest
 import pytorch_lightning as pl
 import torch
-from tests.training.tiny_run import Data, Task, outcome, trainer
 
+from tests.training.tiny_run import Data, Task, outcome, trainer
 from vit.training import Interrupted, newest_valid, trained_weights
 from vit.training.checkpoint import AtomicCheckpointIO
 

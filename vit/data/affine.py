@@ -16,7 +16,9 @@ class RandomAffine(nn.Module):
     evenly from minus to plus what is given. What comes in from outside is `fill`.
     """
 
-    def __init__(self, degrees: float = 10.0, scale: float = 0.1, shear: float = 5.0, shift: float = 0.05, fill: int = 0):
+    def __init__(
+        self, degrees: float = 10.0, scale: float = 0.1, shear: float = 5.0, shift: float = 0.05, fill: int = 0
+    ):
         super().__init__()
         if min(degrees, scale, shear, shift) < 0:
             raise ValueError(f"degrees={degrees}, scale={scale}, shear={shear}, shift={shift} must be 0 or more")

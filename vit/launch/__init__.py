@@ -5,7 +5,14 @@ Names are imported on first use, so that help and typing errors are answered wit
 
 import importlib
 
-_HOMES = {"main": "command", "train": "run", "Run": "run", "build_source": "command", "compose": "composing", "ConfigError": "composing"}
+_HOMES = {
+    "main": "command",
+    "train": "run",
+    "Run": "run",
+    "build_source": "command",
+    "compose": "composing",
+    "ConfigError": "composing",
+}
 
 
 def __getattr__(name: str):

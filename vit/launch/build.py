@@ -40,7 +40,17 @@ WHERE = {  # who decides what a network must fit
     "in_chans": "data.preprocessing.mode decides: L has 1 channel, RGB 3",
     "num_classes": "the data decides",
 }
-LOADING = {"_target_", "name", "image_size", "patch_size", "preprocessing", "workers", "balance", "on_bad_sample", "audit_seconds"}
+LOADING = {
+    "_target_",
+    "name",
+    "image_size",
+    "patch_size",
+    "preprocessing",
+    "workers",
+    "balance",
+    "on_bad_sample",
+    "audit_seconds",
+}
 
 
 def build_source(data: dict) -> Source:
@@ -88,7 +98,9 @@ def adopted(source: Preprocessing, stated: dict) -> dict:
     return {**values, **stated}
 
 
-def build_model(model: dict, patch_size, preprocessing: Preprocessing, classes: list[str], initial: Initial | None) -> nn.Module:
+def build_model(
+    model: dict, patch_size, preprocessing: Preprocessing, classes: list[str], initial: Initial | None
+) -> nn.Module:
     """The network of `model`, for these pixels and classes.
 
     `model=adopt` takes the architecture of `init_from` where that tells it; a resumed run's config holds it whole.
@@ -131,7 +143,9 @@ def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:
     weights = source.class_weights() if balance == "loss" else None
     losses = {"cross_entropy": CrossEntropy, "bce": BinaryCrossEntropy}
     if loss["name"] not in losses:
-        raise ConfigError(f"recipe.loss.name={loss['name']}: must be cross_entropy or bce{nearest(loss['name'], list(losses))}")
+        raise ConfigError(
+            f"recipe.loss.name={loss['name']}: must be cross_entropy or bce{nearest(loss['name'], list(losses))}"
+        )
     return losses[loss["name"]](loss["label_smoothing"], weights)
 
 
@@ -141,7 +155,9 @@ def build_task(config: dict, model: nn.Module, source: Source, preprocessing: Pr
     if recipe["optimizer"]["lr_base_batch"]:
         lr = scaled_lr(lr, recipe["batch_size"], recipe["optimizer"]["lr_base_batch"])
     optimizer = {key: value for key, value in recipe["optimizer"].items() if key not in ("lr", "lr_base_batch")}
-    mixup = checked("recipe.mixup", partial(Mixup, source.num_classes), recipe["mixup"], True) if recipe["mixup"] else None
+    mixup = (
+        checked("recipe.mixup", partial(Mixup, source.num_classes), recipe["mixup"], True) if recipe["mixup"] else None
+    )
     rows = len(source.splits["train"])
     optimizing = partial(build_optimizer, lr=lr, **optimizer)
     scheduling = partial(_schedule, **recipe["schedule"])
@@ -175,7 +191,9 @@ def build_batches(config: dict, source: Source, preprocessing: Preprocessing) ->
     """The training and validation loaders; `recipe.batch_size` counts all devices and accumulated micro-batches."""
     data, recipe = config["data"], config["recipe"]
     if recipe["batch_size"] % recipe["accumulate"]:
-        raise ConfigError(f"recipe.batch_size={recipe['batch_size']} is not divisible by recipe.accumulate={recipe['accumulate']}")
+        raise ConfigError(
+            f"recipe.batch_size={recipe['batch_size']} is not divisible by recipe.accumulate={recipe['accumulate']}"
+        )
     micro = recipe["batch_size"] // recipe["accumulate"]
     check_splits(source, recipe)
     if data["on_bad_sample"] not in ("error", "skip"):
@@ -208,12 +226,16 @@ def check_splits(source: Source, recipe: dict) -> None:
     """
     train, val = len(source.splits["train"]), len(source.splits["val"]) if "val" in source.splits else 0
     if val == 0:
-        raise DataError(f"{source.name}: 0 of its {train} images are for validation, so the best epoch cannot be chosen; "
-                        "raise the second of data.fractions, or add images under val/")
+        raise DataError(
+            f"{source.name}: 0 of its {train} images are for validation, so the best epoch cannot be chosen; "
+            "raise the second of data.fractions, or add images under val/"
+        )
     micro = recipe["batch_size"] // recipe["accumulate"]
     if train < micro:
-        raise ConfigError(f"recipe.batch_size={recipe['batch_size']} is larger than the training set of {train} images; "
-                          f"take recipe.batch_size={max(1, train // 2)}")
+        raise ConfigError(
+            f"recipe.batch_size={recipe['batch_size']} is larger than the training set of {train} images; "
+            f"take recipe.batch_size={max(1, train // 2)}"
+        )
 
 
 def check_devices(config: dict, devices: int) -> None:

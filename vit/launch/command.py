@@ -20,7 +20,9 @@ def main(argv: list[str] | None = None) -> int:
     unknown = flags - {"-m", "--multirun", "-h", "--help", "--cfg", "--debug"}
     try:
         if unknown:
-            raise ConfigError(f"unknown option {sorted(unknown)[0]}; there are -m, --cfg, --debug and --help, all else is key=value")
+            raise ConfigError(
+                f"unknown option {sorted(unknown)[0]}; there are -m, --cfg, --debug and --help, all else is key=value"
+            )
         if flags & {"-h", "--help"}:
             print(help_text())
             return 0
@@ -29,7 +31,9 @@ def main(argv: list[str] | None = None) -> int:
         if flags & {"-m", "--multirun"}:
             return run_each(sweep(words))
         compose(words)  # a wrong word is told before torch is loaded
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads wait asleep: spinning, they starve on a busy machine
+        os.environ.setdefault(
+            "OMP_WAIT_POLICY", "PASSIVE"
+        )  # torch's threads wait asleep: spinning, they starve on a busy machine
         from vit.launch.run import train
 
         train(words)
@@ -61,7 +65,9 @@ def help_text() -> str:
         "",
     ]
     lines += [f"  {group:<11}{', '.join(options(group))}" for group in GROUPS]
-    return "\n".join([*lines, "", "  --cfg prints the whole config, -m runs every combination, --debug shows tracebacks."])
+    return "\n".join(
+        [*lines, "", "  --cfg prints the whole config, -m runs every combination, --debug shows tracebacks."]
+    )
 
 
 def show(words: list[str]) -> int:

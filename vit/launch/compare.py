@@ -57,8 +57,10 @@ def compare(config: dict, words: list[str]) -> Run:
             console.print(told, markup=False, highlight=False, soft_wrap=True)
             raise Interrupted(STOPPED[code], agreed=True)
         if code:
-            raise ConfigError(f"the run {name} of the comparison failed with exit code {code}; when its cause is gone, "
-                              f"resume={folder} goes on")
+            raise ConfigError(
+                f"the run {name} of the comparison failed with exit code {code}; when its cause is gone, "
+                f"resume={folder} goes on"
+            )
     return Run(folder, conclude(folder, plan))
 
 
@@ -70,10 +72,15 @@ def find_plan(config: dict, words: list[str]) -> tuple[pathlib.Path, dict]:
         return folder, read_plan(folder)
     folder = new_path(config)
     if (folder / PLAN).exists():
-        raise ConfigError(f"run_dir={folder}: a comparison lies there already; resume={folder} goes on with it, "
-                          "or choose another run_dir")
-    runs = {name: [*words, *its_words, "compare=null", f"name={config['name']}/{name}"]
-            for name, its_words in config["compare"].items() if its_words is not None}
+        raise ConfigError(
+            f"run_dir={folder}: a comparison lies there already; resume={folder} goes on with it, "
+            "or choose another run_dir"
+        )
+    runs = {
+        name: [*words, *its_words, "compare=null", f"name={config['name']}/{name}"]
+        for name, its_words in config["compare"].items()
+        if its_words is not None
+    }
     if len(runs) < 2:
         raise ConfigError(f"compare has {len(runs)} runs, but needs 2 or more: each a name with a list of words")
     for its_words in runs.values():

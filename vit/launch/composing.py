@@ -58,7 +58,9 @@ def parse(overrides: list[str]) -> list[Override]:
         return OverridesParser.create().parse_overrides(overrides)
     except HydraException as error:
         reason = _first_line(error).partition(" See https")[0]
-        raise ConfigError(f"{' '.join(overrides)}: {reason} (a value with special signs wants quotes: 'key=\"a=b\"')") from None
+        raise ConfigError(
+            f"{' '.join(overrides)}: {reason} (a value with special signs wants quotes: 'key=\"a=b\"')"
+        ) from None
 
 
 def sweep(overrides: list[str]) -> list[list[str]]:
@@ -123,8 +125,10 @@ def _check_groups(parsed: list[Override]) -> None:
             continue
         if override.value() not in options(group):
             known = options(group)
-            raise ConfigError(f"{group}={override.value()}: no such {group}{nearest(override.value(), known)} "
-                              f"({group} may be {', '.join(known)})")
+            raise ConfigError(
+                f"{group}={override.value()}: no such {group}{nearest(override.value(), known)} "
+                f"({group} may be {', '.join(known)})"
+            )
 
 
 def _added(override: Override, known: dict) -> str:
@@ -155,7 +159,9 @@ def _check_kind(override: Override, usual: object) -> None:
     if isinstance(usual, bool):
         wanted = "true or false" if not isinstance(value, bool) else None
     else:
-        wanted = "a number" if isinstance(usual, int | float) and isinstance(value, str | bool) and value != "auto" else None
+        wanted = (
+            "a number" if isinstance(usual, int | float) and isinstance(value, str | bool) and value != "auto" else None
+        )
     if wanted:
         raise ConfigError(f"{override.key_or_group}={value}: must be {wanted}, such as {str(usual).lower()}")
 

@@ -40,14 +40,18 @@ def find_devices(trainer: dict) -> Devices:
         raise ConfigError(f"trainer.accelerator={trainer['accelerator']}: must be one of {', '.join(ACCELERATORS)}")
     accelerator = {"auto": "gpu" if gpus else "cpu", "cuda": "gpu"}.get(trainer["accelerator"], trainer["accelerator"])
     if accelerator == "gpu" and not gpus:
-        raise ConfigError(f"trainer.accelerator={trainer['accelerator']}: this machine has no CUDA device; use cpu or auto")
+        raise ConfigError(
+            f"trainer.accelerator={trainer['accelerator']}: this machine has no CUDA device; use cpu or auto"
+        )
     number = trainer["devices"]
     if number in ("auto", -1):
         number = gpus if accelerator == "gpu" else 1
     if not isinstance(number, int) or number < 1:
         raise ConfigError(f"trainer.devices={number}: must be a number of devices, or auto")
     if accelerator == "gpu" and number > gpus:
-        raise ConfigError(f"trainer.devices={number}: this machine has {gpus} GPUs; take {gpus}, or trainer.accelerator=cpu")
+        raise ConfigError(
+            f"trainer.devices={number}: this machine has {gpus} GPUs; take {gpus}, or trainer.accelerator=cpu"
+        )
     return Devices(accelerator, number, trainer["num_nodes"])
 
 
@@ -59,7 +63,9 @@ def choose_precision(wanted: str, accelerator: str, model: nn.Module) -> str:
         return "32-true"
     chosen = str(wanted) if wanted != "auto" else resolve_precision(wanted, accelerator)
     if chosen not in EVALUATED:
-        raise ConfigError(f"precision={wanted}: must be auto or one of {', '.join(EVALUATED)}{nearest(chosen, list(EVALUATED))}")
+        raise ConfigError(
+            f"precision={wanted}: must be auto or one of {', '.join(EVALUATED)}{nearest(chosen, list(EVALUATED))}"
+        )
     if chosen == "16-mixed" and accelerator == "cpu":
         raise ConfigError("precision=16-mixed: processors have no float16 arithmetic; use bf16-mixed or 32-true")
     return chosen
@@ -69,7 +75,9 @@ def compile_model(model: nn.Module, devices: Devices) -> None:
     """torch.compile in place, which keeps all names; a missing compiler is told now, not in the first step."""
     compilers = ("c++", "g++", "clang++")
     if devices.accelerator == "cpu" and not any(shutil.which(name) for name in compilers):
-        raise ConfigError(f"compile=true needs a C++ compiler on CPU and found none of {', '.join(compilers)}; use compile=false")
+        raise ConfigError(
+            f"compile=true needs a C++ compiler on CPU and found none of {', '.join(compilers)}; use compile=false"
+        )
     model.compile()
 
 

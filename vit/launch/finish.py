@@ -49,8 +49,14 @@ def tested(folder: RunFolder, parts: Parts, split: str, settings: dict) -> Evalu
     """Test the model as it lies on disk, and write the answers and pictures."""
     bundle = load_bundle(folder.model)
     samples = parts.source.splits[split]
-    evaluation = evaluate(bundle.model, bundle.preprocessing, samples, bundle.classes, **settings,
-                          on_bad_sample=parts.config["data"]["on_bad_sample"])
+    evaluation = evaluate(
+        bundle.model,
+        bundle.preprocessing,
+        samples,
+        bundle.classes,
+        **settings,
+        on_bad_sample=parts.config["data"]["on_bad_sample"],
+    )
     write_evaluation(folder.path, evaluation, samples, bundle.preprocessing, f"{parts.config['name']}, {split}")
     return evaluation
 
@@ -103,4 +109,6 @@ def tell(parts: Parts, folder: RunFolder, metrics: dict, split: str) -> None:
         "images/s": f"{metrics['images_per_second']:,.0f}",
         "model": str(folder.model),
     }
-    print_summary(facts, parts.config["name"], command("predict", folder.model, folder.path / "samples", "--top-k", 3), console)
+    print_summary(
+        facts, parts.config["name"], command("predict", folder.model, folder.path / "samples", "--top-k", 3), console
+    )

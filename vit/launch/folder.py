@@ -80,7 +80,9 @@ class RunFolder:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / ".lock", "a", encoding="utf-8")
         except OSError as error:
-            raise ConfigError(f"run_dir={self.path}: cannot write there ({error.strerror}); choose another run_dir") from None
+            raise ConfigError(
+                f"run_dir={self.path}: cannot write there ({error.strerror}); choose another run_dir"
+            ) from None
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # this process's own: workers do not inherit it
         except OSError:
@@ -93,10 +95,14 @@ class RunFolder:
             ConfigError: a run lies there and this one does not go on with it, or it is finished.
         """
         if self.used and not resuming:
-            raise ConfigError(f"run_dir={self.path}: a run lies there already; resume={self.path} goes on with it, "
-                              "or choose another run_dir")
+            raise ConfigError(
+                f"run_dir={self.path}: a run lies there already; resume={self.path} goes on with it, "
+                "or choose another run_dir"
+            )
         if self.finished and resuming:
-            raise ConfigError(f"resume={self.path}: that run is finished; start from its model with init_from={self.path}")
+            raise ConfigError(
+                f"resume={self.path}: that run is finished; start from its model with init_from={self.path}"
+            )
         self._log = logging.FileHandler(self.path / "log.txt", encoding="utf-8")
         self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(self._log)
@@ -107,7 +113,9 @@ class RunFolder:
         for split, rows in source.split_lists().items():
             target = self.path / "splits" / f"{split}.tsv"
             target.parent.mkdir(exist_ok=True)
-            target.write_text("".join(f"{name}\t{label}\n" for name, label in rows), encoding="utf-8", errors="surrogateescape")
+            target.write_text(
+                "".join(f"{name}\t{label}\n" for name, label in rows), encoding="utf-8", errors="surrogateescape"
+            )
 
     def write(self, name: str, value: dict | list) -> None:
         """Write `name` as YAML or JSON, whole or not at all."""
@@ -161,7 +169,8 @@ def environment() -> dict:
         "command": shlex.join([pathlib.Path(sys.executable).name, *sys.argv]),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "versions": {name: metadata.version(name) for name in RECORDED} | {"torch": torch.__version__},  # with its build
+        "versions": {name: metadata.version(name) for name in RECORDED}
+        | {"torch": torch.__version__},  # with its build
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -175,7 +184,9 @@ def _processor() -> str:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
 
 
 def _commit() -> str | None:

@@ -48,17 +48,27 @@ def load_initial(source: str) -> Initial:
         raise ConfigError(f"init_from={source}: no such file or folder (a timm model by name: init_from=timm:NAME)")
     if path.is_dir():
         bundle = load_bundle(path)
-        return Initial(source, bundle.model.state_dict(), bundle.model.config.to_dict(), bundle.preprocessing, bundle.classes)
+        return Initial(
+            source, bundle.model.state_dict(), bundle.model.config.to_dict(), bundle.preprocessing, bundle.classes
+        )
     return from_file(path)
 
 
 def from_file(path: Path) -> Initial:
     if path.suffix not in (".safetensors", ".ckpt", ".pt", ".pth", ".bin"):
-        raise ConfigError(f"init_from={path}: {path.suffix or 'no'} ending is not known; takes .safetensors, .ckpt, .pt, .pth, .bin or a folder")
+        raise ConfigError(
+            f"init_from={path}: {path.suffix or 'no'} ending is not known; takes .safetensors, .ckpt, .pt, .pth, .bin or a folder"
+        )
     try:
-        content = load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
+        content = (
+            load_file(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
     except Exception as error:
-        raise ConfigError(f"init_from={path}: cannot be read as weights alone ({str(error).splitlines()[0][:120]})") from None
+        raise ConfigError(
+            f"init_from={path}: cannot be read as weights alone ({str(error).splitlines()[0][:120]})"
+        ) from None
     if "pytorch-lightning_version" in content and "config" in content:
         return from_checkpoint(path, content)
     state = content.get("state_dict", content.get("model", content)) if isinstance(content, dict) else content
@@ -79,12 +89,16 @@ def from_timm_hub(name: str) -> Initial:
     import timm
 
     if not timm.is_model(name.split(".")[0]):
-        raise ConfigError(f"init_from={HUB}{name}: timm has no such model{nearest(name.split('.')[0], timm.list_models())}")
+        raise ConfigError(
+            f"init_from={HUB}{name}: timm has no such model{nearest(name.split('.')[0], timm.list_models())}"
+        )
     try:
         source = timm.create_model(name, pretrained=True)
     except Exception as error:
-        raise ConfigError(f"init_from={HUB}{name}: its weights could not be fetched ({type(error).__name__}); without a network "
-                          "give a model, run or file of this machine, or init_from=null to start from nothing") from None
+        raise ConfigError(
+            f"init_from={HUB}{name}: its weights could not be fetched ({type(error).__name__}); without a network "
+            "give a model, run or file of this machine, or init_from=null to start from nothing"
+        ) from None
     return of_timm(name, source)
 
 
@@ -95,8 +109,19 @@ def of_timm(name: str, source: nn.Module) -> Initial:
     facts = timm.data.resolve_model_data_config(source)
     resize = {"center": "shorter", "squash": "squash", "border": "pad"}[facts["crop_mode"]]
     preprocessing = Preprocessing(
-        facts["input_size"][1:], resize, 1.0 if resize == "pad" else facts["crop_pct"], facts["interpolation"], facts["mean"], facts["std"]
+        facts["input_size"][1:],
+        resize,
+        1.0 if resize == "pad" else facts["crop_pct"],
+        facts["interpolation"],
+        facts["mean"],
+        facts["std"],
     )
     channels, height, width = facts["input_size"]
-    model = {"kind": "timm", "name": name.split(".")[0], "image_size": [height, width], "in_chans": channels, "num_classes": source.num_classes}
+    model = {
+        "kind": "timm",
+        "name": name.split(".")[0],
+        "image_size": [height, width],
+        "in_chans": channels,
+        "num_classes": source.num_classes,
+    }
     return Initial(f"{HUB}{name}", source.state_dict(), model, preprocessing)

@@ -40,7 +40,9 @@ def read_words(config: dict, words: list[str]) -> Plan:
     stored, changes = adjusted(read_config(folder), words)
     checkpoint, skipped = find_checkpoint(path)
     point = f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet"
-    return Plan({**stored, "resumed": True}, checkpoint, folder, (*skipped, f"going on with {folder} {point}", *changes))
+    return Plan(
+        {**stored, "resumed": True}, checkpoint, folder, (*skipped, f"going on with {folder} {point}", *changes)
+    )
 
 
 def find_resumable(config: dict) -> pathlib.Path | None:
@@ -66,7 +68,9 @@ def find_checkpoint(path: pathlib.Path) -> tuple[pathlib.Path | None, list[str]]
         return path, []
     checkpoint, skipped = newest_valid(path / "checkpoints")
     if checkpoint is None and skipped:
-        raise ConfigError(f"resume={path}: none of its checkpoints is whole; start anew without resume, in another run_dir")
+        raise ConfigError(
+            f"resume={path}: none of its checkpoints is whole; start anew without resume, in another run_dir"
+        )
     return checkpoint, skipped
 
 
@@ -81,14 +85,22 @@ def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -
     content = torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)
     done = content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
     if done > epochs:
-        raise ConfigError(f"recipe.epochs={epochs}, but {checkpoint} has {done} epochs behind it; take recipe.epochs={done} to end now")
+        raise ConfigError(
+            f"recipe.epochs={epochs}, but {checkpoint} has {done} epochs behind it; take recipe.epochs={done} to end now"
+        )
     prefix = "model."
-    saved = {clean_name(k).removeprefix(prefix): tuple(v.shape) for k, v in content["state_dict"].items() if k.startswith(prefix)}
+    saved = {
+        clean_name(k).removeprefix(prefix): tuple(v.shape)
+        for k, v in content["state_dict"].items()
+        if k.startswith(prefix)
+    }
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     for name in sorted(saved.keys() | wanted.keys()):
         if saved.get(name) != wanted.get(name):
-            raise ConfigError(f"resume={checkpoint}: {name} is {saved.get(name, 'not there')} in the checkpoint and "
-                              f"{wanted.get(name, 'not there')} in the model; init_from={checkpoint} takes over what fits")
+            raise ConfigError(
+                f"resume={checkpoint}: {name} is {saved.get(name, 'not there')} in the checkpoint and "
+                f"{wanted.get(name, 'not there')} in the model; init_from={checkpoint} takes over what fits"
+            )
 
 
 def steps_done(checkpoint: pathlib.Path | None) -> int:
@@ -108,7 +120,9 @@ def adjusted(config: dict, words: list[str]) -> tuple[dict, list[str]]:
             node = node.get(name, {})
         if leaf not in node or isinstance(node[leaf], dict):
             if override.input_line not in config["words"]:
-                raise ConfigError(f"{override.input_line} cannot change in a resumed run; start a new one with init_from=")
+                raise ConfigError(
+                    f"{override.input_line} cannot change in a resumed run; start a new one with init_from="
+                )
             continue
         if node[leaf] != override.value():
             changes.append(f"changed on resuming: {override.key_or_group} from {node[leaf]} to {override.value()}")

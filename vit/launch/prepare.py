@@ -70,7 +70,10 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Parts:
 
 def located(data: dict) -> dict:
     """The data set's place written in full, so that resuming and evaluating find it from any directory."""
-    return {**data, **{key: os.path.abspath(os.path.expanduser(data[key])) for key in ("root", "path") if data.get(key)}}
+    return {
+        **data,
+        **{key: os.path.abspath(os.path.expanduser(data[key])) for key in ("root", "path") if data.get(key)},
+    }
 
 
 def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[Source, AuditReport | None]:
@@ -103,8 +106,14 @@ def show(config: dict, source: Source, model: nn.Module, work: int) -> None:
     parameters = sum(p.numel() for p in model.parameters())
     rows, columns = config["data"]["preprocessing"]["size"]
     log.info("data: %s, %s, %d classes", source.name, sizes, source.num_classes)
-    log.info("model: %s, %s parameters, %.3g GFLOPs per %dx%d image",
-             describe(config), f"{parameters:,}", work / 1e9, rows, columns)
+    log.info(
+        "model: %s, %s parameters, %.3g GFLOPs per %dx%d image",
+        describe(config),
+        f"{parameters:,}",
+        work / 1e9,
+        rows,
+        columns,
+    )
 
 
 def describe(config: dict) -> str:

@@ -40,7 +40,11 @@ def build_trainer(parts: Parts, folder: RunFolder, devices: Devices, done: int =
         accelerator=devices.accelerator,
         devices=devices.number,
         num_nodes=devices.nodes,
-        strategy=checked("strategy", partial(build_strategy, config["strategy"]["name"], devices.accelerator, devices.number), devices.nodes),
+        strategy=checked(
+            "strategy",
+            partial(build_strategy, config["strategy"]["name"], devices.accelerator, devices.number),
+            devices.nodes,
+        ),
         precision=choose_precision(config["precision"], devices.accelerator, parts.model),
         max_epochs=min(2, recipe["epochs"]) if config["debug"] else recipe["epochs"],
         accumulate_grad_batches=recipe["accumulate"],
@@ -66,7 +70,13 @@ def build_callbacks(parts: Parts, folder: RunFolder, devices: Devices, done: int
         raise ConfigError(f"callbacks.monitor={chosen['monitor']}: must be one of {', '.join(parts.task.metric_names)}")
     if chosen["mode"] not in ("min", "max"):
         raise ConfigError(f"callbacks.mode={chosen['mode']}: must be min or max")
-    callbacks: list[Callback] = [GracefulStop(), FollowEpoch(), FiniteLoss(), ThroughputMeter(), ProgressBar(console=console)]
+    callbacks: list[Callback] = [
+        GracefulStop(),
+        FollowEpoch(),
+        FiniteLoss(),
+        ThroughputMeter(),
+        ProgressBar(console=console),
+    ]
     if recipe["ema"]:
         callbacks.append(AverageWeights(recipe["ema"]))
     if config["trainer"]["max_time"]:
@@ -74,7 +84,11 @@ def build_callbacks(parts: Parts, folder: RunFolder, devices: Devices, done: int
     if chosen["patience"]:
         callbacks.append(EarlyStopping(chosen["monitor"], mode=chosen["mode"], patience=chosen["patience"]))
     table = MetricsTable(folder.path / "metrics.csv", done)
-    return [*callbacks, table, Checkpoints(folder.checkpoints, chosen["monitor"], chosen["mode"], chosen["every_steps"])]
+    return [
+        *callbacks,
+        table,
+        Checkpoints(folder.checkpoints, chosen["monitor"], chosen["mode"], chosen["every_steps"]),
+    ]
 
 
 def build_timer(duration: str, interval: str) -> Timer:
@@ -87,7 +101,11 @@ def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
     """What the logger group names; `metrics.csv` is written beside them."""
     loggers: list[Logger] = []
     for settings in config["logger"].values():
-        place = {"save_dir": str(folder.path), "name": "tensorboard", "version": ""} if "TensorBoard" in settings["_target_"] else {}
+        place = (
+            {"save_dir": str(folder.path), "name": "tensorboard", "version": ""}
+            if "TensorBoard" in settings["_target_"]
+            else {}
+        )
         try:
             loggers.append(instantiate({**place, **settings}))
         except (HydraException, ModuleNotFoundError) as error:

@@ -47,7 +47,9 @@ class Classification(LightningModule):
         self.augment, self.mixup = augment, mixup
         self.make_optimizer, self.make_schedule = optimizer, schedule
         self.clip, self.seed, self.config = clip, seed, config or {}
-        self.train_loss = MeanMetric(nan_strategy="disable")  # looking for NaN would wait for the device; FiniteLoss does
+        self.train_loss = MeanMetric(
+            nan_strategy="disable"
+        )  # looking for NaN would wait for the device; FiniteLoss does
         self.val_loss = MeanMetric(nan_strategy="disable")
         accuracies = {"val/accuracy": MulticlassAccuracy(num_classes, average="micro", ignore_index=PADDING)}
         if num_classes > 5:
