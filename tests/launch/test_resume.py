@@ -16,7 +16,7 @@ import vit
 from tests.launch.conftest import SMALL, start, write_photos
 from vit.launch.composing import ConfigError
 
-DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "recipe.batch_size=32"]
+DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "recipe.batch_size=32", "model.depth=1"]
 SPEED = {"train/images_per_second", "train/data_wait"}
 
 
