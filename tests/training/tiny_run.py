@@ -178,7 +178,8 @@ def main():
     class Slow(pl.Callback):
         def on_train_batch_start(self, trainer, module, batch, batch_idx):
             if batch_idx == 2:
-                print(f"started {trainer.global_rank} {os.getpid()}", flush=True)
+                line = f"started {trainer.global_rank} {os.getpid()}\n"
+                os.write(1, line.encode())  # in one piece: the other process writes to the same pipe
             time.sleep(arguments.slow)
 
     run = trainer(
