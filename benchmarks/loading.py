@@ -36,8 +36,8 @@ from vit.data import (
     RandomErasing,
     RandomResizedCrop,
     Split,
+    TrainBatches,
     folder,
-    train_batches,
 )
 from vit.data.source import ReadArray, RowNames
 
@@ -106,7 +106,7 @@ class OurBatches:
     """What our data room and task do together: batches, augmentation of whole batches, normalisation."""
 
     def __init__(self, dataset: ImageDataset, augment: Augment, batch: int):
-        self.loader = train_batches(dataset, batch, workers=0)
+        self.loader = TrainBatches(dataset, batch, workers=0)
         self.augment, self.normalize = augment, dataset.preprocessing.normalize
 
     def __iter__(self):

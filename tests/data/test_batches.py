@@ -7,13 +7,13 @@ import torch
 from vit.data import (
     BadImage,
     DataError,
+    EvalBatches,
     ImageDataset,
     Preprocessing,
     RandomCrop,
     RandomResizedCrop,
-    eval_batches,
+    TrainBatches,
     folder,
-    train_batches,
 )
 from vit.data.source import array_split
 
@@ -42,7 +42,7 @@ def files(class_folders):
 
 def test_an_epoch_is_every_sample_once_in_a_new_order():
     split = toy(48)
-    batches = train_batches(ImageDataset(split, P8), 12, seed=3)
+    batches = TrainBatches(ImageDataset(split, P8), 12, seed=3)
     first, second = passes(batches, 1), passes(batches, 1)
     for epoch in (first, second):
         assert sorted(torch.cat([b["index"] for b in epoch]).tolist()) == list(range(48))
@@ -57,7 +57,7 @@ def test_an_epoch_is_every_sample_once_in_a_new_order():
 
 
 def test_the_incomplete_batch_is_dropped_and_the_next_epoch_has_others():
-    batches = train_batches(ImageDataset(toy(50), P8), 12)
+    batches = TrainBatches(ImageDataset(toy(50), P8), 12)
     assert len(batches) == 4 and len(passes(batches, 1)) == 4
 
 
@@ -65,8 +65,8 @@ def test_the_incomplete_batch_is_dropped_and_the_next_epoch_has_others():
 @pytest.mark.parametrize("sizing", [None, RandomResizedCrop(seed=1)], ids=["plain", "crop"])
 def test_resume_at_every_batch_equals_no_interruption(files, sizing, workers):
     dataset = ImageDataset(files, P8, sizing, cache=False)
-    expected = passes(train_batches(dataset, 10, seed=1, workers=0), 2)  # 2 epochs of 4
-    resumed = train_batches(dataset, 10, seed=1, workers=workers)
+    expected = passes(TrainBatches(dataset, 10, seed=1, workers=0), 2)  # 2 epochs of 4
+    resumed = TrainBatches(dataset, 10, seed=1, workers=workers)
     for done in range(8):
         resumed.epoch, resumed.start = divmod(done, 4)
         rest = passes(resumed, 2)[: 8 - done]
@@ -74,14 +74,14 @@ def test_resume_at_every_batch_equals_no_interruption(files, sizing, workers):
 
 
 def test_start_at_the_end_of_an_epoch_is_the_next_one():
-    batches = train_batches(ImageDataset(toy(40), P8), 10)
+    batches = TrainBatches(ImageDataset(toy(40), P8), 10)
     batches.epoch, batches.start = 2, 4
     assert {int(b["epoch"][0]) for b in batches} == {3} and batches.epoch == 3
 
 
 def test_iter_alone_decides_nothing():
     """Lightning calls iter() before it says where to go on, and never asks for the StopIteration of a full epoch."""
-    batches = train_batches(ImageDataset(toy(40), P8), 10)
+    batches = TrainBatches(ImageDataset(toy(40), P8), 10)
     iter(batches)
     early = iter(batches)
     batches.epoch, batches.start = 5, 3
@@ -96,9 +96,9 @@ def test_iter_alone_decides_nothing():
 @pytest.mark.parametrize("balance", ["none", "sampler"])
 def test_ranks_share_the_same_global_batches(balance):
     dataset = ImageDataset(toy(50), P8)
-    whole = passes(train_batches(dataset, 12, seed=2, balance=balance), 2)
+    whole = passes(TrainBatches(dataset, 12, seed=2, balance=balance), 2)
     for world in (2, 4):
-        ranks = [passes(train_batches(dataset, 12, 2, rank, world, balance=balance), 2) for rank in range(world)]
+        ranks = [passes(TrainBatches(dataset, 12, 2, rank, world, balance=balance), 2) for rank in range(world)]
         for b, batch in enumerate(whole):
             joined = {k: torch.cat([r[b][k] for r in ranks]) for k in batch}
             assert same(joined, batch)
@@ -107,7 +107,7 @@ def test_ranks_share_the_same_global_batches(balance):
 def test_balanced_sampling_draws_classes_equally():
     labels = np.repeat([0, 1, 2], [60, 12, 3])
     dataset = ImageDataset(toy(75, labels=labels), P8)
-    batches = train_batches(dataset, 15, balance="sampler")
+    batches = TrainBatches(dataset, 15, balance="sampler")
     assert not np.array_equal(batches.order(0), batches.order(1))
     order = batches.order(0)
     assert np.bincount(labels[order[:, 1]]).tolist() == [25, 25, 25]
@@ -123,8 +123,8 @@ def test_balanced_sampling_draws_classes_equally():
 @pytest.mark.parametrize("n", [16, 17, 23, 3])
 def test_evaluation_sees_every_sample_once(n, world):
     dataset = ImageDataset(toy(n), P8)
-    ranks = [list(eval_batches(dataset, 8, rank, world)) for rank in range(world)]
-    assert len({len(r) for r in ranks}) == 1 and len(ranks[0]) == len(eval_batches(dataset, 8))
+    ranks = [list(EvalBatches(dataset, 8, rank, world)) for rank in range(world)]
+    assert len({len(r) for r in ranks}) == 1 and len(ranks[0]) == len(EvalBatches(dataset, 8))
     real = [int(i) for r in ranks for b in r for i, w in zip(b["index"], b["weight"], strict=True) if w == 1]
     assert sorted(real) == list(range(n))
     for parts in zip(*ranks, strict=True):
@@ -135,8 +135,8 @@ def test_evaluation_sees_every_sample_once(n, world):
 
 @pytest.mark.parametrize("sizing", [None, RandomResizedCrop(), RandomCrop()], ids=["plain", "resized", "crop"])
 def test_memory_and_stream_give_the_same_samples(files, sizing):
-    memory = passes(train_batches(ImageDataset(files, P8, sizing, cache=True), 10), 2)
-    stream = passes(train_batches(ImageDataset(files, P8, sizing, cache=False), 10, workers=2), 2)
+    memory = passes(TrainBatches(ImageDataset(files, P8, sizing, cache=True), 10), 2)
+    stream = passes(TrainBatches(ImageDataset(files, P8, sizing, cache=False), 10, workers=2), 2)
     assert ImageDataset(files, P8, sizing).cached
     for a, b in zip(memory, stream, strict=True):
         assert torch.equal(a["index"], b["index"])
@@ -196,7 +196,7 @@ def spoil(split, rows=(3, 7)):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_bad_image_stops_the_run_with_its_name(files, workers):
     names = spoil(files)
-    batches = train_batches(ImageDataset(files, P8, cache=False), 20, workers=workers)
+    batches = TrainBatches(ImageDataset(files, P8, cache=False), 20, workers=workers)
     with pytest.raises(BadImage, match=f"({'|'.join(names)}): cannot be opened") as error:
         passes(batches, 1)
     assert "\n" not in str(error.value)
@@ -209,14 +209,14 @@ def test_a_bad_image_stops_the_run_with_its_name(files, workers):
 def test_skipped_images_are_counted_and_never_replaced(files, cache, sizing):
     names = spoil(files)
     dataset = ImageDataset(files, P8, sizing, cache=cache, on_bad_sample="skip")
-    batches = train_batches(dataset, 20, workers=0)
+    batches = TrainBatches(dataset, 20, workers=0)
     seen = torch.cat([b["index"] for b in batches]).tolist()
     assert sorted(seen) == [i for i in range(40) if i not in (3, 7)]
     assert sorted(batches.bad) == sorted(names) and all("cannot be opened" in r for r in batches.bad.values())
     if sizing is None:
         spoil(files, [39])
         dataset = ImageDataset(files, P8, cache=cache, on_bad_sample="skip")
-        whole = list(eval_batches(dataset, 16, workers=0))
+        whole = list(EvalBatches(dataset, 16, workers=0))
         assert [len(b["index"]) for b in whole] == [14, 16, 7] and all((b["weight"] == 1).all() for b in whole)
 
 
@@ -224,13 +224,13 @@ def test_a_batch_of_nothing_is_an_error(files):
     spoil(files, range(40))
     dataset = ImageDataset(files, P8, cache=False, on_bad_sample="skip")
     with pytest.raises(BadImage, match="with it all 20 images of this batch are unreadable"):
-        passes(train_batches(dataset, 20, workers=0), 1)
+        passes(TrainBatches(dataset, 20, workers=0), 1)
 
 
 def test_loading_leaves_the_global_random_state_alone(files):
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
-    passes(train_batches(ImageDataset(files, P8, RandomCrop(), cache=False), 20, workers=1), 2)
+    passes(TrainBatches(ImageDataset(files, P8, RandomCrop(), cache=False), 20, workers=1), 2)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -249,7 +249,7 @@ def test_loading_leaves_the_global_random_state_alone(files):
 )
 def test_wrong_options(options, text):
     with pytest.raises(ValueError, match=text):
-        train_batches(ImageDataset(toy(), P8), **options)
+        TrainBatches(ImageDataset(toy(), P8), **options)
 
 
 def test_wrong_dataset_options():
@@ -257,7 +257,7 @@ def test_wrong_dataset_options():
         with pytest.raises(ValueError, match="is not one of"):
             ImageDataset(toy(), P8, **options)
     with pytest.raises(DataError, match="0 images"):
-        eval_batches(ImageDataset(toy(0), P8), 8)
+        EvalBatches(ImageDataset(toy(0), P8), 8)
 
 
 def test_works_in_lightnings_fit_loop(tmp_path):
@@ -279,7 +279,7 @@ def test_works_in_lightnings_fit_loop(tmp_path):
     off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     options = {"max_epochs": 3, "accelerator": "cpu", "default_root_dir": tmp_path} | dict.fromkeys(off, False)
     for limit in (1.0, 2):
-        batches, module = train_batches(ImageDataset(toy(40), P8), 10), Recorder()
+        batches, module = TrainBatches(ImageDataset(toy(40), P8), 10), Recorder()
         Trainer(limit_train_batches=limit, **options).fit(module, batches)
         per_epoch = 4 if limit == 1.0 else 2
         expected = [(e, batches.keys(e)[b][:, 1].tolist()) for e in range(3) for b in range(per_epoch)]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.training.tiny_run import Data, Task, trainer
-from vit.training import build_strategy, local_batch_size, newest_valid
+from vit.training import build_strategy, newest_valid
 from vit.training.checkpoint import AtomicCheckpointIO
 
 PROGRAM = Path(__file__).with_name("tiny_run.py")
@@ -108,9 +108,3 @@ def test_strategies_by_name():
         build_strategy("dpp")
     with pytest.raises(ValueError, match="strategy=single uses 1 device, but trainer.devices=2"):
         build_strategy("single", "cpu", 2)
-
-
-def test_the_global_batch_is_divided():
-    assert local_batch_size(64, 2, 4) == 8
-    with pytest.raises(ValueError, match="batch_size 100 is not divisible by 3 devices x 1 .*nearest valid: 99, 102"):
-        local_batch_size(100, 3)

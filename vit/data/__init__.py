@@ -2,7 +2,7 @@
 
 from vit.data.affine import RandomAffine
 from vit.data.augment import Augment, HorizontalFlip, PadCrop, RandomErasing, VerticalFlip
-from vit.data.batches import EvalBatches, TrainBatches, eval_batches, train_batches
+from vit.data.batches import EvalBatches, TrainBatches
 from vit.data.counters import permutation, uniform
 from vit.data.dataset import ImageDataset
 from vit.data.decode import BadImage
@@ -20,6 +20,6 @@ __all__ = [
     "Augment", "BadImage", "ColorJitter", "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset",
     "Mixup", "PadCrop", "Preprocessing", "RandAugment", "RandomAffine", "RandomCrop", "RandomErasing",
     "RandomResizedCrop", "Source", "Split", "ThreeAugment", "TrainBatches", "TrivialAugment", "VerticalFlip",
-    "cifar10", "cifar100", "digits", "estimate", "eval_batches", "fashion_mnist", "folder", "imagenet",
-    "mnist", "permutation", "table", "train_batches", "uniform",
+    "cifar10", "cifar100", "digits", "estimate", "fashion_mnist", "folder", "imagenet",
+    "mnist", "permutation", "table", "uniform",
 ]

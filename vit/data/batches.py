@@ -37,7 +37,9 @@ class _Plan:
 class _Batches:
     """What training and evaluation share: this rank's keys → batches, here or in workers, and the bad images."""
 
-    def __init__(self, dataset: ImageDataset, batch_size: int, rank: int, world: int, workers: int | str):
+    def __init__(
+        self, dataset: ImageDataset, batch_size: int, rank: int = 0, world: int = 1, workers: int | str = "auto"
+    ):
         if len(dataset) == 0:
             raise DataError("the split has 0 images; add images or choose another split")
         if not 0 <= rank < world:
@@ -103,6 +105,7 @@ class TrainBatches(_Batches):
 
     Set `epoch` and `start` (batches of that epoch already done) before the first batch to go on there; afterwards each
     pass is the next epoch. Global batch b of an epoch is the same for every `world`; a rank gets its slice.
+    `balance`: "sampler" shows every class equally often; "loss" is the task's to do, with Source.class_weights().
     """
 
     def __init__(
@@ -113,14 +116,16 @@ class TrainBatches(_Batches):
         rank: int = 0,
         world: int = 1,
         workers: int | str = "auto",
-        balanced: bool = False,
+        balance: str = "none",
     ):
         super().__init__(dataset, batch_size, rank, world, workers)
+        if balance not in ("none", "sampler", "loss"):
+            raise ValueError(f"balance={balance!r} is not one of none, sampler, loss")
         if len(dataset) < batch_size:
             raise DataError(
                 f"batch_size {batch_size} is larger than the training set of {len(dataset)} images; lower batch_size"
             )
-        self.seed, self.balanced, self.start = seed, balanced, 0
+        self.seed, self.balanced, self.start = seed, balance == "sampler", 0
         self.epoch = 0
 
     @property
@@ -184,28 +189,6 @@ class EvalBatches(_Batches):
         share = -(-min(self.batch_size, last + 1 - first) // self.world)
         rows = np.arange(share, dtype=np.int64) + first + self.rank * share
         return np.stack([rows > last, np.minimum(rows, last)], axis=1).astype(np.int64)
-
-
-def train_batches(
-    dataset: ImageDataset,
-    batch_size: int,
-    seed: int = 0,
-    rank: int = 0,
-    world: int = 1,
-    workers: int | str = "auto",
-    balance: str = "none",
-) -> TrainBatches:
-    """The training iterable; `balance="loss"` is the task's to do, with Source.class_weights()."""
-    if balance not in ("none", "sampler", "loss"):
-        raise ValueError(f"balance={balance!r} is not one of none, sampler, loss")
-    return TrainBatches(dataset, batch_size, seed, rank, world, workers, balance == "sampler")
-
-
-def eval_batches(
-    dataset: ImageDataset, batch_size: int, rank: int = 0, world: int = 1, workers: int | str = "auto"
-) -> EvalBatches:
-    """The evaluation iterable: every sample once, in order."""
-    return EvalBatches(dataset, batch_size, rank, world, workers)
 
 
 def _balanced(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:

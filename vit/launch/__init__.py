@@ -9,7 +9,6 @@ _HOMES = {
     "main": "command",
     "train": "run",
     "Run": "run",
-    "build_source": "command",
     "compose": "composing",
     "ConfigError": "composing",
 }

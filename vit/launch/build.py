@@ -14,15 +14,15 @@ from torch import nn
 from vit.data import (
     Augment,
     DataError,
+    EvalBatches,
     ImageDataset,
     Mixup,
     Preprocessing,
     RandomCrop,
     RandomResizedCrop,
     Source,
+    TrainBatches,
     estimate,
-    eval_batches,
-    train_batches,
 )
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.initial import Initial
@@ -258,11 +258,11 @@ def pair(size) -> tuple[int, int]:
 
 
 def _train_loader(dataset, batch_size, seed, workers, balance, rank, world):
-    return train_batches(dataset, batch_size, seed, rank, world, workers, balance)
+    return TrainBatches(dataset, batch_size, seed, rank, world, workers, balance)
 
 
 def _val_loader(dataset, batch_size, workers, rank, world):
-    return eval_batches(dataset, max(batch_size, world) // world * world, rank, world, workers)
+    return EvalBatches(dataset, max(batch_size, world) // world * world, rank, world, workers)
 
 
 def _schedule(optimizer, total_steps, name, warmup, final, cooldown):

@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 
-from vit.launch.composing import ConfigError, compose, options, parse, plain, sweep
+from vit.launch.composing import ConfigError, compose, options, plain, sweep
 
 GROUPS = ("data", "model", "recipe", "strategy", "trainer", "logger", "callbacks", "experiment")
 
@@ -91,14 +91,3 @@ def run_each(jobs: list[list[str]]) -> int:
             return code
         worst = max(worst, abs(code))
     return worst
-
-
-def build_source(words: list[str]):
-    """The data set that command-line words name, as a training run would see it."""
-    from vit.launch.build import build_source as build
-
-    return build(plain(compose([word for word in words if not is_control(word)]))["data"])
-
-
-def is_control(word: str) -> bool:
-    return parse([word])[0].key_or_group in ("resume", "run_dir")

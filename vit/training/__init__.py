@@ -11,7 +11,7 @@ _HOMES = {
     "seeding": ("seed_everything_once", "seed_step"),
     "ema": ("WeightAverage",),
     "precision": ("resolve_precision",),
-    "strategy": ("build_strategy", "local_batch_size", "shard"),
+    "strategy": ("build_strategy", "shard"),
     "checkpoint": ("AtomicCheckpointIO", "CheckpointError", "newest_valid", "trained_weights", "verify"),
     "resume": ("FollowEpoch", "resume_position"),
     "stopping": ("GracefulStop", "Interrupted"),

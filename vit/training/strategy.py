@@ -52,15 +52,3 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         if BLOCK.search(name):
             fully_shard(module, mesh=mesh)
     return fully_shard(model, mesh=mesh)
-
-
-def local_batch_size(batch_size: int, world: int, accumulate: int = 1) -> int:
-    """One process's share of the global batch in one forward pass."""
-    if batch_size % (world * accumulate):
-        step = world * accumulate
-        low = max(step, batch_size // step * step)
-        raise ValueError(
-            f"batch_size {batch_size} is not divisible by {world} devices x {accumulate} accumulated batches; "
-            f"nearest valid: {low}, {low + step}"
-        )
-    return batch_size // (world * accumulate)
