@@ -202,7 +202,7 @@ def test_a_run_that_was_killed_while_it_was_tested_only_finishes(tmp_path, whole
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("vit.launch.finish.tested", killed)
+        patch.setattr("vit.launch.jobs.images.ImageClassification.test", killed)
         with pytest.raises(KeyboardInterrupt):
             vit.train([*DIGITS, f"run_dir={tmp_path}"])
     run = vit.train([f"resume={tmp_path}"])

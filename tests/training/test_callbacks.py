@@ -166,7 +166,7 @@ def test_a_line_per_epoch_off_a_terminal_and_a_bar_on_one(tmp_path):
         for part in ("epoch 1/2", "epoch 2/2", "images/s", "loss ", "val/loss", "left"):
             assert part in text
         assert terminal or len(text.splitlines()) == 2
-        assert meter.batches == 12 and meter.images == 88 and 0 < meter.data_wait < 1 and meter.images_per_second > 0
+        assert meter.batches == 12 and meter.rows == 88 and 0 < meter.data_wait < 1 and meter.rows_per_second > 0
 
 
 def test_lightning_says_nothing_of_its_own(tmp_path, capfd, recwarn):

@@ -14,7 +14,7 @@ from vit.launch.composing import ConfigError, compose, plain
 from vit.launch.console import command, console
 from vit.launch.folder import new_path, read_config
 from vit.launch.plan import CONTROL
-from vit.launch.prepare import describe
+from vit.launch.jobs.images import describe
 from vit.launch.run import Run
 from vit.models import flops
 from vit.report.comparison import Contender, comparison_picture, comparison_table

@@ -2,63 +2,40 @@
 
 import logging
 import warnings
+from pathlib import Path
 
 from pytorch_lightning import Trainer
 
-from vit.bundle import load_bundle, save_bundle
-from vit.evaluation import Evaluation, evaluate
 from vit.launch.composing import word
 from vit.launch.console import command, console
 from vit.launch.folder import RunFolder
-from vit.launch.prepare import Parts
+from vit.launch.jobs import Job
 from vit.report.curves import curves_picture
-from vit.report.evaluation import write_evaluation
 from vit.report.summary import print_summary
 from vit.training import Checkpoints, ThroughputMeter, trained_weights
 
 log = logging.getLogger("vit")
 
-SAMPLES = 8
 
-
-def finish(parts: Parts, folder: RunFolder, trainer: Trainer) -> dict:
+def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     """Write all that a finished run holds and return its final numbers by name."""
-    numbers = speed(parts, trainer)
+    numbers = speed(job, trainer)
     checkpoints = next(c for c in trainer.callbacks if isinstance(c, Checkpoints))
-    weights = trained_weights(checkpoints.best_path)
-    split = "test" if "test" in parts.source.splits else "val"
-    settings = {"batch_size": parts.config["recipe"]["batch_size"], "precision": trainer.precision}
-    extra = {"data": data_words(parts.config), "evaluation": settings, "name": parts.config["name"]}
-    metrics = {"val/accuracy": checkpoints.best_score, "best_epoch": checkpoints.best_epoch}
+    settings = {"batch_size": job.config["recipe"]["batch_size"], "precision": trainer.precision}
+    extra = {"data": data_words(job.config), "evaluation": settings, "name": job.config["name"]}
+    metrics = {checkpoints.monitor: checkpoints.best_score, "best_epoch": checkpoints.best_epoch}
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always", UserWarning)
-        save_bundle(folder.model, parts.model, parts.source.classes, parts.preprocessing, metrics, extra, weights)
+        job.save(folder.model, trained_weights(checkpoints.best_path), metrics, extra)
     for remark in remarks:
         log.warning("model: %s", remark.message)
-    evaluation = tested(folder, parts, split, settings)
-    metrics |= {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
-    metrics |= numbers | left_out(parts)
-    curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", parts.config["name"])
-    write_samples(parts, folder, split)
+    metrics |= {f"{job.split}/{name}": value for name, value in job.test(folder, settings).items()}
+    metrics |= numbers | left_out(job)
+    curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"])
+    samples = job.write_samples(folder)
     folder.write("metrics.json", metrics)
-    tell(parts, folder, metrics, split)
+    tell(job, folder, metrics, samples)
     return metrics
-
-
-def tested(folder: RunFolder, parts: Parts, split: str, settings: dict) -> Evaluation:
-    """Test the model as it lies on disk, and write the answers and pictures."""
-    bundle = load_bundle(folder.model)
-    samples = parts.source.splits[split]
-    evaluation = evaluate(
-        bundle.model,
-        bundle.preprocessing,
-        samples,
-        bundle.classes,
-        **settings,
-        on_bad_sample=parts.config["data"]["on_bad_sample"],
-    )
-    write_evaluation(folder.path, evaluation, samples, bundle.preprocessing, f"{parts.config['name']}, {split}")
-    return evaluation
 
 
 def data_words(config: dict) -> list[str]:
@@ -69,46 +46,32 @@ def data_words(config: dict) -> list[str]:
     return [*kept, *(word(key, place) for key, place in places.items())]
 
 
-def speed(parts: Parts, trainer: Trainer) -> dict:
+def speed(job: Job, trainer: Trainer) -> dict:
     """How far, how long and how fast, through all sessions of a resumed run."""
     meter = next(c for c in trainer.callbacks if isinstance(c, ThroughputMeter))
     return {
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         "seconds": round(meter.elapsed, 1),
-        "images_per_second": round(meter.images_per_second, 1),
-        "parameters": sum(p.numel() for p in parts.model.parameters()),
+        f"{job.task.unit}_per_second": round(meter.rows_per_second, 1),
+        "parameters": sum(p.numel() for p in job.model.parameters()),
     }
 
 
-def left_out(parts: Parts) -> dict:
-    """How many images were left out because they cannot be read; each is named in the log."""
-    before = parts.audit.bad_samples(decoded=False) if parts.audit else []
-    for name, reason in parts.batches.bad.items():
+def left_out(job: Job) -> dict:
+    """How many samples were left out because they cannot be used; each is named in the log."""
+    for name, reason in job.batches.bad.items():
         log.warning("left out %s: %s", name, reason)
-    return {"skipped_images": len(before) + len(parts.batches.bad)}
+    return {f"skipped_{job.task.unit}": job.left_out()}
 
 
-def write_samples(parts: Parts, folder: RunFolder, split: str) -> None:
-    """A few images of the split, evenly chosen, as files: something to try the model on."""
-    samples, classes = parts.source.splits[split], parts.source.classes
-    target = folder.path / "samples"
-    target.mkdir(exist_ok=True)
-    step = max(1, len(samples) // SAMPLES)
-    for i in range(0, min(len(samples), step * SAMPLES), step):
-        image = parts.preprocessing.decode(samples.read(i), samples.names[i])
-        name = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in classes[samples.labels[i]])
-        image.save(target / f"{i:05d}_{name}.png")
-
-
-def tell(parts: Parts, folder: RunFolder, metrics: dict, split: str) -> None:
+def tell(job: Job, folder: RunFolder, metrics: dict, samples: Path) -> None:
     minutes, seconds = divmod(round(metrics["seconds"]), 60)
+    unit = job.task.unit
     facts = {
-        f"{split} accuracy": f"{metrics[f'{split}/accuracy']:.2%} of {len(parts.source.splits[split]):,} images",
+        **job.headline(metrics),
         "time": f"{minutes} min {seconds} s" if minutes else f"{seconds} s",
-        "images/s": f"{metrics['images_per_second']:,.0f}",
+        f"{unit}/s": f"{metrics[f'{unit}_per_second']:,.0f}",
         "model": str(folder.model),
     }
-    print_summary(
-        facts, parts.config["name"], command("predict", folder.model, folder.path / "samples", "--top-k", 3), console
-    )
+    print_summary(facts, job.config["name"], command("predict", folder.model, samples, *job.predicting), console)

@@ -16,7 +16,6 @@ from typing import TextIO
 
 import yaml
 
-from vit.data import Source
 from vit.launch.composing import ConfigError
 
 log = logging.getLogger("vit")
@@ -108,9 +107,9 @@ class RunFolder:
         log.addHandler(self._log)
         log.info("run folder: %s", self.path)
 
-    def write_splits(self, source: Source) -> None:
-        """Which image is in which split, a text file each: name, tab, class."""
-        for split, rows in source.split_lists().items():
+    def write_splits(self, lists: dict[str, list[tuple[str, str]]]) -> None:
+        """Which sample is in which split, a text file each: name, tab, class."""
+        for split, rows in lists.items():
             target = self.path / "splits" / f"{split}.tsv"
             target.parent.mkdir(exist_ok=True)
             target.write_text(

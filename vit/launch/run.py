@@ -14,8 +14,8 @@ from vit.launch.console import command, console, log_to_console
 from vit.launch.devices import compile_model, find_devices, suited_threads
 from vit.launch.finish import finish
 from vit.launch.folder import RunFolder, environment
+from vit.launch.jobs import Job, prepare
 from vit.launch.plan import RUN_DIR, check_fits, is_main_process, read_words, steps_done
-from vit.launch.prepare import Parts, prepare
 from vit.launch.trainer import build_trainer
 from vit.training import Interrupted, explain_out_of_memory, quiet_lightning, seed_everything_once
 
@@ -54,26 +54,24 @@ def train(overrides: list[str] | None = None) -> Run | None:
             log.info(remark)
         seed_everything_once(config["seed"])
         devices = find_devices(config["trainer"])
-        parts = prepare(config, devices, resuming=config["resumed"])
-        check_fits(checkpoint, parts.model, config["recipe"]["epochs"])
-        trainer = build_trainer(parts, folder, devices, steps_done(checkpoint))
+        job = prepare(config, devices, resuming=config["resumed"])
+        check_fits(checkpoint, job.model, config["recipe"]["epochs"])
+        trainer = build_trainer(job, folder, devices, steps_done(checkpoint))
         if config["compile"]:
-            compile_model(parts.model, devices)
+            compile_model(job.model, devices)
         if main:
-            write_facts(parts, folder)
-        threads = suited_threads(parts.step_flops, devices)
-        with told_to_other_processes(folder), contextlib.closing(parts.batches), threads:
-            trainer.fit(parts.task, parts.batches, ckpt_path=checkpoint, weights_only=True)
-        return Run(folder.path, finish(parts, folder, trainer)) if trainer.is_global_zero else None
+            write_facts(job, folder)
+        threads = suited_threads(job.step_flops, devices)
+        with told_to_other_processes(folder), contextlib.closing(job.batches), threads:
+            trainer.fit(job.task, job.batches, ckpt_path=checkpoint, weights_only=True)
+        return Run(folder.path, finish(job, folder, trainer)) if trainer.is_global_zero else None
 
 
-def write_facts(parts: Parts, folder: RunFolder) -> None:
+def write_facts(job: Job, folder: RunFolder) -> None:
     """What is known before training; from here on the folder is a run that can be resumed."""
-    folder.write_splits(parts.source)
+    job.write_facts(folder)
     folder.write("environment.json", environment())
-    if parts.audit is not None:
-        folder.write("audit.json", parts.audit.to_dict())
-    folder.write("config.yaml", parts.config)
+    folder.write("config.yaml", job.config)
 
 
 @contextlib.contextmanager

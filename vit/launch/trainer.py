@@ -14,8 +14,8 @@ from vit.launch.composing import ConfigError
 from vit.launch.console import console
 from vit.launch.devices import Devices, choose_precision
 from vit.launch.folder import RunFolder
+from vit.launch.jobs import Job
 from vit.launch.metrics_table import MetricsTable
-from vit.launch.prepare import Parts
 from vit.training import (
     AtomicCheckpointIO,
     AverageWeights,
@@ -29,12 +29,12 @@ from vit.training import (
 )
 
 
-def build_trainer(parts: Parts, folder: RunFolder, devices: Devices, done: int = 0) -> Trainer:
+def build_trainer(job: Job, folder: RunFolder, devices: Devices, done: int = 0) -> Trainer:
     """A Trainer that writes into `folder` and trains for `recipe.epochs`, or a few batches where `debug` is on.
 
     `done`: optimizer steps that a resumed run has behind it.
     """
-    config, recipe = parts.config, parts.config["recipe"]
+    config, recipe = job.config, job.config["recipe"]
     limits = {"limit_train_batches": 4, "limit_val_batches": 2} if config["debug"] else {}
     return Trainer(
         accelerator=devices.accelerator,
@@ -45,12 +45,12 @@ def build_trainer(parts: Parts, folder: RunFolder, devices: Devices, done: int =
             partial(build_strategy, config["strategy"]["name"], devices.accelerator, devices.number),
             devices.nodes,
         ),
-        precision=choose_precision(config["precision"], devices.accelerator, parts.model),
+        precision=choose_precision(config["precision"], devices.accelerator, job.model),
         max_epochs=min(2, recipe["epochs"]) if config["debug"] else recipe["epochs"],
         accumulate_grad_batches=recipe["accumulate"],
         log_every_n_steps=config["trainer"]["log_every_n_steps"],
         logger=build_loggers(config, folder),
-        callbacks=build_callbacks(parts, folder, devices, done),
+        callbacks=build_callbacks(job, folder, devices, done),
         plugins=[AtomicCheckpointIO()],
         default_root_dir=folder.path,
         num_sanity_val_steps=0,
@@ -60,14 +60,14 @@ def build_trainer(parts: Parts, folder: RunFolder, devices: Devices, done: int =
     )
 
 
-def build_callbacks(parts: Parts, folder: RunFolder, devices: Devices, done: int) -> list[Callback]:
+def build_callbacks(job: Job, folder: RunFolder, devices: Devices, done: int) -> list[Callback]:
     """The checkpoint callback stands last: what it saves, the others have finished with.
 
     Several processes look at the clock once an epoch, because they must agree on what it says.
     """
-    config, chosen, recipe = parts.config, parts.config["callbacks"], parts.config["recipe"]
-    if chosen["monitor"] not in parts.task.metric_names:
-        raise ConfigError(f"callbacks.monitor={chosen['monitor']}: must be one of {', '.join(parts.task.metric_names)}")
+    config, chosen, recipe = job.config, job.config["callbacks"], job.config["recipe"]
+    if chosen["monitor"] not in job.task.metric_names:
+        raise ConfigError(f"callbacks.monitor={chosen['monitor']}: must be one of {', '.join(job.task.metric_names)}")
     if chosen["mode"] not in ("min", "max"):
         raise ConfigError(f"callbacks.mode={chosen['mode']}: must be min or max")
     callbacks: list[Callback] = [

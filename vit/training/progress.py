@@ -37,14 +37,19 @@ def quiet_lightning() -> None:
         warnings.filterwarnings("ignore", message=message)
 
 
-def images_in(batch: Any) -> int:
+def rows_in(batch: Any) -> int:
     """Rows of the first tensor of a batch."""
     first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]
     return len(first)
 
 
+def unit(module: pl.LightningModule) -> str:
+    """What a row of a batch is: images, sentences, ..."""
+    return getattr(module, "unit", "images")
+
+
 class ThroughputMeter(pl.Callback):
-    """Images per second over all processes, and the share of the time spent waiting for data; training batches only.
+    """Rows (images, sentences) per second over all processes, and the share of the time spent waiting for data; training batches only.
 
     The first batch of a run is left out: it holds start-up and compilation. On a GPU the host runs ahead of the device,
     so the clock is read where it waits anyway; over an epoch the rate is right. Counts go on in a resumed run, `elapsed`
@@ -52,7 +57,7 @@ class ThroughputMeter(pl.Callback):
     """
 
     def __init__(self) -> None:
-        self.images = self.batches = 0
+        self.rows = self.batches = 0
         self.seconds = self.waited = 0.0
         self._started: float | None = None
         self._earlier = 0.0
@@ -60,8 +65,8 @@ class ThroughputMeter(pl.Callback):
         self._begun = 0.0
 
     @property
-    def images_per_second(self) -> float:
-        return self.images / self.seconds if self.seconds else 0.0
+    def rows_per_second(self) -> float:
+        return self.rows / self.seconds if self.seconds else 0.0
 
     @property
     def data_wait(self) -> float:
@@ -73,11 +78,11 @@ class ThroughputMeter(pl.Callback):
         return self._earlier + (0.0 if self._started is None else time.perf_counter() - self._started)
 
     def state_dict(self) -> dict[str, Any]:
-        counts = {"images": self.images, "seconds": self.seconds, "waited": self.waited}
+        counts = {"rows": self.rows, "seconds": self.seconds, "waited": self.waited}
         return {**counts, "elapsed": self.elapsed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.images, self.seconds, self.waited = state["images"], state["seconds"], state["waited"]
+        self.rows, self.seconds, self.waited = state["rows"], state["seconds"], state["waited"]
         self._earlier = state["elapsed"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -97,7 +102,7 @@ class ThroughputMeter(pl.Callback):
     ) -> None:
         now = time.perf_counter()
         if self._mark is not None:
-            self.images += images_in(batch) * trainer.world_size
+            self.rows += rows_in(batch) * trainer.world_size
             self.seconds += now - self._mark
             self.waited += self._begun - self._mark
         self.batches += 1
@@ -109,7 +114,8 @@ class ThroughputMeter(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.seconds:
-            pl_module.log_dict({"train/images_per_second": self.images_per_second, "train/data_wait": self.data_wait})
+            rate = {f"train/{unit(pl_module)}_per_second": self.rows_per_second}
+            pl_module.log_dict({**rate, "train/data_wait": self.data_wait})
 
 
 class ProgressBar(LightningProgressBar):
@@ -125,7 +131,7 @@ class ProgressBar(LightningProgressBar):
         self.console = console or Console()
         self.enabled = True
         self.progress: Progress | None = None
-        self._total = self._done_at_start = self._images = 0
+        self._total = self._done_at_start = self._rows = 0
         self._loss, self._last_loss = float("nan"), None
         self._started = self._drawn = 0.0
         self._rate = 0.0
@@ -144,7 +150,7 @@ class ProgressBar(LightningProgressBar):
         self._total = run_length(trainer)
         self._done_at_start = batches_done(trainer)
         self._started = self._drawn = time.perf_counter()
-        self._images = 0
+        self._rows = 0
         if self.live and trainer.is_global_zero:
             self.progress = Progress(
                 TextColumn("{task.description}"),
@@ -161,23 +167,23 @@ class ProgressBar(LightningProgressBar):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._images += images_in(batch) * trainer.world_size
+        self._rows += rows_in(batch) * trainer.world_size
         self._last_loss = outputs["loss"] if isinstance(outputs, Mapping) else outputs
         if time.perf_counter() - self._drawn >= self.interval and self.enabled and trainer.is_global_zero:
             self._measure()
             self._draw(trainer)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._images:
+        if self._rows:
             self._measure()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._drawn, self._images = time.perf_counter(), 0  # validation counts for the time left, not for the rate
+        self._drawn, self._rows = time.perf_counter(), 0  # validation counts for the time left, not for the rate
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self.enabled or not trainer.is_global_zero:
             return
-        if self._images:
+        if self._rows:
             self._measure()
         line = f"{self._epoch(trainer)}  {self._facts(trainer)}"
         log.debug(line)  # for a log file, also where the bar takes the place of the lines
@@ -204,9 +210,9 @@ class ProgressBar(LightningProgressBar):
         if self._last_loss is not None:
             self._loss = float(self._last_loss.detach())
         now = time.perf_counter()  # after the device has caught up
-        rate = self._images / (now - self._drawn)
+        rate = self._rows / (now - self._drawn)
         self._rate = 0.7 * self._rate + 0.3 * rate if self._rate else rate
-        self._drawn, self._images = now, 0
+        self._drawn, self._rows = now, 0
 
     def _draw(self, trainer: pl.Trainer) -> None:
         if self.progress is not None:
@@ -223,7 +229,7 @@ class ProgressBar(LightningProgressBar):
         return f"epoch {trainer.current_epoch + 1}/{last}"
 
     def _facts(self, trainer: pl.Trainer) -> str:
-        facts = [f"{self._rate:,.0f} images/s"] if self._rate else []
+        facts = [f"{self._rate:,.0f} {unit(trainer.lightning_module)}/s"] if self._rate else []
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
         metrics = {"loss": self._loss} | metrics if self._loss == self._loss else metrics
         facts += [f"{name} {value:.4f}" for name, value in metrics.items()]

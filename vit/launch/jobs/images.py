@@ -1,48 +1,93 @@
-"""The parts of a run, built in the order in which they need each other, all checks before the long work."""
+"""Image classification: its parts, built in the order in which they need each other, and its test."""
 
 import logging
 import os
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
+from vit.bundle import load_bundle, save_bundle
 from vit.data import DataError, Preprocessing, Source
 from vit.data.audit import AuditReport, audit
+from vit.evaluation import evaluate
 from vit.launch import build
 from vit.launch.devices import Devices
+from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
+from vit.launch.jobs.base import Job
 from vit.models import flops
-from vit.tasks import Batches, Classification
+from vit.report.evaluation import write_evaluation
 from vit.weights import load_weights
 
 log = logging.getLogger("vit")
 
+SAMPLES = 8  # written as files
+
 
 @dataclass(frozen=True)
-class Parts:
-    """What a run is made of; `config` is completed with all that was found out on the way."""
+class ImageClassification(Job):
+    """Images to class names."""
 
-    config: dict
     source: Source
     preprocessing: Preprocessing
-    model: nn.Module
-    task: Classification
-    batches: Batches
     audit: AuditReport | None
     image_flops: int
+    predicting = ("--top-k", 3)
 
     @property
-    def name(self) -> str:
-        return self.config["model_name"]
+    def split(self) -> str:
+        return "test" if "test" in self.source.splits else "val"
 
     @property
-    def step_flops(self) -> int:
-        """Operations of a training step, the backward pass counting twice the forward."""
+    def step_flops(self) -> float:
         return 3 * self.image_flops * self.config["recipe"]["batch_size"]
 
+    def write_facts(self, folder: RunFolder) -> None:
+        folder.write_splits(self.source.split_lists())
+        if self.audit is not None:
+            folder.write("audit.json", self.audit.to_dict())
 
-def prepare(config: dict, devices: Devices, resuming: bool = False) -> Parts:
+    def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
+        save_bundle(path, self.model, self.source.classes, self.preprocessing, metrics, extra, weights)
+
+    def test(self, folder: RunFolder, settings: dict) -> dict[str, float]:
+        bundle = load_bundle(folder.model)
+        samples = self.source.splits[self.split]
+        evaluation = evaluate(
+            bundle.model,
+            bundle.preprocessing,
+            samples,
+            bundle.classes,
+            **settings,
+            on_bad_sample=self.config["data"]["on_bad_sample"],
+        )
+        heading = f"{self.config['name']}, {self.split}"
+        write_evaluation(folder.path, evaluation, samples, bundle.preprocessing, heading)
+        return evaluation.metrics
+
+    def write_samples(self, folder: RunFolder) -> Path:
+        """A few images of the split, evenly chosen, as files."""
+        samples, classes = self.source.splits[self.split], self.source.classes
+        target = folder.path / "samples"
+        target.mkdir(exist_ok=True)
+        step = max(1, len(samples) // SAMPLES)
+        for i in range(0, min(len(samples), step * SAMPLES), step):
+            image = self.preprocessing.decode(samples.read(i), samples.names[i])
+            name = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in classes[samples.labels[i]])
+            image.save(target / f"{i:05d}_{name}.png")
+        return target
+
+    def headline(self, metrics: dict) -> dict[str, str]:
+        images = len(self.source.splits[self.split])
+        return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {images:,} images"}
+
+    def left_out(self) -> int:
+        return super().left_out() + (len(self.audit.bad_samples(decoded=False)) if self.audit else 0)
+
+
+def prepare(config: dict, devices: Devices, resuming: bool = False) -> ImageClassification:
     """Data, preprocessing, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
     build.check_devices(config, devices.world)
     source = build.build_source(config["data"])
@@ -65,7 +110,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Parts:
     show(config, source, model, work)
     task = build.build_task(config, model, source, preprocessing)
     batches = build.build_batches(config, source, preprocessing)
-    return Parts(config, source, preprocessing, model, task, batches, report, work)
+    return ImageClassification(config, model, task, batches, source, preprocessing, report, work)
 
 
 def located(data: dict) -> dict:

@@ -1,0 +1,71 @@
+"""A job: the parts of one run of some task, and what only that task knows about saving, testing and showing them."""
+
+import importlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from vit.launch.composing import ConfigError, nearest
+from vit.launch.devices import Devices
+from vit.launch.folder import RunFolder
+from vit.tasks import Batches, Task
+
+JOBS = {  # task.name -> the module whose `prepare` makes the job; imported when it is wanted
+    "classification": "vit.launch.jobs.images",
+}
+
+
+@dataclass(frozen=True)
+class Job(ABC):
+    """What a run is made of; `config` is completed with all that was found out on the way."""
+
+    config: dict
+    model: nn.Module
+    task: Task
+    batches: Batches
+    predicting: ClassVar[tuple] = ()  # options of the command that the run shows last
+
+    @property
+    @abstractmethod
+    def split(self) -> str:
+        """The split that the final numbers are measured on: test, or val where there is no test."""
+
+    @property
+    @abstractmethod
+    def step_flops(self) -> float:
+        """Operations of a training step, the backward pass counting twice the forward."""
+
+    @abstractmethod
+    def write_facts(self, folder: RunFolder) -> None:
+        """What is known before training: splits, audit."""
+
+    @abstractmethod
+    def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
+        """The bundle of the best epoch."""
+
+    @abstractmethod
+    def test(self, folder: RunFolder, settings: dict) -> dict[str, float]:
+        """Test the model as it lies on disk, write answers and pictures; the numbers by their bare names."""
+
+    @abstractmethod
+    def write_samples(self, folder: RunFolder) -> Path:
+        """A few inputs as files: something to try the model on."""
+
+    @abstractmethod
+    def headline(self, metrics: dict) -> dict[str, str]:
+        """The result in a line or two of the final table."""
+
+    def left_out(self) -> int:
+        """How many samples were left out because they cannot be used; each is named in the log."""
+        return len(self.batches.bad)
+
+
+def prepare(config: dict, devices: Devices, resuming: bool = False) -> Job:
+    """All parts of the run that a config asks for, every check before the long work."""
+    name = config["task"]["name"]
+    if name not in JOBS:
+        raise ConfigError(f"task.name={name}: must be one of {', '.join(JOBS)}{nearest(name, list(JOBS))}")
+    return importlib.import_module(JOBS[name]).prepare(config, devices, resuming)

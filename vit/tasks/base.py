@@ -1,0 +1,96 @@
+"""What every task shares: the training step around a loss, the optimizer, exact sums across a stop."""
+
+from collections.abc import Callable
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor, nn
+from torchmetrics import MeanMetric
+
+from vit.training import clip_gradients, seed_step, shard
+
+
+class Task(LightningModule):
+    """Trains a model on batches; a subclass says what the loss of a batch is and what validation counts.
+
+    The model holds the architecture alone; loss, metrics, augmentation and optimizer live in the task. Every random draw
+    is a function of (seed, step, micro-batch, rank) or of (seed, epoch, sample), so that a resumed run repeats an
+    uninterrupted one.
+
+    Args:
+        optimizer: `model -> torch optimizer`.
+        schedule: `(optimizer, total steps) -> learning-rate scheduler`, stepped once per optimizer step.
+        clip: the gradient's largest norm; None for no limit.
+        config: what the run was made from, as plain values; it goes into checkpoints for people to read.
+    """
+
+    unit = "images"  # what a row of a batch is, for the progress bar
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Callable[[nn.Module], torch.optim.Optimizer],
+        schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler],
+        clip: float | None = None,
+        seed: int = 0,
+        config: dict | None = None,
+    ):
+        super().__init__()
+        self.model = model
+        self.make_optimizer, self.make_schedule = optimizer, schedule
+        self.clip, self.seed, self.config = clip, seed, config or {}
+        self.train_loss = exact_mean()
+
+    @property
+    def metric_names(self) -> list[str]:
+        """What an epoch is judged by."""
+        raise NotImplementedError
+
+    def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
+        """The loss of this process's part of a batch; `step` and `micro` count optimizer steps and micro-batches."""
+        raise NotImplementedError
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        step, micro = self.global_step, batch_idx % self.trainer.accumulate_grad_batches
+        seed_step(self.seed, step, micro, self.global_rank)
+        loss = self.training_loss(batch, step, micro)
+        self.train_loss.update(loss.detach())
+        if step % self.trainer.log_every_n_steps == 0:
+            self.log("train/step_loss", loss.detach())  # of this process's part of the batch
+        return loss
+
+    def on_train_epoch_start(self) -> None:
+        self.train_loss.reset()
+
+    def on_train_epoch_end(self) -> None:
+        self.log("train/loss", self.train_loss.compute())
+        self.log("lr", max(group["lr"] for group in self.optimizers().param_groups))
+
+    def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
+        if self.clip is not None:
+            clip_gradients(self.model.parameters(), self.clip)
+
+    def on_save_checkpoint(self, checkpoint: dict) -> None:
+        """In every process. A run that stopped within an epoch goes on with the sum of its losses over all processes."""
+        losses = torch.stack([self.train_loss.mean_value, self.train_loss.weight])  # (2,) sum, batches
+        checkpoint["train_loss"] = self.trainer.strategy.reduce(losses, reduce_op="sum")
+        checkpoint["config"] = self.config
+
+    def on_load_checkpoint(self, checkpoint: dict) -> None:
+        if self.global_rank == 0:
+            self.train_loss.mean_value, self.train_loss.weight = checkpoint["train_loss"].to(self.device).unbind()
+
+    def configure_model(self) -> None:
+        if self.device_mesh is not None:
+            shard(self.model, self.device_mesh["data_parallel"])
+
+    def configure_optimizers(self):
+        optimizer = self.make_optimizer(self.model)
+        total = int(self.trainer.estimated_stepping_batches)
+        schedule = self.make_schedule(optimizer, total)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def exact_mean() -> MeanMetric:
+    """A mean that never looks for NaN, which would wait for the device; `FiniteLoss` does that now and then."""
+    return MeanMetric(nan_strategy="disable")
