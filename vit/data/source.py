@@ -33,16 +33,16 @@ class Names(Sequence[str]):
 
 
 class RowNames(Sequence[str]):
-    """Names of samples that have no file of their own: "train.parquet row 17"."""
+    """Names of samples that have no file of their own: "train.parquet row 17", "train.en line 17"."""
 
-    def __init__(self, prefix: str, rows: np.ndarray):
-        self.prefix, self.rows = prefix, rows
+    def __init__(self, prefix: str, rows: np.ndarray, unit: str = "row"):
+        self.prefix, self.rows, self.unit = prefix, rows, unit
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, i: int) -> str:
-        return f"{self.prefix} row {self.rows[i]}"
+        return f"{self.prefix} {self.unit} {self.rows[i]}"
 
 
 @dataclass(frozen=True)

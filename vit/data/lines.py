@@ -1,0 +1,190 @@
+"""Text files as people keep them: lines, TSV, CSV, JSONL, gzipped or not; whatever is wrong is named by file and line."""
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vit.data.source import DataError, RowNames
+
+TABLES = (".tsv", ".csv", ".jsonl")
+Column = str | int  # a name, or a number from 0 in a file without a header line
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file; only a newline ends one, as other signs that Unicode calls line ends stand inside lines."""
+    return list(_lines(path))
+
+
+def present(path: Path) -> Path | None:
+    """The file itself or its gzipped form, whichever is there."""
+    zipped = path.with_name(path.name + ".gz")
+    return path if path.is_file() else zipped if zipped.is_file() else None
+
+
+def is_table(path: Path) -> bool:
+    return _kind(path) in TABLES
+
+
+def read_columns(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str = "") -> tuple[dict[str, list[str]], np.ndarray]:
+    """The wanted columns of a table by the keys they were asked for with, and the line each row begins on.
+
+    `wanted` holds (key, column), the key being what a person would change; `maybe` is a column that is taken, under its
+    own name, where it is there. In JSONL a dot goes into a nested object: "translation.en".
+    """
+    rows = _objects(path, wanted, maybe) if _kind(path) == ".jsonl" else _fields(path, wanted, maybe)
+    found: dict[str, list[str]] = {}
+    numbers: list[int] = []
+    for number, row in rows:
+        numbers.append(number)
+        for key, value in row.items():
+            found.setdefault(key, []).append(value)
+    if not numbers:
+        raise DataError(f"{path}: has 0 rows; expected one line for each sample")
+    short = next((key for key, values in found.items() if len(values) < len(numbers)), None)
+    if short:
+        raise DataError(f"{path}: {short} is there in {len(found[short])} of {len(numbers)} lines; give it to all or none")
+    return found, np.array(numbers)
+
+
+def line_names(path: Path, numbers: np.ndarray | int) -> RowNames:
+    """ "train.en line 17": a name for each line, or for the lines 1..numbers."""
+    return RowNames(path.name, np.arange(1, numbers + 1) if isinstance(numbers, int) else numbers, "line")
+
+
+def drop_empty(
+    columns: dict[str, Sequence[str]], names: Sequence[str], on_empty: str
+) -> tuple[np.ndarray, list[tuple[str, str]]]:
+    """Rows where every column has text, and the (name, reason) of the others; with on_empty=error these are an error."""
+    if on_empty not in ("error", "skip"):
+        raise ValueError(f"on_empty={on_empty!r} is not one of error, skip")
+    full = np.ones(len(names), dtype=bool)
+    left_out = {}
+    for column, texts in columns.items():
+        empty = np.flatnonzero([not text.strip() for text in texts]).tolist()
+        full[empty] = False
+        left_out.update({i: f"{column} is empty" for i in empty})
+    if left_out and on_empty == "error":
+        first = min(left_out)
+        raise DataError(
+            f"{names[first]}: {left_out[first]}, as in {len(left_out)} of {len(full)} lines; give them text, "
+            "or leave them out with data.on_empty=skip"
+        )
+    return np.flatnonzero(full), [(names[i], left_out[i]) for i in sorted(left_out)]
+
+
+def _kind(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).suffix.lower()
+
+
+def _lines(path: Path) -> Iterator[str]:
+    data = _content(path)
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    for number, line in enumerate(lines, 1):
+        try:
+            yield line.removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path} line {number}: byte {error.start + 1} of it is no UTF-8; save the file as UTF-8"
+            ) from None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+        return gzip.decompress(data) if path.suffix == ".gz" else data
+    except FileNotFoundError:
+        raise FileNotFoundError(f"the file {path} does not exist") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+
+
+def _fields(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Rows of TSV (a tab always separates) or CSV (quotes protect), each with its line number."""
+    rows = _numbered(path)
+    headed = all(isinstance(column, str) for _, column in wanted)
+    if not headed and not all(isinstance(column, int) for _, column in wanted):
+        listed = ", ".join(f"data.{key}={column}" for key, column in wanted)
+        raise DataError(f"{path}: {listed}: give either names, of a header line, or only numbers")
+    header = next(rows, (0, []))[1] if headed else []
+    places = _places(path, header, wanted, maybe) if headed else dict(wanted)
+    width = len(header)
+    for number, row in rows:
+        width = width or len(row)
+        if len(row) != width:
+            said = "the header" if headed else "the first line"
+            raise DataError(f"{path} line {number}: has {len(row)} fields, {said} has {width}")
+        yield number, {key: _cell(path, number, row, place) for key, place in places.items()}
+
+
+def _numbered(path: Path) -> Iterator[tuple[int, list[str]]]:
+    if _kind(path) == ".tsv":
+        yield from ((number, line.split("\t")) for number, line in enumerate(_lines(path), 1) if line)
+        return
+    reader = csv.reader(line + "\n" for line in _lines(path))
+    first = 1
+    try:
+        for row in reader:
+            if row:
+                yield first, row
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{path} line {first}: is no CSV ({error})") from error
+
+
+def _places(path: Path, header: list[str], wanted: Sequence[tuple[str, Column]], maybe: str) -> dict[str, int]:
+    for key, column in wanted:
+        if column not in header:
+            raise DataError(
+                f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(header) or 'none'} "
+                f"(in a file without a header line give numbers, such as data.{key}=0)"
+            )
+    extra = {maybe: header.index(maybe)} if maybe in header else {}
+    return {key: header.index(column) for key, column in wanted} | extra
+
+
+def _cell(path: Path, number: int, row: list[str], place: int) -> str:
+    if not 0 <= place < len(row):
+        raise DataError(f"{path} line {number}: has no column {place}, its {len(row)} columns count from 0")
+    return row[place]
+
+
+def _objects(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> Iterator[tuple[int, dict[str, str]]]:
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue  # no row at all; a row with an empty text is another thing
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{path} line {number}: is no JSON ({error})") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{path} line {number}: must be an object, like {{\"text\": ...}}")
+        extra = {maybe: _text(path, number, maybe, row[maybe])} if maybe in row else {}
+        yield number, {key: _text(path, number, column, _inner(path, number, key, column, row)) for key, column in wanted} | extra
+
+
+def _inner(path: Path, number: int, key: str, column: Column, row: Any) -> Any:
+    value = row
+    for part in [column] if column in row else str(column).split("."):
+        if not isinstance(value, dict) or part not in value:
+            raise DataError(
+                f"{path} line {number}: has no key {column!r} for data.{key}; its keys are {', '.join(row)}"
+            )
+        value = value[part]
+    return value
+
+
+def _text(path: Path, number: int, column: Column, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise DataError(f"{path} line {number}: {column} must be a text, but is {json.dumps(value)[:40]}")
+

@@ -1,0 +1,85 @@
+"""A source of pairs: texts or images with the text that each should become, wherever they come from."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from vit.data.source import DataError, NameRows, Raw, ReadRows
+from vit.data.splitting import hold_out, split_three
+
+
+@dataclass(frozen=True)
+class PairSplit:
+    """Pairs of one split: the `targets`, a name for each pair, and what they are made of: either texts (`sources`) or
+    images (`read(i)`: encoded bytes or a pixel array (H,W[,C])).
+    """
+
+    targets: Sequence[str]
+    names: Sequence[str]
+    sources: Sequence[str] | None = None
+    read: Callable[[int], Raw] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.sources is None) == (self.read is None):
+            raise ValueError("a split of pairs has either texts (sources) or images (read)")
+        counts = {len(part) for part in (self.targets, self.names, self.sources) if part is not None}
+        if len(counts) != 1:
+            raise ValueError(f"{len(self.targets)} targets, {len(self.names)} names and the sources must be equally many")
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def place(self, i: int) -> Raw | Path:
+        """Where image i lies: its file, else what `read` gives; enough to read a header without the whole file."""
+        return getattr(self.read, "place", self.read)(i)
+
+    def take(self, rows: np.ndarray) -> "PairSplit":
+        """The pairs at `rows`, in that order."""
+        return PairSplit(
+            NameRows(self.targets, rows),
+            NameRows(self.names, rows),
+            None if self.sources is None else NameRows(self.sources, rows),
+            None if self.read is None else ReadRows(self.read, rows),
+        )
+
+
+@dataclass(frozen=True)
+class PairSource:
+    """The splits "train", "val", "test" as there are, and what was left out: (name, reason)."""
+
+    name: str
+    splits: dict[str, PairSplit]
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if "train" not in self.splits or len(self.splits["train"]) == 0:
+            raise DataError(f"{self.name}: there are 0 training pairs; splits found: {', '.join(self.splits) or 'none'}")
+        if len({split.read is None for split in self.splits.values()}) > 1:
+            raise ValueError(f"{self.name}: either all splits have images or none")
+
+    @property
+    def images(self) -> bool:
+        """Whether the sources are images."""
+        return self.splits["train"].read is not None
+
+    def split_lists(self) -> dict[str, list[tuple[str, str]]]:
+        """Per split the (name, target) of every pair: what a run keeps to say later on which pairs it was trained."""
+        return {
+            key: [(split.names[i], split.targets[i]) for i in range(len(split))] for key, split in self.splits.items()
+        }
+
+
+def complete(splits: dict[str, PairSplit], fractions: Sequence[float], seed: int) -> dict[str, PairSplit]:
+    """A lone "train" cut into train, val and test by `fractions`; where only "val" is missing, it is split off train."""
+    train = splits["train"]
+    same = np.zeros(len(train), np.int64)  # one class: nothing to stratify by
+    if set(splits) == {"train"}:
+        parts = split_three(same, fractions, seed)
+        return {key: train.take(rows) for key, rows in parts.items() if len(rows)}
+    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
+    if "val" in splits or share == 0:
+        return splits
+    kept, held = hold_out(same, max(1, round(len(train) * share)), seed)
+    return {**splits, "train": train.take(kept), "val": train.take(held)}

@@ -1,0 +1,122 @@
+"""Parallel text: line i of one file means line i of the other, or two columns of a table."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vit.data.folders import SPLIT_NAMES
+from vit.data.lines import TABLES, Column, drop_empty, is_table, line_names, present, read_columns, read_lines
+from vit.data.pairs import PairSource, PairSplit, complete
+from vit.data.source import DataError, Names
+
+USUAL = {**SPLIT_NAMES, "val": (*SPLIT_NAMES["val"], "dev")}
+Found = tuple[PairSplit, list[tuple[str, str]]]
+
+
+def parallel(
+    root: str | Path,
+    source: Column = "en",
+    target: Column = "de",
+    train: str | None = None,
+    val: str | None = None,
+    test: str | None = None,
+    split: str | None = None,
+    fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    on_empty: str = "error",
+    split_seed: int = 0,
+) -> PairSource:
+    """Text pairs from a folder or one table.
+
+    In a folder every split is two files, `train.en` and `train.de`, or a table, `train.tsv`, `.csv` or `.jsonl`; all may
+    be gzipped. `train`, `val` and `test` give the stems of the file names, by default the usual ones. In tables `source`
+    and `target` name columns (numbers from 0 in a file without a header line). What comes in one piece, and has no
+    column `split`, is split by `fractions`. `on_empty`: a pair with an empty side is an error, or (skip) left out.
+    """
+    root = Path(root).expanduser()
+    if source == target:
+        raise ValueError(f"source and target are both {source!r}; a pair needs two sides")
+    if root.is_file():
+        return PairSource(root.name.split(".")[0], *_one_table(root, source, target, split, fractions, on_empty, split_seed))
+    if not root.is_dir():
+        raise FileNotFoundError(f"data.root: {root} does not exist; give a folder with train.{source} and train.{target}")
+    splits, left_out = {}, []
+    for key, stem in (("train", train), ("val", val), ("test", test)):
+        found = _split(root, key, stem, source, target, on_empty)
+        if found:
+            splits[key], left = found
+            left_out += left
+    return PairSource(root.resolve().name, complete(splits, fractions, split_seed), left_out)
+
+
+def _one_table(
+    path: Path, source: Column, target: Column, split: str | None, fractions: Sequence[float], on_empty: str, seed: int
+) -> tuple[dict[str, PairSplit], list[tuple[str, str]]]:
+    if not is_table(path):
+        raise DataError(f"data.root: {path.name} is one file, but not one of {', '.join(TABLES)}; give a folder or a table")
+    wanted = [("source", source), ("target", target), *([("split", split)] if split else [])]
+    columns, numbers = read_columns(path, wanted, maybe="" if split else "split")
+    texts = {str(source): columns["source"], str(target): columns["target"]}
+    pairs, left_out, rows = _pairs(texts, line_names(path, numbers), on_empty)
+    if "split" not in columns:
+        return complete({"train": pairs}, fractions, seed), left_out
+    parts = split_rows([columns["split"][i] for i in rows], pairs.names)
+    return complete({key: pairs.take(rows) for key, rows in parts.items()}, fractions, seed), left_out
+
+
+def split_rows(values: Sequence[str], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Rows of each split as a column says; "dev" and the like mean what they usually mean."""
+    keys = {alias: key for key, aliases in USUAL.items() for alias in aliases}
+    wrong = next((i for i, value in enumerate(values) if value.lower() not in keys), None)
+    if wrong is not None:
+        raise DataError(f"{names[wrong]}: split {values[wrong]!r} is not one of {', '.join(keys)}")
+    found = np.array([keys[value.lower()] for value in values])
+    parts = {key: np.flatnonzero(found == key) for key in USUAL if (found == key).any()}
+    if "train" not in parts:
+        raise DataError(f"{names[0]}: 0 of {len(values)} lines are of the split train; splits found: {', '.join(parts)}")
+    return parts
+
+
+def _split(root: Path, key: str, stem: str | None, source: Column, target: Column, on_empty: str) -> Found | None:
+    """A split of a folder, None where none of the usual names is there; a name that was given must be there."""
+    for name in (stem,) if stem else USUAL[key]:
+        sides = [present(root / f"{name}.{side}") for side in (source, target)]
+        if all(sides):
+            return _two_files(*sides, on_empty)
+        if any(sides):
+            side = source if sides[0] is None else target
+            raise FileNotFoundError(f"data.root: {root} has {name}.{source if sides[0] else target}, but no {name}.{side}[.gz]")
+        table = next((path for path in (present(root / f"{name}{kind}") for kind in TABLES) if path), None)
+        if table:
+            columns, numbers = read_columns(table, [("source", source), ("target", target)])
+            texts = {str(source): columns["source"], str(target): columns["target"]}
+            return _pairs(texts, line_names(table, numbers), on_empty)[:2]
+    if stem or key == "train":
+        stem = stem or "train"
+        raise FileNotFoundError(
+            f"data.{key}: {root} has neither {stem}.{source}[.gz] and {stem}.{target}[.gz] nor "
+            f"{stem}{f', {stem}'.join(TABLES)}; name the files with data.{key}=STEM, data.source=, data.target="
+        )
+    return None
+
+
+def _two_files(first: Path, second: Path, on_empty: str) -> Found:
+    sources, targets = read_lines(first), read_lines(second)
+    if len(sources) != len(targets):
+        raise DataError(
+            f"{first} has {len(sources)} lines but {second.name} has {len(targets)}: line i of one must translate line i "
+            "of the other; find the line from which they differ"
+        )
+    if not sources:
+        raise DataError(f"{first}: has 0 lines; expected one sentence per line")
+    return _pairs({first.name: sources, second.name: targets}, line_names(first, len(sources)), on_empty)[:2]
+
+
+def _pairs(
+    texts: dict[str, list[str]], names: Sequence[str], on_empty: str
+) -> tuple[PairSplit, list[tuple[str, str]], np.ndarray]:
+    """The pairs that have text on both sides, what was left out, and the rows that stayed."""
+    rows, left_out = drop_empty(texts, names, on_empty)
+    sources, targets = texts.values()
+    whole = PairSplit(Names(targets), names, Names(sources))
+    return (whole, left_out, rows) if len(rows) == len(whole) else (whole.take(rows), left_out, rows)

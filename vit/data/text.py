@@ -1,0 +1,206 @@
+"""Tokenizers: a text as ids and back. Bytes need no vocabulary; byte pairs learn theirs from the user's own lines.
+
+Both know every text there is, since all 256 bytes are among their tokens, and neither gives an id to a special token that
+happens to be spelled out in a text.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+PAD, BOS, EOS, UNK, MASK = range(5)
+SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>", "<mask>")
+_FIRST = len(SPECIALS)  # the id of the first byte
+
+
+class _Pieces:
+    """What tokenizers share: every id stands for some bytes, `pieces`, a special one for none."""
+
+    pieces: list[bytes]
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.pieces)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text up to the first eos; special ids are passed over, bytes that are no UTF-8 become the character �."""
+        return _text(self.pieces, ids)
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """Every id for the eye: its own text, or the name of a special one."""
+        return [_shown(self.pieces, i) for i in ids]
+
+
+class ByteTokenizer(_Pieces):
+    """The UTF-8 bytes of a text, 5 added to each: 261 ids, no vocabulary file."""
+
+    kind = "byte"
+
+    def __init__(self, lower: bool = False):
+        self.lower = lower
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """What each id stands for in bytes; nothing for a special one."""
+        return [b""] * _FIRST + [bytes([b]) for b in range(256)]
+
+    def encode(self, text: str) -> list[int]:
+        """Ids without bos or eos; half a surrogate pair, which UTF-8 has no bytes for, becomes a question mark."""
+        return [b + _FIRST for b in _plain(text, self.lower).encode()]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self.encode(text) for text in texts]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "lower": self.lower}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "ByteTokenizer":
+        return cls(_flag(values))
+
+
+class BPETokenizer(_Pieces):
+    """Byte-level byte-pair encoding (arXiv 1508.07909): frequent neighbours have become one token, in the order of `merges`.
+
+    The ids follow from the merges: specials, 256 bytes, then the results of the merges. A merge is two pieces of text
+    in the alphabet of `alphabet()`, which writes each byte as one visible character.
+    """
+
+    kind = "bpe"
+
+    def __init__(self, merges: Sequence[tuple[str, str]], lower: bool = False):
+        self.merges, self.lower = [(str(a), str(b)) for a, b in merges], lower
+        self._ids = {letter: _FIRST + i for i, letter in enumerate(alphabet())}
+        for number, (a, b) in enumerate(self.merges, 1):
+            if a not in self._ids or b not in self._ids:
+                raise ValueError(f"merge {number} of the tokenizer joins {a!r} and {b!r}, of which one is not known yet")
+            self._ids.setdefault(a + b, _FIRST + len(self._ids))
+
+    @classmethod
+    def train(
+        cls, lines: Iterable[str], vocab_size: int = 8000, min_frequency: int = 2, lower: bool = False
+    ) -> "BPETokenizer":
+        """Learn up to `vocab_size` tokens from lines; only pairs seen `min_frequency` times are joined."""
+        if vocab_size < _FIRST + 256:
+            raise ValueError(f"vocab_size {vocab_size} is below {_FIRST + 256}: {_FIRST} special tokens and all bytes")
+        _library()
+        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+        learner = Tokenizer(models.BPE())
+        learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size - _FIRST,
+            min_frequency=min_frequency,
+            initial_alphabet=list(alphabet()),
+            show_progress=False,
+        )
+        learner.train_from_iterator((_plain(line, lower) for line in lines), trainer)
+        return cls(_merges_of(learner), lower)
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """What each id stands for in bytes; nothing for a special one."""
+        byte = {letter: b for b, letter in _letters().items()}
+        return [b""] * _FIRST + [bytes(byte[letter] for letter in piece) for piece in self._ids]
+
+    def encode(self, text: str) -> list[int]:
+        """Ids without bos or eos; half a surrogate pair, which UTF-8 has no bytes for, becomes a question mark."""
+        return self._library_form.encode(_plain(text, self.lower)).ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        found = self._library_form.encode_batch_fast([_plain(text, self.lower) for text in texts])
+        return [encoding.ids for encoding in found]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "lower": self.lower, "merges": [list(merge) for merge in self.merges]}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "BPETokenizer":
+        return cls(values["merges"], _flag(values))
+
+    @cached_property
+    def _library_form(self) -> Any:
+        _library()
+        from tokenizers import Tokenizer, models, pre_tokenizers
+
+        form = Tokenizer(models.BPE(vocab=self._ids, merges=self.merges))
+        form.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        return form
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_library_form"}
+
+
+Tokenizer = ByteTokenizer | BPETokenizer
+KINDS: dict[str, type[Tokenizer]] = {"byte": ByteTokenizer, "bpe": BPETokenizer}
+
+
+def tokenizer_from_dict(values: dict[str, Any]) -> Tokenizer:
+    """The tokenizer that `to_dict` wrote.
+
+    Raises:
+        ValueError: a kind that is not in the table, a missing key, merges that cannot be.
+    """
+    kind = values.get("kind")
+    if kind not in KINDS:
+        raise ValueError(f"tokenizer kind {kind!r} is not one of {', '.join(KINDS)}")
+    try:
+        return KINDS[kind].from_dict(values)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the {kind} tokenizer cannot be read: {type(error).__name__} {error}") from error
+
+
+def train_tokenizer(
+    kind: str, lines: Iterable[str], vocab_size: int = 8000, min_frequency: int = 2, lower: bool = False
+) -> Tokenizer:
+    """A tokenizer of the kind for these lines; bytes need no training, so for them only `lower` has a meaning."""
+    if kind not in KINDS:
+        raise ValueError(f"tokenizer kind {kind!r} is not one of {', '.join(KINDS)}")
+    return ByteTokenizer(lower) if kind == "byte" else BPETokenizer.train(lines, vocab_size, min_frequency, lower)
+
+
+def alphabet() -> list[str]:
+    """One visible character for each of the 256 bytes, sorted: the spelling that byte-level BPE files use since GPT-2."""
+    return sorted(_letters().values())
+
+
+def _letters() -> dict[int, str]:
+    """Byte → character: printable Latin-1 stands for itself, the others take the characters from 256 on."""
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [b for b in range(256) if b not in set(visible)]
+    return {b: chr(b) for b in visible} | {b: chr(256 + i) for i, b in enumerate(hidden)}
+
+
+def _merges_of(learner: Any) -> list[tuple[str, str]]:
+    return [tuple(merge) for merge in json.loads(learner.to_str())["model"]["merges"]]
+
+
+def _library() -> None:
+    """The library's threads are for the one pass over the whole text; without this word it warns in every worker."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+
+def _plain(text: str, lower: bool) -> str:
+    text = text.lower() if lower else text
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _text(pieces: list[bytes], ids: Iterable[int]) -> str:
+    found = []
+    for i in map(int, ids):
+        if i == EOS:
+            break
+        found.append(pieces[i] if 0 <= i < len(pieces) else "\ufffd".encode())
+    return b"".join(found).decode("utf-8", "replace")
+
+
+def _shown(pieces: list[bytes], i: int) -> str:
+    return SPECIALS[i] if 0 <= i < _FIRST else _text(pieces, [i])
+
+
+def _flag(values: dict[str, Any]) -> bool:
+    if not isinstance(values["lower"], bool):
+        raise TypeError(f"lower={values['lower']!r} must be true or false")
+    return values["lower"]
