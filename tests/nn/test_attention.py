@@ -62,6 +62,40 @@ def test_self_attention_equals_the_formula(rank: int, causal: bool) -> None:
     torch.testing.assert_close(maps[""][0], weights, **CLOSE)
 
 
+@pytest.mark.parametrize("cross", [False, True])
+def test_values_of_another_width_than_keys(cross: bool) -> None:
+    ours, x, memory = attention(value_dim=11, cross=cross), torch.randn(B, N, D), torch.randn(B, S, D)
+    widths = (H * 8, H * 8, H * 11)
+    if cross:
+        q, (k, v) = ours.q(x), ours.kv(memory).split(widths[1:], dim=-1)
+    else:
+        q, k, v = ours.qkv(x).split(widths, dim=-1)
+    q, k, v = (part.unflatten(-1, (H, -1)).transpose(1, 2) for part in (q, k, v))
+    weights = (q @ k.transpose(-2, -1) / 8**0.5).softmax(-1)
+    expected = ours.proj((weights @ v).transpose(1, 2).reshape(B, N, H * 11))
+    torch.testing.assert_close(ours(x, memory if cross else None), expected, **CLOSE)
+
+
+def test_each_of_the_stacked_matrices_begins_as_a_matrix_of_its_own() -> None:
+    """Xavier's bound follows from the widths of one matrix, not of the three in one."""
+    ours = attention(value_dim=2)
+    init_weights(ours)
+    for part, width in zip(ours.qkv.weight.split([24, 24, 6]), (24, 24, 6), strict=True):
+        bound = (6 / (D + width)) ** 0.5
+        assert 0.9 * bound < part.abs().max() <= bound
+
+
+def test_another_attention_is_a_subclass_with_its_own_attend() -> None:
+    class Uniform(Attention):
+        def attend(self, q, k, v, mask, causal):
+            return v.mean(dim=2, keepdim=True).expand_as(q)
+
+    torch.manual_seed(0)
+    ours, x = Uniform(D, H), torch.randn(B, N, D)
+    mean = ours.qkv(x)[..., 2 * D :].mean(dim=1, keepdim=True).expand(-1, N, -1)
+    torch.testing.assert_close(ours(x), ours.proj(mean), **CLOSE)
+
+
 def encoder(**options) -> Encoder:
     torch.manual_seed(0)
     blocks = [Block(D, Attention(D, H), Mlp(D, 2 * D)) for _ in range(2)]

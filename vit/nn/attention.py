@@ -7,8 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vit.nn.cache import KeyValues
 from vit.nn.norm import Norm
 from vit.nn.position import rotate
+
+
+class Stacked(nn.Linear):
+    """Several projections of the same tokens as one product; `parts` are their widths."""
+
+    def __init__(self, dim: int, parts: list[int], bias: bool) -> None:
+        super().__init__(dim, sum(parts), bias)
+        self.parts = parts
 
 
 class Attention(nn.Module):
@@ -16,9 +25,11 @@ class Attention(nn.Module):
 
     The fused kernel computes the result always; `attention_maps` records the weights beside it. Parameters are named
     as in timm: `qkv, proj` for self-attention, `q, kv, proj` for cross-attention, `q_norm, k_norm` with QK-norm.
+    Another kind of attention is a subclass with its own `attend`, and `weights` where those differ as well.
 
     Args:
         head_dim: width of a head; `dim / num_heads` by default, but any other will do.
+        value_dim: width of a head's values; `head_dim` by default.
         qk_norm: norm class for queries and keys per head, against growing logits (arXiv 2302.05442); None for none.
         dropout: rate on the attention weights.
     """
@@ -29,6 +40,7 @@ class Attention(nn.Module):
         num_heads: int,
         *,
         head_dim: int | None = None,
+        value_dim: int | None = None,
         cross: bool = False,
         qkv_bias: bool = True,
         qk_norm: Norm | None = None,
@@ -38,15 +50,16 @@ class Attention(nn.Module):
         if head_dim is None and dim % num_heads:
             raise ValueError(f"dim {dim} is not divisible by num_heads {num_heads}; change one or give head_dim")
         self.num_heads, self.head_dim = num_heads, head_dim or dim // num_heads
-        inner = self.num_heads * self.head_dim
+        self.value_dim = value_dim or self.head_dim
+        keys, values = num_heads * self.head_dim, num_heads * self.value_dim
         if cross:
-            self.q = nn.Linear(dim, inner, bias=qkv_bias)
-            self.kv = nn.Linear(dim, 2 * inner, bias=qkv_bias)
+            self.q = nn.Linear(dim, keys, bias=qkv_bias)
+            self.kv = Stacked(dim, [keys, values], bias=qkv_bias)
         else:
-            self.qkv = nn.Linear(dim, 3 * inner, bias=qkv_bias)  # one product instead of three
+            self.qkv = Stacked(dim, [keys, keys, values], bias=qkv_bias)  # one product instead of three
         self.q_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
         self.k_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
-        self.proj = nn.Linear(inner, dim)
+        self.proj = nn.Linear(values, dim)
         self.cross, self.dropout = cross, dropout
         self.recorder: list[Tensor] | None = None  # set by attention_maps
 
@@ -57,6 +70,7 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
         rotary: Tensor | None = None,
+        kept: KeyValues | None = None,
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D); S is N in self-attention.
 
@@ -64,30 +78,51 @@ class Attention(nn.Module):
             mask: True = may be attended: keys (B,S), pairs (B,N,S) or pairs per head (B,H,N,S).
             causal: a token sees itself and what stands before it; the last query is aligned with the last key.
             rotary: cosines and sines of the tokens' positions, from `vit.nn.position.Rotary`.
+            kept: keys and values of earlier calls: of the whole memory, or of the tokens before x, which x joins.
         """
-        q, k, v = self.project(x, memory)  # (B,H,N,K), (B,H,S,K), (B,H,S,K)
-        q, k = self.q_norm(q), self.k_norm(k)
-        if rotary is not None:
-            q, k = rotate(q, rotary), rotate(k, rotary)
-        mask, causal = pairs(mask, causal, q, k)
-        dropout = self.dropout if self.training else 0.0
-        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+        if self.cross:
+            q = self.queries(x)
+            k, v = self.remember(memory) if kept is None else kept.all()
+        else:
+            q, k, v = self.project(x, rotary)  # (B,H,N,K), (B,H,N,K), (B,H,N,K)
+            if kept is not None:
+                k, v = kept.append(k, v)  # (B,H,S,K)
+        heads = self.attend(q, k, v, mask, causal)
         if self.recorder is not None:
-            self.recorder.append(attention_weights(q, k, mask, causal))
+            self.recorder.append(self.weights(q.detach(), k.detach(), mask, causal))
         return self.proj(heads.transpose(1, 2).flatten(2))  # (B,H,N,K) -> (B,N,H*K) -> (B,N,D)
 
-    def project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B,H,N,K) of x, keys and values (B,H,S,K) of the memory, or of x itself."""
-        if not self.cross:
-            return self.split(self.qkv(x), 3)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """q (B,H,N,K), k and v (B,H,S,K), mask and causal as in `forward` -> (B,H,N,K), as wide as the values"""
+        mask, causal = pairs(mask, causal, q, k)
+        dropout = self.dropout if self.training else 0.0
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+
+    def weights(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """What `attend` multiplies the values with, (B,H,N,S) in float32: for people, not for the result."""
+        scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
+        return softmax(scores, *pairs(mask, causal, q, k))
+
+    def project(self, x: Tensor, rotary: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """(B,N,D) -> queries, keys and values (B,H,N,K) of self-attention, normalised and turned."""
+        q, k, v = self.split(self.qkv(x), self.qkv.parts)
+        q, k = self.q_norm(q), self.k_norm(k)
+        return (q, k, v) if rotary is None else (rotate(q, rotary), rotate(k, rotary), v)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """(B,N,D) -> queries (B,H,N,K) of cross-attention"""
+        return self.q_norm(*self.split(self.q(x), [self.q.out_features]))
+
+    def remember(self, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(B,S,D) -> keys and values (B,H,S,K) of cross-attention, which depend on the memory alone."""
         if memory is None:
             raise ValueError("cross-attention needs a memory (B,S,D) to look at, but got none")
-        (q,), (k, v) = self.split(self.q(x), 1), self.split(self.kv(memory), 2)
-        return q, k, v
+        k, v = self.split(self.kv(memory), self.kv.parts)
+        return self.k_norm(k), v
 
-    def split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """(B,N,parts*H*K) -> `parts` tensors (B,H,N,K)"""
-        return x.unflatten(-1, (parts, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4).unbind(0)
+    def split(self, x: Tensor, parts: list[int]) -> list[Tensor]:
+        """(B,N,sum of parts) -> per part (B,H,N,K)"""
+        return [part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in x.split(parts, dim=-1)]
 
 
 def pairs(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor | None, bool]:
@@ -112,9 +147,8 @@ def pairs(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tens
     return past if mask is None else mask & past, False
 
 
-def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """What the fused kernel multiplies the values with, (B,H,N,S) in float32: for people, not for the result."""
-    scores = q.detach().float() @ k.detach().float().transpose(-2, -1) * q.shape[-1] ** -0.5
+def softmax(scores: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Scores (B,H,N,S) as weights; mask and causal as `pairs` gives them."""
     if causal:
         mask = torch.ones_like(scores, dtype=torch.bool).tril()
     if mask is not None:

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from vit.nn.attention import Attention
+from vit.nn.cache import LayerCache
 from vit.nn.drop import DropPath, LayerScale
 from vit.nn.norm import LayerNorm, Norm
 
@@ -54,16 +55,20 @@ class Block(nn.Module):
         memory_mask: Tensor | None = None,
         causal: bool = False,
         rotary: Tensor | None = None,
+        cache: LayerCache | None = None,
     ) -> Tensor:
-        """x (B,N,D), memory (B,S,D) -> (B,N,D); masks as in `Attention`."""
+        """x (B,N,D), memory (B,S,D) -> (B,N,D); masks as in `Attention`. A cache replaces the memory."""
+        own, other = (None, None) if cache is None else (cache.own, cache.memory)
         if self.pre_norm:
-            x = x + self.drop(self.ls1(self.attn(self.norm1(x), None, mask, causal, rotary)))
+            x = x + self.drop(self.ls1(self.attn(self.norm1(x), None, mask, causal, rotary, own)))
             if self.cross_attn is not None:
-                x = x + self.drop(self.cross_ls(self.cross_attn(self.cross_norm(x), memory, memory_mask)))
+                y = self.cross_attn(self.cross_norm(x), memory, memory_mask, kept=other)
+                x = x + self.drop(self.cross_ls(y))
             x = x + self.drop(self.ls2(self.mlp(self.norm2(x))))
         else:
-            x = self.norm1(x + self.drop(self.ls1(self.attn(x, None, mask, causal, rotary))))
+            x = self.norm1(x + self.drop(self.ls1(self.attn(x, None, mask, causal, rotary, own))))
             if self.cross_attn is not None:
-                x = self.cross_norm(x + self.drop(self.cross_ls(self.cross_attn(x, memory, memory_mask))))
+                y = self.cross_attn(x, memory, memory_mask, kept=other)
+                x = self.cross_norm(x + self.drop(self.cross_ls(y)))
             x = self.norm2(x + self.drop(self.ls2(self.mlp(x))))
         return x

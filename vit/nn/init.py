@@ -2,10 +2,9 @@
 
 from torch import nn
 
+from vit.nn.attention import Stacked
 from vit.nn.embed import LinearPatches, PatchEmbed, TokenEmbed
 from vit.nn.pool import AttentionPool
-
-STACKED = {"qkv": 3, "kv": 2}  # matrices that are several in one
 
 
 def init_weights(model: nn.Module) -> None:
@@ -20,7 +19,8 @@ def init_weights(model: nn.Module) -> None:
         if isinstance(module, nn.Linear) and leaf == "head":
             nn.init.trunc_normal_(module.weight, std=0.02)
         elif isinstance(module, nn.Linear):
-            for matrix in module.weight.detach().chunk(STACKED.get(leaf, 1)):
+            parts = module.parts if isinstance(module, Stacked) else [module.out_features]
+            for matrix in module.weight.detach().split(parts):
                 nn.init.xavier_uniform_(matrix)
         elif isinstance(module, LinearPatches):
             nn.init.xavier_uniform_(module.weight.detach().flatten(1))

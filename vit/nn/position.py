@@ -63,6 +63,17 @@ class Rotary(nn.Module):
         """Cosines and sines (2,N,K/2) of all tokens, or (2,B,1,N',K/2) of the tokens at `places` (B,N')."""
         return self.table if places is None else self.table[:, places].unsqueeze(2)
 
+    def part(self, start: int, length: int) -> Tensor:
+        """Cosines and sines (2,length,K/2) of the tokens from `start` on.
+
+        Raises:
+            ValueError: there are not so many positions.
+        """
+        if start + length > self.table.shape[1]:
+            raise ValueError(f"the sequence has {start + length} tokens, but max_len is {self.table.shape[1]}; "
+                             "cut it or raise max_len")
+        return self.table[:, start : start + length]
+
 
 def rotate(x: Tensor, rotary: Tensor) -> Tensor:
     """(B,H,N,K) -> (B,H,N,K), each pair of channels (i, i + K/2) turned by the token's angle."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vit.nn.block import Block
+from vit.nn.cache import Cache, KeyValues, LayerCache
 from vit.nn.drop import PatchDropout
 from vit.nn.position import Rotary
 
@@ -69,7 +70,11 @@ class Encoder(Stack):
 
 
 class Decoder(Stack):
-    """Every token sees those before it, and the whole memory."""
+    """Every token sees those before it, and the whole memory.
+
+    `forward` reads a whole text, to learn from it; `start` and `advance` write one, step by step, and compute nothing
+    twice. They give the same tokens.
+    """
 
     def forward(
         self,
@@ -79,5 +84,31 @@ class Decoder(Stack):
         memory_mask: Tensor | None = None,
     ) -> Tensor:
         """x (B,T,D), memory (B,S,D), mask (B,T), memory_mask (B,S) -> (B,T,D)"""
-        rotary = None if self.rotary is None else self.rotary()[:, : x.shape[1]]
+        rotary = None if self.rotary is None else self.rotary.part(0, x.shape[1])
         return self.norm(self.run(x, mask, memory, memory_mask, True, rotary))
+
+    def start(self, memory: Tensor, memory_mask: Tensor | None = None, room: int = 64) -> Cache:
+        """memory (B,S,D) -> what `advance` needs of it, with `room` for tokens to come, which grows."""
+        layers = []
+        for block in self.blocks:
+            k, v = block.cross_attn.remember(memory)
+            shape = (memory.shape[0], block.attn.num_heads, room)
+            own = KeyValues(k.new_zeros(*shape, block.attn.head_dim), v.new_zeros(*shape, block.attn.value_dim))
+            layers.append(LayerCache(own, KeyValues(k.contiguous(), v.contiguous(), k.shape[2])))
+        return Cache(layers, memory_mask)
+
+    def advance(self, x: Tensor, cache: Cache, lines: Tensor | None = None) -> Tensor:
+        """x (B,T,D), the next tokens -> (B,T,D); the cache then holds them as well.
+
+        Args:
+            lines: (B,T,length+T) bool. With it x are T alternatives for the one next position, such as the beams of a
+                search, and each sees the tokens of its own line alone, itself among them; all tokens ever given to
+                `advance` are counted in order, x last.
+        """
+        steps = x.shape[1] if lines is None else 1
+        rotary = None if self.rotary is None else self.rotary.part(cache.position, steps)
+        causal = lines is None and steps > 1  # one token sees all that is kept
+        for block, layer in zip(self.blocks, cache.layers, strict=True):
+            x = block(x, lines, None, cache.memory_mask, causal, rotary, layer)
+        cache.position += steps
+        return self.norm(x)

@@ -1,0 +1,98 @@
+"""Writing step by step gives what reading the whole text gives."""
+
+import pytest
+import torch
+
+from vit.nn import Attention, Block, Decoder, LayerNorm, Mlp, RMSNorm, Rotary, attention_maps
+from vit.nn.init import init_weights
+
+B, T, S, D, H = 2, 6, 5, 16, 2
+CLOSE = {"rtol": 0, "atol": 1e-5}
+
+
+def decoder(pre_norm: bool = True, rotary: bool = False, **options) -> Decoder:
+    torch.manual_seed(0)
+    blocks = [
+        Block(D, Attention(D, H, **options), Mlp(D, 2 * D), Attention(D, H, cross=True, **options), pre_norm=pre_norm)
+        for _ in range(2)
+    ]
+    made = Decoder(blocks, LayerNorm(D), rotary=Rotary((T,), D // H, theta=10_000) if rotary else None)
+    init_weights(made)
+    return made.eval()
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    return torch.randn(B, T, D), torch.randn(B, S, D), torch.arange(S) < torch.tensor([[3], [5]])
+
+
+@pytest.mark.parametrize("room", [1, 4, 64], ids=lambda room: f"room {room}")
+@pytest.mark.parametrize("pieces", [(1,) * 6, (3, 1, 2), (6,), (1, 5)], ids=str)
+@pytest.mark.parametrize("options", [{}, {"pre_norm": False, "value_dim": 5}, {"rotary": True, "qk_norm": RMSNorm}],
+                         ids=["plain", "post-norm, narrow values", "rotary, QK-norm"])
+def test_steps_of_any_length_equal_the_whole(options: dict, pieces: tuple, room: int) -> None:
+    made, (x, memory, mask) = decoder(**options), inputs()
+    cache = made.start(memory, mask, room)
+    steps = [made.advance(piece, cache) for piece in x.split(pieces, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), made(x, memory, memory_mask=mask), **CLOSE)
+    assert cache.position == T
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_lines_side_by_side_equal_lines_by_themselves(rotary: bool) -> None:
+    """Two lines share two tokens; then the first goes on, and the second is born from it a step later."""
+    made, (x, memory, mask) = decoder(rotary=rotary), inputs()
+    extra = torch.randn(B, 2, D)
+    cache = made.start(memory, mask)
+    made.advance(x[:, :2], cache)
+    now = torch.stack([x[:, 2], extra[:, 0]], dim=1)  # two alternatives for position 2
+    made.advance(now, cache, torch.tensor([[1, 1, 1, 0], [1, 1, 0, 1]]).bool().expand(B, -1, -1))
+    now = torch.stack([x[:, 3], extra[:, 1]], dim=1)  # both go on from the first of them
+    got = made.advance(now, cache, torch.tensor([[1, 1, 1, 0, 1, 0], [1, 1, 1, 0, 0, 1]]).bool().expand(B, -1, -1))
+    one = made(x[:, :4], memory, memory_mask=mask)[:, 3]
+    two = made(torch.cat([x[:, :3], extra[:, 1:]], dim=1), memory, memory_mask=mask)[:, 3]
+    torch.testing.assert_close(got, torch.stack([one, two], dim=1), **CLOSE)
+
+
+def test_rows_are_dropped_and_doubled_by_their_numbers() -> None:
+    made, (x, memory, mask) = decoder(), inputs()
+    cache = made.start(memory, mask)
+    made.advance(x[:, :3], cache)
+    rows = torch.tensor([1, 1, 0])
+    cache.keep(rows)
+    expected = made(x[rows, :4], memory[rows], memory_mask=mask[rows])[:, 3:]
+    torch.testing.assert_close(made.advance(x[rows, 3:4], cache), expected, **CLOSE)
+
+
+def test_the_memory_is_projected_once() -> None:
+    made, (x, memory, _) = decoder(), inputs()
+    calls = []
+    for block in made.blocks:
+        block.cross_attn.kv.register_forward_hook(lambda *_: calls.append(1))
+    cache = made.start(memory)
+    for i in range(T):
+        made.advance(x[:, i : i + 1], cache)
+    assert len(calls) == len(made.blocks)
+
+
+def test_maps_of_a_step_are_rows_of_the_maps_of_the_whole() -> None:
+    made, (x, memory, mask) = decoder(), inputs()
+    with attention_maps(made) as whole:
+        made(x, memory, memory_mask=mask)
+    cache = made.start(memory, mask)
+    with attention_maps(made) as steps:
+        made.advance(x[:, :2], cache)
+        made.advance(x[:, 2:3], cache)
+    for name, (maps,) in whole.items():
+        expected = maps[:, :, 2:3] if "cross" in name else maps[:, :, 2:3, :3]
+        torch.testing.assert_close(steps[name][1], expected, **CLOSE)
+
+
+def test_a_text_longer_than_the_rotary_table_is_refused() -> None:
+    made, (x, memory, _) = decoder(rotary=True), inputs()
+    cache = made.start(memory)
+    made.advance(x, cache)
+    with pytest.raises(ValueError, match="the sequence has 7 tokens, but max_len is 6"):
+        made.advance(x[:, :1], cache)
+    with pytest.raises(ValueError, match="the sequence has 8 tokens, but max_len is 6"):
+        made(torch.zeros(1, 8, D), memory[:1])

@@ -1,0 +1,66 @@
+"""What a decoder keeps while it writes, so that a step costs one token and not the whole text so far."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+class KeyValues:
+    """Keys and values (B,H,S,K) of an attention layer: the first `length` are in use, the rest is room.
+
+    New ones are written in place; where the room ends it is doubled.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, length: int = 0) -> None:
+        self.keys, self.values, self.length = keys, values, length
+
+    def all(self) -> tuple[Tensor, Tensor]:
+        """Those in use, as views."""
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """(B,H,T,K) of the next tokens -> all in use, the new ones last"""
+        start, self.length = self.length, self.length + keys.shape[2]
+        if self.length > self.keys.shape[2]:
+            room = max(self.length, 2 * self.keys.shape[2])
+            self.keys, self.values = wider(self.keys, start, room), wider(self.values, start, room)
+        self.keys[:, :, start : self.length] = keys
+        self.values[:, :, start : self.length] = values
+        return self.all()
+
+    def keep(self, rows: Tensor) -> None:
+        """Rows of the batch by their numbers: others are dropped, and a row may be taken more than once."""
+        self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
+
+
+def wider(kept: Tensor, length: int, room: int) -> Tensor:
+    """(B,H,S,K) -> (B,H,room,K), the first `length` as they were"""
+    B, H, _, K = kept.shape
+    new = kept.new_zeros(B, H, room, K)
+    new[:, :, :length] = kept[:, :, :length]
+    return new
+
+
+@dataclass
+class LayerCache:
+    """What one block keeps: of the tokens written so far, and of the memory."""
+
+    own: KeyValues
+    memory: KeyValues
+
+
+@dataclass
+class Cache:
+    """What a decoder keeps, made by `Decoder.start`; `position` is where the next token stands."""
+
+    layers: list[LayerCache]
+    memory_mask: Tensor | None = None  # (B,S)
+    position: int = 0
+
+    def keep(self, rows: Tensor) -> None:
+        """Rows (R,) of the batch by their numbers, in their order: finished ones are left out, others taken twice."""
+        for layer in self.layers:
+            layer.own.keep(rows)
+            layer.memory.keep(rows)
+        if self.memory_mask is not None:
+            self.memory_mask = self.memory_mask.index_select(0, rows)
