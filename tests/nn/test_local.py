@@ -1,0 +1,111 @@
+"""Local attention against full attention with a mask of the same band."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from vit.nn import Attention, attention_maps
+from vit.nn.local import BLOCK, LocalAttention
+
+B, D, H = 2, 12, 3
+CLOSE = {"rtol": 0, "atol": 1e-6}
+
+
+def both(window: int, **options) -> tuple[LocalAttention, Attention]:
+    torch.manual_seed(0)
+    local, full = LocalAttention(D, H, window, **options), Attention(D, H, **options)
+    full.load_state_dict(local.state_dict())
+    return local, full
+
+
+def band(n: int, window: int, causal: bool) -> Tensor:
+    return torch.tensor([[abs(i - j) <= window and (j <= i or not causal) for j in range(n)] for i in range(n)])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("n", "window"), [(1, 2), (7, 0), (BLOCK, 3), (BLOCK + 1, 3), (100, 0), (101, 1), (96, 7),
+                                           (130, 40), (50, 60)])
+@pytest.mark.parametrize("rank", [0, 2, 3, 4])
+def test_equals_full_attention_with_a_band(n: int, window: int, causal: bool, rank: int) -> None:
+    local, full = both(window, head_dim=6, value_dim=5)
+    x, y = (torch.randn(B, n, D, generator=torch.Generator().manual_seed(1)).requires_grad_() for _ in range(2))
+    shapes = {0: None, 2: (B, n), 3: (B, n, n), 4: (B, H, n, n)}
+    mask, allowed = None, band(n, window, causal).expand(B, H, n, n)
+    if rank:
+        mask = torch.rand(shapes[rank]) < 0.7
+        allowed = allowed & mask.view({2: (B, 1, 1, n), 3: (B, 1, n, n), 4: (B, H, n, n)}[rank])
+    with attention_maps(local) as ours, attention_maps(full) as theirs:
+        result, expected = local(x, mask=mask, causal=causal), full(y, mask=allowed)
+    torch.testing.assert_close(result, expected, **CLOSE)
+    torch.testing.assert_close(ours[""][0], theirs[""][0], **CLOSE)
+    weight = torch.randn(B, n, D)
+    (result * weight).sum().backward()
+    (expected * weight).sum().backward()
+    assert x.grad.isfinite().all()
+    torch.testing.assert_close(x.grad, y.grad, rtol=1e-5, atol=1e-5)
+    for mine, other in zip(local.parameters(), full.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_far_away_or_padding_has_no_influence() -> None:
+    local, _ = both(window=4)
+    x = torch.randn(1, 90, D)
+    mask = torch.arange(90)[None] < 80
+    other = x.clone()
+    other[:, 45:56] = torch.nan  # neighbours of 50 up to 4 away from 41 ... 60
+    other[:, 80:] = 1e6
+    plain, changed = local(x, mask=mask), local(torch.where(other.isnan(), -7.0, other), mask=mask)
+    near = torch.arange(90)
+    far = ((near < 41) | (near > 59)) & (near < 80)
+    assert torch.equal(plain[:, far], changed[:, far])
+    assert not torch.allclose(plain[:, 41], changed[:, 41], atol=1e-4)
+
+
+def test_a_batch_of_texts_gives_what_each_gives_alone() -> None:
+    local, _ = both(window=5)
+    x = torch.randn(3, 77, D)
+    torch.testing.assert_close(local(x)[1:2], local(x[1:2]), **CLOSE)
+
+
+@pytest.mark.parametrize("window", [0, 3, 100])
+def test_the_newest_tokens_of_a_longer_text_see_as_far_as_all_together(window: int) -> None:
+    local, _ = both(window)
+    x = torch.randn(B, 40, D)
+    q, k, v = local.project(x)
+    expected = local.attend(q, k, v, None, True)
+    one = local.attend(q[:, :, -1:], k, v, None, False)  # a step of writing: one token, and all that it may see
+    three = local.attend(q[:, :, -3:], k, v, None, True)
+    torch.testing.assert_close(one, expected[:, :, -1:], **CLOSE)
+    torch.testing.assert_close(three, expected[:, :, -3:], **CLOSE)
+
+
+def test_lines_that_lie_mixed_in_the_cache_count_their_own_tokens() -> None:
+    """Two texts written side by side: the keys of both alternate, and a mask tells whose is whose."""
+    local, _ = both(window=2)
+    x = torch.randn(2, 6, D)
+    expected = local(x, causal=True)[:, -1]
+    q, k, v = local.project(x.transpose(0, 1).reshape(1, 12, D))
+    lines = torch.arange(12)[None] % 2 == torch.arange(2)[:, None]  # (2,12)
+    result = local.proj(local.attend(q[:, :, -2:], k, v, lines[None], False).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(result[0], expected, **CLOSE)
+
+
+def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
+    """Bytes of everything that autograd keeps, which with a matrix of scores or masks would grow 16-fold."""
+    local, _ = both(window=8)
+
+    def kept(n: int, mask: Tensor | None) -> int:
+        sizes = {}
+        pack = lambda x: sizes.__setitem__(x.untyped_storage().data_ptr(), x.untyped_storage().nbytes())  # noqa: E731
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            local(torch.randn(1, n, D, requires_grad=True), mask=mask)
+        return sum(sizes.values())
+
+    for padded in (False, True):
+        short, long = (kept(n, torch.ones(1, n, dtype=torch.bool) if padded else None) for n in (256, 1024))
+        assert long < 4.5 * short
+
+
+def test_a_negative_window_is_refused() -> None:
+    with pytest.raises(ValueError, match="window is -1"):
+        LocalAttention(D, H, -1)

@@ -1,0 +1,128 @@
+"""Every choice of score against its formula, written with a loop over batch, heads, queries and keys."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from vit.nn import Attention, Block, Encoder, LayerNorm, Mlp, attention_maps, init_weights
+from vit.nn.scores import Additive, Bilinear, Cosine, DotProduct
+
+B, N, S, D, H = 2, 5, 7, 12, 3
+CLOSE = {"rtol": 0, "atol": 1e-5}
+# the score of one query and one key (K,) in head h, from the paper's formula
+FORMULAS = {
+    DotProduct: lambda layer, h, q, k: sum(a * b for a, b in zip(q, k, strict=True)),
+    Cosine: lambda layer, h, q, k: layer.log_scale[h].exp().squeeze() * (q @ k) / math.sqrt((q @ q) * (k @ k)),
+    Bilinear: lambda layer, h, q, k: torch.einsum("i,ij,j->", q, layer.matrix[h], k),
+    Additive: lambda layer, h, q, k: (layer.vector[h] * torch.tanh(q + k)).sum(),
+    Attention: lambda layer, h, q, k: q @ k / math.sqrt(len(q)),
+}
+OPTIONS = {"heads": {}, "full width": {"head_dim": D}, "other values": {"head_dim": 6, "value_dim": 10}}
+
+
+def layer(kind: type[Attention], **options) -> Attention:
+    """With parameters of the score that are not at their simple beginnings."""
+    torch.manual_seed(0)
+    made = kind(D, H, **options).eval()
+    for name in ("log_scale", "matrix", "vector"):
+        if hasattr(made, name):
+            torch.nn.init.normal_(getattr(made, name), std=0.7)
+    return made
+
+
+def by_hand(made: Attention, x: Tensor, memory: Tensor | None, allowed: Tensor) -> tuple[Tensor, Tensor]:
+    """The result and the weights, one query after another; allowed (B,N,S)."""
+    K, V = made.head_dim, made.value_dim
+    if memory is None:
+        q, k, v = made.qkv(x).split([H * K, H * K, H * V], dim=-1)
+    else:
+        q, (k, v) = made.q(x), made.kv(memory).split([H * K, H * V], dim=-1)
+    q, k, v = (part.view(B, -1, H, part.shape[-1] // H) for part in (q, k, v))
+    weights, heads = torch.zeros(B, H, *allowed.shape[1:]), torch.zeros(B, x.shape[1], H, V)
+    for b in range(B):
+        for h in range(H):
+            for i in range(x.shape[1]):
+                seen = [j for j in range(k.shape[1]) if allowed[b, i, j]]
+                scores = torch.stack([FORMULAS[type(made)](made, h, q[b, i, h], k[b, j, h]) for j in seen])
+                shares = scores.exp() / scores.exp().sum()
+                weights[b, h, i, seen] = shares
+                heads[b, i, h] = sum(share * v[b, j, h] for share, j in zip(shares, seen, strict=True))
+    return made.proj(heads.flatten(2)), weights
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("kind", FORMULAS)
+@torch.no_grad()
+def test_self_attention_with_a_mask_and_causal_equals_the_formula(kind, options) -> None:
+    made, x = layer(kind, **options), torch.randn(B, N, D)
+    keys = torch.tensor([[True] * 5, [True, True, False, True, False]])  # (B,N)
+    past = torch.ones(N, N, dtype=torch.bool).tril()
+    for mask, causal in ((None, False), (None, True), (keys, False), (keys, True)):
+        allowed = torch.ones(B, N, N, dtype=torch.bool) if mask is None else mask[:, None].expand(-1, N, -1)
+        expected, weights = by_hand(made, x, None, allowed & past if causal else allowed)
+        with attention_maps(made) as maps:
+            result = made(x, mask=mask, causal=causal)
+        torch.testing.assert_close(result, expected, **CLOSE)
+        torch.testing.assert_close(maps[""][0], weights, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", FORMULAS)
+@torch.no_grad()
+def test_cross_attention_with_pairs_equals_the_formula(kind) -> None:
+    made, x, memory = layer(kind, cross=True, value_dim=6), torch.randn(B, N, D), torch.randn(B, S, D)
+    mask = torch.rand(B, N, S) < 0.6
+    mask[..., 0] = True
+    expected, weights = by_hand(made, x, memory, mask)
+    with attention_maps(made) as maps:
+        result = made(x, memory, mask)
+    torch.testing.assert_close(result, expected, **CLOSE)
+    torch.testing.assert_close(maps[""][0], weights, **CLOSE)
+
+
+def test_bilinear_begins_as_the_scaled_dot_product() -> None:
+    torch.manual_seed(0)
+    made, plain, x = Bilinear(D, H), Attention(D, H), torch.randn(B, N, D)
+    plain.load_state_dict({name: value for name, value in made.state_dict().items() if name != "matrix"})
+    torch.testing.assert_close(made(x), plain(x), **CLOSE)
+
+
+def test_cosine_ignores_lengths_and_bounds_its_scale() -> None:
+    made = layer(Cosine)
+    q, k, v = torch.randn(3, B, H, N, D // H)
+    torch.testing.assert_close(made.attend(7 * q, 0.1 * k, v, None, False), made.attend(q, k, v, None, False), **CLOSE)
+    torch.nn.init.constant_(made.log_scale, 50.0)
+    q, k = made.change(q, k)
+    assert (q @ k.transpose(-2, -1)).abs().max() <= 100 * (D // H) ** 0.5 * 1.0001
+
+
+@pytest.mark.parametrize("kind", FORMULAS)
+def test_in_a_stack_every_parameter_learns(kind) -> None:
+    torch.manual_seed(0)
+    stack = Encoder([Block(D, kind(D, H), Mlp(D, D)) for _ in range(2)], LayerNorm(D))
+    init_weights(stack)
+    x, mask = torch.randn(B, N, D), torch.tensor([[True] * 5, [True, True, False, False, False]])
+    other = torch.where(mask[..., None], x, torch.randn(B, N, D))
+    torch.testing.assert_close(stack(x, mask)[mask], stack(other, mask)[mask], **CLOSE)  # padding has no say
+    stack(x, mask)[mask].square().sum().backward()
+    for name, parameter in stack.named_parameters():
+        assert parameter.grad.isfinite().all() and (parameter.grad.abs().sum() > 1e-9 or "qkv.bias" in name), name
+
+
+@pytest.mark.parametrize("kind", FORMULAS)
+def test_a_token_that_may_attend_to_nothing_gives_no_nan(kind) -> None:
+    made, x = layer(kind), torch.randn(B, N, D, requires_grad=True)
+    mask = torch.ones(B, N, dtype=torch.bool)
+    mask[1] = False
+    result = made(x, mask=mask)
+    result.sum().backward()
+    assert result.isfinite().all() and x.grad.isfinite().all()
+    assert all(parameter.grad.isfinite().all() for parameter in made.parameters())
+
+
+@pytest.mark.parametrize("kind", FORMULAS)
+def test_dropout_acts_while_training_alone(kind) -> None:
+    made, x = layer(kind, dropout=0.5), torch.randn(B, N, D)
+    assert torch.equal(made(x), made(x))
+    assert not torch.equal(made.train()(x), made(x))
