@@ -18,6 +18,7 @@ from vit.launch.jobs import Job
 from vit.launch.metrics_table import MetricsTable
 from vit.training import (
     AtomicCheckpointIO,
+    AverageEpochs,
     AverageWeights,
     Checkpoints,
     FiniteLoss,
@@ -77,8 +78,12 @@ def build_callbacks(job: Job, folder: RunFolder, devices: Devices, done: int) ->
         ThroughputMeter(),
         ProgressBar(console=console),
     ]
+    if recipe["ema"] and recipe["average_epochs"]:
+        raise ConfigError("recipe.ema and recipe.average_epochs are two ways to average; set one of them to null")
     if recipe["ema"]:
         callbacks.append(AverageWeights(recipe["ema"]))
+    if recipe["average_epochs"]:
+        callbacks.append(AverageEpochs(recipe["average_epochs"]))
     if config["trainer"]["max_time"]:
         callbacks.append(build_timer(config["trainer"]["max_time"], "step" if devices.world == 1 else "epoch"))
     if chosen["patience"]:

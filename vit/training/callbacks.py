@@ -1,4 +1,4 @@
-"""Lightning callbacks that keep a run safe: checkpoints, the guard against NaN, the averaged weights."""
+"""Lightning callbacks that keep a run safe: checkpoints and the guard against NaN."""
 
 import logging
 import math
@@ -10,7 +10,6 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 
 from vit.training.checkpoint import BEST, LAST, CheckpointError, copy_checkpoint, sweep, write_atomically
-from vit.training.ema import WeightAverage
 from vit.training.optim import local
 from vit.training.resume import batches_done
 from vit.training.stopping import Interrupted
@@ -205,51 +204,3 @@ ADVICE = "Lower the learning rate, lengthen the warm-up, clip gradients, or trai
 
 def current_lr(trainer: pl.Trainer) -> float:
     return max(group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups)
-
-
-class AverageWeights(pl.Callback):
-    """Keeps an average of `pl_module.model`'s weights and validates with it; both are in every checkpoint.
-
-    In a checkpoint file the average is `callbacks.AverageWeights.average`, by the bare model's names.
-    """
-
-    def __init__(self, decay: float, warmup: bool = True):
-        self.decay, self.warmup = decay, warmup
-        self.average: WeightAverage | None = None
-        self._restored: dict[str, torch.Tensor] | None = None
-        self._step = 0
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Only now are the weights where they stay: on their device, sharded, restored."""
-        self.average = WeightAverage(pl_module.model, self.decay, self.warmup)
-        self._step = trainer.global_step
-        if self._restored is not None:
-            self.average.load_state_dict(self._restored)
-            self._restored = None
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if trainer.global_step != self._step:  # not while gradients accumulate
-            self._step = trainer.global_step
-            self.average.update(self._step)
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.average is not None:  # the sanity check comes before training
-            self.average.swap_in()
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._swap_out()
-
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._swap_out()  # before the checkpoint callback, which comes last, saves the weights
-
-    def _swap_out(self) -> None:
-        if self.average is not None and self.average.swapped:
-            self.average.swap_out()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"average": self.average.state_dict()} if self.average is not None else {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._restored = state.get("average")

@@ -1,4 +1,4 @@
-"""An exponential moving average of a model's weights, kept beside them."""
+"""Averages of a model's weights, kept beside them."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -74,25 +74,70 @@ class WeightAverage:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Whole tensors by the bare model's names; with a sharded model every process must call it."""
-        return {
-            name: tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
-            for name, tensor in self.average.items()
-        }
+        return whole(self.average)
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        fill(self.average, state)
+
+
+class EpochAverage(WeightAverage):
+    """The plain mean of the last `epochs` snapshots of the weights."""
+
+    def __init__(self, model: nn.Module, epochs: int):
+        if epochs < 1:
+            raise ValueError(f"the average is over {epochs} epochs, but needs at least 1")
+        super().__init__(model, 0.0)
+        self.epochs = epochs
+        self.snapshots: list[tuple[int, dict[str, torch.Tensor]]] = []  # (optimizer step, weights), oldest first
 
     @torch.no_grad()
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        if state.keys() != self.average.keys():
-            odd = sorted(state.keys() ^ self.average.keys())
+    def take(self, step: int) -> None:
+        """Takes in the weights after optimizer step `step`; those of the same step, seen again on resuming, once."""
+        snapshot = {name: tensor.detach().clone() for name, tensor in self.tensors.items()}
+        kept = [each for each in self.snapshots if each[0] != step]
+        self.snapshots = [*kept, (step, snapshot)][-self.epochs :]
+        for name in self._lerped:
+            parts = [local(weights[name]) for _, weights in self.snapshots]
+            local(self.average[name]).copy_(torch.stack(parts).mean(0))
+        for name in self._copied:
+            local(self.average[name]).copy_(local(snapshot[name]))
+
+    def snapshots_dict(self) -> list[dict]:
+        """The snapshots as `load_state_dict` takes them; with a sharded model every process must call it."""
+        return [{"step": step, "weights": whole(weights)} for step, weights in self.snapshots]
+
+    def load_state_dict(self, state: dict[str, torch.Tensor], snapshots: list[dict] | None = None) -> None:
+        super().load_state_dict(state)
+        for saved in snapshots or []:
+            weights = {name: torch.empty_like(tensor.detach()) for name, tensor in self.tensors.items()}
+            fill(weights, saved["weights"])
+            self.snapshots.append((saved["step"], weights))
+
+
+def whole(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Sharded tensors put together, others as they are."""
+    return {
+        name: tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+@torch.no_grad()
+def fill(tensors: dict[str, torch.Tensor], state: dict[str, torch.Tensor]) -> None:
+    """Copy whole tensors into those of the same names, shard by shard.
+
+    Raises:
+        ValueError: a name or a shape that differs.
+    """
+    if state.keys() != tensors.keys():
+        odd = sorted(state.keys() ^ tensors.keys())
+        raise ValueError(f"the saved average does not fit the model: {len(odd)} names differ, the first is {odd[0]!r}")
+    for name, tensor in tensors.items():
+        if state[name].shape != tensor.shape:
             raise ValueError(
-                f"the saved average does not fit the model: {len(odd)} names differ, the first is {odd[0]!r}"
+                f"the saved average of {name!r} has shape {tuple(state[name].shape)}, the model {tuple(tensor.shape)}"
             )
-        for name, tensor in self.average.items():
-            if state[name].shape != tensor.shape:
-                raise ValueError(
-                    f"the saved average of {name!r} has shape {tuple(state[name].shape)}, "
-                    f"the model {tuple(tensor.shape)}"
-                )
-            local(tensor).copy_(local(sharded_like(state[name], tensor)))
+        local(tensor).copy_(local(sharded_like(state[name], tensor)))
 
 
 def locals_of(tensors: dict[str, torch.Tensor], names: Iterable[str]) -> list[torch.Tensor]:

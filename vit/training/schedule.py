@@ -26,6 +26,13 @@ def cosine(step: int, total_steps: int, warmup_steps: int = 0, final: float = 0.
     return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
+def inverse_sqrt(step: int, warmup_steps: int) -> float:
+    """Warm-up, then falling with 1/sqrt(step): the Noam schedule (arXiv 1706.03762), whose highest rate there is
+    dim^-0.5 * warmup^-0.5.
+    """
+    return min(step / warmup_steps, math.sqrt(warmup_steps / max(1, step)))
+
+
 def trapezoid(step: int, total_steps: int, warmup_steps: int = 0, cooldown_steps: int = 0, final: float = 0.0) -> float:
     """Warm-up, flat, then a straight line to `final` over the last `cooldown_steps` (arXiv 2405.18392)."""
     if cooldown_steps == 0 or step < total_steps - cooldown_steps:
@@ -54,6 +61,7 @@ def build_schedule(
             trapezoid, total_steps=total_steps, warmup_steps=warmup_steps, cooldown_steps=cooldown_steps, final=final
         ),
         "constant": partial(constant, warmup_steps=warmup_steps),
+        "inverse_sqrt": partial(inverse_sqrt, warmup_steps=max(1, warmup_steps)),
     }
     if name not in shapes:
         near = difflib.get_close_matches(name, shapes, n=1, cutoff=0.4) or shapes
