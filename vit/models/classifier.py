@@ -2,23 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit import nn as parts
+from vit.models.build import ACTIVATIONS, build_blocks, build_head, build_norm
 from vit.models.config import VisionTransformerConfig
-from vit.nn import Attention, Block, Encoder, PatchDropout, PatchEmbed, Rotary
-from vit.nn.drop import drop_path_rates
+from vit.nn import Attention, Encoder, PatchDropout, PatchEmbed, Rotary
 from vit.nn.init import init_weights
 
-# What the short words of a config mean; everything below takes the classes themselves.
 STEMS = {"linear": parts.LinearPatches, "conv": parts.ConvStem}
-NORMS = {"layer": parts.LayerNorm, "rms": parts.RMSNorm}
-MLPS = {"mlp": parts.Mlp, "swiglu": parts.SwiGLU}
-ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh"), "relu": F.relu, "silu": F.silu}
 
 
 class Classifier(nn.Module):
@@ -35,14 +28,15 @@ class Classifier(nn.Module):
         super().__init__()
         self.embed, self.encoder, self.pool, self.head = embed, encoder, pool, head
 
-    def forward(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
-        """images (B,C,H,W), or ids (B,N) with a mask (B,N) -> logits (B,classes)"""
-        x = self.encode(source, mask)  # (B,N,D)
+    def forward(self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None) -> Tensor:
+        """images (B,C,H,W), or ids (B,N) with a mask (B,N) and segments (B,N) -> logits (B,classes)"""
+        x = self.encode(source, mask, segment)  # (B,N,D)
         return self.head(self.pool(x, mask))
 
-    def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
+    def encode(self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None) -> Tensor:
         """images (B,C,H,W) or ids (B,N) -> tokens (B,N,D)"""
-        return self.encoder(self.embed(source), mask)
+        x = self.embed(source) if segment is None else self.embed(source, segment=segment)
+        return self.encoder(x, mask)
 
     def features(self, source: Tensor, blocks: Sequence[int] | None = None, mask: Tensor | None = None) -> list[Tensor]:
         """What the named blocks put out, [(B,N,D), ...]; negative numbers count from the end, None means all.
@@ -89,43 +83,10 @@ def build_table(config: VisionTransformerConfig) -> Tensor | None:
 
 
 def build_encoder(config: VisionTransformerConfig) -> Encoder:
-    norm = build_norm(config)
-    blocks = [
-        Block(
-            config.dim,
-            build_attention(config),
-            build_mlp(config),
-            norm=norm,
-            pre_norm=config.pre_norm,
-            layer_scale=config.layer_scale,
-            dropout=config.dropout,
-            drop_path=rate,
-        )
-        for rate in drop_path_rates(config.drop_path, config.depth)
-    ]
     rotary = Rotary(config.grid, config.head_width, config.prefix) if config.positions == "rotary" else None
     hidden = PatchDropout(config.patch_dropout, config.prefix) if config.patch_dropout else None
-    last = norm(config.dim) if config.final_norm == "tokens" else nn.Identity()
-    return Encoder(blocks, last, rotary=rotary, patch_dropout=hidden)
-
-
-def build_attention(config: VisionTransformerConfig) -> Attention:
-    return Attention(
-        config.dim,
-        config.num_heads,
-        head_dim=config.head_dim,
-        qkv_bias=config.qkv_bias,
-        qk_norm=build_norm(config) if config.qk_norm else None,
-        dropout=config.attention_dropout,
-    )
-
-
-def build_mlp(config: VisionTransformerConfig) -> nn.Module:
-    return MLPS[config.mlp](config.dim, config.hidden, ACTIVATIONS[config.activation], config.dropout)
-
-
-def build_norm(config: VisionTransformerConfig) -> Any:
-    return partial(NORMS[config.norm], eps=config.norm_eps)
+    last = build_norm(config)(config.dim) if config.final_norm == "tokens" else nn.Identity()
+    return Encoder(build_blocks(config), last, rotary=rotary, patch_dropout=hidden)
 
 
 def build_pool(config: VisionTransformerConfig) -> nn.Module:
@@ -138,7 +99,3 @@ def build_pool(config: VisionTransformerConfig) -> nn.Module:
     mlp = parts.Mlp(config.dim, config.hidden, ACTIVATIONS[config.activation])
     attn = Attention(config.dim, config.num_heads, head_dim=config.head_dim, cross=True)
     return parts.AttentionPool(config.dim, attn, mlp, norm(config.dim), config.prefix, last)
-
-
-def build_head(config: VisionTransformerConfig) -> nn.Module:
-    return nn.Linear(config.dim, config.num_classes) if config.num_classes else nn.Identity()

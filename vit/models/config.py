@@ -1,10 +1,10 @@
-"""What a Vision Transformer is, in plain values: the part of a bundle that says which network to build."""
+"""What a model is, in plain values: the part of a bundle that says which network to build."""
 
 import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from vit.nn.embed import patch_grid, power_of_two
 
@@ -18,46 +18,29 @@ CHOICES = {
     "activation": ("gelu", "gelu_tanh", "relu", "silu"),
 }
 PAIRS = ("image_size", "patch_size")
-POSITIVE = ("in_chans", "dim", "depth", "num_heads", "mlp_ratio", "norm_eps")
+POSITIVE = ("in_chans", "vocab_size", "max_len", "dim", "depth", "num_heads", "mlp_ratio", "norm_eps")
 RATES = ("dropout", "attention_dropout", "drop_path", "patch_dropout")
 
 
-@dataclass(frozen=True)
-class VisionTransformerConfig:
-    """The values that fix a `VisionTransformer`, JSON-able and checked; the defaults are ViT-B/16 (arXiv 2010.11929).
+@dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """The values of the blocks that encoders and decoders are made of; every config of ours has them.
 
     Args:
-        image_size, patch_size: pixels, one number or (height, width).
-        num_classes: 0 leaves the head out.
         head_dim: width of a head; `dim / num_heads` by default.
         mlp_ratio: inner width of the MLP over `dim`; a SwiGLU has two such projections.
-        registers: number of register tokens (arXiv 2309.16588).
-        positions: learned table, fixed 2-D sin-cos table, axial rotary, or none.
-        prefix_positions: class token and registers have rows of their own in a learned table.
-        pool: class token, mean over the patches, or attention pooling.
-        final_norm: the last norm acts on the tokens, on the pooled vector (timm's `fc_norm`), or is left out.
         layer_scale: first value of LayerScale (arXiv 2103.17239); None for none.
         drop_path: rate at the last block, growing linearly from 0 at the first.
     """
 
-    kind: ClassVar[str] = "vit"
+    kind: ClassVar[str]
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {}  # words of this config alone, or other than in CHOICES
 
-    image_size: tuple[int, int] = (224, 224)
-    patch_size: tuple[int, int] = (16, 16)
-    in_chans: int = 3
-    num_classes: int = 1000
     dim: int = 768
     depth: int = 12
     num_heads: int = 12
     head_dim: int | None = None
     mlp_ratio: float = 4.0
-    class_token: bool = True
-    registers: int = 0
-    positions: str = "learned"
-    prefix_positions: bool = True
-    stem: str = "linear"
-    pool: str = "class"
-    final_norm: str = "tokens"
     norm: str = "layer"
     norm_eps: float = 1e-6
     pre_norm: bool = True
@@ -69,37 +52,6 @@ class VisionTransformerConfig:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     drop_path: float = 0.0
-    patch_dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        for key in PAIRS:
-            object.__setattr__(self, key, pair(key, getattr(self, key)))
-        check_values(self)
-        patch_grid(self.image_size, self.patch_size)
-        if self.head_dim is None and self.dim % self.num_heads:
-            raise ValueError(f"dim {self.dim} is not divisible by num_heads {self.num_heads}; nearest dim: "
-                             f"{self.dim // self.num_heads * self.num_heads or self.num_heads}, "
-                             f"{-(-self.dim // self.num_heads) * self.num_heads}, or give head_dim")
-        if self.pool == "class" and not self.class_token:
-            raise ValueError("pool=class needs class_token=true; without it take pool=mean or pool=attention")
-        if self.stem == "conv" and None in map(power_of_two, self.patch_size):
-            raise ValueError(f"stem=conv needs a patch_size of powers of two, such as 4 or 8, not {self.patch_size}")
-        divisor = {"sincos": 4, "rotary": 4}.get(self.positions, 1)
-        width = self.head_width if self.positions == "rotary" else self.dim
-        if width % divisor:
-            name = "head_dim" if self.positions == "rotary" else "dim"
-            raise ValueError(f"positions={self.positions} need a {name} divisible by {divisor}, but it is {width}; "
-                             f"nearest: {width // divisor * divisor or divisor}, {-(-width // divisor) * divisor}")
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """(rows, columns) in patches."""
-        return patch_grid(self.image_size, self.patch_size)
-
-    @property
-    def prefix(self) -> int:
-        """How many tokens stand before the patches."""
-        return int(self.class_token) + self.registers
 
     @property
     def head_width(self) -> int:
@@ -115,8 +67,84 @@ class VisionTransformerConfig:
         return to_dict(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "VisionTransformerConfig":
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         return from_dict(cls, values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig(StackConfig):
+    """A `StackConfig` that reads ids.
+
+    Args:
+        vocab_size: number of ids the tokenizer knows.
+        max_len: most tokens a text may have.
+        segments: kinds of tokens that have a vector each, 2 for pairs of texts; 0 leaves segments out.
+        positions: learned table, fixed sin-cos table, rotary, or none.
+        embed_norm: a norm on the sum of token, segment and position, as BERT has it.
+    """
+
+    vocab_size: int
+    max_len: int = 512
+    segments: int = 2
+    positions: str = "learned"
+    embed_norm: bool = False
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        check_heads(self)
+        check_positions(self, axes=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisionTransformerConfig(StackConfig):
+    """The values that fix a `VisionTransformer`, JSON-able and checked; the defaults are ViT-B/16 (arXiv 2010.11929).
+
+    Args:
+        image_size, patch_size: pixels, one number or (height, width).
+        num_classes: 0 leaves the head out.
+        registers: number of register tokens (arXiv 2309.16588).
+        positions: learned table, fixed 2-D sin-cos table, axial rotary, or none.
+        prefix_positions: class token and registers have rows of their own in a learned table.
+        pool: class token, mean over the patches, or attention pooling.
+        final_norm: the last norm acts on the tokens, on the pooled vector (timm's `fc_norm`), or is left out.
+    """
+
+    kind: ClassVar[str] = "vit"
+
+    image_size: tuple[int, int] = (224, 224)
+    patch_size: tuple[int, int] = (16, 16)
+    in_chans: int = 3
+    num_classes: int = 1000
+    class_token: bool = True
+    registers: int = 0
+    positions: str = "learned"
+    prefix_positions: bool = True
+    stem: str = "linear"
+    pool: str = "class"
+    final_norm: str = "tokens"
+    patch_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for key in PAIRS:
+            object.__setattr__(self, key, pair(key, getattr(self, key)))
+        check_values(self)
+        patch_grid(self.image_size, self.patch_size)
+        check_heads(self)
+        if self.pool == "class" and not self.class_token:
+            raise ValueError("pool=class needs class_token=true; without it take pool=mean or pool=attention")
+        if self.stem == "conv" and None in map(power_of_two, self.patch_size):
+            raise ValueError(f"stem=conv needs a patch_size of powers of two, such as 4 or 8, not {self.patch_size}")
+        check_positions(self, axes=2)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(rows, columns) in patches."""
+        return patch_grid(self.image_size, self.patch_size)
+
+    @property
+    def prefix(self) -> int:
+        """How many tokens stand before the patches."""
+        return int(self.class_token) + self.registers
 
 
 @dataclass(frozen=True)
@@ -162,7 +190,13 @@ def to_dict(config: Any) -> dict[str, Any]:
 def from_dict(cls: type, values: Mapping[str, Any]) -> Any:
     values = {key: value for key, value in values.items() if key != "kind"}
     check_names(cls, values)
+    if missing := [field.name for field in dataclasses.fields(cls) if needed(field) and field.name not in values]:
+        raise ValueError(f"the model needs a value for {', '.join(missing)}")
     return cls(**values)
+
+
+def needed(field: dataclasses.Field) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def check_names(cls: type, names: Sequence[str] | Mapping[str, Any]) -> None:
@@ -180,7 +214,7 @@ def check_values(config: Any) -> None:
     for key in POSITIVE:
         if (value := getattr(config, key, 1)) <= 0:
             raise ValueError(f"{key} is {value}, but must be above 0")
-    for key in ("num_classes", "registers"):
+    for key in ("num_classes", "registers", "segments"):
         if (value := getattr(config, key, 0)) < 0:
             raise ValueError(f"{key} is {value}, but must not be negative")
     if (scale := getattr(config, "layer_scale", None)) is not None and scale <= 0:
@@ -188,11 +222,27 @@ def check_values(config: Any) -> None:
     for key in RATES:
         if not 0 <= (value := getattr(config, key, 0.0)) < 1:
             raise ValueError(f"{key} is {value}, but must lie in [0, 1)")
-    for key, words in CHOICES.items():
+    for key, words in {**CHOICES, **getattr(config, "choices", {})}.items():
         if (value := getattr(config, key, words[0])) not in words:
             near = difflib.get_close_matches(str(value), words, n=1, cutoff=0.3)
             hint = f"nearest: {near[0]}, of" if near else "must be one of"
             raise ValueError(f"{key}={value} is unknown; {hint} {', '.join(words)}")
+
+
+def check_heads(config: StackConfig) -> None:
+    if config.head_dim is None and config.dim % config.num_heads:
+        raise ValueError(f"dim {config.dim} is not divisible by num_heads {config.num_heads}; nearest dim: "
+                         f"{config.dim // config.num_heads * config.num_heads or config.num_heads}, "
+                         f"{-(-config.dim // config.num_heads) * config.num_heads}, or give head_dim")
+
+
+def check_positions(config: Any, axes: int) -> None:
+    """Sines and cosines come in pairs along each axis: of the width that is added to, or of the head that is turned."""
+    divisor = 2 * axes if config.positions in ("sincos", "rotary") else 1
+    name, width = ("head_dim", config.head_width) if config.positions == "rotary" else ("dim", config.dim)
+    if width % divisor:
+        raise ValueError(f"positions={config.positions} need a {name} divisible by {divisor}, but it is {width}; "
+                         f"nearest: {width // divisor * divisor or divisor}, {-(-width // divisor) * divisor}")
 
 
 def pair(key: str, size: int | Sequence[int]) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from torch import nn
 
 from vit.models.classifier import VisionTransformer
 from vit.models.config import TimmConfig, VisionTransformerConfig, check_names
+from vit.models.text import TextClassifier, TextClassifierConfig
 from vit.models.timm_model import nearest_timm_models, timm_model
 
 # name: (dim, depth, num_heads, mlp_dim, patch_size by default), as in big_vision (arXiv 2106.04560, 2305.13035)
@@ -80,6 +81,7 @@ def nearest_models(name: str) -> list[str]:
 KINDS = {
     VisionTransformerConfig.kind: lambda values: VisionTransformer(VisionTransformerConfig.from_dict(values)),
     TimmConfig.kind: lambda values: timm_model(TimmConfig.from_dict(values)),
+    TextClassifierConfig.kind: lambda values: TextClassifier(TextClassifierConfig.from_dict(values)),
 }
 
 

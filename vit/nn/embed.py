@@ -55,11 +55,40 @@ class ConvStem(nn.Sequential):
         return super().forward(images).flatten(2).transpose(1, 2).contiguous()
 
 
+class MaskedConvStem(ConvStem):
+    """A `ConvStem` to which padding means nothing, for images of different widths in one batch.
+
+    The norm is per position, and after each convolution the features outside an image's own patches are zero, which
+    is what a convolution sees around an image that is alone. Parameters are named and shaped as those of `ConvStem`.
+    """
+
+    def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int]) -> None:
+        super().__init__(in_chans, dim, patch_size)
+        for i in range(1, len(self) - 1, 3):
+            self[i] = nn.LayerNorm(self[i].num_channels)
+
+    def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        """images (B,C,H,W), mask (B,rows,columns) of each image's own patches -> (B,N,D)"""
+        x, own = images, None if mask is None else mask[:, None].to(images.dtype)  # (B,1,rows,columns)
+        for i in range(0, len(self) - 1, 3):
+            convolution, norm, activation = self[i : i + 3]
+            x = convolution(within(x, own))
+            x = activation(norm(x.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)  # (B,C',H',W')
+        return self[-1](x).flatten(2).transpose(1, 2).contiguous()
+
+
+def within(x: Tensor, own: Tensor | None) -> Tensor:
+    """(B,C,H,W) with zeros wherever `own` (B,1,rows,columns) is zero."""
+    return x if own is None else x * F.interpolate(own, size=x.shape[-2:], mode="nearest")
+
+
 class PatchEmbed(nn.Module):
     """An image as tokens: class token, registers, then the patches row by row, with their positions added.
 
     Args:
         image_size, patch_size: (height, width) in pixels.
+        flexible: smaller images are taken too, padded to whole patches and to one size per batch; they stand at the
+            upper left of the grid of `image_size`. Give their `mask`, and padding changes no answer.
         registers: tokens without meaning of their own, where the model keeps notes (arXiv 2309.16588).
         pos_embed: a table of `vit.nn.position`, learned or fixed, for all tokens or for the patches alone, which its
             length tells; None for no table.
@@ -77,34 +106,67 @@ class PatchEmbed(nn.Module):
         registers: int = 0,
         pos_embed: Tensor | None = None,
         stem: Stem = LinearPatches,
+        flexible: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.image_shape = (in_chans, *image_size)
-        self.grid = patch_grid(image_size, patch_size)
+        self.patch_size, self.grid, self.flexible = patch_size, patch_grid(image_size, patch_size), flexible
         self.prefix = int(class_token) + registers
         self.proj = stem(in_chans, dim, patch_size)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
         self.reg_token = nn.Parameter(torch.zeros(1, registers, dim)) if registers else None
         set_table(self, pos_embed)
         self.drop = nn.Dropout(dropout)
+        if flexible and type(self.proj) is ConvStem:
+            raise ValueError("a ConvStem mixes an image with its padding; take MaskedConvStem for flexible sizes")
         patches = math.prod(self.grid)
         if pos_embed is not None and pos_embed.shape[1] not in (patches, self.prefix + patches):
             raise ValueError(f"pos_embed has {pos_embed.shape[1]} rows, but the grid {self.grid} needs {patches}, or "
                              f"{self.prefix + patches} with class token and registers")
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(B,C,H,W) -> (B,N,D)"""
-        if images.shape[1:] != self.image_shape:
-            raise ValueError(wrong_images(images, self.image_shape))
-        x = self.proj(images)  # (B,rows*columns,D)
-        patches_only = self.pos_embed is not None and self.pos_embed.shape[1] == x.shape[1]
+    def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        """images (B,C,H,W), mask (B,rows*columns) of each image's own patches -> (B,N,D)"""
+        rows, columns = self.size(images)
+        if mask is not None and isinstance(self.proj, MaskedConvStem):
+            x = self.proj(images, mask.unflatten(1, (rows, columns)))
+        else:
+            x = self.proj(images)  # (B,rows*columns,D)
+        table = self.table(rows, columns)
+        patches_only = table is not None and table.shape[1] == x.shape[1]
         if patches_only:
-            x = x + self.pos_embed
+            x = x + table
         x = torch.cat([*self.first(x.shape[0]), x], dim=1)  # (B,N,D)
-        if self.pos_embed is not None and not patches_only:
-            x = x + self.pos_embed
+        if table is not None and not patches_only:
+            x = x + table
         return self.drop(x)
+
+    def size(self, images: Tensor) -> tuple[int, int]:
+        """(rows, columns) in patches of a batch of images (B,C,H,W); raises ValueError for images that do not fit."""
+        if images.shape[1:] == self.image_shape:
+            return self.grid
+        if not self.flexible or images.ndim != 4 or images.shape[1] != self.image_shape[0]:
+            raise ValueError(wrong_images(images, self.image_shape))
+        grid = patch_grid(images.shape[2:], self.patch_size)
+        if grid[0] > self.grid[0] or grid[1] > self.grid[1]:
+            raise ValueError(wrong_images(images, self.image_shape))
+        return grid
+
+    def table(self, rows: int, columns: int) -> Tensor | None:
+        """The positions of the first tokens, where the table has any, and of the upper left part of the grid."""
+        if self.pos_embed is None or (rows, columns) == self.grid:
+            return self.pos_embed
+        first, patches = self.pos_embed.split([self.pos_embed.shape[1] - math.prod(self.grid), math.prod(self.grid)], 1)
+        return torch.cat([first, patches.unflatten(1, self.grid)[:, :rows, :columns].flatten(1, 2)], dim=1)
+
+    def places(self, images: Tensor) -> Tensor | None:
+        """Which of the tokens of a whole grid the tokens (N,) of these images are; None for all of them."""
+        rows, columns = self.size(images)
+        if (rows, columns) == self.grid:
+            return None
+        whole = torch.arange(math.prod(self.grid), device=images.device).view(self.grid) + self.prefix
+        first = torch.arange(self.prefix, device=images.device)
+        return torch.cat([first, whole[:rows, :columns].flatten()])
 
     def first(self, batch: int) -> list[Tensor]:
         """The tokens in front of the patches."""
@@ -117,26 +179,58 @@ class TokenEmbed(nn.Module):
     Args:
         pos_embed: a table of `vit.nn.position`, (1,max_len,D); None for no table and no limit.
         scale: factor on the id vectors, sqrt(D) in the original transformer, so that positions do not drown them.
+        segments: kinds of tokens with a vector of their own, such as first and second text (BERT, arXiv 1810.04805).
+        norm: applied to the sum of all vectors; none by default.
     """
 
     def __init__(
-        self, vocab_size: int, dim: int, *, pos_embed: Tensor | None = None, scale: float = 1.0, dropout: float = 0.0
+        self,
+        vocab_size: int,
+        dim: int,
+        *,
+        pos_embed: Tensor | None = None,
+        scale: float = 1.0,
+        segments: int = 0,
+        norm: nn.Module | None = None,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.token = nn.Embedding(vocab_size, dim)
+        self.segment = nn.Embedding(segments, dim) if segments else None
         set_table(self, pos_embed)
         self.scale = scale
+        self.norm = norm or nn.Identity()
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
-        """ids (B,T) -> (B,T,D); the first id stands at position `start`."""
+    def forward(self, ids: Tensor, start: int = 0, segment: Tensor | None = None) -> Tensor:
+        """ids (B,T), segment (B,T) -> (B,T,D); the first id stands at position `start`.
+
+        Without a `segment` all ids are of segment 0; without vectors for segments it makes no difference.
+        """
         x = self.token(ids) * self.scale
+        if self.segment is not None:
+            x = x + (self.segment.weight[0] if segment is None else self.segment(segment))
         if self.pos_embed is not None:
             end, max_len = start + ids.shape[1], self.pos_embed.shape[1]
             if end > max_len:
                 raise ValueError(f"the sequence has {end} tokens, but max_len is {max_len}; cut it or raise max_len")
             x = x + self.pos_embed[:, start:end]
-        return self.drop(x)
+        return self.drop(self.norm(x))
+
+    def start_from(self, matrix: Tensor, found: Tensor) -> None:
+        """Take word vectors (V,D) for the ids that were `found` (V,), as bools; the others keep their own.
+
+        Divided by `scale`, so that the tokens are the vectors that were given.
+        """
+        vocab_size, dim = self.token.weight.shape
+        if matrix.shape[-1] != dim:
+            raise ValueError(f"the word vectors have {matrix.shape[-1]} numbers each, but the model's dim is {dim}; "
+                             f"take vectors of {dim} or build the model with dim={matrix.shape[-1]}")
+        if len(matrix) != vocab_size or len(found) != vocab_size:
+            raise ValueError(f"there are {len(matrix)} word vectors and {len(found)} marks for {vocab_size} ids; "
+                             "give one of each per id of the vocabulary")
+        with torch.no_grad():
+            self.token.weight[found] = (matrix[found] / self.scale).to(self.token.weight)
 
     def logits(self, x: Tensor) -> Tensor:
         """(B,T,D) -> (B,T,V)"""

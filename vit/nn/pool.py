@@ -38,6 +38,59 @@ class Mean(nn.Module):
         return self.norm((x * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1))
 
 
+class Sum(Mean):
+    """The sum over the same tokens as in `Mean`: what counts, counts as often as it is there."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B,N,D) -> (B,D)"""
+        x = x[:, self.prefix :]
+        if mask is not None:
+            x = x * mask[:, self.prefix :, None]
+        return self.norm(x.sum(dim=1))
+
+
+class Pooler(nn.Module):
+    """The first token through a dense layer and tanh (BERT, arXiv 1810.04805)."""
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dense = nn.Linear(dim, dim)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B,N,D) -> (B,D)"""
+        return self.drop(self.dense(x[:, 0]).tanh())
+
+
+class ScorePool(nn.Module):
+    """Every token gets a learned score; the softmax of the scores says how much of it is taken.
+
+    Args:
+        hidden: the score is w2 tanh(w1 x), with so many numbers between (arXiv 1703.03130); 0 for one vector w x.
+        prefix: so many first tokens are left out.
+    """
+
+    def __init__(self, dim: int, hidden: int = 0, prefix: int = 0, norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(dim, hidden) if hidden else None
+        self.score = nn.Linear(hidden or dim, 1, bias=False)  # the softmax would not feel a bias
+        self.prefix, self.norm = prefix, norm or nn.Identity()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B,N,D) -> (B,D)"""
+        weights = self.weights(x, mask).to(x.dtype)  # (B,N)
+        return self.norm((weights[:, None] @ x).squeeze(1))
+
+    def weights(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B,N,D) -> (B,N) in float32; each row sums to 1, its prefix and its masked tokens being 0."""
+        scores = self.score(x if self.hidden is None else self.hidden(x).tanh()).squeeze(-1).float()
+        allowed = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
+        if self.prefix:
+            allowed = allowed & (torch.arange(x.shape[1], device=x.device) >= self.prefix)
+        lowest = torch.finfo(scores.dtype).min  # not -inf, which makes NaN of a row without any token
+        return scores.masked_fill(~allowed, lowest).softmax(dim=1) * allowed
+
+
 class AttentionPool(nn.Module):
     """A learned query looks at all tokens after the first `prefix` ones (MAP head, arXiv 2106.04560)."""
 

@@ -58,13 +58,29 @@ class Encoder(Stack):
         super().__init__(blocks, norm, rotary)
         self.patch_dropout = patch_dropout
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, *, features: list[Tensor] | None = None) -> Tensor:
-        """x (B,N,D), mask (B,N) -> (B,N,D); a list of `features` receives each block's (B,N,D)."""
-        places = None
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        *,
+        places: Tensor | None = None,
+        features: list[Tensor] | None = None,
+    ) -> Tensor:
+        """x (B,N,D), mask (B,N) -> (B,N,D); a list of `features` receives each block's (B,N,D).
+
+        Args:
+            places: (N,) where the tokens stand among those the rotary positions were made for; the first N by default.
+        """
+        N, kept = x.shape[1], None
         if self.patch_dropout is not None:
-            x, places = self.patch_dropout(x)  # (B,N',D)
-            mask = mask if mask is None or places is None else mask.gather(1, places)
-        rotary = None if self.rotary is None else self.rotary(places)
+            x, kept = self.patch_dropout(x)  # (B,N',D), (B,N')
+            mask = mask if mask is None or kept is None else mask.gather(1, kept)
+        if self.rotary is None:
+            rotary = None
+        elif kept is None and places is None:
+            rotary = self.rotary.part(0, N)
+        else:
+            rotary = self.rotary(kept if places is None else places if kept is None else places[kept])
         x = self.run(x, mask, None, None, False, rotary, features=features)
         return self.norm(x)
 

@@ -1,0 +1,94 @@
+"""From the plain values of a config to the parts in `vit.nn`: what all models build alike.
+
+The functions read the fields of `StackConfig` and `TextConfig`, whatever else a config has.
+"""
+
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vit import nn as parts
+from vit.models.config import StackConfig, TextConfig
+from vit.nn import Attention, Block, Encoder, Rotary, TokenEmbed
+from vit.nn.drop import drop_path_rates
+from vit.nn.norm import Norm
+
+# What the short words of a config mean; everything below takes the classes themselves.
+NORMS = {"layer": parts.LayerNorm, "rms": parts.RMSNorm}
+MLPS = {"mlp": parts.Mlp, "swiglu": parts.SwiGLU}
+ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh"), "relu": F.relu, "silu": F.silu}
+TEXT_THETA = 10_000.0  # rotary positions of a text turn more slowly than those of a grid (arXiv 2104.09864)
+
+
+def build_blocks(config: StackConfig, depth: int | None = None, cross: bool = False) -> list[Block]:
+    """The blocks of an encoder, or with `cross` those of a decoder; `config.depth` of them by default."""
+    return [
+        Block(
+            config.dim,
+            build_attention(config),
+            build_mlp(config),
+            build_attention(config, cross=True) if cross else None,
+            norm=build_norm(config),
+            pre_norm=config.pre_norm,
+            layer_scale=config.layer_scale,
+            dropout=config.dropout,
+            drop_path=rate,
+        )
+        for rate in drop_path_rates(config.drop_path, depth or config.depth)
+    ]
+
+
+def build_attention(config: StackConfig, cross: bool = False) -> Attention:
+    return Attention(
+        config.dim,
+        config.num_heads,
+        head_dim=config.head_dim,
+        cross=cross,
+        qkv_bias=config.qkv_bias,
+        qk_norm=build_norm(config) if config.qk_norm else None,
+        dropout=config.attention_dropout,
+    )
+
+
+def build_mlp(config: StackConfig) -> nn.Module:
+    return MLPS[config.mlp](config.dim, config.hidden, ACTIVATIONS[config.activation], config.dropout)
+
+
+def build_norm(config: StackConfig) -> Norm:
+    return partial(NORMS[config.norm], eps=config.norm_eps)
+
+
+def build_last_norm(config: StackConfig) -> nn.Module:
+    """What ends a stack: blocks of the post-norm form have normed their tokens already."""
+    return build_norm(config)(config.dim) if config.pre_norm else nn.Identity()
+
+
+def build_head(config: StackConfig) -> nn.Module:
+    return nn.Linear(config.dim, config.num_classes) if config.num_classes else nn.Identity()
+
+
+def build_text_embed(config: TextConfig) -> TokenEmbed:
+    return TokenEmbed(
+        config.vocab_size,
+        config.dim,
+        pos_embed=build_text_table(config.positions, config.max_len, config.dim),
+        segments=config.segments,
+        norm=build_norm(config)(config.dim) if config.embed_norm else None,
+        dropout=config.dropout,
+    )
+
+
+def build_text_table(positions: str, max_len: int, dim: int) -> Tensor | None:
+    """The positions that are added to the tokens of a text, if there are any."""
+    if positions == "learned":
+        return parts.learned(max_len, dim)
+    return parts.sincos_1d(max_len, dim) if positions == "sincos" else None
+
+
+def build_text_encoder(config: TextConfig) -> Encoder:
+    return Encoder(build_blocks(config), build_last_norm(config), rotary=build_text_rotary(config, config.max_len))
+
+
+def build_text_rotary(config: StackConfig, max_len: int) -> Rotary | None:
+    return Rotary((max_len,), config.head_width, theta=TEXT_THETA) if config.positions == "rotary" else None
