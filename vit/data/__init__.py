@@ -3,23 +3,31 @@
 from vit.data.affine import RandomAffine
 from vit.data.augment import Augment, HorizontalFlip, PadCrop, RandomErasing, VerticalFlip
 from vit.data.batches import EvalBatches, TrainBatches
+from vit.data.buckets import PairEvalBatches, PairTrainBatches
 from vit.data.counters import permutation, uniform
 from vit.data.dataset import ImageDataset
 from vit.data.decode import BadImage
 from vit.data.folders import folder
+from vit.data.line_images import LinePreprocessing
 from vit.data.mixup import Mixup
 from vit.data.named import cifar10, cifar100, digits, fashion_mnist, imagenet, mnist
+from vit.data.numbers import spelled_numbers
+from vit.data.pair_dataset import PairDataset
+from vit.data.pairs import PairSource, PairSplit
+from vit.data.parallel import parallel
 from vit.data.policies import ColorJitter, RandAugment, ThreeAugment, TrivialAugment
 from vit.data.preprocessing import Preprocessing
 from vit.data.sizing import RandomCrop, RandomResizedCrop
 from vit.data.source import DataError, Source, Split
 from vit.data.statistics import estimate
 from vit.data.tables import table
+from vit.data.text import BPETokenizer, ByteTokenizer, tokenizer_from_dict, train_tokenizer
 
 __all__ = [
-    "Augment", "BadImage", "ColorJitter", "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset",
-    "Mixup", "PadCrop", "Preprocessing", "RandAugment", "RandomAffine", "RandomCrop", "RandomErasing",
-    "RandomResizedCrop", "Source", "Split", "ThreeAugment", "TrainBatches", "TrivialAugment", "VerticalFlip",
-    "cifar10", "cifar100", "digits", "estimate", "fashion_mnist", "folder", "imagenet",
-    "mnist", "permutation", "table", "uniform",
+    "Augment", "BPETokenizer", "BadImage", "ByteTokenizer", "ColorJitter", "DataError", "EvalBatches",
+    "HorizontalFlip", "ImageDataset", "LinePreprocessing", "Mixup", "PadCrop", "PairDataset", "PairEvalBatches",
+    "PairSource", "PairSplit", "PairTrainBatches", "Preprocessing", "RandAugment", "RandomAffine", "RandomCrop",
+    "RandomErasing", "RandomResizedCrop", "Source", "Split", "ThreeAugment", "TrainBatches", "TrivialAugment",
+    "VerticalFlip", "cifar10", "cifar100", "digits", "estimate", "fashion_mnist", "folder", "imagenet", "mnist",
+    "parallel", "permutation", "spelled_numbers", "table", "tokenizer_from_dict", "train_tokenizer", "uniform",
 ]

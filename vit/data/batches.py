@@ -7,14 +7,16 @@ nothing.
 
 import os
 import signal
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
 from vit.data.counters import permutation
-from vit.data.dataset import Batch, ImageDataset
+from vit.data.dataset import Batch
 from vit.data.decode import BadImage
 from vit.data.source import DataError
 
@@ -34,22 +36,27 @@ class _Plan:
         return len(self.keys)
 
 
-class _Batches:
-    """What training and evaluation share: this rank's keys → batches, here or in workers, and the bad images."""
+class Samples(Protocol):
+    """What batches are made from: rows that are asked for by keys (B,2) of (epoch, index)."""
 
-    def __init__(
-        self, dataset: ImageDataset, batch_size: int, rank: int = 0, world: int = 1, workers: int | str = "auto"
-    ):
+    unit: str  # what a sample is called in messages
+    on_bad_sample: str
+    cached: bool  # whether all lies in memory, so that worker processes have nothing to do
+
+    def __len__(self) -> int: ...
+
+    def __getitems__(self, keys: np.ndarray) -> Batch: ...
+
+
+class Fetching:
+    """What all batches share: this rank's keys → batches, here or in workers, and the bad samples."""
+
+    def __init__(self, dataset: Samples, rank: int = 0, world: int = 1, workers: int | str = "auto"):
         if len(dataset) == 0:
-            raise DataError("the split has 0 images; add images or choose another split")
+            raise DataError(f"the split has 0 {dataset.unit}; add {dataset.unit} or choose another split")
         if not 0 <= rank < world:
             raise ValueError(f"rank {rank} must be 0..{world - 1} for world {world}")
-        if batch_size < 1 or batch_size % world:
-            valid = max(1, batch_size // world) * world
-            raise DataError(
-                f"batch_size {batch_size} is not divisible by {world} devices; nearest valid: {valid}, {valid + world}"
-            )
-        self.dataset, self.batch_size, self.rank, self.world = dataset, batch_size, rank, world
+        self.dataset, self.rank, self.world = dataset, rank, world
         self.workers = _workers(workers, dataset, world)
         self.bad: dict[str, str] = {}  # name → reason of every image that was skipped so far
         self._plan, self._loader = _Plan(), None
@@ -94,39 +101,29 @@ class _Batches:
         if bad and self.dataset.on_bad_sample == "error":
             raise BadImage(*bad[0])
         self.bad.update(bad)
-        if len(batch["label"]) == 0:  # a step over nothing has no loss
+        if len(batch["index"]) == 0:  # a step over nothing has no loss
             raise BadImage(bad[0][0], f"{bad[0][1]}; with it all {len(bad)} images of this batch are unreadable")
         return batch
 
 
-class TrainBatches(_Batches):
-    """Endless epochs of shuffled batches, one epoch per pass; `batch_size` counts all ranks, the incomplete last batch
-    is dropped.
+class Epochs(Fetching, ABC):
+    """Endless epochs, one per pass, whose keys are a function of (seed, epoch).
 
     Set `epoch` and `start` (batches of that epoch already done) before the first batch to go on there; afterwards each
     pass is the next epoch. Global batch b of an epoch is the same for every `world`; a rank gets its slice.
-    `balance`: "sampler" shows every class equally often; "loss" is the task's to do, with Source.class_weights().
     """
 
-    def __init__(
-        self,
-        dataset: ImageDataset,
-        batch_size: int,
-        seed: int = 0,
-        rank: int = 0,
-        world: int = 1,
-        workers: int | str = "auto",
-        balance: str = "none",
-    ):
-        super().__init__(dataset, batch_size, rank, world, workers)
-        if balance not in ("none", "sampler", "loss"):
-            raise ValueError(f"balance={balance!r} is not one of none, sampler, loss")
-        if len(dataset) < batch_size:
-            raise DataError(
-                f"batch_size {batch_size} is larger than the training set of {len(dataset)} images; lower batch_size"
-            )
-        self.seed, self.balanced, self.start = seed, balance == "sampler", 0
-        self.epoch = 0
+    def __init__(self, dataset: Samples, seed: int, rank: int, world: int, workers: int | str):
+        super().__init__(dataset, rank, world, workers)
+        self.seed, self.start, self.epoch = seed, 0, 0
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Batches of a whole epoch, also when the next pass starts in its middle (as Lightning counts)."""
+
+    @abstractmethod
+    def keys(self, epoch: int) -> list[np.ndarray]:
+        """This rank's (B,2) keys of every batch of an epoch."""
 
     @property
     def epoch(self) -> int:
@@ -137,14 +134,52 @@ class TrainBatches(_Batches):
     def epoch(self, value: int) -> None:
         self._epoch, self._begun = value, False
 
-    def __len__(self) -> int:
-        """Batches of a whole epoch, also when the next pass starts in its middle (as Lightning counts)."""
-        return len(self.dataset) // self.batch_size
-
     def __iter__(self) -> Iterator[Batch]:
         self._epoch += int(self._begun) + self.start // len(self)
         start, self.start, self._begun = self.start % len(self), 0, True
-        yield from self._fetch(self.keys(self._epoch)[start:])
+        yield from self.batches_of(self._epoch, start)
+
+    def batches_of(self, epoch: int, start: int) -> Iterator[Batch]:
+        """The batches of one epoch from number `start` on."""
+        yield from self._fetch(self.keys(epoch)[start:])
+
+    def state_dict(self) -> dict[str, int]:
+        """Empty, as the position follows from the steps done; being there tells Lightning that resuming is exact."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Nothing to load; see state_dict."""
+
+
+class TrainBatches(Epochs):
+    """Endless epochs of shuffled batches; `batch_size` counts all ranks, the incomplete last batch is dropped.
+
+    `balance`: "sampler" shows every class equally often; "loss" is the task's to do, with Source.class_weights().
+    """
+
+    def __init__(
+        self,
+        dataset: Samples,
+        batch_size: int,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        workers: int | str = "auto",
+        balance: str = "none",
+    ):
+        super().__init__(dataset, seed, rank, world, workers)
+        if balance not in ("none", "sampler", "loss"):
+            raise ValueError(f"balance={balance!r} is not one of none, sampler, loss")
+        _check_batch_size(batch_size, world)
+        if len(dataset) < batch_size:
+            raise DataError(
+                f"batch_size {batch_size} is larger than the training set of {len(dataset)} {dataset.unit}; "
+                "lower batch_size"
+            )
+        self.batch_size, self.balanced = batch_size, balance == "sampler"
+
+    def __len__(self) -> int:
+        return len(self.dataset) // self.batch_size
 
     def keys(self, epoch: int) -> list[np.ndarray]:
         """This rank's (B,2) keys of every batch of an epoch."""
@@ -161,19 +196,19 @@ class TrainBatches(_Batches):
             return np.stack([np.full(n, epoch), shuffled], axis=1)
         return _balanced(self.dataset.labels.numpy(), self.seed, epoch)[shuffled]
 
-    def state_dict(self) -> dict[str, int]:
-        """Empty, as the position follows from the steps done; being there tells Lightning that resuming is exact."""
-        return {}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Nothing to load; see state_dict."""
-
-
-class EvalBatches(_Batches):
+class EvalBatches(Fetching):
     """Every sample once, in order; all ranks get equally many batches of equal size.
 
     `weight` (B,) is 1, or 0 for the few repeated samples (fewer than `world`) that make the last batch divisible.
     """
+
+    def __init__(
+        self, dataset: Samples, batch_size: int, rank: int = 0, world: int = 1, workers: int | str = "auto"
+    ):
+        super().__init__(dataset, rank, world, workers)
+        _check_batch_size(batch_size, world)
+        self.batch_size = batch_size
 
     def __len__(self) -> int:
         return -(-len(self.dataset) // self.batch_size)
@@ -207,7 +242,15 @@ def _balanced(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
     return np.concatenate(keys)
 
 
-def _workers(workers: int | str, dataset: ImageDataset, world: int) -> int:
+def _check_batch_size(batch_size: int, world: int) -> None:
+    if batch_size < 1 or batch_size % world:
+        valid = max(1, batch_size // world) * world
+        raise DataError(
+            f"batch_size {batch_size} is not divisible by {world} devices; nearest valid: {valid}, {valid + world}"
+        )
+
+
+def _workers(workers: int | str, dataset: Samples, world: int) -> int:
     if workers == "auto":
         if dataset.cached:
             return 0

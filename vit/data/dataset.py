@@ -26,6 +26,8 @@ class ImageDataset(Dataset):
     under "bad".
     """
 
+    unit = "images"
+
     def __init__(
         self,
         split: Split,

@@ -117,7 +117,7 @@ class Preprocessing:
             raw = _file_bytes(Path(raw), name)
         image = open_image(raw, name, self.max_pixels)
         if self.draft and least is not None and image.format == "JPEG" and not isinstance(raw, Image.Image):
-            ratio = 2 * least(*_stored_upright(image, self.exif))
+            ratio = 2 * least(*upright_size(image, self.exif))
             image.draft(None, (math.ceil(image.width * ratio), math.ceil(image.height * ratio)))
         return to_eight_bits(load_image(image, name, self.exif), self.mode, self.background, name)
 
@@ -191,6 +191,7 @@ def _centred(image: Image.Image, size: tuple[int, int], background: tuple[int, i
     return canvas
 
 
-def _stored_upright(image: Image.Image, exif: bool) -> tuple[int, int]:
+def upright_size(image: Image.Image, exif: bool) -> tuple[int, int]:
+    """(width, height) of an opened image as it will stand when its EXIF orientation is followed."""
     turned = exif and image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
     return (image.height, image.width) if turned else image.size
