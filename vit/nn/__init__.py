@@ -18,7 +18,7 @@ from vit.nn.transformer import Decoder, Encoder
 
 __all__ = [
     "Attention", "AttentionPool", "Block", "Cache", "ClassToken", "ConvStem", "Decoder", "DropPath", "Encoder",
-    "LayerNorm", "LayerScale", "LinearPatches", "MaskedConvStem", "Mean", "Mlp", "PatchDropout", "PatchEmbed", "Pooler", "RMSNorm",
-    "Rotary", "ScorePool", "Sum", "SwiGLU", "TokenEmbed", "attention_maps", "init_weights", "learned", "resample",
-    "rotate", "sincos_1d", "sincos_2d",
+    "LayerNorm", "LayerScale", "LinearPatches", "MaskedConvStem", "Mean", "Mlp", "PatchDropout", "PatchEmbed",
+    "Pooler", "RMSNorm", "Rotary", "ScorePool", "Sum", "SwiGLU", "TokenEmbed", "attention_maps", "init_weights",
+    "learned", "resample", "rotate", "sincos_1d", "sincos_2d",
 ]

@@ -71,7 +71,7 @@ class MaskedConvStem(ConvStem):
         """images (B,C,H,W), mask (B,rows,columns) of each image's own patches -> (B,N,D)"""
         x, own = images, None if mask is None else mask[:, None].to(images.dtype)  # (B,1,rows,columns)
         for i in range(0, len(self) - 1, 3):
-            convolution, norm, activation = self[i : i + 3]
+            convolution, norm, activation = self[i], self[i + 1], self[i + 2]
             x = convolution(within(x, own))
             x = activation(norm(x.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)  # (B,C',H',W')
         return self[-1](x).flatten(2).transpose(1, 2).contiguous()

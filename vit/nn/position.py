@@ -47,7 +47,7 @@ class Rotary(nn.Module):
 
     def __init__(self, grid: tuple[int, ...], head_dim: int, prefix: int = 0, theta: float = 100.0) -> None:
         super().__init__()
-        unit = 2 * len(grid)
+        self.axes, unit = len(grid), 2 * len(grid)
         if head_dim % unit:
             near = head_dim // unit * unit
             raise ValueError(f"head_dim {head_dim} is not divisible by {unit}, as rotary positions on {len(grid)} "
@@ -60,15 +60,19 @@ class Rotary(nn.Module):
         self.register_buffer("table", torch.stack([angles.cos(), angles.sin()]).float(), persistent=False)  # (2,N,K/2)
 
     def forward(self, places: Tensor | None = None) -> Tensor:
-        """Cosines and sines (2,N,K/2) of all tokens, or (2,B,1,N',K/2) of the tokens at `places` (B,N')."""
-        return self.table if places is None else self.table[:, places].unsqueeze(2)
+        """Cosines and sines (2,N,K/2) of all, (2,N',K/2) or (2,B,1,N',K/2) of those at places (N') or (B,N')."""
+        if places is None:
+            return self.table
+        return self.table[:, places] if places.ndim == 1 else self.table[:, places].unsqueeze(2)
 
     def part(self, start: int, length: int) -> Tensor:
         """Cosines and sines (2,length,K/2) of the tokens from `start` on.
 
         Raises:
-            ValueError: there are not so many positions.
+            ValueError: there are not so many positions, or they are a part of a grid, which has no order.
         """
+        if self.axes > 1 and length != self.table.shape[1]:
+            raise ValueError(f"{length} tokens are not the {self.table.shape[1]} of the whole grid; give their places")
         if start + length > self.table.shape[1]:
             raise ValueError(f"the sequence has {start + length} tokens, but max_len is {self.table.shape[1]}; "
                              "cut it or raise max_len")

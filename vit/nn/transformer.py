@@ -75,12 +75,10 @@ class Encoder(Stack):
         if self.patch_dropout is not None:
             x, kept = self.patch_dropout(x)  # (B,N',D), (B,N')
             mask = mask if mask is None or kept is None else mask.gather(1, kept)
-        if self.rotary is None:
-            rotary = None
-        elif kept is None and places is None:
-            rotary = self.rotary.part(0, N)
-        else:
-            rotary = self.rotary(kept if places is None else places if kept is None else places[kept])
+        rotary = None
+        if self.rotary is not None:
+            places = places if kept is None else kept if places is None else places[kept]
+            rotary = self.rotary.part(0, N) if places is None else self.rotary(places)
         x = self.run(x, mask, None, None, False, rotary, features=features)
         return self.norm(x)
 
