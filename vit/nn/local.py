@@ -41,7 +41,7 @@ class LocalAttention(Attention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """q (B,H,N,K), k and v (B,H,S,K) -> (B,H,N,K), as wide as the values"""
         N, block = q.shape[2], max(BLOCK, self.window)
-        if N != k.shape[2] or N <= block:  # the newest tokens of a text that is being written; a short text
+        if k.shape[2] != N or block >= N:  # the newest tokens of a text that is being written; a short text
             return super().attend(q, k, v, self.band(q, k, mask, causal), False)
         rest, ahead = -N % block, 0 if causal else self.window
         queries = F.pad(q, (0, 0, 0, rest)).flatten(0, 1).unflatten(1, (-1, block))  # (B*H,blocks,block,K)

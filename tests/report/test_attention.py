@@ -1,0 +1,204 @@
+"""What is said about attention: rollout against numpy loops, pictures that show it, a page that holds all of it."""
+
+import base64
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vit.report.attention import image_picture, reading_picture, tokens_picture
+from vit.report.attention_page import image_page, image_tokens, reading_page, tokens_page
+from vit.report.maps import ImageMaps, TokenMaps, answering, chosen_layers, rollout
+from vit.report.positions import _mosaic, positions_picture, similarity
+
+FIRST, GRID = ("class token", "register 1"), (2, 3)
+N = len(FIRST) + 6
+
+
+def random_weights(*shape: int, seed: int = 0) -> np.ndarray:
+    weights = np.random.default_rng(seed).random(shape) ** 3
+    return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def image_maps(pooled="class", weights=None, depth=3) -> ImageMaps:
+    layers = {f"layer {i}": random_weights(2, N, N, seed=i) if weights is None else weights for i in range(depth)}
+    pixels = np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8)
+    return ImageMaps(pixels, layers, GRID, FIRST, pooled)
+
+
+def by_hand(layers: list[np.ndarray]) -> np.ndarray:
+    """Rollout as the paper's recursion, one number at a time."""
+    flow = [[float(i == j) for j in range(N)] for i in range(N)]
+    for weights in layers:
+        step = [[0.5 * sum(head[i, j] for head in weights) / len(weights) + 0.5 * (i == j) for j in range(N)]
+                for i in range(N)]
+        flow = [[sum(step[i][m] * flow[m][j] for m in range(N)) for j in range(N)] for i in range(N)]
+    return np.array(flow)
+
+
+def test_rollout_equals_the_recursion_and_its_rows_sum_to_one():
+    layers = list(image_maps().layers.values())
+    np.testing.assert_allclose(rollout(layers), by_hand(layers), atol=1e-6)
+    np.testing.assert_allclose(rollout(layers).sum(-1), 1)
+    assert not np.allclose(rollout(layers), rollout(layers[::-1]), atol=1e-3)  # the order of the layers matters
+
+
+def test_rollout_of_identity_uniform_and_empty_attention():
+    np.testing.assert_allclose(rollout([np.eye(N)[None]] * 4), np.eye(N))
+    flow = rollout([np.full((2, N, N), 1 / N)] * 30)
+    np.testing.assert_allclose(flow, np.full((N, N), 1 / N), atol=1e-6)
+    np.testing.assert_allclose(rollout([np.zeros((1, N, N))] * 2), np.eye(N))  # all through the residual
+
+
+LEARNED = np.array([0.5, 0, 0, 0, 0.2, 0.3])
+READS = {"class": np.eye(N)[0], "mean": np.array([0, 0, *[1 / 6] * 6]), "learned": np.array([0, 0, *LEARNED])}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_the_answer_reads_the_rows_that_the_pooling_reads(name):
+    maps = image_maps(LEARNED if name == "learned" else name)
+    flow, head = by_hand(list(maps.layers.values())), maps.layers["layer 1"][1]
+    np.testing.assert_allclose(maps.rollout().ravel(), (READS[name] @ flow)[2:], atol=1e-6)
+    np.testing.assert_allclose(maps.answers()["layer 1"][1].ravel(), (READS[name] @ head)[2:], atol=1e-6)
+
+
+@pytest.mark.parametrize("pooled", ["class", "mean", np.full(6, 1 / 6)], ids=["class", "mean", "learned"])
+def test_uniform_attention_gives_uniform_maps(pooled):
+    maps = image_maps(pooled, np.full((2, N, N), 1 / N, np.float32))
+    assert np.ptp(maps.rollout()) < 1e-7 and np.ptp(maps.answers()["layer 0"]) < 1e-7
+    if isinstance(pooled, str):
+        assert answering(np.eye(N), 2, pooled).sum() == pytest.approx(0 if pooled == "class" else 1)
+
+
+def test_layers_are_chosen_by_number():
+    layers = image_maps().layers
+    assert list(chosen_layers(layers, [])) == list(layers)
+    assert list(chosen_layers(layers, [-1, 0])) == ["layer 2", "layer 0"]
+    with pytest.raises(ValueError, match="no layer 3: the model has 3, 0 to 2"):
+        chosen_layers(layers, [3])
+
+
+def test_sizes_that_do_not_fit_are_told():
+    with pytest.raises(ValueError, match=r"weights \(3, 4\) for 3 queries and 5 keys"):
+        TokenMaps({"layer 0": np.zeros((1, 3, 4))}, list("abc"), list("abcde"))
+    with pytest.raises(ValueError, match=r"weights \(8, 8\), but 1 tokens and a grid \(2, 3\) are 7"):
+        ImageMaps(np.zeros((2, 3, 3), np.uint8), {"layer 0": np.zeros((1, 8, 8))}, GRID, FIRST[:1], "class")
+
+
+def test_similarity_is_the_cosine():
+    table = np.random.default_rng(0).normal(size=(5, 8))
+    expected = [[a @ b / np.sqrt(a @ a * (b @ b)) for b in table] for a in table]
+    np.testing.assert_allclose(similarity(table), expected)
+
+
+def size(path) -> tuple[int, int]:
+    with Image.open(path) as image:
+        return image.size
+
+
+def test_each_small_map_stands_where_its_position_is():
+    table = np.random.default_rng(0).normal(size=(2 * 20, 8))
+    cells, ((rows, row_names), (columns, column_names)) = _mosaic(similarity(table), 2, 20)
+    assert row_names == [0, 1] and column_names == list(range(0, 20, 2))  # every second one, to be large enough
+    assert cells.shape == (2 * 3 - 1, 10 * 21 - 1) and rows == [0.5, 3.5] and columns[1] == 21 + 9.5
+    expected = similarity(table)[1 * 20 + 4].reshape(2, 20)  # row 1, column 4: the third map of the second line
+    np.testing.assert_array_equal(cells[3:5, 2 * 21 : 2 * 21 + 20], expected)
+    assert np.isnan(cells[2]).all() and np.isnan(cells[:, 20]).all()
+
+
+def test_position_pictures_of_lines_and_grids(tmp_path):
+    table = np.random.default_rng(0).normal(size=(12, 8))
+    assert size(positions_picture(tmp_path / "line.png", table, (12,)))[0] > 400
+    width, height = size(positions_picture(tmp_path / "grid.png", table, (2, 6)))
+    assert width > height
+    large = positions_picture(tmp_path / "large.png", np.random.default_rng(0).normal(size=(40 * 40, 4)), (40, 40))
+    assert size(large)[0] < 2200
+    with pytest.raises(ValueError, match=r"12 positions, but the grid \(3, 5\) has 15"):
+        positions_picture(tmp_path / "no.png", table, (3, 5))
+
+
+def blue(path) -> int:
+    pixels = np.asarray(Image.open(path).convert("RGB")).astype(int)
+    return int((pixels[..., 2] > pixels[..., 0] + 60).sum())
+
+
+def test_tokens_picture_is_as_blue_as_there_is_attention(tmp_path):
+    tokens = [f"word{i}" for i in range(9)]
+    sharp = TokenMaps({"layer 0": np.eye(9)[None], "layer 1": np.eye(9)[None]}, tokens, tokens)
+    broad = TokenMaps({name: np.full((1, 9, 9), 1 / 9) for name in sharp.layers}, tokens, tokens)
+    assert 0 < blue(tokens_picture(tmp_path / "a.png", sharp)) < blue(tokens_picture(tmp_path / "b.png", broad)) / 4
+
+
+@pytest.mark.filterwarnings("error")
+def test_tokens_picture_takes_any_text_layers_of_unlike_heads_and_long_texts(tmp_path):
+    layers = {"layer 0": random_weights(3, 2, 60), "layer 1": random_weights(1, 2, 60)}
+    maps = TokenMaps(layers, ["$x_1$", "猫\n"], [str(i) for i in range(60)])
+    width, height = size(tokens_picture(tmp_path / "new" / "a.png", maps, "a $heading$"))
+    assert width > height
+    np.testing.assert_allclose(maps.mean(), (layers["layer 0"].mean(0) + layers["layer 1"][0]) / 2)
+
+
+def test_image_picture_is_bright_where_the_answer_looks(tmp_path):
+    weights = np.zeros((1, N, N), np.float32)
+    weights[..., 2 + 3] = 1  # everybody looks at row 1, column 0
+    maps = replace(image_maps(weights=weights), image=np.zeros((20, 30, 3), np.uint8))
+    pixels = np.asarray(Image.open(image_picture(tmp_path / "a.png", maps, ["layer 2"])).convert("RGB")).astype(int)
+    yellow = (pixels[..., 0] > 200) & (pixels[..., 1] > 180) & (pixels[..., 2] < 120)
+    columns = np.diff(yellow.sum(0) > 20, prepend=False, append=False).nonzero()[0]
+    assert len(columns) == 2 * 3  # one patch in the rollout, one in the layer's mean, one in its head, and nothing else
+    assert size(image_picture(tmp_path / "b.png", maps))[1] > len(pixels)  # more layers, more rows
+
+
+def test_reading_picture_shows_every_token(tmp_path):
+    pixels = np.zeros((8, 32, 1), np.uint8)
+    maps = TokenMaps({"layer 0": random_weights(2, 5, 6)}, list("abcde"), list("123456"))
+    assert size(reading_picture(tmp_path / "a.png", pixels, maps, GRID))[0] > 400
+
+
+def page_data(path) -> dict:
+    """What the page holds, with its weights unpacked; the page may reach for nothing outside itself."""
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"https?:|//[a-z]|src=|@import|url\(", text.replace("</", "<"))
+    found = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    data = json.loads(found[0])
+    for view in data["views"]:
+        for layer in view["layers"]:
+            shape = layer["heads"], len(view["queries"]), len(view["keys"])
+            raw = np.frombuffer(base64.b64decode(layer["weights"]), np.uint8).reshape(shape) / 255
+            layer["array"] = raw * np.array(layer["tops"]).reshape(*shape[:2], 1)
+    return data
+
+
+def test_the_page_of_a_text_holds_all_weights_and_any_token(tmp_path):
+    cross = TokenMaps({"layer 0": random_weights(2, 3, 4)}, ["</script>", "<b>", "DATA"], list("wxyz"))
+    own = TokenMaps({"layer 0": random_weights(2, 4, 4)}, list("wxyz"), list("wxyz"))
+    data = page_data(tokens_page(tmp_path / "a.html", {"cross": cross, "source": own}, "a <i>heading"))
+    assert [view["name"] for view in data["views"]] == ["cross", "source"] and data["heading"] == "a <i>heading"
+    assert data["views"][0]["queries"] == cross.queries and data["image"] is None
+    np.testing.assert_allclose(data["views"][0]["layers"][0]["array"], cross.layers["layer 0"], atol=1 / 400)
+
+
+def test_the_page_of_an_image_holds_the_answer_every_token_and_the_rollout(tmp_path):
+    maps = image_maps("mean")
+    data = page_data(image_page(tmp_path / "a.html", maps, ["layer 1"]))
+    (view,) = data["views"]
+    assert data["image"].startswith("data:image/png;base64,")
+    assert view["queries"][:4] == ["answer", *FIRST, "row 0, column 0"]
+    assert view["patches"] == 3 and len(view["keys"]) == 6
+    assert [layer["name"] for layer in view["layers"]] == ["layer 1", "rollout"]
+    layer, flow = (layer["array"] for layer in view["layers"])
+    np.testing.assert_allclose(layer[:, 0], maps.answers()["layer 1"].reshape(2, 6), atol=1 / 400)
+    np.testing.assert_allclose(layer[:, 1:], maps.layers["layer 1"][:, :, 2:], atol=1 / 400)
+    np.testing.assert_allclose(flow[0, 0], maps.rollout().ravel(), atol=1 / 400)
+    np.testing.assert_allclose(flow[0, 1:], maps.flow()[:, 2:], atol=1 / 400)
+    assert image_tokens(maps).keys == view["keys"]
+
+
+def test_the_page_of_a_read_image_lays_the_text_over_it(tmp_path):
+    cross = TokenMaps({"layer 0": random_weights(2, 3, 6)}, list("abc"), list("123456"))
+    own = TokenMaps({"layer 0": random_weights(2, 3, 3)}, list("abc"), list("abc"))
+    data = page_data(reading_page(tmp_path / "a.html", np.zeros((8, 8, 1), np.uint8), GRID, cross, {"text": own}))
+    assert [(view["name"], view["grid"]) for view in data["views"]] == [("text to image", [2, 3]), ("text", None)]
