@@ -10,6 +10,7 @@ from torch import nn
 
 from vit.models.classifier import VisionTransformer
 from vit.models.config import TimmConfig, VisionTransformerConfig, check_names
+from vit.models.masked import Bert, MaskedTextConfig
 from vit.models.text import TextClassifier, TextClassifierConfig
 from vit.models.timm_model import nearest_timm_models, timm_model
 
@@ -26,6 +27,16 @@ SIZES = {
     "gigantic": (1664, 48, 16, 8192, 14),
 }
 PATCHES, IMAGES = (8, 14, 16, 32), (224, 384, 448, 512)  # what list_models names; any other pair that fits is built too
+# name: (dim, depth), with heads of 64 channels, as the published BERTs (arXiv 1810.04805, 1908.08962)
+TEXT_SIZES = {
+    "tiny": (128, 2),
+    "mini": (256, 4),
+    "small": (512, 4),
+    "medium": (512, 8),
+    "base": (768, 12),
+    "large": (1024, 24),
+}
+TEXT_FAMILIES = {"text": TextClassifierConfig, "bert": MaskedTextConfig}
 NAME = re.compile(r"vit_(?P<size>[a-z0-9]+?)(_patch(?P<patch>\d+))?(_(?P<image>\d+))?")
 TIMM = "timm/"
 
@@ -35,7 +46,8 @@ def create_model(name: str, **overrides: Any) -> nn.Module:
 
     `vit_<size>`, `vit_<size>_patch<pixels>` and `vit_<size>_patch<pixels>_<pixels>` are Vision Transformers, and
     overrides the fields of `VisionTransformerConfig`; `timm/<name>` is any model of timm, and overrides the fields of
-    `TimmConfig`. An override of None counts as not given.
+    `TimmConfig`. `text_<size>` is a classifier of texts, `bert_<size>` what is pre-trained for one, and overrides the
+    fields of `TextClassifierConfig` and `MaskedTextConfig`. An override of None counts as not given.
 
     Raises:
         ValueError: unknown name or override, with the nearest right one; values that do not fit together.
@@ -44,6 +56,9 @@ def create_model(name: str, **overrides: Any) -> nn.Module:
     if name.startswith(TIMM):
         check_names(TimmConfig, overrides)
         return timm_model(TimmConfig(name, **overrides))
+    family, _, size = name.partition("_")
+    if family in TEXT_FAMILIES and size in TEXT_SIZES:
+        return model_from_config({"kind": TEXT_FAMILIES[family].kind, **text_values(size), **overrides})
     check_names(VisionTransformerConfig, overrides)
     return VisionTransformer(VisionTransformerConfig(**{**named_values(name), **overrides}))
 
@@ -54,7 +69,13 @@ def list_models(pattern: str = "*") -> list[str]:
     for size in SIZES:
         names.append(f"vit_{size}")
         names += [f"vit_{size}_patch{p}_{i}" for p in PATCHES for i in IMAGES if i % p == 0]
+    names += [f"{family}_{size}" for family in TEXT_FAMILIES for size in TEXT_SIZES]
     return [name for name in names if fnmatch.fnmatch(name, pattern)]
+
+
+def text_values(size: str) -> dict[str, int]:
+    dim, depth = TEXT_SIZES[size]
+    return {"dim": dim, "depth": depth, "num_heads": dim // 64}
 
 
 def named_values(name: str) -> dict[str, Any]:
@@ -82,6 +103,7 @@ KINDS = {
     VisionTransformerConfig.kind: lambda values: VisionTransformer(VisionTransformerConfig.from_dict(values)),
     TimmConfig.kind: lambda values: timm_model(TimmConfig.from_dict(values)),
     TextClassifierConfig.kind: lambda values: TextClassifier(TextClassifierConfig.from_dict(values)),
+    MaskedTextConfig.kind: lambda values: Bert(MaskedTextConfig.from_dict(values)),
 }
 
 

@@ -7,13 +7,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from vit.nn.embed import TokenEmbed
 from vit.nn.position import resample
+from vit.weights.bert import from_bert, is_bert
 from vit.weights.timm import from_timm, is_timm, to_timm
 from vit.weights.torchvision import from_torchvision, is_torchvision
 from vit.weights.transformers import from_transformers, is_transformers
 
 State = Mapping[str, Tensor]
-FORMATS = [(is_timm, from_timm), (is_torchvision, from_torchvision), (is_transformers, from_transformers)]
+FORMATS = [
+    (is_timm, from_timm),
+    (is_torchvision, from_torchvision),
+    (is_transformers, from_transformers),
+    (is_bert, from_bert),
+]
 POSITIONS = ("embed.pos_embed", "pos_embed")
 SHOWN = 8  # rows of one status in the table
 
@@ -53,7 +60,7 @@ def shapes(row: KeyRow) -> str:
 
 
 def to_ours(state: State) -> dict[str, Tensor]:
-    """A state dict of timm's, torchvision's or transformers' ViT under our names; any other as it is."""
+    """A state dict of timm's, torchvision's or transformers' ViT or BERT under our names; any other as it is."""
     for known, convert in FORMATS:
         if known(state):
             return convert(state)
@@ -61,9 +68,14 @@ def to_ours(state: State) -> dict[str, Tensor]:
 
 
 def load_weights(
-    model: nn.Module, state: State, *, head: bool = True, source_grid: tuple[int, int] | None = None
+    model: nn.Module,
+    state: State,
+    *,
+    head: bool = True,
+    source_grid: tuple[int, int] | None = None,
+    parts: tuple[str, ...] = ("",),
 ) -> KeyReport:
-    """Copy into the model what fits by name and shape; a learned position table is resampled to the model's grid.
+    """Copy into the model what fits by name and shape; learned positions are fitted to the model's grid or length.
 
     What does not fit keeps its random values: a head of another class count, an input projection of other patches.
 
@@ -71,11 +83,12 @@ def load_weights(
         state: names of any format of `vit.weights`.
         head: False leaves the head new although it may fit, for other classes of the same count.
         source_grid: (rows, columns) of the source's position table; a square one need not be named.
+        parts: beginnings of the names to load, such as ("embed.", "encoder."); the rest of the model is left out of it.
 
     Raises:
         ValueError: fewer than half of the model's tensors fit; this is another network's file.
     """
-    target = model.state_dict()
+    target = {name: tensor for name, tensor in model.state_dict().items() if name.startswith(parts)}
     state = to_ours(state)
     if is_ours(state) and not is_ours(target):
         state = to_timm(state)
@@ -83,7 +96,9 @@ def load_weights(
     for name, own in target.items():
         found = state.get(name) if head or not is_head(name, model) else None
         status, tensor = fit(found, own)
-        if name in POSITIONS and found is not None:
+        if name in POSITIONS and found is not None and reads_text(model):
+            status, tensor = fit_lengths(found, own)
+        elif name in POSITIONS and found is not None:
             status, tensor = fit_positions(found, own, grid(model), prefix_length(state), source_grid)
         if tensor is not None:
             chosen[name] = tensor
@@ -119,6 +134,15 @@ def fit_positions(
     return "resized", fitted
 
 
+def fit_lengths(table: Tensor, own: Tensor) -> tuple[str, Tensor | None]:
+    """The positions of a text (1,max_len,D): those that both sides have are taken."""
+    if table.shape == own.shape or table.ndim != 3 or table.shape[2] != own.shape[2]:
+        return fit(table, own)
+    fitted, shared = own.detach().clone(), min(table.shape[1], own.shape[1])
+    fitted[:, :shared] = table[:, :shared]
+    return "resized", fitted
+
+
 def square_grid(length: int, prefix: int) -> tuple[int, int]:
     """The grid of a table of `length` rows, which may have rows for the `prefix` first tokens or not."""
     for patches in (length - prefix, length):
@@ -138,6 +162,10 @@ def grid(model: nn.Module) -> tuple[int, int] | None:
     embed = getattr(model, "embed", None) or getattr(model, "patch_embed", None)
     size = getattr(embed, "grid", None) or getattr(embed, "grid_size", None)
     return None if size is None else tuple(size)
+
+
+def reads_text(model: nn.Module) -> bool:
+    return isinstance(getattr(model, "embed", None), TokenEmbed)
 
 
 def is_ours(state: State) -> bool:

@@ -1,0 +1,89 @@
+"""transformers' BERT, in pre-training, as a classifier or alone: its names to ours, and ours back."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+State = Mapping[str, Tensor]
+
+# theirs -> ours; {} is the number of a block
+NAMES = {
+    "bert.embeddings.word_embeddings.weight": "embed.token.weight",
+    "bert.embeddings.position_embeddings.weight": "embed.pos_embed",
+    "bert.embeddings.token_type_embeddings.weight": "embed.segment.weight",
+    "bert.embeddings.LayerNorm.": "embed.norm.",
+    "bert.encoder.layer.{}.attention.self.query.": "encoder.blocks.{}.attn.q.",
+    "bert.encoder.layer.{}.attention.self.key.": "encoder.blocks.{}.attn.k.",
+    "bert.encoder.layer.{}.attention.self.value.": "encoder.blocks.{}.attn.v.",
+    "bert.encoder.layer.{}.attention.output.dense.": "encoder.blocks.{}.attn.proj.",
+    "bert.encoder.layer.{}.attention.output.LayerNorm.": "encoder.blocks.{}.norm1.",
+    "bert.encoder.layer.{}.intermediate.dense.": "encoder.blocks.{}.mlp.fc1.",
+    "bert.encoder.layer.{}.output.dense.": "encoder.blocks.{}.mlp.fc2.",
+    "bert.encoder.layer.{}.output.LayerNorm.": "encoder.blocks.{}.norm2.",
+    "bert.pooler.dense.": "pool.dense.",
+    "cls.predictions.transform.dense.": "token_head.dense.",
+    "cls.predictions.transform.LayerNorm.": "token_head.norm.",
+    "cls.predictions.bias": "token_head.bias",
+    "cls.seq_relationship.": "pair_head.",
+    "classifier.": "head.",
+}
+TOKENS, TOKEN_BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
+# what a file holds a second time, or what follows from the sizes
+REPEATED = re.compile(r"cls\.predictions\.decoder\.|(bert\.)?embeddings\.position_ids$")
+OLD = {".gamma": ".weight", ".beta": ".bias"}  # of a LayerNorm in files of 2018
+
+
+def from_bert(state: State) -> dict[str, Tensor]:
+    """transformers' names -> ours; queries, keys and values become one matrix. Wants `norm_eps=1e-12`, post-norm."""
+    renamed = {}
+    for name, tensor in state.items():
+        if not REPEATED.match(name):
+            renamed[rename(full_name(name), NAMES.items())] = tensor
+    for name in [name for name in renamed if ".attn.q." in name]:
+        parts = [renamed.pop(name.replace(".attn.q.", f".attn.{part}.")) for part in "qkv"]
+        renamed[name.replace(".attn.q.", ".attn.qkv.")] = torch.cat(parts)
+    if "embed.pos_embed" in renamed:
+        renamed["embed.pos_embed"] = renamed["embed.pos_embed"][None]  # (1,max_len,D)
+    return renamed
+
+
+def to_bert(state: State) -> dict[str, Tensor]:
+    """Ours -> the names of `BertForPreTraining`, or for a classifier those of `BertForSequenceClassification`."""
+    renamed = {}
+    pairs = [(ours, theirs) for theirs, ours in NAMES.items()]
+    for name, tensor in state.items():
+        if ".attn.qkv." in name:
+            for part, piece in zip("qkv", tensor.chunk(3), strict=True):
+                renamed[rename(name.replace(".qkv.", f".{part}."), pairs)] = piece
+        else:
+            renamed[rename(name, pairs)] = tensor[0] if name == "embed.pos_embed" else tensor
+    if TOKEN_BIAS in renamed:  # the decoder's matrix and bias are tied there as well, and saved twice
+        renamed["cls.predictions.decoder.weight"] = renamed[TOKENS]
+        renamed["cls.predictions.decoder.bias"] = renamed[TOKEN_BIAS]
+    return renamed
+
+
+def is_bert(state: State) -> bool:
+    names = ("embeddings.word_embeddings.weight", "embeddings.token_type_embeddings.weight")
+    return any(all(prefix + name in state for name in names) for prefix in ("", "bert."))
+
+
+def full_name(name: str) -> str:
+    """A `BertModel` alone leaves the first word out, and old files call a norm's parameters differently."""
+    if name.startswith(("embeddings.", "encoder.layer.", "pooler.")):
+        name = f"bert.{name}"
+    for old, new in OLD.items():
+        if "LayerNorm" in name and name.endswith(old):
+            name = name.removesuffix(old) + new
+    return name
+
+
+def rename(name: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """The name with the first beginning of the table exchanged that fits, the block's number kept."""
+    for old, new in pairs:
+        pattern = re.escape(old).replace(r"\{\}", r"(\d+)")
+        if found := re.match(pattern, name):
+            return new.format(*found.groups()) + name[found.end() :]
+    return name
