@@ -8,6 +8,7 @@ from vit.data.counters import permutation, uniform
 from vit.data.dataset import ImageDataset
 from vit.data.decode import BadImage
 from vit.data.folders import folder
+from vit.data.image_text import image_text
 from vit.data.line_images import LinePreprocessing
 from vit.data.mixup import Mixup
 from vit.data.named import cifar10, cifar100, digits, fashion_mnist, imagenet, mnist
@@ -20,6 +21,7 @@ from vit.data.preprocessing import Preprocessing
 from vit.data.sizing import RandomCrop, RandomResizedCrop
 from vit.data.source import DataError, Source, Split
 from vit.data.statistics import estimate
+from vit.data.strips import digit_strips
 from vit.data.tables import table
 from vit.data.text import BPETokenizer, ByteTokenizer, tokenizer_from_dict, train_tokenizer
 
@@ -28,6 +30,6 @@ __all__ = [
     "HorizontalFlip", "ImageDataset", "LinePreprocessing", "Mixup", "PadCrop", "PairDataset", "PairEvalBatches",
     "PairSource", "PairSplit", "PairTrainBatches", "Preprocessing", "RandAugment", "RandomAffine", "RandomCrop",
     "RandomErasing", "RandomResizedCrop", "Source", "Split", "ThreeAugment", "TrainBatches", "TrivialAugment",
-    "VerticalFlip", "cifar10", "cifar100", "digits", "estimate", "fashion_mnist", "folder", "imagenet", "mnist",
-    "parallel", "permutation", "spelled_numbers", "table", "tokenizer_from_dict", "train_tokenizer", "uniform",
+    "VerticalFlip", "cifar10", "cifar100", "digit_strips", "digits", "estimate", "fashion_mnist", "folder",
+    "image_text", "imagenet", "mnist", "parallel", "permutation", "spelled_numbers", "table", "tokenizer_from_dict", "train_tokenizer", "uniform",
 ]

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.folders import SPLIT_NAMES
 from vit.data.source import DataError, NameRows, Raw, ReadRows
 from vit.data.splitting import hold_out, split_three
+
+USUAL = {**SPLIT_NAMES, "val": (*SPLIT_NAMES["val"], "dev")}  # what splits are called in files
 
 
 @dataclass(frozen=True)
@@ -83,3 +86,19 @@ def complete(splits: dict[str, PairSplit], fractions: Sequence[float], seed: int
         return splits
     kept, held = hold_out(same, max(1, round(len(train) * share)), seed)
     return {**splits, "train": train.take(kept), "val": train.take(held)}
+
+
+def split_rows(values: Sequence[str], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Rows of each split as a column says; "dev" and the like mean what they usually mean."""
+    keys = {alias: key for key, aliases in USUAL.items() for alias in aliases}
+    wrong = next((i for i, value in enumerate(values) if value.lower() not in keys), None)
+    if wrong is not None:
+        raise DataError(f"{names[wrong]}: split {values[wrong]!r} is not one of {', '.join(keys)}")
+    found = np.array([keys[value.lower()] for value in values])
+    parts = {key: np.flatnonzero(found == key) for key in USUAL if (found == key).any()}
+    if "train" not in parts:
+        raise DataError(
+            f"{names[0]}: neither this nor any other of {len(values)} lines is of the split train; splits found: "
+            f"{', '.join(parts)}"
+        )
+    return parts

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.folders import SPLIT_NAMES
 from vit.data.lines import TABLES, Column, drop_empty, is_table, line_names, present, read_columns, read_lines
-from vit.data.pairs import PairSource, PairSplit, complete
+from vit.data.pairs import USUAL, PairSource, PairSplit, complete, split_rows
 from vit.data.source import DataError, Names
 
-USUAL = {**SPLIT_NAMES, "val": (*SPLIT_NAMES["val"], "dev")}
 Found = tuple[PairSplit, list[tuple[str, str]]]
 
 
@@ -62,19 +60,6 @@ def _one_table(
         return complete({"train": pairs}, fractions, seed), left_out
     parts = split_rows([columns["split"][i] for i in rows], pairs.names)
     return complete({key: pairs.take(rows) for key, rows in parts.items()}, fractions, seed), left_out
-
-
-def split_rows(values: Sequence[str], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Rows of each split as a column says; "dev" and the like mean what they usually mean."""
-    keys = {alias: key for key, aliases in USUAL.items() for alias in aliases}
-    wrong = next((i for i, value in enumerate(values) if value.lower() not in keys), None)
-    if wrong is not None:
-        raise DataError(f"{names[wrong]}: split {values[wrong]!r} is not one of {', '.join(keys)}")
-    found = np.array([keys[value.lower()] for value in values])
-    parts = {key: np.flatnonzero(found == key) for key in USUAL if (found == key).any()}
-    if "train" not in parts:
-        raise DataError(f"{names[0]}: 0 of {len(values)} lines are of the split train; splits found: {', '.join(parts)}")
-    return parts
 
 
 def _split(root: Path, key: str, stem: str | None, source: Column, target: Column, on_empty: str) -> Found | None:

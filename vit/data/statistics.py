@@ -8,6 +8,8 @@ from torch import Tensor
 from vit.data.counters import permutation
 from vit.data.dataset import ImageDataset
 from vit.data.decode import BadImage
+from vit.data.line_images import LinePreprocessing
+from vit.data.pairs import PairSplit
 from vit.data.preprocessing import Preprocessing
 from vit.data.source import DataError, Split
 
@@ -35,7 +37,10 @@ class ChannelSums:
 
 
 def estimate(
-    split: Split, preprocessing: Preprocessing, limit: int = 2000, images: Tensor | None = None
+    split: Split | PairSplit,
+    preprocessing: Preprocessing | LinePreprocessing,
+    limit: int = 2000,
+    images: Tensor | None = None,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """(mean, std) of a split: all of it where it lies in memory (`images` of a dataset, or arrays), else of `limit`
     images.
@@ -44,7 +49,7 @@ def estimate(
     over.
     """
     sums = ChannelSums(preprocessing.channels)
-    if images is None and split.pixels is not None:
+    if images is None and isinstance(split, Split) and split.pixels is not None:
         images = ImageDataset(split, preprocessing, cache=True).images
     if images is not None:
         for part in images.split(1024):
