@@ -82,3 +82,42 @@ def test_token_embed_positions_scale_and_tied_logits() -> None:
     x = torch.randn(2, 3, 8)
     torch.testing.assert_close(embed.logits(x), x @ embed.token.weight.T)
     assert len(list(embed.parameters())) == 1
+
+
+def test_token_embed_adds_segments_and_norms_the_sum() -> None:
+    table, norm = learned(6, 8), torch.nn.LayerNorm(8)
+    torch.nn.init.normal_(norm.weight)
+    embed = TokenEmbed(9, 8, pos_embed=table, scale=2.0, segments=2, norm=norm)
+    ids, segment = torch.tensor([[4, 1, 8], [0, 2, 2]]), torch.tensor([[0, 1, 1], [0, 0, 1]])
+    total = embed.token.weight[ids] * 2 + embed.segment.weight[segment] + table[:, :3]
+    torch.testing.assert_close(embed(ids, segment=segment), F.layer_norm(total, (8,), norm.weight, norm.bias, norm.eps))
+    torch.testing.assert_close(embed(ids), embed(ids, segment=torch.zeros_like(ids)))
+    torch.testing.assert_close(embed(ids[:, 1:], 1, segment[:, 1:]), embed(ids, segment=segment)[:, 1:])
+
+
+def test_without_vectors_for_segments_they_make_no_difference() -> None:
+    embed, ids = TokenEmbed(9, 8), torch.tensor([[4, 1, 8]])
+    assert torch.equal(embed(ids, segment=torch.ones_like(ids)), embed(ids))
+    assert set(embed.state_dict()) == {"token.weight"}
+
+
+def test_token_embed_starts_from_word_vectors() -> None:
+    embed, matrix = TokenEmbed(4, 3, scale=5.0), torch.randn(4, 3, dtype=torch.float64)
+    before, found = embed.token.weight.detach().clone(), torch.tensor([False, True, False, True])
+    embed.start_from(matrix, found)
+    ids = torch.arange(4)[None]
+    torch.testing.assert_close(embed(ids)[0, found], matrix[found].float())
+    assert torch.equal(embed.token.weight[~found], before[~found])
+    embed(ids).sum().backward()
+    assert embed.token.weight.requires_grad and embed.token.weight.grad is not None
+
+
+@pytest.mark.parametrize(
+    ("shape", "marks", "message"),
+    [((4, 50), 4, "50 numbers each, but the model's dim is 3; .*dim=50"),
+     ((5, 3), 5, "5 word vectors and 5 marks for 4 ids"),
+     ((4, 3), 3, "4 word vectors and 3 marks for 4 ids")],
+)
+def test_word_vectors_that_do_not_fit(shape: tuple[int, int], marks: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TokenEmbed(4, 3).start_from(torch.zeros(shape), torch.ones(marks, dtype=torch.bool))

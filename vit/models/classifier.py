@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from vit import nn as parts
 from vit.models.build import ACTIVATIONS, build_blocks, build_head, build_norm
-from vit.models.config import VisionTransformerConfig
+from vit.models.config import ImageConfig, VisionTransformerConfig
 from vit.nn import Attention, Encoder, PatchDropout, PatchEmbed, Rotary
 from vit.nn.init import init_weights
 
-STEMS = {"linear": parts.LinearPatches, "conv": parts.ConvStem}
+STEMS = {"linear": parts.LinearPatches, "conv": parts.ConvStem, "masked_conv": parts.MaskedConvStem}
 
 
 class Classifier(nn.Module):
@@ -35,16 +35,25 @@ class Classifier(nn.Module):
 
     def encode(self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None) -> Tensor:
         """images (B,C,H,W) or ids (B,N) -> tokens (B,N,D)"""
-        x = self.embed(source) if segment is None else self.embed(source, segment=segment)
-        return self.encoder(x, mask)
+        return self.encoder(self.tokens(source, segment), mask)
 
-    def features(self, source: Tensor, blocks: Sequence[int] | None = None, mask: Tensor | None = None) -> list[Tensor]:
+    def tokens(self, source: Tensor, segment: Tensor | None) -> Tensor:
+        """What the encoder is given, (B,N,D); images have no segments."""
+        return self.embed(source) if segment is None else self.embed(source, segment=segment)
+
+    def features(
+        self,
+        source: Tensor,
+        blocks: Sequence[int] | None = None,
+        mask: Tensor | None = None,
+        segment: Tensor | None = None,
+    ) -> list[Tensor]:
         """What the named blocks put out, [(B,N,D), ...]; negative numbers count from the end, None means all.
 
         Not normalised: `model.encoder.norm` is what the last one passes through next.
         """
         features: list[Tensor] = []
-        self.encoder(self.embed(source), mask, features=features)
+        self.encoder(self.tokens(source, segment), mask, features=features)
         return features if blocks is None else [features[i] for i in blocks]
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
@@ -61,7 +70,7 @@ class VisionTransformer(Classifier):
         init_weights(self)
 
 
-def build_embed(config: VisionTransformerConfig) -> PatchEmbed:
+def build_embed(config: ImageConfig, flexible: bool = False) -> PatchEmbed:
     return PatchEmbed(
         config.image_size,
         config.patch_size,
@@ -71,11 +80,12 @@ def build_embed(config: VisionTransformerConfig) -> PatchEmbed:
         registers=config.registers,
         pos_embed=build_table(config),
         stem=STEMS[config.stem],
+        flexible=flexible,
         dropout=config.dropout,
     )
 
 
-def build_table(config: VisionTransformerConfig) -> Tensor | None:
+def build_table(config: ImageConfig) -> Tensor | None:
     """The positions that are added to the tokens, if there are any."""
     if config.positions == "learned":
         return parts.learned(math.prod(config.grid) + (config.prefix if config.prefix_positions else 0), config.dim)
@@ -83,10 +93,14 @@ def build_table(config: VisionTransformerConfig) -> Tensor | None:
 
 
 def build_encoder(config: VisionTransformerConfig) -> Encoder:
-    rotary = Rotary(config.grid, config.head_width, config.prefix) if config.positions == "rotary" else None
+    rotary = build_rotary(config)
     hidden = PatchDropout(config.patch_dropout, config.prefix) if config.patch_dropout else None
     last = build_norm(config)(config.dim) if config.final_norm == "tokens" else nn.Identity()
     return Encoder(build_blocks(config), last, rotary=rotary, patch_dropout=hidden)
+
+
+def build_rotary(config: ImageConfig) -> Rotary | None:
+    return Rotary(config.grid, config.head_width, config.prefix) if config.positions == "rotary" else None
 
 
 def build_pool(config: VisionTransformerConfig) -> nn.Module:

@@ -11,7 +11,7 @@ def init_weights(model: nn.Module) -> None:
     """Set every weight of a model of this house, as the original ViT and big_vision do: Xavier matrices, zero biases.
 
     The patch projection counts as the matrix it is (MAE, arXiv 2111.06377), position tables have the std D^-1/2 of
-    big_vision, so that they are not drowned by the patches; class token and registers start close to zero, logits of a
+    big_vision, so that they are not drowned by the patches, ids and segments the same; class token and registers start close to zero, logits of a
     `head` close to undecided. Norms, scales and the convolutions of a stem keep their own beginnings.
     """
     for name, module in model.named_modules():
@@ -29,7 +29,9 @@ def init_weights(model: nn.Module) -> None:
                 if token is not None:
                     nn.init.normal_(token, std=1e-6)
         elif isinstance(module, TokenEmbed):
-            nn.init.normal_(module.token.weight, std=module.token.embedding_dim**-0.5)
+            for table in (module.token, module.segment):
+                if table is not None:
+                    nn.init.normal_(table.weight, std=table.embedding_dim**-0.5)
         elif isinstance(module, AttentionPool):
             nn.init.normal_(module.latent, std=module.latent.shape[-1] ** -0.5)
         if isinstance(module, (nn.Linear, LinearPatches)) and module.bias is not None:
