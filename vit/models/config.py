@@ -10,7 +10,7 @@ from vit.nn.embed import patch_grid, power_of_two
 
 CHOICES = {
     "positions": ("learned", "sincos", "rotary", "none"),
-    "stem": ("linear", "conv"),
+    "stem": ("linear", "conv", "masked_conv"),
     "pool": ("class", "mean", "attention"),
     "final_norm": ("tokens", "pooled", "none"),
     "norm": ("layer", "rms"),
@@ -18,7 +18,7 @@ CHOICES = {
     "activation": ("gelu", "gelu_tanh", "relu", "silu"),
 }
 PAIRS = ("image_size", "patch_size")
-POSITIVE = ("in_chans", "vocab_size", "max_len", "dim", "depth", "num_heads", "mlp_ratio", "norm_eps")
+POSITIVE = ("in_chans", "vocab_size", "max_len", "dim", "depth", "decoder_depth", "num_heads", "mlp_ratio", "norm_eps")
 RATES = ("dropout", "attention_dropout", "drop_path", "patch_dropout")
 
 
@@ -96,44 +96,33 @@ class TextConfig(StackConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisionTransformerConfig(StackConfig):
-    """The values that fix a `VisionTransformer`, JSON-able and checked; the defaults are ViT-B/16 (arXiv 2010.11929).
+class ImageConfig(StackConfig):
+    """A `StackConfig` that reads images in patches.
 
     Args:
         image_size, patch_size: pixels, one number or (height, width).
-        num_classes: 0 leaves the head out.
         registers: number of register tokens (arXiv 2309.16588).
         positions: learned table, fixed 2-D sin-cos table, axial rotary, or none.
         prefix_positions: class token and registers have rows of their own in a learned table.
-        pool: class token, mean over the patches, or attention pooling.
-        final_norm: the last norm acts on the tokens, on the pooled vector (timm's `fc_norm`), or is left out.
     """
-
-    kind: ClassVar[str] = "vit"
 
     image_size: tuple[int, int] = (224, 224)
     patch_size: tuple[int, int] = (16, 16)
     in_chans: int = 3
-    num_classes: int = 1000
     class_token: bool = True
     registers: int = 0
     positions: str = "learned"
     prefix_positions: bool = True
     stem: str = "linear"
-    pool: str = "class"
-    final_norm: str = "tokens"
-    patch_dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        for key in PAIRS:
-            object.__setattr__(self, key, pair(key, getattr(self, key)))
+        set_pairs(self)
         check_values(self)
         patch_grid(self.image_size, self.patch_size)
         check_heads(self)
-        if self.pool == "class" and not self.class_token:
-            raise ValueError("pool=class needs class_token=true; without it take pool=mean or pool=attention")
-        if self.stem == "conv" and None in map(power_of_two, self.patch_size):
-            raise ValueError(f"stem=conv needs a patch_size of powers of two, such as 4 or 8, not {self.patch_size}")
+        if self.stem != "linear" and None in map(power_of_two, self.patch_size):
+            raise ValueError(f"stem={self.stem} needs a patch_size of powers of two, such as 4 or 8, "
+                             f"not {self.patch_size}")
         check_positions(self, axes=2)
 
     @property
@@ -145,6 +134,29 @@ class VisionTransformerConfig(StackConfig):
     def prefix(self) -> int:
         """How many tokens stand before the patches."""
         return int(self.class_token) + self.registers
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisionTransformerConfig(ImageConfig):
+    """The values that fix a `VisionTransformer`, JSON-able and checked; the defaults are ViT-B/16 (arXiv 2010.11929).
+
+    Args:
+        num_classes: 0 leaves the head out.
+        pool: class token, mean over the patches, or attention pooling.
+        final_norm: the last norm acts on the tokens, on the pooled vector (timm's `fc_norm`), or is left out.
+    """
+
+    kind: ClassVar[str] = "vit"
+
+    num_classes: int = 1000
+    pool: str = "class"
+    final_norm: str = "tokens"
+    patch_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pool == "class" and not self.class_token:
+            raise ValueError("pool=class needs class_token=true; without it take pool=mean or pool=attention")
 
 
 @dataclass(frozen=True)
@@ -243,6 +255,12 @@ def check_positions(config: Any, axes: int) -> None:
     if width % divisor:
         raise ValueError(f"positions={config.positions} need a {name} divisible by {divisor}, but it is {width}; "
                          f"nearest: {width // divisor * divisor or divisor}, {-(-width // divisor) * divisor}")
+
+
+def set_pairs(config: Any) -> None:
+    """One number for both edges, or a list out of a file, becomes (height, width)."""
+    for key in PAIRS:
+        object.__setattr__(config, key, pair(key, getattr(config, key)))
 
 
 def pair(key: str, size: int | Sequence[int]) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from torch import nn
 from vit.models.classifier import VisionTransformer
 from vit.models.config import TimmConfig, VisionTransformerConfig, check_names
 from vit.models.masked import Bert, MaskedTextConfig
+from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
 from vit.models.timm_model import nearest_timm_models, timm_model
 
@@ -104,6 +105,7 @@ KINDS = {
     TimmConfig.kind: lambda values: timm_model(TimmConfig.from_dict(values)),
     TextClassifierConfig.kind: lambda values: TextClassifier(TextClassifierConfig.from_dict(values)),
     MaskedTextConfig.kind: lambda values: Bert(MaskedTextConfig.from_dict(values)),
+    EncoderDecoderConfig.kind: lambda values: Transformer(EncoderDecoderConfig.from_dict(values)),
 }
 
 

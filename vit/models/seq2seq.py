@@ -1,0 +1,188 @@
+"""Sequence to sequence: a text or an image is read by the encoder, a text is written by the decoder."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vit.models.build import build_blocks, build_last_norm, build_text_rotary, build_text_table
+from vit.models.classifier import build_embed, build_rotary
+from vit.models.config import ImageConfig, check_heads, check_positions, check_values, set_pairs
+from vit.nn import Cache, Decoder, Encoder, PatchEmbed, TokenEmbed
+from vit.nn.init import init_weights
+
+
+class EncoderDecoder(nn.Module):
+    """What is read becomes a memory, and every token that is written looks at the memory and at those before it.
+
+    Args:
+        embed: source -> tokens (B,S,D): `TokenEmbed` or `PatchEmbed`.
+        target_embed: target ids (B,T) -> tokens (B,T,D), and back to logits where there is no head.
+        head: (B,T,D) -> logits (B,T,V) with a matrix of its own.
+    """
+
+    def __init__(
+        self,
+        embed: TokenEmbed | PatchEmbed,
+        encoder: Encoder,
+        target_embed: TokenEmbed,
+        decoder: Decoder,
+        head: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.embed, self.encoder = embed, encoder
+        self.target_embed, self.decoder, self.head = target_embed, decoder, head
+
+    def forward(
+        self,
+        source: Tensor,
+        target_in: Tensor,
+        source_mask: Tensor | None = None,
+        target_mask: Tensor | None = None,
+    ) -> Tensor:
+        """source ids (B,S) or images (B,C,H,W), target_in ids (B,T) -> logits (B,T,V) of each next token.
+
+        Args:
+            source_mask: (B,S), the real ones among tokens or patches.
+            target_mask: (B,T); not needed where padding follows the text, for nothing real looks that way.
+        """
+        memory = self.encode(source, source_mask)  # (B,S,D)
+        x = self.decoder(self.target_embed(target_in), memory, target_mask, self.memory_mask(source_mask))
+        return self.logits(x)
+
+    def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
+        """ids (B,S) or images (B,C,H,W) -> memory (B,S,D), an image's class token and registers first"""
+        if isinstance(self.embed, PatchEmbed):
+            x, places = self.embed(source, source_mask), self.embed.places(source)
+        else:
+            x, places = self.embed(source), None
+        return self.encoder(x, self.memory_mask(source_mask), places=places)
+
+    def memory_mask(self, source_mask: Tensor | None) -> Tensor | None:
+        """(B,S) of tokens or patches -> (B,S) of the memory"""
+        prefix = getattr(self.embed, "prefix", 0)
+        return source_mask if source_mask is None or not prefix else F.pad(source_mask, (prefix, 0), value=True)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """(...,D) -> (...,V)"""
+        return self.target_embed.logits(x) if self.head is None else self.head(x)
+
+    def start(self, source: Tensor, source_mask: Tensor | None = None, room: int = 64) -> Cache:
+        """Read the source, to write a text with `advance`."""
+        return self.decoder.start(self.encode(source, source_mask), self.memory_mask(source_mask), room)
+
+    def advance(self, ids: Tensor, cache: Cache, lines: Tensor | None = None) -> Tensor:
+        """The next ids (B,T) of every row -> logits (B,1,V) of what follows the last of them.
+
+        With `lines` (B,T,...), as in `Decoder.advance`, the ids are alternatives for one position -> logits (B,T,V).
+        """
+        if lines is None:
+            x = self.target_embed(ids, start=cache.position)  # (B,T,D)
+        else:
+            x = self.target_embed(ids.reshape(-1, 1), start=cache.position).view(*ids.shape, -1)
+        x = self.decoder.advance(x, cache, lines)
+        return self.logits(x[:, -1:] if lines is None else x)
+
+    @property
+    def reader(self) -> nn.ModuleDict:
+        """The half that reads, with the names of a classifier: `load_weights(model.reader, classifier_state)`."""
+        return nn.ModuleDict({"embed": self.embed, "encoder": self.encoder})
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Compute each block's activations again in the backward pass instead of keeping them; named as in timm."""
+        self.encoder.checkpointing = self.decoder.checkpointing = enable
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderConfig(ImageConfig):
+    """The values that fix a `Transformer`, JSON-able and checked; the defaults are the original (arXiv 1706.03762).
+
+    The modern form is `pre_norm=True, norm="rms", mlp="swiglu", positions="rotary", scale_embed=False`.
+
+    Args:
+        source: "text", or "image" with the fields of images; smaller images than `image_size` are taken too, unless
+            the stem is "conv".
+        vocab_size: number of ids that can be written.
+        source_vocab: number of ids that can be read; as many as can be written by default.
+        max_len: most tokens of a text, read or written.
+        depth, decoder_depth: number of blocks that read and that write.
+        scale_embed: embeddings times sqrt(dim), so that positions do not drown them.
+        tied: which of the matrices between ids and tokens are one: "none", the target's embedding and the logits
+            ("target", arXiv 1608.05859), or those and the source's embedding ("all").
+    """
+
+    kind: ClassVar[str] = "encoder_decoder"
+    choices: ClassVar = {"source": ("text", "image"), "tied": ("none", "target", "all")}
+
+    source: str = "text"
+    vocab_size: int
+    source_vocab: int | None = None
+    max_len: int = 512
+    dim: int = 512
+    depth: int = 6
+    decoder_depth: int = 6
+    num_heads: int = 8
+    positions: str = "sincos"
+    scale_embed: bool = True
+    tied: str = "all"
+    pre_norm: bool = False
+    activation: str = "relu"
+    dropout: float = 0.1
+    class_token: bool = False
+
+    def __post_init__(self) -> None:
+        if self.source == "image":
+            super().__post_init__()
+        set_pairs(self)
+        check_values(self)
+        check_heads(self)
+        check_positions(self, axes=1)
+        if self.tied == "all" and self.source == "image":
+            raise ValueError("tied=all needs source=text, for an image is not read by ids; take tied=target")
+        if self.tied == "all" and self.source_vocab not in (None, self.vocab_size):
+            raise ValueError(f"tied=all needs one vocabulary, but source_vocab is {self.source_vocab} and vocab_size "
+                             f"{self.vocab_size}; take tied=target")
+
+
+class Transformer(EncoderDecoder):
+    """The encoder-decoder that `config` says."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        image, untied = config.source == "image", config.tied == "none"
+        embed = build_source_embed(config)
+        super().__init__(
+            embed,
+            Encoder(
+                build_blocks(config),
+                build_last_norm(config),
+                rotary=build_rotary(config) if image else build_text_rotary(config, config.max_len),
+            ),
+            build_token_embed(config, config.vocab_size),
+            Decoder(
+                build_blocks(config, config.decoder_depth, cross=True),
+                build_last_norm(config),
+                rotary=build_text_rotary(config, config.max_len),
+            ),
+            nn.Linear(config.dim, config.vocab_size, bias=False) if untied else None,
+        )
+        if config.tied == "all":
+            self.target_embed.token = self.embed.token
+        self.config = config
+        init_weights(self)
+
+
+def build_source_embed(config: EncoderDecoderConfig) -> TokenEmbed | PatchEmbed:
+    if config.source == "text":
+        return build_token_embed(config, config.source_vocab or config.vocab_size)
+    return build_embed(config, flexible=config.stem != "conv")
+
+
+def build_token_embed(config: EncoderDecoderConfig, vocab_size: int) -> TokenEmbed:
+    return TokenEmbed(
+        vocab_size,
+        config.dim,
+        pos_embed=build_text_table(config.positions, config.max_len, config.dim),
+        scale=config.dim**0.5 if config.scale_embed else 1.0,
+        dropout=config.dropout,
+    )
