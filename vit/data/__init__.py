@@ -4,12 +4,15 @@ from vit.data.affine import RandomAffine
 from vit.data.augment import Augment, HorizontalFlip, PadCrop, RandomErasing, VerticalFlip
 from vit.data.batches import EvalBatches, TrainBatches
 from vit.data.buckets import PairEvalBatches, PairTrainBatches
+from vit.data.corpus import CorpusSource, CorpusSplit
+from vit.data.corpus_files import corpus
 from vit.data.counters import permutation, uniform
 from vit.data.dataset import ImageDataset
 from vit.data.decode import BadImage
 from vit.data.folders import folder
 from vit.data.image_text import image_text
 from vit.data.line_images import LinePreprocessing
+from vit.data.masking import MaskedDataset, MaskedTrainBatches
 from vit.data.mixup import Mixup
 from vit.data.named import cifar10, cifar100, digits, fashion_mnist, imagenet, mnist
 from vit.data.numbers import spelled_numbers
@@ -21,15 +24,23 @@ from vit.data.preprocessing import Preprocessing
 from vit.data.sizing import RandomCrop, RandomResizedCrop
 from vit.data.source import DataError, Source, Split
 from vit.data.statistics import estimate
+from vit.data.stories import number_questions, number_stories
 from vit.data.strips import digit_strips
 from vit.data.tables import table
 from vit.data.text import BPETokenizer, ByteTokenizer, tokenizer_from_dict, train_tokenizer
+from vit.data.text_dataset import TextDataset, TextInputs, TextSplit
+from vit.data.text_tables import text_table
+from vit.data.tokens import source_tokens, target_tokens
+from vit.data.vectors import read_vectors
 
 __all__ = [
-    "Augment", "BPETokenizer", "BadImage", "ByteTokenizer", "ColorJitter", "DataError", "EvalBatches",
-    "HorizontalFlip", "ImageDataset", "LinePreprocessing", "Mixup", "PadCrop", "PairDataset", "PairEvalBatches",
-    "PairSource", "PairSplit", "PairTrainBatches", "Preprocessing", "RandAugment", "RandomAffine", "RandomCrop",
-    "RandomErasing", "RandomResizedCrop", "Source", "Split", "ThreeAugment", "TrainBatches", "TrivialAugment",
-    "VerticalFlip", "cifar10", "cifar100", "digit_strips", "digits", "estimate", "fashion_mnist", "folder",
-    "image_text", "imagenet", "mnist", "parallel", "permutation", "spelled_numbers", "table", "tokenizer_from_dict", "train_tokenizer", "uniform",
+    "Augment", "BPETokenizer", "BadImage", "ByteTokenizer", "ColorJitter", "CorpusSource", "CorpusSplit",
+    "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset", "LinePreprocessing", "MaskedDataset",
+    "MaskedTrainBatches", "Mixup", "PadCrop", "PairDataset", "PairEvalBatches", "PairSource", "PairSplit",
+    "PairTrainBatches", "Preprocessing", "RandAugment", "RandomAffine", "RandomCrop", "RandomErasing",
+    "RandomResizedCrop", "Source", "Split", "TextDataset", "TextInputs", "TextSplit", "ThreeAugment",
+    "TrainBatches", "TrivialAugment", "VerticalFlip", "cifar10", "cifar100", "corpus", "digit_strips", "digits",
+    "estimate", "fashion_mnist", "folder", "image_text", "imagenet", "mnist", "number_questions", "number_stories",
+    "parallel", "permutation", "read_vectors", "source_tokens", "spelled_numbers", "table", "target_tokens",
+    "text_table", "tokenizer_from_dict", "train_tokenizer", "uniform",
 ]

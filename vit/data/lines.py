@@ -184,7 +184,7 @@ def _inner(path: Path, number: int, key: str, column: Column, row: Any) -> Any:
 def _text(path: Path, number: int, column: Column, value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
+    if isinstance(value, int | float):
+        return json.dumps(value)
     raise DataError(f"{path} line {number}: {column} must be a text, but is {json.dumps(value)[:40]}")
 

@@ -144,9 +144,14 @@ class Source:
         empty = [c for c, n in zip(self.classes, self.counts("train"), strict=True) if n == 0]
         if empty:
             raise DataError(
-                f"{self.name}: {len(empty)} of {len(self.classes)} classes have no training image ({_some(empty)}); "
-                "add images or remove the class"
+                f"{self.name}: {len(empty)} of {len(self.classes)} classes have no training {self.unit} ({_some(empty)}); "
+                f"add {self.unit}s or remove the class"
             )
+
+    @property
+    def unit(self) -> str:
+        """What a sample is called in messages."""
+        return getattr(self.splits.get("train"), "unit", "image")
 
     @property
     def num_classes(self) -> int:
@@ -188,7 +193,8 @@ def with_validation(splits: dict[str, Split], count: int | None, fraction: float
     train = splits["train"]
     count = round(len(train) * fraction) if count is None else count
     if count >= len(train):
-        raise DataError(f"val={count} images cannot be held out of {len(train)} training images; lower data.val")
+        unit = getattr(train, "unit", "image")
+        raise DataError(f"val={count} {unit}s cannot be held out of {len(train)} training {unit}s; lower data.val")
     kept, held = hold_out(train.labels, count, seed)
     return {"train": train.take(kept), "val": train.take(held)} | {k: v for k, v in splits.items() if k != "train"}
 
@@ -209,7 +215,7 @@ def _check_classes(source: Source) -> None:
             "least 2; give every class its own folder or label"
         )
     if "train" not in source.splits or len(source.splits["train"]) == 0:
-        raise DataError(f"{source.name}: there are 0 training images; splits found: {_some(sorted(source.splits))}")
+        raise DataError(f"{source.name}: there are 0 training {source.unit}s; splits found: {_some(sorted(source.splits))}")
 
 
 def _check_split(source: Source, key: str, split: Split) -> None:

@@ -70,7 +70,7 @@ def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], di
             break
     else:
         return None
-    tables = {key: _read_parquet(paths) for key, paths in files.items() if paths}
+    tables = {key: read_parquet(paths) for key, paths in files.items() if paths}
     stored = next((names for _, names in tables.values() if names), None) or classes
     splits, known = {}, None
     for key, (columns, _) in tables.items():
@@ -84,7 +84,7 @@ def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], di
 def _read(path: Path) -> tuple[dict[str, Any], list[str] | None]:
     """Columns by name, and class names where the file or its folder brings them."""
     if path.suffix.lower() == ".parquet":
-        return _read_parquet([path])
+        return read_parquet([path])
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.reader(file))
     if len(rows) < 2:
@@ -96,7 +96,8 @@ def _read(path: Path) -> tuple[dict[str, Any], list[str] | None]:
     return {name: [row[i] for row in rows[1:]] for i, name in enumerate(header)}, None
 
 
-def _read_parquet(paths: list[Path]) -> tuple[dict[str, Any], list[str] | None]:
+def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], list[str] | None]:
+    """Arrow columns by name, and class names where the files or their folder bring them."""
     import pyarrow
     import pyarrow.parquet as parquet
 

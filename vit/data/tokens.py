@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -42,17 +43,21 @@ class Tokens:
 
 
 def tokenized(
-    tokenizer: Tokenizer, texts: Sequence[str], before: Sequence[int] = (), after: Sequence[int] = (EOS,), most: int | None = None
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    before: Sequence[int] = (),
+    after: Sequence[int] = (EOS,),
+    most: int | None = None,
 ) -> Tokens:
     """All texts as ids between the given special ones; of a longer row `most` ids stay, `after` among them."""
-    rows: list[np.ndarray] = []
+    parts, lengths = [np.zeros(0, np.int32)], [0]
     for start in range(0, len(texts), _CHUNK):
         found = tokenizer.encode_batch([texts[i] for i in range(start, min(start + _CHUNK, len(texts)))])
         if most is not None:
             found = [ids[: max(0, most - len(before) - len(after))] for ids in found]
-        rows += [np.array([*before, *ids, *after], dtype=np.int32) for ids in found]
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
-    return Tokens(np.concatenate([np.zeros(0, np.int32), *rows]), offsets)
+        parts.append(np.fromiter(chain.from_iterable(chain(before, ids, after) for ids in found), np.int32))
+        lengths += [len(before) + len(ids) + len(after) for ids in found]
+    return Tokens(np.concatenate(parts), np.cumsum(lengths, dtype=np.int64))
 
 
 def source_tokens(tokenizer: Tokenizer, texts: Sequence[str], max_len: int | None = None) -> Tokens:

@@ -1,0 +1,92 @@
+"""Word vectors in the usual text format (GloVe, word2vec): a word and its numbers on each line."""
+
+import gzip
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vit.data.source import DataError
+
+
+def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of the given words: (len(words), width) float32, zeros where a word is not in the file, and found (len(words),).
+
+    A first line of two whole numbers is word2vec's header. The file may be gzipped; of a word that comes twice the first
+    vector counts, as the files are sorted by frequency. An empty word is never looked for.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: the file of word vectors does not exist")
+    wanted: dict[str, list[int]] = {}
+    for i, word in enumerate(words):
+        wanted.setdefault(word, []).append(i)
+    wanted.pop("", None)
+    matrix, found = None, np.zeros(len(words), dtype=bool)
+    width, promised = 0, 0
+    for number, line in _lines(path):
+        if number == 1 and (header := _header(line)):
+            promised = width = header
+            continue
+        if not width:
+            width = _guessed_width(path, number, line)
+        if matrix is None:
+            matrix = np.zeros((len(words), width), dtype=np.float32)
+        word, values = _parsed(path, number, line, width, promised)
+        rows = wanted.get(word, [])
+        if rows and not found[rows[0]]:
+            matrix[rows] = _numbers(path, number, values)
+            found[rows] = True
+    if matrix is None:
+        raise DataError(f"{path}: has 0 word vectors; expected a word and its numbers on each line")
+    return matrix, found
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Line by line, as such files are larger than memory; broken characters in words nobody asks for do no harm."""
+    opened = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+    try:
+        with opened as file:
+            for number, line in enumerate(file, 1):
+                if line := line.decode("utf-8", "replace").rstrip("\r\n "):
+                    yield number, line
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from error
+
+
+def _header(line: str) -> int:
+    """The width that word2vec's first line, "count width", promises; 0 if the line is no such."""
+    parts = line.split(" ")
+    return int(parts[1]) if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts) else 0
+
+
+def _guessed_width(path: Path, number: int, line: str) -> int:
+    width = line.count(" ")
+    if width < 1:
+        raise DataError(f"{path} line {number}: has no numbers after the word; expected WORD 0.1 0.2 ...")
+    return width
+
+
+def _parsed(path: Path, number: int, line: str, width: int, promised: int) -> tuple[str, list[str]]:
+    """A word may contain spaces, as in some GloVe files, so the numbers are counted from the end."""
+    word, *values = line.rsplit(" ", width)
+    if len(values) < width:
+        said = "its first line promises" if promised else "its first line has"
+        raise DataError(f"{path} line {number}: has {len(values)} numbers, {said} {width}")
+    return word, values
+
+
+def _numbers(path: Path, number: int, values: list[str]) -> np.ndarray:
+    try:
+        return np.array(values, dtype=np.float32)
+    except ValueError:
+        wrong = next(value for value in values if not _is_number(value))
+        raise DataError(f"{path} line {number}: {wrong!r} is no number") from None
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+        return True
+    except ValueError:
+        return False
