@@ -4,13 +4,13 @@ from vit.data.affine import RandomAffine
 from vit.data.augment import Augment, HorizontalFlip, PadCrop, RandomErasing, VerticalFlip
 from vit.data.batches import EvalBatches, TrainBatches
 from vit.data.buckets import PairEvalBatches, PairTrainBatches
-from vit.data.corpus import CorpusSource, CorpusSplit
+from vit.data.corpora import CorpusSource, CorpusSplit
 from vit.data.corpus_files import corpus
 from vit.data.counters import permutation, uniform
 from vit.data.dataset import ImageDataset
 from vit.data.decode import BadImage
 from vit.data.folders import folder
-from vit.data.image_text import image_text
+from vit.data.image_tables import image_text
 from vit.data.line_images import LinePreprocessing
 from vit.data.masking import MaskedDataset, MaskedTrainBatches
 from vit.data.mixup import Mixup
@@ -18,7 +18,7 @@ from vit.data.named import cifar10, cifar100, digits, fashion_mnist, imagenet, m
 from vit.data.numbers import spelled_numbers
 from vit.data.pair_dataset import PairDataset
 from vit.data.pairs import PairSource, PairSplit
-from vit.data.parallel import parallel
+from vit.data.parallel_text import parallel
 from vit.data.policies import ColorJitter, RandAugment, ThreeAugment, TrivialAugment
 from vit.data.preprocessing import Preprocessing
 from vit.data.sizing import RandomCrop, RandomResizedCrop

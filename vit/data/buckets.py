@@ -44,7 +44,7 @@ class PairTrainBatches(Epochs):
         return [batches[place] for place in places.tolist()]
 
     def keys(self, epoch: int) -> list[np.ndarray]:
-        """This rank's (B,2) keys; a batch of fewer rows than ranks gives a row without anything to predict to the rest."""
+        """This rank's (B,2) keys; of a batch with too few rows, the last ranks get one with nothing to predict."""
         return [self._keys(epoch, batch) for batch in self.order(epoch)]
 
     def batches_of(self, epoch: int, start: int) -> Iterator[Batch]:
@@ -112,7 +112,7 @@ def _ends(dataset: PairDataset, batch_tokens: int | None, batch_size: int | None
         row = int(rows[longest.argmax()])
         raise DataError(
             f"{dataset.split.names[row]}: its {longest.max()} tokens alone are more than batch_tokens {batch_tokens}; "
-            "raise batch_tokens, or leave such rows out with a smaller max_source_len or max_target_len and on_long=skip"
+            "raise batch_tokens, or leave such rows out: on_long=skip with a smaller max_source_len or max_target_len"
         )
     return _cuts(longest.tolist(), batch_tokens or np.inf, batch_size or np.inf)
 

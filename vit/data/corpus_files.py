@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.corpus import CorpusSource, CorpusSplit
+from vit.data.corpora import CorpusSource, CorpusSplit
 from vit.data.lines import line_names, present, read_lines
 from vit.data.pairs import USUAL
 from vit.data.source import DataError, Names
@@ -22,8 +22,8 @@ def corpus(
 ) -> CorpusSource:
     """One sentence per line, an empty line between documents; files may be gzipped.
 
-    A folder holds train.txt and perhaps val.txt and test.txt (`train`, `val`, `test` give other names); a single file, or
-    a lone train.txt, is cut by `fractions`: first train, then val, then test, so that neighbours stay together.
+    A folder holds train.txt and perhaps val.txt and test.txt (`train`, `val`, `test` give other names); a single file,
+    or a lone train.txt, is cut by `fractions`: first train, then val, then test, so that neighbours stay together.
     Without a root it is the generated set `number_stories`.
     """
     if root is None:
@@ -35,11 +35,12 @@ def corpus(
         raise FileNotFoundError(f"data.root: {root} does not exist; give a text file, or a folder with train.txt")
     splits = {}
     for key, name in (("train", train), ("val", val), ("test", test)):
-        path = next((p for n in ([name] if name else [f"{u}.txt" for u in USUAL[key]]) if (p := present(root / n))), None)
-        if path:
-            splits[key] = _read(path)
+        names = [name] if name else [f"{usual}.txt" for usual in USUAL[key]]
+        found = [path for path in (present(root / n) for n in names) if path]
+        if found:
+            splits[key] = _read(found[0])
         elif name or key == "train":
-            raise FileNotFoundError(f"data.{key}: {root} has no {name or 'train.txt'}[.gz]; name the file with data.{key}=")
+            raise FileNotFoundError(f"data.{key}: {root} has no {names[0]}[.gz]; name the file with data.{key}=NAME")
     return CorpusSource(root.resolve().name, _cut(splits["train"], fractions) if set(splits) == {"train"} else splits)
 
 
@@ -48,14 +49,13 @@ def _read(path: Path) -> CorpusSplit:
     full = np.array([bool(line.strip()) for line in lines], dtype=bool)
     if not full.any():
         raise DataError(f"{path}: has 0 sentences; expected one per line")
-    document = np.cumsum(~full)[full]
-    numbers = np.flatnonzero(full) + 1
-    return CorpusSplit(Names([line for line, keep in zip(lines, full, strict=True) if keep]), line_names(path, numbers), document)
+    rows = np.flatnonzero(full)
+    return CorpusSplit(Names([lines[i] for i in rows]), line_names(path, rows + 1), np.cumsum(~full)[rows])
 
 
 def _cut(whole: CorpusSplit, fractions: Sequence[float]) -> dict[str, CorpusSplit]:
     if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise ValueError(f"fractions {tuple(fractions)} must be three numbers >= 0 that add up to 1, like (0.8, 0.1, 0.1)")
+        raise ValueError(f"fractions {tuple(fractions)} must be three numbers >= 0 that add up to 1")
     ends = np.rint(np.cumsum(fractions) * len(whole)).astype(int).tolist()
     rows = [np.arange(start, end) for start, end in zip([0, *ends], ends, strict=False)]
     return {key: whole.take(part) for key, part in zip(("train", "val", "test"), rows, strict=True) if len(part)}

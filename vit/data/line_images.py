@@ -97,7 +97,7 @@ class LinePreprocessing:
         return math.ceil(self._scaled(width, height)[0] / self.patch_size[1])
 
     def batch(self, images: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Images as `image` gives them → uint8 (B,C,H,W) as wide as the widest, mask (B,N) of their patches, row by row."""
+        """Images as `image` gives them → uint8 (B,C,H,W) as wide as the widest, mask (B,N) of patches row by row."""
         width = max(image.shape[2] for image in images)
         columns = torch.tensor([image.shape[2] // self.patch_size[1] for image in images])
         if len({image.shape[2] for image in images}) == 1:
@@ -125,10 +125,10 @@ class LinePreprocessing:
         """An array that needs no work as (C,H,W): the same pixels as by the long way, many times faster."""
         if not isinstance(raw, np.ndarray) or raw.dtype != np.uint8 or raw.ndim not in (2, 3) or 0 in raw.shape:
             return None
-        channels = 1 if raw.ndim == 2 else raw.shape[2]
-        if channels not in (1, self.channels) or self._scaled(raw.shape[1], raw.shape[0]) != (raw.shape[1], raw.shape[0]):
+        (height, width), channels = raw.shape[:2], 1 if raw.ndim == 2 else raw.shape[2]
+        if channels not in (1, self.channels) or self._scaled(width, height) != (width, height):
             return None
-        pixels = torch.from_numpy(raw.reshape(*raw.shape[:2], channels)).permute(2, 0, 1)
+        pixels = torch.from_numpy(raw.reshape(height, width, channels)).permute(2, 0, 1)
         return pixels.expand(self.channels, -1, -1)
 
     def _filled(self, pixels: Tensor, width: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Text files as people keep them: lines, TSV, CSV, JSONL, gzipped or not; whatever is wrong is named by file and line."""
+"""Text files as people keep them: lines, TSV, CSV, JSONL, gzipped or not; what is wrong is named by file and line."""
 
 import csv
 import gzip
@@ -17,7 +17,7 @@ Column = str | int  # a name, or a number from 0 in a file without a header line
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file; only a newline ends one, as other signs that Unicode calls line ends stand inside lines."""
+    """The lines of a UTF-8 file; only a newline ends one: other line ends of Unicode stand inside lines."""
     return list(_lines(path))
 
 
@@ -31,7 +31,9 @@ def is_table(path: Path) -> bool:
     return _kind(path) in TABLES
 
 
-def read_columns(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str = "") -> tuple[dict[str, list[str]], np.ndarray]:
+def read_columns(
+    path: Path, wanted: Sequence[tuple[str, Column]], maybe: str = ""
+) -> tuple[dict[str, list[str]], np.ndarray]:
     """The wanted columns of a table by the keys they were asked for with, and the line each row begins on.
 
     `wanted` holds (key, column), the key being what a person would change; `maybe` is a column that is taken, under its
@@ -48,7 +50,8 @@ def read_columns(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str = 
         raise DataError(f"{path}: has 0 rows; expected one line for each sample")
     short = next((key for key, values in found.items() if len(values) < len(numbers)), None)
     if short:
-        raise DataError(f"{path}: {short} is there in {len(found[short])} of {len(numbers)} lines; give it to all or none")
+        count = len(found[short])
+        raise DataError(f"{path}: {short} is there in {count} of {len(numbers)} lines; give it to all or none")
     return found, np.array(numbers)
 
 
@@ -60,7 +63,7 @@ def line_names(path: Path, numbers: np.ndarray | int) -> RowNames:
 def drop_empty(
     columns: dict[str, Sequence[str]], names: Sequence[str], on_empty: str
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Rows where every column has text, and the (name, reason) of the others; with on_empty=error these are an error."""
+    """Rows with text in every column, and the (name, reason) of the others, which on_empty=error makes an error."""
     if on_empty not in ("error", "skip"):
         raise ValueError(f"on_empty={on_empty!r} is not one of error, skip")
     full = np.ones(len(names), dtype=bool)
@@ -68,7 +71,7 @@ def drop_empty(
     for column, texts in columns.items():
         empty = np.flatnonzero([not text.strip() for text in texts]).tolist()
         full[empty] = False
-        left_out.update({i: f"{column} is empty" for i in empty})
+        left_out.update(dict.fromkeys(empty, f"{column} is empty"))
     if left_out and on_empty == "error":
         first = min(left_out)
         raise DataError(
@@ -165,9 +168,10 @@ def _objects(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> It
         except ValueError as error:
             raise DataError(f"{path} line {number}: is no JSON ({error})") from None
         if not isinstance(row, dict):
-            raise DataError(f"{path} line {number}: must be an object, like {{\"text\": ...}}")
+            raise DataError(f'{path} line {number}: must be an object, like {{"text": ...}}')
         extra = {maybe: _text(path, number, maybe, row[maybe])} if maybe in row else {}
-        yield number, {key: _text(path, number, column, _inner(path, number, key, column, row)) for key, column in wanted} | extra
+        taken = {key: (column, _inner(path, number, key, column, row)) for key, column in wanted}
+        yield number, {key: _text(path, number, *value) for key, value in taken.items()} | extra
 
 
 def _inner(path: Path, number: int, key: str, column: Column, row: Any) -> Any:
@@ -187,4 +191,3 @@ def _text(path: Path, number: int, column: Column, value: Any) -> str:
     if isinstance(value, int | float):
         return json.dumps(value)
     raise DataError(f"{path} line {number}: {column} must be a text, but is {json.dumps(value)[:40]}")
-

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from vit.data.batches import TrainBatches
-from vit.data.corpus import CorpusSplit
+from vit.data.corpora import CorpusSplit
 from vit.data.counters import uniform
 from vit.data.dataset import Batch
 from vit.data.text import BOS, EOS, MASK, PAD, SPECIALS, Tokenizer
@@ -22,10 +22,9 @@ _CHOICE, _MEANS, _NUMBER = (n << 20 for n in (1, 2, 3))  # first slots of three 
 class MaskedDataset(Dataset):
     """Pairs [bos] a [eos] b [eos] of a corpus: b follows a, or, in half of the pairs, is any other sentence.
 
-    Of the tokens that are not special a `share` is chosen, at least one in each pair, exactly `masked_count`; of these 80 %
-    become mask, 10 % a random token, 10 % stay. All is a function of (seed, epoch, index), so evaluation, which is
-    always epoch 0, sees one and the same questions. Longer pairs are cut to `max_len` tokens; `cut` counts the sentences
-    that fill it alone.
+    Of the tokens that are not special a `share` is chosen, at least one in each pair; of these 80 % become mask, 10 % a
+    random token, 10 % stay. All is a function of (seed, epoch, index), so evaluation, which is always epoch 0, asks the
+    same questions every time. Longer pairs are cut to `max_len` tokens; `cut` counts the sentences that fill it alone.
     """
 
     unit, on_bad_sample, cached = "sentence pairs", "error", True

@@ -1,4 +1,4 @@
-"""Numbers in English words, and a set of pairs made of them: what is needed to watch a translator learn without a download."""
+"""Numbers in English words, and a set of pairs made of them: to watch a translator learn without a download."""
 
 import numpy as np
 
@@ -7,10 +7,10 @@ from vit.data.pairs import PairSource, PairSplit
 from vit.data.source import DataError, Names
 
 _SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _GROUPS = ("", "thousand", "million", "billion")
 LIMIT = 10 ** (3 * len(_GROUPS))
 MOST = 10_000_000  # of the generated set, which holds all numbers in memory for a moment
@@ -61,7 +61,7 @@ def _below_thousand(number: int) -> str:
 
 
 def _drawn(limit: int, total: int, seed: int) -> np.ndarray:
-    """`total` different numbers below limit in random order; each count of digits gets its even share, or all it has."""
+    """`total` different numbers below limit in random order; each count of digits gets an even share, or all it has."""
     chosen, first, left = [], 0, total
     digits = len(str(limit - 1))
     for length in range(1, digits + 1):

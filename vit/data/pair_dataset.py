@@ -15,7 +15,7 @@ from vit.data.source import DataError
 from vit.data.text import PAD, Tokenizer
 from vit.data.tokens import source_tokens, target_tokens, too_long
 
-Sources = tuple[Tensor, Tensor, dict[int, str]]  # source, source_mask, place in the batch → reason of what is unreadable
+Sources = tuple[Tensor, Tensor, dict[int, str]]  # source, source_mask, place in the batch → why it is unreadable
 
 
 class PairDataset(Dataset):
@@ -146,7 +146,8 @@ class _Images:
             images = self._augmented(images, torch.from_numpy(index[good]), torch.from_numpy(epoch[good]))
         if not images:
             size = (0, self.preprocessing.channels, self.preprocessing.height, self.preprocessing.patch_size[1])
-            return torch.empty(size, dtype=torch.uint8), torch.empty(0, self.preprocessing.rows, dtype=torch.bool), unread
+            nothing = torch.empty(size, dtype=torch.uint8), torch.empty(0, self.preprocessing.rows, dtype=torch.bool)
+            return *nothing, unread
         return *self.preprocessing.batch(images), unread
 
     def _augmented(self, images: list[Tensor], index: Tensor, epoch: Tensor) -> list[Tensor]:

@@ -29,7 +29,7 @@ class PairSplit:
             raise ValueError("a split of pairs has either texts (sources) or images (read)")
         counts = {len(part) for part in (self.targets, self.names, self.sources) if part is not None}
         if len(counts) != 1:
-            raise ValueError(f"{len(self.targets)} targets, {len(self.names)} names and the sources must be equally many")
+            raise ValueError(f"targets, names and sources must be equally many, but their numbers are {sorted(counts)}")
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -58,7 +58,8 @@ class PairSource:
 
     def __post_init__(self) -> None:
         if "train" not in self.splits or len(self.splits["train"]) == 0:
-            raise DataError(f"{self.name}: there are 0 training pairs; splits found: {', '.join(self.splits) or 'none'}")
+            found = ", ".join(self.splits) or "none"
+            raise DataError(f"{self.name}: there are 0 training pairs; splits found: {found}")
         if len({split.read is None for split in self.splits.values()}) > 1:
             raise ValueError(f"{self.name}: either all splits have images or none")
 
@@ -75,7 +76,7 @@ class PairSource:
 
 
 def complete(splits: dict[str, PairSplit], fractions: Sequence[float], seed: int) -> dict[str, PairSplit]:
-    """A lone "train" cut into train, val and test by `fractions`; where only "val" is missing, it is split off train."""
+    """A lone "train" cut into three by `fractions`; where "val" alone is missing, it is split off train."""
     train = splits["train"]
     same = np.zeros(len(train), np.int64)  # one class: nothing to stratify by
     if set(splits) == {"train"}:

@@ -144,8 +144,8 @@ class Source:
         empty = [c for c, n in zip(self.classes, self.counts("train"), strict=True) if n == 0]
         if empty:
             raise DataError(
-                f"{self.name}: {len(empty)} of {len(self.classes)} classes have no training {self.unit} ({_some(empty)}); "
-                f"add {self.unit}s or remove the class"
+                f"{self.name}: {len(empty)} of {len(self.classes)} classes have no training {self.unit} "
+                f"({_some(empty)}); add {self.unit}s or remove the class"
             )
 
     @property
@@ -215,7 +215,8 @@ def _check_classes(source: Source) -> None:
             "least 2; give every class its own folder or label"
         )
     if "train" not in source.splits or len(source.splits["train"]) == 0:
-        raise DataError(f"{source.name}: there are 0 training {source.unit}s; splits found: {_some(sorted(source.splits))}")
+        found = _some(sorted(source.splits))
+        raise DataError(f"{source.name}: there are 0 training {source.unit}s; splits found: {found}")
 
 
 def _check_split(source: Source, key: str, split: Split) -> None:

@@ -6,7 +6,7 @@ Both speak of the same people, things and numbers, so that what is learnt from t
 import numpy as np
 import torch
 
-from vit.data.corpus import CorpusSource, CorpusSplit
+from vit.data.corpora import CorpusSource, CorpusSplit
 from vit.data.counters import uniform
 from vit.data.numbers import in_words
 from vit.data.source import Names, RowNames, Source
@@ -22,10 +22,11 @@ MOST = 50  # of a thing that somebody has
 def number_questions(
     pairs: bool = True, train: int = 20_000, val: int = 1_000, test: int = 2_000, split_seed: int = 0
 ) -> Source:
-    """Who has the most, the fewest, or a certain thing? Three of four people in random order, each with a number of one thing.
+    """Who has the most, the fewest, or a certain thing? Three of four people in random order, each with one thing.
 
-    "ben has two coins and it rains today and ann has ten pears ..." | "who has the most": ann. The same words in another
-    order have another answer, and most words do not matter. With `pairs` story and question are two texts, else one.
+    "ben has two coins and it rains today and ann has ten pears ..." | "who has the most": ann. The same words in
+    another order have another answer, and most words do not matter. With `pairs` story and question are two texts,
+    else one.
     """
     counts = {"train": train, "val": val, "test": test}
     splits = {
@@ -60,7 +61,8 @@ def _question(draws: np.ndarray) -> tuple[str, str, int]:
     people = np.argsort(draws[:4])[:3]
     things = np.argsort(draws[4:10])[:3]
     amounts = 1 + _different(draws[10:13], MOST)
-    clauses = [f"{PEOPLE[p]} has {in_words(int(n))} {THINGS[t]}" for p, n, t in zip(people, amounts, things, strict=True)]
+    owned = zip(people, amounts, things, strict=True)
+    clauses = [f"{PEOPLE[p]} has {in_words(int(n))} {THINGS[t]}" for p, n, t in owned]
     for draw, aside in zip(draws[13:15], np.argsort(draws[15:21])[:2], strict=True):
         clauses.insert(int(draw * (len(clauses) + 1)), ASIDES[aside])  # before, between or after
     kind, owner = (draws[21:23] * 3).astype(int)

@@ -1,7 +1,7 @@
 """Tokenizers: a text as ids and back. Bytes need no vocabulary; byte pairs learn theirs from the user's own lines.
 
-Both know every text there is, since all 256 bytes are among their tokens, and neither gives an id to a special token that
-happens to be spelled out in a text.
+Both know every text there is, since all 256 bytes are among their tokens, and neither takes a text that spells out a
+special token for that token.
 """
 
 import json
@@ -62,7 +62,7 @@ class ByteTokenizer(_Pieces):
 
 
 class BPETokenizer(_Pieces):
-    """Byte-level byte-pair encoding (arXiv 1508.07909): frequent neighbours have become one token, in the order of `merges`.
+    """Byte-level byte-pair encoding (arXiv 1508.07909): frequent neighbours became one token, in the order of `merges`.
 
     The ids follow from the merges: specials, 256 bytes, then the results of the merges. A merge is two pieces of text
     in the alphabet of `alphabet()`, which writes each byte as one visible character.
@@ -75,7 +75,7 @@ class BPETokenizer(_Pieces):
         self._ids = {letter: _FIRST + i for i, letter in enumerate(alphabet())}
         for number, (a, b) in enumerate(self.merges, 1):
             if a not in self._ids or b not in self._ids:
-                raise ValueError(f"merge {number} of the tokenizer joins {a!r} and {b!r}, of which one is not known yet")
+                raise ValueError(f"merge {number} of the tokenizer joins {a!r} and {b!r}, of which one is not known")
             self._ids.setdefault(a + b, _FIRST + len(self._ids))
 
     @classmethod
@@ -162,7 +162,7 @@ def train_tokenizer(
 
 
 def alphabet() -> list[str]:
-    """One visible character for each of the 256 bytes, sorted: the spelling that byte-level BPE files use since GPT-2."""
+    """One visible character for each of the 256 bytes, sorted: how byte-level BPE files spell bytes since GPT-2."""
     return sorted(_letters().values())
 
 

@@ -24,7 +24,7 @@ def text_table(
     on_empty: str = "error",
     split_seed: int = 0,
 ) -> Source:
-    """Labelled texts from CSV, TSV, JSONL or Parquet: the columns `text`, `second` (for pairs), `label` and, if there, `split`.
+    """Labelled texts of CSV, TSV, JSONL or Parquet: columns `text`, `second` (of pairs), `label`, perhaps `split`.
 
     Labels are class names, or with `classes` also numbers from 0. A table without splits is split by `fractions`,
     stratified. `on_empty`: a row without text or label is an error, or (skip) left out. Without a path it is the
@@ -51,9 +51,7 @@ def text_table(
     return Source(path.stem, found, splits, left_out)
 
 
-def _read(
-    path: Path, wanted: list[tuple[str, Column]], maybe: str
-) -> tuple[dict[str, list[str]], Sequence[str]]:
+def _read(path: Path, wanted: list[tuple[str, Column]], maybe: str) -> tuple[dict[str, list[str]], Sequence[str]]:
     """The wanted columns by key, and a name for each row."""
     if is_table(path):
         columns, numbers = read_columns(path, wanted, maybe)

@@ -81,7 +81,7 @@ def too_long(lengths: np.ndarray, most: int | None, names: Sequence[str], on_lon
     long = np.flatnonzero(lengths > most).tolist()
     if long and on_long == "error":
         raise DataError(
-            f"{names[long[0]]}: {lengths[long[0]]} tokens are more than {key}={most}; {len(long)} of {len(lengths)} texts "
-            f"are longer (up to {lengths.max()}): raise {key}, or take on_long=skip or on_long=cut"
+            f"{names[long[0]]}: {lengths[long[0]]} tokens are more than {key}={most}; {len(long)} of {len(lengths)} "
+            f"texts are longer (up to {lengths.max()}): raise {key}, or take on_long=skip or on_long=cut"
         )
     return {i: f"{lengths[i]} tokens are more than {key}={most}" for i in long}

@@ -10,10 +10,10 @@ from vit.data.source import DataError
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of the given words: (len(words), width) float32, zeros where a word is not in the file, and found (len(words),).
+    """Vectors of the given words: (words, width) float32, zeros where one is not in the file; found (words,) bool.
 
-    A first line of two whole numbers is word2vec's header. The file may be gzipped; of a word that comes twice the first
-    vector counts, as the files are sorted by frequency. An empty word is never looked for.
+    A first line of two whole numbers is word2vec's header. The file may be gzipped; of a word that comes twice the
+    first vector counts, as the files are sorted by frequency. An empty word is never looked for.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -44,9 +44,8 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Line by line, as such files are larger than memory; broken characters in words nobody asks for do no harm."""
-    opened = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
     try:
-        with opened as file:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if line := line.decode("utf-8", "replace").rstrip("\r\n "):
                     yield number, line

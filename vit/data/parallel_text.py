@@ -26,18 +26,21 @@ def parallel(
 ) -> PairSource:
     """Text pairs from a folder or one table.
 
-    In a folder every split is two files, `train.en` and `train.de`, or a table, `train.tsv`, `.csv` or `.jsonl`; all may
-    be gzipped. `train`, `val` and `test` give the stems of the file names, by default the usual ones. In tables `source`
-    and `target` name columns (numbers from 0 in a file without a header line). What comes in one piece, and has no
-    column `split`, is split by `fractions`. `on_empty`: a pair with an empty side is an error, or (skip) left out.
+    In a folder every split is two files, `train.en` and `train.de`, or a table, `train.tsv`, `.csv` or `.jsonl`, all
+    gzipped or not. `train`, `val` and `test` give the stems of the file names, by default the usual ones. In tables
+    `source` and `target` name columns (numbers from 0 in a file without a header line). What comes in one piece, and
+    has no column `split`, is split by `fractions`. `on_empty`: a pair with an empty side is an error, or (skip) left out.
     """
     root = Path(root).expanduser()
     if source == target:
         raise ValueError(f"source and target are both {source!r}; a pair needs two sides")
     if root.is_file():
-        return PairSource(root.name.split(".")[0], *_one_table(root, source, target, split, fractions, on_empty, split_seed))
+        found = _one_table(root, source, target, split, fractions, on_empty, split_seed)
+        return PairSource(root.name.split(".")[0], *found)
     if not root.is_dir():
-        raise FileNotFoundError(f"data.root: {root} does not exist; give a folder with train.{source} and train.{target}")
+        raise FileNotFoundError(
+            f"data.root: {root} does not exist; give a folder with train.{source} and train.{target}, or a table"
+        )
     splits, left_out = {}, []
     for key, stem in (("train", train), ("val", val), ("test", test)):
         found = _split(root, key, stem, source, target, on_empty)
@@ -51,7 +54,7 @@ def _one_table(
     path: Path, source: Column, target: Column, split: str | None, fractions: Sequence[float], on_empty: str, seed: int
 ) -> tuple[dict[str, PairSplit], list[tuple[str, str]]]:
     if not is_table(path):
-        raise DataError(f"data.root: {path.name} is one file, but not one of {', '.join(TABLES)}; give a folder or a table")
+        raise DataError(f"data.root: {path.name} is one file, but no table ({', '.join(TABLES)}); give one or a folder")
     wanted = [("source", source), ("target", target), *([("split", split)] if split else [])]
     columns, numbers = read_columns(path, wanted, maybe="" if split else "split")
     texts = {str(source): columns["source"], str(target): columns["target"]}
@@ -69,8 +72,8 @@ def _split(root: Path, key: str, stem: str | None, source: Column, target: Colum
         if all(sides):
             return _two_files(*sides, on_empty)
         if any(sides):
-            side = source if sides[0] is None else target
-            raise FileNotFoundError(f"data.root: {root} has {name}.{source if sides[0] else target}, but no {name}.{side}[.gz]")
+            there, missing = (source, target) if sides[0] else (target, source)
+            raise FileNotFoundError(f"data.root: {root} has {name}.{there}, but no {name}.{missing}[.gz]")
         table = next((path for path in (present(root / f"{name}{kind}") for kind in TABLES) if path), None)
         if table:
             columns, numbers = read_columns(table, [("source", source), ("target", target)])
@@ -89,8 +92,8 @@ def _two_files(first: Path, second: Path, on_empty: str) -> Found:
     sources, targets = read_lines(first), read_lines(second)
     if len(sources) != len(targets):
         raise DataError(
-            f"{first} has {len(sources)} lines but {second.name} has {len(targets)}: line i of one must translate line i "
-            "of the other; find the line from which they differ"
+            f"{first} has {len(sources)} lines but {second.name} has {len(targets)}: line i of one must translate "
+            "line i of the other; find the line from which they differ"
         )
     if not sources:
         raise DataError(f"{first}: has 0 lines; expected one sentence per line")
