@@ -112,7 +112,8 @@ def test_each_pool_learns_which_of_two_words_is_there(pool: str) -> None:
 
 def two_words(rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     length = torch.randint(3, 13, (rows, 1), generator=generator)
-    source, label = torch.randint(5, 18, (rows, 12), generator=generator), torch.randint(2, (rows,), generator=generator)
+    source = torch.randint(5, 18, (rows, 12), generator=generator)
+    label = torch.randint(2, (rows,), generator=generator)
     place = 1 + (torch.rand(rows, 1, generator=generator) * (length - 1)).long()
     source.scatter_(1, place, 18 + label[:, None])
     source[:, 0] = 1

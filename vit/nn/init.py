@@ -10,8 +10,8 @@ from vit.nn.pool import AttentionPool
 def init_weights(model: nn.Module) -> None:
     """Set every weight of a model of this house, as the original ViT and big_vision do: Xavier matrices, zero biases.
 
-    The patch projection counts as the matrix it is (MAE, arXiv 2111.06377), position tables have the std D^-1/2 of
-    big_vision, so that they are not drowned by the patches, ids and segments the same; class token and registers start close to zero, logits of a
+    The patch projection counts as the matrix it is (MAE, arXiv 2111.06377); ids, segments and position tables have the
+    std D^-1/2 of big_vision, so that none drowns another; class token and registers start close to zero, logits of a
     `head` close to undecided. Norms, scales and the convolutions of a stem keep their own beginnings.
     """
     for name, module in model.named_modules():
