@@ -1,0 +1,206 @@
+"""The cost of one layer against the length of the text: time and memory of attention, of what is local, of recurrence.
+
+Forward and backward of a layer from (B,n,D) to (B,n,D), at equal width: attention with an explicit matrix of weights,
+with the fused kernel, within a window, a GRU, a 1-D convolution. Before they are timed in turns the attentions are
+compared, so that the same work is done. Memory is what the step needs beyond the model and its input: on a CPU the
+growth of the resident set's peak in a process of its own (after a step at a small length, when all libraries are
+loaded), on a GPU the peak of torch's allocator.
+
+    python benchmarks/length.py                                 n = 64 ... 4096, table, JSON and length.png
+    python benchmarks/length.py --device cuda --batch 8
+    python benchmarks/length.py --lengths 64 256 --rounds 2     a short look
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from matplotlib.axes import Axes
+from pairs import in_turns, report
+from torch import Tensor, nn
+
+from vit.nn import Attention
+from vit.nn.local import LocalAttention
+from vit.report.canvas import FONT, INK, MUTED, new_figure, plain_axes, save, title
+from vit.report.comparison import COLOURS
+
+SMALL = 16  # a length whose step needs next to nothing
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+class NaiveAttention(Attention):
+    """The formula as it is written: the matrix of all weights in memory, for the backward pass as well."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+        return scores.softmax(-1) @ v
+
+
+class Recurrence(nn.GRU):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)[0]
+
+
+class Convolution(nn.Conv1d):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.transpose(1, 2)).transpose(1, 2)
+
+
+def layers(options: argparse.Namespace) -> dict[str, Callable[[], nn.Module]]:
+    dim, heads = options.dim, options.heads
+    return {
+        "naive attention": lambda: NaiveAttention(dim, heads),
+        "attention (SDPA)": lambda: Attention(dim, heads),
+        f"local attention (±{options.window})": lambda: LocalAttention(dim, heads, options.window),
+        "GRU": lambda: Recurrence(dim, dim, batch_first=True),
+        f"convolution ({options.kernel})": lambda: Convolution(dim, dim, options.kernel, padding=options.kernel // 2),
+    }
+
+
+def main() -> None:
+    options = arguments()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    if options.measure:
+        return print(json.dumps({"bytes": peak(options)}))
+    check(options)
+    rows = []
+    for n in options.lengths:
+        steps = {name: step(make().to(options.device), source(options, n)) for name, make in layers(options).items()}
+        seconds = in_turns(steps, options.rounds, warmup=2)
+        del steps
+        for name, times in seconds.items():
+            memory = in_own_process(options, name, n) / 2**20
+            rows.append({"layer": name, "n": n, "ms": 1000 * statistics.median(times), "MiB": memory})
+    draw(options.output, rows, f"{options.device}, width {options.dim}, batch {options.batch}")
+    report("cost of a layer against length, forward and backward", table(rows), width=options.dim,
+           heads=options.heads, batch=options.batch, device=options.device, picture=str(options.output))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[64, 128, 256, 512, 1024, 2048, 4096])
+    parser.add_argument("--dim", type=int, default=256)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--window", type=int, default=64, help="tokens to each side in local attention")
+    parser.add_argument("--kernel", type=int, default=7, help="width of the convolution")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=None, help="threads of torch; all cores by default")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    parser.add_argument("--output", type=Path, default=Path("length.png"), help="the picture")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the memory of this layer at --lengths N, in this process
+    return parser.parse_args()
+
+
+def source(options: argparse.Namespace, n: int) -> Tensor:
+    return torch.randn(options.batch, n, options.dim, device=options.device, requires_grad=True)
+
+
+def step(layer: nn.Module, x: Tensor) -> Callable[[], None]:
+    def run() -> None:
+        layer.zero_grad()
+        x.grad = None
+        layer(x).sum().backward()
+
+    return run
+
+
+@torch.no_grad()
+def check(options: argparse.Namespace) -> None:
+    """The attentions give the same where they should: all of them in a text that the window spans."""
+    made = [make() for name, make in layers(options).items() if "attention" in name]
+    x = torch.randn(1, options.window + 1, options.dim)
+    results = []
+    for layer in made:
+        layer.load_state_dict(made[0].state_dict())
+        results.append(layer(x))
+    worst = max(float((result - results[0]).abs().max()) for result in results)
+    if worst > 1e-5:
+        raise SystemExit(f"the attentions do not compute the same: they differ by {worst}")
+
+
+def in_own_process(options: argparse.Namespace, name: str, n: int) -> float:
+    words = [sys.executable, __file__, "--measure", name, "--lengths", str(n)]
+    words += ["--threads", str(torch.get_num_threads())]
+    for key in ("dim", "heads", "window", "kernel", "batch", "device"):
+        words += [f"--{key}", str(getattr(options, key))]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["bytes"]
+
+
+def peak(options: argparse.Namespace) -> int:
+    """Bytes that one step takes at most, beyond the layer, its gradients and its input."""
+    layer = layers(options)[options.measure]().to(options.device)
+    step(layer, source(options, SMALL))()
+    once = step(layer, source(options, options.lengths[0]))
+    if options.device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.max_memory_allocated()
+        once()
+        return torch.cuda.max_memory_allocated() - before
+    before = resident_peak(reset=True)
+    once()
+    return resident_peak() - before
+
+
+def resident_peak(reset: bool = False) -> int:
+    """The highest resident set of this process in bytes, since its start or, where the system can, since the reset."""
+    if reset:
+        with contextlib.suppress(OSError):
+            CLEAR.write_text("5")
+    if STATUS.exists():
+        line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def table(rows: list[dict]) -> list[dict]:
+    """A row per layer, first of times, then of memory, a column per length; and how it grows at the end."""
+    lengths = sorted({row["n"] for row in rows})
+    result = []
+    for unit in ("ms", "MiB"):
+        for name in dict.fromkeys(row["layer"] for row in rows):
+            found = {row["n"]: row[unit] for row in rows if row["layer"] == name}
+            result.append({"layer": name, "": unit, **{f"n={n}": found[n] for n in lengths}})
+            if len(lengths) > 1 and min(found.values()) > 0:
+                a, b = lengths[-2:]
+                result[-1]["grows as n^"] = math.log(found[b] / found[a]) / math.log(b / a)
+    return result
+
+
+def draw(path: Path, rows: list[dict], note: str) -> None:
+    """Time and memory over the length, both axes logarithmic: a straight line of slope 2 is a square."""
+    figure = new_figure(10.4, 4.4)
+    units = {"ms": ("Time of a step", "milliseconds"), "MiB": ("Memory of a step", "MiB")}
+    for axes, (unit, (heading, label)) in zip(figure.subplots(1, 2), units.items(), strict=True):
+        plain_axes(axes)
+        title(axes, heading, f"forward and backward of one layer, {note}")
+        for name, colour in zip(dict.fromkeys(row["layer"] for row in rows), COLOURS, strict=False):
+            points = [(row["n"], row[unit]) for row in rows if row["layer"] == name and row[unit] > 0]
+            axes.plot(*zip(*points, strict=True), marker="o", markersize=4, color=colour, label=name)
+        scale(axes, sorted({row["n"] for row in rows}), label)
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper left")
+    save(figure, path)
+
+
+def scale(axes: Axes, lengths: list[int], label: str) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(lengths, [str(n) for n in lengths])
+    axes.minorticks_off()
+    axes.set_xlabel("tokens", fontsize=9, color=MUTED, family=FONT)
+    axes.set_ylabel(label, fontsize=9, color=MUTED, family=FONT)
+
+
+if __name__ == "__main__":
+    main()
