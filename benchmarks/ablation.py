@@ -1,0 +1,189 @@
+"""What each part of a transformer is good for: the same small Vision Transformer with one part taken out or exchanged.
+
+Every variant is composed of the parts of the whole one but for what its name says, sees the same batches and is trained
+by the same recipe, on scikit-learn's digits (8x8 pixels as 16 patches, 1,437 to learn from, 360 to test on). The losses
+of all come into one picture, and into a table beside the test accuracy: mean and standard deviation over the seeds.
+
+    python benchmarks/ablation.py                            all variants, 3 seeds
+    python benchmarks/ablation.py --epochs 5 --seeds 1       a short look
+    python benchmarks/ablation.py --depth 12                 without residuals or norms, depth is what hurts
+    python benchmarks/ablation.py --only "the whole one" "without positions"
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from matplotlib.axes import Axes
+from pairs import report
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+from vit.models.classifier import Classifier
+from vit.nn import Attention, Block, Encoder, LayerNorm, Mean, Mlp, PatchEmbed, init_weights, learned
+from vit.nn.scores import DotProduct
+from vit.report.canvas import FONT, INK, MUTED, new_figure, plain_axes, save, title
+from vit.training import clip_gradients
+
+DIM, HEADS = 64, 4
+WHOLE = "the whole one"
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Mean and variance of a channel over all tokens of a batch, instead of over the channels of a token."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.transpose(1, 2)).transpose(1, 2)
+
+
+class Unbranched(Block):
+    """A block whose attention and MLP replace the stream instead of adding to it."""
+
+    def forward(self, x: Tensor, mask=None, memory=None, memory_mask=None, causal=False, rotary=None) -> Tensor:
+        x = self.attn(self.norm1(x), None, mask, causal, rotary)
+        return self.mlp(self.norm2(x))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a variant is composed of."""
+
+    block: type[Block] = Block
+    norm: Callable[[int], nn.Module] = LayerNorm
+    attention: Callable[[], Attention] = lambda: Attention(DIM, HEADS)
+    positions: bool = True
+
+    def build(self, depth: int) -> Classifier:
+        blocks = [self.block(DIM, self.attention(), Mlp(DIM, 4 * DIM), norm=self.norm) for _ in range(depth)]
+        table = learned(16, DIM) if self.positions else None
+        embed = PatchEmbed((8, 8), (2, 2), 1, DIM, class_token=False, pos_embed=table)
+        model = Classifier(embed, Encoder(blocks, self.norm(DIM)), Mean(), nn.Linear(DIM, 10))
+        init_weights(model)
+        return model
+
+
+BASE = Parts()
+VARIANTS = {
+    WHOLE: BASE,
+    "without residuals": replace(BASE, block=Unbranched),
+    "without norm": replace(BASE, norm=lambda dim: nn.Identity()),
+    "BatchNorm for LayerNorm": replace(BASE, norm=BatchNorm),
+    "without positions": replace(BASE, positions=False),
+    "one head": replace(BASE, attention=lambda: Attention(DIM, 1)),
+    "without scaling": replace(BASE, attention=lambda: DotProduct(DIM, HEADS)),
+}
+COLOURS = ("#1f2933", "#d9622b", "#b58a1b", "#3d8b5f", "#2f6fb7", "#8a5fb0", "#c2427f")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="names of variants")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--depth", type=int, default=6, help="blocks")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--lr", type=float, default=1e-3, help="the highest rate, of AdamW")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch; so small a model wants one")
+    parser.add_argument("--output", type=Path, default=Path("ablation.png"), help="the picture")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    data = digits()
+    curves, rows = {}, []
+    for name in options.only:
+        start = time.perf_counter()
+        runs = [train(VARIANTS[name], data, seed, options) for seed in range(options.seeds)]
+        curves[name] = np.array([losses for losses, _ in runs])  # (seeds,steps)
+        rows.append(row(name, curves[name], [accuracy for _, accuracy in runs]))
+        rows[-1]["s per seed"] = (time.perf_counter() - start) / options.seeds
+    draw(options.output, curves, options)
+    report(f"ablation on digits, {options.depth} blocks, {options.epochs} epochs, {options.seeds} seeds", rows,
+           picture=str(options.output))
+
+
+def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Images (N,1,8,8) and labels to learn from, then those to test on."""
+    found = load_digits()
+    images = torch.from_numpy(found.images).float()[:, None] / 8 - 1
+    labels = torch.from_numpy(found.target)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    images, labels = images[order], labels[order]
+    return images[360:], labels[360:], images[:360], labels[:360]
+
+
+def train(parts: Parts, data: tuple[Tensor, ...], seed: int, options: argparse.Namespace) -> tuple[list[float], float]:
+    """The loss of every step, and the test accuracy at the end."""
+    images, labels, test_images, test_labels = data
+    torch.manual_seed(seed)
+    model = parts.build(options.depth)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.05)
+    epoch = len(images) // options.batch  # in steps; the last images of an epoch wait for another one
+    steps = epoch * options.epochs
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.lr, steps, pct_start=0.1)
+    shuffle, losses = torch.Generator().manual_seed(seed), []
+    while len(losses) < steps:
+        for batch in torch.randperm(len(images), generator=shuffle).split(options.batch)[:epoch]:
+            loss = F.cross_entropy(model(images[batch]), labels[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            clip_gradients(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            losses.append(float(loss.detach()))
+    with torch.inference_mode():
+        right = model.eval()(test_images).argmax(-1) == test_labels
+    return losses, float(right.float().mean())
+
+
+def row(name: str, losses: np.ndarray, accuracies: list[float]) -> dict[str, object]:
+    last = losses[:, -max(1, losses.shape[1] // 20):].mean(axis=1)  # of the last twentieth of the training
+    return {
+        "variant": name,
+        "last loss": float(last.mean()),
+        "± loss": float(last.std()),
+        "test %": 100 * statistics.mean(accuracies),
+        "± %": 100 * statistics.pstdev(accuracies),
+        "steps to 0.5": first_below(losses, 0.5),
+    }
+
+
+def first_below(losses: np.ndarray, level: float) -> int | None:
+    """After how many steps the smoothed loss of all seeds lies below the level; None where it never does."""
+    below = np.nonzero(smooth(losses.mean(axis=0)) < level)[0]
+    return int(below[0]) + 1 if len(below) else None
+
+
+def smooth(losses: np.ndarray, width: int = 15) -> np.ndarray:
+    """The mean over up to `width` steps up to each one."""
+    sums = np.cumsum(np.concatenate([[0.0], losses]))
+    ends = np.arange(1, len(losses) + 1)
+    starts = np.maximum(ends - width, 0)
+    return (sums[ends] - sums[starts]) / (ends - starts)
+
+
+def draw(path: Path, curves: dict[str, np.ndarray], options: argparse.Namespace) -> None:
+    """The loss of all variants over the epochs: the mean of the seeds as a line, from lowest to highest as a band."""
+    figure = new_figure(8.4, 5.0)
+    axes: Axes = figure.subplots()
+    plain_axes(axes)
+    title(axes, "Training loss with one part taken out",
+          f"a Vision Transformer of {options.depth} blocks on digits; mean and range of the seeds ({options.seeds})")
+    for (name, losses), colour in zip(curves.items(), COLOURS, strict=False):
+        lines = np.array([smooth(each) for each in losses])
+        x = np.arange(1, lines.shape[1] + 1) * options.epochs / lines.shape[1]
+        axes.plot(x, lines.mean(axis=0), color=colour, linewidth=2.4 if name == WHOLE else 1.6, label=name)
+        axes.fill_between(x, lines.min(axis=0), lines.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+    axes.set_yscale("log")
+    axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
+    axes.set_ylabel("loss", fontsize=9, color=MUTED, family=FONT)
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
+    save(figure, path)
+
+
+if __name__ == "__main__":
+    main()
