@@ -85,6 +85,12 @@ class EncoderDecoder(nn.Module):
         return self.logits(x[:, -1:] if lines is None else x)
 
     @property
+    def max_len(self) -> int | None:
+        """How many target tokens there are positions for; None for no limit."""
+        tables = [self.target_embed.pos_embed, None if self.decoder.rotary is None else self.decoder.rotary.table]
+        return min((table.shape[1] for table in tables if table is not None), default=None)
+
+    @property
     def reader(self) -> nn.ModuleDict:
         """The half that reads, with the names of a classifier: `load_weights(model.reader, classifier_state)`."""
         return nn.ModuleDict({"embed": self.embed, "encoder": self.encoder})

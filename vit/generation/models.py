@@ -1,0 +1,60 @@
+"""One model or several that write together, seen from a search: ids in, logits out."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Writers:
+    """Models with what each has kept of the same rows. Of several the mean of their probabilities counts."""
+
+    def __init__(self, models: Sequence[nn.Module], source: Tensor, source_mask: Tensor | None, room: int) -> None:
+        self.models = models
+        self.caches = [model.start(source, source_mask, room) for model in models]
+
+    def advance(self, ids: Tensor, lines: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The next ids (B,T) -> logits (B,W,V) of what follows, and the log of the sum of their exponentials (B,W)."""
+        each = [model.advance(ids, cache, lines).float() for model, cache in zip(self.models, self.caches, strict=True)]
+        if len(each) == 1:
+            return each[0], each[0].logsumexp(-1)
+        if len({logits.shape for logits in each}) > 1:
+            sizes = ", ".join(str(logits.shape[-1]) for logits in each)
+            raise ValueError(f"models that write together need one vocabulary, but they have {sizes} ids")
+        mean = torch.stack([logits.log_softmax(-1) for logits in each]).logsumexp(0) - math.log(len(each))
+        mean = mean.clamp_(max=0)  # no rounding makes a probability larger than one
+        return mean, mean.new_zeros(mean.shape[:-1])
+
+    def keep(self, rows: Tensor) -> None:
+        """Rows by their numbers, as `Cache.keep`."""
+        for cache in self.caches:
+            cache.keep(rows)
+
+
+def forbid(logits: Tensor, written: Tensor, step: int, settings) -> None:
+    """Sets the logits (B,W,V) to -inf that must not be chosen after `written` (B,W,n), the token number `step`."""
+    logits[..., [settings.pad, settings.bos]] = -torch.inf
+    if step <= settings.min_len:
+        logits[..., settings.eos] = -torch.inf
+    size = settings.no_repeat_ngram
+    if size and written.shape[-1] >= size:
+        runs = written.unfold(-1, size, 1)  # (B,W,n-size+1,size)
+        last = written[..., None, written.shape[-1] - size + 1 :]  # (B,W,1,size-1), what the next token would end
+        again = (runs[..., :-1] == last).all(-1)
+        logits.scatter_(-1, runs[..., -1].where(again, settings.pad), -torch.inf)  # pad is forbidden anyway
+
+
+class Leaving:
+    """Decides when finished rows leave the batch: a copy of all that is kept pays when an eighth is for nothing."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = list(range(rows))  # numbers of the rows that are still there
+
+    def due(self, done: list[bool]) -> list[int] | None:
+        """Places of the rows to keep, once enough are done."""
+        if sum(done) * 8 < len(self.rows) or not any(done):
+            return None
+        places = [place for place, gone in enumerate(done) if not gone]
+        self.rows = [self.rows[place] for place in places]
+        return places

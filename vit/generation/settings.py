@@ -1,0 +1,96 @@
+"""How a text is to be written, and what comes of it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Settings for `generate`.
+
+    A score is the sum of the log-probabilities of the chosen tokens, over their number to the power of
+    `length_penalty`: 0 prefers short texts, 1 is the mean, and more prefers long ones. Forced tokens do not count.
+
+    Args:
+        beam: lines that are followed at a time; 1 is greedy.
+        max_len: most tokens to choose, the end among them; fewer where the model has fewer positions.
+        min_len: fewest tokens to choose before the end.
+        n_best: how many texts per row, best first: at most `beam` of a search, any number of samples.
+        no_repeat_ngram: no run of so many tokens comes twice; 0 allows all.
+        sample: draw each token instead of looking for the likeliest text.
+        temperature: below 1 draws likely tokens more often.
+        top_k: draw among so many likeliest tokens; 0 for all.
+        top_p: draw among the likeliest tokens that together are this likely (arXiv 1904.09751).
+        prefix: ids that every text begins with.
+        seed: all draws follow from it, from the row's number and from the step.
+    """
+
+    beam: int = 1
+    max_len: int = 256
+    min_len: int = 0
+    length_penalty: float = 1.0
+    n_best: int = 1
+    no_repeat_ngram: int = 0
+    sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    prefix: tuple[int, ...] = ()
+    seed: int = 0
+    bos: int = 1
+    eos: int = 2
+    pad: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prefix", tuple(self.prefix))
+        for key in ("beam", "max_len", "n_best", "temperature", "top_p"):
+            if (value := getattr(self, key)) <= 0:
+                raise ValueError(f"{key} is {value}, but must be above 0")
+        for key in ("min_len", "no_repeat_ngram", "top_k"):
+            if (value := getattr(self, key)) < 0:
+                raise ValueError(f"{key} is {value}, but must not be negative")
+        if self.top_p > 1:
+            raise ValueError(f"top_p is {self.top_p}, but must lie in (0, 1]")
+        if self.min_len > self.max_len:
+            raise ValueError(f"min_len is {self.min_len}, more than max_len {self.max_len}; lower it or raise max_len")
+        if self.sample and self.beam > 1:
+            raise ValueError(f"sample=true follows no beam, but beam is {self.beam}; take beam=1, and n_best for more")
+        if not self.sample and self.n_best > self.beam:
+            raise ValueError(f"n_best is {self.n_best}, but a beam of {self.beam} finds {self.beam}; raise beam")
+        if not self.sample and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
+            raise ValueError("temperature, top_k and top_p are for sampling; set sample=true as well")
+
+    def score(self, total: float, length: int) -> float:
+        """Of a text whose `length` chosen tokens have `total` as the sum of their log-probabilities."""
+        return total / length**self.length_penalty
+
+    def bound(self, total: float, length: int, longest: int) -> float:
+        """The best score that a text can still reach which has not ended after `length` tokens.
+
+        More tokens only lower the sum, so it stays where it is at best; what divides it is largest at the greatest
+        length, or with a negative penalty at the smallest.
+        """
+        return self.score(total, longest if self.length_penalty >= 0 else min(max(length, self.min_len) + 1, longest))
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A text: `ids` without bos and eos but with what was forced; `ended` is False where it was cut at max_len."""
+
+    ids: tuple[int, ...]
+    score: float
+    ended: bool = True
+
+
+class Best:
+    """The best `count` hypotheses of one row; of equal ones the earlier stays in front."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.found = count, []
+
+    def add(self, hypothesis: Hypothesis) -> None:
+        self.found.append(hypothesis)
+        self.found = sorted(self.found, key=lambda each: -each.score)[: self.count]
+
+    def beats(self, score: float) -> bool:
+        """Whether a text of this score could not come in any more."""
+        return len(self.found) == self.count and self.found[-1].score >= score

@@ -1,0 +1,47 @@
+"""The slow way to write, to test and to measure the fast one against: every step reads the whole text again."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass
+class Everything:
+    """All that was read and written: the memory, and every row's tokens in the order they came."""
+
+    memory: Tensor  # (B,S,D)
+    mask: Tensor | None  # (B,S)
+    ids: Tensor  # (B,length)
+
+    def keep(self, rows: Tensor) -> None:
+        self.memory, self.ids = self.memory[rows], self.ids[rows]
+        self.mask = None if self.mask is None else self.mask[rows]
+
+
+class Uncached(nn.Module):
+    """A model that writes without keeping keys and values, for `generate(Uncached(model), ...)`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    @property
+    def max_len(self) -> int | None:
+        return self.model.max_len
+
+    def start(self, source: Tensor, source_mask: Tensor | None, room: int) -> Everything:
+        memory = self.model.encode(source, source_mask)
+        return Everything(memory, self.model.memory_mask(source_mask), source.new_zeros(len(source), 0).long())
+
+    def advance(self, ids: Tensor, kept: Everything, lines: Tensor | None = None) -> Tensor:
+        """The next ids (B,T), or alternatives for the next (B,W) with lines (B,W,length) -> logits (B,1 or W,V)"""
+        kept.ids = torch.cat([kept.ids, ids], dim=1)
+        if lines is None:
+            lines = torch.ones_like(kept.ids, dtype=torch.bool)[:, None]
+        B, W, length = lines.shape
+        texts = kept.ids[:, None].expand(B, W, length)[lines].view(B * W, -1)  # each line's tokens, all as many
+        memory = kept.memory.repeat_interleave(W, dim=0)
+        mask = None if kept.mask is None else kept.mask.repeat_interleave(W, dim=0)
+        x = self.model.decoder(self.model.target_embed(texts), memory, None, mask)  # (B*W,T,D)
+        return self.model.logits(x[:, -1]).view(B, W, -1)

@@ -1,0 +1,72 @@
+"""Token by token along one line: the likeliest each time, or one that is drawn."""
+
+import torch
+from torch import Tensor
+
+from vit.generation.candidates import best
+from vit.generation.models import Leaving, Writers, forbid
+from vit.generation.settings import Generation, Hypothesis
+
+MASK = 2**64 - 1
+
+
+def walk(writers: Writers, first: Tensor, settings: Generation, longest: int, names: list[tuple]) -> list[Hypothesis]:
+    """For every row a text, after the forced ids `first` (B,P); `names` tell the rows apart when tokens are drawn."""
+    found: dict[int, Hypothesis] = {}
+    leaving, written, ids, total = Leaving(len(first)), first[:, 1:], first, None
+    for step in range(1, longest + 1):
+        logits, norm = writers.advance(ids)  # (B,1,V), (B,1)
+        forbid(logits, written[:, None], step, settings)
+        ids = choose(logits[:, 0], settings, [(*names[row], step) for row in leaving.rows])  # (B,1)
+        before = torch.zeros_like(norm) if total is None else total  # (B,1)
+        total = before + (logits[:, 0].gather(1, ids) - norm)
+        for place, (row, token, value) in enumerate(zip(leaving.rows, ids.tolist(), total.tolist(), strict=True)):
+            dead = value[0] == -torch.inf  # nothing at all may follow
+            end = token[0] == settings.eos and not dead
+            if row not in found and (end or dead or step == longest):
+                text = (*written[place].tolist(), *([] if end or dead else token))
+                score = settings.score(float(before[place]), max(step - 1, 1)) if dead else settings.score(*value, step)
+                found[row] = Hypothesis(text, score, end)
+        if len(found) == len(first):
+            break
+        written = torch.cat([written, ids], dim=1)
+        if (places := leaving.due([row in found for row in leaving.rows])) is not None:
+            kept = torch.tensor(places, device=ids.device)
+            writers.keep(kept)
+            written, total, ids = written[kept], total[kept], ids[kept]
+    return [found[row] for row in range(len(first))]
+
+
+def choose(logits: Tensor, settings: Generation, counters: list[tuple[int, ...]]) -> Tensor:
+    """logits (B,V) -> ids (B,1)"""
+    if not settings.sample:
+        return logits.max(-1, keepdim=True).indices  # the first of equal ones
+    draws = torch.tensor([uniform(settings.seed, *each) for each in counters], dtype=torch.float64)
+    return draw(logits, draws.to(logits.device), settings)
+
+
+def draw(logits: Tensor, draws: Tensor, settings: Generation) -> Tensor:
+    """logits (B,V), draws (B,) in [0,1) -> ids (B,1), by inversion of the distribution function."""
+    logits, ids = logits / settings.temperature, None
+    if settings.top_k or settings.top_p < 1:
+        logits, ids = best(logits, settings.top_k or logits.shape[-1])  # likeliest first
+    shares = logits.double().softmax(-1)
+    if settings.top_p < 1:
+        before = shares.cumsum(-1) - shares
+        shares = shares.masked_fill(before >= settings.top_p, 0)  # the likeliest has nothing before it, and stays
+    steps = shares.cumsum(-1)
+    place = torch.searchsorted(steps, draws[:, None] * steps[:, -1:], right=True)
+    last = (shares > 0).long().cumsum(-1).argmax(-1, keepdim=True)  # where rounding went beyond the last possible one
+    place = place.minimum(last)
+    return place if ids is None else ids.gather(1, place)
+
+
+def uniform(*counters: int) -> float:
+    """A number in [0,1) that follows from the counters alone: splitmix64 over one after the other."""
+    state = 0
+    for counter in counters:
+        state = (state ^ (counter & MASK)) + 0x9E3779B97F4A7C15 & MASK
+        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & MASK
+        state = (state ^ state >> 27) * 0x94D049BB133111EB & MASK
+        state ^= state >> 31
+    return (state >> 11) / 2**53
