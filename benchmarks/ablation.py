@@ -21,6 +21,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 from pairs import report
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
@@ -179,6 +180,7 @@ def draw(path: Path, curves: dict[str, np.ndarray], options: argparse.Namespace)
         axes.plot(x, lines.mean(axis=0), color=colour, linewidth=2.4 if name == WHOLE else 1.6, label=name)
         axes.fill_between(x, lines.min(axis=0), lines.max(axis=0), color=colour, alpha=0.15, linewidth=0)
     axes.set_yscale("log")
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
     axes.set_ylabel("loss", fontsize=9, color=MUTED, family=FONT)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)

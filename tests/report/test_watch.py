@@ -4,28 +4,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import nn
 
 import vit
 from vit.bundle import save_bundle
 from vit.cli import main
-from vit.data import Preprocessing
-from vit.models.classifier import Classifier
-from vit.nn import (
-    Attention,
-    Block,
-    Decoder,
-    Encoder,
-    LayerNorm,
-    Mlp,
-    Rotary,
-    TokenEmbed,
-    attention_maps,
-    learned,
-    sincos_1d,
-)
-from vit.nn.pool import ClassToken
-from vit.report.watch import position_table, watch_image, watch_text, watch_writing, write_reading, write_texts
+from vit.data import LinePreprocessing, Preprocessing
+from vit.data.text import ByteTokenizer
+from vit.models.seq2seq import EncoderDecoderConfig, Transformer
+from vit.models.text import TextClassifier, TextClassifierConfig
+from vit.nn import attention_maps, rotate
+from vit.report.watch import position_table, watch, watch_image, watch_text, watch_writer, watch_writing
 
 SIZE = {"image_size": (8, 12), "patch_size": 4, "num_classes": 3, "dim": 12, "num_heads": 2, "depth": 2}
 POOLS = {
@@ -81,8 +69,6 @@ def test_positions_of_every_kind(tmp_path):
     table, grid = position_table(model)
     assert table.shape == (6, 8) and grid == (2, 3)
     # turned by its position, a vector of ones and itself elsewhere: what is left of their product
-    from vit.nn import rotate
-
     turned = rotate(torch.ones(1, 1, 7, 8), model.encoder.rotary())[0, 0, 1:].numpy()
     np.testing.assert_allclose(table @ table.T / 4, turned @ turned.T / 8, atol=1e-6)
     with pytest.raises(ValueError, match="no position encodings"):
@@ -91,57 +77,69 @@ def test_positions_of_every_kind(tmp_path):
     assert table.shape == (9, 12) and grid == (9,)
 
 
-def blocks(cross: bool) -> list[Block]:
-    return [Block(12, Attention(12, 2), Mlp(12, 12), Attention(12, 2, cross=True) if cross else None) for _ in range(2)]
-
-
-def text_model() -> Classifier:
+def text_model() -> TextClassifier:
     torch.manual_seed(0)
-    return Classifier(TokenEmbed(20, 12, pos_embed=learned(9, 12)), Encoder(blocks(False), LayerNorm(12)), ClassToken(),
-                      nn.Linear(12, 2)).eval()
+    config = TextClassifierConfig(vocab_size=261, num_classes=2, max_len=9, dim=12, depth=2, num_heads=2)
+    return TextClassifier(config).eval()
 
 
-class Writing(nn.Module):
-    """The smallest encoder-decoder with the house's names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.embed, self.target_embed = TokenEmbed(20, 12, pos_embed=sincos_1d(9, 12)), TokenEmbed(20, 12)
-        self.encoder = Encoder(blocks(False), LayerNorm(12))
-        self.decoder = Decoder(blocks(True), LayerNorm(12), rotary=Rotary((9,), 6))
-
-    def forward(self, source, target_in, source_mask=None, target_mask=None):
-        memory = self.encoder(self.embed(source), source_mask)
-        return self.decoder(self.target_embed(target_in), memory, target_mask, source_mask)
+def writing_model(**options) -> Transformer:
+    torch.manual_seed(0)
+    config = EncoderDecoderConfig(vocab_size=261, max_len=9, dim=12, depth=2, decoder_depth=3, num_heads=2, **options)
+    return Transformer(config).eval()
 
 
-def test_texts_and_translations_are_named_by_what_is_written(tmp_path):
-    ids = torch.tensor([[1, 5, 6, 2]])
-    views = watch_text(text_model(), ids, ["<s>", "a", "b", "</s>"])
-    assert views["text"].layers["layer 1"].shape == (2, 4, 4)
+def test_what_a_text_classifier_looks_at(tmp_path):
+    folder = save_bundle(tmp_path / "model", text_model(), ["no", "yes"], tokenizers={"source": ByteTokenizer()},
+                         extra={"columns": 2})
+    predictor = vit.load(folder)
+    maps = watch_text(predictor, "ab\tc")
+    assert list(maps.keys) == list(maps.queries) == ["<bos>", "a", "b", "<eos>", "c", "<eos>"]
+    assert [weights.shape for weights in maps.layers.values()] == [(2, 6, 6)] * 2
+    with pytest.raises(ValueError, match="the text has 1 texts, but the model reads two texts"):
+        watch_text(predictor, "ab")
+    assert watch(predictor, "ab\tc", tmp_path / "a.png", [-1]) == [tmp_path / "a.png"]
+
+
+def test_a_translation_is_named_by_what_is_written(tmp_path):
+    """The decoder's rows say which token came out of them, so the last row is the one that ended the text."""
+    model, ids = writing_model(), torch.tensor([[5, 6, 2, 0]])
     mask, target = torch.tensor([[True, True, True, False]]), torch.tensor([[1, 7, 8, 9, 2]])
-    views = watch_writing(Writing().eval(), ids, mask, target, ["<s>", "a", "b", "<pad>"],
-                          ["<s>", "x", "y", "z", "</s>"])
+    views = watch_writing(model, ids, mask, target, ["a", "b", "</s>", "<pad>"], ["<s>", "x", "y", "z", "</s>"])
     assert list(views) == ["target to source", "source", "target"]
-    cross, target = views["target to source"], views["target"]
-    assert cross.queries == ["x", "y", "z", "</s>"] and target.keys == ["<s>", "x", "y", "z"]
+    cross, own = views["target to source"], views["target"]
+    assert cross.queries == ["x", "y", "z", "</s>"] and own.keys == ["<s>", "x", "y", "z"]
+    assert [len(maps.layers) for maps in views.values()] == [3, 2, 3]
     for weights in cross.layers.values():
         assert weights.shape == (2, 4, 4) and (weights[..., 3] == 0).all()
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
-    assert not np.triu(target.layers["layer 0"][0], 1).any()  # nobody looks ahead
-    files = write_texts(tmp_path / "a.png", views, [-1], "a heading")
-    assert [file.name for file in files] == ["a.png", "a-source.png", "a-target.png"]
+    assert not np.triu(own.layers["layer 0"][0], 1).any()  # nobody looks ahead
+
+
+def test_a_saved_translator_is_watched_in_its_own_translation(tmp_path):
+    words = {"tokenizers": {"source": ByteTokenizer(), "target": ByteTokenizer()}, "extra": {"generation": {"beam": 2}}}
+    writer = vit.load(save_bundle(tmp_path / "model", writing_model(), **words))
+    seen = watch_writer(writer, "abc")
+    assert seen.text == writer.predict(["abc"])[0].text and seen.image is None
+    assert seen.views["source"].keys == ["a", "b", "c", "<eos>"]
+    files = watch(writer, "abc", tmp_path / "a.png", [-1], positions=True)
+    assert [file.name for file in files] == ["a.png", "a-source.png", "a-target.png", "a-positions.png"]
     assert all(file.stat().st_size > 10_000 for file in files)
-    assert [file.name for file in write_texts(tmp_path / "a.html", views)] == ["a.html"]
+    assert [file.name for file in watch(writer, "abc", tmp_path / "a.html")] == ["a.html"]
 
 
-def test_a_read_image_leaves_out_the_tokens_before_the_patches(tmp_path):
-    views = watch_writing(Writing().eval(), torch.tensor([[1, 2, 3, 4, 5, 6, 7]]), None, torch.tensor([[1, 7, 2]]),
-                          ["class token", *"123456"], ["<s>", "x", "</s>"])
-    pixels = np.zeros((8, 12, 3), np.uint8)
+def test_a_saved_reader_is_watched_on_its_image(tmp_path, image):
+    model = writing_model(source="image", image_size=(8, 24), patch_size=4, in_chans=1, tied="target",
+                          class_token=True, registers=1)
+    line = LinePreprocessing(height=8, patch_size=(4, 4), max_width=24, mode="L", mean=(0.5,), std=(0.5,))
+    words = {"preprocessing": line, "tokenizers": {"target": ByteTokenizer()}}
+    writer = vit.load(save_bundle(tmp_path / "model", model, **words))
+    seen = watch_writer(writer, str(image))  # 20x30 pixels: 8x12
+    assert seen.grid == (2, 3) and seen.prefix == 2 and seen.image.shape == (8, 12, 1)
+    cross = seen.views["target to source"]
+    assert cross.keys[:3] == ["class token", "register 1", "row 0, column 0"] and len(cross.keys) == 2 + 6
     for ending in ("png", "html"):
-        assert write_reading(tmp_path / f"a.{ending}", pixels, (2, 3), 1, views).exists()
+        assert watch(writer, str(image), tmp_path / f"a.{ending}", [0])[0].exists()
 
 
 def test_the_command_writes_pictures_and_pages(tmp_path, image, capsys):
@@ -157,7 +155,7 @@ def test_the_command_writes_pictures_and_pages(tmp_path, image, capsys):
 
 
 @pytest.mark.parametrize(("words", "code", "says"), [
-    (["{model}"], 2, "name an image"),
+    (["{model}"], 2, "name an image or a text"),
     (["{model}", "{model}/config.json"], 1, "config.json"),
     (["{model}", "{image}", "--layer", "2"], 1, "no layer 2: the model has 2, 0 to 1"),
     (["{model}", "{image}", "--output", "{folder}"], 1, "is a folder"),

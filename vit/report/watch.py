@@ -1,7 +1,7 @@
 """`vit attention`: a saved model watched while it answers, and what it looked at as pictures or a page."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vit.inference import Predictor, forward
+from vit.data import TextInputs
+from vit.data.text import BOS, EOS
+from vit.inference import Predictor, TextPredictor, Writer, forward
 from vit.nn import AttentionPool, Mean, PatchEmbed, attention_maps
 from vit.report.attention import image_picture, reading_picture, tokens_picture
 from vit.report.attention_page import image_page, reading_page, tokens_page
@@ -20,35 +22,44 @@ ENDINGS = (".png", ".svg", ".pdf", ".html")
 TextMaps = dict[str, TokenMaps]  # kinds of attention by name, the one that tells most first
 
 
-def watch(predictor: Predictor, source: str | None, output: str | PathLike[str], layers: Sequence[int] = (),
-          positions: bool = False) -> list[Path]:
+def watch(answering: Predictor | TextPredictor | Writer, source: str | None, output: str | PathLike[str],
+          layers: Sequence[int] = (), positions: bool = False) -> list[Path]:
     """Write what the model looks at in its answer to the source, and return the files.
 
     Args:
-        source: an image's path. None where only the positions are wanted.
-        output: the ending decides: .html for a page to browse, .png, .svg or .pdf for a picture.
+        source: an image's path or a text, as the model takes them. None where only the positions are wanted.
+        output: the ending decides: .html for a page to browse, .png, .svg or .pdf for pictures.
         layers: numbers of the layers to show, from the end where negative; all by default.
         positions: also the similarity of position encodings, or only that where there is no source.
 
     Raises:
-        ValueError: the model is no Vision Transformer of this house, or the output no kind of file it could be.
+        ValueError: the model is none of this house, or the output no kind of file it could be.
     """
     output = Path(output)
     if output.suffix not in ENDINGS:
         raise ValueError(f"{output} must end with {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
-    embed = getattr(predictor.model, "embed", None)
-    if not isinstance(embed, PatchEmbed):
-        raise ValueError(f"{predictor.bundle.path} is a model of kind {predictor.model.config.kind!r}, whose attention "
+    if not hasattr(answering.model, "embed"):
+        raise ValueError(f"{answering.bundle.path} is a model of kind {answering.model.config.kind!r}, whose attention "
                          "cannot be seen here; take a vit_... model")
-    written = []
-    if source is not None:
-        maps = watch_image(predictor, source)
-        written.append(write_image(output, maps, layers, Path(source).name))
+    written = [] if source is None else write_seen(answering, source, output, layers)
     if positions:
         place = output if source is None else output.with_name(f"{output.stem}-positions{output.suffix}")
         place = place.with_suffix(".png") if place.suffix == ".html" else place
-        written.append(positions_picture(place, *position_table(predictor.model)))
+        written.append(positions_picture(place, *position_table(answering.model)))
     return written
+
+
+def write_seen(answering: Predictor | TextPredictor | Writer, source: str, output: Path,
+               layers: Sequence[int]) -> list[Path]:
+    """What a model of any kind looks at, in its own way."""
+    if isinstance(answering, Writer):
+        seen = watch_writer(answering, source)
+        if seen.image is not None:
+            return [write_reading(output, seen, layers, f"{Path(source).name}: {seen.text}")]
+        return write_texts(output, seen.views, layers, seen.text)
+    if isinstance(answering, TextPredictor):
+        return write_texts(output, {"text": watch_text(answering, source)}, layers, source)
+    return [write_image(output, watch_image(answering, source), layers, Path(source).name)]
 
 
 def watch_image(predictor: Predictor, image: str | PathLike[str]) -> ImageMaps:
@@ -77,11 +88,42 @@ def how_pooled(pool: nn.Module, recorded: dict[str, list[Tensor]]) -> str | np.n
     return "mean" if isinstance(pool, Mean) else "class"
 
 
-def watch_text(model: nn.Module, ids: Tensor, tokens: Sequence[str], mask: Tensor | None = None) -> TextMaps:
-    """What an encoder-only model looks at in one text: ids (1,N), a name per token."""
-    with torch.inference_mode(), attention_maps(model) as recorded:
-        model.encode(ids, mask)
-    return {"text": TokenMaps(recorded_layers(recorded), tokens, tokens)}
+def watch_text(predictor: TextPredictor, text: str) -> TokenMaps:
+    """What a text classifier looks at; the two texts of a pair have a tab between them."""
+    texts = tuple(text.split("\t"))
+    with attention_maps(predictor.model) as recorded:
+        predictor.logits([texts], ["the text"])
+    ids = TextInputs(predictor.tokenizer, [[each] for each in texts]).batch(np.arange(1))["source"][0]
+    tokens = predictor.tokenizer.tokens(ids.tolist())
+    return TokenMaps(recorded_layers(recorded), tokens, tokens)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A text with what was looked at for it; of an image that was read also its pixels (H,W,C) and grid of patches."""
+
+    text: str
+    views: TextMaps
+    image: np.ndarray | None = None
+    grid: tuple[int, int] = (0, 0)
+    prefix: int = 0
+
+
+def watch_writer(writer: Writer, source: str) -> Seen:
+    """What a model looks at while it writes its best text for a line, or for the image at a path."""
+    ready = writer.ready(source, 1)
+    inputs, mask = (x.to(writer.device) for x in writer.collated([ready]))
+    best = writer.generate(inputs, mask)[0][0]
+    target = [BOS, *best.ids, *([EOS] if best.ended else [])]
+    text, names = writer.tokenizer.decode(best.ids), writer.tokenizer.tokens(target)
+    embed, ids = writer.model.embed, torch.tensor([target], device=writer.device)
+    if not isinstance(embed, PatchEmbed):
+        read = writer.bundle.tokenizers["source"].tokens(ready.tolist())
+        return Seen(text, watch_writing(writer.model, inputs, mask, ids, read, names))
+    rows, columns = embed.size(inputs)
+    read = [*first_names(embed), *(f"row {i}, column {j}" for i in range(rows) for j in range(columns))]
+    views = watch_writing(writer.model, inputs, mask, ids, read, names)
+    return Seen(text, views, ready.permute(1, 2, 0).numpy(), (rows, columns), embed.prefix)
 
 
 def watch_writing(model: nn.Module, source: Tensor, source_mask: Tensor | None, target: Tensor,
@@ -124,15 +166,17 @@ def write_texts(output: Path, views: TextMaps, layers: Sequence[int] = (), headi
             for place, (name, maps) in zip(places, views.items(), strict=True)]
 
 
-def write_reading(output: Path, image: np.ndarray, grid: tuple[int, int], prefix: int, views: TextMaps,
-                  heading: str = "Attention") -> Path:
-    """An image that became a text: uint8 (H,W,C), and what `watch_writing` saw."""
-    cross = views["target to source"]
-    cross = TokenMaps({name: weights[:, :, prefix:] for name, weights in cross.layers.items()}, cross.queries,
-                      cross.keys[prefix:])
+def write_reading(output: Path, seen: Seen, layers: Sequence[int] = (), heading: str = "Attention") -> Path:
+    """An image that became a text: a page, or for each token the mean over layers and heads."""
+    cross = seen.views["target to source"]
+    chosen = chosen_layers(cross.layers, layers).items()
+    cross = TokenMaps({name: weights[:, :, seen.prefix :] for name, weights in chosen}, cross.queries,
+                      cross.keys[seen.prefix :])
     if output.suffix == ".html":
-        return reading_page(output, image, grid, cross, {"target": views["target"]}, heading)
-    return reading_picture(output, image, cross, grid, heading)
+        own = seen.views["target"]
+        own = replace(own, layers=chosen_layers(own.layers, layers))
+        return reading_page(output, seen.image, seen.grid, cross, {"target": own}, heading)
+    return reading_picture(output, seen.image, cross, seen.grid, heading)
 
 
 def position_table(model: nn.Module) -> tuple[np.ndarray, tuple[int, ...]]:
