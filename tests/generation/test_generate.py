@@ -1,0 +1,383 @@
+"""Searching and drawing against brute force, plain loops and transformers, and what settings promise."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import MarianConfig, MarianMTModel
+
+from vit.generation import Generation, Uncached, generate
+from vit.generation.candidates import candidates
+from vit.generation.walk import draw, uniform
+from vit.models.seq2seq import EncoderDecoderConfig, Transformer
+from vit.weights.marian import marian_arguments, to_marian
+
+V, S, EOS = 150, 6, 2  # so many ids that candidates are looked for in groups
+
+
+def model(seed: int = 0, sharp: float = 0.25, **options) -> Transformer:
+    """Random weights, large enough that the model has opinions; the end is neither rare nor frequent."""
+    torch.manual_seed(seed)
+    sizes = {"vocab_size": V, "max_len": 24, "dim": 16, "depth": 1, "decoder_depth": 2, "num_heads": 2}
+    made = Transformer(EncoderDecoderConfig(**{**sizes, "mlp_ratio": 2.0, "norm_eps": 1e-5, **options})).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(torch.randn_like(parameter) * sharp)
+    return made
+
+
+def sources(rows: int = 5) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(3)
+    lengths = torch.tensor([6, 3, 1, 5, 4, 2, 6, 6, 3])[:rows, None]
+    mask = torch.arange(S) < lengths
+    return torch.randint(5, V, (rows, S)) * mask, mask
+
+
+def texts(found: list) -> list[list[tuple]]:
+    return [[hypothesis.ids for hypothesis in row] for row in found]
+
+
+def scores(found: list) -> Tensor:
+    return torch.tensor([hypothesis.score for row in found for hypothesis in row])
+
+
+def same(a: list, b: list) -> None:
+    assert texts(a) == texts(b)
+    assert [h.ended for row in a for h in row] == [h.ended for row in b for h in row]
+    torch.testing.assert_close(scores(a), scores(b), rtol=0, atol=1e-4)
+
+
+def log_probabilities(made: nn.Module, row: int, ids: tuple[int, ...], source=None, bos: int = 1) -> Tensor:
+    """(len(ids) + 1, V): of each next token, by one forward over the whole text of a row by itself."""
+    source, mask = source or sources()
+    with torch.no_grad():
+        logits = made(source[row : row + 1, mask[row]], torch.tensor([[bos, *ids]]))
+    return logits[0].double().log_softmax(-1)
+
+
+def score_of(made: nn.Module, row: int, hypothesis, penalty: float = 1.0, forced: int = 0) -> float:
+    whole = [*hypothesis.ids, *([EOS] if hypothesis.ended else [])]
+    table = log_probabilities(made, row, tuple(whole[:-1]))
+    total = sum(float(table[place, token]) for place, token in enumerate(whole) if place >= forced)
+    return total / (len(whole) - forced) ** penalty
+
+
+SETTINGS = {
+    "greedy": {},
+    "beam": {"beam": 4, "n_best": 3},
+    "short texts": {"beam": 3, "length_penalty": -0.7, "n_best": 2},
+    "sums": {"beam": 3, "length_penalty": 0.0},
+    "long texts": {"beam": 3, "length_penalty": 2.0, "min_len": 4},
+    "no repeats": {"beam": 3, "no_repeat_ngram": 2},
+    "forced beginning": {"beam": 3, "prefix": (9, 7, 9)},
+    "samples": {"sample": True, "n_best": 3, "top_k": 9, "top_p": 0.9, "temperature": 1.3},
+}
+POSITIONS = [{}, {"positions": "rotary", "pre_norm": True}, {"positions": "learned", "tied": "none"}]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_cached_equals_uncached(name: str) -> None:
+    settings = Generation(**{"max_len": 9, **SETTINGS[name]})
+    for options in POSITIONS:
+        made = model(**options)
+        same(generate(made, *sources(), settings), generate(Uncached(made), *sources(), settings))
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_alone_and_in_any_batch_the_same(name: str) -> None:
+    made, (source, mask) = model(), sources(9)
+    settings = Generation(**{"max_len": 12, **SETTINGS[name]})
+    whole = generate(made, source, mask, settings)
+    alone = [generate(made, source[i : i + 1, mask[i]], None, settings, rows=[i])[0] for i in range(9)]
+    same(whole, alone)
+    order = [4, 8, 0]
+    same([whole[i] for i in order], generate(made, source[order], mask[order], settings, rows=order))
+    if name != "long texts":  # rows leave the batch at different steps
+        assert len({len(text) for row in texts(whole) for text in row}) > 1
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_scores_are_what_the_model_says_of_the_text(name: str) -> None:
+    made, settings = model(), Generation(**{"max_len": 9, **SETTINGS[name]})
+    found = generate(made, *sources(), settings)
+    for row, hypotheses in enumerate(found):
+        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+        for hypothesis in hypotheses:
+            expected = score_of(made, row, hypothesis, settings.length_penalty, len(settings.prefix))
+            assert abs(hypothesis.score - expected) < 1e-4
+            assert len(hypothesis.ids) + hypothesis.ended <= 9 + len(settings.prefix)
+            assert hypothesis.ids[: len(settings.prefix)] == settings.prefix
+            assert not {0, 1, EOS} & set(hypothesis.ids)
+
+
+def test_greedy_equals_a_plain_loop_and_a_beam_of_one() -> None:
+    made = model()
+    for row, (hypothesis,) in enumerate(generate(made, *sources(), Generation(max_len=10))):
+        ids: list[int] = []
+        while len(ids) < 10:
+            likely = log_probabilities(made, row, tuple(ids))[-1]
+            likely[[0, 1]] = -math.inf
+            ids.append(int(likely.argmax()))
+            if ids[-1] == EOS:
+                break
+        assert [*hypothesis.ids, *([EOS] if hypothesis.ended else [])] == ids
+    same(generate(made, *sources(), Generation(max_len=10)), generate(made, *sources(), Generation(beam=1, max_len=10)))
+
+
+@pytest.mark.parametrize("penalty", [-1.0, 0.0, 0.6, 1.0, 2.0])
+def test_a_beam_as_wide_as_the_tree_equals_brute_force(penalty: float) -> None:
+    """Every text over a vocabulary of 5 of at most 5 tokens: padding, the end, and three ids that are written."""
+    made, length = model(vocab_size=5, sharp=0.5), 5
+    source = torch.tensor([[3, 4, 4], [4, 3, 3]])
+    settings = Generation(bos=0, beam=3**length, n_best=20, max_len=length, length_penalty=penalty)
+    found = generate(made, source, None, settings)
+    for row in range(2):
+        every = []
+        for size in range(length + 1):
+            for ids in itertools.product((1, 3, 4), repeat=size):
+                table = log_probabilities(made, row, ids, (source, torch.ones_like(source).bool()), bos=0)
+                total = sum(float(table[place, token]) for place, token in enumerate(ids))
+                if size < length:
+                    every.append(((total + float(table[-1, EOS])) / (size + 1) ** penalty, ids, True))
+                else:
+                    every.append((total / size**penalty, ids, False))
+        every.sort(reverse=True)
+        assert [(h.ids, h.ended) for h in found[row]] == [(ids, ended) for _, ids, ended in every[:20]]
+        torch.testing.assert_close(scores([found[row]]), torch.tensor([score for score, _, _ in every[:20]]))
+
+
+@pytest.mark.parametrize("penalty", [-0.5, 0.0, 1.0, 1.5])
+def test_stopping_early_loses_nothing(penalty: float) -> None:
+    """The best texts of a search that keeps as many as its beam is wide begin with those of one that keeps fewer."""
+    made = model()
+    for sharp in range(3):
+        made = model(sharp)
+        few = generate(made, *sources(), Generation(beam=6, n_best=1, max_len=14, length_penalty=penalty))
+        many = generate(made, *sources(), Generation(beam=6, n_best=6, max_len=14, length_penalty=penalty))
+        same(few, [row[:1] for row in many])
+
+
+class Table(nn.Module):
+    """A model whose logits depend on the step and the last token alone: (steps, V, V)."""
+
+    max_len = None
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits = logits
+
+    def start(self, source: Tensor, mask: Tensor | None, room: int) -> "Table":
+        self.step = -1
+        return self
+
+    def keep(self, rows: Tensor) -> None:
+        pass
+
+    def advance(self, ids: Tensor, cache: "Table", lines: Tensor | None = None) -> Tensor:
+        self.step += 1
+        return self.logits[self.step, ids if lines is not None else ids[:, -1:]].clone()
+
+
+def test_a_line_that_is_behind_may_still_win_by_its_length() -> None:
+    """An end comes early with a fair score; the mean of a longer text is better: nobody may stop before it is seen."""
+    probabilities = torch.full((9, 5, 5), 1e-9)
+    probabilities[0, 1, EOS], probabilities[0, 1, 3] = 0.6, 0.4
+    probabilities[1:8, 3, 3] = 0.999
+    probabilities[8, 3, EOS] = 0.999
+    table = Table(probabilities.log())
+    (best,) = generate(table, torch.zeros(1, 1).long(), None, Generation(beam=2, max_len=9, length_penalty=1.0))
+    assert best[0].ids == (3,) * 8 and best[0].ended
+    (best,) = generate(table, torch.zeros(1, 1).long(), None, Generation(beam=2, max_len=9, length_penalty=0.0))
+    assert best[0].ids == ()
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_row_ends_as_soon_as_nothing_can_beat_what_it_has(beam: int) -> None:
+    """The end has probability 1/2, the best other id 0.3: no sum of it is better, but for a while its mean may be.
+
+    At most 20 tokens make a mean of n log(0.3) / 20, which is below log(1/2) from n = 12 on.
+    """
+    probabilities = torch.full((20, 300, 300), 0.2 / 298)
+    probabilities[..., EOS], probabilities[..., 3] = 0.5, 0.3
+    table, source = Table(probabilities.log()), torch.zeros(1, 1).long()
+    (best,) = generate(table, source, None, Generation(beam=beam, max_len=20, length_penalty=0.0))
+    assert best[0].ids == () and table.step == 0
+    (best,) = generate(table, source, None, Generation(beam=beam, max_len=20, length_penalty=1.0))
+    assert best[0].ids == () and table.step == (0 if beam == 1 else 11)
+
+
+def test_equal_continuations_are_taken_in_order() -> None:
+    table = Table(torch.zeros(4, 300, 300))
+    source = torch.zeros(1, 1).long()
+    (found,) = generate(table, source, None, Generation(beam=3, n_best=3, max_len=2, min_len=2))
+    assert [h.ids for h in found] == [(3, 3), (3, 4), (3, 5)]
+    assert generate(table, source, None, Generation(max_len=2, min_len=2))[0][0].ids == (3, 3)
+
+
+@pytest.mark.parametrize("size", [5, 128, 150, 1000])
+@pytest.mark.parametrize("ties", [False, True])
+def test_candidates_equal_a_sort_of_everything(size: int, ties: bool) -> None:
+    torch.manual_seed(size)
+    logits = torch.randn(3, 4, size)
+    if ties:
+        logits = logits.round()
+    logits[0, :, :4] = -math.inf
+    norm, given = logits.logsumexp(-1), torch.randn(3, 4).round()
+    values, lines, ids = candidates(logits, norm, given, 8)
+    every = (logits - norm[..., None] + given[..., None]).flatten(1)
+    expected, places = every.sort(dim=-1, descending=True, stable=True)
+    assert torch.equal(values, expected[:, :8])
+    assert torch.equal(lines * size + ids, places[:, :8])
+
+
+def test_no_run_of_tokens_comes_twice() -> None:
+    made = model(sharp=0.6)
+    for size in (1, 2, 3):
+        settings = {"max_len": 20, "min_len": 18, "prefix": (9, 8, 9)}
+        free = generate(made, *sources(), Generation(**settings, beam=3))
+        bound = generate(made, *sources(), Generation(**settings, beam=3, no_repeat_ngram=size, n_best=3))
+        assert any(repeats(h.ids, size) for row in free for h in row) and texts(free) != texts(bound)
+        beginning = size == 1  # what is forced is not checked against itself
+        assert not any(repeats(h.ids[2:] if beginning else h.ids, size) for row in bound for h in row)
+
+
+def repeats(ids: tuple, size: int) -> bool:
+    runs = [ids[i : i + size] for i in range(len(ids) - size + 1)]
+    return len(set(runs)) < len(runs)
+
+
+@pytest.mark.parametrize("more", [{}, {"beam": 3, "n_best": 3}, {"sample": True, "n_best": 3}])
+def test_lengths_are_kept(more: dict) -> None:
+    made = model()
+    for fewest, most in ((0, 4), (6, 8), (5, 5)):
+        found = generate(made, *sources(), Generation(min_len=fewest, max_len=most, **more))
+        assert all(fewest <= len(h.ids) <= most and len(h.ids) + h.ended <= most for row in found for h in row)
+        assert all(h.ended or len(h.ids) == most for row in found for h in row)
+
+
+def test_where_nothing_may_follow_the_text_is_cut() -> None:
+    made = model(vocab_size=5)
+    for more in ({}, {"beam": 2, "n_best": 2}, {"sample": True}):
+        settings = Generation(min_len=6, max_len=8, no_repeat_ngram=1, **more)
+        found = generate(made, torch.tensor([[3, 4]]), None, settings)
+        assert all(sorted(h.ids) == [3, 4] and not h.ended and math.isfinite(h.score) for h in found[0]) and found[0]
+
+
+def test_an_ensemble_writes_by_the_mean_of_probabilities() -> None:
+    models = [model(seed) for seed in range(3)]
+    found = generate(models, *sources(), Generation(beam=4, n_best=2, max_len=8))
+    for row, hypotheses in enumerate(found):
+        for h in hypotheses:
+            whole = [*h.ids, *([EOS] if h.ended else [])]
+            tables = [log_probabilities(made, row, tuple(whole[:-1])).exp() for made in models]
+            mean = torch.stack(tables).mean(0).log()
+            assert abs(h.score - sum(float(mean[i, t]) for i, t in enumerate(whole)) / len(whole)) < 1e-4
+    same(generate([models[0]] * 3, *sources(), Generation(beam=4, max_len=8)),
+         generate(models[0], *sources(), Generation(beam=4, max_len=8)))
+    with pytest.raises(ValueError, match="one vocabulary, but they have 150, 151 ids"):
+        generate([models[0], model(vocab_size=V + 1)], *sources())
+
+
+def test_draws_follow_the_distribution() -> None:
+    logits = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.05]).log().expand(4000, -1)
+    draws = torch.tensor([uniform(7, i) for i in range(4000)], dtype=torch.float64)
+
+    def shares(**settings) -> Tensor:
+        return draw(logits, draws, Generation(sample=True, **settings))[:, 0].bincount(minlength=5) / 4000
+
+    torch.testing.assert_close(shares(), torch.tensor([0.5, 0.2, 0.15, 0.1, 0.05]), rtol=0, atol=0.025)
+    torch.testing.assert_close(shares(top_k=2), torch.tensor([5 / 7, 2 / 7, 0, 0, 0]), rtol=0, atol=0.025)
+    torch.testing.assert_close(shares(top_p=0.7), torch.tensor([5 / 7, 2 / 7, 0, 0, 0]), rtol=0, atol=0.025)
+    torch.testing.assert_close(shares(top_p=0.71), torch.tensor([50, 20, 15, 0, 0]) / 85, rtol=0, atol=0.025)
+    assert shares(top_p=0.01)[0] == 1 and shares(top_k=1)[0] == 1
+    cold = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.05]) ** 2
+    torch.testing.assert_close(shares(temperature=0.5), cold / cold.sum(), rtol=0, atol=0.025)
+
+
+def test_draws_never_take_what_is_impossible() -> None:
+    logits = torch.tensor([[-math.inf, 0.0, -math.inf, 0.0, -math.inf]]).expand(3, -1)
+    edges = torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64)
+    for settings in ({}, {"top_p": 0.99}, {"top_k": 4}):
+        assert draw(logits, edges, Generation(sample=True, **settings))[:, 0].tolist() == [1, 3, 3]
+
+
+def test_samples_follow_the_seed_and_differ_from_each_other() -> None:
+    made = model()
+    one, again, other = (generate(made, *sources(), Generation(sample=True, n_best=4, max_len=8, seed=seed))
+                         for seed in (1, 1, 2))
+    assert texts(one) == texts(again) != texts(other)
+    assert all(len(set(row)) > 1 for row in texts(one))
+    greedy = generate(made, *sources(), Generation(max_len=8))
+    assert texts(generate(made, *sources(), Generation(sample=True, top_k=1, max_len=8))) == texts(greedy)
+
+
+def test_numbers_from_counters_are_spread_evenly() -> None:
+    numbers = torch.tensor([uniform(seed, row, step) for seed in range(10) for row in range(20) for step in range(20)])
+    counts = numbers.histc(10, 0, 1)
+    assert len(set(numbers.tolist())) == 4000 and counts.min() > 330 and counts.max() < 470
+
+
+def test_a_model_in_training_writes_without_dropout_and_trains_on() -> None:
+    made = model(dropout=0.5)
+    expected = generate(made, *sources(), Generation(beam=3, max_len=6))
+    same(generate(made.train(), *sources(), Generation(beam=3, max_len=6)), expected)
+    assert made.training and made.decoder.training
+
+
+def test_images_are_read_out() -> None:
+    made = model(source="image", image_size=(8, 24), patch_size=4, tied="target", stem="masked_conv")
+    images, mask = torch.randn(2, 3, 8, 24), torch.ones(2, 2, 6, dtype=torch.bool)
+    mask[1, :, 3:] = False
+    found = generate(made, images, mask.flatten(1), Generation(beam=3, max_len=6))
+    same(found[1:], generate(made, images[1:, :, :, :12], None, Generation(beam=3, max_len=6)))
+
+
+def test_no_text_is_longer_than_the_model_has_positions() -> None:
+    made = model(max_len=7)
+    with torch.no_grad():
+        made.target_embed.token.weight[EOS] = 0
+    (found,) = generate(made, *(each[:1] for each in sources()), Generation(beam=2, prefix=(5, 6), min_len=20))
+    assert len(found[0].ids) == 2 + 5 and not found[0].ended
+    with pytest.raises(ValueError, match="8 forced tokens, but max_len of the model is 7"):
+        generate(made, *sources(), Generation(prefix=(5,) * 7))
+
+
+@pytest.mark.parametrize("penalty", [0.6, 1.0])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_texts_equal_marians(beam: int, penalty: float) -> None:
+    made = model()
+    theirs = MarianMTModel(MarianConfig(**marian_arguments(made.config, bos=1, eos=EOS, pad=0))).eval()
+    theirs.load_state_dict(to_marian(made.state_dict()), strict=False)
+    source, mask = sources(9)
+    more = {"length_penalty": penalty, "early_stopping": "never"} if beam > 1 else {}
+    expected = theirs.generate(
+        source, attention_mask=mask.long(), num_beams=beam, num_return_sequences=min(beam, 2), max_new_tokens=12,
+        do_sample=False, suppress_tokens=[0, 1], no_repeat_ngram_size=3, output_scores=True,
+        return_dict_in_generate=True, **more)
+    settings = Generation(beam=beam, n_best=min(beam, 2), max_len=12, length_penalty=penalty, no_repeat_ngram=3)
+    found = generate(made, source, mask, settings)
+    rows = [[token for token in ids if token > EOS] for ids in expected.sequences.tolist()]
+    assert [list(ids) for row in texts(found) for ids in row] == rows
+    assert any(h.ended for row in found for h in row)
+    if beam > 1:
+        torch.testing.assert_close(scores(found), expected.sequences_scores, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"beam": 0}, "beam is 0, but must be above 0"),
+        ({"n_best": 3, "beam": 2}, "n_best is 3, but a beam of 2 finds 2"),
+        ({"sample": True, "beam": 2}, "take beam=1"),
+        ({"top_p": 1.2}, r"top_p is 1.2, but must lie in \(0, 1\]"),
+        ({"min_len": 9, "max_len": 4}, "min_len is 9, more than max_len 4"),
+        ({"top_k": 4}, "set sample=true as well"),
+        ({"no_repeat_ngram": -1}, "must not be negative"),
+    ],
+)
+def test_wrong_settings_are_one_clear_line(settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        Generation(**settings)
+    assert "\n" not in str(error.value)
