@@ -1,11 +1,30 @@
 """Local attention against full attention with a mask of the same band."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
-from vit.nn import Attention, attention_maps
-from vit.nn.local import BLOCK, LocalAttention
+from vit.generation import Generation, Uncached, generate
+from vit.models.seq2seq import EncoderDecoder
+from vit.nn import (
+    Additive,
+    Attention,
+    Bilinear,
+    Block,
+    Cosine,
+    Decoder,
+    DotProduct,
+    Encoder,
+    LayerNorm,
+    LocalAttention,
+    Mlp,
+    TokenEmbed,
+    attention_maps,
+    sincos_1d,
+)
+from vit.nn.local import BLOCK
 
 B, D, H = 2, 12, 3
 CLOSE = {"rtol": 0, "atol": 1e-6}
@@ -88,6 +107,23 @@ def test_lines_that_lie_mixed_in_the_cache_count_their_own_tokens() -> None:
     lines = torch.arange(12)[None] % 2 == torch.arange(2)[:, None]  # (2,12)
     result = local.proj(local.attend(q[:, :, -2:], k, v, lines[None], False).transpose(1, 2).flatten(2))
     torch.testing.assert_close(result[0], expected, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", [partial(LocalAttention, window=2), Additive, Bilinear, Cosine, DotProduct])
+@pytest.mark.parametrize("settings", [{}, {"beam": 3, "n_best": 3}], ids=["greedy", "beams"])
+def test_a_decoder_of_every_kind_writes_from_its_cache_what_it_writes_without(kind, settings) -> None:
+    torch.manual_seed(0)
+    blocks = [Block(D, kind(D, H), Mlp(D, D), Attention(D, H, cross=True)) for _ in range(2)]
+    reading = Encoder([Block(D, Attention(D, H), Mlp(D, D))], LayerNorm(D))
+    embeds = [TokenEmbed(9, D, pos_embed=sincos_1d(20, D)) for _ in range(2)]
+    model = EncoderDecoder(embeds[0], reading, embeds[1], Decoder(blocks, LayerNorm(D))).eval()
+    source, mask = torch.randint(3, 9, (4, 5)), torch.arange(5) < torch.tensor([[5], [2], [4], [3]])
+    wanted = Generation(max_len=12, min_len=8, **settings)
+    with torch.inference_mode():
+        fast, slow = (generate(each, source, mask, wanted) for each in (model, Uncached(model)))
+    for row, other in zip(fast, slow, strict=True):
+        assert [each.ids for each in row] == [each.ids for each in other]
+        assert [each.score for each in row] == pytest.approx([each.score for each in other], abs=1e-5)
 
 
 def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
