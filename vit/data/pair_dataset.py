@@ -133,6 +133,9 @@ class _Images:
         area = preprocessing.channels * preprocessing.patch_size[0] * preprocessing.patch_size[1]
         self.cached = self.lengths.sum() * area <= cache_bytes if cache == "auto" else bool(cache)
         self.images = [self._tried(i, self._image) for i in range(len(split))] if self.cached else None
+        for i, image in enumerate(self.images or []):
+            if image is not None:
+                self.lengths[i] = preprocessing.rows * (image.shape[2] // preprocessing.patch_size[1])
 
     def batch(self, index: np.ndarray, epoch: np.ndarray) -> Sources:
         images, unread = [], {}
@@ -177,7 +180,9 @@ class _Images:
         if isinstance(place, np.ndarray):
             return self.preprocessing.columns(place.shape[1], place.shape[0])
         image = open_image(place, self.split.names[i], self.preprocessing.max_pixels)
-        return self.preprocessing.columns(*upright_size(image, self.preprocessing.exif))
+        # Pillow decodes a whole PNG to look for EXIF behind its pixels; the few that have it there are told when decoded
+        told = self.preprocessing.exif and (image.format != "PNG" or "exif" in image.info)
+        return self.preprocessing.columns(*upright_size(image, told))
 
     def _image(self, i: int) -> Tensor:
         name = self.split.names[i]

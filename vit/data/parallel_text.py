@@ -29,7 +29,8 @@ def parallel(
     In a folder every split is two files, `train.en` and `train.de`, or a table, `train.tsv`, `.csv` or `.jsonl`, all
     gzipped or not. `train`, `val` and `test` give the stems of the file names, by default the usual ones. In tables
     `source` and `target` name columns (numbers from 0 in a file without a header line). What comes in one piece, and
-    has no column `split`, is split by `fractions`. `on_empty`: a pair with an empty side is an error, or (skip) left out.
+    has no column `split`, is split by `fractions`. `on_empty`: a pair with an empty side is an error, or (skip) left
+    out.
     """
     root = Path(root).expanduser()
     if source == target:

@@ -193,5 +193,8 @@ def _centred(image: Image.Image, size: tuple[int, int], background: tuple[int, i
 
 def upright_size(image: Image.Image, exif: bool) -> tuple[int, int]:
     """(width, height) of an opened image as it will stand when its EXIF orientation is followed."""
-    turned = exif and image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
+    try:
+        turned = exif and image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
+    except Exception:  # unreadable EXIF says nothing about the orientation
+        turned = False
     return (image.height, image.width) if turned else image.size
