@@ -12,7 +12,7 @@ from matplotlib.figure import Figure, SubFigure
 from vit.report.canvas import BLUE, FONT, INK, MUTED, ORANGE, RULE, new_figure, save, short
 from vit.report.maps import ImageMaps, TokenMaps
 
-NAMED_UP_TO = 48  # tokens: more are not named on the axes
+LETTER = 0.1  # inches: tokens closer together than that are not named
 WEIGHT = LinearSegmentedColormap.from_list("weight", ["white", BLUE, "#12304f"])
 HEAT = LinearSegmentedColormap.from_list("heat", [to_rgba(ORANGE, 0.0), to_rgba(ORANGE, 0.55), to_rgba("#ffe04d", 0.9)])
 
@@ -22,22 +22,23 @@ def tokens_picture(path: str | PathLike[str], maps: TokenMaps, heading: str = "A
 
     Each map goes from white, 0, to its own largest weight, which stands above it.
     """
-    side = min(max(0.14 * max(len(maps.queries), len(maps.keys)), 1.3), 4.0)
+    tokens, heads = max(len(maps.queries), len(maps.keys)), max(len(weights) for weights in maps.layers.values())
+    side = min(max(0.14 * tokens, 1.3), 4.0, max(24 / heads, 1.3))
     room = 0.07 * max(len(short(name, 12)) for name in (*maps.queries, *maps.keys))
-    heads = max(len(weights) for weights in maps.layers.values())
     big = max(1.6 * side, 3.0)
     figure = new_figure(big + room + heads * (side + 0.1) + room + 0.6,
                         max(len(maps.layers) * (side + 0.35) + room, big + room) + 0.5)
     left, right = figure.subfigures(1, 2, width_ratios=(big + room, heads * (side + 0.1) + room + 0.4))
     axes = left.subplots()
     _draw_weights(axes, maps.mean(), "all layers and heads")
-    _name_tokens(axes, maps.queries, maps.keys)
-    _draw_grid(right, maps, heads)
+    if tokens * LETTER <= big:
+        _name_tokens(axes, maps.queries, maps.keys)
+    _draw_grid(right, maps, heads, tokens * LETTER <= side)
     _heading(figure, heading)
     return save(figure, path)
 
 
-def _draw_grid(figure: SubFigure, maps: TokenMaps, heads: int) -> None:
+def _draw_grid(figure: SubFigure, maps: TokenMaps, heads: int, named: bool) -> None:
     cells = figure.subplots(len(maps.layers), heads, squeeze=False)
     for i, (name, weights) in enumerate(maps.layers.items()):
         for axes in cells[i, len(weights):]:
@@ -45,7 +46,8 @@ def _draw_grid(figure: SubFigure, maps: TokenMaps, heads: int) -> None:
         for j, head in enumerate(weights):
             _draw_weights(cells[i, j], head, f"{name}, head {j}")
             last = i == len(maps.layers) - 1
-            _name_tokens(cells[i, j], maps.queries if j == 0 else (), maps.keys if last else ())
+            if named:
+                _name_tokens(cells[i, j], maps.queries if j == 0 else (), maps.keys if last else ())
 
 
 def _draw_weights(axes: Axes, weights: np.ndarray, name: str) -> None:
@@ -57,9 +59,9 @@ def _draw_weights(axes: Axes, weights: np.ndarray, name: str) -> None:
 
 def _name_tokens(axes: Axes, queries: Sequence[str], keys: Sequence[str]) -> None:
     style = {"fontsize": 7, "color": INK, "family": FONT}
-    if 0 < len(queries) <= NAMED_UP_TO:
+    if queries:
         axes.set_yticks(range(len(queries)), [short(name, 12) for name in queries], **style)
-    if 0 < len(keys) <= NAMED_UP_TO:
+    if keys:
         axes.set_xticks(range(len(keys)), [short(name, 12) for name in keys], rotation=90, **style)
     axes.tick_params(length=0)
 
