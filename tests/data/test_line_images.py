@@ -36,12 +36,23 @@ def picture(width, height, seed=0):
 
 def lines(widths=(30, 8, 64, 17, 40, 40, 3), height=16):
     images = [picture(width, height, i) for i, width in enumerate(widths)]
-    return PairSplit([str(i) for i in range(len(images))], RowNames("toy", np.arange(len(images))), read=images.__getitem__)
+    return PairSplit(
+        [str(i) for i in range(len(images))], RowNames("toy", np.arange(len(images))), read=images.__getitem__
+    )
 
 
 @pytest.mark.parametrize(
     ("size", "patches"),
-    [((30, 16), 8), ((32, 16), 8), ((33, 16), 9), ((60, 32), 8), ((2, 16), 1), ((1, 200), 1), ((500, 16), 16), ((9, 3), 12)],
+    [
+        ((30, 16), 8),
+        ((32, 16), 8),
+        ((33, 16), 9),
+        ((60, 32), 8),
+        ((2, 16), 1),
+        ((1, 200), 1),
+        ((500, 16), 16),
+        ((9, 3), 12),
+    ],
 )
 def test_width_follows_from_the_aspect(size, patches):
     """(width, height) → 16 high, aspect kept, whole patches of 4, at most 64 wide."""
@@ -179,7 +190,9 @@ def test_tables_of_images(captchas):
     assert torch.equal(dataset[3]["source"][0], P.image(captchas / "images" / "03.png"))
     rows = [{"img": f"{i:02}.png", "latex": f"x^{i}"} for i in range(12)]
     (captchas / "l.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    other = image_text(captchas / "l.jsonl", image="img", text="latex", root=captchas / "images", fractions=(0.5, 0.25, 0.25))
+    other = image_text(
+        captchas / "l.jsonl", image="img", text="latex", root=captchas / "images", fractions=(0.5, 0.25, 0.25)
+    )
     assert {k: len(v) for k, v in other.splits.items()} == {"train": 6, "val": 3, "test": 3}
     mean, std = estimate(source.splits["train"], P)
     assert len(mean) == len(std) == 3 and all(0.4 < m < 0.7 for m in mean)

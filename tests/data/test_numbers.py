@@ -77,7 +77,7 @@ def test_the_set():
     found = {key: [int(text) for text in split.sources] for key, split in source.splits.items()}
     assert {key: len(numbers) for key, numbers in found.items()} == {"train": 20_000, "val": 1_000, "test": 2_000}
     everything = sum(found.values(), [])
-    assert len(set(everything)) == 23_000 and 0 <= min(everything) and max(everything) < 1_000_000
+    assert len(set(everything)) == 23_000 and all(0 <= n < 1_000_000 for n in everything)
     for split in source.splits.values():
         assert all(read(split.targets[i]) == int(split.sources[i]) for i in range(0, len(split), 7))
     digits = np.bincount([len(str(n)) for n in everything])

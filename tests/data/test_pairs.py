@@ -1,4 +1,4 @@
-"""Batches of pairs: every row once, within the limits, the same for any world and restart; and texts that are too long."""
+"""Batches of pairs: every row once, within the limits, the same for any world and restart; texts that are too long."""
 
 import numpy as np
 import pytest
@@ -104,7 +104,9 @@ def test_each_epoch_puts_other_rows_together():
     for epoch in (0, 1):
         for number, row in enumerate(batches.order(epoch)):
             place[epoch, row] = number
-    met = [np.bincount(place[1, place[0] == number]).max() / (place[0] == number).sum() for number in range(len(batches))]
+    met = [
+        np.bincount(place[1, place[0] == number]).max() / (place[0] == number).sum() for number in range(len(batches))
+    ]
     assert np.mean(met) < 0.65, "with exact lengths it would be 0.9"
 
 
@@ -188,9 +190,15 @@ def test_texts_that_are_too_long():
         (lambda: data(max_source_len=1, on_long="cut"), "max_source_len=1 must be 2 or more"),
         (lambda: PairTrainBatches(data()), "batch_tokens or batch_size must say"),
         (lambda: PairTrainBatches(data(), batch_size=0), "batch_size 0 must be 1 or more"),
-        (lambda: PairTrainBatches(data(), 10), r"toy line \d+: its 20 tokens alone are more than batch_tokens 10; raise"),
+        (
+            lambda: PairTrainBatches(data(), 10),
+            r"toy line \d+: its 20 tokens alone are more than batch_tokens 10; raise",
+        ),
         (lambda: PairTrainBatches(data(), 100, rank=2, world=2), "rank 2 must be 0..1"),
-        (lambda: PairTrainBatches(data(max_source_len=2, on_long="skip", n=3), 100), "the split has 0 pairs; add pairs"),
+        (
+            lambda: PairTrainBatches(data(max_source_len=2, on_long="skip", n=3), 100),
+            "the split has 0 pairs; add pairs",
+        ),
         (lambda: PairDataset(toy(), LinePreprocessing(8, 8, 4), BYTES), "a split of images needs a LinePreprocessing"),
     ],
 )

@@ -86,9 +86,10 @@ def test_tables(tmp_path):
     names = [name for split in found.splits.values() for name in split.names]
     assert sorted(names) == sorted(f"bare.tsv line {i}" for i in range(1, 11))
     assert parallel(tmp_path / "t.tsv", fractions=(1, 0, 0)).splits["train"].names[0] == "t.tsv line 2"
-    assert parallel(tmp_path / "t.jsonl", "translation.en", "translation.de", fractions=(1, 0, 0)).splits["train"].names[
-        5
-    ] == "t.jsonl line 7"
+    assert (
+        parallel(tmp_path / "t.jsonl", "translation.en", "translation.de", fractions=(1, 0, 0)).splits["train"].names[5]
+        == "t.jsonl line 7"
+    )
 
 
 def test_split_column_and_tables_in_a_folder(tmp_path):
@@ -130,7 +131,11 @@ def test_empty_sides_are_counted(tmp_path):
     [
         ({"train.en": ["a"] * 3, "train.de": ["b"] * 2}, {}, "train.en has 3 lines but train.de has 2"),
         ({"train.en": ["a"]}, {}, "has train.en, but no train.de"),
-        ({"train.fr": ["a"]}, {}, r"has neither train.en\[.gz\] and train.de\[.gz\] nor train.tsv, train.csv, train.jsonl"),
+        (
+            {"train.fr": ["a"]},
+            {},
+            r"has neither train.en\[.gz\] and train.de\[.gz\] nor train.tsv, train.csv, train.jsonl",
+        ),
         ({"train.en": ["a"], "train.de": ["a"]}, {"test": "other"}, r"data.test: .* has neither other.en"),
         ({"train.en": [], "train.de": []}, {}, "train.en: has 0 lines"),
         ({"train.en": b"good\nb\xe4d\n", "train.de": ["a", "b"]}, {}, "train.en line 2: byte 2 of it is no UTF-8"),

@@ -9,7 +9,13 @@ import pytest
 from vit.data import BPETokenizer, ByteTokenizer, parallel, tokenizer_from_dict, train_tokenizer
 from vit.data.text import BOS, EOS, MASK, PAD, UNK, alphabet
 
-LINES = ["the dog sees the dogs", "Der Hund läuft über die Straße.", "the dog runs", "dogs and dogs", "日本語のテキスト"] * 3
+LINES = [
+    "the dog sees the dogs",
+    "Der Hund läuft über die Straße.",
+    "the dog runs",
+    "dogs and dogs",
+    "日本語のテキスト",
+] * 3
 ODD = [
     "",
     " ",
@@ -125,7 +131,10 @@ def test_tokenizers_go_to_other_processes(bpe):
         ({}, "tokenizer kind None is not one of byte, bpe"),
         ({"kind": "bpe", "lower": False}, "the bpe tokenizer cannot be read: KeyError 'merges'"),
         ({"kind": "byte", "lower": "no"}, "lower='no' must be true or false"),
-        ({"kind": "bpe", "lower": False, "merges": [["a", "bc"]]}, "merge 1 of the tokenizer joins 'a' and 'bc', of which"),
+        (
+            {"kind": "bpe", "lower": False, "merges": [["a", "bc"]]},
+            "merge 1 of the tokenizer joins 'a' and 'bc', of which",
+        ),
     ],
 )
 def test_stored_nonsense(values, text):

@@ -15,8 +15,8 @@ from vit.data.source import DataError
 class PairTrainBatches(Epochs):
     """Endless epochs of batches of like lengths; every row once in each epoch, equally many batches in every epoch.
 
-    Rows are shuffled, sorted by rounded lengths (stable, so rows of like lengths change their neighbours), cut where the
-    padded batch could exceed `batch_tokens` on the larger side or `batch_size` rows, and the batches shuffled. Both
+    Rows are shuffled, sorted by rounded lengths (stable, so rows of like lengths change their neighbours), cut where
+    the padded batch could exceed `batch_tokens` on the larger side or `batch_size` rows, and the batches shuffled. Both
     limits count all ranks. `tokens` is the number of tokens to predict in the whole batch over all ranks.
     """
 

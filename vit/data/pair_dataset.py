@@ -180,7 +180,7 @@ class _Images:
         if isinstance(place, np.ndarray):
             return self.preprocessing.columns(place.shape[1], place.shape[0])
         image = open_image(place, self.split.names[i], self.preprocessing.max_pixels)
-        # Pillow decodes a whole PNG to look for EXIF behind its pixels; the few that have it there are told when decoded
+        # Pillow decodes a whole PNG to look for EXIF behind its pixels; the few that have it there show when decoded
         told = self.preprocessing.exif and (image.format != "PNG" or "exif" in image.info)
         return self.preprocessing.columns(*upright_size(image, told))
 
