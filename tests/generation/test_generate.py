@@ -175,6 +175,9 @@ class Table(nn.Module):
     def keep(self, rows: Tensor) -> None:
         pass
 
+    def recall(self, tokens: Tensor) -> None:
+        pass
+
     def advance(self, ids: Tensor, cache: "Table", lines: Tensor | None = None) -> Tensor:
         self.step += 1
         return self.logits[self.step, ids if lines is not None else ids[:, -1:]].clone()
@@ -225,11 +228,11 @@ def test_candidates_equal_a_sort_of_everything(size: int, ties: bool) -> None:
         logits = logits.round()
     logits[0, :, :4] = -math.inf
     norm, given = logits.logsumexp(-1), torch.randn(3, 4).round()
-    values, lines, ids = candidates(logits, norm, given, 8)
+    values, found = candidates(logits, norm, given, 8)
     every = (logits - norm[..., None] + given[..., None]).flatten(1)
     expected, places = every.sort(dim=-1, descending=True, stable=True)
     assert torch.equal(values, expected[:, :8])
-    assert torch.equal(lines * size + ids, places[:, :8])
+    assert torch.equal(found, places[:, :8])
 
 
 def test_no_run_of_tokens_comes_twice() -> None:

@@ -1,6 +1,7 @@
 """Beam search over a batch of rows."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,34 +10,15 @@ from vit.generation.candidates import candidates
 from vit.generation.models import Leaving, Writers, forbid
 from vit.generation.settings import Best, Generation, Hypothesis
 
-
-@dataclass
-class Beams:
-    """The lines that are followed: the sums of their log-probabilities, what they have written, and of which tokens.
-
-    The lines of a row stand beside each other, and a line never moves: what changes is `seen`, which of all tokens
-    that the row's lines ever wrote are its own. So nothing that the model has kept is copied when lines die and fork.
-    """
-
-    scores: Tensor  # (B,W)
-    written: Tensor  # (B,W,n)
-    seen: Tensor  # (B,W,length of the cache)
-
-    def follow(self, parents: Tensor, ids: Tensor, scores: Tensor) -> None:
-        """Lines (B,W') that go on from lines of before with an id each."""
-        B, W = parents.shape
-        own = torch.eye(W, dtype=torch.bool, device=ids.device).expand(B, -1, -1)
-        self.scores = scores
-        self.written = torch.cat([pick(self.written, parents), ids[..., None]], dim=-1)
-        self.seen = torch.cat([pick(self.seen, parents), own], dim=-1)
-
-    def keep(self, rows: Tensor) -> None:
-        self.scores, self.written, self.seen = self.scores[rows], self.written[rows], self.seen[rows]
+FORGET = 16  # steps after which dead lines are forgotten
 
 
-def pick(x: Tensor, lines: Tensor) -> Tensor:
-    """x (B,W,n) -> the rows `lines` (B,W') of it, (B,W',n)"""
-    return x.gather(1, lines[..., None].expand(-1, -1, x.shape[-1]))
+class Line(NamedTuple):
+    """A text that is being written: the sum of its log-probabilities, and the line of the step before it came from."""
+
+    score: float
+    text: tuple[int, ...]
+    parent: int = 0
 
 
 def beam_search(writers: Writers, first: Tensor, settings: Generation, longest: int) -> list[list[Hypothesis]]:
@@ -44,52 +26,88 @@ def beam_search(writers: Writers, first: Tensor, settings: Generation, longest: 
 
     As many lines as `beam` are followed. Texts that end among the best `beam` continuations are put aside, and a row
     is done when no line can get past those any more: the result is what it would be if all lines went on to the end.
+
+    The lines of a row stand beside each other in what the models keep, and none ever moves: where lines die and fork,
+    only `seen` changes, which tells of all tokens that the row's lines have written the ones that are a line's own.
     """
-    B, P = first.shape
-    best, leaving = [Best(settings.n_best) for _ in range(B)], Leaving(B)
+    best, leaving = [Best(settings.n_best) for _ in first], Leaving(len(first))
     logits, norm = writers.advance(first)  # (B,1,V), (B,1)
-    beams = Beams(norm.new_zeros(B, 1), first[:, None, 1:], first.new_ones(B, 1, P, dtype=torch.bool))
-    done = [False] * B
+    lines = [[Line(0.0, settings.prefix)] for _ in first]
+    seen = first.new_ones(len(first), 1, first.shape[1], dtype=torch.bool)  # (B,W,length of what is kept)
     for step in range(1, longest + 1):
-        forbid(logits, beams.written, step, settings)
+        forbid(logits, [[line.text for line in row] for row in lines], step, settings)
+        scores = norm.new_tensor([[line.score for line in row] for row in lines])  # (B,W)
         W, V = logits.shape[1:]
         count = min(2 * settings.beam, W * V)
-        values, parents, ids = candidates(logits, norm, beams.scores, count)  # (B,count) each
-        ended = ids == settings.eos
-        put_aside(best, leaving.rows, done, beams, (values, parents, ids, ended), step, step == longest, settings)
-        if step == longest:
-            break
-        W = min(settings.beam, max(1, count - W))  # every line has one candidate that ends it
-        go_on = ended.long().argsort(dim=-1, stable=True)[:, :W]
-        values, ids = values.gather(1, go_on).masked_fill_(ended.gather(1, go_on), -torch.inf), ids.gather(1, go_on)
-        beams.follow(parents.gather(1, go_on), ids, values)
-        for place, (row, top) in enumerate(zip(leaving.rows, values[:, 0].tolist(), strict=True)):
-            done[place] = top == -torch.inf or best[row].beats(settings.bound(top, step, longest))
+        found = (each.tolist() for each in candidates(logits, norm, scores, count))
+        wide = min(settings.beam, max(1, count - W))  # every line has one continuation that ends it
+        lines = [go_on(*each, V, wide, step, longest, best[row], settings)
+                 for row, *each in zip(leaving.rows, lines, *found, strict=True)]
+        done = [over(row[0], step, longest, best[number], settings)
+                for number, row in zip(leaving.rows, lines, strict=True)]
         if all(done):
             break
+        parents = torch.tensor([[line.parent for line in row] for row in lines], device=first.device)
+        seen = pick(seen, parents)
         if (places := leaving.due(done)) is not None:
-            kept = torch.tensor(places, device=ids.device)
+            lines = [lines[place] for place in places]
+            kept = torch.tensor(places, device=first.device)
             writers.keep(kept)
-            beams.keep(kept)
-            ids, done = ids[kept], [False] * len(places)
-        logits, norm = writers.advance(ids, beams.seen)
+            seen = seen[kept]
+        if step % FORGET == 0:
+            seen = forget(writers, seen)
+        ids = torch.tensor([[line.text[-1] for line in row] for row in lines], device=first.device)
+        seen = torch.cat([seen, own(ids)], dim=-1)
+        logits, norm = writers.advance(ids, seen)
     return [each.found for each in best]
 
 
-def put_aside(best, rows, done, beams: Beams, found, step: int, last: bool, settings: Generation) -> None:
-    """Add the texts that end here to the best of their rows; where nothing at all can follow, the lines as they are."""
-    values, parents, ids, ended = (each[:, : settings.beam] for each in found)
-    possible = values > -torch.inf
-    ends = possible if last else possible & ended
-    for place, nth in ends.nonzero().tolist():
-        if done[place]:
-            continue
-        written = beams.written[place, parents[place, nth]].tolist()
-        if not (end := bool(ended[place, nth])):
-            written.append(int(ids[place, nth]))
-        best[rows[place]].add(Hypothesis(tuple(written), settings.score(float(values[place, nth]), step), end))
-    for place in (~possible[:, 0]).nonzero()[:, 0].tolist():
-        if not done[place] and not best[rows[place]].found:
-            for line in (beams.scores[place] > -torch.inf).nonzero()[:, 0].tolist():
-                score = settings.score(float(beams.scores[place, line]), max(step - 1, 1))
-                best[rows[place]].add(Hypothesis(tuple(beams.written[place, line].tolist()), score, False))
+def go_on(
+    lines: Sequence[Line], values: Sequence[float], places: Sequence[int], V: int, wide: int, step: int, longest: int,
+    best: Best, settings: Generation,
+) -> list[Line]:
+    """The `wide` lines of a row that are followed, best first, out of its best continuations; those that end here are
+    put aside."""
+    going = []
+    for rank, (value, place) in enumerate(zip(values, places, strict=True)):
+        parent, token = divmod(place, V)
+        text, end = lines[parent].text, token == settings.eos
+        if value == -torch.inf:  # and so are all behind it
+            break
+        if rank < settings.beam and (end or step == longest):
+            best.add(Hypothesis(text if end else (*text, token), settings.score(value, step), end))
+        if not end and len(going) < wide:
+            going.append(Line(value, (*text, token), parent))
+    if values[0] == -torch.inf and not best.found:  # nothing may follow: the texts as they are
+        for line in lines:
+            if line.score > -torch.inf:
+                best.add(Hypothesis(line.text, settings.score(line.score, max(step - 1, 1)), False))
+    return going + [Line(-torch.inf, (settings.pad,))] * (wide - len(going))
+
+
+def over(line: Line, step: int, longest: int, best: Best, settings: Generation) -> bool:
+    """Whether the best line that goes on, and so every other, cannot get among the best texts any more."""
+    dead = step == longest or line.score == -torch.inf
+    return dead or best.beats(settings.bound(line.score, step, longest))
+
+
+def pick(x: Tensor, lines: Tensor) -> Tensor:
+    """x (B,W,N) -> the rows `lines` (B,W') of it, (B,W',N)"""
+    return x.gather(1, lines[..., None].expand(-1, -1, x.shape[-1]))
+
+
+def own(ids: Tensor) -> Tensor:
+    """Of the ids (B,W) that a row's lines write now each line sees its own: (B,W,W)"""
+    B, W = ids.shape
+    return torch.eye(W, dtype=torch.bool, device=ids.device).expand(B, -1, -1)
+
+
+def forget(writers: Writers, seen: Tensor) -> Tensor:
+    """Drop tokens that no line (B,W,N) sees: lines have most of their past in common. -> (B,W,N') of those that stay"""
+    alive = seen.any(dim=1)  # (B,N)
+    most = int(alive.sum(dim=1).max())
+    if 4 * most > 3 * seen.shape[-1]:
+        return seen
+    tokens = alive.long().argsort(dim=1, descending=True, stable=True)[:, :most]  # (B,N'), in the order they came
+    writers.recall(tokens)
+    return seen.gather(2, tokens[:, None].expand(-1, seen.shape[1], -1))

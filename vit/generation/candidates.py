@@ -6,7 +6,7 @@ from torch import Tensor
 GROUP = 64  # ids whose maximum is taken first
 
 
-def candidates(logits: Tensor, norm: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+def candidates(logits: Tensor, norm: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` best of W*V continuations per row, best first; of equal ones the first line, then the smallest id.
 
     A maximum over small groups of ids rules out all but `count` of the groups, so that few numbers have to be sorted:
@@ -16,32 +16,37 @@ def candidates(logits: Tensor, norm: Tensor, scores: Tensor, count: int) -> tupl
         logits, norm, scores: (B,W,V), (B,W), (B,W); a continuation's value is (logit - norm) + score.
 
     Returns:
-        Values, lines and ids, (B,count) each.
+        Values (B,count) and places (B,count), a place being line * V + id.
     """
     B, W, V = logits.shape
     whole = V // GROUP
     if W * whole < 4 * count:
-        values = logits - norm[..., None] + scores[..., None]
-        values, places = best(values.flatten(1), count)
-        return values, places // V, places % V
+        return best((logits - norm[..., None] + scores[..., None]).flatten(1), count)
     tops = logits[..., : whole * GROUP].unflatten(-1, (whole, GROUP)).amax(-1)  # (B,W,G)
     if whole * GROUP < V:
         tops = torch.cat([tops, logits[..., whole * GROUP :].amax(-1, keepdim=True)], dim=-1)
     tops = tops - norm[..., None] + scores[..., None]
     G = tops.shape[-1]
     groups = best(tops.flatten(1), count)[1].sort(-1).values  # (B,count), in the order of lines and ids
-    lines, first = groups // G, groups % G * GROUP
-    ids = first[..., None] + torch.arange(GROUP, device=logits.device)  # (B,count,GROUP)
+    lines = groups // G
+    ids = (groups % G * GROUP)[..., None] + torch.arange(GROUP, device=logits.device)  # (B,count,GROUP)
     places = lines[..., None] * V + ids.clamp(max=V - 1)
     values = logits.flatten(1).gather(1, places.flatten(1)).view_as(places)
     values = values - norm.gather(1, lines)[..., None] + scores.gather(1, lines)[..., None]
-    values = values.masked_fill_(ids >= V, -torch.inf)
+    if whole * GROUP < V:
+        values = values.masked_fill_(ids >= V, -torch.inf)
     values, order = best(values.flatten(1), count)
-    places = places.flatten(1).gather(1, order)
-    return values, places // V, places % V
+    return values, places.flatten(1).gather(1, order)
 
 
 def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """(B,N) -> the largest (B,count) and their places, largest first, of equal ones the first."""
-    values, places = values.sort(dim=-1, descending=True, stable=True)
-    return values[:, :count], places[:, :count]
+    """(B,N) in float32 -> the largest (B,count) and their places, largest first, of equal ones the first.
+
+    The selection is of whole numbers that no two places share: the bits of a value, which as a number with a sign are
+    in the order of the values, and below them the place.
+    """
+    bits = (values + 0.0).view(torch.int32)  # one zero instead of two
+    order = (bits ^ (bits >> 31 & 0x7FFFFFFF)).long() << 32  # negative numbers the other way round
+    keys = order - torch.arange(values.shape[-1], device=values.device)
+    places = -(keys.topk(count).values & 0xFFFFFFFF) & 0xFFFFFFFF
+    return values.gather(-1, places), places

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from vit.generation.settings import Generation
+
+Texts = Sequence[Sequence[Sequence[int]]]  # of every line of every row
 
 class Writers:
     """Models with what each has kept of the same rows. Of several the mean of their probabilities counts."""
@@ -31,18 +34,28 @@ class Writers:
         for cache in self.caches:
             cache.keep(rows)
 
+    def recall(self, tokens: Tensor) -> None:
+        """Tokens by their numbers, as `Cache.recall`."""
+        for cache in self.caches:
+            cache.recall(tokens)
 
-def forbid(logits: Tensor, written: Tensor, step: int, settings) -> None:
-    """Sets the logits (B,W,V) to -inf that must not be chosen after `written` (B,W,n), the token number `step`."""
-    logits[..., [settings.pad, settings.bos]] = -torch.inf
+
+def forbid(logits: Tensor, texts: Texts, step: int, settings: Generation) -> None:
+    """Sets those logits (B,W,V) to -inf that must not be chosen as token number `step` after the texts so far."""
+    logits[..., settings.pad] = logits[..., settings.bos] = -torch.inf
     if step <= settings.min_len:
         logits[..., settings.eos] = -torch.inf
-    size = settings.no_repeat_ngram
-    if size and written.shape[-1] >= size:
-        runs = written.unfold(-1, size, 1)  # (B,W,n-size+1,size)
-        last = written[..., None, written.shape[-1] - size + 1 :]  # (B,W,1,size-1), what the next token would end
-        again = (runs[..., :-1] == last).all(-1)
-        logits.scatter_(-1, runs[..., -1].where(again, settings.pad), -torch.inf)  # pad is forbidden anyway
+    if size := settings.no_repeat_ngram:
+        again = [(row, line, token) for row, lines in enumerate(texts) for line, text in enumerate(lines)
+                 for token in repeating(text, size)]
+        if again:
+            logits[tuple(torch.tensor(again, device=logits.device).T)] = -torch.inf
+
+
+def repeating(text: Sequence[int], size: int) -> set[int]:
+    """The ids that would end a run of `size` ids which the text has already."""
+    last = tuple(text[len(text) - size + 1 :])
+    return {text[i + size - 1] for i in range(len(text) - size + 1) if tuple(text[i : i + size - 1]) == last}
 
 
 class Leaving:

@@ -8,19 +8,22 @@ from torch import Tensor, nn
 
 @dataclass
 class Everything:
-    """All that was read and written: the memory, and every row's tokens in the order they came."""
+    """All that was read and written: the source, and every row's tokens in the order they came."""
 
-    memory: Tensor  # (B,S,D)
+    source: Tensor
     mask: Tensor | None  # (B,S)
     ids: Tensor  # (B,length)
 
     def keep(self, rows: Tensor) -> None:
-        self.memory, self.ids = self.memory[rows], self.ids[rows]
+        self.source, self.ids = self.source[rows], self.ids[rows]
         self.mask = None if self.mask is None else self.mask[rows]
+
+    def recall(self, tokens: Tensor) -> None:
+        self.ids = self.ids.gather(1, tokens)
 
 
 class Uncached(nn.Module):
-    """A model that writes without keeping keys and values, for `generate(Uncached(model), ...)`."""
+    """A model that keeps nothing, for `generate(Uncached(model), ...)`: each step is a forward of the whole model."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -31,8 +34,7 @@ class Uncached(nn.Module):
         return self.model.max_len
 
     def start(self, source: Tensor, source_mask: Tensor | None, room: int) -> Everything:
-        memory = self.model.encode(source, source_mask)
-        return Everything(memory, self.model.memory_mask(source_mask), source.new_zeros(len(source), 0).long())
+        return Everything(source, source_mask, torch.zeros(len(source), 0, dtype=torch.long, device=source.device))
 
     def advance(self, ids: Tensor, kept: Everything, lines: Tensor | None = None) -> Tensor:
         """The next ids (B,T), or alternatives for the next (B,W) with lines (B,W,length) -> logits (B,1 or W,V)"""
@@ -41,7 +43,6 @@ class Uncached(nn.Module):
             lines = torch.ones_like(kept.ids, dtype=torch.bool)[:, None]
         B, W, length = lines.shape
         texts = kept.ids[:, None].expand(B, W, length)[lines].view(B * W, -1)  # each line's tokens, all as many
-        memory = kept.memory.repeat_interleave(W, dim=0)
+        source = kept.source.repeat_interleave(W, dim=0)
         mask = None if kept.mask is None else kept.mask.repeat_interleave(W, dim=0)
-        x = self.model.decoder(self.model.target_embed(texts), memory, None, mask)  # (B*W,T,D)
-        return self.model.logits(x[:, -1]).view(B, W, -1)
+        return self.model(source, texts, mask)[:, -1].view(B, W, -1)

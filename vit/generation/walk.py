@@ -13,27 +13,26 @@ MASK = 2**64 - 1
 def walk(writers: Writers, first: Tensor, settings: Generation, longest: int, names: list[tuple]) -> list[Hypothesis]:
     """For every row a text, after the forced ids `first` (B,P); `names` tell the rows apart when tokens are drawn."""
     found: dict[int, Hypothesis] = {}
-    leaving, written, ids, total = Leaving(len(first)), first[:, 1:], first, None
+    leaving, ids, texts = Leaving(len(first)), first, [settings.prefix for _ in first]
+    total = torch.zeros(len(first), 1, device=first.device)
     for step in range(1, longest + 1):
         logits, norm = writers.advance(ids)  # (B,1,V), (B,1)
-        forbid(logits, written[:, None], step, settings)
+        forbid(logits, [[text] for text in texts], step, settings)
         ids = choose(logits[:, 0], settings, [(*names[row], step) for row in leaving.rows])  # (B,1)
-        before = torch.zeros_like(norm) if total is None else total  # (B,1)
-        total = before + (logits[:, 0].gather(1, ids) - norm)
-        for place, (row, token, value) in enumerate(zip(leaving.rows, ids.tolist(), total.tolist(), strict=True)):
-            dead = value[0] == -torch.inf  # nothing at all may follow
-            end = token[0] == settings.eos and not dead
+        before, total = total, total + (logits[:, 0].gather(1, ids) - norm)
+        for place, (row, (token,), (value,)) in enumerate(zip(leaving.rows, ids.tolist(), total.tolist(), strict=True)):
+            dead = value == -torch.inf  # nothing at all may follow
+            end = token == settings.eos and not dead
+            texts[place] = texts[place] if end or dead else (*texts[place], token)
             if row not in found and (end or dead or step == longest):
-                text = (*written[place].tolist(), *([] if end or dead else token))
-                score = settings.score(float(before[place]), max(step - 1, 1)) if dead else settings.score(*value, step)
-                found[row] = Hypothesis(text, score, end)
+                value, length = (float(before[place]), max(step - 1, 1)) if dead else (value, step)
+                found[row] = Hypothesis(texts[place], settings.score(value, length), end)
         if len(found) == len(first):
             break
-        written = torch.cat([written, ids], dim=1)
         if (places := leaving.due([row in found for row in leaving.rows])) is not None:
             kept = torch.tensor(places, device=ids.device)
             writers.keep(kept)
-            written, total, ids = written[kept], total[kept], ids[kept]
+            texts, total, ids = [texts[place] for place in places], total[kept], ids[kept]
     return [found[row] for row in range(len(first))]
 
 
@@ -49,7 +48,7 @@ def draw(logits: Tensor, draws: Tensor, settings: Generation) -> Tensor:
     """logits (B,V), draws (B,) in [0,1) -> ids (B,1), by inversion of the distribution function."""
     logits, ids = logits / settings.temperature, None
     if settings.top_k or settings.top_p < 1:
-        logits, ids = best(logits, settings.top_k or logits.shape[-1])  # likeliest first
+        logits, ids = best(logits, min(settings.top_k or logits.shape[-1], logits.shape[-1]))  # likeliest first
     shares = logits.double().softmax(-1)
     if settings.top_p < 1:
         before = shares.cumsum(-1) - shares

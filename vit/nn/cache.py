@@ -32,6 +32,13 @@ class KeyValues:
         """Rows of the batch by their numbers: others are dropped, and a row may be taken more than once."""
         self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
 
+    def recall(self, tokens: Tensor) -> None:
+        """Tokens (B,N) of each row by their numbers: they become the only ones in use, in this order."""
+        places, self.length = tokens[:, None, :, None], tokens.shape[1]  # (B,1,N,1)
+        for kept in (self.keys, self.values):
+            B, H, _, K = kept.shape
+            kept[:, :, : self.length] = kept.gather(2, places.expand(B, H, -1, K))
+
 
 def wider(kept: Tensor, length: int, room: int) -> Tensor:
     """(B,H,S,K) -> (B,H,room,K), the first `length` as they were"""
@@ -64,3 +71,8 @@ class Cache:
             layer.memory.keep(rows)
         if self.memory_mask is not None:
             self.memory_mask = self.memory_mask.index_select(0, rows)
+
+    def recall(self, tokens: Tensor) -> None:
+        """Tokens (B,N) of each row by their numbers; all others that were written are forgotten."""
+        for layer in self.layers:
+            layer.own.recall(tokens)
