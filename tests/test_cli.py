@@ -14,7 +14,8 @@ from PIL import Image
 
 import vit
 from vit.bundle import save_bundle
-from vit.cli import _data_words, main
+from vit.cli import main
+from vit.cli.data_sets import data_words
 from vit.data import Preprocessing, digits
 from vit.evaluation import evaluate
 
@@ -155,10 +156,10 @@ def test_evaluate_gives_the_numbers_of_the_recorded_data_set_again(model, tmp_pa
 
 def test_recorded_words_make_room_for_given_ones():
     extra = {"data": ["data=folder", "data.root=a"]}
-    assert _data_words(extra, []) == ["data=folder", "data.root=a"]
-    assert _data_words(extra, ["data.root=b"]) == ["data=folder", "data.root=a", "data.root=b"]
-    assert _data_words(extra, ["data=digits"]) == ["data=digits"]
-    assert _data_words({"data": []}, []) == []  # trained on the default set, without a word
+    assert data_words(extra, []) == ["data=folder", "data.root=a"]
+    assert data_words(extra, ["data.root=b"]) == ["data=folder", "data.root=a", "data.root=b"]
+    assert data_words(extra, ["data=digits"]) == ["data=digits"]
+    assert data_words({"data": []}, []) == []  # trained on the default set, without a word
 
 
 def test_evaluate_needs_a_data_set_when_none_is_recorded(tmp_path, capsys):

@@ -22,10 +22,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import vit
-from vit.data import Preprocessing
+from vit.data import LinePreprocessing, Preprocessing
+from vit.data.text import Tokenizer, tokenizer_from_dict
 from vit.models import model_from_config
 from vit.weights.timm import from_timm, timm_arguments, to_timm
 
+Contract = Preprocessing | LinePreprocessing
 FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 CROP_MODES = {"squash": "squash", "none": "squash", "shorter": "center", "pad": "border"}  # our resize rule -> timm's
@@ -39,13 +41,16 @@ class BundleError(ValueError):
 class Bundle:
     """A model read back from disk, in eval mode, with all that is needed to use it.
 
-    `record` is everything under the key `vit` of config.json; `extra` the part of it that the writer added.
+    `classes` is empty where texts are written, `preprocessing` None where none but texts are read; `tokenizers` are those
+    of "source" and "target" as there are. `record` is everything under the key `vit` of config.json; `extra` the part of
+    it that the writer added.
     """
 
     path: Path
     model: nn.Module
     classes: list[str]
-    preprocessing: Preprocessing
+    preprocessing: Contract | None
+    tokenizers: dict[str, Tokenizer]
     metrics: dict[str, float]
     extra: dict[str, Any]
     record: dict[str, Any]
@@ -54,11 +59,12 @@ class Bundle:
 def save_bundle(
     path: str | PathLike[str],
     model: nn.Module,
-    classes: Sequence[str],
-    preprocessing: Preprocessing,
+    classes: Sequence[str] = (),
+    preprocessing: Contract | None = None,
     metrics: Mapping[str, float] | None = None,
     extra: Mapping[str, Any] | None = None,
     state: Mapping[str, Tensor] | None = None,
+    tokenizers: Mapping[str, Tokenizer] | None = None,
 ) -> Path:
     """Write the model as one folder, whole or not at all; an older bundle stays until the new one is complete.
 
@@ -66,16 +72,18 @@ def save_bundle(
         metrics: final numbers by name, such as `{"val/accuracy": 0.98}`.
         extra: JSON-able facts, such as `{"data": ["data=digits"]}`: from these words `vit evaluate` makes the set.
         state: the weights to write, named as the model's; the model's own by default.
+        tokenizers: of "source" and "target", where texts are read or written.
 
     Raises:
         BundleError: the classes do not fit the model, or the folder holds something that is no bundle.
     """
     path = Path(path).expanduser().resolve()
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
-    _check_classes(classes, model.config.num_classes)
+    _check_classes(classes, outputs(model))
     _check_target(path)
-    foreign = timm_folder(model, classes, preprocessing)
-    weights = _plain(state if state is not None else model.state_dict())
+    foreign = timm_folder(model, classes, preprocessing) if isinstance(preprocessing, Preprocessing) else None
+    once = tied(model)
+    weights = _plain({k: v for k, v in (state or model.state_dict()).items() if k not in once})
     if foreign and model.config.kind == "vit":
         weights = to_timm(weights, model.config)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,12 +98,14 @@ def save_bundle(
             "names": "timm" if foreign else "vit",
             "sha256": _sha256(part / WEIGHTS),
             "classes": list(classes),
-            "preprocessing": preprocessing.to_dict(),
+            "preprocessing": None if preprocessing is None else preprocessing.to_dict(),
+            "tokenizers": {name: tokenizer.to_dict() for name, tokenizer in (tokenizers or {}).items()},
             "metrics": dict(metrics or {}),
             "versions": _versions(),
             "extra": dict(extra or {}),
         }
-        config = {**(foreign or {"num_classes": len(classes), "label_names": list(classes)}), "vit": record}
+        names = {"num_classes": len(classes), "label_names": list(classes)} if classes else {}
+        config = {**(foreign or names), "vit": record}
         (part / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         _replace(part, path)
     finally:
@@ -118,16 +128,36 @@ def load_bundle(path: str | PathLike[str]) -> Bundle:
                           f"but {CONFIG} promises {str(record['sha256'])[:16]}…; copy the folder again")
     try:
         model = model_from_config(record["model"])
-        preprocessing = Preprocessing.from_dict(record["preprocessing"])
+        preprocessing = contract(record["preprocessing"])
+        tokenizers = {name: tokenizer_from_dict(each) for name, each in record.get("tokenizers", {}).items()}
         classes = list(record["classes"])
-        _check_classes(classes, model.config.num_classes)
+        _check_classes(classes, outputs(model))
         weights = load_file(folder / WEIGHTS)
         if record["names"] == "timm" and model.config.kind == "vit":
             weights = from_timm(weights, model.config)
-        model.load_state_dict(weights)
+        model.load_state_dict(weights | {name: weights[first] for name, first in tied(model).items()})
     except Exception as error:
         raise BundleError(f"{folder}: the model cannot be built from {CONFIG}: {_one_line(error)}") from error
-    return Bundle(folder, model.eval(), classes, preprocessing, record["metrics"], record["extra"], record)
+    return Bundle(folder, model.eval(), classes, preprocessing, tokenizers, record["metrics"], record["extra"], record)
+
+
+def tied(model: nn.Module) -> dict[str, str]:
+    """Names of weights that are another one's as well -> that one's first name, under which they are saved once."""
+    first: dict[Tensor, str] = {}
+    names = {name: first.setdefault(tensor, name) for name, tensor in model.state_dict(keep_vars=True).items()}
+    return {name: known for name, known in names.items() if name != known}
+
+
+def outputs(model: nn.Module) -> int:
+    """How many class names a model needs."""
+    return getattr(model.config, "num_classes", 0)
+
+
+def contract(values: dict[str, Any] | None) -> Contract | None:
+    """The preprocessing that `to_dict` described: of images of one size, or of line images as wide as they are."""
+    if values is None:
+        return None
+    return (LinePreprocessing if "max_width" in values else Preprocessing).from_dict(values)
 
 
 def is_bundle(path: str | PathLike[str]) -> bool:

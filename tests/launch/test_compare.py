@@ -35,7 +35,7 @@ def test_table_and_picture_hold_all_of_them(comparison):
     assert [row["name"] for row in rows] == ["vit", "cnn"]
     stored = json.loads((comparison.path / "comparison.json").read_text())["results"]
     assert {row["name"]: row for row in stored} == comparison.metrics
-    assert all(row["parameters"] > 0 and row["flops"] > 0 and row["images_per_second"] > 0 for row in stored)
+    assert all(row["parameters"] > 0 and row["flops"] > 0 and row["per_second"] > 0 for row in stored)
     with Image.open(comparison.path / "comparison.png") as picture:
         assert picture.width > 1000
 

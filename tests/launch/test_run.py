@@ -79,6 +79,8 @@ def test_metrics_by_their_names(digits_run):
         "seconds",
         "images_per_second",
         "parameters",
+        "flops",
+        "model",
         "skipped_images",
     }
     assert metrics["epochs"] == 3 and metrics["steps"] == 3 * (1257 // 64) and metrics["skipped_images"] == 0

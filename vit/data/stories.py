@@ -16,15 +16,16 @@ PEOPLE = ("ann", "ben", "cleo", "dan")
 THINGS = ("apples", "books", "coins", "pears", "shells", "stamps")
 ASIDES = ("it rains today", "the sun is out", "the shop is closed", "the train is late", "all is quiet", "it is cold")
 EVENTS = (("buys", 1), ("finds", 1), ("gets", 1), ("loses", -1), ("sells", -1), ("gives away", -1))
-MOST = 50  # of a thing that somebody has
+ANSWERS = ("first", "second", "third")
+MOST = 20  # of a thing that somebody has
 
 
 def number_questions(
     pairs: bool = True, train: int = 20_000, val: int = 1_000, test: int = 2_000, split_seed: int = 0
 ) -> Source:
-    """Who has the most, the fewest, or a certain thing? Three of four people in random order, each with one thing.
+    """Who of three has the most, or the fewest? The answer is the first, second or third who is spoken of.
 
-    "ben has two coins and it rains today and ann has ten pears ..." | "who has the most": ann. The same words in
+    "ben has two coins and it rains today and ann has ten pears ..." | "who has the most": second. The same words in
     another order have another answer, and most words do not matter. With `pairs` story and question are two texts,
     else one.
     """
@@ -34,7 +35,7 @@ def number_questions(
         for number, (key, count) in enumerate(counts.items())
         if count
     }
-    return Source("number_questions", list(PEOPLE), splits)
+    return Source("number_questions", list(ANSWERS), splits)
 
 
 def number_stories(train: int = 4_000, val: int = 200, test: int = 400, split_seed: int = 0) -> CorpusSource:
@@ -57,7 +58,7 @@ def _questions(name: str, count: int, pairs: bool, seed: int, stream: int) -> Te
 
 
 def _question(draws: np.ndarray) -> tuple[str, str, int]:
-    """(24,) numbers in [0, 1) → story, question, which of PEOPLE is the answer."""
+    """(24,) numbers in [0, 1) → story, question, which of ANSWERS is right."""
     people = np.argsort(draws[:4])[:3]
     things = np.argsort(draws[4:10])[:3]
     amounts = 1 + _different(draws[10:13], MOST)
@@ -65,12 +66,8 @@ def _question(draws: np.ndarray) -> tuple[str, str, int]:
     clauses = [f"{PEOPLE[p]} has {in_words(int(n))} {THINGS[t]}" for p, n, t in owned]
     for draw, aside in zip(draws[13:15], np.argsort(draws[15:21])[:2], strict=True):
         clauses.insert(int(draw * (len(clauses) + 1)), ASIDES[aside])  # before, between or after
-    kind, owner = (draws[21:23] * 3).astype(int)
-    question, answer = (
-        ("who has the most", people[amounts.argmax()]),
-        ("who has the fewest", people[amounts.argmin()]),
-        (f"who has {THINGS[things[owner]]}", people[owner]),
-    )[kind]
+    most = draws[21] < 2 / 3  # more often than fewest, so that there is something simple to learn first
+    question, answer = ("who has the most", amounts.argmax()) if most else ("who has the fewest", amounts.argmin())
     return " and ".join(clauses), question, int(answer)
 
 

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -50,6 +51,13 @@ LOADING = {
     "balance",
     "on_bad_sample",
     "audit_seconds",
+    "tokenizer",
+    "max_len",
+    "on_empty",
+    "masked",
+    "max_source_len",
+    "max_target_len",
+    "on_long",
 }
 
 
@@ -151,31 +159,34 @@ def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:
 
 def build_task(config: dict, model: nn.Module, source: Source, preprocessing: Preprocessing) -> Classification:
     recipe, seed = config["recipe"], config["seed"]
-    lr = recipe["optimizer"]["lr"]
-    if recipe["optimizer"]["lr_base_batch"]:
-        lr = scaled_lr(lr, recipe["batch_size"], recipe["optimizer"]["lr_base_batch"])
-    optimizer = {key: value for key, value in recipe["optimizer"].items() if key not in ("lr", "lr_base_batch")}
     mixup = (
         checked("recipe.mixup", partial(Mixup, source.num_classes), recipe["mixup"], True) if recipe["mixup"] else None
     )
-    rows = len(source.splits["train"])
-    optimizing = partial(build_optimizer, lr=lr, **optimizer)
-    scheduling = partial(_schedule, **recipe["schedule"])
-    tried = checked("recipe.optimizer", optimizing, model)
-    checked("recipe.schedule", partial(scheduling, tried), max(1, recipe["epochs"] * (rows // recipe["batch_size"])))
     return Classification(
         model,
         preprocessing,
         source.num_classes,
-        loss=build_loss(recipe["loss"], source, config["data"]["balance"]),
-        optimizer=optimizing,
-        schedule=scheduling,
+        build_loss(recipe["loss"], source, config["data"]["balance"]),
+        *build_optimizing(recipe, model, len(source.splits["train"]) // recipe["batch_size"]),
         augment=build_augment(recipe["augment"], seed),
         mixup=mixup,
         clip=recipe["clip"],
         seed=seed,
         config=config,
     )
+
+
+def build_optimizing(recipe: dict, model: nn.Module, steps: int) -> tuple[Callable, Callable]:
+    """`model -> optimizer` and `(optimizer, total steps) -> schedule`, both tried once now; `steps` are those of an epoch."""
+    lr = recipe["optimizer"]["lr"]
+    if recipe["optimizer"]["lr_base_batch"]:
+        lr = scaled_lr(lr, recipe["batch_size"], recipe["optimizer"]["lr_base_batch"])
+    options = {key: value for key, value in recipe["optimizer"].items() if key not in ("lr", "lr_base_batch")}
+    optimizing = partial(build_optimizer, lr=lr, **options)
+    scheduling = partial(_schedule, **recipe["schedule"])
+    tried = checked("recipe.optimizer", optimizing, model)
+    checked("recipe.schedule", partial(scheduling, tried), max(1, recipe["epochs"] * steps))
+    return optimizing, scheduling
 
 
 def build_augment(steps: dict | None, seed: int) -> Augment | None:
@@ -272,3 +283,16 @@ def _schedule(optimizer, total_steps, name, warmup, final, cooldown):
 
 def _listed(values: dict) -> dict:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def located(data: dict) -> dict:
+    """The data set's place written in full, so that resuming and evaluating find it from any directory."""
+    return {
+        **data,
+        **{key: os.path.abspath(os.path.expanduser(data[key])) for key in ("root", "path") if data.get(key)},
+    }
+
+
+def matrix_flops(model: nn.Module) -> float:
+    """Operations per token of a text: each weight of a matrix takes part in two; attention's own products are left out."""
+    return 2.0 * sum(parameter.numel() for parameter in model.parameters() if parameter.ndim == 2)

@@ -8,15 +8,12 @@ import shlex
 
 import yaml
 
-from vit.bundle import load_bundle
 from vit.launch.apart import STOPPED, train_apart
 from vit.launch.composing import ConfigError, compose, plain
 from vit.launch.console import command, console
-from vit.launch.folder import new_path, read_config
+from vit.launch.folder import new_path
 from vit.launch.plan import CONTROL
-from vit.launch.jobs.images import describe
 from vit.launch.run import Run
-from vit.models import flops
 from vit.report.comparison import Contender, comparison_picture, comparison_table
 from vit.report.curves import read_curves
 from vit.training import Interrupted
@@ -134,13 +131,13 @@ def contender(run: pathlib.Path, name: str, metrics: dict, split: str) -> Conten
     curves = read_curves(run / "metrics.csv")
     return Contender(
         name,
-        describe(read_config(run)),
+        metrics["model"],
         curves.get("val/accuracy"),
         split,
         metrics[f"{split}/accuracy"],
         metrics["parameters"],
-        flops(load_bundle(run / "model").model),
-        metrics["images_per_second"],
+        metrics["flops"],
+        next(value for key, value in metrics.items() if key.endswith("_per_second")),
         metrics["seconds"],
     )
 
@@ -155,7 +152,7 @@ def row(each: Contender, metrics: dict) -> dict:
         "epochs": metrics["epochs"],
         "parameters": each.parameters,
         "flops": each.flops,
-        "images_per_second": each.images_per_second,
+        "per_second": each.per_second,
         "seconds": each.seconds,
     }
 

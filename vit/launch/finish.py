@@ -50,11 +50,13 @@ def speed(job: Job, trainer: Trainer) -> dict:
     """How far, how long and how fast, through all sessions of a resumed run."""
     meter = next(c for c in trainer.callbacks if isinstance(c, ThroughputMeter))
     return {
+        "model": job.description,
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         "seconds": round(meter.elapsed, 1),
         f"{job.task.unit}_per_second": round(meter.rows_per_second, 1),
         "parameters": sum(p.numel() for p in job.model.parameters()),
+        "flops": round(job.sample_flops),
     }
 
 
@@ -65,7 +67,7 @@ def left_out(job: Job) -> dict:
     return {f"skipped_{job.task.unit}": job.left_out()}
 
 
-def tell(job: Job, folder: RunFolder, metrics: dict, samples: Path) -> None:
+def tell(job: Job, folder: RunFolder, metrics: dict, samples: Path | None) -> None:
     minutes, seconds = divmod(round(metrics["seconds"]), 60)
     unit = job.task.unit
     facts = {
@@ -74,4 +76,4 @@ def tell(job: Job, folder: RunFolder, metrics: dict, samples: Path) -> None:
         f"{unit}/s": f"{metrics[f'{unit}_per_second']:,.0f}",
         "model": str(folder.model),
     }
-    print_summary(facts, job.config["name"], command("predict", folder.model, samples, *job.predicting), console)
+    print_summary(facts, job.config["name"], command(*job.next_words(folder, samples)), console)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vit.bundle import load_bundle
 from vit.data import Preprocessing
+from vit.data.text import Tokenizer
 from vit.launch.composing import ConfigError, nearest
 from vit.models import VisionTransformerConfig
 from vit.training import trained_weights
@@ -26,6 +27,7 @@ class Initial:
     model: dict | None = None
     preprocessing: Preprocessing | None = None
     classes: list[str] | None = None
+    tokenizers: dict[str, Tokenizer] | None = None
 
     @property
     def grid(self) -> tuple[int, int] | None:
@@ -48,8 +50,9 @@ def load_initial(source: str) -> Initial:
         raise ConfigError(f"init_from={source}: no such file or folder (a timm model by name: init_from=timm:NAME)")
     if path.is_dir():
         bundle = load_bundle(path)
+        config = bundle.model.config.to_dict()
         return Initial(
-            source, bundle.model.state_dict(), bundle.model.config.to_dict(), bundle.preprocessing, bundle.classes
+            source, bundle.model.state_dict(), config, bundle.preprocessing, bundle.classes, bundle.tokenizers
         )
     return from_file(path)
 

@@ -20,7 +20,7 @@ COLOURS = (BLUE, ORANGE, "#3d8b5f", "#8a5fb0", "#b58a1b", "#5b6b7a")
 
 @dataclass(frozen=True)
 class Contender:
-    """One model of a comparison with the numbers of its run; `flops` are those of one image's forward pass.
+    """One model of a comparison with the numbers of its run; `flops` are those of one sample's forward pass.
 
     `curve` is its validation accuracy over the epochs, `accuracy` that of the finished model on the `split`.
     """
@@ -32,7 +32,7 @@ class Contender:
     accuracy: float
     parameters: int
     flops: int
-    images_per_second: float
+    per_second: float
     seconds: float
 
 
@@ -45,8 +45,8 @@ def facts(split: str) -> list[Fact]:
     return [
         (f"{split} accuracy", lambda c: c.accuracy, lambda v: f"{v:.2%}", True),
         ("parameters", lambda c: c.parameters, lambda v: f"{v:,.0f}", None),
-        ("MFLOPs per image", lambda c: c.flops / 1e6, lambda v: f"{v:,.3g}" if v < 1000 else f"{v:,.0f}", None),
-        ("training images/s", lambda c: c.images_per_second, lambda v: f"{v:,.0f}", True),
+        ("MFLOPs per sample", lambda c: c.flops / 1e6, lambda v: f"{v:,.3g}" if v < 1000 else f"{v:,.0f}", None),
+        ("training samples/s", lambda c: c.per_second, lambda v: f"{v:,.0f}", True),
         ("training time", lambda c: c.seconds, duration, False),
     ]
 

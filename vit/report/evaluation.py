@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data import Preprocessing, Split
+from vit.data import Preprocessing, Split, TextSplit
 from vit.evaluation import Evaluation
 from vit.report.confusion import confusion_picture
 from vit.report.mistakes import mistakes_picture
@@ -21,7 +21,15 @@ def write_evaluation(folder: str | PathLike[str], evaluation: Evaluation, split:
     write_mistakes(folder / "mistakes.png", evaluation, split, preprocessing)
 
 
-def write_predictions(path: str | PathLike[str], evaluation: Evaluation, split: Split) -> Path:
+def write_text_evaluation(folder: str | PathLike[str], evaluation: Evaluation, split: TextSplit,
+                          heading: str = "Test split") -> None:
+    """predictions.csv and confusion.png."""
+    folder = Path(folder)
+    write_predictions(folder / "predictions.csv", evaluation, split)
+    confusion_picture(folder / "confusion.png", evaluation.confusion, evaluation.classes, heading)
+
+
+def write_predictions(path: str | PathLike[str], evaluation: Evaluation, split: Split | TextSplit) -> Path:
     """One line per sample: its file, true class, whether the answer was right, its loss, and the best answers."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Rows written as they come: CSV, JSON and Parquet behind the same three methods, for results longer than memory."""
+"""Rows written as they come: CSV, JSON, Parquet and plain lines behind the same three methods, for results longer than memory."""
 
 import csv
 import io
@@ -80,7 +80,21 @@ class ParquetTable:
         self.writer.close()
 
 
-TABLES: dict[str, type[Table]] = {"csv": CsvTable, "json": JsonTable, "parquet": ParquetTable}
+class TextTable:
+    """The column `text` alone, a line per row, each sent off at once: somebody may be waiting for it."""
+
+    def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
+        self.stream = stream
+
+    def write(self, row: Row) -> None:
+        self.stream.write(str(row["text"]).replace("\n", " ").encode("utf-8", "replace") + b"\n")
+        self.stream.flush()
+
+    def close(self) -> None:
+        """Nothing is kept back."""
+
+
+TABLES: dict[str, type[Table]] = {"csv": CsvTable, "json": JsonTable, "parquet": ParquetTable, "text": TextTable}
 
 
 @contextmanager

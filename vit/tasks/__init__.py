@@ -4,5 +4,11 @@ from vit.tasks.base import Task
 from vit.tasks.classification import Classification
 from vit.tasks.datamodule import Batches
 from vit.tasks.loss import BinaryCrossEntropy, CrossEntropy
+from vit.tasks.masked_text import MaskedTokens
+from vit.tasks.seq2seq import Seq2Seq
+from vit.tasks.text_classification import TextClassification
 
-__all__ = ["Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "Task"]
+__all__ = [
+    "Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "MaskedTokens", "Seq2Seq", "Task",
+    "TextClassification",
+]

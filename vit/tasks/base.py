@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor, nn
-from torchmetrics import MeanMetric
+from torchmetrics import Metric
 
 from vit.training import clip_gradients, seed_step, shard
 
@@ -39,7 +39,7 @@ class Task(LightningModule):
         self.model = model
         self.make_optimizer, self.make_schedule = optimizer, schedule
         self.clip, self.seed, self.config = clip, seed, config or {}
-        self.train_loss = exact_mean()
+        self.train_loss = Mean()
 
     @property
     def metric_names(self) -> list[str]:
@@ -72,13 +72,13 @@ class Task(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         """In every process. A run that stopped within an epoch goes on with the sum of its losses over all processes."""
-        losses = torch.stack([self.train_loss.mean_value, self.train_loss.weight])  # (2,) sum, batches
+        losses = torch.stack([self.train_loss.total, self.train_loss.weight])  # (2,) sum, batches
         checkpoint["train_loss"] = self.trainer.strategy.reduce(losses, reduce_op="sum")
         checkpoint["config"] = self.config
 
     def on_load_checkpoint(self, checkpoint: dict) -> None:
         if self.global_rank == 0:
-            self.train_loss.mean_value, self.train_loss.weight = checkpoint["train_loss"].to(self.device).unbind()
+            self.train_loss.total, self.train_loss.weight = checkpoint["train_loss"].to(self.device).unbind()
 
     def configure_model(self) -> None:
         if self.device_mesh is not None:
@@ -91,6 +91,25 @@ class Task(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def exact_mean() -> MeanMetric:
-    """A mean that never looks for NaN, which would wait for the device; `FiniteLoss` does that now and then."""
-    return MeanMetric(nan_strategy="disable")
+class Mean(Metric):
+    """A weighted mean over batches and processes that never looks for NaN, which would wait for the device.
+
+    torchmetrics' MeanMetric without its look for NaN takes all weights as 1 (1.9); `FiniteLoss` looks now and then.
+    """
+
+    total: Tensor
+    weight: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("total", "weight"):
+            self.add_state(name, torch.tensor(0.0), dist_reduce_fx="sum")
+
+    def update(self, value: Tensor, weight: Tensor | None = None) -> None:
+        """value (...), weight (...) or none for 1"""
+        weight = torch.ones_like(value) if weight is None else weight
+        self.total += (value * weight).sum()
+        self.weight += weight.sum()
+
+    def compute(self) -> Tensor:
+        return self.total / self.weight

@@ -4,7 +4,6 @@ import importlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -15,6 +14,9 @@ from vit.tasks import Batches, Task
 
 JOBS = {  # task.name -> the module whose `prepare` makes the job; imported when it is wanted
     "classification": "vit.launch.jobs.images",
+    "seq2seq": "vit.launch.jobs.pairs",
+    "text_classification": "vit.launch.jobs.texts",
+    "masked_text": "vit.launch.jobs.masked",
 }
 
 
@@ -26,8 +28,6 @@ class Job(ABC):
     model: nn.Module
     task: Task
     batches: Batches
-    predicting: ClassVar[tuple] = ()  # options of the command that the run shows last
-
     @property
     @abstractmethod
     def split(self) -> str:
@@ -35,8 +35,23 @@ class Job(ABC):
 
     @property
     @abstractmethod
+    def description(self) -> str:
+        """The model in a few words."""
+
+    @property
+    @abstractmethod
+    def sample_flops(self) -> float:
+        """Operations of the forward pass of one sample; a typical one where they differ."""
+
+    @property
+    def batch_samples(self) -> float:
+        """Samples of a global batch."""
+        return self.config["recipe"]["batch_size"]
+
+    @property
     def step_flops(self) -> float:
         """Operations of a training step, the backward pass counting twice the forward."""
+        return 3 * self.sample_flops * self.batch_samples
 
     @abstractmethod
     def write_facts(self, folder: RunFolder) -> None:
@@ -51,8 +66,12 @@ class Job(ABC):
         """Test the model as it lies on disk, write answers and pictures; the numbers by their bare names."""
 
     @abstractmethod
-    def write_samples(self, folder: RunFolder) -> Path:
-        """A few inputs as files: something to try the model on."""
+    def write_samples(self, folder: RunFolder) -> Path | None:
+        """A few inputs as files: something to try the model on, where it has answers."""
+
+    def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:
+        """The command that the run shows last."""
+        return ("predict", folder.model, samples)
 
     @abstractmethod
     def headline(self, metrics: dict) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Image classification: its parts, built in the order in which they need each other, and its test."""
 
 import logging
-import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,15 +33,18 @@ class ImageClassification(Job):
     preprocessing: Preprocessing
     audit: AuditReport | None
     image_flops: int
-    predicting = ("--top-k", 3)
 
     @property
     def split(self) -> str:
         return "test" if "test" in self.source.splits else "val"
 
     @property
-    def step_flops(self) -> float:
-        return 3 * self.image_flops * self.config["recipe"]["batch_size"]
+    def description(self) -> str:
+        return describe(self.config)
+
+    @property
+    def sample_flops(self) -> float:
+        return self.image_flops
 
     def write_facts(self, folder: RunFolder) -> None:
         folder.write_splits(self.source.split_lists())
@@ -79,6 +81,9 @@ class ImageClassification(Job):
             image.save(target / f"{i:05d}_{name}.png")
         return target
 
+    def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:
+        return ("predict", folder.model, samples, "--top-k", 3)
+
     def headline(self, metrics: dict) -> dict[str, str]:
         images = len(self.source.splits[self.split])
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {images:,} images"}
@@ -103,7 +108,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> ImageClas
         **config,
         "model_name": config.get("model_name") or build.model_name(config["model"], initial),
         "model": model.config.to_dict(),
-        "data": {**located(config["data"]), "preprocessing": preprocessing.to_dict()},
+        "data": {**build.located(config["data"]), "preprocessing": preprocessing.to_dict()},
         "classes": source.classes,
     }
     work = flops(model)
@@ -111,14 +116,6 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> ImageClas
     task = build.build_task(config, model, source, preprocessing)
     batches = build.build_batches(config, source, preprocessing)
     return ImageClassification(config, model, task, batches, source, preprocessing, report, work)
-
-
-def located(data: dict) -> dict:
-    """The data set's place written in full, so that resuming and evaluating find it from any directory."""
-    return {
-        **data,
-        **{key: os.path.abspath(os.path.expanduser(data[key])) for key in ("root", "path") if data.get(key)},
-    }
 
 
 def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[Source, AuditReport | None]:

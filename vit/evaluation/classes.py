@@ -74,7 +74,7 @@ def evaluate(
         BadImage: an image cannot be read.
         DataError: the split is empty, or a label has no class.
     """
-    _check(split, classes)
+    check_labels(split, classes)
     dataset = ImageDataset(split, preprocessing, cache=False, on_bad_sample=on_bad_sample)
     model = model.to(best_device(device))
     was_training = model.training
@@ -90,7 +90,7 @@ def evaluate(
         model.train(was_training)
     if not parts:
         raise unreadable[0]
-    return _summed(classes, *(torch.cat(column).numpy() for column in zip(*parts, strict=True)), unreadable)
+    return gathered(classes, parts, unreadable)
 
 
 def matched_split(source: Source, classes: list[str], split: str = "test") -> Split:
@@ -114,7 +114,7 @@ def matched_split(source: Source, classes: list[str], split: str = "test") -> Sp
     return replace(chosen, labels=numbers[chosen.labels])
 
 
-def _check(split: Split, classes: list[str]) -> None:
+def check_labels(split: Split, classes: list[str]) -> None:
     if len(split) == 0:
         raise DataError("the split has 0 images; choose another split")
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(classes)))
@@ -140,10 +140,19 @@ def _measure(
 ) -> tuple[Tensor, ...]:
     """One batch -> rows (B,), labels (B,), losses (B,), answers (B,K), probabilities (B,K), on the CPU."""
     images, labels, rows = (torch.cat([sample[key] for sample in batch]) for key in ("image", "label", "index"))
-    logits = forward(model, preprocessing, images, precision)  # (B,classes)
+    return scored(forward(model, preprocessing, images, precision), labels, rows, kept)
+
+
+def scored(logits: Tensor, labels: Tensor, rows: Tensor, kept: int) -> tuple[Tensor, ...]:
+    """logits (B,classes) -> rows (B,), labels (B,), losses (B,), answers (B,K), probabilities (B,K), on the CPU"""
     losses = nn.functional.cross_entropy(logits, labels.to(logits.device), reduction="none")
     probabilities, answers = logits.softmax(-1).topk(kept)
     return rows, labels, losses.cpu(), answers.cpu(), probabilities.cpu()
+
+
+def gathered(classes: list[str], parts: list[tuple[Tensor, ...]], unreadable: list[BadImage]) -> Evaluation:
+    """The evaluation that batches of `scored` make together."""
+    return _summed(classes, *(torch.cat(column).numpy() for column in zip(*parts, strict=True)), unreadable)
 
 
 def _summed(classes: list[str], rows: np.ndarray, labels: np.ndarray, losses: np.ndarray, answers: np.ndarray,

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from vit.bundle import Bundle, load_bundle
+from vit.bundle import Bundle
 from vit.data import BadImage, Preprocessing
 from vit.data.decode import EXTENSIONS
 
@@ -104,11 +104,6 @@ class Predictor:
         probabilities, indices = logits.softmax(-1).topk(top_k)
         for row, places in zip(probabilities.tolist(), indices.tolist(), strict=True):
             yield tuple(self.classes[i] for i in places), tuple(row)
-
-
-def load(path: str | PathLike[str], device: str | torch.device | None = None, precision: str = "32-true") -> Predictor:
-    """The model in a bundle or run folder, ready to name images, on the GPU where there is one."""
-    return Predictor(load_bundle(path), device, precision)
 
 
 @torch.inference_mode()

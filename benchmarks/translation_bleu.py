@@ -1,0 +1,47 @@
+"""BLEU of a run's translations in the two ways they are reported: cased and as written, and tokenised and lower-cased.
+
+    python benchmarks/translation_bleu.py runs/multi30k/*/ --language de
+
+Papers on Multi30k give BLEU on Moses-tokenised, lower-cased text; sacreBLEU's own default is cased and tokenises by itself.
+The numbers are not comparable, so both stand here, each with its signature. Needs sacremoses (`pip install sacremoses`).
+"""
+
+import argparse
+import csv
+import json
+import statistics
+from pathlib import Path
+
+from sacrebleu.metrics import BLEU
+from sacremoses import MosesTokenizer
+
+
+def scores(run: Path, tokenizer: MosesTokenizer) -> dict[str, float | str]:
+    """Both scores of one run's predictions.csv, in points."""
+    with open(run / "predictions.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    answers, references = [row["answer"] for row in rows], [row["reference"] for row in rows]
+    plain, split = BLEU(), BLEU(tokenize="none", lowercase=True)
+    texts = [[tokenizer.tokenize(text, return_str=True, escape=False) for text in side] for side in (answers, references)]
+    found = {
+        "cased": plain.corpus_score(answers, [references]).score,
+        "tokenised, lower-cased": split.corpus_score(texts[0], [texts[1]]).score,
+    }
+    return {"run": str(run), "sentences": len(rows), **found, "signatures": [str(m.get_signature()) for m in (plain, split)]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--language", default="de", help="of the translations, for the Moses tokenizer")
+    options = parser.parse_args()
+    tokenizer = MosesTokenizer(options.language)
+    results = [scores(run, tokenizer) for run in options.runs]
+    for result in results:
+        print(f"{result['run']}: cased {result['cased']:.2f}, lower-cased {result['tokenised, lower-cased']:.2f}")
+    means = {name: statistics.mean(r[name] for r in results) for name in ("cased", "tokenised, lower-cased")}
+    print(json.dumps({"runs": results, "means": means}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Text metrics against numbers worked out by hand and a plain edit distance."""
+
+import random
+
+import pytest
+
+from vit.evaluation import bleu_signature, text_metrics
+
+
+def distance(a: str, b: str) -> int:
+    """Levenshtein's recursion, filled row by row."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        row, above = [i], row
+        for j, y in enumerate(b, 1):
+            row.append(min(row[-1] + 1, above[j] + 1, above[j - 1] + (x != y)))
+    return row[-1]
+
+
+def test_character_errors_and_exact_matches():
+    draw = random.Random(0)
+    answers = ["".join(draw.choices("ab1", k=draw.randrange(9))) for _ in range(50)]
+    references = ["".join(draw.choices("ab1", k=draw.randrange(1, 9))) for _ in range(50)]
+    metrics = text_metrics(answers, references)
+    edits = sum(distance(a, r) for a, r in zip(answers, references, strict=True))
+    assert metrics["cer"] == pytest.approx(edits / sum(map(len, references)))
+    assert metrics["exact_match"] == sum(a == r for a, r in zip(answers, references, strict=True)) / 50
+
+
+def test_bleu_of_one_changed_word():
+    """4 of 5 words, 3 of 4 pairs, 2 of 3 triples, 1 of 2 quadruples: the geometric mean, and no brevity penalty."""
+    metrics = text_metrics(["a b c d x"], ["a b c d e"])
+    assert metrics["bleu"] == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
+
+
+def test_the_same_text_is_perfect_and_another_is_not():
+    assert text_metrics(["ein Hund läuft schnell"], ["ein Hund läuft schnell"]) == pytest.approx(
+        {"exact_match": 1, "cer": 0, "bleu": 1, "chrf": 1}
+    )
+    other = text_metrics(["zwei Katzen sitzen dort"], ["ein Hund läuft schnell"])
+    assert other["exact_match"] == 0 and other["bleu"] < 0.1 and other["chrf"] < 0.3
+
+
+def test_the_signature_names_tokenizer_and_version():
+    assert "tok:13a" in bleu_signature() and "version:" in bleu_signature()
+
+
+def test_as_many_answers_as_references():
+    with pytest.raises(ValueError, match="2 answers for 1 references"):
+        text_metrics(["a", "b"], ["a"])

@@ -1,0 +1,77 @@
+"""What commands share: arguments they all take, progress and errors on standard error."""
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from vit.data import BadImage
+
+
+class Precision(StrEnum):
+    full = "32-true"
+    bf16 = "bf16-mixed"
+    fp16 = "16-mixed"
+
+
+Model = Annotated[Path, typer.Argument(help="A saved model's folder, or a run folder.", show_default=False)]
+Words = Annotated[list[str] | None, typer.Argument(
+    metavar="[KEY=VALUE]...", help="Config words, such as data=folder data.root=photos.", show_default=False)]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; the GPU where there is one by default.")]
+
+
+def check_writable(file: Path | None) -> None:
+    """Say before the long work, not after it, that the result could not be written."""
+    if file is None:
+        return
+    if file.is_dir():
+        raise ValueError(f"{file} is a folder; give the name of a file")
+    if not file.absolute().parent.is_dir():
+        raise ValueError(f"{file.parent} is not a folder; make it first, or choose another place for {file.name}")
+    if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+        raise ValueError(f"{file} cannot be written: no permission; choose another place")
+
+
+def list_unreadable(unreadable: list["BadImage"], total: int) -> None:
+    if not unreadable:
+        return
+    console = stderr()
+    console.print(f"{len(unreadable)} of {total} files could not be read:", style="yellow", markup=False)
+    for error in unreadable:
+        console.print(f"  {error}", markup=False, highlight=False, soft_wrap=True)
+
+
+def stderr() -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def progress() -> "Progress":
+    """A bar on standard error with rate and time left; nothing where that is no terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = stderr()
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def failed(text: str, code: int) -> int:
+    console = stderr()
+    console.print("error: ", style="bold red", end="")
+    console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+    return code
+
+
+def one_line(error: Exception) -> str:
+    if hasattr(error, "format_message"):  # the command line was not understood
+        return f"{' '.join(error.format_message().split())} (vit --help lists the commands and options)"
+    from vit.launch.console import one_line
+
+    return one_line(error)

@@ -1,0 +1,20 @@
+"""Saved models in use: `load` gives what the bundle is made for, with its own preprocessing and tokenizers."""
+
+from vit.inference.images import (
+    Prediction,
+    Predictions,
+    Predictor,
+    autocast,
+    best_device,
+    decode_ahead,
+    forward,
+    named_images,
+)
+from vit.inference.loading import load
+from vit.inference.text_classes import TextPredictor
+from vit.inference.texts import Writer, Written
+
+__all__ = [
+    "Prediction", "Predictions", "Predictor", "TextPredictor", "Writer", "Written", "autocast", "best_device",
+    "decode_ahead", "forward", "load", "named_images",
+]

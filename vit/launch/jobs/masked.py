@@ -1,0 +1,127 @@
+"""Pre-training on running text: hidden tokens and sentence pairs; its parts, and its test."""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from vit.bundle import load_bundle, save_bundle
+from vit.data import CorpusSource, MaskedDataset, MaskedTrainBatches
+from vit.data.text import Tokenizer
+from vit.evaluation.hidden import evaluate_hidden
+from vit.launch import build
+from vit.launch.devices import Devices
+from vit.launch.folder import RunFolder
+from vit.launch.initial import load_initial
+from vit.launch.jobs.base import Job
+from vit.launch.jobs.texts import val_loader
+from vit.launch.tokenizing import build_tokenizer
+from vit.models import model_from_config
+from vit.models.masked import MaskedTextConfig
+from vit.tasks import Batches, MaskedTokens
+from vit.weights import load_weights
+
+log = logging.getLogger("vit")
+
+
+@dataclass(frozen=True)
+class Masked(Job):
+    """Running text, to learn from what is hidden in it; its model is the beginning of others."""
+
+    source: CorpusSource
+    tokenizer: Tokenizer
+    datasets: dict[str, MaskedDataset]
+
+    @property
+    def split(self) -> str:
+        return "test" if "test" in self.source.splits else "val"
+
+    @property
+    def description(self) -> str:
+        return describe(self.model)
+
+    @property
+    def sample_flops(self) -> float:
+        return build.matrix_flops(self.model) * 2 * float(self.datasets["train"].tokens.lengths.mean())
+
+    def write_facts(self, folder: RunFolder) -> None:
+        """Which sentence is in which split follows from the files' order, so it is not written again."""
+
+    def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
+        save_bundle(path, self.model, (), None, metrics, extra, weights, {"source": self.tokenizer})
+
+    def test(self, folder: RunFolder, settings: dict) -> dict[str, float]:
+        model = load_bundle(folder.model).model
+        return evaluate_hidden(model, self.datasets[self.split], settings["batch_size"], settings["precision"])
+
+    def write_samples(self, folder: RunFolder) -> Path | None:
+        return None
+
+    def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:
+        return ("train", "data=text_table", f"init_from={folder.path}")
+
+    def headline(self, metrics: dict) -> dict[str, str]:
+        named = {"hidden tokens found": "token_accuracy", "pairs told right": "pair_accuracy"}
+        return {text: f"{metrics[f'{self.split}/{name}']:.2%}" for text, name in named.items()}
+
+    def left_out(self) -> int:
+        return super().left_out() + len(self.source.left_out)
+
+
+def prepare(config: dict, devices: Devices, resuming: bool = False) -> Masked:
+    """Data, tokenizer, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
+    data, recipe = config["data"], config["recipe"]
+    build.check_devices(config, devices.world)
+    source = build.build_source(data)
+    initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
+    tokenizer = build_tokenizer(data["tokenizer"], source.splits["train"].texts, initial)
+    model = build_model(config["model"], data, tokenizer)
+    if initial is not None:
+        loading = partial(load_weights, model)
+        log.info("weights from %s: %s", initial.name, build.checked("init_from", loading, initial.state).table())
+    datasets = {
+        key: MaskedDataset(split, tokenizer, data["max_len"], data["masked"], config["seed"])
+        for key, split in source.splits.items()
+    }
+    config = {
+        **config,
+        "model_name": config.get("model_name") or MaskedTextConfig.kind,
+        "model": model.config.to_dict(),
+        "data": build.located(data),
+    }
+    show(source, model, tokenizer, datasets)
+    micro = recipe["batch_size"] // recipe["accumulate"]
+    batches = Batches(
+        partial(train_loader, datasets["train"], micro, config["seed"], data["workers"]),
+        partial(val_loader, datasets["val"], micro, data["workers"]),
+    )
+    steps = len(datasets["train"]) // recipe["batch_size"]
+    optimizing = build.build_optimizing(recipe, model, steps)
+    task = MaskedTokens(model, *optimizing, clip=recipe["clip"], seed=config["seed"], config=config)
+    return Masked(config, model, task, batches, source, tokenizer, datasets)
+
+
+def build_model(model: dict, data: dict, tokenizer: Tokenizer) -> nn.Module:
+    if model.get("kind"):
+        return build.checked("model", model_from_config, model)
+    stated = {key: value for key, value in model.items() if value is not None and key not in build.NAMING}
+    values = {"kind": MaskedTextConfig.kind, "vocab_size": tokenizer.vocab_size, "max_len": data["max_len"], **stated}
+    return build.checked("model", model_from_config, values)
+
+
+def train_loader(dataset, batch_size: int, seed: int, workers, rank: int, world: int) -> MaskedTrainBatches:
+    return MaskedTrainBatches(dataset, batch_size, seed, rank, world, workers)
+
+
+def show(source: CorpusSource, model: nn.Module, tokenizer: Tokenizer, datasets: dict[str, MaskedDataset]) -> None:
+    """Data and model in two lines."""
+    sizes = " / ".join(f"{len(dataset):,} {name}" for name, dataset in datasets.items())
+    log.info("data: %s, %s sentence pairs, %s %s tokens", source.name, sizes, f"{tokenizer.vocab_size:,}", tokenizer.kind)
+    log.info("model: %s, %s parameters", describe(model), f"{sum(p.numel() for p in model.parameters()):,}")
+
+
+def describe(model: nn.Module) -> str:
+    config = model.config
+    return f"{config.kind}, {config.dim} wide, {config.depth} deep"

@@ -1,0 +1,242 @@
+"""Sequence to sequence: texts to texts and images to texts; its parts, and its test."""
+
+import logging
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from vit.bundle import load_bundle, save_bundle
+from vit.data import (
+    LinePreprocessing,
+    PairDataset,
+    PairEvalBatches,
+    PairSource,
+    PairTrainBatches,
+    estimate,
+)
+from vit.data.text import Tokenizer
+from vit.evaluation import bleu_signature
+from vit.evaluation.pairs import evaluate_pairs
+from vit.generation import Generation
+from vit.inference import Writer
+from vit.launch import build
+from vit.launch.composing import ConfigError
+from vit.launch.devices import Devices
+from vit.launch.folder import RunFolder
+from vit.launch.initial import Initial, load_initial
+from vit.launch.jobs.base import Job
+from vit.launch.tokenizing import build_tokenizers
+from vit.models import model_from_config
+from vit.models.seq2seq import EncoderDecoderConfig
+from vit.report.pairs import write_pairs
+from vit.tasks import Batches, Seq2Seq
+from vit.weights import load_weights
+
+log = logging.getLogger("vit")
+
+SAMPLES = 8  # written as files
+
+
+@dataclass(frozen=True)
+class Pairs(Job):
+    """Texts, or images of writing, to texts."""
+
+    source: PairSource
+    tokenizers: dict[str, Tokenizer]
+    line: LinePreprocessing | None
+    datasets: dict[str, PairDataset]
+
+    @property
+    def split(self) -> str:
+        return "test" if "test" in self.source.splits else "val"
+
+    @property
+    def description(self) -> str:
+        return describe(self.model)
+
+    @property
+    def sample_flops(self) -> float:
+        return build.matrix_flops(self.model) * float(self.datasets["train"].lengths.max(1).mean())
+
+    @property
+    def batch_samples(self) -> float:
+        recipe, longest = self.config["recipe"], self.datasets["train"].lengths.max(1)
+        return recipe["batch_tokens"] / longest.mean() if recipe["batch_tokens"] else recipe["batch_size"]
+
+    def write_facts(self, folder: RunFolder) -> None:
+        folder.write_splits(self.source.split_lists())
+
+    def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
+        extra = extra | {"generation": asdict(self.task.decode) | {"beam": self.config["task"]["decode"]["beam"]}}
+        save_bundle(path, self.model, (), self.line, metrics, extra, weights, self.tokenizers)
+
+    def test(self, folder: RunFolder, settings: dict) -> dict[str, Any]:
+        writer = Writer(load_bundle(folder.model), precision=settings["precision"])
+        split = self.source.splits[self.split]
+        evaluation = evaluate_pairs(writer, split, settings["batch_size"] or 64)
+        write_pairs(folder.path, evaluation, split, writer.preprocessing)
+        return evaluation.metrics | {"bleu_signature": bleu_signature()}
+
+    def write_samples(self, folder: RunFolder) -> Path:
+        """A few sources of the split, evenly chosen: image files, or lines of one file."""
+        split, target = self.source.splits[self.split], folder.path / "samples"
+        target.mkdir(exist_ok=True)
+        rows = range(0, len(split), max(1, len(split) // SAMPLES))[:SAMPLES]
+        if split.read is None:
+            (target / "lines.txt").write_text("".join(f"{split.sources[i]}\n" for i in rows), encoding="utf-8")
+            return target / "lines.txt"
+        for i in rows:
+            self.line.pixels.decode(split.read(i), split.names[i]).save(target / f"{i:05d}.png")
+        return target
+
+    def headline(self, metrics: dict) -> dict[str, str]:
+        pairs = f"of {len(self.source.splits[self.split]):,} {self.task.unit}"
+        return {
+            f"{self.split} exact match": f"{metrics[f'{self.split}/exact_match']:.2%} {pairs}",
+            "character errors": f"{metrics[f'{self.split}/cer']:.2%}",
+            "BLEU": f"{100 * metrics[f'{self.split}/bleu']:.2f}",
+        }
+
+    def left_out(self) -> int:
+        return super().left_out() + len(self.source.left_out) + sum(len(each.left_out) for each in self.datasets.values())
+
+
+def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
+    """Data, tokenizers, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
+    data, recipe = config["data"], config["recipe"]
+    check_batches(recipe)
+    source = build.build_source(data)
+    initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
+    line = build_line(data, source, initial) if source.images else None
+    tokenizers = build_tokenizers(data["tokenizer"], source, initial)
+    model = build_model(config["model"], data, line, tokenizers)
+    if initial is not None:
+        log.info("weights from %s: %s", initial.name, take(model, initial).table())
+    datasets = build_datasets(data, source, line, tokenizers, model.config)
+    config = {
+        **config,
+        "model_name": config.get("model_name") or "encoder_decoder",
+        "model": model.config.to_dict(),
+        "data": {**build.located(data), **({"preprocessing": line.to_dict()} if line else {})},
+    }
+    train = partial(train_loader, datasets["train"], recipe, config["seed"], data["workers"])
+    val = partial(val_loader, datasets["val"], recipe, data["workers"])
+    show(source, model, tokenizers, datasets)
+    task = build_task(config, model, tokenizers["target"], line, len(train(0, devices.world)))
+    return Pairs(config, model, task, Batches(train, val), source, tokenizers, line, datasets)
+
+
+def check_batches(recipe: dict) -> None:
+    for key in ("epochs", "batch_size", "batch_tokens", "accumulate"):
+        if recipe[key] is not None and recipe[key] < 1:
+            raise ConfigError(f"recipe.{key}={recipe[key]}: must be 1 or more")
+    if recipe["batch_size"] is None and recipe["batch_tokens"] is None:
+        raise ConfigError("recipe.batch_size and recipe.batch_tokens are both null; one must say how large a batch is")
+
+
+def build_line(data: dict, source: PairSource, initial: Initial | None) -> LinePreprocessing:
+    """The contract of line images: as stated; colours as `init_from` saw them, else measured."""
+    stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
+    stated["patch_size"] = data["patch_size"]
+    known = initial.preprocessing.to_dict() if initial is not None and initial.preprocessing is not None else {}
+    if known.get("mode") == stated.get("mode", "RGB"):
+        stated = {key: known[key] for key in ("mean", "std")} | stated
+    channels = 1 if stated.get("mode") == "L" else 3
+    blank = {"mean": [0.5] * channels, "std": [0.5] * channels, **stated}
+    line = build.checked("data.preprocessing", LinePreprocessing.from_dict, blank)
+    if "mean" in stated and "std" in stated:
+        return line
+    mean, std = estimate(source.splits["train"], line)
+    return line.replace(**{"mean": mean, "std": std, **{key: stated[key] for key in ("mean", "std") if key in stated}})
+
+
+def build_model(model: dict, data: dict, line: LinePreprocessing | None, tokenizers: dict[str, Tokenizer]) -> nn.Module:
+    """The network of `model`, for these tokens, or these pixels."""
+    if model.get("kind"):
+        return build.checked("model", model_from_config, model)
+    limits = [data[key] for key in ("max_source_len", "max_target_len") if data[key]]
+    fits = {"vocab_size": tokenizers["target"].vocab_size, **({"max_len": max(limits)} if limits else {})}
+    if line is None:
+        fits |= {"source": "text", "source_vocab": tokenizers["source"].vocab_size}
+    else:
+        sizes = {"image_size": [line.height, line.max_width], "patch_size": list(line.patch_size)}
+        fits |= {"source": "image", "in_chans": line.channels, **sizes}
+    stated = {key: value for key, value in model.items() if value is not None and key not in build.NAMING}
+    values = {"kind": EncoderDecoderConfig.kind, **fits, **stated}
+    return build.checked("model", model_from_config, values)
+
+
+def take(model: nn.Module, initial: Initial):
+    """Weights of a model that writes, or of a classifier: of that, what reads."""
+    writes = any(name.startswith("decoder.") for name in initial.state)
+    loading = partial(load_weights, model if writes else model.reader, source_grid=initial.grid)
+    return build.checked(f"init_from={initial.name}", loading, initial.state)
+
+
+def build_datasets(data: dict, source: PairSource, line: LinePreprocessing | None, tokenizers: dict, model) -> dict:
+    """The splits that training looks at, with all texts tokenized; too long ones are told now."""
+    limits = {
+        "max_source_len": data["max_source_len"] or (None if line else model.max_len),
+        "max_target_len": data["max_target_len"] or model.max_len,
+    }
+    options = {**limits, "on_long": data["on_long"], "on_bad_sample": data["on_bad_sample"]}
+    made = {
+        key: PairDataset(source.splits[key], line or tokenizers["source"], tokenizers["target"], **options)
+        for key in ("train", "val")
+    }
+    for key, dataset in made.items():
+        for name, reason in dataset.left_out[:5]:
+            log.warning("left out of %s: %s: %s", key, name, reason)
+        if dataset.cut:
+            log.warning("%d texts of %s are cut, such as %s: %s", len(dataset.cut), key, *dataset.cut[0])
+    return made
+
+
+def build_task(config: dict, model: nn.Module, tokenizer: Tokenizer, line: LinePreprocessing | None, steps: int) -> Seq2Seq:
+    recipe, task = config["recipe"], config["task"]
+    words = {key: value for key, value in task["decode"].items() if value is not None}
+    decode = build.checked("task.decode", Generation, {"max_len": model.config.max_len - 1, **words}, spread=True)
+    return Seq2Seq(
+        model,
+        tokenizer,
+        *build.build_optimizing(recipe, model, steps // recipe["accumulate"]),
+        prepare=line.normalize if line else None,
+        label_smoothing=recipe["loss"]["label_smoothing"],
+        decode=replace(decode, beam=1, n_best=1),
+        decode_rows=task["decode_rows"],
+        examples=task["examples"],
+        unit="images" if line else "sentences",
+        clip=recipe["clip"],
+        seed=config["seed"],
+        config=config,
+    )
+
+
+def train_loader(dataset, recipe: dict, seed: int, workers, rank: int, world: int) -> PairTrainBatches:
+    parts = recipe["accumulate"]
+    tokens, rows = recipe["batch_tokens"], recipe["batch_size"]
+    limits = (tokens and tokens // parts, None if tokens else rows // parts)
+    return PairTrainBatches(dataset, *limits, seed, rank, world, workers)
+
+
+def val_loader(dataset, recipe: dict, workers, rank: int, world: int) -> PairEvalBatches:
+    tokens = recipe["batch_tokens"]
+    return PairEvalBatches(dataset, tokens, None if tokens else recipe["batch_size"], rank, world, workers)
+
+
+def show(source: PairSource, model: nn.Module, tokenizers: dict[str, Tokenizer], datasets: dict) -> None:
+    """Data and model in two lines."""
+    sizes = " / ".join(f"{len(split):,} {name}" for name, split in source.splits.items())
+    kinds = ", ".join(f"{each.vocab_size:,} {each.kind} tokens ({side})" for side, each in tokenizers.items())
+    mean, longest = datasets["train"].lengths.mean(0), datasets["train"].lengths.max(0)
+    lengths = f"{mean[0]:.1f} to {mean[1]:.1f} tokens in the mean, {longest[0]} to {longest[1]} at most"
+    log.info("data: %s, %s, %s, %s", source.name, sizes, kinds, lengths)
+    log.info("model: %s, %s parameters", describe(model), f"{sum(p.numel() for p in model.parameters()):,}")
+
+
+def describe(model: nn.Module) -> str:
+    config = model.config
+    return f"encoder-decoder, {config.dim} wide, {config.depth} + {config.decoder_depth} blocks"

@@ -1,0 +1,169 @@
+"""Classification of texts and of pairs of texts: its parts, and its test."""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from vit.bundle import load_bundle, save_bundle
+from vit.data import EvalBatches, Source, TextDataset, TrainBatches
+from vit.data.text import Tokenizer
+from vit.evaluation.text_classes import evaluate_texts
+from vit.inference import TextPredictor
+from vit.launch import build
+from vit.launch.devices import Devices
+from vit.launch.folder import RunFolder
+from vit.launch.initial import Initial, load_initial
+from vit.launch.jobs.base import Job
+from vit.launch.tokenizing import build_tokenizer
+from vit.models import model_from_config
+from vit.models.text import TextClassifierConfig
+from vit.report.evaluation import write_text_evaluation
+from vit.tasks import Batches, TextClassification
+from vit.weights import load_weights
+
+log = logging.getLogger("vit")
+
+SAMPLES = 8  # lines in samples/lines.txt
+
+
+@dataclass(frozen=True)
+class Texts(Job):
+    """Texts, or pairs of them, to class names."""
+
+    source: Source
+    tokenizer: Tokenizer
+    train: TextDataset
+
+    @property
+    def split(self) -> str:
+        return "test" if "test" in self.source.splits else "val"
+
+    @property
+    def description(self) -> str:
+        return describe(self.model)
+
+    @property
+    def sample_flops(self) -> float:
+        return build.matrix_flops(self.model) * float(self.train.inputs.tokens.lengths.mean())
+
+    @property
+    def columns(self) -> int:
+        return len(self.source.splits["train"].texts)
+
+    def write_facts(self, folder: RunFolder) -> None:
+        folder.write_splits(self.source.split_lists())
+
+    def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
+        extra = extra | {"columns": self.columns}
+        save_bundle(path, self.model, self.source.classes, None, metrics, extra, weights, {"source": self.tokenizer})
+
+    def test(self, folder: RunFolder, settings: dict) -> dict[str, float]:
+        predictor = TextPredictor(load_bundle(folder.model), precision=settings["precision"])
+        samples = self.source.splits[self.split]
+        evaluation = evaluate_texts(predictor, samples, settings["batch_size"])
+        write_text_evaluation(folder.path, evaluation, samples, f"{self.config['name']}, {self.split}")
+        return evaluation.metrics
+
+    def write_samples(self, folder: RunFolder) -> Path:
+        """A few lines of the split, evenly chosen, the texts of a pair with a tab between them."""
+        samples, file = self.source.splits[self.split], folder.path / "samples" / "lines.txt"
+        file.parent.mkdir(exist_ok=True)
+        rows = range(0, len(samples), max(1, len(samples) // SAMPLES))[:SAMPLES]
+        lines = ["\t".join(column[i] for column in samples.texts) for i in rows]
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return file
+
+    def headline(self, metrics: dict) -> dict[str, str]:
+        texts = len(self.source.splits[self.split])
+        return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {texts:,} texts"}
+
+    def left_out(self) -> int:
+        return super().left_out() + len(self.source.left_out) + len(self.train.left_out)
+
+
+def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
+    """Data, tokenizer, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
+    data, recipe = config["data"], config["recipe"]
+    build.check_devices(config, devices.world)
+    source = build.build_source(data)
+    initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
+    texts = [text for column in source.splits["train"].texts for text in column]
+    tokenizer = build_tokenizer(data["tokenizer"], texts, initial)
+    model = build_model(config["model"], data, source, tokenizer, initial)
+    if initial is not None:
+        loading = partial(load_weights, model, head=initial.classes == source.classes)
+        log.info("weights from %s: %s", initial.name, build.checked("init_from", loading, initial.state).table())
+    datasets = {
+        key: TextDataset(source.splits[key], tokenizer, model.config.max_len, data["on_long"]) for key in ("train", "val")
+    }
+    build.check_splits(source, recipe)
+    config = {
+        **config,
+        "model_name": config.get("model_name") or config["model"].get("name") or TextClassifierConfig.kind,
+        "model": model.config.to_dict(),
+        "data": build.located(data),
+        "classes": source.classes,
+    }
+    show(source, model, tokenizer)
+    batches = build_batches(config, datasets)
+    task = TextClassification(
+        model,
+        source.num_classes,
+        build.build_loss(recipe["loss"], source, data["balance"]),
+        *build.build_optimizing(recipe, model, len(datasets["train"]) // recipe["batch_size"]),
+        clip=recipe["clip"],
+        seed=config["seed"],
+        config=config,
+    )
+    return Texts(config, model, task, batches, source, tokenizer, datasets["train"])
+
+
+def build_model(
+    model: dict, data: dict, source: Source, tokenizer: Tokenizer, initial: Initial | None
+) -> nn.Module:
+    """The network of `model`, or that of `init_from` where `model.adopt` says so, for these tokens and classes."""
+    if model.get("kind"):
+        return build.checked("model", model_from_config, model)
+    fits = {"vocab_size": tokenizer.vocab_size, "num_classes": source.num_classes, "max_len": data["max_len"]}
+    known = {}
+    if initial is not None and initial.model is not None:  # of a pre-trained model the sizes are taken over
+        names = TextClassifierConfig.__dataclass_fields__
+        known = {key: value for key, value in initial.model.items() if key in names and key not in fits}
+        fits["max_len"] = initial.model["max_len"]
+    stated = {key: value for key, value in model.items() if value is not None and key not in build.NAMING}
+    values = {"kind": TextClassifierConfig.kind, **stated, **known, **fits}
+    return build.checked("model", model_from_config, {**values, "pool": stated.get("pool", "mean")})
+
+
+def build_batches(config: dict, datasets: dict[str, TextDataset]) -> Batches:
+    """The training and validation loaders; `recipe.batch_size` counts all devices and accumulated micro-batches."""
+    data, recipe = config["data"], config["recipe"]
+    micro = recipe["batch_size"] // recipe["accumulate"]
+    return Batches(
+        partial(train_loader, datasets["train"], micro, config["seed"], data["workers"], data["balance"]),
+        partial(val_loader, datasets["val"], micro, data["workers"]),
+    )
+
+
+def train_loader(dataset, batch_size: int, seed: int, workers, balance: str, rank: int, world: int) -> TrainBatches:
+    return TrainBatches(dataset, batch_size, seed, rank, world, workers, balance)
+
+
+def val_loader(dataset, batch_size: int, workers, rank: int, world: int) -> EvalBatches:
+    return EvalBatches(dataset, max(batch_size, world) // world * world, rank, world, workers)
+
+
+def show(source: Source, model: nn.Module, tokenizer: Tokenizer) -> None:
+    """Data and model in two lines."""
+    sizes = " / ".join(f"{len(split):,} {name}" for name, split in source.splits.items())
+    log.info("data: %s, %s, %d classes, %s %s tokens", source.name, sizes, source.num_classes,
+             f"{tokenizer.vocab_size:,}", tokenizer.kind)
+    log.info("model: %s, %s parameters", describe(model), f"{sum(p.numel() for p in model.parameters()):,}")
+
+
+def describe(model: nn.Module) -> str:
+    config = model.config
+    return f"{config.kind}, {config.dim} wide, {config.depth} deep, pool {config.pool}"

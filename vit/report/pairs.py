@@ -1,0 +1,40 @@
+"""What an evaluation of written texts leaves in a folder: predictions.csv, and for images the worst answers as a picture."""
+
+from os import PathLike
+from pathlib import Path
+
+from vit.data import LinePreprocessing, PairSplit
+from vit.evaluation.pairs import PairEvaluation
+from vit.evaluation.texts import character_errors
+from vit.report.mistakes import mistakes_picture
+from vit.report.tables import open_table
+
+MOST = 24  # pictures of mistakes
+
+
+def write_pairs(
+    folder: str | PathLike[str], evaluation: PairEvaluation, split: PairSplit, line: LinePreprocessing | None
+) -> None:
+    """One row per pair in the order of the split: its name, source, what should be and what is written, and how wrong."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = ["name", *(["source"] if split.sources is not None else []), "reference", "answer", "right", "cer", "score"]
+    with open_table(folder / "predictions.csv", columns) as table:
+        for i, (answer, reference) in enumerate(zip(evaluation.answers, evaluation.references, strict=True)):
+            source = {"source": split.sources[i]} if split.sources is not None else {}
+            wrong = character_errors(answer.text, reference) / max(1, len(reference))
+            cells = {"reference": reference, "answer": answer.text, "right": int(answer.text == reference), "cer": wrong}
+            table.write({"name": answer.source, **source, **cells, "score": answer.score})
+    if line is not None:
+        write_mistakes(folder / "mistakes.png", evaluation, split, line)
+
+
+def write_mistakes(path: Path, evaluation: PairEvaluation, split: PairSplit, line: LinePreprocessing) -> Path:
+    """The wrong answers that the model was surest of, as it saw the images."""
+    answers, references = evaluation.answers, evaluation.references
+    wrong = [i for i in range(len(answers)) if answers[i].text != references[i]]
+    worst = sorted(wrong, key=lambda i: -answers[i].score)[:MOST]
+    images = [line.image(split.read(i), split.names[i]).permute(1, 2, 0).numpy() for i in worst]
+    said = [answers[i].text for i in worst]
+    sure = [answers[i].certainty for i in worst]
+    return mistakes_picture(path, images, [references[i] for i in worst], said, sure, [split.names[i] for i in worst])

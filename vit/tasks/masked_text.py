@@ -1,0 +1,62 @@
+"""Masked-token pre-training with the question whether two sentences belong together (arXiv 1810.04805)."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vit.tasks.base import Mean, Task
+
+
+class MaskedTokens(Task):
+    """Trains a model that tells hidden tokens; the loss is the mean over those, plus that of the pairs.
+
+    `MaskedText.forward` says what the model must take and give.
+    """
+
+    unit = "pairs"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Callable[[nn.Module], torch.optim.Optimizer],
+        schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler],
+        clip: float | None = None,
+        seed: int = 0,
+        config: dict | None = None,
+    ):
+        super().__init__(model, optimizer, schedule, clip, seed, config)
+        self.val_loss, self.val_tokens, self.val_pairs = Mean(), Mean(), Mean()
+
+    @property
+    def metric_names(self) -> list[str]:
+        return ["val/loss", "val/token_accuracy", "val/pair_accuracy", "train/loss"]
+
+    def on_before_batch_transfer(self, batch: dict[str, Tensor], dataloader_idx: int) -> dict[str, Tensor]:
+        """Where tokens are hidden is found while the batch is still in main memory: asking a GPU would wait for it."""
+        masked = batch.pop("masked").flatten()
+        places = (masked >= 0).nonzero()[:, 0]  # (M,)
+        return batch | {"places": places, "hidden": masked[places]}
+
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """-> logits of the hidden tokens (M,V), of the pairs (B,2)"""
+        return self.model(batch["source"], batch["source_mask"], batch["segment"], batch["places"])
+
+    def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
+        tokens, pairs = self(batch)
+        total = F.cross_entropy(tokens.float(), batch["hidden"], reduction="sum")
+        mean = total * self.trainer.world_size / batch["tokens"]  # processes are averaged afterwards
+        return mean + F.cross_entropy(pairs.float(), batch["next"])
+
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
+        tokens, pairs = self(batch)
+        hidden, real = batch["hidden"], batch["weight"]  # (M,), (B,)
+        owner = batch["places"] // batch["source"].shape[1]  # (M,) the row of each hidden token
+        weight = real[owner]
+        token_loss = F.cross_entropy(tokens.float(), hidden, reduction="none")
+        self.val_loss.update(token_loss, weight)
+        self.val_tokens.update((tokens.argmax(-1) == hidden).float(), weight)
+        self.val_pairs.update((pairs.argmax(-1) == batch["next"]).float(), real)
+        self.log("val/loss", self.val_loss)
+        self.log_dict({"val/token_accuracy": self.val_tokens, "val/pair_accuracy": self.val_pairs}, prog_bar=True)

@@ -1,0 +1,123 @@
+"""Sequence to sequence: lines or images in, texts out; the same step for translation and for reading pictures."""
+
+import logging
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vit.data.text import PAD, Tokenizer
+from vit.evaluation import text_metrics
+from vit.generation import Generation, generate
+from vit.tasks.base import Mean, Task
+
+log = logging.getLogger("vit")
+
+WRITTEN = ("exact_match", "cer", "bleu")  # of the texts written while validating
+
+
+class Seq2Seq(Task):
+    """Trains an `EncoderDecoder` to give the next target token, and lets it write some validation texts each epoch.
+
+    The loss is the mean over the target tokens of the global batch, however they are spread over processes.
+
+    Args:
+        prepare: source of a batch -> what the model takes, such as uint8 images -> normalised ones; None for ids.
+        label_smoothing: share of the target that goes to all tokens alike (arXiv 1512.00567).
+        decode: how validation texts are written.
+        decode_rows: how many of them; 0 for none.
+        examples: how many of those are shown in the log.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Tokenizer,
+        optimizer: Callable[[nn.Module], torch.optim.Optimizer],
+        schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler],
+        prepare: Callable[[Tensor], Tensor] | None = None,
+        label_smoothing: float = 0.1,
+        decode: Generation | None = None,
+        decode_rows: int = 200,
+        examples: int = 3,
+        unit: str = "sentences",
+        clip: float | None = None,
+        seed: int = 0,
+        config: dict | None = None,
+    ):
+        super().__init__(model, optimizer, schedule, clip, seed, config)
+        self.tokenizer, self.prepare, self.label_smoothing = tokenizer, prepare, label_smoothing
+        self.decode, self.decode_rows, self.examples = decode or Generation(), decode_rows, examples
+        self.unit = unit
+        self.val_loss, self.val_accuracy = Mean(), Mean()
+        self.written: list[tuple[int, str, str]] = []  # number of the row, answer, reference
+
+    @property
+    def metric_names(self) -> list[str]:
+        written = [f"val/{name}" for name in WRITTEN] if self.decode_rows else []
+        return ["val/loss", "val/token_accuracy", *written, "train/loss"]
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """-> logits (B,T-1,V) of every target token but the first, each told from the ones before it"""
+        return self.model(self.source(batch), batch["target"][:, :-1], batch["source_mask"])
+
+    def source(self, batch: dict[str, Tensor]) -> Tensor:
+        return batch["source"] if self.prepare is None else self.prepare(batch["source"])
+
+    def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
+        logits, labels = self(batch), batch["target"][:, 1:]  # (B,T-1,V), (B,T-1)
+        total = F.cross_entropy(
+            logits.flatten(0, 1).float(),
+            labels.flatten(),
+            ignore_index=PAD,
+            label_smoothing=self.label_smoothing,
+            reduction="sum",
+        )
+        return total * self.trainer.world_size / batch["tokens"]  # processes are averaged afterwards
+
+    def on_validation_epoch_start(self) -> None:
+        self.written = []
+
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
+        labels = batch["target"][:, 1:] * batch["weight"].long()[:, None]  # (B,T-1), padding rows are nothing but pad
+        logits = self(batch)
+        real = labels != PAD
+        each = F.cross_entropy(logits.float().transpose(1, 2), labels, reduction="none")  # (B,T-1)
+        self.val_loss.update(each, real.float())
+        self.val_accuracy.update((logits.argmax(-1) == labels).float(), real.float())
+        self.log("val/loss", self.val_loss)
+        self.log("val/token_accuracy", self.val_accuracy)
+        if self.writes:
+            self.write(batch)
+
+    @property
+    def writes(self) -> bool:
+        """Sharded weights come together for the model's own forward only."""
+        return self.decode_rows > 0 and self.device_mesh is None
+
+    def write(self, batch: dict[str, Tensor]) -> None:
+        """Let the model write the rows of a batch that stand first in their file."""
+        rows = ((batch["index"] < self.decode_rows) & (batch["weight"] > 0)).nonzero()[:, 0]
+        if len(rows) == 0:
+            return
+        found = generate(self.model, self.source(batch)[rows], batch["source_mask"][rows], self.decode)
+        for row, hypotheses in zip(rows.tolist(), found, strict=True):
+            answer = self.tokenizer.decode(hypotheses[0].ids)
+            reference = self.tokenizer.decode(batch["target"][row, 1:].tolist())
+            self.written.append((int(batch["index"][row]), answer, reference))
+
+    def on_validation_epoch_end(self) -> None:
+        if not self.writes:
+            return
+        parts = [self.written]
+        if self.trainer.world_size > 1:
+            parts = [None] * self.trainer.world_size
+            dist.all_gather_object(parts, self.written)
+        written = sorted(row for part in parts for row in part)
+        _, answers, references = zip(*written, strict=True)
+        metrics = text_metrics(answers, references)
+        self.log_dict({f"val/{name}": metrics[name] for name in WRITTEN}, prog_bar=True)
+        for _, answer, reference in written[: self.examples] if self.trainer.is_global_zero else ():
+            log.info("  %s\n    should be: %s", answer, reference)
