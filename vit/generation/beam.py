@@ -31,15 +31,15 @@ def beam_search(writers: Writers, first: Tensor, settings: Generation, longest: 
     only `seen` changes, which tells of all tokens that the row's lines have written the ones that are a line's own.
     """
     best, leaving = [Best(settings.n_best) for _ in first], Leaving(len(first))
-    logits, norm = writers.advance(first)  # (B,1,V), (B,1)
+    likely = writers.advance(first)  # (B,1,V)
     lines = [[Line(0.0, settings.prefix)] for _ in first]
     seen = first.new_ones(len(first), 1, first.shape[1], dtype=torch.bool)  # (B,W,length of what is kept)
     for step in range(1, longest + 1):
-        forbid(logits, [[line.text for line in row] for row in lines], step, settings)
-        scores = norm.new_tensor([[line.score for line in row] for row in lines])  # (B,W)
-        W, V = logits.shape[1:]
+        forbid(likely, [[line.text for line in row] for row in lines], step, settings)
+        scores = likely.new_tensor([[line.score for line in row] for row in lines])  # (B,W)
+        W, V = likely.shape[1:]
         count = min(2 * settings.beam, W * V)
-        found = (each.tolist() for each in candidates(logits, norm, scores, count))
+        found = (each.tolist() for each in candidates(likely, scores, count))
         wide = min(settings.beam, max(1, count - W))  # every line has one continuation that ends it
         lines = [go_on(*each, V, wide, step, longest, best[row], settings)
                  for row, *each in zip(leaving.rows, lines, *found, strict=True)]
@@ -58,7 +58,7 @@ def beam_search(writers: Writers, first: Tensor, settings: Generation, longest: 
             seen = forget(writers, seen)
         ids = torch.tensor([[line.text[-1] for line in row] for row in lines], device=first.device)
         seen = torch.cat([seen, own(ids)], dim=-1)
-        logits, norm = writers.advance(ids, seen)
+        likely = writers.advance(ids, seen)
     return [each.found for each in best]
 
 

@@ -6,33 +6,31 @@ from torch import Tensor
 GROUP = 64  # ids whose maximum is taken first
 
 
-def candidates(logits: Tensor, norm: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def candidates(likely: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` best of W*V continuations per row, best first; of equal ones the first line, then the smallest id.
 
     A maximum over small groups of ids rules out all but `count` of the groups, so that few numbers have to be sorted:
     an id of another group is no better than the best ids of all of these.
 
     Args:
-        logits, norm, scores: (B,W,V), (B,W), (B,W); a continuation's value is (logit - norm) + score.
+        likely, scores: log-probabilities (B,W,V) of each id, and (B,W) of the lines they would follow.
 
     Returns:
-        Values (B,count) and places (B,count), a place being line * V + id.
+        Values (B,count), the sums of both, and places (B,count), a place being line * V + id.
     """
-    B, W, V = logits.shape
+    B, W, V = likely.shape
     whole = V // GROUP
     if W * whole < 4 * count:
-        return best((logits - norm[..., None] + scores[..., None]).flatten(1), count)
-    tops = logits[..., : whole * GROUP].unflatten(-1, (whole, GROUP)).amax(-1)  # (B,W,G)
+        return best((likely + scores[..., None]).flatten(1), count)
+    tops = likely[..., : whole * GROUP].unflatten(-1, (whole, GROUP)).amax(-1)  # (B,W,G)
     if whole * GROUP < V:
-        tops = torch.cat([tops, logits[..., whole * GROUP :].amax(-1, keepdim=True)], dim=-1)
-    tops = tops - norm[..., None] + scores[..., None]
+        tops = torch.cat([tops, likely[..., whole * GROUP :].amax(-1, keepdim=True)], dim=-1)
     G = tops.shape[-1]
-    groups = best(tops.flatten(1), count)[1].sort(-1).values  # (B,count), in the order of lines and ids
+    groups = best((tops + scores[..., None]).flatten(1), count)[1].sort(-1).values  # (B,count), first lines first
     lines = groups // G
-    ids = (groups % G * GROUP)[..., None] + torch.arange(GROUP, device=logits.device)  # (B,count,GROUP)
+    ids = (groups % G * GROUP)[..., None] + torch.arange(GROUP, device=likely.device)  # (B,count,GROUP)
     places = lines[..., None] * V + ids.clamp(max=V - 1)
-    values = logits.flatten(1).gather(1, places.flatten(1)).view_as(places)
-    values = values - norm.gather(1, lines)[..., None] + scores.gather(1, lines)[..., None]
+    values = likely.flatten(1).gather(1, places.flatten(1)).view_as(places) + scores.gather(1, lines)[..., None]
     if whole * GROUP < V:
         values = values.masked_fill_(ids >= V, -torch.inf)
     values, order = best(values.flatten(1), count)

@@ -17,17 +17,17 @@ class Writers:
         self.models = models
         self.caches = [model.start(source, source_mask, room) for model in models]
 
-    def advance(self, ids: Tensor, lines: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The next ids (B,T) -> logits (B,W,V) of what follows, and the log of the sum of their exponentials (B,W)."""
-        each = [model.advance(ids, cache, lines).float() for model, cache in zip(self.models, self.caches, strict=True)]
-        if len(each) == 1:
-            return each[0], each[0].logsumexp(-1)
+    def advance(self, ids: Tensor, lines: Tensor | None = None) -> Tensor:
+        """The next ids (B,T) -> log-probabilities (B,W,V) of what follows"""
+        each = [model.advance(ids, cache, lines) for model, cache in zip(self.models, self.caches, strict=True)]
         if len({logits.shape for logits in each}) > 1:
             sizes = ", ".join(str(logits.shape[-1]) for logits in each)
             raise ValueError(f"models that write together need one vocabulary, but they have {sizes} ids")
-        mean = torch.stack([logits.log_softmax(-1) for logits in each]).logsumexp(0) - math.log(len(each))
-        mean = mean.clamp_(max=0)  # no rounding makes a probability larger than one
-        return mean, mean.new_zeros(mean.shape[:-1])
+        each = [logits.float().log_softmax(-1) for logits in each]
+        if len(each) == 1:
+            return each[0]
+        mean = torch.stack(each).logsumexp(0) - math.log(len(each))
+        return mean.clamp_(max=0)  # no rounding makes a probability larger than one
 
     def keep(self, rows: Tensor) -> None:
         """Rows by their numbers, as `Cache.keep`."""
@@ -40,16 +40,16 @@ class Writers:
             cache.recall(tokens)
 
 
-def forbid(logits: Tensor, texts: Texts, step: int, settings: Generation) -> None:
-    """Sets those logits (B,W,V) to -inf that must not be chosen as token number `step` after the texts so far."""
-    logits[..., settings.pad] = logits[..., settings.bos] = -torch.inf
+def forbid(likely: Tensor, texts: Texts, step: int, settings: Generation) -> None:
+    """Sets log-probabilities (B,W,V) to -inf of what must not be chosen as token number `step` after these texts."""
+    likely[..., settings.pad] = likely[..., settings.bos] = -torch.inf
     if step <= settings.min_len:
-        logits[..., settings.eos] = -torch.inf
+        likely[..., settings.eos] = -torch.inf
     if size := settings.no_repeat_ngram:
         again = [(row, line, token) for row, lines in enumerate(texts) for line, text in enumerate(lines)
                  for token in repeating(text, size)]
         if again:
-            logits[tuple(torch.tensor(again, device=logits.device).T)] = -torch.inf
+            likely[tuple(torch.tensor(again, device=likely.device).T)] = -torch.inf
 
 
 def repeating(text: Sequence[int], size: int) -> set[int]:

@@ -16,10 +16,10 @@ def walk(writers: Writers, first: Tensor, settings: Generation, longest: int, na
     leaving, ids, texts = Leaving(len(first)), first, [settings.prefix for _ in first]
     total = torch.zeros(len(first), 1, device=first.device)
     for step in range(1, longest + 1):
-        logits, norm = writers.advance(ids)  # (B,1,V), (B,1)
-        forbid(logits, [[text] for text in texts], step, settings)
-        ids = choose(logits[:, 0], settings, [(*names[row], step) for row in leaving.rows])  # (B,1)
-        before, total = total, total + (logits[:, 0].gather(1, ids) - norm)
+        likely = writers.advance(ids)  # (B,1,V)
+        forbid(likely, [[text] for text in texts], step, settings)
+        ids = choose(likely[:, 0], settings, [(*names[row], step) for row in leaving.rows])  # (B,1)
+        before, total = total, total + likely[:, 0].gather(1, ids)
         for place, (row, (token,), (value,)) in enumerate(zip(leaving.rows, ids.tolist(), total.tolist(), strict=True)):
             dead = value == -torch.inf  # nothing at all may follow
             end = token == settings.eos and not dead
@@ -36,12 +36,12 @@ def walk(writers: Writers, first: Tensor, settings: Generation, longest: int, na
     return [found[row] for row in range(len(first))]
 
 
-def choose(logits: Tensor, settings: Generation, counters: list[tuple[int, ...]]) -> Tensor:
-    """logits (B,V) -> ids (B,1)"""
+def choose(likely: Tensor, settings: Generation, counters: list[tuple[int, ...]]) -> Tensor:
+    """log-probabilities (B,V) -> ids (B,1)"""
     if not settings.sample:
-        return logits.max(-1, keepdim=True).indices  # the first of equal ones
+        return likely.max(-1, keepdim=True).indices  # the first of equal ones
     draws = torch.tensor([uniform(settings.seed, *each) for each in counters], dtype=torch.float64)
-    return draw(logits, draws.to(logits.device), settings)
+    return draw(likely, draws.to(likely.device), settings)
 
 
 def draw(logits: Tensor, draws: Tensor, settings: Generation) -> Tensor:

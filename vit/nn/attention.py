@@ -1,6 +1,6 @@
 """Scaled dot-product attention for every use in the house: a token looks at its own sequence or at a memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -120,8 +120,10 @@ class Attention(nn.Module):
         k, v = self.split(self.kv(memory), self.kv.parts)
         return self.k_norm(k), v
 
-    def split(self, x: Tensor, parts: list[int]) -> list[Tensor]:
+    def split(self, x: Tensor, parts: list[int]) -> Sequence[Tensor]:
         """(B,N,sum of parts) -> per part (B,H,N,K)"""
+        if self.value_dim == self.head_dim:  # fewer views, which a short step feels
+            return x.unflatten(-1, (len(parts), self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         return [part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in x.split(parts, dim=-1)]
 
 

@@ -60,15 +60,19 @@ class Block(nn.Module):
         """x (B,N,D), memory (B,S,D) -> (B,N,D); masks as in `Attention`. A cache replaces the memory."""
         own, other = (None, None) if cache is None else (cache.own, cache.memory)
         if self.pre_norm:
-            x = x + self.drop(self.ls1(self.attn(self.norm1(x), None, mask, causal, rotary, own)))
+            x = x + self.branch(self.attn(self.norm1(x), None, mask, causal, rotary, own), self.ls1)
             if self.cross_attn is not None:
                 y = self.cross_attn(self.cross_norm(x), memory, memory_mask, kept=other)
-                x = x + self.drop(self.cross_ls(y))
-            x = x + self.drop(self.ls2(self.mlp(self.norm2(x))))
+                x = x + self.branch(y, self.cross_ls)
+            x = x + self.branch(self.mlp(self.norm2(x)), self.ls2)
         else:
-            x = self.norm1(x + self.drop(self.ls1(self.attn(x, None, mask, causal, rotary, own))))
+            x = self.norm1(x + self.branch(self.attn(x, None, mask, causal, rotary, own), self.ls1))
             if self.cross_attn is not None:
                 y = self.cross_attn(x, memory, memory_mask, kept=other)
-                x = self.cross_norm(x + self.drop(self.cross_ls(y)))
-            x = self.norm2(x + self.drop(self.ls2(self.mlp(x))))
+                x = self.cross_norm(x + self.branch(y, self.cross_ls))
+            x = self.norm2(x + self.branch(self.mlp(x), self.ls2))
         return x
+
+    def branch(self, y: Tensor, scale: nn.Module) -> Tensor:
+        """What a branch adds to the stream, (B,N,D)."""
+        return self.drop(scale(y)) if self.training else scale(y)  # two calls less per branch, which a short step feels
