@@ -41,7 +41,7 @@ def generate(
     longest = room_left(models, first.shape[1], settings.max_len)
     if len(source) == 0:
         return []
-    with torch.no_grad(), evaluating(models):
+    with torch.inference_mode(), evaluating(models):
         writers = Writers(models, source, source_mask, first.shape[1] + settings.beam * min(longest, ROOM))
         if settings.beam > 1:
             return beam_search(writers, first, settings, longest)

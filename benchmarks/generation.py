@@ -1,0 +1,164 @@
+"""Writing with a beam: what keeping keys and values is worth, and transformers and CTranslate2 beside it.
+
+All have the same random weights (the last norm widened, so that some tokens are likelier than others as in a trained
+model) and write exactly the same number of tokens; the texts are compared. "uncached" is the same search with a forward
+of the whole model at each step. "times as fast" is the peer's time over ours.
+
+    python benchmarks/generation.py                                   Multi30k's shape, batch 1 and 32, on the CPU
+    python benchmarks/generation.py --shape marian-base --batch 1 8 --rounds 3
+    python benchmarks/generation.py --without uncached --device cuda
+"""
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from pairs import in_turns, report, times_as_fast
+from transformers import MarianConfig, MarianMTModel
+
+from vit.data.text import BOS, EOS, PAD
+from vit.generation import Generation, Uncached, generate
+from vit.models import EncoderDecoderConfig, Transformer
+from vit.weights.marian import marian_arguments, to_marian
+
+OURS, UNCACHED, THEIRS, CT2 = "vit", "uncached", "transformers", "ctranslate2"
+SHAPES = {
+    "multi30k": {"vocab_size": 9_700, "dim": 128, "depth": 4, "decoder_depth": 4, "num_heads": 4, "mlp_ratio": 2.0},
+    "marian-base": {"vocab_size": 58_101, "dim": 512, "depth": 6, "decoder_depth": 6, "num_heads": 8,
+                    "mlp_ratio": 4.0, "activation": "silu"},
+}
+WIDER = 4.0  # times the last norm
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="multi30k")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 32])
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=64, help="that are written")
+    parser.add_argument("--source", type=int, default=16, help="tokens that are read")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=None, help="threads of torch; all cores by default")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    parser.add_argument("--without", nargs="*", choices=(UNCACHED, THEIRS, CT2), default=[])
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    ours, theirs = models(options)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        translator = None if CT2 in options.without else converted(theirs, Path(folder), options.device)
+        for batch in options.batch:
+            programs = searches(ours, theirs, translator, batch, options)
+            same = compared({name: program() for name, program in programs.items()})
+            seconds = in_turns(programs, options.rounds, warmup=0)
+            rows += table(seconds, same, batch, options)
+    report(f"beam {options.beam}, {options.tokens} tokens, the shape of {options.shape}", rows)
+
+
+def models(options: argparse.Namespace) -> tuple[Transformer, MarianMTModel]:
+    """The same network twice."""
+    sizes = {**SHAPES[options.shape], "max_len": max(options.tokens, options.source) + 1, "norm_eps": 1e-5}
+    ours = Transformer(EncoderDecoderConfig(**sizes)).eval()
+    with torch.no_grad():
+        ours.decoder.blocks[-1].norm2.weight.mul_(WIDER)
+    theirs = MarianMTModel(MarianConfig(**marian_arguments(ours.config, bos=BOS, eos=EOS, pad=PAD))).eval()
+    theirs.load_state_dict(to_marian(ours.state_dict()), strict=False)
+    return ours.to(options.device), theirs.to(options.device)
+
+
+def converted(theirs: MarianMTModel, folder: Path, device: str) -> object:
+    """The same network a third time. The converter's own way to Marian would take the padding out of the vocabulary
+    and begin with a zero vector; the one of Bart, which is the same network, takes the model as it is."""
+    import ctranslate2
+    from ctranslate2.converters.transformers import BartLoader
+
+    theirs.config.normalize_before = theirs.config.normalize_embedding = False
+    spec = BartLoader().get_model_spec(theirs.cpu())
+    theirs.to(device)
+    tokens = [str(number) for number in range(theirs.config.vocab_size)]
+    spec.register_source_vocabulary(tokens)
+    spec.register_target_vocabulary(tokens)
+    spec.config.decoder_start_token = spec.config.bos_token = tokens[BOS]
+    spec.config.eos_token, spec.config.unk_token = tokens[EOS], tokens[PAD]
+    spec.config.layer_norm_epsilon = 1e-5
+    spec.validate()
+    spec.optimize()
+    spec.save(str(folder))
+    return ctranslate2.Translator(str(folder), device=device, intra_threads=torch.get_num_threads())
+
+
+def searches(ours, theirs, translator, batch: int, options: argparse.Namespace) -> dict[str, Callable]:
+    """name -> a search that gives the ids of the best text of each row"""
+    source = torch.randint(5, ours.config.vocab_size, (batch, options.source), device=options.device)
+    mask = torch.ones_like(source, dtype=torch.bool)
+    settings = Generation(beam=options.beam, max_len=options.tokens, min_len=options.tokens)
+    programs = {
+        OURS: partial(by_us, ours, source, mask, settings),
+        UNCACHED: partial(by_us, Uncached(ours), source, mask, settings),
+        THEIRS: partial(by_transformers, theirs, source, mask, options),
+        CT2: partial(by_ctranslate2, translator, [[str(i) for i in row] for row in source.tolist()], options),
+    }
+    return {name: program for name, program in programs.items() if name not in options.without}
+
+
+def by_us(model, source, mask, settings: Generation) -> list[list[int]]:
+    return [list(found[0].ids) for found in generate(model, source, mask, settings)]
+
+
+def by_transformers(model, source, mask, options: argparse.Namespace) -> list[list[int]]:
+    found = model.generate(
+        source,
+        attention_mask=mask.long(),
+        num_beams=options.beam,
+        max_new_tokens=options.tokens,
+        min_new_tokens=options.tokens,
+        length_penalty=1.0,
+        do_sample=False,
+        early_stopping="never",  # its own default ends by a rule of thumb; here all write the same number of tokens
+        suppress_tokens=[PAD, BOS],
+    )
+    return [row[1:] for row in found.tolist()]
+
+
+def by_ctranslate2(translator, source: list[list[str]], options: argparse.Namespace) -> list[list[int]]:
+    found = translator.translate_batch(
+        source,
+        beam_size=options.beam,
+        max_decoding_length=options.tokens,
+        min_decoding_length=options.tokens,
+        suppress_sequences=[[str(PAD)], [str(BOS)]],
+    )
+    return [[int(token) for token in row.hypotheses[0]] for row in found]
+
+
+def compared(texts: dict[str, list[list[int]]]) -> dict[str, float]:
+    """name -> share of rows with the text of ours; transformers' must be the same."""
+    same = {}
+    for name, rows in texts.items():
+        same[name] = statistics.mean(a == b for a, b in zip(texts[OURS], rows, strict=True))
+        if name != CT2 and same[name] < 1:
+            raise SystemExit(f"{name} writes other texts: only {same[name]:.0%} of the rows are the same")
+    return same
+
+
+def table(seconds: dict[str, list[float]], same: dict[str, float], batch: int, options) -> list[dict]:
+    return [
+        {
+            "batch": batch,
+            "library": name,
+            "tokens/s": batch * options.tokens / statistics.median(times),
+            "same texts": same[name],
+            "vit is times as fast": None if name == OURS else times_as_fast(seconds, OURS, name),
+        }
+        for name, times in seconds.items()
+    ]
+
+
+if __name__ == "__main__":
+    main()
