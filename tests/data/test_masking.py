@@ -216,6 +216,6 @@ def test_generated_stories_add_up():
             change = read(words[end - 1])
             before, amount = amount, read(" ".join(words[end + 2 :]))
             assert amount == before + change if words[0] == "with" else amount == before - change
-            assert 0 <= amount <= 50 and 1 <= change <= 12
+            assert 0 <= amount <= 20 and 1 <= change <= 12
     assert len(corpus().splits["train"].firsts()) > 15_000
     assert list(number_stories(10, 1, 1).splits["train"].texts)[:5] == list(source.splits["train"].texts)[:5]

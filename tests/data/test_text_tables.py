@@ -179,28 +179,24 @@ def answer(story, question):
     """Reads a story again, without knowing how it was made."""
     from tests.data.test_numbers import read
 
-    owned = {}
-    for clause in story.split(" and "):
-        words = clause.split()
-        if words[0] in PEOPLE:
-            owned[words[0]] = (read(" ".join(words[2:-1])), words[-1])
-    assert len(owned) == 3 and len({n for n, _ in owned.values()}) == 3 and len({t for _, t in owned.values()}) == 3
-    assert all(1 <= n <= MOST and t in THINGS for n, t in owned.values())
-    if question in ("who has the most", "who has the fewest"):
-        return (max if "most" in question else min)(owned, key=owned.get)
-    return next(person for person, (_, thing) in owned.items() if question == f"who has {thing}")
+    clauses = [clause.split() for clause in story.split(" and ")]
+    owned = [(words[0], read(" ".join(words[2:-1])), words[-1]) for words in clauses if words[0] in PEOPLE]
+    people, amounts, things = map(list, zip(*owned, strict=True))
+    assert len(clauses) == 5 and len(owned) == len(set(people)) == len(set(amounts)) == len(set(things)) == 3
+    assert all(1 <= n <= MOST for n in amounts) and set(things) <= set(THINGS)
+    best = {"who has the most": max, "who has the fewest": min}[question](amounts)
+    return ("first", "second", "third")[amounts.index(best)]
 
 
 def test_generated_questions_have_right_answers():
     source = number_questions(train=1500, val=100, test=300)
-    assert sizes(source) == {"train": 1500, "val": 100, "test": 300} and source.classes == list(PEOPLE)
+    assert sizes(source) == {"train": 1500, "val": 100, "test": 300} and source.classes == ["first", "second", "third"]
     for split in source.splits.values():
         for i in range(len(split)):
             assert answer(split.texts[0][i], split.texts[1][i]) == source.classes[split.labels[i]]
     train = source.splits["train"]
-    assert source.counts("train").min() > 320
-    kinds = [question.split()[-1] for question in train.texts[1]]
-    assert abs(kinds.count("most") - 500) < 80 and abs(kinds.count("fewest") - 500) < 80
+    assert source.counts("train").min() > 440
+    assert abs(list(train.texts[1]).count("who has the most") - 1000) < 80
     stories = [set(split.texts[0]) for split in source.splits.values()]
     assert not stories[0] & stories[2] and len(stories[0]) == 1500
     one = number_questions(pairs=False, train=50, val=0, test=0)
@@ -209,7 +205,7 @@ def test_generated_questions_have_right_answers():
 
 
 def test_words_without_their_order_do_not_tell_the_answer():
-    """A linear model on counts of words learns little more than who is spoken of: one of three."""
+    """A linear model on counts of words learns nothing: it is right in one of three cases."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
 
@@ -217,4 +213,4 @@ def test_words_without_their_order_do_not_tell_the_answer():
     train, test = source.splits["train"], source.splits["test"]
     counts = CountVectorizer().fit(train.texts[0])
     model = LogisticRegression(max_iter=200).fit(counts.transform(train.texts[0]), train.labels)
-    assert 0.25 < model.score(counts.transform(test.texts[0]), test.labels) < 0.45
+    assert 0.27 < model.score(counts.transform(test.texts[0]), test.labels) < 0.40
