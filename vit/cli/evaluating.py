@@ -12,7 +12,9 @@ from vit.cli.data_sets import source as data_source
 from vit.cli.terminal import Device, Model, Precision, Words, check_writable, list_unreadable, progress
 
 if TYPE_CHECKING:
+    from vit.data import PairSource, Source
     from vit.evaluation import Evaluation
+    from vit.inference import Predictor, TextPredictor, Writer
 
 
 def evaluate(
@@ -25,48 +27,117 @@ def evaluate(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A folder for answers and pictures.")] = None,
     device: Device = None,
 ) -> None:
-    """Measure a model on labelled images: by default the test split of the data set it was trained on."""
+    """Measure a model on labelled data: by default the test split of the data set it was trained on."""
     check_writable(json_file)
-    from vit.evaluation import evaluate as measure
-    from vit.evaluation import matched_split
     from vit.inference import load
 
     predictor = load(model, device)
     data = data_config(data_words(predictor.bundle.extra, words or []))
     source = data_source(data)
     split = split or ("test" if "test" in source.splits else "val")
-    samples = matched_split(source, predictor.classes, split)
     tested = predictor.bundle.extra.get("evaluation", {})
+    predictor.precision = str(precision or tested.get("precision", "32-true"))
+    rows = batch_size or tested.get("batch_size") or 64
+    reads = kind_of_model(predictor)
+    if (holds := kind_of_data(source)) != reads:
+        raise ValueError(f"{source.name} holds {holds}, but the model is for {reads}; name its kind of data, data=...")
+    measure = {"labelled images": images, "labelled texts": texts}.get(reads, pairs)
+    found = measure(predictor, source, split, rows, data, output)
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+def kind_of_model(predictor: "Predictor | TextPredictor | Writer") -> str:
+    """What a model must be given to be measured."""
+    from vit.inference import TextPredictor, Writer
+
+    if isinstance(predictor, Writer):
+        return "images and their texts" if predictor.reads_images else "pairs of texts"
+    return "labelled texts" if isinstance(predictor, TextPredictor) else "labelled images"
+
+
+def kind_of_data(source: "Source | PairSource") -> str:
+    from vit.data import PairSource, Source, TextSplit
+
+    if isinstance(source, PairSource):
+        return "images and their texts" if source.images else "pairs of texts"
+    if not isinstance(source, Source):
+        return "running text"
+    return "labelled texts" if isinstance(source.splits["train"], TextSplit) else "labelled images"
+
+
+def images(
+    predictor: "Predictor", source: "Source", split: str, batch_size: int, data: dict, output: Path | None
+) -> dict:
+    from vit.evaluation import evaluate as measure
+    from vit.evaluation import matched_split
+    from vit.report.evaluation import write_evaluation
+
+    samples = matched_split(source, predictor.classes, split)
     with progress() as bar:
         task = bar.add_task("evaluate", total=len(samples))
         evaluation = measure(
-            predictor.model, predictor.preprocessing, samples, predictor.classes,
-            batch_size or tested.get("batch_size", 64), precision or tested.get("precision", "32-true"),
+            predictor.model, predictor.preprocessing, samples, predictor.classes, batch_size, predictor.precision,
             data["on_bad_sample"], predictor.device, lambda count: bar.advance(task, count),
         )
     list_unreadable(evaluation.unreadable, len(samples))
-    show_evaluation(evaluation, f"{source.name}, {split}")
-    if json_file is not None:
-        json_file.write_text(json.dumps(numbers(evaluation, split), indent=2) + "\n", encoding="utf-8")
+    show_evaluation(evaluation, f"{source.name}, {split}", "images")
     if output is not None:
-        from vit.report.evaluation import write_evaluation
-
         write_evaluation(output, evaluation, samples, predictor.preprocessing, f"{source.name}, {split}")
+    return {**numbers(evaluation, split, "images"), "unreadable": [str(error) for error in evaluation.unreadable]}
 
 
-def show_evaluation(evaluation: "Evaluation", title: str) -> None:
+def texts(
+    predictor: "TextPredictor", source: "Source", split: str, batch_size: int, data: dict, output: Path | None
+) -> dict:
+    from vit.evaluation import matched_split
+    from vit.evaluation.text_classes import evaluate_texts
+    from vit.report.evaluation import write_text_evaluation
+
+    samples = matched_split(source, predictor.classes, split)
+    with progress() as bar:
+        task = bar.add_task("evaluate", total=len(samples))
+        evaluation = evaluate_texts(predictor, samples, batch_size, lambda count: bar.advance(task, count))
+    show_evaluation(evaluation, f"{source.name}, {split}", "texts")
+    if output is not None:
+        write_text_evaluation(output, evaluation, samples, f"{source.name}, {split}")
+    return numbers(evaluation, split, "texts")
+
+
+def pairs(writer: "Writer", source: "PairSource", split: str, batch_size: int, data: dict, output: Path | None) -> dict:
+    from rich.console import Console
+
+    from vit.evaluation import bleu_signature
+    from vit.evaluation.pairs import evaluate_pairs
+    from vit.report.pairs import write_pairs
+    from vit.report.summary import summary_table
+
+    if split not in source.splits:
+        raise ValueError(f"{source.name} has no {split} split; it has {', '.join(source.splits)}")
+    chosen = source.splits[split]
+    with progress() as bar:
+        task = bar.add_task("evaluate", total=len(chosen))
+        evaluation = evaluate_pairs(writer, chosen, batch_size, lambda count: bar.advance(task, count))
+    facts = {name: repr(value) for name, value in evaluation.metrics.items()} | {"BLEU is": bleu_signature()}
+    Console().print(summary_table({**facts, "pairs": f"{len(chosen):,}"}, f"{source.name}, {split}"))
+    if output is not None:
+        write_pairs(output, evaluation, chosen, writer.preprocessing)
+    metrics = {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
+    return {**metrics, f"{split}/bleu_signature": bleu_signature(), "pairs": len(chosen)}
+
+
+def show_evaluation(evaluation: "Evaluation", title: str, unit: str) -> None:
     from rich.console import Console
 
     from vit.report.summary import class_table, summary_table
 
     facts = {name: repr(value) for name, value in evaluation.metrics.items()}
     console = Console()
-    console.print(summary_table({**facts, "images": f"{len(evaluation.rows):,}"}, title))
+    console.print(summary_table({**facts, unit: f"{len(evaluation.rows):,}"}, title))
     console.print(class_table(evaluation.class_scores()))
 
 
-def numbers(evaluation: "Evaluation", split: str) -> dict:
+def numbers(evaluation: "Evaluation", split: str, unit: str) -> dict:
     metrics = {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
     scores = [asdict(score) for score in evaluation.class_scores()]
-    return {**metrics, "images": len(evaluation.rows), "classes": scores, "confusion": evaluation.confusion.tolist(),
-            "unreadable": [str(error) for error in evaluation.unreadable]}
+    return {**metrics, unit: len(evaluation.rows), "classes": scores, "confusion": evaluation.confusion.tolist()}

@@ -41,11 +41,13 @@ def predict(
     if format is Format.parquet and output is None:
         raise typer.BadParameter("a Parquet file cannot be printed; add --output FILE")
     check_writable(output)
-    from vit.inference import Writer, load
+    from vit.inference import TextPredictor, Writer, load
 
     predictor = load(model, device, precision)
     if isinstance(predictor, Writer):
         write_texts(predictor, inputs or [], top_k, format, output, batch_size, beam)
+    elif isinstance(predictor, TextPredictor):
+        name_texts(predictor, inputs or [], top_k, format or Format.csv, output, batch_size)
     else:
         name_images(predictor, inputs or [], top_k, format or Format.csv, output, batch_size)
 
@@ -76,6 +78,23 @@ def name_images(
     if output is not None:
         stderr().print(f"wrote {len(paths) - len(unreadable)} predictions to {output}", markup=False, soft_wrap=True)
     raise typer.Exit(1 if len(unreadable) == len(paths) else 0)
+
+
+def name_texts(
+    predictor: "TextPredictor", inputs: list[Path], top_k: int, format: Format, output: Path | None, batch_size: int
+) -> None:
+    """One line per text, or per pair with a tab between its texts, with its best classes and their probabilities."""
+    from vit.report.tables import TABLES, open_table, prediction_cells, prediction_columns
+
+    if format is Format.text:
+        raise typer.BadParameter("--format text is for texts that are written; take csv, json or parquet")
+    top_k = min(top_k, len(predictor.classes))
+    texts = (tuple(line.split("\t")) for line in lines(inputs))
+    with open_table(output, ["text", *prediction_columns(top_k)], TABLES[format]) as table, progress() as bar:
+        task = bar.add_task("predict", total=None)
+        for answer in predictor.stream(texts, top_k, batch_size):
+            table.write({"text": answer.source, **prediction_cells(answer.names, answer.probabilities)})
+            bar.advance(task)
 
 
 def write_texts(

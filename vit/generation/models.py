@@ -16,17 +16,19 @@ class Writers:
     def __init__(self, models: Sequence[nn.Module], source: Tensor, source_mask: Tensor | None, room: int) -> None:
         self.models = models
         self.caches = [model.start(source, source_mask, room) for model in models]
+        self.likely: Tensor | None = None  # fresh megabytes at each step would cost as much as writing them
 
     def advance(self, ids: Tensor, lines: Tensor | None = None) -> Tensor:
-        """The next ids (B,T) -> log-probabilities (B,W,V) of what follows"""
+        """The next ids (B,T) -> log-probabilities (B,W,V) of what follows, in memory that the next call uses again"""
         each = [model.advance(ids, cache, lines) for model, cache in zip(self.models, self.caches, strict=True)]
         if len({logits.shape for logits in each}) > 1:
             sizes = ", ".join(str(logits.shape[-1]) for logits in each)
             raise ValueError(f"models that write together need one vocabulary, but they have {sizes} ids")
-        each = [logits.float().log_softmax(-1) for logits in each]
         if len(each) == 1:
-            return each[0]
-        mean = torch.stack(each).logsumexp(0) - math.log(len(each))
+            if self.likely is None or self.likely.shape != each[0].shape:
+                self.likely = torch.empty_like(each[0], dtype=torch.float32)
+            return torch.log_softmax(each[0].float(), -1, out=self.likely)
+        mean = torch.stack([logits.float().log_softmax(-1) for logits in each]).logsumexp(0) - math.log(len(each))
         return mean.clamp_(max=0)  # no rounding makes a probability larger than one
 
     def keep(self, rows: Tensor) -> None:

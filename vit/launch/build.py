@@ -1,5 +1,6 @@
 """From a plain config to the parts of a run. Each function reads one node of the config and returns one part."""
 
+import dataclasses
 import importlib
 import inspect
 import logging
@@ -25,7 +26,7 @@ from vit.data import (
     TrainBatches,
     estimate,
 )
-from vit.launch.composing import ConfigError, nearest
+from vit.launch.composing import ConfigError, nearest, stated
 from vit.launch.initial import Initial
 from vit.models import create_model, model_from_config
 from vit.tasks import Batches, BinaryCrossEntropy, Classification, CrossEntropy
@@ -126,6 +127,19 @@ def build_model(
     if not name.startswith("timm/") and "_patch" not in name:
         stated.setdefault("patch_size", patch_size)
     return checked("model", partial(create_model, name), {**fits, **stated}, spread=True)
+
+
+def text_model(config: dict, fits: dict, cls: type, initial: Initial | None) -> nn.Module:
+    """A network on texts: what fits the data, what the command line names, what `init_from` is, what the config says."""
+    model = config["model"]
+    if model.get("kind"):
+        return checked("model", model_from_config, model)
+    values = {key: value for key, value in model.items() if value is not None and key not in NAMING}
+    named = {key: values[key] for key in stated(config["words"], "model") if key in values}
+    names = {field.name for field in dataclasses.fields(cls)}
+    known = (initial.model or {}) if initial is not None else {}
+    known = {key: value for key, value in known.items() if key in names and key not in fits}
+    return checked("model", model_from_config, {"kind": cls.kind, **values, **known, **named, **fits})
 
 
 def model_name(model: dict, initial: Initial | None = None) -> str:

@@ -37,16 +37,25 @@ def compose(overrides: list[str]) -> DictConfig:
         if override.is_sweep_override():
             raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
     _check_groups(parsed)
-    groups = [*adopted(parsed), *(o.input_line for o in parsed if _is_group(o.key_or_group))]
-    known = dict(_nodes(OmegaConf.to_container(_compose(groups), resolve=False)))
+    groups = [o.input_line for o in parsed if _is_group(o.key_or_group)]
+    chosen = _compose(groups)
+    adopt = adopted(parsed, chosen.task.name)
+    known = dict(_nodes(OmegaConf.to_container(_compose([*adopt, *groups]) if adopt else chosen, resolve=False)))
     _check_keys(known, parsed)
-    return _compose([*adopted(parsed), *(_added(o, known) for o in parsed)])
+    return _compose([*adopt, *(_added(o, known) for o in parsed)])
 
 
-def adopted(parsed: list[Override]) -> list[str]:
-    """`init_from` brings its architecture too, unless a model is chosen."""
+def adopted(parsed: list[Override], task: str) -> list[str]:
+    """For images `init_from` brings its architecture too, unless a model is chosen; jobs on texts look for themselves."""
     values = {override.key_or_group: override.value() for override in parsed}
-    return ["model=adopt"] if values.get("init_from") and not {"model", "experiment"} & set(values) else []
+    free = task == "classification" and not {"model", "experiment"} & set(values)
+    return ["model=adopt"] if values.get("init_from") and free else []
+
+
+def stated(words: list[str], node: str) -> set[str]:
+    """The keys of a node that words name: `model.dim=64` -> dim."""
+    keys = (word.lstrip("+~").partition("=")[0] for word in words)
+    return {key.removeprefix(f"{node}.") for key in keys if key.startswith(f"{node}.")}
 
 
 def parse(overrides: list[str]) -> list[Override]:

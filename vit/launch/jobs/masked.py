@@ -18,7 +18,6 @@ from vit.launch.initial import load_initial
 from vit.launch.jobs.base import Job
 from vit.launch.jobs.texts import val_loader
 from vit.launch.tokenizing import build_tokenizer
-from vit.models import model_from_config
 from vit.models.masked import MaskedTextConfig
 from vit.tasks import Batches, MaskedTokens
 from vit.weights import load_weights
@@ -77,7 +76,8 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Masked:
     source = build.build_source(data)
     initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
     tokenizer = build_tokenizer(data["tokenizer"], source.splits["train"].texts, initial)
-    model = build_model(config["model"], data, tokenizer)
+    fits = {"vocab_size": tokenizer.vocab_size, "max_len": data["max_len"]}
+    model = build.text_model(config, fits, MaskedTextConfig, initial)
     if initial is not None:
         loading = partial(load_weights, model)
         log.info("weights from %s: %s", initial.name, build.checked("init_from", loading, initial.state).table())
@@ -101,14 +101,6 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Masked:
     optimizing = build.build_optimizing(recipe, model, steps)
     task = MaskedTokens(model, *optimizing, clip=recipe["clip"], seed=config["seed"], config=config)
     return Masked(config, model, task, batches, source, tokenizer, datasets)
-
-
-def build_model(model: dict, data: dict, tokenizer: Tokenizer) -> nn.Module:
-    if model.get("kind"):
-        return build.checked("model", model_from_config, model)
-    stated = {key: value for key, value in model.items() if value is not None and key not in build.NAMING}
-    values = {"kind": MaskedTextConfig.kind, "vocab_size": tokenizer.vocab_size, "max_len": data["max_len"], **stated}
-    return build.checked("model", model_from_config, values)
 
 
 def train_loader(dataset, batch_size: int, seed: int, workers, rank: int, world: int) -> MaskedTrainBatches:

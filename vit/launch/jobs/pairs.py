@@ -29,7 +29,6 @@ from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
 from vit.launch.jobs.base import Job
 from vit.launch.tokenizing import build_tokenizers
-from vit.models import model_from_config
 from vit.models.seq2seq import EncoderDecoderConfig
 from vit.report.pairs import write_pairs
 from vit.tasks import Batches, Seq2Seq
@@ -112,7 +111,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
     initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
     line = build_line(data, source, initial) if source.images else None
     tokenizers = build_tokenizers(data["tokenizer"], source, initial)
-    model = build_model(config["model"], data, line, tokenizers)
+    model = build_model(config, line, tokenizers, initial)
     if initial is not None:
         log.info("weights from %s: %s", initial.name, take(model, initial).table())
     datasets = build_datasets(data, source, line, tokenizers, model.config)
@@ -153,10 +152,11 @@ def build_line(data: dict, source: PairSource, initial: Initial | None) -> LineP
     return line.replace(**{"mean": mean, "std": std, **{key: stated[key] for key in ("mean", "std") if key in stated}})
 
 
-def build_model(model: dict, data: dict, line: LinePreprocessing | None, tokenizers: dict[str, Tokenizer]) -> nn.Module:
-    """The network of `model`, for these tokens, or these pixels."""
-    if model.get("kind"):
-        return build.checked("model", model_from_config, model)
+def build_model(
+    config: dict, line: LinePreprocessing | None, tokenizers: dict[str, Tokenizer], initial: Initial | None
+) -> nn.Module:
+    """The network of `model`, or that of a model which writes already, for these tokens, or these pixels."""
+    data = config["data"]
     limits = [data[key] for key in ("max_source_len", "max_target_len") if data[key]]
     fits = {"vocab_size": tokenizers["target"].vocab_size, **({"max_len": max(limits)} if limits else {})}
     if line is None:
@@ -164,9 +164,8 @@ def build_model(model: dict, data: dict, line: LinePreprocessing | None, tokeniz
     else:
         sizes = {"image_size": [line.height, line.max_width], "patch_size": list(line.patch_size)}
         fits |= {"source": "image", "in_chans": line.channels, **sizes}
-    stated = {key: value for key, value in model.items() if value is not None and key not in build.NAMING}
-    values = {"kind": EncoderDecoderConfig.kind, **fits, **stated}
-    return build.checked("model", model_from_config, values)
+    same = initial if initial is not None and (initial.model or {}).get("kind") == EncoderDecoderConfig.kind else None
+    return build.text_model(config, fits, EncoderDecoderConfig, same)
 
 
 def take(model: nn.Module, initial: Initial):

@@ -18,7 +18,6 @@ from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
 from vit.launch.jobs.base import Job
 from vit.launch.tokenizing import build_tokenizer
-from vit.models import model_from_config
 from vit.models.text import TextClassifierConfig
 from vit.report.evaluation import write_text_evaluation
 from vit.tasks import Batches, TextClassification
@@ -92,7 +91,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
     initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
     texts = [text for column in source.splits["train"].texts for text in column]
     tokenizer = build_tokenizer(data["tokenizer"], texts, initial)
-    model = build_model(config["model"], data, source, tokenizer, initial)
+    model = build_model(config, source, tokenizer, initial)
     if initial is not None:
         loading = partial(load_weights, model, head=initial.classes == source.classes)
         log.info("weights from %s: %s", initial.name, build.checked("init_from", loading, initial.state).table())
@@ -121,21 +120,12 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
     return Texts(config, model, task, batches, source, tokenizer, datasets["train"])
 
 
-def build_model(
-    model: dict, data: dict, source: Source, tokenizer: Tokenizer, initial: Initial | None
-) -> nn.Module:
-    """The network of `model`, or that of `init_from` where `model.adopt` says so, for these tokens and classes."""
-    if model.get("kind"):
-        return build.checked("model", model_from_config, model)
-    fits = {"vocab_size": tokenizer.vocab_size, "num_classes": source.num_classes, "max_len": data["max_len"]}
-    known = {}
-    if initial is not None and initial.model is not None:  # of a pre-trained model the sizes are taken over
-        names = TextClassifierConfig.__dataclass_fields__
-        known = {key: value for key, value in initial.model.items() if key in names and key not in fits}
-        fits["max_len"] = initial.model["max_len"]
-    stated = {key: value for key, value in model.items() if value is not None and key not in build.NAMING}
-    values = {"kind": TextClassifierConfig.kind, **stated, **known, **fits}
-    return build.checked("model", model_from_config, {**values, "pool": stated.get("pool", "mean")})
+def build_model(config: dict, source: Source, tokenizer: Tokenizer, initial: Initial | None) -> nn.Module:
+    """The network of `model`, with the sizes of a pre-trained one, for these tokens and classes."""
+    known = (initial.model or {}) if initial is not None else {}
+    fits = {"vocab_size": tokenizer.vocab_size, "num_classes": source.num_classes}
+    fits["max_len"] = known.get("max_len", config["data"]["max_len"])
+    return build.text_model(config, fits, TextClassifierConfig, initial)
 
 
 def build_batches(config: dict, datasets: dict[str, TextDataset]) -> Batches:

@@ -1,0 +1,186 @@
+"""Runs that read and write texts, from words to a model in use: translation, reading pictures, classes, pre-training."""
+
+import csv
+import json
+import os
+import signal
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import vit
+from tests.launch.conftest import run
+from vit.bundle import load_bundle
+from vit.cli import main
+from vit.launch.composing import ConfigError
+from vit.tasks import Seq2Seq
+
+QUICK = ["recipe.epochs=2", "recipe.batch_size=32", "precision=32-true", "logger=csv", "model.dim=16", "model.num_heads=2"]
+SHORT = ["data.train=200", "data.val=20", "data.test=24"]
+SPELL = ["data=spelled_numbers", "data.limit=1000", *SHORT, *QUICK, "model.depth=1", "model.decoder_depth=1"]
+STRIPS = ["data=digit_strips", "data.digits=2", *SHORT, *QUICK, "model.depth=1", "model.decoder_depth=1"]
+STORIES = ["data=corpus", *QUICK, "model.depth=1", "recipe.batch_size=64", "recipe.epochs=1"]
+
+
+@pytest.fixture(scope="module")
+def spelled(tmp_path_factory):
+    return vit.train([*SPELL, f"run_dir={tmp_path_factory.mktemp('runs') / 'spelled'}"])
+
+
+@pytest.fixture(scope="module")
+def strips(tmp_path_factory):
+    return vit.train([*STRIPS, f"run_dir={tmp_path_factory.mktemp('runs') / 'strips'}"])
+
+
+def test_what_a_translation_run_leaves(spelled):
+    assert {"config.yaml", "metrics.csv", "metrics.json", "predictions.csv", "curves.png", "log.txt"} <= {
+        file.name for file in spelled.path.iterdir()
+    }
+    metrics = json.loads((spelled.path / "metrics.json").read_text())
+    for name in ("exact_match", "cer", "bleu", "chrf", "loss", "token_accuracy"):
+        assert f"test/{name}" in metrics
+    assert "tok:13a" in metrics["test/bleu_signature"]
+    rows = list(csv.DictReader(open(spelled.path / "predictions.csv")))
+    assert len(rows) == 24 and list(rows[0]) == ["name", "source", "reference", "answer", "right", "cer", "score"]
+    assert {"val/loss", "val/exact_match", "val/cer", "val/bleu"} <= set(
+        next(csv.DictReader(open(spelled.path / "metrics.csv")))
+    )
+
+
+def test_the_bundle_holds_tokenizers_and_settings_and_a_tied_matrix_once(spelled):
+    bundle = load_bundle(spelled.path)
+    assert bundle.tokenizers["target"].decode(bundle.tokenizers["source"].encode("12")) == "12"
+    assert bundle.extra["generation"]["beam"] == 5
+    assert "target_embed.token.weight" not in load_file(spelled.path / "model" / "model.safetensors")
+    assert bundle.model.target_embed.token.weight is bundle.model.embed.token.weight
+
+
+def test_the_run_s_numbers_again_to_the_last_digit(spelled, tmp_path, capsys):
+    assert main(["evaluate", str(spelled.path), "--json", str(tmp_path / "again.json")]) == 0
+    again = json.loads((tmp_path / "again.json").read_text())
+    for name, value in again.items():
+        assert name == "pairs" or spelled.metrics[name] == value
+    assert "exact_match" in capsys.readouterr().out
+
+
+def test_lines_are_answered_in_order_alone_and_together(spelled, tmp_path, capfdbinary):
+    lines = ["7", "", "123", "45"]
+    (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
+    assert main(["predict", str(spelled.path), str(tmp_path / "lines.txt")]) == 0
+    together = capfdbinary.readouterr().out.decode().split("\n")[:-1]
+    writer = vit.load(spelled.path, device="cpu")
+    assert together == [writer.predict([line])[0].text for line in lines] and together[1] == ""
+
+
+def test_several_answers_with_scores(spelled, tmp_path):
+    (tmp_path / "lines.txt").write_text("7\n12\n")
+    output = tmp_path / "answers.csv"
+    assert main(["predict", str(spelled.path), str(tmp_path / "lines.txt"), "-k", "3", "-o", str(output)]) == 0
+    rows = list(csv.DictReader(open(output)))
+    assert [row["source"] for row in rows] == ["7", "12"]
+    for row in rows:
+        scores = [float(row[name]) for name in ("score", "score_2", "score_3")]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_a_line_that_is_too_long_is_named(spelled):
+    writer = vit.load(spelled.path, device="cpu")
+    with pytest.raises(ValueError, match=r"line 2 has \d+ tokens, but the model reads at most 128"):
+        writer.predict(["1", "1" * 500])
+
+
+def test_pictures_are_read(strips, capfdbinary):
+    assert (strips.path / "mistakes.png").stat().st_size > 1000
+    assert main(["predict", str(strips.path), str(strips.path / "samples")]) == 0
+    rows = list(csv.DictReader(capfdbinary.readouterr().out.decode().splitlines()))
+    assert len(rows) == 8 and all(row["file"].endswith(".png") for row in rows)
+    images = sorted((strips.path / "samples").glob("*.png"))
+    reader = vit.load(strips.path, device="cpu")
+    wide = Image.open(images[0]).resize((48, 8))
+    answers = reader.predict([*images[:2], wide])
+    assert [answer.text for answer in answers[:2]] == [row["text"] for row in rows[:2]]
+    assert reader.predict([images[0]])[0].text == answers[0].text  # beside a wider one and alone
+
+
+def test_a_reader_starts_from_a_classifier(tmp_path, capsys):
+    same = ["model.dim=16", "model.num_heads=2", "model.depth=1", "logger=csv", "precision=32-true"]
+    digits = vit.train(["recipe.epochs=1", *same, f"run_dir={tmp_path / 'digits'}"])
+    plain = ["model.stem=linear", "model.mlp=mlp", "model.mlp_ratio=4.0", "model.norm=layer", "model.positions=learned"]
+    vit.train([*STRIPS, *plain, "recipe.epochs=1", f"init_from={digits.path}", f"run_dir={tmp_path / 'reader'}"])
+    said = (tmp_path / "reader" / "log.txt").read_text()
+    assert "weights from" in said and "1 resized" in said and "0 new" in said
+
+
+def test_stopped_and_resumed_a_run_ends_with_the_same_bits(spelled, tmp_path, monkeypatch):
+    step, seen = Seq2Seq.training_loss, []
+
+    def stopping(task, batch, *counters):
+        seen.append(1)
+        if len(seen) == 9:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(task, batch, *counters)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Seq2Seq, "training_loss", stopping)
+        with pytest.raises(BaseException) as stopped:
+            vit.train([*SPELL, f"run_dir={tmp_path / 'run'}"])
+    assert stopped.type.__name__ == "Interrupted"
+    vit.train([f"resume={tmp_path / 'run'}"])
+    ours, theirs = (load_file(path / "model" / "model.safetensors") for path in (tmp_path / "run", spelled.path))
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert (tmp_path / "run" / "predictions.csv").read_text() == (spelled.path / "predictions.csv").read_text()
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_have_the_losses_of_one(tmp_path, strategy):
+    words = [*SPELL, "model.dropout=0.0", "recipe.epochs=3", "task.decode_rows=0", "recipe.ema=null", "recipe.batch_size=100"]
+    alone = vit.train([*words, f"run_dir={tmp_path / 'alone'}"])
+    two = ["trainer.devices=2", "trainer.accelerator=cpu", f"strategy={strategy}", "run_dir=two"]
+    code, _, err = run([*words, *two], tmp_path)
+    assert code == 0, err
+    for name in ("train/loss", "val/loss"):
+        one, both = ([float(row[name]) for row in csv.DictReader(open(path / "metrics.csv"))]
+                     for path in (alone.path, tmp_path / "two"))
+        assert both == pytest.approx(one, rel=1e-5) and len(one) == 3
+    assert load_bundle(tmp_path / "two").model.state_dict().keys() == load_bundle(alone.path).model.state_dict().keys()
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    return vit.train([*STORIES, f"run_dir={tmp_path_factory.mktemp('runs') / 'bert'}"])
+
+
+def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
+    metrics = pretrained.metrics
+    assert 0 < metrics["test/loss"] and 0 <= metrics["test/token_accuracy"] <= 1 and "test/pair_accuracy" in metrics
+    with pytest.raises(ValueError, match="pre-trained model"):
+        vit.load(pretrained.path)
+    words = ["data=text_table", f"init_from={pretrained.path}", "model.pool=pooler", "recipe.epochs=1", "logger=csv"]
+    tuned = vit.train([*words, "precision=32-true", f"run_dir={tmp_path / 'tuned'}"])
+    config = load_bundle(tuned.path).model.config
+    assert not config.pre_norm and config.embed_norm and config.norm_eps == 1e-12  # as it was pre-trained
+    said = (tuned.path / "log.txt").read_text()
+    assert "2 new" in said and "head.weight" in said
+    assert tuned.metrics["test/accuracy"] > 0.2
+    assert main(["evaluate", str(tuned.path), "--json", str(tmp_path / "again.json")]) == 0
+    assert json.loads((tmp_path / "again.json").read_text())["test/accuracy"] == tuned.metrics["test/accuracy"]
+    capfdbinary.readouterr()
+    assert main(["predict", str(tuned.path), str(tuned.path / "samples" / "lines.txt"), "-k", "2"]) == 0
+    rows = list(csv.DictReader(capfdbinary.readouterr().out.decode().splitlines()))
+    answers = list(csv.DictReader(open(tuned.path / "predictions.csv")))
+    assert len(rows) == 8 and rows[0]["label"] == answers[0]["label"]
+
+
+def test_what_cannot_be(spelled, capsys):
+    with pytest.raises(ConfigError, match=r"data.tokenizer: tokenizer kind 'bp' is not one of byte, bpe"):
+        vit.train([*SPELL, "data.tokenizer.kind=bp"])
+    with pytest.raises(ConfigError, match="recipe.batch_size and recipe.batch_tokens are both null"):
+        vit.train([*SPELL, "recipe.batch_size=null"])
+    with pytest.raises(ValueError, match=r"tokens are more than max_target_len=8"):
+        vit.train([*SPELL, "data.max_target_len=8"])
+    with pytest.raises(ConfigError, match="dim 16 is not divisible by num_heads 3"):
+        vit.train([*SPELL, "model.num_heads=3"])
+    assert main(["evaluate", str(spelled.path), "data=digits"]) == 1
+    assert "digits holds labelled images, but the model is for pairs of texts" in capsys.readouterr().err
