@@ -16,6 +16,8 @@ class KeyValues:
 
     def all(self) -> tuple[Tensor, Tensor]:
         """Those in use, as views."""
+        if self.length == self.keys.shape[2]:
+            return self.keys, self.values
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -103,6 +103,8 @@ class Decoder(Stack):
 
     def start(self, memory: Tensor, memory_mask: Tensor | None = None, room: int = 64) -> Cache:
         """memory (B,S,D) -> what `advance` needs of it, with `room` for tokens to come, which grows."""
+        if memory_mask is not None and memory_mask.all():
+            memory_mask = None  # a mask costs something at every step
         layers = []
         for block in self.blocks:
             k, v = block.cross_attn.remember(memory)
