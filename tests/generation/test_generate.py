@@ -384,3 +384,14 @@ def test_wrong_settings_are_one_clear_line(settings: dict, message: str) -> None
     with pytest.raises(ValueError, match=message) as error:
         Generation(**settings)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("more", [{}, {"beam": 3}, {"sample": True, "n_best": 2}])
+def test_half_precision_writes_too(more: dict) -> None:
+    """Kept keys and values have the type that the layers compute with."""
+    for options in POSITIONS:
+        made = model(**options, qk_norm=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = generate(made, *sources(), Generation(max_len=6, **more))
+        found += generate(made.bfloat16(), *sources(), Generation(max_len=6, **more))
+        assert all(math.isfinite(h.score) and h.score <= 0 for row in found for h in row)
