@@ -114,7 +114,7 @@ def pairs(writer: "Writer", source: "PairSource", split: str, batch_size: int, d
 
     if split not in source.splits:
         raise ValueError(f"{source.name} has no {split} split; it has {', '.join(source.splits)}")
-    chosen = source.splits[split]
+    chosen, writer.cuts = source.splits[split], data["on_long"] != "error"
     with progress() as bar:
         task = bar.add_task("evaluate", total=len(chosen))
         evaluation = evaluate_pairs(writer, chosen, batch_size, lambda count: bar.advance(task, count))

@@ -61,6 +61,7 @@ class Writer:
         self.models = [each.model.eval().to(self.device) for each in (bundle, *others)]
         self.model = self.models[0]
         self.preprocessing = bundle.preprocessing
+        self.cuts = False  # a line that is too long is an error; True: its beginning is read
         self.tokenizer = bundle.tokenizers["target"]
         self.settings = Generation(**{"beam": 5, "max_len": self.model.config.max_len - 1,
                                       **bundle.extra.get("generation", {})})
@@ -133,6 +134,8 @@ class Writer:
             return self.preprocessing.image(item, str(item) if isinstance(item, str) else "")
         ids = [*self.bundle.tokenizers["source"].encode(item), EOS]
         most = self.model.config.max_len
+        if len(ids) > most and self.cuts:
+            return torch.tensor([*ids[: most - 1], EOS])
         if len(ids) > most:
             raise ValueError(f"line {number} has {len(ids)} tokens, but the model reads at most {most}; split it up: "
                              f"{item[:60]}…")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from hydra.errors import HydraException
 from hydra.utils import instantiate
 from torch import nn
@@ -25,7 +26,9 @@ from vit.data import (
     Source,
     TrainBatches,
     estimate,
+    read_vectors,
 )
+from vit.data.text import Tokenizer
 from vit.launch.composing import ConfigError, nearest, stated
 from vit.launch.initial import Initial
 from vit.models import create_model, model_from_config
@@ -36,7 +39,7 @@ log = logging.getLogger("vit")
 
 DEFAULT_SIZE = 224
 BALANCES = ["none", "sampler", "loss"]
-NAMING = ("name", "fallback", "library")  # keys of a model node that say which network, not how it is built
+NAMING = ("name", "fallback", "library", "vectors")  # keys of a model node that say which network, not how it is built
 WHERE = {  # who decides what a network must fit
     "image_size": "data.image_size decides",
     "in_chans": "data.preprocessing.mode decides: L has 1 channel, RGB 3",
@@ -140,6 +143,17 @@ def text_model(config: dict, fits: dict, cls: type, initial: Initial | None) -> 
     known = (initial.model or {}) if initial is not None else {}
     known = {key: value for key, value in known.items() if key in names and key not in fits}
     return checked("model", model_from_config, {"kind": cls.kind, **values, **known, **named, **fits})
+
+
+def start_from_vectors(model: nn.Module, path: str | None, tokenizer: Tokenizer) -> None:
+    """`model.vectors`: word vectors (GloVe, word2vec text form) for the tokens that are whole words in them."""
+    if not path:
+        return
+    words = [token.strip() for token in tokenizer.tokens(range(tokenizer.vocab_size))]
+    matrix, found = read_vectors(path, words)
+    starting = partial(model.embed.start_from, torch.from_numpy(matrix))
+    checked(f"model.vectors={path}", starting, torch.from_numpy(found))
+    log.info("vectors from %s: %d of %d tokens", path, int(found.sum()), len(found))
 
 
 def model_name(model: dict, initial: Initial | None = None) -> str:

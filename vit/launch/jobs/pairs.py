@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
 from vit.data import (
+    Augment,
     LinePreprocessing,
     PairDataset,
     PairEvalBatches,
@@ -74,6 +75,7 @@ class Pairs(Job):
 
     def test(self, folder: RunFolder, settings: dict) -> dict[str, Any]:
         writer = Writer(load_bundle(folder.model), precision=settings["precision"])
+        writer.cuts = self.config["data"]["on_long"] != "error"
         split = self.source.splits[self.split]
         evaluation = evaluate_pairs(writer, split, settings["batch_size"] or 64)
         write_pairs(folder.path, evaluation, split, writer.preprocessing)
@@ -112,9 +114,12 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
     line = build_line(data, source, initial) if source.images else None
     tokenizers = build_tokenizers(data["tokenizer"], source, initial)
     model = build_model(config, line, tokenizers, initial)
+    if line is None:
+        build.start_from_vectors(model, config["model"].get("vectors"), tokenizers["source"])
     if initial is not None:
         log.info("weights from %s: %s", initial.name, take(model, initial).table())
-    datasets = build_datasets(data, source, line, tokenizers, model.config)
+    augment = build.build_augment(recipe["augment"], config["seed"]) if line else None
+    datasets = build_datasets(data, source, line, tokenizers, model.config, augment)
     config = {
         **config,
         "model_name": config.get("model_name") or "encoder_decoder",
@@ -175,16 +180,32 @@ def take(model: nn.Module, initial: Initial):
     return build.checked(f"init_from={initial.name}", loading, initial.state)
 
 
-def build_datasets(data: dict, source: PairSource, line: LinePreprocessing | None, tokenizers: dict, model) -> dict:
+def build_datasets(
+    data: dict,
+    source: PairSource,
+    line: LinePreprocessing | None,
+    tokenizers: dict[str, Tokenizer],
+    model: EncoderDecoderConfig,
+    augment: Augment | None,
+) -> dict[str, PairDataset]:
     """The splits that training looks at, with all texts tokenized; too long ones are told now."""
     limits = {
         "max_source_len": data["max_source_len"] or (None if line else model.max_len),
         "max_target_len": data["max_target_len"] or model.max_len,
     }
-    options = {**limits, "on_long": data["on_long"], "on_bad_sample": data["on_bad_sample"]}
+    strict = data["on_long"] == "error"  # else what is measured is cut, never left out
     made = {
-        key: PairDataset(source.splits[key], line or tokenizers["source"], tokenizers["target"], **options)
-        for key in ("train", "val")
+        key: PairDataset(
+            split,
+            line or tokenizers["source"],
+            tokenizers["target"],
+            **limits,
+            on_long=data["on_long"] if strict or key == "train" else "cut",
+            on_bad_sample=data["on_bad_sample"],
+            augment=augment if key == "train" else None,
+        )
+        for key, split in source.splits.items()
+        if strict or key in ("train", "val")
     }
     for key, dataset in made.items():
         for name, reason in dataset.left_out[:5]:

@@ -92,6 +92,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
     texts = [text for column in source.splits["train"].texts for text in column]
     tokenizer = build_tokenizer(data["tokenizer"], texts, initial)
     model = build_model(config, source, tokenizer, initial)
+    build.start_from_vectors(model, config["model"].get("vectors"), tokenizer)
     if initial is not None:
         loading = partial(load_weights, model, head=initial.classes == source.classes)
         log.info("weights from %s: %s", initial.name, build.checked("init_from", loading, initial.state).table())
