@@ -3,8 +3,8 @@
     python benchmarks/captcha_ctc.py CAPTCHAS --minutes 30        the time that `experiment=captcha` took
     python train.py experiment=captcha data.root=CAPTCHAS
 
-The same images at the same size, the same split, the same optimizer, schedule and averaging as the reader of this project;
-only the network and its loss differ. It stops after the given time; the schedule ends there.
+The same images at the same size, the same split, the same optimizer, schedule and averaging as the reader of this
+project; only the network and its loss differ. It stops after the given time; the schedule ends there.
 """
 
 import argparse
@@ -17,7 +17,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.data import ByteTokenizer, LinePreprocessing, PairDataset, PairEvalBatches, PairTrainBatches, image_text
+from vit.data import (
+    ByteTokenizer,
+    LinePreprocessing,
+    PairDataset,
+    PairEvalBatches,
+    PairSplit,
+    PairTrainBatches,
+    image_text,
+)
 from vit.data.text import EOS, PAD
 from vit.evaluation import text_metrics
 from vit.training import WeightAverage, build_optimizer, clip_gradients
@@ -69,7 +77,9 @@ def columns_of(batch: dict[str, Tensor], line: LinePreprocessing) -> Tensor:
     return batch["source_mask"].view(len(batch["index"]), line.rows, -1)[:, 0].sum(1) * line.patch_size[1] // 4
 
 
-def evaluate(model: Crnn, batches: PairEvalBatches, line: LinePreprocessing, signs: list[int], split) -> dict[str, float]:
+def evaluate(
+    model: Crnn, batches: PairEvalBatches, line: LinePreprocessing, signs: list[int], split: PairSplit
+) -> dict[str, float]:
     tokenizer, answers = ByteTokenizer(), {}
     model.eval()
     with torch.inference_mode():
@@ -119,7 +129,8 @@ def main() -> None:
     average.swap_in()
     test = evaluate(model, PairEvalBatches(sets["test"], batch_size=64), line, signs, source.splits["test"])
     parameters = sum(p.numel() for p in model.parameters())
-    print(json.dumps({"minutes": options.minutes, "seed": options.seed, "parameters": parameters, "steps": step, **test}))
+    facts = {"minutes": options.minutes, "seed": options.seed, "parameters": parameters, "steps": step}
+    print(json.dumps(facts | test))
 
 
 if __name__ == "__main__":

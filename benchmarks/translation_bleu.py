@@ -2,8 +2,9 @@
 
     python benchmarks/translation_bleu.py runs/multi30k/*/ --language de
 
-Papers on Multi30k give BLEU on Moses-tokenised, lower-cased text; sacreBLEU's own default is cased and tokenises by itself.
-The numbers are not comparable, so both stand here, each with its signature. Needs sacremoses (`pip install sacremoses`).
+Papers on Multi30k give BLEU on Moses-tokenised, lower-cased text; sacreBLEU's own default is cased and tokenises by
+itself. The numbers are not comparable, so both stand here, each with its signature. Needs sacremoses (`pip install
+sacremoses`).
 """
 
 import argparse
@@ -22,12 +23,13 @@ def scores(run: Path, tokenizer: MosesTokenizer) -> dict[str, float | str]:
         rows = list(csv.DictReader(file))
     answers, references = [row["answer"] for row in rows], [row["reference"] for row in rows]
     plain, split = BLEU(), BLEU(tokenize="none", lowercase=True)
-    texts = [[tokenizer.tokenize(text, return_str=True, escape=False) for text in side] for side in (answers, references)]
+    texts = [[tokenizer.tokenize(t, return_str=True, escape=False) for t in side] for side in (answers, references)]
     found = {
         "cased": plain.corpus_score(answers, [references]).score,
         "tokenised, lower-cased": split.corpus_score(texts[0], [texts[1]]).score,
     }
-    return {"run": str(run), "sentences": len(rows), **found, "signatures": [str(m.get_signature()) for m in (plain, split)]}
+    signatures = [str(metric.get_signature()) for metric in (plain, split)]
+    return {"run": str(run), "sentences": len(rows), **found, "signatures": signatures}
 
 
 def main() -> None:

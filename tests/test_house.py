@@ -1,4 +1,6 @@
-"""The house itself: imports only go down, nothing heavy comes with a light import, files are never unpickled, the wheel is whole."""
+"""The house itself: imports only go down, nothing heavy comes with a light import, files are never unpickled, the wheel
+is whole.
+"""
 
 import ast
 import os

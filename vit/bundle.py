@@ -41,9 +41,10 @@ class BundleError(ValueError):
 class Bundle:
     """A model read back from disk, in eval mode, with all that is needed to use it.
 
-    `classes` is empty where texts are written, `preprocessing` None where none but texts are read; `tokenizers` are those
-    of "source" and "target" as there are. `record` is everything under the key `vit` of config.json; `extra` the part of
-    it that the writer added.
+    `classes` is empty where texts are written, `preprocessing` None where none but texts are read; `tokenizers` are
+    those
+    of "source" and "target" as there are. `record` is everything under the key `vit` of config.json; `extra` the part
+    of it that the writer added.
     """
 
     path: Path

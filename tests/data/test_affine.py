@@ -1,4 +1,5 @@
-"""RandomAffine against torchvision, one amount at a time, and against its formula pixel by pixel, all amounts together."""
+"""RandomAffine against torchvision, one amount at a time, and against its formula pixel by pixel, all amounts together.
+"""
 
 import math
 
@@ -78,7 +79,8 @@ def test_a_sample_does_not_depend_on_its_batch():
 
 def test_amounts_lie_evenly_within_what_was_given():
     index = torch.arange(4000)
-    matrices = RandomAffine(degrees=10, scale=0, shear=0, shift=0.1).matrices(lambda slots: uniform(0, 0, index, slots), 10, 20)
+    affine = RandomAffine(degrees=10, scale=0, shear=0, shift=0.1)
+    matrices = affine.matrices(lambda slots: uniform(0, 0, index, slots), 10, 20)
     angles = torch.rad2deg(torch.asin(matrices[:, 1, 0]))
     assert -10 <= angles.min() < -9.9 and 9.9 < angles.max() <= 10 and abs(angles.mean()) < 0.3
     assert torch.histc(angles, 4).min() > 850

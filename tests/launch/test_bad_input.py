@@ -1,4 +1,6 @@
-"""What cannot be: one line that names the file or key, the numbers and the fix, before training starts; exit code not 0."""
+"""What cannot be: one line that names the file or key, the numbers and the fix, before training starts; exit code not
+0.
+"""
 
 import os
 import re
@@ -17,7 +19,8 @@ QUICK = ["recipe.epochs=2", "precision=32-true", "logger=csv"]
 
 @pytest.fixture
 def refused(capsys, tmp_path, monkeypatch):
-    """refused(words, code, *texts): the command ends with `code` and says all of `texts` in one line; no file is left."""
+    """refused(words, code, *texts): the command ends with `code` and says all of `texts` in one line; no file is left.
+    """
     monkeypatch.chdir(tmp_path)
 
     def check(words, code, *texts, stopped=True):

@@ -1,4 +1,5 @@
-"""init_from: weights, architecture and preprocessing of something trained elsewhere, and an account of what was taken."""
+"""init_from: weights, architecture and preprocessing of something trained elsewhere, and an account of what was taken.
+"""
 
 import numpy as np
 import pytest

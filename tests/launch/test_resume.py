@@ -226,5 +226,5 @@ def test_stopped_before_anything_was_saved(tmp_path, whole, monkeypatch):
 def test_time_and_images_are_counted_through_the_stop(tmp_path, monkeypatch):
     run = stopped_and_resumed(DIGITS, tmp_path, monkeypatch, 150)
     first = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["callbacks"]["ThroughputMeter"]
-    assert first["images"] == pytest.approx(5 * 39 * 32, abs=3 * 32)
+    assert first["rows"] == pytest.approx(5 * 39 * 32, abs=3 * 32)
     assert re.fullmatch(r"\d+\.\d", str(run.metrics["seconds"])) and run.metrics["seconds"] >= first["elapsed"] - 0.1

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 import vit
 from tests.launch.conftest import run, start
 
-# one step per epoch: then every row of metrics.csv is the loss of a step, over both processes; nothing random but augmentation
+# one step per epoch: then every row of metrics.csv is the loss of a step, over both processes; nothing random but
+# augmentation
 STEPS = [
     "recipe.batch_size=1256",
     "recipe.epochs=22",

@@ -12,7 +12,9 @@ from tests.launch.conftest import ROOT, write_photos
 
 
 def watch(words, cwd, until=None, seconds=150):
-    """Run train.py on a pseudo-terminal of 120 columns; Ctrl-C is typed when `until` was seen. (exit code, all that was shown)"""
+    """Run train.py on a pseudo-terminal of 120 columns; Ctrl-C is typed when `until` was seen. (exit code, all that was
+    shown)
+    """
     main, end = pty.openpty()
     environment = os.environ | {
         "OMP_NUM_THREADS": "1",

@@ -65,7 +65,8 @@ def test_rows_are_dropped_and_doubled_by_their_numbers() -> None:
 
 
 def test_tokens_that_no_line_needs_are_forgotten() -> None:
-    """Rows forget different tokens; what is left stays in the order it came, and positions go on from where they were."""
+    """Rows forget different tokens; what is left stays in the order it came, and positions go on from where they were.
+    """
     made, (x, memory, mask) = decoder(rotary=True), inputs()
     cache = made.start(memory, mask, room=4)
     made.advance(x[:, :3], cache)

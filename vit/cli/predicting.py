@@ -13,7 +13,7 @@ from vit.cli.terminal import Device, Model, Precision, check_writable, list_unre
 
 if TYPE_CHECKING:
     from vit.data import BadImage
-    from vit.inference import Predictor, Writer
+    from vit.inference import Predictor, TextPredictor, Writer
 
 
 class Format(StrEnum):
@@ -60,8 +60,8 @@ def name_images(
     from vit.report.tables import TABLES, open_table, prediction_cells, prediction_columns
 
     if not inputs or format is Format.text:
-        wrong = "--format text is for texts; take csv, json or parquet" if inputs else "this model names images; give some"
-        raise typer.BadParameter(wrong)
+        text = "--format text is for texts that are written; take csv, json or parquet"
+        raise typer.BadParameter(text if inputs else "this model names images; give some")
     paths = [path for _, path in named_images(inputs)]
     top_k = min(top_k, len(predictor.classes))
     unreadable: list[BadImage] = []

@@ -1,4 +1,6 @@
-"""A random turn, stretch, shear and shift: the augmentation for handwriting, where mirrored signs would mean something else."""
+"""A random turn, stretch, shear and shift: the augmentation for handwriting, where mirrored signs would mean something
+else.
+"""
 
 import math
 
@@ -12,8 +14,8 @@ from vit.data.augment import Draw
 class RandomAffine(nn.Module):
     """Every image turned, stretched, sheared and shifted about its centre by random amounts, in one resampling.
 
-    `degrees` and `shear` are angles, `scale` the logarithm of the factor per axis, `shift` a share of the side; each amount is drawn
-    evenly from minus to plus what is given. What comes in from outside is `fill`.
+    `degrees` and `shear` are angles, `scale` the logarithm of the factor per axis, `shift` a share of the side; each
+    amount is drawn evenly from minus to plus what is given. What comes in from outside is `fill`.
     """
 
     def __init__(

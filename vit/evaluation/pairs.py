@@ -1,4 +1,5 @@
-"""A sequence-to-sequence model measured on pairs: what it writes, and how likely it finds what it should have written."""
+"""A sequence-to-sequence model measured on pairs: what it writes, and how likely it finds what it should have written.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ WINDOW = 1024  # pairs whose sources are ordered by length together
 class PairEvaluation:
     """Numbers and single answers, in the order of the split.
 
-    `metrics`: exact_match, cer, bleu, chrf of the written texts; loss and token_accuracy, each target token told from the
-    true ones before it.
+    `metrics`: exact_match, cer, bleu, chrf of the written texts; loss and token_accuracy, each target token told from
+    the true ones before it.
     """
 
     metrics: dict[str, float]
@@ -53,7 +54,8 @@ def evaluate_pairs(
         answers += [window[row] for row in range(len(items))]
     references = [split.targets[i] for i in range(len(split))]
     told = {"loss": loss / tokens, "token_accuracy": right / tokens}
-    return PairEvaluation({**text_metrics([answer.text for answer in answers], references), **told}, answers, references)
+    written = text_metrics([answer.text for answer in answers], references)
+    return PairEvaluation(written | told, answers, references)
 
 
 def padded_targets(writer: Writer, texts: list[str]) -> torch.Tensor:

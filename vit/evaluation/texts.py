@@ -1,4 +1,5 @@
-"""How near written texts are to what should have been written. sacreBLEU and rapidfuzz count; nothing is counted here."""
+"""How near written texts are to what should have been written. sacreBLEU and rapidfuzz count; nothing is counted here.
+"""
 
 from collections.abc import Sequence
 
@@ -6,7 +7,8 @@ from collections.abc import Sequence
 def text_metrics(answers: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """exact_match, cer, bleu, chrf over all texts; all are shares, so BLEU 41.02 is 0.4102.
 
-    `cer` is the character error rate: edits (Levenshtein) over the references' characters, so it may exceed 1. `bleu` and
+    `cer` is the character error rate: edits (Levenshtein) over the references' characters, so it may exceed 1. `bleu`
+    and
     `chrf` are sacreBLEU's corpus scores with its default settings (arXiv 1804.08771); `bleu_signature()` says which.
 
     Raises:

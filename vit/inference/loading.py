@@ -24,6 +24,6 @@ def load(
     bundle = load_bundle(path)
     kind = bundle.model.config.kind
     if kind not in USES:
-        raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}) that has no answers yet; train it for a task "
-                         f"with init_from={bundle.path}")
+        raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}) that has no answers yet; "
+                         f"train it for a task with init_from={bundle.path}")
     return USES[kind](bundle, device, precision)

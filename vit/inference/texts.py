@@ -57,7 +57,8 @@ class Writer:
         self.device = best_device(device)
         for other in others:
             if other.tokenizers["target"].to_dict() != bundle.tokenizers["target"].to_dict():
-                raise ValueError(f"{other.path} writes other tokens than {bundle.path}; an ensemble needs one tokenizer")
+                raise ValueError(f"{other.path} writes other tokens than {bundle.path}; "
+                                 "an ensemble needs one tokenizer")
         self.models = [each.model.eval().to(self.device) for each in (bundle, *others)]
         self.model = self.models[0]
         self.preprocessing = bundle.preprocessing
@@ -87,7 +88,8 @@ class Writer:
         while window := list(islice(items, WINDOW * batch_size)):
             found = {row: Written(item, ("",), (0.0,)) for row, item in enumerate(window) if is_blank(item)}
             full = [row for row in range(len(window)) if row not in found]
-            for places, source, mask in self.batches([window[row] for row in full], batch_size, [done + r for r in full]):
+            items_left, numbers = [window[row] for row in full], [done + row for row in full]
+            for places, source, mask in self.batches(items_left, batch_size, numbers):
                 for place, hypotheses in zip(places, self.generate(source, mask, settings), strict=True):
                     found[full[place]] = self.written(window[full[place]], hypotheses)
             yield from (found[row] for row in range(len(window)))
@@ -101,7 +103,8 @@ class Writer:
 
     @torch.inference_mode()
     def told(self, source: Tensor, mask: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """target (B,T) -> each token's loss and whether it is the likeliest, told from those before it: (B,T-1) both."""
+        """target (B,T) -> each token's loss and whether it is the likeliest, told from those before it: (B,T-1) both.
+        """
         with autocast(self.device, self.precision):
             logits = self.model(source, target[:, :-1], mask).float()  # (B,T-1,V)
         labels = target[:, 1:]

@@ -102,7 +102,9 @@ def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> 
 
 
 def adopted(source: Preprocessing, stated: dict) -> dict:
-    """The source's values under the stated ones; mean and std of colours mean nothing to grey pixels, nor the other way."""
+    """The source's values under the stated ones; mean and std of colours mean nothing to grey pixels, nor the other
+    way.
+    """
     values = source.to_dict()
     if stated.get("mode", source.mode) != source.mode:
         channels = 1 if stated["mode"] == "L" else 3
@@ -133,7 +135,8 @@ def build_model(
 
 
 def text_model(config: dict, fits: dict, cls: type, initial: Initial | None) -> nn.Module:
-    """A network on texts: what fits the data, what the command line names, what `init_from` is, what the config says."""
+    """A network on texts: what fits the data, what the command line names, what `init_from` is, what the config says.
+    """
     model = config["model"]
     if model.get("kind"):
         return checked("model", model_from_config, model)
@@ -205,7 +208,9 @@ def build_task(config: dict, model: nn.Module, source: Source, preprocessing: Pr
 
 
 def build_optimizing(recipe: dict, model: nn.Module, steps: int) -> tuple[Callable, Callable]:
-    """`model -> optimizer` and `(optimizer, total steps) -> schedule`, both tried once now; `steps` are those of an epoch."""
+    """`model -> optimizer` and `(optimizer, total steps) -> schedule`, both tried once now; `steps` are those of an
+    epoch.
+    """
     lr = recipe["optimizer"]["lr"]
     if recipe["optimizer"]["lr_base_batch"]:
         lr = scaled_lr(lr, recipe["batch_size"], recipe["optimizer"]["lr_base_batch"])
@@ -249,7 +254,8 @@ def build_batches(config: dict, source: Source, preprocessing: Preprocessing) ->
 
 
 def build_sizing(crop: dict | None, seed: int) -> RandomResizedCrop | RandomCrop | None:
-    """The random crop of training: boxes of random size where `scale` is given, else the largest box at a random place."""
+    """The random crop of training: boxes of random size where `scale` is given, else the largest box at a random place.
+    """
     if not crop:
         return None
     if crop["scale"] is None:
@@ -322,5 +328,6 @@ def located(data: dict) -> dict:
 
 
 def matrix_flops(model: nn.Module) -> float:
-    """Operations per token of a text: each weight of a matrix takes part in two; attention's own products are left out."""
+    """Operations per token of a text: each weight of a matrix takes part in two; attention's own products are left out.
+    """
     return 2.0 * sum(parameter.numel() for parameter in model.parameters() if parameter.ndim == 2)

@@ -1,4 +1,6 @@
-"""Command-line words → one config. Hydra composes the groups under conf/; a wrong word is answered with the nearest right one."""
+"""Command-line words → one config. Hydra composes the groups under conf/; a wrong word is answered with the nearest
+right one.
+"""
 
 import difflib
 import itertools
@@ -22,7 +24,8 @@ class ConfigError(ValueError):
 
 
 def config_folder() -> pathlib.Path:
-    """The folder of Hydra groups: `vit/conf` in a wheel, `conf` beside the package in a checkout or editable install."""
+    """The folder of Hydra groups: `vit/conf` in a wheel, `conf` beside the package in a checkout or editable install.
+    """
     package = pathlib.Path(__file__).resolve().parents[1]
     for folder in (package / "conf", package.parent / "conf"):
         if (folder / "train.yaml").is_file():
@@ -46,7 +49,8 @@ def compose(overrides: list[str]) -> DictConfig:
 
 
 def adopted(parsed: list[Override], task: str) -> list[str]:
-    """For images `init_from` brings its architecture too, unless a model is chosen; jobs on texts look for themselves."""
+    """For images `init_from` brings its architecture too, unless a model is chosen; jobs on texts look for themselves.
+    """
     values = {override.key_or_group: override.value() for override in parsed}
     free = task == "classification" and not {"model", "experiment"} & set(values)
     return ["model=adopt"] if values.get("init_from") and free else []

@@ -56,7 +56,9 @@ def find_devices(trainer: dict) -> Devices:
 
 
 def choose_precision(wanted: str, accelerator: str, model: nn.Module) -> str:
-    """`auto` as `vit.training` resolves it, but float32 for narrow models on CPU, where converting costs more than it saves."""
+    """`auto` as `vit.training` resolves it, but float32 for narrow models on CPU, where converting costs more than it
+    saves.
+    """
     width = getattr(model.config, "dim", NARROW)
     if wanted == "auto" and accelerator == "cpu" and width < NARROW:
         log.info("precision: 32-true (auto: a model %d wide gains nothing from bf16)", width)

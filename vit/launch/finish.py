@@ -1,4 +1,6 @@
-"""After the last step: the best weights as a bundle, read back from disk and tested; pictures, tables, the next command."""
+"""After the last step: the best weights as a bundle, read back from disk and tested; pictures, tables, the next
+command.
+"""
 
 import logging
 import warnings

@@ -24,10 +24,13 @@ RECORDED = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "
 
 
 class RunFolder:
-    """`config.yaml log.txt metrics.csv metrics.json environment.json splits/ samples/ checkpoints/ model/` under one path.
+    """`config.yaml log.txt metrics.csv metrics.json environment.json splits/ samples/ checkpoints/ model/` under one
+    path.
 
-    A run is finished when `metrics.json` stands; until then the folder can be resumed. Within `with RunFolder(path, main)`
-    the first process holds the folder's lock, which the operating system frees however a process ends, and what is logged
+    A run is finished when `metrics.json` stands; until then the folder can be resumed. Within `with RunFolder(path,
+    main)`
+    the first process holds the folder's lock, which the operating system frees however a process ends, and what is
+    logged
     also goes to `log.txt`. A run that fails before `config.yaml` stands leaves no folder, unless there was one before.
     """
 

@@ -1,4 +1,6 @@
-"""`init_from`: weights to start from, with the architecture and preprocessing they came with where the source tells them."""
+"""`init_from`: weights to start from, with the architecture and preprocessing they came with where the source tells
+them.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +62,8 @@ def load_initial(source: str) -> Initial:
 def from_file(path: Path) -> Initial:
     if path.suffix not in (".safetensors", ".ckpt", ".pt", ".pth", ".bin"):
         raise ConfigError(
-            f"init_from={path}: {path.suffix or 'no'} ending is not known; takes .safetensors, .ckpt, .pt, .pth, .bin or a folder"
+            f"init_from={path}: {path.suffix or 'no'} ending is not known; "
+            "takes .safetensors, .ckpt, .pt, .pth, .bin or a folder"
         )
     try:
         content = (

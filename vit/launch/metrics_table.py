@@ -11,8 +11,8 @@ from pytorch_lightning.callbacks import Checkpoint
 class MetricsTable(Checkpoint):
     """A table of all that is logged, a row per epoch, written whole before the epoch's checkpoint.
 
-    So whatever kills a run, the rows up to its checkpoint are complete. As a kind of checkpoint callback it runs when the
-    task has logged all. Lightning's own CSV logger deletes the file of the run that it resumes.
+    So whatever kills a run, the rows up to its checkpoint are complete. As a kind of checkpoint callback it runs when
+    the task has logged all. Lightning's own CSV logger deletes the file of the run that it resumes.
 
     Args:
         done: optimizer steps that a resumed run has behind it; later rows of the file belong to steps that run again.

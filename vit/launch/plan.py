@@ -18,7 +18,9 @@ CONTROL = ("resume", "run_dir", "runs")  # words that say where, not what
 
 @dataclass(frozen=True)
 class Plan:
-    """What words mean: the config, the checkpoint to go on from (None for a new run), the run folder; remarks for the log."""
+    """What words mean: the config, the checkpoint to go on from (None for a new run), the run folder; remarks for the
+    log.
+    """
 
     config: dict
     checkpoint: pathlib.Path | None
@@ -59,8 +61,8 @@ def find_resumable(config: dict) -> pathlib.Path | None:
 
 
 def find_checkpoint(path: pathlib.Path) -> tuple[pathlib.Path | None, list[str]]:
-    """A checkpoint file itself, or the newest whole one of a run folder (None where a run has not saved one yet), and a line
-    for every damaged one."""
+    """A checkpoint file itself, or the newest whole one of a run folder (None where a run has not saved one yet), and
+    a line for every damaged one."""
     if path.is_file():
         reason = verify(path)
         if reason:
@@ -86,7 +88,8 @@ def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -
     done = content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
     if done > epochs:
         raise ConfigError(
-            f"recipe.epochs={epochs}, but {checkpoint} has {done} epochs behind it; take recipe.epochs={done} to end now"
+            f"recipe.epochs={epochs}, but {checkpoint} has {done} epochs behind it; "
+            f"take recipe.epochs={done} to end now"
         )
     prefix = "model."
     saved = {

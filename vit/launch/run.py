@@ -97,9 +97,19 @@ def explained(config: dict, folder: RunFolder) -> Iterator[None]:
     except BadImage as error:
         raise DataError(f"{error}; remove it, or leave such images out with data.on_bad_sample=skip") from None
     except (RuntimeError, MemoryError) as error:
-        size = config["data"]["preprocessing"].get("size") or config["data"]["image_size"] or build.DEFAULT_SIZE
-        name = config.get("model_name") or build.model_name(config["model"])
-        reason = explain_out_of_memory(error, config["recipe"]["batch_size"], name, build.pair(size))
+        reason = explain_out_of_memory(error, *what_was_computed(config))
         if reason is None:
             raise
         raise MemoryError(reason) from error
+
+
+def what_was_computed(config: dict) -> tuple:
+    """Size of a batch, model, image size if there is one, and the word for the batch."""
+    data, recipe = config["data"], config["recipe"]
+    model = config["model"]
+    name = model.get("name") or model.get("fallback") or model.get("kind")
+    batch = "batch_tokens" if recipe.get("batch_tokens") else "batch_size"
+    if config["task"]["name"] != "classification":
+        return recipe[batch], name, None, batch
+    size = data["preprocessing"].get("size") or data["image_size"] or build.DEFAULT_SIZE
+    return recipe[batch], name, build.pair(size), batch

@@ -1,4 +1,6 @@
-"""What an evaluation of written texts leaves in a folder: predictions.csv, and for images the worst answers as a picture."""
+"""What an evaluation of written texts leaves in a folder: predictions.csv, and for images the worst answers as a
+picture.
+"""
 
 from os import PathLike
 from pathlib import Path
@@ -15,16 +17,19 @@ MOST = 24  # pictures of mistakes
 def write_pairs(
     folder: str | PathLike[str], evaluation: PairEvaluation, split: PairSplit, line: LinePreprocessing | None
 ) -> None:
-    """One row per pair in the order of the split: its name, source, what should be and what is written, and how wrong."""
+    """One row per pair in the order of the split: its name, source, what should be and what is written, and how wrong.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    columns = ["name", *(["source"] if split.sources is not None else []), "reference", "answer", "right", "cer", "score"]
+    source = ["source"] if split.sources is not None else []
+    columns = ["name", *source, "reference", "answer", "right", "cer", "score"]
     with open_table(folder / "predictions.csv", columns) as table:
         for i, (answer, reference) in enumerate(zip(evaluation.answers, evaluation.references, strict=True)):
             source = {"source": split.sources[i]} if split.sources is not None else {}
             wrong = character_errors(answer.text, reference) / max(1, len(reference))
-            cells = {"reference": reference, "answer": answer.text, "right": int(answer.text == reference), "cer": wrong}
-            table.write({"name": answer.source, **source, **cells, "score": answer.score})
+            right = int(answer.text == reference)
+            cells = {"reference": reference, "answer": answer.text, "right": right, "cer": wrong, "score": answer.score}
+            table.write({"name": answer.source, **source, **cells})
     if line is not None:
         write_mistakes(folder / "mistakes.png", evaluation, split, line)
 

@@ -1,4 +1,6 @@
-"""Rows written as they come: CSV, JSON, Parquet and plain lines behind the same three methods, for results longer than memory."""
+"""Rows written as they come: CSV, JSON, Parquet and plain lines behind the same three methods, for results longer than
+memory.
+"""
 
 import csv
 import io

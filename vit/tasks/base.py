@@ -13,8 +13,8 @@ from vit.training import clip_gradients, seed_step, shard
 class Task(LightningModule):
     """Trains a model on batches; a subclass says what the loss of a batch is and what validation counts.
 
-    The model holds the architecture alone; loss, metrics, augmentation and optimizer live in the task. Every random draw
-    is a function of (seed, step, micro-batch, rank) or of (seed, epoch, sample), so that a resumed run repeats an
+    The model holds the architecture alone; loss, metrics, augmentation and optimizer live in the task. Every random
+    draw is a function of (seed, step, micro-batch, rank) or of (seed, epoch, sample), so that a resumed run repeats an
     uninterrupted one.
 
     Args:
@@ -71,7 +71,8 @@ class Task(LightningModule):
             clip_gradients(self.model.parameters(), self.clip)
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
-        """In every process. A run that stopped within an epoch goes on with the sum of its losses over all processes."""
+        """In every process. A run that stopped within an epoch goes on with the sum of its losses over all processes.
+        """
         losses = torch.stack([self.train_loss.total, self.train_loss.weight])  # (2,) sum, batches
         checkpoint["train_loss"] = self.trainer.strategy.reduce(losses, reduce_op="sum")
         checkpoint["config"] = self.config

@@ -27,7 +27,7 @@ class Seq2Seq(Task):
         prepare: source of a batch -> what the model takes, such as uint8 images -> normalised ones; None for ids.
         label_smoothing: share of the target that goes to all tokens alike (arXiv 1512.00567).
         decode: how validation texts are written.
-        decode_rows: how many of them; 0 for none.
+        decode_rows: how many of them; 0 for none, as where weights are sharded, which meet in whole forwards only.
         examples: how many of those are shown in the log.
     """
 
@@ -89,13 +89,8 @@ class Seq2Seq(Task):
         self.val_accuracy.update((logits.argmax(-1) == labels).float(), real.float())
         self.log("val/loss", self.val_loss)
         self.log("val/token_accuracy", self.val_accuracy)
-        if self.writes:
+        if self.decode_rows:
             self.write(batch)
-
-    @property
-    def writes(self) -> bool:
-        """Sharded weights come together for the model's own forward only."""
-        return self.decode_rows > 0 and self.device_mesh is None
 
     def write(self, batch: dict[str, Tensor]) -> None:
         """Let the model write the rows of a batch that stand first in their file."""
@@ -109,15 +104,15 @@ class Seq2Seq(Task):
             self.written.append((int(batch["index"][row]), answer, reference))
 
     def on_validation_epoch_end(self) -> None:
-        if not self.writes:
+        if not self.decode_rows:
             return
         parts = [self.written]
         if self.trainer.world_size > 1:
             parts = [None] * self.trainer.world_size
             dist.all_gather_object(parts, self.written)
         written = sorted(row for part in parts for row in part)
-        _, answers, references = zip(*written, strict=True)
-        metrics = text_metrics(answers, references)
+        answers, references = [row[1] for row in written], [row[2] for row in written]
+        metrics = text_metrics(answers, references) if written else dict.fromkeys(WRITTEN, 0.0)  # debug=true sees few
         self.log_dict({f"val/{name}": metrics[name] for name in WRITTEN}, prog_bar=True)
         for _, answer, reference in written[: self.examples] if self.trainer.is_global_zero else ():
             log.info("  %s\n    should be: %s", answer, reference)

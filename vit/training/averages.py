@@ -57,7 +57,8 @@ class AverageWeights(pl.Callback):
 
 
 class AverageEpochs(AverageWeights):
-    """The plain mean of the weights at the end of the last `epochs` epochs ("checkpoint averaging", arXiv 1706.03762)."""
+    """The plain mean of the weights at the end of the last `epochs` epochs ("checkpoint averaging", arXiv 1706.03762).
+    """
 
     def __init__(self, epochs: int):
         super().__init__(0.0)

@@ -49,11 +49,12 @@ def unit(module: pl.LightningModule) -> str:
 
 
 class ThroughputMeter(pl.Callback):
-    """Rows (images, sentences) per second over all processes, and the share of the time spent waiting for data; training batches only.
+    """Rows (images, sentences) per second over all processes, and the share of the time spent waiting for data;
+    training batches only.
 
     The first batch of a run is left out: it holds start-up and compilation. On a GPU the host runs ahead of the device,
-    so the clock is read where it waits anyway; over an epoch the rate is right. Counts go on in a resumed run, `elapsed`
-    (the whole time, validation too) as well.
+    so the clock is read where it waits anyway; over an epoch the rate is right. Counts go on in a resumed run,
+    `elapsed` (the whole time, validation too) as well.
     """
 
     def __init__(self) -> None:

@@ -121,8 +121,8 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> ImageClas
 def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[Source, AuditReport | None]:
     """Look at the files before training: unreadable ones stop the run, or are left out where the config says so.
 
-    Left out now are those whose header tells: these are the same in every process and after every stop. What only decoding
-    tells depends on the time there was; such images are left out as they are met.
+    Left out now are those whose header tells: these are the same in every process and after every stop. What only
+    decoding tells depends on the time there was; such images are left out as they are met.
 
     Raises:
         DataError: names the first unreadable file and how many there are.

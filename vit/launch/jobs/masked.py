@@ -110,7 +110,8 @@ def train_loader(dataset, batch_size: int, seed: int, workers, rank: int, world:
 def show(source: CorpusSource, model: nn.Module, tokenizer: Tokenizer, datasets: dict[str, MaskedDataset]) -> None:
     """Data and model in two lines."""
     sizes = " / ".join(f"{len(dataset):,} {name}" for name, dataset in datasets.items())
-    log.info("data: %s, %s sentence pairs, %s %s tokens", source.name, sizes, f"{tokenizer.vocab_size:,}", tokenizer.kind)
+    tokens = f"{tokenizer.vocab_size:,} {tokenizer.kind} tokens"
+    log.info("data: %s, %s sentence pairs, %s", source.name, sizes, tokens)
     log.info("model: %s, %s parameters", describe(model), f"{sum(p.numel() for p in model.parameters()):,}")
 
 

@@ -102,7 +102,8 @@ class Pairs(Job):
         }
 
     def left_out(self) -> int:
-        return super().left_out() + len(self.source.left_out) + sum(len(each.left_out) for each in self.datasets.values())
+        long = sum(len(dataset.left_out) for dataset in self.datasets.values())
+        return super().left_out() + len(self.source.left_out) + long
 
 
 def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
@@ -215,9 +216,14 @@ def build_datasets(
     return made
 
 
-def build_task(config: dict, model: nn.Module, tokenizer: Tokenizer, line: LinePreprocessing | None, steps: int) -> Seq2Seq:
+def build_task(
+    config: dict, model: nn.Module, tokenizer: Tokenizer, line: LinePreprocessing | None, steps: int
+) -> Seq2Seq:
     recipe, task = config["recipe"], config["task"]
     words = {key: value for key, value in task["decode"].items() if value is not None}
+    rows = 0 if config["strategy"]["name"] == "fsdp" else task["decode_rows"]
+    if rows < task["decode_rows"]:
+        log.info("strategy=fsdp: no texts are written in validation, as sharded weights meet in whole forwards only")
     decode = build.checked("task.decode", Generation, {"max_len": model.config.max_len - 1, **words}, spread=True)
     return Seq2Seq(
         model,
@@ -226,7 +232,7 @@ def build_task(config: dict, model: nn.Module, tokenizer: Tokenizer, line: LineP
         prepare=line.normalize if line else None,
         label_smoothing=recipe["loss"]["label_smoothing"],
         decode=replace(decode, beam=1, n_best=1),
-        decode_rows=task["decode_rows"],
+        decode_rows=rows,
         examples=task["examples"],
         unit="images" if line else "sentences",
         clip=recipe["clip"],

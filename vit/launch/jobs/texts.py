@@ -97,7 +97,8 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
         loading = partial(load_weights, model, head=initial.classes == source.classes)
         log.info("weights from %s: %s", initial.name, build.checked("init_from", loading, initial.state).table())
     datasets = {
-        key: TextDataset(source.splits[key], tokenizer, model.config.max_len, data["on_long"]) for key in ("train", "val")
+        key: TextDataset(source.splits[key], tokenizer, model.config.max_len, data["on_long"])
+        for key in ("train", "val")
     }
     build.check_splits(source, recipe)
     config = {
