@@ -15,6 +15,7 @@ import vit
 from tests.launch.conftest import run
 from vit.bundle import load_bundle
 from vit.cli import main
+from vit.generation import Generation
 from vit.launch.composing import ConfigError
 from vit.tasks import Seq2Seq
 
@@ -173,6 +174,28 @@ def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
     rows = list(csv.DictReader(capfdbinary.readouterr().out.decode().splitlines()))
     answers = list(csv.DictReader(open(tuned.path / "predictions.csv")))
     assert len(rows) == 8 and rows[0]["label"] == answers[0]["label"]
+
+
+def test_word_vectors_are_where_it_begins(tmp_path):
+    lines = [f"has{' 0.5' * 16}", f"who{' -0.5' * 16}", ""]
+    (tmp_path / "vectors.txt").write_text("\n".join(lines))
+    small = ["model.dim=16", "model.num_heads=2", "model.depth=1", "recipe.epochs=1", "recipe.batch_size=1000"]
+    vectors = ["logger=csv", f"model.vectors={tmp_path / 'vectors.txt'}", "recipe.optimizer.lr=1.0e-9", "recipe.ema=null"]
+    run = vit.train(["data=text_table", *small, *vectors, "precision=32-true", f"run_dir={tmp_path / 'run'}"])
+    bundle = load_bundle(run.path)
+    (has,) = bundle.tokenizers["source"].encode(" has")
+    torch.testing.assert_close(bundle.model.embed.token.weight[has], torch.full((16,), 0.5), rtol=0, atol=1e-5)
+    assert "vectors from" in (run.path / "log.txt").read_text()
+    with pytest.raises(ConfigError, match="word vectors have 16 numbers each, but the model's dim is 32"):
+        vit.train(["data=text_table", *small, *vectors, "model.dim=32"])
+
+
+def test_draws_follow_from_the_line_and_not_from_its_neighbours(spelled):
+    writer = vit.load(spelled.path, device="cpu")
+    settings = Generation(sample=True, max_len=12, seed=3)
+    lines = ["1", "12", "123", "7"]
+    together = writer.predict(lines, settings, batch_size=4)
+    assert [each.text for each in writer.predict(lines, settings, batch_size=1)] == [each.text for each in together]
 
 
 def test_what_cannot_be(spelled, capsys):

@@ -42,7 +42,8 @@ def evaluate_pairs(
         items = [split.read(i) if split.read else split.sources[i] for i in places]
         window: dict[int, Written] = {}
         for rows, source, mask in writer.batches(items, batch_size):
-            for row, hypotheses in zip(rows, writer.generate(source, mask), strict=True):
+            found = writer.generate(source, mask, rows=[start + row for row in rows])
+            for row, hypotheses in zip(rows, found, strict=True):
                 window[row] = writer.written(split.names[start + row], hypotheses)
             target = padded_targets(writer, [split.targets[start + row] for row in rows])
             each, hit = writer.told(source, mask, target)  # (B,T-1)

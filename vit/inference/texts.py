@@ -90,16 +90,19 @@ class Writer:
             full = [row for row in range(len(window)) if row not in found]
             items_left, numbers = [window[row] for row in full], [done + row for row in full]
             for places, source, mask in self.batches(items_left, batch_size, numbers):
-                for place, hypotheses in zip(places, self.generate(source, mask, settings), strict=True):
+                written = self.generate(source, mask, settings, [numbers[place] for place in places])
+                for place, hypotheses in zip(places, written, strict=True):
                     found[full[place]] = self.written(window[full[place]], hypotheses)
             yield from (found[row] for row in range(len(window)))
             done += len(window)
 
     @torch.inference_mode()
-    def generate(self, source: Tensor, mask: Tensor, settings: Generation | None = None) -> list[list[Hypothesis]]:
-        """A batch as `batches` gives it -> for every row its hypotheses, best first."""
+    def generate(
+        self, source: Tensor, mask: Tensor, settings: Generation | None = None, rows: Sequence[int] | None = None
+    ) -> list[list[Hypothesis]]:
+        """A batch as `batches` gives it -> for every row its hypotheses, best first; draws follow from `rows`."""
         with autocast(self.device, self.precision):
-            return generate(self.models, source, mask, settings or self.settings)
+            return generate(self.models, source, mask, settings or self.settings, rows)
 
     @torch.inference_mode()
     def told(self, source: Tensor, mask: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -39,7 +39,7 @@ log = logging.getLogger("vit")
 
 DEFAULT_SIZE = 224
 BALANCES = ["none", "sampler", "loss"]
-NAMING = ("name", "fallback", "library", "vectors")  # keys of a model node that say which network, not how it is built
+NAMING = ("name", "fallback", "library")  # keys of a model node that say which network, not how it is built
 WHERE = {  # who decides what a network must fit
     "image_size": "data.image_size decides",
     "in_chans": "data.preprocessing.mode decides: L has 1 channel, RGB 3",
@@ -140,7 +140,7 @@ def text_model(config: dict, fits: dict, cls: type, initial: Initial | None) -> 
     model = config["model"]
     if model.get("kind"):
         return checked("model", model_from_config, model)
-    values = {key: value for key, value in model.items() if value is not None and key not in NAMING}
+    values = {key: value for key, value in model.items() if value is not None and key not in (*NAMING, "vectors")}
     named = {key: values[key] for key in stated(config["words"], "model") if key in values}
     names = {field.name for field in dataclasses.fields(cls)}
     known = (initial.model or {}) if initial is not None else {}
