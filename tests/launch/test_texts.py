@@ -88,6 +88,18 @@ def test_several_answers_with_scores(spelled, tmp_path):
         assert scores == sorted(scores, reverse=True)
 
 
+def test_an_ensemble_of_a_model_with_itself_is_the_model(spelled, tmp_path, capfdbinary):
+    (tmp_path / "lines.txt").write_text("7\n12\n")
+    said = []
+    for more in ([], ["--ensemble", str(spelled.path)]):
+        assert main(["predict", str(spelled.path), str(tmp_path / "lines.txt"), *more]) == 0
+        said.append(capfdbinary.readouterr().out)
+    assert said[0] == said[1] and said[0].count(b"\n") == 2
+    other = vit.train([*SPELL, "data.tokenizer.lower=true", "recipe.epochs=1", f"run_dir={tmp_path / 'other'}"])
+    with pytest.raises(ValueError, match="an ensemble needs one tokenizer|writes other tokens"):
+        vit.load(spelled.path, ensemble=[other.path])
+
+
 def test_a_line_that_is_too_long_is_named(spelled):
     writer = vit.load(spelled.path, device="cpu")
     with pytest.raises(ValueError, match=r"line 2 has \d+ tokens, but the model reads at most 128"):
@@ -180,7 +192,8 @@ def test_word_vectors_are_where_it_begins(tmp_path):
     lines = [f"has{' 0.5' * 16}", f"who{' -0.5' * 16}", ""]
     (tmp_path / "vectors.txt").write_text("\n".join(lines))
     small = ["model.dim=16", "model.num_heads=2", "model.depth=1", "recipe.epochs=1", "recipe.batch_size=1000"]
-    vectors = ["logger=csv", f"model.vectors={tmp_path / 'vectors.txt'}", "recipe.optimizer.lr=1.0e-9", "recipe.ema=null"]
+    small += ["logger=csv"]
+    vectors = [f"model.vectors={tmp_path / 'vectors.txt'}", "recipe.optimizer.lr=1.0e-9", "recipe.ema=null"]
     run = vit.train(["data=text_table", *small, *vectors, "precision=32-true", f"run_dir={tmp_path / 'run'}"])
     bundle = load_bundle(run.path)
     (has,) = bundle.tokenizers["source"].encode(" has")

@@ -34,6 +34,8 @@ def predict(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of standard output.")] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
     beam: Annotated[int | None, typer.Option(min=1, help="Texts followed at once while writing one.")] = None,
+    ensemble: Annotated[list[Path] | None, typer.Option(
+        help="Another model that writes, whose probabilities count as much; again for more.")] = None,
     precision: Precision = Precision.full,
     device: Device = None,
 ) -> None:
@@ -43,7 +45,7 @@ def predict(
     check_writable(output)
     from vit.inference import TextPredictor, Writer, load
 
-    predictor = load(model, device, precision)
+    predictor = load(model, device, precision, ensemble or ())
     if isinstance(predictor, Writer):
         write_texts(predictor, inputs or [], top_k, format, output, batch_size, beam)
     elif isinstance(predictor, TextPredictor):

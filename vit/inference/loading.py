@@ -1,5 +1,6 @@
 """From a folder to something that answers."""
 
+from collections.abc import Sequence
 from os import PathLike
 
 import torch
@@ -18,12 +19,23 @@ USES = {  # model kind -> what answers with it
 
 
 def load(
-    path: str | PathLike[str], device: str | torch.device | None = None, precision: str = "32-true"
+    path: str | PathLike[str],
+    device: str | torch.device | None = None,
+    precision: str = "32-true",
+    ensemble: Sequence[str | PathLike[str]] = (),
 ) -> Predictor | TextPredictor | Writer:
-    """The model in a bundle or run folder, ready to answer, on the GPU where there is one."""
+    """The model in a bundle or run folder, ready to answer, on the GPU where there is one.
+
+    Args:
+        ensemble: more models that write texts with the same tokenizer; the mean of all their probabilities counts.
+    """
     bundle = load_bundle(path)
     kind = bundle.model.config.kind
     if kind not in USES:
         raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}) that has no answers yet; "
                          f"train it for a task with init_from={bundle.path}")
-    return USES[kind](bundle, device, precision)
+    if not ensemble:
+        return USES[kind](bundle, device, precision)
+    if USES[kind] is not Writer:
+        raise ValueError(f"an ensemble is of models that write texts, and {bundle.path} is none ({kind})")
+    return Writer(bundle, device, precision, [load_bundle(other) for other in ensemble])

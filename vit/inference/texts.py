@@ -56,6 +56,8 @@ class Writer:
         self.bundle, self.precision = bundle, precision
         self.device = best_device(device)
         for other in others:
+            if "target" not in other.tokenizers:
+                raise ValueError(f"{other.path} writes no texts; an ensemble is of models that do")
             if other.tokenizers["target"].to_dict() != bundle.tokenizers["target"].to_dict():
                 raise ValueError(f"{other.path} writes other tokens than {bundle.path}; "
                                  "an ensemble needs one tokenizer")
