@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from vit.data import CorpusSource, PairSource, Source
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.devices import Devices
 from vit.launch.folder import RunFolder
@@ -28,10 +29,12 @@ class Job(ABC):
     model: nn.Module
     task: Task
     batches: Batches
+    source: Source | PairSource | CorpusSource
+
     @property
-    @abstractmethod
     def split(self) -> str:
         """The split that the final numbers are measured on: test, or val where there is no test."""
+        return "test" if "test" in self.source.splits else "val"
 
     @property
     @abstractmethod

@@ -29,14 +29,9 @@ SAMPLES = 8  # written as files
 class ImageClassification(Job):
     """Images to class names."""
 
-    source: Source
     preprocessing: Preprocessing
     audit: AuditReport | None
     image_flops: int
-
-    @property
-    def split(self) -> str:
-        return "test" if "test" in self.source.splits else "val"
 
     @property
     def description(self) -> str:

@@ -29,13 +29,8 @@ log = logging.getLogger("vit")
 class Masked(Job):
     """Running text, to learn from what is hidden in it; its model is the beginning of others."""
 
-    source: CorpusSource
     tokenizer: Tokenizer
     datasets: dict[str, MaskedDataset]
-
-    @property
-    def split(self) -> str:
-        return "test" if "test" in self.source.splits else "val"
 
     @property
     def description(self) -> str:

@@ -44,14 +44,9 @@ SAMPLES = 8  # written as files
 class Pairs(Job):
     """Texts, or images of writing, to texts."""
 
-    source: PairSource
     tokenizers: dict[str, Tokenizer]
     line: LinePreprocessing | None
     datasets: dict[str, PairDataset]
-
-    @property
-    def split(self) -> str:
-        return "test" if "test" in self.source.splits else "val"
 
     @property
     def description(self) -> str:

@@ -32,13 +32,8 @@ SAMPLES = 8  # lines in samples/lines.txt
 class Texts(Job):
     """Texts, or pairs of them, to class names."""
 
-    source: Source
     tokenizer: Tokenizer
     train: TextDataset
-
-    @property
-    def split(self) -> str:
-        return "test" if "test" in self.source.splits else "val"
 
     @property
     def description(self) -> str:
