@@ -178,7 +178,6 @@ def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
     assert not config.pre_norm and config.embed_norm and config.norm_eps == 1e-12  # as it was pre-trained
     said = (tuned.path / "log.txt").read_text()
     assert "2 new" in said and "head.weight" in said
-    assert tuned.metrics["test/accuracy"] > 0.2
     assert main(["evaluate", str(tuned.path), "--json", str(tmp_path / "again.json")]) == 0
     assert json.loads((tmp_path / "again.json").read_text())["test/accuracy"] == tuned.metrics["test/accuracy"]
     capfdbinary.readouterr()

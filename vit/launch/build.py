@@ -248,8 +248,8 @@ def build_batches(config: dict, source: Source, preprocessing: Preprocessing) ->
     train = ImageDataset(source.splits["train"], preprocessing, sizing, on_bad_sample=data["on_bad_sample"])
     val = ImageDataset(source.splits["val"], preprocessing, on_bad_sample=data["on_bad_sample"])
     return Batches(
-        partial(_train_loader, train, micro, config["seed"], data["workers"], data["balance"]),
-        partial(_val_loader, val, micro, data["workers"]),
+        partial(train_loader, train, micro, config["seed"], data["workers"], data["balance"]),
+        partial(val_loader, val, micro, data["workers"]),
     )
 
 
@@ -302,11 +302,11 @@ def pair(size) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-def _train_loader(dataset, batch_size, seed, workers, balance, rank, world):
+def train_loader(dataset, batch_size, seed, workers, balance, rank, world):
     return TrainBatches(dataset, batch_size, seed, rank, world, workers, balance)
 
 
-def _val_loader(dataset, batch_size, workers, rank, world):
+def val_loader(dataset, batch_size, workers, rank, world):
     return EvalBatches(dataset, max(batch_size, world) // world * world, rank, world, workers)
 
 

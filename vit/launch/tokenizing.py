@@ -11,7 +11,7 @@ from vit.launch.initial import Initial
 
 def build_tokenizer(words: dict, texts: Iterable[str], initial: Initial | None = None) -> Tokenizer:
     """One tokenizer as the node `data.tokenizer` says."""
-    if initial is not None and initial.tokenizers:
+    if initial is not None and "source" in (initial.tokenizers or {}):
         return initial.tokenizers["source"]
     options = {key: value for key, value in words.items() if key != "shared"}
     return checked("data.tokenizer", train_tokenizer, {**options, "lines": texts}, spread=True)
@@ -19,8 +19,9 @@ def build_tokenizer(words: dict, texts: Iterable[str], initial: Initial | None =
 
 def build_tokenizers(words: dict, source: PairSource, initial: Initial | None = None) -> dict[str, Tokenizer]:
     """Those of both sides: one for both if `shared`; images need none."""
-    if initial is not None and initial.tokenizers:
-        return initial.tokenizers
+    known = (initial.tokenizers or {}) if initial is not None else {}
+    if "target" in known and (source.images or "source" in known):
+        return known
     train = source.splits["train"]
     if source.images:
         return {"target": build_tokenizer(words, train.targets)}

@@ -1,6 +1,8 @@
 """What every task shares: the training step around a loss, the optimizer, exact sums across a stop."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from pytorch_lightning import LightningModule
@@ -10,7 +12,7 @@ from torchmetrics import Metric
 from vit.training import clip_gradients, seed_step, shard
 
 
-class Task(LightningModule):
+class Task(LightningModule, ABC):
     """Trains a model on batches; a subclass says what the loss of a batch is and what validation counts.
 
     The model holds the architecture alone; loss, metrics, augmentation and optimizer live in the task. Every random
@@ -25,6 +27,7 @@ class Task(LightningModule):
     """
 
     unit = "images"  # what a row of a batch is, for the progress bar
+    means: ClassVar[tuple[str, ...]] = ("val_loss",)  # what validation gathers, each an attribute
 
     def __init__(
         self,
@@ -40,15 +43,17 @@ class Task(LightningModule):
         self.make_optimizer, self.make_schedule = optimizer, schedule
         self.clip, self.seed, self.config = clip, seed, config or {}
         self.train_loss = Mean()
+        for name in self.means:
+            setattr(self, name, Mean())
 
     @property
+    @abstractmethod
     def metric_names(self) -> list[str]:
         """What an epoch is judged by."""
-        raise NotImplementedError
 
+    @abstractmethod
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
         """The loss of this process's part of a batch; `step` and `micro` count optimizer steps and micro-batches."""
-        raise NotImplementedError
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
         step, micro = self.global_step, batch_idx % self.trainer.accumulate_grad_batches

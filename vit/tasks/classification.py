@@ -8,7 +8,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from vit.data import Augment, Mixup, Preprocessing
-from vit.tasks.base import Mean, Task
+from vit.tasks.base import Task
 
 PADDING = -1  # label of the rows that fill up the last evaluation batch of a rank; no metric counts them
 
@@ -33,7 +33,7 @@ class Classification(Task):
         super().__init__(model, optimizer, schedule, clip, seed, config)
         self.preprocessing, self.loss = preprocessing, loss
         self.augment, self.mixup = augment, mixup
-        self.val_loss, self.val_accuracy = Mean(), accuracies(num_classes)
+        self.val_accuracy = accuracies(num_classes)
 
     @property
     def metric_names(self) -> list[str]:

@@ -1,12 +1,9 @@
 """Masked-token pre-training with the question whether two sentences belong together (arXiv 1810.04805)."""
 
-from collections.abc import Callable
-
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from vit.tasks.base import Mean, Task
+from vit.tasks.base import Task
 
 
 class MaskedTokens(Task):
@@ -16,18 +13,7 @@ class MaskedTokens(Task):
     """
 
     unit = "pairs"
-
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: Callable[[nn.Module], torch.optim.Optimizer],
-        schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler],
-        clip: float | None = None,
-        seed: int = 0,
-        config: dict | None = None,
-    ):
-        super().__init__(model, optimizer, schedule, clip, seed, config)
-        self.val_loss, self.val_tokens, self.val_pairs = Mean(), Mean(), Mean()
+    means = ("val_loss", "val_tokens", "val_pairs")
 
     @property
     def metric_names(self) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vit.data.text import PAD, Tokenizer
 from vit.evaluation import text_metrics
 from vit.generation import Generation, generate
-from vit.tasks.base import Mean, Task
+from vit.tasks.base import Task
 
 log = logging.getLogger("vit")
 
@@ -30,6 +30,8 @@ class Seq2Seq(Task):
         decode_rows: how many of them; 0 for none, as where weights are sharded, which meet in whole forwards only.
         examples: how many of those are shown in the log.
     """
+
+    means = ("val_loss", "val_accuracy")
 
     def __init__(
         self,
@@ -51,7 +53,6 @@ class Seq2Seq(Task):
         self.tokenizer, self.prepare, self.label_smoothing = tokenizer, prepare, label_smoothing
         self.decode, self.decode_rows, self.examples = decode or Generation(), decode_rows, examples
         self.unit = unit
-        self.val_loss, self.val_accuracy = Mean(), Mean()
         self.written: list[tuple[int, str, str]] = []  # number of the row, answer, reference
 
     @property

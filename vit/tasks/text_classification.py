@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from vit.tasks.base import Mean, Task
+from vit.tasks.base import Task
 from vit.tasks.classification import accuracies, count
 
 
@@ -27,7 +27,7 @@ class TextClassification(Task):
     ):
         super().__init__(model, optimizer, schedule, clip, seed, config)
         self.loss = loss
-        self.val_loss, self.val_accuracy = Mean(), accuracies(num_classes)
+        self.val_accuracy = accuracies(num_classes)
 
     @property
     def metric_names(self) -> list[str]:

@@ -16,7 +16,6 @@ from vit.launch.devices import Devices
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
 from vit.launch.jobs.base import Job
-from vit.launch.jobs.texts import val_loader
 from vit.launch.tokenizing import build_tokenizer
 from vit.models.masked import MaskedTextConfig
 from vit.tasks import Batches, MaskedTokens
@@ -90,7 +89,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Masked:
     micro = recipe["batch_size"] // recipe["accumulate"]
     batches = Batches(
         partial(train_loader, datasets["train"], micro, config["seed"], data["workers"]),
-        partial(val_loader, datasets["val"], micro, data["workers"]),
+        partial(build.val_loader, datasets["val"], micro, data["workers"]),
     )
     steps = len(datasets["train"]) // recipe["batch_size"]
     optimizing = build.build_optimizing(recipe, model, steps)

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
-from vit.data import EvalBatches, Source, TextDataset, TrainBatches
+from vit.data import Source, TextDataset
 from vit.data.text import Tokenizer
 from vit.evaluation.text_classes import evaluate_texts
 from vit.inference import TextPredictor
@@ -130,17 +130,9 @@ def build_batches(config: dict, datasets: dict[str, TextDataset]) -> Batches:
     data, recipe = config["data"], config["recipe"]
     micro = recipe["batch_size"] // recipe["accumulate"]
     return Batches(
-        partial(train_loader, datasets["train"], micro, config["seed"], data["workers"], data["balance"]),
-        partial(val_loader, datasets["val"], micro, data["workers"]),
+        partial(build.train_loader, datasets["train"], micro, config["seed"], data["workers"], data["balance"]),
+        partial(build.val_loader, datasets["val"], micro, data["workers"]),
     )
-
-
-def train_loader(dataset, batch_size: int, seed: int, workers, balance: str, rank: int, world: int) -> TrainBatches:
-    return TrainBatches(dataset, batch_size, seed, rank, world, workers, balance)
-
-
-def val_loader(dataset, batch_size: int, workers, rank: int, world: int) -> EvalBatches:
-    return EvalBatches(dataset, max(batch_size, world) // world * world, rank, world, workers)
 
 
 def show(source: Source, model: nn.Module, tokenizer: Tokenizer) -> None:
