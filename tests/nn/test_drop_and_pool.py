@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from vit.nn import Attention, AttentionPool, ClassToken, DropPath, LayerScale, Mean, Mlp, PatchDropout
+from vit.nn import Attention, AttentionPool, ClassToken, Dropout, DropPath, LayerScale, Mean, Mlp, PatchDropout
 from vit.nn.drop import drop_path_rates
 
 
@@ -23,6 +23,21 @@ def test_drop_path_follows_the_global_seed() -> None:
         torch.manual_seed(seed)
         results.append(layer(x))
     assert torch.equal(results[0], results[1]) and not torch.equal(results[0], results[2])
+
+
+def test_dropout_silences_its_part_keeps_the_mean_and_follows_the_global_seed() -> None:
+    torch.manual_seed(0)
+    dropout, x = Dropout(0.3), torch.ones(7, 333, 101, requires_grad=True)
+    assert dropout.eval()(x) is x
+    out = dropout.train()(x)
+    assert abs((out == 0).double().mean() - 0.3) < 0.005  # 5 deviations of 235,431 draws
+    assert set(out.unique().tolist()) == {0.0, torch.tensor(1 / 0.7).item()}
+    assert abs((out[..., 1:] * out[..., :-1] == 0).double().mean() - 0.51) < 0.01  # neighbours are independent
+    (slope,) = torch.autograd.grad(out.sum(), x)
+    assert torch.equal(slope, out)  # the same ones are silent in the gradient
+    torch.manual_seed(0)
+    assert torch.equal(dropout(x), out)
+    assert dropout(x[0, 0, :3].bfloat16()).dtype == torch.bfloat16
 
 
 def test_drop_path_rates_grow_linearly() -> None:

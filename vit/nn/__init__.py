@@ -7,7 +7,7 @@ C channels.
 from vit.nn.attention import Attention, attention_maps
 from vit.nn.block import Block
 from vit.nn.cache import Cache
-from vit.nn.drop import DropPath, LayerScale, PatchDropout
+from vit.nn.drop import Dropout, DropPath, LayerScale, PatchDropout
 from vit.nn.embed import ConvStem, LinearPatches, MaskedConvStem, PatchEmbed, TokenEmbed
 from vit.nn.init import init_weights
 from vit.nn.local import LocalAttention
@@ -20,8 +20,8 @@ from vit.nn.transformer import Decoder, Encoder
 
 __all__ = [
     "Additive", "Attention", "AttentionPool", "Bilinear", "Block", "Cache", "ClassToken", "ConvStem", "Cosine",
-    "Decoder", "DotProduct", "DropPath", "Encoder", "LayerNorm", "LayerScale", "LinearPatches", "LocalAttention",
-    "MaskedConvStem", "Mean", "Mlp", "PatchDropout", "PatchEmbed", "Pooler", "RMSNorm", "Rotary", "ScorePool", "Sum",
-    "SwiGLU", "TokenEmbed", "attention_maps", "init_weights", "learned", "resample", "rotate", "sincos_1d",
-    "sincos_2d",
+    "Decoder", "DotProduct", "DropPath", "Dropout", "Encoder", "LayerNorm", "LayerScale", "LinearPatches",
+    "LocalAttention", "MaskedConvStem", "Mean", "Mlp", "PatchDropout", "PatchEmbed", "Pooler", "RMSNorm", "Rotary",
+    "ScorePool", "Sum", "SwiGLU", "TokenEmbed", "attention_maps", "init_weights", "learned", "resample", "rotate",
+    "sincos_1d", "sincos_2d",
 ]

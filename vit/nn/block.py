@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from vit.nn.attention import Attention
 from vit.nn.cache import LayerCache
-from vit.nn.drop import DropPath, LayerScale
+from vit.nn.drop import Dropout, DropPath, LayerScale
 from vit.nn.norm import LayerNorm, Norm
 
 
@@ -44,7 +44,7 @@ class Block(nn.Module):
         if cross_attn is not None:
             self.cross_norm, self.cross_ls = norm(dim), scale()
         self.norm2, self.mlp, self.ls2 = norm(dim), mlp, scale()
-        self.drop = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
+        self.drop = nn.Sequential(Dropout(dropout), DropPath(drop_path))
         self.pre_norm = pre_norm
 
     def forward(

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vit.nn.drop import Dropout
+
 # (in_chans, dim, patch_size) -> a module from images (B,C,H,W) to patch tokens (B,N,D)
 Stem = Callable[[int, int, tuple[int, int]], nn.Module]
 
@@ -117,7 +119,7 @@ class PatchEmbed(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
         self.reg_token = nn.Parameter(torch.zeros(1, registers, dim)) if registers else None
         set_table(self, pos_embed)
-        self.drop = nn.Dropout(dropout)
+        self.drop = Dropout(dropout)
         if flexible and type(self.proj) is ConvStem:
             raise ValueError("a ConvStem mixes an image with its padding; take MaskedConvStem for flexible sizes")
         patches = math.prod(self.grid)
@@ -200,7 +202,7 @@ class TokenEmbed(nn.Module):
         set_table(self, pos_embed)
         self.scale = scale
         self.norm = norm or nn.Identity()
-        self.drop = nn.Dropout(dropout)
+        self.drop = Dropout(dropout)
 
     def forward(self, ids: Tensor, start: int = 0, segment: Tensor | None = None) -> Tensor:
         """ids (B,T), segment (B,T) -> (B,T,D); the first id stands at position `start`.

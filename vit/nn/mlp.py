@@ -5,6 +5,8 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vit.nn.drop import Dropout
+
 Activation = Callable[[Tensor], Tensor]  # nn.GELU(), F.relu, ...
 
 
@@ -20,7 +22,7 @@ class Mlp(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(dim, hidden)
         self.activation = activation
-        self.drop = nn.Dropout(dropout)
+        self.drop = Dropout(dropout)
         self.fc2 = nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -39,7 +41,7 @@ class SwiGLU(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(dim, 2 * hidden)
         self.activation = activation
-        self.drop = nn.Dropout(dropout)
+        self.drop = Dropout(dropout)
         self.fc2 = nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.nn.attention import Attention
+from vit.nn.drop import Dropout
 
 
 class ClassToken(nn.Module):
@@ -55,7 +56,7 @@ class Pooler(nn.Module):
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.dense = nn.Linear(dim, dim)
-        self.drop = nn.Dropout(dropout)
+        self.drop = Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,D)"""
