@@ -20,6 +20,7 @@ FLOORS = {
     "data": 1,
     "training": 2,
     "bundle": 2,
+    "exchange": 2,
     "inference": 2,
     "evaluation": 2,
     "report": 2,
