@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-State = Mapping[str, Tensor]
+from vit.weights.format import Format, State
 
 # theirs -> ours; {} is the number of a block
 NAMES = {
@@ -87,3 +88,14 @@ def rename(name: str, pairs: Iterable[tuple[str, str]]) -> str:
         if found := re.match(pattern, name):
             return new.format(*found.groups()) + name[found.end() :]
     return name
+
+
+def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """BERT normalises after each branch; the rest from its config.json."""
+    seen = {"norm_eps": source_config.get("layer_norm_eps", 1e-12), "pre_norm": False}
+    if "num_attention_heads" in source_config:
+        seen["num_heads"] = source_config["num_attention_heads"]
+    return seen
+
+
+BERT = Format("transformers BERT", is_bert, from_bert, facts)

@@ -1,7 +1,6 @@
 """Weights from elsewhere into a model of another resolution or other classes, with an account of every tensor."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -9,18 +8,13 @@ from torch import Tensor, nn
 
 from vit.nn.embed import TokenEmbed
 from vit.nn.position import resample
-from vit.weights.bert import from_bert, is_bert
-from vit.weights.timm import from_timm, is_timm, to_timm
-from vit.weights.torchvision import from_torchvision, is_torchvision
-from vit.weights.transformers import from_transformers, is_transformers
+from vit.weights.bert import BERT
+from vit.weights.format import State
+from vit.weights.timm import TIMM, to_timm
+from vit.weights.torchvision import TORCHVISION
+from vit.weights.transformers import TRANSFORMERS
 
-State = Mapping[str, Tensor]
-FORMATS = [
-    (is_timm, from_timm),
-    (is_torchvision, from_torchvision),
-    (is_transformers, from_transformers),
-    (is_bert, from_bert),
-]
+FORMATS = (TIMM, TORCHVISION, TRANSFORMERS, BERT)  # the first that knows the names counts
 POSITIONS = ("embed.pos_embed", "pos_embed")
 SHOWN = 8  # rows of one status in the table
 
@@ -61,9 +55,9 @@ def shapes(row: KeyRow) -> str:
 
 def to_ours(state: State) -> dict[str, Tensor]:
     """A state dict of timm's, torchvision's or transformers' ViT or BERT under our names; any other as it is."""
-    for known, convert in FORMATS:
-        if known(state):
-            return convert(state)
+    for foreign in FORMATS:
+        if foreign.known(state):
+            return foreign.convert(state)
     return dict(state)
 
 

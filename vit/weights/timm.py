@@ -6,8 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from vit.nn.position import sincos_2d
-
-State = Mapping[str, Tensor]
+from vit.weights.format import Format, State
 
 # ours -> timm's; the first that fits counts
 PREFIXES = {
@@ -57,6 +56,13 @@ def rename(name: str, prefixes: Any) -> str:
 
 def is_timm(state: State) -> bool:
     return "patch_embed.proj.weight" in state and any(name.startswith("blocks.") for name in state)
+
+
+def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    return {"norm_eps": 1e-6}
+
+
+TIMM = Format("timm", is_timm, from_timm, facts)
 
 
 def timm_arguments(config: Any) -> dict[str, Any] | str:

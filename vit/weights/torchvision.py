@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
+
+from vit.weights.format import Format, State
 
 RULES = [
     (r"conv_proj\.", "embed.proj."),
@@ -19,12 +22,12 @@ RULES = [
 ]
 
 
-def from_torchvision(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def from_torchvision(state: State) -> dict[str, Tensor]:
     """torchvision's names -> ours; the old files of 2022 with `linear_1` too."""
     return {rename(name, RULES): tensor for name, tensor in state.items()}
 
 
-def is_torchvision(state: Mapping[str, Tensor]) -> bool:
+def is_torchvision(state: State) -> bool:
     return "encoder.pos_embedding" in state and "class_token" in state
 
 
@@ -35,3 +38,11 @@ def rename(name: str, rules: list[tuple[str, str]]) -> str:
         if found:
             return renamed
     return name
+
+
+def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """All its Vision Transformers are of the original form, with heads of a width that the size tells."""
+    return {"norm_eps": 1e-6, "activation": "gelu", "pool": "class"}
+
+
+TORCHVISION = Format("torchvision", is_torchvision, from_torchvision, facts)

@@ -1,10 +1,12 @@
 """transformers' ViTForImageClassification: its names to ours, those of its files, and those in memory since 5."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from vit.weights.format import Format, State
 from vit.weights.torchvision import rename
 
 LAYER = r"(?:vit\.)?(?:encoder\.layer|layers)\.(\d+)\."
@@ -25,7 +27,7 @@ RULES = [
 ]
 
 
-def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def from_transformers(state: State) -> dict[str, Tensor]:
     """transformers' names -> ours; queries, keys and values become one matrix. Its models want `norm_eps=1e-12`."""
     renamed = {rename(name, RULES): tensor for name, tensor in state.items()}
     for name in [name for name in renamed if ".attn.q." in name]:
@@ -34,5 +36,17 @@ def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return renamed
 
 
-def is_transformers(state: Mapping[str, Tensor]) -> bool:
+def is_transformers(state: State) -> bool:
     return any(name.endswith("embeddings.patch_embeddings.projection.weight") for name in state)
+
+
+def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """From its config.json; without one, what `ViTConfig` has by default."""
+    seen = {"norm_eps": source_config.get("layer_norm_eps", 1e-12), "pool": "class"}
+    for theirs, ours in (("num_attention_heads", "num_heads"), ("image_size", "image_size")):
+        if theirs in source_config:
+            seen[ours] = source_config[theirs]
+    return seen
+
+
+TRANSFORMERS = Format("transformers ViT", is_transformers, from_transformers, facts)

@@ -1,0 +1,106 @@
+"""The architecture read off tensors, against the config that the tensors were built from."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from vit.models import VisionTransformerConfig, model_from_config
+from vit.models.masked import MaskedTextConfig
+from vit.models.text import TextClassifierConfig
+from vit.weights import detect, published_heads
+
+TINY = {"image_size": 32, "patch_size": 8, "dim": 48, "depth": 2, "num_heads": 3, "num_classes": 5}
+CASES = {
+    "plain": {},
+    "not square": {"image_size": (32, 48), "patch_size": (8, 16), "in_chans": 1},
+    "no head": {"num_classes": 0},
+    "mean": {"pool": "mean", "class_token": False, "final_norm": "pooled"},
+    "registers": {"registers": 3, "prefix_positions": False, "layer_scale": 1e-5},
+    "registers with rows": {"registers": 3},
+    "attention pooling": {"pool": "attention", "class_token": False},
+    "other parts": {"norm": "rms", "qk_norm": True, "qkv_bias": False, "mlp": "swiglu", "mlp_ratio": 2.75},
+    "head_dim": {"head_dim": 32},
+    "no last norm": {"final_norm": "none"},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_our_own_tensors_tell_the_config(case: str) -> None:
+    config = VisionTransformerConfig(**{**TINY, **CASES[case]})
+    facts = {"num_heads": 3, "image_size": config.image_size}
+    assert VisionTransformerConfig.from_dict(detect(model_from_config(config.to_dict()).state_dict(), facts)) == config
+
+
+@pytest.mark.parametrize("positions", ["sincos", "rotary"])
+def test_positions_without_a_table_are_a_fact(positions: str) -> None:
+    config = VisionTransformerConfig(**{**TINY, "positions": positions})
+    state = model_from_config(config.to_dict()).state_dict()
+    facts = {"num_heads": 3, "image_size": 32, "positions": positions}
+    assert VisionTransformerConfig.from_dict(detect(state, facts)) == config
+    with pytest.raises(ValueError, match="do not tell positions"):
+        detect(state, {"num_heads": 3})
+
+
+@pytest.mark.parametrize("pool", ["class", "pooler"])
+def test_texts(pool: str) -> None:
+    config = TextClassifierConfig(vocab_size=11, max_len=9, dim=32, depth=2, num_heads=2, num_classes=3, pool=pool)
+    state = model_from_config(config.to_dict()).state_dict()
+    assert TextClassifierConfig.from_dict(detect(state, {"num_heads": 2})) == config
+    masked = MaskedTextConfig(vocab_size=11, max_len=9, dim=32, depth=2, num_heads=2, dropout=0.0,
+                              attention_dropout=0.0)
+    state = model_from_config(masked.to_dict()).state_dict()
+    facts = {"num_heads": 2, "norm_eps": 1e-12, "dropout": 0.0, "attention_dropout": 0.0}
+    assert MaskedTextConfig.from_dict(detect(state, facts)) == masked
+
+
+def test_heads_come_from_the_queries_norm_the_facts_or_the_published_sizes() -> None:
+    published = {**TINY, "dim": 192, "depth": 12}
+    state = model_from_config({"kind": "vit", **published}).state_dict()
+    assert detect(state, {})["num_heads"] == published_heads(192, 12) == 3
+    assert detect(state, {"num_heads": 12})["num_heads"] == 12
+    state = model_from_config({"kind": "vit", **TINY, "qk_norm": True}).state_dict()
+    assert detect(state, {})["num_heads"] == 3
+    with pytest.raises(ValueError, match="num_heads is 4 by the source's config or the argument, but the tensors"):
+        detect(state, {"num_heads": 4})
+    with pytest.raises(ValueError, match="dim 48 and depth 2; give num_heads="):
+        detect(model_from_config({"kind": "vit", **TINY}).state_dict(), {})
+    with pytest.raises(ValueError, match="num_heads 5 does not divide the 48 channels"):
+        detect(model_from_config({"kind": "vit", **TINY}).state_dict(), {"num_heads": 5})
+
+
+def broken(change) -> dict[str, torch.Tensor]:
+    state = dict(model_from_config({"kind": "vit", **TINY}).state_dict())
+    change(state)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("change", "facts", "words"),
+    [
+        (lambda s: s.update({"encoder.blocks.1.mlp.fc1.weight": torch.zeros(9, 48)}), {}, r"\(192, 48\).*\(9, 48\)"),
+        (lambda s: s.pop("encoder.blocks.1.attn.proj.bias"), {}, "attn.proj.bias is .* but absent in block 1"),
+        (lambda s: [s.pop(name) for name in list(s) if ".blocks.0." in name], {}, "names"),
+        (lambda s: s.update({"encoder.blocks.3.norm1.bias": torch.zeros(48)}), {}, "block 2 is missing"),
+        (lambda s: s.update({"embed.pos_embed": torch.zeros(1, 12, 48)}), {}, "12 rows"),
+        (lambda s: None, {"image_size": 64}, "17 rows does not fit image_size .*64 patches"),
+        (lambda s: None, {"in_chans": 1}, "in_chans is 1 .* the tensors have 3"),
+        (lambda s: None, {"num_classes": 7}, "num_classes is 7 .* the tensors have 5"),
+        (lambda s: s.update({"pool.norm.weight": torch.zeros(48)}), {}, "one last norm"),
+    ],
+)
+def test_contradictions_are_errors_with_both_numbers(change, facts: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        detect(broken(change), {"num_heads": 3, **facts})
+
+
+def test_something_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="no Vision Transformer or text encoder is known by these names: conv1.weight"):
+        detect({"conv1.weight": torch.zeros(3)}, {})
+
+
+def test_the_result_is_plain() -> None:
+    config = VisionTransformerConfig(**TINY)
+    values = detect(model_from_config(config.to_dict()).state_dict(), {"num_heads": 3})
+    assert {**config.to_dict(), **values} == config.to_dict()
+    assert set(values) - {"kind"} <= {field.name for field in dataclasses.fields(config)}
