@@ -10,6 +10,7 @@ from torch import nn
 
 from vit.models.classifier import VisionTransformer
 from vit.models.config import TimmConfig, VisionTransformerConfig, check_names
+from vit.models.mae import MaskedAutoencoder, MaskedImageConfig
 from vit.models.masked import Bert, MaskedTextConfig
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
@@ -38,7 +39,7 @@ TEXT_SIZES = {
     "large": (1024, 24),
 }
 TEXT_FAMILIES = {"text": TextClassifierConfig, "bert": MaskedTextConfig}
-NAME = re.compile(r"vit_(?P<size>[a-z0-9]+?)(_patch(?P<patch>\d+))?(_(?P<image>\d+))?")
+NAME = re.compile(r"(?:vit|mae)_(?P<size>[a-z0-9]+?)(_patch(?P<patch>\d+))?(_(?P<image>\d+))?")
 TIMM = "timm/"
 
 
@@ -46,7 +47,8 @@ def create_model(name: str, **overrides: Any) -> nn.Module:
     """A new model with random weights: `create_model("vit_small", image_size=32, patch_size=4, num_classes=10)`.
 
     `vit_<size>`, `vit_<size>_patch<pixels>` and `vit_<size>_patch<pixels>_<pixels>` are Vision Transformers, and
-    overrides the fields of `VisionTransformerConfig`; `timm/<name>` is any model of timm, and overrides the fields of
+    overrides the fields of `VisionTransformerConfig`; `mae_` in the place of `vit_` is what is pre-trained for one, and
+    overrides the fields of `MaskedImageConfig`; `timm/<name>` is any model of timm, and overrides the fields of
     `TimmConfig`. `text_<size>` is a classifier of texts, `bert_<size>` what is pre-trained for one, and overrides the
     fields of `TextClassifierConfig` and `MaskedTextConfig`. An override of None counts as not given.
 
@@ -60,8 +62,9 @@ def create_model(name: str, **overrides: Any) -> nn.Module:
     family, _, size = name.partition("_")
     if family in TEXT_FAMILIES and size in TEXT_SIZES:
         return model_from_config({"kind": TEXT_FAMILIES[family].kind, **text_values(size), **overrides})
-    check_names(VisionTransformerConfig, overrides)
-    return VisionTransformer(VisionTransformerConfig(**{**named_values(name), **overrides}))
+    cls = MaskedImageConfig if family == MaskedImageConfig.kind else VisionTransformerConfig
+    check_names(cls, overrides)
+    return model_from_config({"kind": cls.kind, **named_values(name), **overrides})
 
 
 def list_models(pattern: str = "*") -> list[str]:
@@ -70,6 +73,7 @@ def list_models(pattern: str = "*") -> list[str]:
     for size in SIZES:
         names.append(f"vit_{size}")
         names += [f"vit_{size}_patch{p}_{i}" for p in PATCHES for i in IMAGES if i % p == 0]
+    names += [f"mae_{size}" for size in SIZES]
     names += [f"{family}_{size}" for family in TEXT_FAMILIES for size in TEXT_SIZES]
     return [name for name in names if fnmatch.fnmatch(name, pattern)]
 
@@ -104,6 +108,7 @@ KINDS = {
     VisionTransformerConfig.kind: lambda values: VisionTransformer(VisionTransformerConfig.from_dict(values)),
     TimmConfig.kind: lambda values: timm_model(TimmConfig.from_dict(values)),
     TextClassifierConfig.kind: lambda values: TextClassifier(TextClassifierConfig.from_dict(values)),
+    MaskedImageConfig.kind: lambda values: MaskedAutoencoder(MaskedImageConfig.from_dict(values)),
     MaskedTextConfig.kind: lambda values: Bert(MaskedTextConfig.from_dict(values)),
     EncoderDecoderConfig.kind: lambda values: Transformer(EncoderDecoderConfig.from_dict(values)),
 }

@@ -1,0 +1,153 @@
+"""Masked autoencoders of elsewhere: the names of the original files (arXiv 2111.06377) and of transformers' ViTMAE to
+ours, and ours to transformers'.
+
+The encoder's position table becomes a learned one, whatever made it. The decoder's is fixed in all of them: where it is
+the one that ours computes, it is left out; any other keeps its name, so that a report shows it as unused.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vit.nn.position import sincos_2d
+from vit.weights.format import Format, State
+
+# theirs in memory -> ours; the first that fits counts
+TRANSFORMERS = {
+    "vit.embeddings.patch_embeddings.projection.": "embed.proj.",
+    "vit.embeddings.cls_token": "embed.cls_token",
+    "vit.embeddings.position_embeddings": "embed.pos_embed",
+    "vit.layers.": "encoder.blocks.",
+    "vit.layernorm.": "encoder.norm.",
+    "decoder.decoder_embed.": "decoder.proj.",
+    "decoder.mask_token": "decoder.mask_token",
+    "decoder.decoder_pos_embed": "decoder_pos_embed",
+    "decoder.decoder_layers.": "decoder.blocks.",
+    "decoder.decoder_norm.": "decoder.norm.",
+    "decoder.decoder_pred.": "decoder.pixels.",
+}
+LAYER = {
+    "layernorm_before.": "norm1.",
+    "layernorm_after.": "norm2.",
+    "attention.q_proj.": "attn.q.",
+    "attention.k_proj.": "attn.k.",
+    "attention.v_proj.": "attn.v.",
+    "attention.o_proj.": "attn.proj.",
+    "mlp.": "mlp.",
+}
+FILES = {  # names in transformers' files -> those in memory
+    "vit.encoder.layer.": "vit.layers.",
+    "decoder.decoder_encoder.layer.": "decoder.decoder_layers.",  # how its version 5 happens to write them
+    "attention.attention.query.": "attention.q_proj.",
+    "attention.attention.key.": "attention.k_proj.",
+    "attention.attention.value.": "attention.v_proj.",
+    "attention.output.dense.": "attention.o_proj.",
+    "intermediate.dense.": "mlp.fc1.",
+    "output.dense.": "mlp.fc2.",
+}
+ORIGINAL = {
+    "patch_embed.proj.": "embed.proj.",
+    "cls_token": "embed.cls_token",
+    "pos_embed": "embed.pos_embed",
+    "blocks.": "encoder.blocks.",
+    "norm.": "encoder.norm.",
+    "decoder_embed.": "decoder.proj.",
+    "mask_token": "decoder.mask_token",
+    "decoder_blocks.": "decoder.blocks.",
+    "decoder_norm.": "decoder.norm.",
+    "decoder_pred.": "decoder.pixels.",
+}
+BLOCK = re.compile(r"((?:encoder|decoder)\.blocks\.\d+\.)(.*)")
+PLACES = "decoder_pos_embed"
+
+
+def from_mae(state: State) -> dict[str, Tensor]:
+    """Names of the original files, or of transformers in memory or on disk -> ours."""
+    if "decoder_embed.weight" in state:
+        renamed = {begun(name, ORIGINAL): tensor for name, tensor in state.items()}
+    else:
+        renamed = {from_transformers_name(name): tensor for name, tensor in state.items()}
+    for name in [name for name in renamed if ".attn.q." in name]:
+        parts = [renamed.pop(name.replace(".attn.q.", f".attn.{part}.")) for part in "qkv"]
+        renamed[name.replace(".attn.q.", ".attn.qkv.")] = torch.cat(parts)
+    if PLACES in renamed and torch.allclose(renamed[PLACES].float(), decoder_places(renamed[PLACES]), atol=1e-4):
+        del renamed[PLACES]
+    return renamed
+
+
+def to_mae(state: State, config: Any) -> dict[str, Tensor]:
+    """Our names -> transformers' in memory, for the `MaskedAutoencoder` of this config; fixed tables are written out.
+    """
+    state = dict(state)
+    if config.positions == "sincos":
+        state["embed.pos_embed"] = sincos_2d(config.grid, config.dim)
+    table = state.pop("embed.pos_embed")
+    first = table.new_zeros(1, math.prod(config.grid) + config.prefix - table.shape[1], table.shape[2])
+    renamed = {"vit.embeddings.position_embeddings": torch.cat([first, table], dim=1)}
+    renamed["decoder.decoder_pos_embed"] = decoder_table(config.grid, config.decoder_dim)
+    for name, tensor in state.items():
+        if ".attn.qkv." in name:
+            for part, piece in zip("qkv", tensor.chunk(3), strict=True):
+                renamed[to_transformers_name(name.replace(".qkv.", f".{part}."))] = piece
+        else:
+            renamed[to_transformers_name(name)] = tensor
+    return renamed
+
+
+def is_mae(state: State) -> bool:
+    return "decoder_embed.weight" in state or "decoder.decoder_embed.weight" in state
+
+
+def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The classifier that its encoder begins: what config.json says, else what the published ones have."""
+    usual = 1e-6 if "decoder_embed.weight" in state else 1e-12
+    seen = {"norm_eps": source_config.get("layer_norm_eps", usual), "pool": "class"}
+    for theirs, ours in (("num_attention_heads", "num_heads"), ("image_size", "image_size")):
+        if theirs in source_config:
+            seen[ours] = source_config[theirs]
+    return seen
+
+
+MAE = Format("masked autoencoder", is_mae, from_mae, facts)
+
+
+def decoder_table(grid: tuple[int, int], dim: int) -> Tensor:
+    """(1,1+rows*columns,D) as the published decoders have it: none for the class token, and the column first."""
+    row, column = sincos_2d(grid, dim).chunk(2, dim=-1)
+    table = torch.cat([column, row], dim=-1)
+    return torch.cat([table.new_zeros(1, 1, dim), table], dim=1)
+
+
+def decoder_places(table: Tensor) -> Tensor:
+    """What a decoder's table (1,1+N,D) would be here; itself, turned into nothing, where it is of no square grid."""
+    edge = math.isqrt(table.shape[1] - 1)
+    if edge * edge != table.shape[1] - 1 or table.shape[2] % 4:
+        return torch.full_like(table, math.nan)
+    return decoder_table((edge, edge), table.shape[2])
+
+
+def from_transformers_name(name: str) -> str:
+    for old, new in FILES.items():
+        name = name.replace(old, new)
+    name = begun(name, TRANSFORMERS)
+    if found := BLOCK.fullmatch(name):
+        name = found[1] + begun(found[2], LAYER)
+    return name
+
+
+def to_transformers_name(name: str) -> str:
+    if found := BLOCK.fullmatch(name):
+        name = found[1] + begun(found[2], {ours: theirs for theirs, ours in LAYER.items()})
+    return begun(name, {ours: theirs for theirs, ours in TRANSFORMERS.items()})
+
+
+def begun(name: str, beginnings: Mapping[str, str]) -> str:
+    """The name with its beginning exchanged; one that begins otherwise stays."""
+    for old, new in beginnings.items():
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
