@@ -10,11 +10,12 @@ from pytorch_lightning import Trainer
 
 from vit.launch.composing import word
 from vit.launch.console import command, console
+from vit.launch.finetuning import whole_size
 from vit.launch.folder import RunFolder
 from vit.launch.jobs import Job
 from vit.report.curves import curves_picture
 from vit.report.summary import print_summary
-from vit.training import Checkpoints, ThroughputMeter, trained_weights
+from vit.training import Checkpoints, PeakMemory, ThroughputMeter, trained_weights
 
 log = logging.getLogger("vit")
 
@@ -57,7 +58,9 @@ def speed(job: Job, trainer: Trainer) -> dict:
         "steps": trainer.global_step,
         "seconds": round(meter.elapsed, 1),
         f"{job.task.unit}_per_second": round(meter.rows_per_second, 1),
-        "parameters": sum(p.numel() for p in job.model.parameters()),
+        "parameters": whole_size(job.model),
+        "trained_parameters": sum(p.numel() for group in trainer.optimizers[0].param_groups for p in group["params"]),
+        "peak_memory": next(c for c in trainer.callbacks if isinstance(c, PeakMemory)).bytes,
         "flops": round(job.sample_flops),
     }
 
@@ -72,8 +75,10 @@ def left_out(job: Job) -> dict:
 def tell(job: Job, folder: RunFolder, metrics: dict, samples: Path | None) -> None:
     minutes, seconds = divmod(round(metrics["seconds"]), 60)
     unit = job.task.unit
+    trained, parameters = metrics["trained_parameters"], metrics["parameters"]
     facts = {
         **job.headline(metrics),
+        **({"trained": f"{trained:,} of {parameters:,} parameters"} if trained < parameters else {}),
         "time": f"{minutes} min {seconds} s" if minutes else f"{seconds} s",
         f"{unit}/s": f"{metrics[f'{unit}_per_second']:,.0f}",
         "model": str(folder.model),

@@ -128,6 +128,10 @@ def adjusted(config: dict, words: list[str]) -> tuple[dict, list[str]]:
                 )
             continue
         if node[leaf] != override.value():
+            if nodes[:1] == ["finetune"]:
+                raise ConfigError(
+                    f"{override.input_line}: what trains cannot change in a resumed run; start a new one, init_from="
+                )
             changes.append(f"changed on resuming: {override.key_or_group} from {node[leaf]} to {override.value()}")
             node[leaf] = override.value()
     return config, changes

@@ -13,6 +13,7 @@ from vit.launch.build import checked
 from vit.launch.composing import ConfigError
 from vit.launch.console import console
 from vit.launch.devices import Devices, choose_precision
+from vit.launch.finetuning import read_finetune
 from vit.launch.folder import RunFolder
 from vit.launch.jobs import Job
 from vit.launch.metrics_table import MetricsTable
@@ -24,8 +25,10 @@ from vit.training import (
     FiniteLoss,
     FollowEpoch,
     GracefulStop,
+    PeakMemory,
     ProgressBar,
     ThroughputMeter,
+    Unfreezing,
     build_strategy,
 )
 
@@ -44,7 +47,8 @@ def build_trainer(job: Job, folder: RunFolder, devices: Devices, done: int = 0) 
         strategy=checked(
             "strategy",
             partial(build_strategy, config["strategy"]["name"], devices.accelerator, devices.number),
-            devices.nodes,
+            {"num_nodes": devices.nodes, "changing": bool(read_finetune(config).over)},
+            spread=True,
         ),
         precision=choose_precision(config["precision"], devices.accelerator, job.model),
         max_epochs=min(2, recipe["epochs"]) if config["debug"] else recipe["epochs"],
@@ -76,6 +80,7 @@ def build_callbacks(job: Job, folder: RunFolder, devices: Devices, done: int) ->
         FollowEpoch(),
         FiniteLoss(),
         ThroughputMeter(),
+        PeakMemory(),
         ProgressBar(console=console),
     ]
     if recipe["ema"] and recipe["average_epochs"]:
@@ -88,9 +93,12 @@ def build_callbacks(job: Job, folder: RunFolder, devices: Devices, done: int) ->
         callbacks.append(build_timer(config["trainer"]["max_time"], "step" if devices.world == 1 else "epoch"))
     if chosen["patience"]:
         callbacks.append(EarlyStopping(chosen["monitor"], mode=chosen["mode"], patience=chosen["patience"]))
+    if (finetune := read_finetune(config)).freezes:
+        callbacks.append(Unfreezing(finetune.begins(job.model, recipe["epochs"])))
     table = MetricsTable(folder.path / "metrics.csv", done)
     return [
         *callbacks,
+        *job.callbacks(folder),
         table,
         Checkpoints(folder.checkpoints, chosen["monitor"], chosen["mode"], chosen["every_steps"]),
     ]

@@ -18,7 +18,9 @@ _HOMES = {
     "stopping": ("GracefulStop", "Interrupted"),
     "callbacks": ("Checkpoints", "FiniteLoss", "NonFiniteError"),
     "progress": ("ProgressBar", "ThroughputMeter", "quiet_lightning"),
-    "memory": ("explain_out_of_memory",),
+    "memory": ("PeakMemory", "explain_out_of_memory"),
+    "finetune": ("Finetune",),
+    "unfreezing": ("Unfreezing",),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 
+from vit.training.lora import merged
 from vit.training.names import clean_name
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
@@ -142,7 +143,10 @@ def newest_valid(folder: str | Path) -> tuple[Path | None, list[str]]:
 
 
 def trained_weights(path: str | Path) -> dict[str, torch.Tensor]:
-    """The bare model's weights to go and use: the averaged ones where the run kept an average, else its last ones."""
+    """The bare model's weights to go and use: the averaged ones where the run kept an average, else its last ones.
+
+    What `lora` learnt beside the weights is added to them.
+    """
     checkpoint = AtomicCheckpointIO().load_checkpoint(path)
     average = checkpoint.get("callbacks", {}).get("AverageWeights", {}).get("average")
     raw = {
@@ -150,7 +154,7 @@ def trained_weights(path: str | Path) -> dict[str, torch.Tensor]:
         for name, tensor in checkpoint["state_dict"].items()
         if name.startswith("model.")
     }
-    return average or raw
+    return merged(average or raw)
 
 
 def sweep(folder: str | Path) -> list[Path]:

@@ -1,5 +1,9 @@
-"""Out of memory, in words that say what to lower."""
+"""How much memory training took; and out of memory, in words that say what to lower."""
 
+import resource
+import sys
+
+import pytorch_lightning as pl
 import torch
 
 SIGNS = ("out of memory", "can't allocate memory", "cannot allocate memory", "cublas_status_alloc_failed")
@@ -28,3 +32,32 @@ def explain_out_of_memory(
         f"(try {max(1, size // 2)}), accumulate gradients (recipe.accumulate=2 keeps the recipe), "
         f"or take a smaller model{' or image size' if image_size else ' or shorter texts'}"
     )
+
+
+def peak_memory() -> int:
+    """Most bytes that the first GPU in use held at once; without a GPU, most that this process did."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.cuda.max_memory_allocated()
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:  # getrusage counts the parent's too
+            line = next(line for line in file if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    except (OSError, StopIteration):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+
+
+class PeakMemory(pl.Callback):
+    """The most memory that training took in this process, in all sessions of a resumed run."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.bytes = max(self.bytes, peak_memory())
+
+    def state_dict(self) -> dict[str, int]:
+        return {"bytes": self.bytes}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.bytes = state["bytes"]

@@ -5,11 +5,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.data import CorpusSource, PairSource, Source
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.devices import Devices
+from vit.launch.finetuning import check_task
 from vit.launch.folder import RunFolder
 from vit.tasks import Batches, Task
 
@@ -18,6 +20,7 @@ JOBS = {  # task.name -> the module whose `prepare` makes the job; imported when
     "seq2seq": "vit.launch.jobs.pairs",
     "text_classification": "vit.launch.jobs.texts",
     "masked_text": "vit.launch.jobs.masked",
+    "masked_image": "vit.launch.jobs.masked_images",
 }
 
 
@@ -60,6 +63,10 @@ class Job(ABC):
     def write_facts(self, folder: RunFolder) -> None:
         """What is known before training: splits, audit."""
 
+    def callbacks(self, folder: RunFolder) -> list[Callback]:
+        """What else happens while this job's model trains."""
+        return []
+
     @abstractmethod
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         """The bundle of the best epoch."""
@@ -90,4 +97,5 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Job:
     name = config["task"]["name"]
     if name not in JOBS:
         raise ConfigError(f"task.name={name}: must be one of {', '.join(JOBS)}{nearest(name, list(JOBS))}")
+    check_task(config)
     return importlib.import_module(JOBS[name]).prepare(config, devices, resuming)

@@ -26,6 +26,7 @@ from vit.inference import Writer
 from vit.launch import build
 from vit.launch.composing import ConfigError
 from vit.launch.devices import Devices
+from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
 from vit.launch.jobs.base import Job
@@ -112,8 +113,10 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
     model = build_model(config, line, tokenizers, initial)
     if line is None:
         build.start_from_vectors(model, config["model"].get("vectors"), tokenizers["source"])
+    taken = None
     if initial is not None:
-        log.info("weights from %s: %s", initial.name, take(model, initial).table())
+        taken = take(model, initial)
+        log.info("weights from %s: %s", initial.name, taken.table())
     augment = build.build_augment(recipe["augment"], config["seed"]) if line else None
     datasets = build_datasets(data, source, line, tokenizers, model.config, augment)
     config = {
@@ -125,6 +128,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
     train = partial(train_loader, datasets["train"], recipe, config["seed"], data["workers"])
     val = partial(val_loader, datasets["val"], recipe, data["workers"])
     show(source, model, tokenizers, datasets)
+    config = start_finetuning(config, model, taken)
     task = build_task(config, model, tokenizers["target"], line, len(train(0, devices.world)))
     return Pairs(config, model, task, Batches(train, val), source, tokenizers, line, datasets)
 

@@ -14,6 +14,7 @@ from vit.evaluation.text_classes import evaluate_texts
 from vit.inference import TextPredictor
 from vit.launch import build
 from vit.launch.devices import Devices
+from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
 from vit.launch.jobs.base import Job
@@ -88,9 +89,11 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
     tokenizer = build_tokenizer(data["tokenizer"], texts, initial)
     model = build_model(config, source, tokenizer, initial)
     build.start_from_vectors(model, config["model"].get("vectors"), tokenizer)
+    taken = None
     if initial is not None:
         loading = partial(load_weights, model, head=initial.classes == source.classes)
-        log.info("weights from %s: %s", initial.name, build.checked("init_from", loading, initial.state).table())
+        taken = build.checked("init_from", loading, initial.state)
+        log.info("weights from %s: %s", initial.name, taken.table())
     datasets = {
         key: TextDataset(source.splits[key], tokenizer, model.config.max_len, data["on_long"])
         for key in ("train", "val")
@@ -104,6 +107,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
         "classes": source.classes,
     }
     show(source, model, tokenizer)
+    config = start_finetuning(config, model, taken)
     batches = build_batches(config, datasets)
     task = TextClassification(
         model,

@@ -1,0 +1,175 @@
+import pytest
+import timm
+import torch
+
+from vit.models import create_model, model_from_config
+from vit.training.finetune import Finetune, train_only
+from vit.training.optim import build_optimizer
+
+
+def ours(depth=3, **options):
+    return create_model(
+        "vit_tiny", image_size=8, patch_size=4, num_classes=5, dim=16, depth=depth, num_heads=2, **options
+    )
+
+
+def timms(name="vit_tiny_patch16_224"):
+    size = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 3, "num_heads": 2} if "vit" in name else {}
+    return timm.create_model(name, num_classes=5, **size)
+
+
+def writer():
+    sizes = {"vocab_size": 11, "max_len": 9, "dim": 16, "depth": 2, "decoder_depth": 2, "num_heads": 2}
+    return model_from_config({"kind": "encoder_decoder", **sizes})
+
+
+def trained(model, **options):
+    return set(Finetune(**options).start(model, epochs=10))
+
+
+def names(model):
+    return {name for name, _ in model.named_parameters()}
+
+
+@pytest.mark.parametrize("make", [ours, timms, lambda: timms("test_resnet"), writer])
+def test_full_is_everything(make):
+    model = make()
+    assert trained(model) == names(model)
+
+
+@pytest.mark.parametrize(
+    ("make", "head"),
+    [
+        (ours, "head."),
+        (timms, "head."),
+        (lambda: timms("test_resnet"), "fc."),
+        (lambda: timms("convnext_atto"), "head.fc."),
+    ],
+)
+def test_the_head_alone(make, head):
+    model = make()
+    found = trained(model, trains="head")
+    assert found == {f"{head}weight", f"{head}bias"}
+    assert {name for name, p in model.named_parameters() if p.requires_grad} == found
+
+
+def test_a_writers_head_is_its_decoder():
+    found = trained(writer(), trains="head")
+    assert found and all(name.startswith("decoder.") for name in found)  # the embedding is the reader's as well (tied)
+
+
+@pytest.mark.parametrize("make", [ours, timms])
+def test_attention_is_as_in_deits_own_code(make):
+    """Names with `.attn.`, the head, and the positions (facebookresearch/deit, `--attn-only`)."""
+    model = make()
+    expected = {n for n in names(model) if ".attn." in n or n.startswith("head.") or n.endswith("pos_embed")}
+    assert trained(model, trains="attention") == expected
+
+
+def test_what_the_source_has_nothing_for_trains_too():
+    found = trained(ours(), trains="head", always=["embed.proj"])
+    assert found == {"head.weight", "head.bias", "embed.proj.weight", "embed.proj.bias"}
+
+
+@pytest.mark.parametrize(
+    ("options", "epochs", "expected"),
+    [  # the epoch in which head, block 2, block 1, block 0 and embedding begin
+        ({"over": 0.5}, 8, [0, 1, 2, 3, 4]),
+        ({"over": 0.5}, 4, [0, 1, 1, 2, 2]),
+        ({"over": 0.5}, 3, [0, 1, 1, 2, 2]),
+        ({"over": 6}, 30, [0, 2, 3, 5, 6]),
+        ({"over": 0}, 1, [0, 0, 0, 0, 0]),
+        ({"over": 2, "depth": 2}, 5, [0, 1, 2, None, None]),
+        ({"depth": 1}, 1, [0, 0, None, None, None]),
+    ],
+)
+def test_blocks_join_from_the_head_down(options, epochs, expected):
+    begins = Finetune(**options).begins(ours(depth=3), epochs)
+    parts = ["head.weight", *(f"encoder.blocks.{i}.attn.qkv.weight" for i in (2, 1, 0)), "embed.proj.weight"]
+    assert [begins.get(name) for name in parts] == expected
+    assert begins.get("encoder.norm.weight") == expected[1] and begins.get("embed.pos_embed") == expected[4]
+
+
+def test_gradual_knows_the_layers_of_timms_networks():
+    begins = Finetune(over=4).begins(timms(), 8)
+    assert [begins[n] for n in ("head.weight", "blocks.2.mlp.fc1.weight", "blocks.0.norm1.weight", "cls_token")] == [
+        0, 1, 3, 4,
+    ]  # fmt: skip
+    begins = Finetune(over=4).begins(timms("test_resnet"), 8)
+    assert begins["fc.weight"] == 0 and begins["conv1.0.weight"] == 4 and 0 < begins["layer4.0.conv1.weight"] < 4
+
+
+def test_thin_additions_join_with_their_blocks():
+    model = ours(depth=3)
+    lora = {"matrices": ["q"], "rank": 2, "alpha": 2.0, "dropout": 0.0}
+    begins = Finetune("lora", "head", depth=2, over=2, lora=lora).start(model, 5)
+    added = {name: epoch for name, epoch in begins.items() if name.endswith("lora.up")}
+    assert added == {"encoder.blocks.2.attn.qkv.lora.up": 1, "encoder.blocks.1.attn.qkv.lora.up": 2}
+
+
+def test_resting_blocks_cost_no_backward_pass_and_behave_as_in_use():
+    model = ours(depth=3, dropout=0.5, drop_path=0.5).train()
+    begins = Finetune(depth=1).start(model, 1)
+    seen = {}
+    for i, block in enumerate(model.encoder.blocks):
+        block.register_forward_hook(lambda module, inputs, output, i=i: seen.update({i: output.requires_grad}))
+    images = torch.randn(2, 3, 8, 8)
+    model(images).sum().backward()
+    assert seen == {0: False, 1: False, 2: True}
+    assert {name for name, p in model.named_parameters() if p.grad is not None} == set(begins)
+    x = model.encoder.blocks[0](model.embed(images))
+    assert torch.equal(x, model.encoder.blocks[0](model.embed(images)))
+    assert not torch.equal(model.encoder.blocks[2](x), model.encoder.blocks[2](x))
+    train_only(model, names(model))
+    assert all(module.training for module in model.modules())
+    assert not torch.equal(model.encoder.blocks[0](x), model.encoder.blocks[0](x))
+
+
+def test_resting_batch_norms_keep_their_statistics():
+    model = timms("test_resnet").train()
+    Finetune(trains="head").start(model, 1)
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model(torch.randn(4, 3, 32, 32)).sum().backward()
+    assert before and all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd", "lion", "lamb"])
+def test_what_rests_has_no_optimizer_state_and_does_not_decay(name):
+    """As when blocks join later: the optimizer holds all parameters, those without a gradient stay as they are."""
+    model = ours()
+    finetune = Finetune(over=2)
+    begins = finetune.start(model, 4)
+    optimizer = build_optimizer(model, name, lr=0.1, weight_decay=0.5)
+    train_only(model, {each for each, epoch in begins.items() if epoch <= 0})
+    before = {each: p.detach().clone() for each, p in model.named_parameters()}
+    for _ in range(2):
+        model(torch.randn(2, 3, 8, 8)).square().sum().backward()
+        optimizer.step()
+    moved = {each for each, p in model.named_parameters() if not torch.equal(p, before[each])}
+    assert moved == {"head.weight", "head.bias"}
+    held = {id(p) for p, state in optimizer.state.items() if state}
+    assert {each for each, p in model.named_parameters() if id(p) in held} <= moved
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"trains": "haed"}, r"trains is haed, but must be one of all, attention, head; did you mean head\?"),
+        ({"depth": 4}, "depth is 4, but the model has 3 blocks"),
+        ({"depth": 0}, "depth is 0, but must be 1 or more"),
+        ({"over": 10}, "over is 10: the last of 4 layers would begin to train in epoch 11 of 10"),
+        ({"over": -1}, "over is -1"),
+        ({"trains": "head", "depth": 2}, "depth and over are about blocks that train"),
+        ({"lora": {"matrices": ["q"]}}, "trains is all; take trains=head with it"),
+    ],
+)
+def test_what_cannot_be_is_told(options, says):
+    with pytest.raises(ValueError, match=says):
+        Finetune(**options).start(ours(), 10)
+
+
+def test_a_network_without_attention_or_head_is_told():
+    with pytest.raises(ValueError, match="trains is attention, but ResNet has none"):
+        Finetune(trains="attention").start(timms("test_resnet"), 10)
+    with pytest.raises(ValueError, match="has no head that could train alone"):
+        Finetune(trains="head").start(create_model("vit_tiny", image_size=8, patch_size=4, num_classes=0), 10)

@@ -1,0 +1,143 @@
+"""Low-rank adaptation: frozen matrices that are taught thin additions, and become plain matrices again when saved."""
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vit.nn.drop import Dropout
+from vit.training.optim import BLOCK
+
+FUSED = ("qkv", "kv")  # layers that are several matrices in one, named after them in order
+MARK = ".lora."  # stands in the names of what was added, and in no saved model
+
+
+class Lora(nn.Module):
+    """What a linear layer of rest learns to add: alpha / rank * up @ down @ x (arXiv 2106.09685).
+
+    `up` starts at zero, so that the model starts as what it was. A fused layer of P parts, such as q, k and v in one,
+    learns for some of its parts, each with a product of its own.
+
+    Args:
+        parts: which of the layer's parts learn, from 0.
+        of: number of parts of the layer, all equally wide.
+        dropout: rate on what goes into `down`.
+    """
+
+    def __init__(
+        self, layer: nn.Linear, rank: int, alpha: float, dropout: float, parts: Sequence[int] = (0,), of: int = 1
+    ) -> None:
+        super().__init__()
+        self.down = nn.Parameter(torch.empty(len(parts), rank, layer.in_features))  # (P,R,D)
+        self.up = nn.Parameter(torch.zeros(len(parts), layer.out_features // of, rank))  # (P,O,R)
+        for part in self.down:
+            nn.init.kaiming_uniform_(part, a=math.sqrt(5))  # as torch fills a linear layer
+        self.register_buffer("parts", torch.tensor(parts))  # saved, so that names and tensors say all `merged` needs
+        self.register_buffer("scale", torch.tensor(alpha / rank))
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """what the layer is given (...,D), and what it gives (...,O*parts) -> that and what was learnt"""
+        P, R, _ = self.down.shape
+        z = F.linear(self.dropout(x), self.down.flatten(0, 1)) * self.scale  # (...,P*R)
+        if P == 1 and self.up.shape[1] == y.shape[-1]:
+            return y + F.linear(z, self.up[0])
+        learnt = torch.einsum("...pr,por->...po", z.unflatten(-1, (P, R)), self.up)  # (...,P,O)
+        return y.unflatten(-1, (-1, self.up.shape[1])).index_add(-2, self.parts, learnt.to(y.dtype)).flatten(-2)
+
+
+def add_lora(
+    model: nn.Module,
+    matrices: Sequence[str],
+    rank: int = 8,
+    alpha: float = 8.0,
+    dropout: float = 0.0,
+) -> None:
+    """Give linear layers inside the blocks a `Lora` each; the layers keep their kind and their names.
+
+    Args:
+        matrices: last parts of their names, such as proj, fc1, fc2; q, k and v also where they are parts of one layer.
+
+    Raises:
+        ValueError: a matrix that no block has, or a rank that a matrix has no room for.
+    """
+    if rank < 1:
+        raise ValueError(f"lora.rank is {rank}, but must be 1 or more")
+    check_matrices(model, matrices)
+    for name, layer in list(block_layers(model)):
+        parts = chosen_parts(name, matrices)
+        if not parts:
+            continue
+        of = number_of_parts(name, layer)
+        room = min(layer.in_features, layer.out_features // of)
+        if rank > room:
+            raise ValueError(f"lora.rank is {rank}, but {name} has room for {room} at most")
+        layer.lora = Lora(layer, rank, alpha, dropout, parts, of).to(layer.weight.device)
+        layer.register_forward_hook(add_learnt)
+
+
+def add_learnt(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return layer.lora(inputs[0], output)
+
+
+def block_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.Linear) and BLOCK.search(name):
+            yield name, layer
+
+
+def chosen_parts(name: str, matrices: Sequence[str]) -> list[int]:
+    """Which parts of a layer the words name: `attn.qkv` by [q, v] -> 0 and 2; `mlp.fc1` by [fc1] -> 0; else none."""
+    leaf = name.rpartition(".")[2]
+    if leaf in FUSED:
+        return [i for i, letter in enumerate(leaf) if letter in matrices or leaf in matrices]
+    return [0] if leaf in matrices or leaf.removesuffix("_proj") in matrices else []
+
+
+def number_of_parts(name: str, layer: nn.Linear) -> int:
+    leaf = name.rpartition(".")[2]
+    if leaf not in FUSED:
+        return 1
+    widths = set(getattr(layer, "parts", [layer.out_features / len(leaf)] * len(leaf)))
+    if len(widths) > 1 or layer.out_features % len(leaf):
+        raise ValueError(f"{name} is {layer.out_features} wide, which is not {len(leaf)} equal parts; lora needs those")
+    return len(leaf)
+
+
+def check_matrices(model: nn.Module, matrices: Sequence[str]) -> None:
+    leaves = list(dict.fromkeys(name.rpartition(".")[2] for name, _ in block_layers(model)))
+    known = list(dict.fromkeys(word for leaf in leaves for word in (leaf if leaf in FUSED else [leaf])))
+    if not known:
+        raise ValueError(f"lora needs linear layers inside numbered blocks, and {type(model).__name__} has none")
+    if not matrices:
+        raise ValueError(f"lora.matrices is empty; name some of {', '.join(known)}")
+    for word in matrices:
+        if not any(chosen_parts(leaf, [word]) for leaf in leaves):
+            near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"lora.matrices has {word!r}, but the blocks have {', '.join(known)}{hint}")
+
+
+def is_added(name: str) -> bool:
+    return MARK in name
+
+
+def merged(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict with all that was learnt added to the matrices it belongs to, under the names of a model without.
+
+    Summed in float64, so that each weight is rounded once.
+    """
+    plain = {name: tensor for name, tensor in state.items() if not is_added(name)}
+    for name in state:
+        layer, found, leaf = name.rpartition(MARK)
+        if not found or leaf != "down":
+            continue
+        down, up, parts, scale = (state[f"{layer}{MARK}{each}"] for each in ("down", "up", "parts", "scale"))
+        weight = plain[f"{layer}.weight"]
+        delta = (up.double() @ down.double() * scale.double()).to(weight.device)  # (P,O,D)
+        split = weight.double().unflatten(0, (-1, up.shape[1]))  # (parts,O,D)
+        plain[f"{layer}.weight"] = split.index_add(0, parts, delta).flatten(0, 1).to(weight.dtype)
+    return plain
