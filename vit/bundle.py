@@ -42,9 +42,8 @@ class Bundle:
     """A model read back from disk, in eval mode, with all that is needed to use it.
 
     `classes` is empty where texts are written, `preprocessing` None where none but texts are read; `tokenizers` are
-    those
-    of "source" and "target" as there are. `record` is everything under the key `vit` of config.json; `extra` the part
-    of it that the writer added.
+    those of "source" and "target" as there are. `thresholds`, one per class, are there where an image may have several
+    labels. `record` is everything under the key `vit` of config.json; `extra` the part of it that the writer added.
     """
 
     path: Path
@@ -55,6 +54,7 @@ class Bundle:
     metrics: dict[str, float]
     extra: dict[str, Any]
     record: dict[str, Any]
+    thresholds: tuple[float, ...] = ()
 
 
 def save_bundle(
@@ -66,6 +66,7 @@ def save_bundle(
     extra: Mapping[str, Any] | None = None,
     state: Mapping[str, Tensor] | None = None,
     tokenizers: Mapping[str, Tokenizer] | None = None,
+    thresholds: Sequence[float] = (),
 ) -> Path:
     """Write the model as one folder, whole or not at all; an older bundle stays until the new one is complete.
 
@@ -74,6 +75,7 @@ def save_bundle(
         extra: JSON-able facts, such as `{"data": ["data=digits"]}`: from these words `vit evaluate` makes the set.
         state: the weights to write, named as the model's; the model's own by default.
         tokenizers: of "source" and "target", where texts are read or written.
+        thresholds: the probability from which each class is given, where an image may have several, or none.
 
     Raises:
         BundleError: the classes do not fit the model, or the folder holds something that is no bundle.
@@ -81,8 +83,10 @@ def save_bundle(
     path = Path(path).expanduser().resolve()
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
     _check_classes(classes, outputs(model))
+    _check_thresholds(thresholds, classes)
     _check_target(path)
-    foreign = timm_folder(model, classes, preprocessing) if isinstance(preprocessing, Preprocessing) else None
+    classifies = isinstance(preprocessing, Preprocessing) and model.config.kind != "mae"
+    foreign = timm_folder(model, classes, preprocessing) if classifies else None
     once = tied(model)
     weights = _plain({k: v for k, v in (state or model.state_dict()).items() if k not in once})
     if foreign and model.config.kind == "vit":
@@ -104,9 +108,11 @@ def save_bundle(
             "metrics": dict(metrics or {}),
             "versions": _versions(),
             "extra": dict(extra or {}),
+            **({"thresholds": list(map(float, thresholds))} if thresholds else {}),
         }
         names = {"num_classes": len(classes), "label_names": list(classes)} if classes else {}
-        config = {**(foreign or names), "vit": record}
+        kind = {"problem_type": "multi_label_classification"} if thresholds else {}  # transformers: no softmax
+        config = {**(foreign or names), **kind, "vit": record}
         (part / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         _replace(part, path)
     finally:
@@ -131,15 +137,17 @@ def load_bundle(path: str | PathLike[str]) -> Bundle:
         model = model_from_config(record["model"])
         preprocessing = contract(record["preprocessing"])
         tokenizers = {name: tokenizer_from_dict(each) for name, each in record.get("tokenizers", {}).items()}
-        classes = list(record["classes"])
+        classes, thresholds = list(record["classes"]), tuple(record.get("thresholds", ()))
         _check_classes(classes, outputs(model))
+        _check_thresholds(thresholds, classes)
         weights = load_file(folder / WEIGHTS)
         if record["names"] == "timm" and model.config.kind == "vit":
             weights = from_timm(weights, model.config)
         model.load_state_dict(weights | {name: weights[first] for name, first in tied(model).items()})
     except Exception as error:
         raise BundleError(f"{folder}: the model cannot be built from {CONFIG}: {_one_line(error)}") from error
-    return Bundle(folder, model.eval(), classes, preprocessing, tokenizers, record["metrics"], record["extra"], record)
+    return Bundle(folder, model.eval(), classes, preprocessing, tokenizers, record["metrics"], record["extra"], record,
+                  thresholds)
 
 
 def tied(model: nn.Module) -> dict[str, str]:
@@ -159,6 +167,14 @@ def contract(values: dict[str, Any] | None) -> Contract | None:
     if values is None:
         return None
     return (LinePreprocessing if "max_width" in values else Preprocessing).from_dict(values)
+
+
+def model_kind(path: str | PathLike[str]) -> str | None:
+    """The kind of model that a bundle holds, its weights left unread; None where there is no bundle."""
+    try:
+        return _read_record(find_bundle(path))["model"]["kind"]
+    except (BundleError, FileNotFoundError):
+        return None
 
 
 def is_bundle(path: str | PathLike[str]) -> bool:
@@ -232,6 +248,14 @@ def _check_classes(classes: Sequence[str], outputs: int) -> None:
         if name in seen:
             raise BundleError(f"class name {name!r} is given twice; names must differ")
         seen.add(name)
+
+
+def _check_thresholds(thresholds: Sequence[float], classes: Sequence[str]) -> None:
+    if thresholds and len(thresholds) != len(classes):
+        raise BundleError(f"{len(thresholds)} thresholds were given for {len(classes)} classes")
+    wrong = [value for value in thresholds if not 0 <= value <= 1]
+    if wrong:
+        raise BundleError(f"threshold {wrong[0]} is no probability; it must lie in 0..1")
 
 
 def _check_target(path: Path) -> None:

@@ -14,7 +14,10 @@ from vit.cli.terminal import Device, Model, Precision, Words, check_writable, li
 if TYPE_CHECKING:
     from vit.data import PairSource, Source
     from vit.evaluation import Evaluation
-    from vit.inference import Predictor, TextPredictor, Writer
+    from vit.inference import LabelSetPredictor, Predictor, TextPredictor, Writer
+
+
+SETS = "images with several labels each"
 
 
 def evaluate(
@@ -29,8 +32,12 @@ def evaluate(
 ) -> None:
     """Measure a model on labelled data: by default the test split of the data set it was trained on."""
     check_writable(json_file)
+    from vit.cli.evaluating_masked import evaluate_masked, is_masked
     from vit.inference import load
 
+    if is_masked(model):
+        found = evaluate_masked(model, words or [], split, batch_size, precision, device)
+        return write_json(found, json_file)
     predictor = load(model, device)
     data = data_config(data_words(predictor.bundle.extra, words or []))
     source = data_source(data)
@@ -41,18 +48,23 @@ def evaluate(
     reads = kind_of_model(predictor)
     if (holds := kind_of_data(source)) != reads:
         raise ValueError(f"{source.name} holds {holds}, but the model is for {reads}; name its kind of data, data=...")
-    measure = {"labelled images": images, "labelled texts": texts}.get(reads, pairs)
-    found = measure(predictor, source, split, rows, data, output)
-    if json_file is not None:
-        json_file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    measure = {"labelled images": images, SETS: label_sets, "labelled texts": texts}.get(reads, pairs)
+    write_json(measure(predictor, source, split, rows, data, output), json_file)
+
+
+def write_json(found: dict, file: Path | None) -> None:
+    if file is not None:
+        file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 def kind_of_model(predictor: "Predictor | TextPredictor | Writer") -> str:
     """What a model must be given to be measured."""
-    from vit.inference import TextPredictor, Writer
+    from vit.inference import LabelSetPredictor, TextPredictor, Writer
 
     if isinstance(predictor, Writer):
         return "images and their texts" if predictor.reads_images else "pairs of texts"
+    if isinstance(predictor, LabelSetPredictor):
+        return SETS
     return "labelled texts" if isinstance(predictor, TextPredictor) else "labelled images"
 
 
@@ -63,6 +75,8 @@ def kind_of_data(source: "Source | PairSource") -> str:
         return "images and their texts" if source.images else "pairs of texts"
     if not isinstance(source, Source):
         return "running text"
+    if source.multi_label:
+        return SETS
     return "labelled texts" if isinstance(source.splits["train"], TextSplit) else "labelled images"
 
 
@@ -85,6 +99,35 @@ def images(
     if output is not None:
         write_evaluation(output, evaluation, samples, predictor.preprocessing, f"{source.name}, {split}")
     return {**numbers(evaluation, split, "images"), "unreadable": [str(error) for error in evaluation.unreadable]}
+
+
+def label_sets(
+    predictor: "LabelSetPredictor", source: "Source", split: str, batch_size: int, data: dict, output: Path | None
+) -> dict:
+    from rich.console import Console
+
+    from vit.evaluation import evaluate_label_sets, matched_split
+    from vit.report.label_sets import label_table, write_label_sets
+    from vit.report.summary import summary_table
+
+    samples = matched_split(source, predictor.classes, split)
+    with progress() as bar:
+        task = bar.add_task("evaluate", total=len(samples))
+        found = evaluate_label_sets(
+            predictor.model, predictor.preprocessing, samples, predictor.classes, predictor.bundle.thresholds,
+            batch_size, predictor.precision, data["on_bad_sample"], predictor.device,
+            lambda count: bar.advance(task, count),
+        )
+    list_unreadable(found.unreadable, len(samples))
+    facts = {name: repr(value) for name, value in found.metrics.items()} | {"images": f"{len(found.rows):,}"}
+    Console().print(summary_table(facts, f"{source.name}, {split}"))
+    Console().print(label_table(found.class_scores()))
+    if output is not None:
+        write_label_sets(output, found, samples, predictor.preprocessing, f"{source.name}, {split}")
+    metrics = {f"{split}/{name}": value for name, value in found.metrics.items()}
+    scores = [{key: None if value != value else value for key, value in asdict(score).items()} for score in found.scores]
+    unreadable = [str(error) for error in found.unreadable]
+    return {**metrics, "images": len(found.rows), "classes": scores, "unreadable": unreadable}
 
 
 def texts(

@@ -19,6 +19,7 @@ from vit.data.numbers import spelled_numbers
 from vit.data.pair_dataset import PairDataset
 from vit.data.pairs import PairSource, PairSplit
 from vit.data.parallel_text import parallel
+from vit.data.pictures import Pictures, pictures
 from vit.data.policies import ColorJitter, RandAugment, ThreeAugment, TrivialAugment
 from vit.data.preprocessing import Preprocessing
 from vit.data.sizing import RandomCrop, RandomResizedCrop
@@ -37,10 +38,10 @@ __all__ = [
     "Augment", "BPETokenizer", "BadImage", "ByteTokenizer", "ColorJitter", "CorpusSource", "CorpusSplit",
     "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset", "LinePreprocessing", "MaskedDataset",
     "MaskedTrainBatches", "Mixup", "PadCrop", "PairDataset", "PairEvalBatches", "PairSource", "PairSplit",
-    "PairTrainBatches", "Preprocessing", "RandAugment", "RandomAffine", "RandomCrop", "RandomErasing",
+    "PairTrainBatches", "Pictures", "Preprocessing", "RandAugment", "RandomAffine", "RandomCrop", "RandomErasing",
     "RandomResizedCrop", "Source", "Split", "TextDataset", "TextInputs", "TextSplit", "ThreeAugment",
     "TrainBatches", "TrivialAugment", "VerticalFlip", "cifar10", "cifar100", "corpus", "digit_strips", "digits",
     "estimate", "fashion_mnist", "folder", "image_text", "imagenet", "mnist", "number_questions", "number_stories",
-    "parallel", "permutation", "read_vectors", "source_tokens", "spelled_numbers", "table", "target_tokens",
+    "parallel", "permutation", "pictures", "read_vectors", "source_tokens", "spelled_numbers", "table", "target_tokens",
     "text_table", "tokenizer_from_dict", "train_tokenizer", "uniform",
 ]

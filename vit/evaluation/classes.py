@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -12,6 +13,7 @@ from vit.data import BadImage, DataError, ImageDataset, Preprocessing, Source, S
 from vit.inference import best_device, decode_ahead, forward
 
 KEPT = 5  # answers kept per sample
+Part = tuple[Tensor, ...]  # what is kept of a batch
 
 
 @dataclass(frozen=True)
@@ -75,22 +77,41 @@ def evaluate(
         DataError: the split is empty, or a label has no class.
     """
     check_labels(split, classes)
+    score = partial(scored, kept=min(KEPT, len(classes)))
+    return gathered(
+        classes, *over_split(model, preprocessing, split, score, batch_size, precision, on_bad_sample, device, progress)
+    )
+
+
+def over_split(
+    model: nn.Module,
+    preprocessing: Preprocessing,
+    split: Split,
+    score: Callable[[Tensor, Tensor, Tensor], Part],
+    batch_size: int,
+    precision: str,
+    on_bad_sample: str,
+    device: str | torch.device | None,
+    progress: Callable[[int], None] | None,
+) -> tuple[list[Part], list[BadImage]]:
+    """What `score(logits, labels, rows)` says of every batch, in order, and the images that could not be read."""
     dataset = ImageDataset(split, preprocessing, cache=False, on_bad_sample=on_bad_sample)
     model = model.to(best_device(device))
     was_training = model.training
     model.eval()
     parts, unreadable = [], []
     try:
-        samples = _readable(dataset, batch_size, unreadable)
+        samples = readable(dataset, batch_size, unreadable)
         while batch := list(islice(samples, batch_size)):
-            parts.append(_measure(model, preprocessing, batch, precision, min(KEPT, len(classes))))
+            images, labels, rows = (torch.cat([sample[key] for sample in batch]) for key in ("image", "label", "index"))
+            parts.append(score(forward(model, preprocessing, images, precision), labels, rows))
             if progress:
                 progress(len(batch))
     finally:
         model.train(was_training)
     if not parts:
         raise unreadable[0]
-    return gathered(classes, parts, unreadable)
+    return parts, unreadable
 
 
 def matched_split(source: Source, classes: list[str], split: str = "test") -> Split:
@@ -104,12 +125,16 @@ def matched_split(source: Source, classes: list[str], split: str = "test") -> Sp
     chosen = source.splits[split]
     if source.classes == classes:
         return chosen
-    present = [source.classes[i] for i in np.unique(chosen.labels)]
+    present = [source.classes[i] for i in np.flatnonzero(source.counts(split))]
     unknown = [name for name in present if name not in classes]
     if unknown:
         known = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
         raise DataError(f"{source.name}: the model does not know class {unknown[0]!r} ({len(unknown)} of "
                         f"{len(present)} classes are unknown to it); it knows {known}")
+    if source.multi_label:
+        columns = [source.classes.index(name) if name in source.classes else -1 for name in classes]
+        empty = np.zeros((len(chosen), 1), bool)  # where a label of the model is none of the source
+        return replace(chosen, labels=np.hstack([chosen.labels, empty])[:, columns])
     numbers = np.array([classes.index(name) if name in classes else -1 for name in source.classes], dtype=np.int64)
     return replace(chosen, labels=numbers[chosen.labels])
 
@@ -117,13 +142,15 @@ def matched_split(source: Source, classes: list[str], split: str = "test") -> Sp
 def check_labels(split: Split, classes: list[str]) -> None:
     if len(split) == 0:
         raise DataError("the split has 0 images; choose another split")
+    if split.labels.ndim == 2:
+        raise DataError("its images may have several labels each, but the model gives one; name other data")
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(classes)))
     if len(wrong):
         raise DataError(f"{split.names[int(wrong[0])]}: label {split.labels[wrong[0]]} is out of range, "
                         f"the model has {len(classes)} classes (0..{len(classes) - 1})")
 
 
-def _readable(dataset: ImageDataset, batch_size: int, unreadable: list[BadImage]) -> Iterator[dict]:
+def readable(dataset: ImageDataset, batch_size: int, unreadable: list[BadImage]) -> Iterator[dict]:
     """The samples, each as a batch of one; unreadable ones raise or are listed, and never make a batch smaller."""
     for samples in decode_ahead(range(len(dataset)), dataset.__getitem__, batch_size):
         for sample in samples:
@@ -135,22 +162,14 @@ def _readable(dataset: ImageDataset, batch_size: int, unreadable: list[BadImage]
                 yield sample
 
 
-def _measure(
-    model: nn.Module, preprocessing: Preprocessing, batch: list[dict], precision: str, kept: int
-) -> tuple[Tensor, ...]:
-    """One batch -> rows (B,), labels (B,), losses (B,), answers (B,K), probabilities (B,K), on the CPU."""
-    images, labels, rows = (torch.cat([sample[key] for sample in batch]) for key in ("image", "label", "index"))
-    return scored(forward(model, preprocessing, images, precision), labels, rows, kept)
-
-
-def scored(logits: Tensor, labels: Tensor, rows: Tensor, kept: int) -> tuple[Tensor, ...]:
+def scored(logits: Tensor, labels: Tensor, rows: Tensor, kept: int) -> Part:
     """logits (B,classes) -> rows (B,), labels (B,), losses (B,), answers (B,K), probabilities (B,K), on the CPU"""
     losses = nn.functional.cross_entropy(logits, labels.to(logits.device), reduction="none")
     probabilities, answers = logits.softmax(-1).topk(kept)
     return rows, labels, losses.cpu(), answers.cpu(), probabilities.cpu()
 
 
-def gathered(classes: list[str], parts: list[tuple[Tensor, ...]], unreadable: list[BadImage]) -> Evaluation:
+def gathered(classes: list[str], parts: list[Part], unreadable: list[BadImage]) -> Evaluation:
     """The evaluation that batches of `scored` make together."""
     return _summed(classes, *(torch.cat(column).numpy() for column in zip(*parts, strict=True)), unreadable)
 

@@ -32,7 +32,7 @@ from vit.data.text import Tokenizer
 from vit.launch.composing import ConfigError, nearest, stated
 from vit.launch.initial import Initial
 from vit.models import create_model, model_from_config
-from vit.tasks import Batches, BinaryCrossEntropy, Classification, CrossEntropy
+from vit.tasks import Batches, BinaryCrossEntropy, Classification, CrossEntropy, MultiLabel, MultiLabelLoss
 from vit.training import build_optimizer, build_schedule, scaled_lr
 
 log = logging.getLogger("vit")
@@ -121,13 +121,14 @@ def build_model(
     """
     if model.get("kind"):
         return checked("model", model_from_config, model)
-    fits = {"image_size": preprocessing.size, "in_chans": preprocessing.channels, "num_classes": len(classes)}
+    fits = {"image_size": preprocessing.size, "in_chans": preprocessing.channels}
+    fits |= {"num_classes": len(classes)} if classes else {}  # what is pre-trained has none
     stated = {key: value for key, value in model.items() if value is not None and key not in NAMING}
     for key, value in fits.items():
         if key in stated and (pair(stated[key]) if key == "image_size" else stated[key]) != value:
             raise ConfigError(f"model.{key}={stated[key]}, but the data has {key} {_listed(fits)[key]}; {WHERE[key]}")
     if model["name"] is None and initial is not None and initial.model is not None:
-        return checked("model", model_from_config, {**initial.model, **_listed(fits), **_listed(stated)})
+        return checked("model", model_from_config, {**initial.classifier, **_listed(fits), **_listed(stated)})
     name = model_name(model)
     if not name.startswith("timm/") and "_patch" not in name:
         stated.setdefault("patch_size", patch_size)
@@ -180,6 +181,8 @@ def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:
     if balance not in BALANCES:
         raise ConfigError(f"data.balance={balance}: must be one of {', '.join(BALANCES)}{nearest(balance, BALANCES)}")
     weights = source.class_weights() if balance == "loss" else None
+    if source.multi_label:
+        return MultiLabelLoss(loss["label_smoothing"], weights)
     losses = {"cross_entropy": CrossEntropy, "bce": BinaryCrossEntropy}
     if loss["name"] not in losses:
         raise ConfigError(
@@ -193,7 +196,7 @@ def build_task(config: dict, model: nn.Module, source: Source, preprocessing: Pr
     mixup = (
         checked("recipe.mixup", partial(Mixup, source.num_classes), recipe["mixup"], True) if recipe["mixup"] else None
     )
-    return Classification(
+    return (MultiLabel if source.multi_label else Classification)(
         model,
         preprocessing,
         source.num_classes,

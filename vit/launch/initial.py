@@ -13,11 +13,12 @@ from vit.bundle import load_bundle
 from vit.data import Preprocessing
 from vit.data.text import Tokenizer
 from vit.launch.composing import ConfigError, nearest
-from vit.models import VisionTransformerConfig
+from vit.models import MaskedImageConfig, VisionTransformerConfig
 from vit.training import trained_weights
 from vit.weights import to_ours
 
 HUB = "timm:"
+IMAGE_KINDS = {cls.kind: cls for cls in (VisionTransformerConfig, MaskedImageConfig)}
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,15 @@ class Initial:
     @property
     def grid(self) -> tuple[int, int] | None:
         """(rows, columns) in patches, where the source says it."""
-        if self.model is None or self.model["kind"] != VisionTransformerConfig.kind:
-            return None
-        return VisionTransformerConfig.from_dict(self.model).grid
+        config = IMAGE_KINDS.get((self.model or {}).get("kind"))
+        return None if config is None else config.from_dict(self.model).grid
+
+    @property
+    def classifier(self) -> dict | None:
+        """The config of an image classifier that takes the weights over: that of the source, or what it began for."""
+        if self.model is None or self.model["kind"] != MaskedImageConfig.kind:
+            return self.model
+        return MaskedImageConfig.from_dict(self.model).classifier()
 
 
 def load_initial(source: str) -> Initial:

@@ -109,7 +109,7 @@ def what_was_computed(config: dict) -> tuple:
     model = config["model"]
     name = model.get("name") or model.get("fallback") or model.get("kind")
     batch = "batch_tokens" if recipe.get("batch_tokens") else "batch_size"
-    if config["task"]["name"] != "classification":
+    if config["task"]["name"] not in ("classification", "masked_image"):
         return recipe[batch], name, None, batch
     size = data["preprocessing"].get("size") or data["image_size"] or build.DEFAULT_SIZE
     return recipe[batch], name, build.pair(size), batch

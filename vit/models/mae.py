@@ -87,7 +87,7 @@ class PixelDecoder(Stack):
         self.prefix = prefix
         self.proj = nn.Linear(width, dim)
         self.mask_token = nn.Parameter(torch.randn(1, 1, dim) * 0.02)
-        self.register_buffer("pos_embed", decoder_table(grid, dim)[:, 1:], persistent=False)  # (1,N,D')
+        self.register_buffer("pos_embed", decoder_table(grid, dim), persistent=False)  # (1,N,D')
         self.pixels = nn.Linear(dim, pixels)
 
     def forward(self, x: Tensor, kept: Tensor) -> Tensor:

@@ -3,12 +3,14 @@
 from vit.tasks.base import Task
 from vit.tasks.classification import Classification
 from vit.tasks.datamodule import Batches
-from vit.tasks.loss import BinaryCrossEntropy, CrossEntropy
+from vit.tasks.loss import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss
+from vit.tasks.masked_image import MaskedImages
 from vit.tasks.masked_text import MaskedTokens
+from vit.tasks.multi_label import MultiLabel
 from vit.tasks.seq2seq import Seq2Seq
 from vit.tasks.text_classification import TextClassification
 
 __all__ = [
-    "Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "MaskedTokens", "Seq2Seq", "Task",
-    "TextClassification",
+    "Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "MaskedImages", "MaskedTokens", "MultiLabel",
+    "MultiLabelLoss", "Seq2Seq", "Task", "TextClassification",
 ]

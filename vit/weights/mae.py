@@ -86,9 +86,9 @@ def to_mae(state: State, config: Any) -> dict[str, Tensor]:
     if config.positions == "sincos":
         state["embed.pos_embed"] = sincos_2d(config.grid, config.dim)
     table = state.pop("embed.pos_embed")
-    first = table.new_zeros(1, math.prod(config.grid) + config.prefix - table.shape[1], table.shape[2])
-    renamed = {"vit.embeddings.position_embeddings": torch.cat([first, table], dim=1)}
-    renamed["decoder.decoder_pos_embed"] = decoder_table(config.grid, config.decoder_dim)
+    table = table if table.shape[1] > math.prod(config.grid) else with_first(table)
+    renamed = {"vit.embeddings.position_embeddings": table}
+    renamed["decoder.decoder_pos_embed"] = with_first(decoder_table(config.grid, config.decoder_dim))
     for name, tensor in state.items():
         if ".attn.qkv." in name:
             for part, piece in zip("qkv", tensor.chunk(3), strict=True):
@@ -112,14 +112,18 @@ def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     return seen
 
 
-MAE = Format("masked autoencoder", is_mae, from_mae, facts)
+MAE = Format("masked autoencoder", is_mae, from_mae, facts, {r"decoder[._]": "the decoder of pre-training"})
 
 
 def decoder_table(grid: tuple[int, int], dim: int) -> Tensor:
-    """(1,1+rows*columns,D) as the published decoders have it: none for the class token, and the column first."""
+    """(1,rows*columns,D) as the published decoders have it: the column first."""
     row, column = sincos_2d(grid, dim).chunk(2, dim=-1)
-    table = torch.cat([column, row], dim=-1)
-    return torch.cat([table.new_zeros(1, 1, dim), table], dim=1)
+    return torch.cat([column, row], dim=-1)
+
+
+def with_first(table: Tensor) -> Tensor:
+    """(1,N,D) -> (1,1+N,D): the class token stands nowhere."""
+    return torch.cat([table.new_zeros(1, 1, table.shape[2]), table], dim=1)
 
 
 def decoder_places(table: Tensor) -> Tensor:
@@ -127,7 +131,7 @@ def decoder_places(table: Tensor) -> Tensor:
     edge = math.isqrt(table.shape[1] - 1)
     if edge * edge != table.shape[1] - 1 or table.shape[2] % 4:
         return torch.full_like(table, math.nan)
-    return decoder_table((edge, edge), table.shape[2])
+    return with_first(decoder_table((edge, edge), table.shape[2]))
 
 
 def from_transformers_name(name: str) -> str:

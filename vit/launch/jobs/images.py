@@ -12,7 +12,9 @@ from vit.data import DataError, Preprocessing, Source
 from vit.data.audit import AuditReport, audit
 from vit.evaluation import evaluate
 from vit.launch import build
+from vit.launch.composing import ConfigError
 from vit.launch.devices import Devices
+from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
 from vit.launch.jobs.base import Job
@@ -66,13 +68,14 @@ class ImageClassification(Job):
 
     def write_samples(self, folder: RunFolder) -> Path:
         """A few images of the split, evenly chosen, as files."""
-        samples, classes = self.source.splits[self.split], self.source.classes
+        samples = self.source.splits[self.split]
         target = folder.path / "samples"
         target.mkdir(exist_ok=True)
         step = max(1, len(samples) // SAMPLES)
         for i in range(0, min(len(samples), step * SAMPLES), step):
             image = self.preprocessing.decode(samples.read(i), samples.names[i])
-            name = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in classes[samples.labels[i]])
+            label = self.source.label_text(self.split, i)
+            name = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in label)[:80]
             image.save(target / f"{i:05d}_{name}.png")
         return target
 
@@ -89,12 +92,18 @@ class ImageClassification(Job):
 
 def prepare(config: dict, devices: Devices, resuming: bool = False) -> ImageClassification:
     """Data, preprocessing, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
+    from vit.launch.jobs import label_sets  # it builds on this module
+
     build.check_devices(config, devices.world)
     source = build.build_source(config["data"])
+    if not source.classes:
+        raise ConfigError(f"data={config['data']['name']}: its images have no labels, which task=classification needs; "
+                          "take data=folder or data=table, or pre-train on them with task=masked_image model=mae")
     initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
     preprocessing = build.build_preprocessing(config["data"], source, initial)
     source, report = audited(source, preprocessing, config["data"])
     model = build.build_model(config["model"], config["data"]["patch_size"], preprocessing, source.classes, initial)
+    taken = None
     if initial is not None:
         taking = partial(load_weights, model, head=initial.classes == source.classes, source_grid=initial.grid)
         taken = build.checked(f"init_from={initial.name}", taking, initial.state)
@@ -106,11 +115,15 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> ImageClas
         "data": {**build.located(config["data"]), "preprocessing": preprocessing.to_dict()},
         "classes": source.classes,
     }
+    if source.multi_label:
+        config = label_sets.settled(config, source)
     work = flops(model)
     show(config, source, model, work)
+    config = start_finetuning(config, model, taken)
     task = build.build_task(config, model, source, preprocessing)
     batches = build.build_batches(config, source, preprocessing)
-    return ImageClassification(config, model, task, batches, source, preprocessing, report, work)
+    job = label_sets.LabelSets if source.multi_label else ImageClassification
+    return job(config, model, task, batches, source, preprocessing, report, work)
 
 
 def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[Source, AuditReport | None]:

@@ -1,0 +1,67 @@
+"""Images without labels, to pre-train on: any files in any folders."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vit.data.decode import EXTENSIONS
+from vit.data.folders import SPLIT_NAMES
+from vit.data.source import DataError, Source, Split, file_split, three_ways, with_validation
+
+
+@dataclass(frozen=True)
+class Pictures(Source):
+    """A source that has no classes; the labels of its splits are zeros that mean nothing."""
+
+    def __post_init__(self) -> None:
+        if "train" not in self.splits or len(self.splits["train"]) == 0:
+            endings = " ".join(sorted(EXTENSIONS))
+            raise DataError(f"{self.name}: there are 0 training images; endings that count: {endings}")
+
+    def counts(self, split: str) -> np.ndarray:
+        """(0,): there are no classes to count."""
+        return np.zeros(0, dtype=np.int64)
+
+    def label_text(self, split: str, i: int) -> str:
+        return ""
+
+    def split_lists(self) -> dict[str, list[tuple[str, str]]]:
+        """Per split the (name, "") of every sample."""
+        return {key: [(name, "") for name in split.names] for key, split in self.splits.items()}
+
+
+def pictures(root: str | Path, fractions: Sequence[float] = (0.9, 0.05, 0.05), split_seed: int = 0) -> Pictures:
+    """All images below `root`, however they are sorted; those below root/train, root/val, root/test where these are.
+
+    Without them all is split by `fractions` (train, val, test); with train but no val, val is split off train.
+    """
+    root = Path(root).expanduser()
+    if not root.is_dir():
+        raise FileNotFoundError(f"data.root: the folder {root} does not exist; it must hold images")
+    left_out: list[tuple[str, str]] = []
+    places = {key: root / name for key, names in SPLIT_NAMES.items() for name in names if (root / name).is_dir()}
+    if "train" not in places:
+        splits = three_ways(below(root, root, left_out), fractions, split_seed)
+        return Pictures(root.resolve().name, [], splits, left_out)
+    found = {key: below(root, place, left_out) for key, place in places.items()}
+    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
+    return Pictures(root.resolve().name, [], with_validation(found, None, share, split_seed), left_out)
+
+
+def below(root: Path, place: Path, left_out: list[tuple[str, str]]) -> Split:
+    """The image files at and below a folder in the order of their names; others are listed as left out."""
+    names = []
+    for directory, folders, files in os.walk(place, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for file in sorted(files):
+            relative = os.path.relpath(os.path.join(directory, file), root)
+            if file.startswith("."):
+                left_out.append((relative, "hidden"))
+            elif os.path.splitext(file)[1].lower() not in EXTENSIONS:
+                left_out.append((relative, "no image extension"))
+            else:
+                names.append(relative)
+    return file_split(root, names, np.zeros(len(names), dtype=np.int64))

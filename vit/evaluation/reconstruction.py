@@ -1,0 +1,53 @@
+"""How well a masked autoencoder tells hidden patches, which are always the same ones."""
+
+from collections.abc import Callable
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from vit.data import BadImage, ImageDataset, Preprocessing, Split
+from vit.data.hiding import EVALUATION, patch_noise
+from vit.evaluation.classes import readable
+from vit.inference import autocast, best_device
+from vit.models.mae import MaskedAutoencoder, hidden_error
+
+
+@torch.inference_mode()
+def evaluate_reconstruction(
+    model: MaskedAutoencoder,
+    preprocessing: Preprocessing,
+    split: Split,
+    batch_size: int = 64,
+    precision: str = "32-true",
+    on_bad_sample: str = "error",
+    device: str | torch.device | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[dict[str, float], list[BadImage]]:
+    """loss, the mean squared error per hidden patch over a whole split, and the images that could not be read."""
+    dataset = ImageDataset(split, preprocessing, cache=False, on_bad_sample=on_bad_sample)
+    device = best_device(device)
+    model = model.to(device).eval()
+    unreadable: list[BadImage] = []
+    total, images = 0.0, 0
+    samples = readable(dataset, batch_size, unreadable)
+    while batch := list(islice(samples, batch_size)):
+        pixels, index = (torch.cat([sample[key] for sample in batch]).to(device) for key in ("image", "index"))
+        errors = errors_of(model, preprocessing, pixels, index, precision)
+        total, images = total + float(errors.double().sum()), images + len(errors)
+        if progress:
+            progress(len(errors))
+    if not images:
+        raise unreadable[0]
+    return {"loss": total / images}, unreadable
+
+
+def errors_of(
+    model: MaskedAutoencoder, preprocessing: Preprocessing, images: Tensor, index: Tensor, precision: str
+) -> Tensor:
+    """uint8 (B,C,H,W), index (B,) -> each image's error (B,)"""
+    images = preprocessing.normalize(images)
+    rows, columns = model.config.grid
+    with autocast(images.device, precision):
+        pixels, hidden = model(images, patch_noise(EVALUATION, 0, index, rows * columns))
+    return hidden_error(pixels, model.targets(images), hidden)

@@ -1,0 +1,56 @@
+"""Masked image pre-training: hidden patches are told from those that are left (arXiv 2111.06377)."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from vit.data import Augment, Preprocessing
+from vit.data.hiding import EVALUATION, patch_noise
+from vit.models.mae import MaskedAutoencoder, hidden_error
+from vit.tasks.base import Task
+
+
+class MaskedImages(Task):
+    """Trains a `MaskedAutoencoder` on the image batches of `vit.data`, whose labels it never looks at.
+
+    In training each epoch hides other patches of an image; in validation always the same ones, so that losses of
+    different epochs and runs can be compared.
+    """
+
+    def __init__(
+        self,
+        model: MaskedAutoencoder,
+        preprocessing: Preprocessing,
+        optimizer: Callable[[torch.nn.Module], torch.optim.Optimizer],
+        schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler],
+        augment: Augment | None = None,
+        clip: float | None = None,
+        seed: int = 0,
+        config: dict | None = None,
+    ):
+        super().__init__(model, optimizer, schedule, clip, seed, config)
+        self.preprocessing, self.augment = preprocessing, augment
+        rows, columns = model.config.grid
+        self.patches = rows * columns
+
+    @property
+    def metric_names(self) -> list[str]:
+        return ["val/loss", "train/loss"]
+
+    def forward(self, images: Tensor, noise: Tensor) -> Tensor:
+        """uint8 (B,C,H,W), noise (B,N) -> the error of each image, (B,)"""
+        images = self.preprocessing.normalize(images)
+        pixels, hidden = self.model(images, noise)
+        return hidden_error(pixels, self.model.targets(images), hidden)
+
+    def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
+        images = batch["image"]
+        if self.augment is not None:
+            images = self.augment(images, batch["index"], batch["epoch"])
+        return self(images, patch_noise(self.seed, batch["epoch"], batch["index"], self.patches)).mean()
+
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
+        errors = self(batch["image"], patch_noise(EVALUATION, 0, batch["index"], self.patches))
+        self.val_loss.update(errors, batch["weight"])
+        self.log("val/loss", self.val_loss, prog_bar=True)
