@@ -1,6 +1,10 @@
 """First values of the weights."""
 
+from typing import Any
+
+import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from vit.nn.attention import Stacked
 from vit.nn.embed import LinearPatches, PatchEmbed, TokenEmbed
@@ -16,7 +20,7 @@ def init_weights(model: nn.Module) -> None:
     """
     for name, module in model.named_modules():
         leaf = name.rpartition(".")[2]
-        if isinstance(module, nn.Linear) and leaf == "head":
+        if isinstance(module, nn.Linear) and leaf in ("head", "head_dist"):
             nn.init.trunc_normal_(module.weight, std=0.02)
         elif isinstance(module, nn.Linear):
             parts = module.parts if isinstance(module, Stacked) else [module.out_features]
@@ -25,7 +29,7 @@ def init_weights(model: nn.Module) -> None:
         elif isinstance(module, LinearPatches):
             nn.init.xavier_uniform_(module.weight.detach().flatten(1))
         elif isinstance(module, PatchEmbed):
-            for token in (module.cls_token, module.reg_token):
+            for token in (module.cls_token, module.dist_token, module.reg_token):
                 if token is not None:
                     nn.init.normal_(token, std=1e-6)
         elif isinstance(module, TokenEmbed):
@@ -38,3 +42,15 @@ def init_weights(model: nn.Module) -> None:
             nn.init.zeros_(module.bias)
         if isinstance(getattr(module, "pos_embed", None), nn.Parameter):
             nn.init.normal_(module.pos_embed, std=module.pos_embed.shape[-1] ** -0.5)
+
+
+class Unfilled(TorchFunctionMode):
+    """Inside, weights get no random values: for models whose every tensor is about to come from a file.
+
+    What is only reserved and never written takes no memory, and drawing the numbers of a ViT-B takes seconds.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.Tensor.normal_, torch.Tensor.uniform_):
+            return args[0]
+        return func(*args, **(kwargs or {}))

@@ -1,7 +1,7 @@
 """What this room knows of somebody else's way to write a network down."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -19,10 +19,13 @@ class Format:
         convert: their names -> ours, fused and split as ours are. What has no home here keeps its own name, so that a
             report shows it as unused; a part that ours cannot compute raises a ValueError of one sentence.
         facts: state dict and the source's own config, parsed ({} without one) -> values of our config that shapes
-            cannot tell, such as `norm_eps`, `activation` and `num_heads`.
+            cannot tell, such as `norm_eps`, `activation` and `num_heads`; None where only the caller can know.
+        apart: patterns of whole names that stand beside the network and are left out on purpose, such as the text tower
+            of CLIP -> what they are.
     """
 
     name: str
     known: Callable[[State], bool]
     convert: Callable[[State], dict[str, Tensor]]
     facts: Callable[[State, Mapping[str, Any]], dict[str, Any]]
+    apart: Mapping[str, str] = field(default_factory=dict)

@@ -1,108 +1,101 @@
 """Weights from elsewhere into a model of another resolution or other classes, with an account of every tensor."""
 
 import math
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from vit.nn.embed import TokenEmbed
 from vit.nn.position import resample
-from vit.weights.bert import BERT
-from vit.weights.format import State
-from vit.weights.timm import TIMM, to_timm
-from vit.weights.torchvision import TORCHVISION
-from vit.weights.transformers import TRANSFORMERS
+from vit.weights.format import Format, State
+from vit.weights.recognise import Recognised, is_ours, recognise
+from vit.weights.report import KeyReport, KeyRow
+from vit.weights.timm import to_timm
 
-FORMATS = (TIMM, TORCHVISION, TRANSFORMERS, BERT)  # the first that knows the names counts
+TOKENS = ("cls_token", "dist_token", "reg_token")  # what stands before the patches
 POSITIONS = ("embed.pos_embed", "pos_embed")
-SHOWN = 8  # rows of one status in the table
-
-
-@dataclass(frozen=True)
-class KeyRow:
-    """What became of one tensor: "taken" as it is, "resized", "new" (random as before) or "unused"."""
-
-    name: str
-    status: str
-    shape: tuple[int, ...] | None
-    source_shape: tuple[int, ...] | None
-
-
-@dataclass(frozen=True)
-class KeyReport:
-    rows: list[KeyRow]
-
-    def count(self, status: str) -> int:
-        return sum(row.status == status for row in self.rows)
-
-    def table(self) -> str:
-        """The sum, then every tensor that was not simply taken."""
-        counts = [f"{self.count(status)} {status}" for status in ("taken", "resized", "new", "unused")]
-        lines = [", ".join(counts)]
-        for status in ("resized", "new", "unused"):
-            rows = [row for row in self.rows if row.status == status]
-            lines += [f"  {status:8}{row.name}  {shapes(row)}" for row in rows[:SHOWN]]
-            if len(rows) > SHOWN:
-                lines.append(f"  {status:8}... and {len(rows) - SHOWN} more")
-        return "\n".join(lines)
-
-
-def shapes(row: KeyRow) -> str:
-    """`(1, 197, 192) -> (1, 65, 192)`, or the one there is."""
-    return " -> ".join(str(shape) for shape in (row.source_shape, row.shape) if shape is not None)
-
-
-def to_ours(state: State) -> dict[str, Tensor]:
-    """A state dict of timm's, torchvision's or transformers' ViT or BERT under our names; any other as it is."""
-    for foreign in FORMATS:
-        if foreign.known(state):
-            return foreign.convert(state)
-    return dict(state)
 
 
 def load_weights(
     model: nn.Module,
-    state: State,
+    source: State | Recognised,
     *,
     head: bool = True,
     source_grid: tuple[int, int] | None = None,
     parts: tuple[str, ...] = ("",),
+    assign: bool = False,
 ) -> KeyReport:
     """Copy into the model what fits by name and shape; learned positions are fitted to the model's grid or length.
 
     What does not fit keeps its random values: a head of another class count, an input projection of other patches.
 
     Args:
-        state: names of any format of `vit.weights`.
+        source: names of any format of `vit.weights`, with a wrapper's prefix or without.
         head: False leaves the head new although it may fit, for other classes of the same count.
         source_grid: (rows, columns) of the source's position table; a square one need not be named.
         parts: beginnings of the names to load, such as ("embed.", "encoder."); the rest of the model is left out of it.
+        assign: the model takes the tensors themselves where they fit as they are, instead of copies: for a file's.
 
     Raises:
         ValueError: fewer than half of the model's tensors fit; this is another network's file.
     """
     target = {name: tensor for name, tensor in model.state_dict().items() if name.startswith(parts)}
-    state = to_ours(state)
+    found = source if isinstance(source, Recognised) else recognise(source)
+    state = dict(source) if found is None else found.ours
     if is_ours(state) and not is_ours(target):
         state = to_timm(state)
     rows, chosen = [], {}
     for name, own in target.items():
-        found = state.get(name) if head or not is_head(name, model) else None
-        status, tensor = fit(found, own)
-        if name in POSITIONS and found is not None and reads_text(model):
-            status, tensor = fit_lengths(found, own)
-        elif name in POSITIONS and found is not None:
-            status, tensor = fit_positions(found, own, grid(model), prefix_length(state), source_grid)
+        there = state.get(name) if head or not is_head(name, model) else None
+        status, tensor = fit(there, own)
+        if name in POSITIONS and there is not None and reads_text(model):
+            status, tensor = fit_lengths(there, own)
+        elif name in POSITIONS and there is not None:
+            status, tensor = fit_positions(there, own, grid(model), prefix_length(state), source_grid)
         if tensor is not None:
             chosen[name] = tensor
         rows.append(KeyRow(name, status, tuple(own.shape), tuple(state[name].shape) if name in state else None))
-    rows += [KeyRow(name, "unused", None, tuple(state[name].shape)) for name in state if name not in target]
+    rows = [with_origin(row, state) for row in rows]
+    rows += [left(name, state[name], found.format if found else None) for name in state if name not in target]
     check_half(model, rows)
+    put(model, chosen, target, assign)
+    return KeyReport(rows, found.notes() if found else [])
+
+
+def put(model: nn.Module, chosen: State, target: State, assign: bool) -> None:
+    if assign:
+        taken = {name: tensor.to(target[name].dtype).contiguous() for name, tensor in chosen.items()}
+        model.load_state_dict(taken, strict=False, assign=True)
+        return
     with torch.no_grad():
         for name, tensor in chosen.items():
             target[name].copy_(tensor)
-    return KeyReport(rows)
+
+
+def with_origin(row: KeyRow, state: State) -> KeyRow:
+    """The row with the names its tensor was made of, where the format tells them."""
+    origins: Mapping[str, tuple[str, ...]] = getattr(state, "origins", {})
+    if row.status == "new" or row.name not in origins:
+        return row
+    theirs = origins[row.name]
+    if row.status != "taken":
+        return row.but(sources=theirs)
+    if not theirs:
+        return row.but(status="zero", how="a bias that the source does not have", source_shape=None)
+    if len(theirs) > 1:
+        return row.but(status="fused", sources=theirs)
+    shared = any(theirs == others for name, others in origins.items() if name != row.name)
+    return row.but(status="split" if shared else "taken", sources=theirs)
+
+
+def left(name: str, tensor: Tensor, found: Format | None) -> KeyRow:
+    """The row of a tensor that the model has no place for: left out on purpose, or unused."""
+    for pattern, what in (found.apart if found else {}).items():
+        if re.match(pattern, name):
+            return KeyRow(name, "left out", None, tuple(tensor.shape), how=what, sources=(name,))
+    return KeyRow(name, "unused", None, tuple(tensor.shape), sources=(name,))
 
 
 def fit(tensor: Tensor | None, own: Tensor) -> tuple[str, Tensor | None]:
@@ -148,7 +141,7 @@ def square_grid(length: int, prefix: int) -> tuple[int, int]:
 
 def prefix_length(state: State) -> int:
     """How many class and register tokens a state dict has."""
-    return sum(tensor.shape[1] for name, tensor in state.items() if name.split(".")[-1] in ("cls_token", "reg_token"))
+    return sum(tensor.shape[1] for name, tensor in state.items() if name.split(".")[-1] in TOKENS)
 
 
 def grid(model: nn.Module) -> tuple[int, int] | None:
@@ -162,10 +155,6 @@ def reads_text(model: nn.Module) -> bool:
     return isinstance(getattr(model, "embed", None), TokenEmbed)
 
 
-def is_ours(state: State) -> bool:
-    return any(name.startswith("encoder.blocks.") for name in state)
-
-
 def is_head(name: str, model: nn.Module) -> bool:
     """timm names its classifiers differently from model to model, and says so."""
     cfg = getattr(model, "pretrained_cfg", None) or {}
@@ -176,7 +165,7 @@ def is_head(name: str, model: nn.Module) -> bool:
 
 def check_half(model: nn.Module, rows: list[KeyRow]) -> None:
     body = [row for row in rows if row.shape is not None and not is_head(row.name, model)]
-    fitting = [row for row in body if row.status in ("taken", "resized")]
+    fitting = [row for row in body if row.status != "new"]
     if 2 * len(fitting) >= len(body):
         return
     same = [row for row in body if row.source_shape is not None and row not in fitting]

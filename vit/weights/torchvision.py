@@ -1,12 +1,12 @@
 """torchvision's VisionTransformer (`vit_b_16` and its sisters): its names to ours."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
 from vit.weights.format import Format, State
+from vit.weights.renaming import Renamed
 
 RULES = [
     (r"conv_proj\.", "embed.proj."),
@@ -24,20 +24,11 @@ RULES = [
 
 def from_torchvision(state: State) -> dict[str, Tensor]:
     """torchvision's names -> ours; the old files of 2022 with `linear_1` too."""
-    return {rename(name, RULES): tensor for name, tensor in state.items()}
+    return Renamed(state, RULES)
 
 
 def is_torchvision(state: State) -> bool:
     return "encoder.pos_embedding" in state and "class_token" in state
-
-
-def rename(name: str, rules: list[tuple[str, str]]) -> str:
-    """The name after the first rule that fits its beginning; one that fits none stays."""
-    for pattern, ours in rules:
-        renamed, found = re.subn("^" + pattern, ours, name)
-        if found:
-            return renamed
-    return name
 
 
 def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:

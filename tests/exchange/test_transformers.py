@@ -1,0 +1,60 @@
+"""Folders and models of transformers as ours, equal to what transformers computes with the same random weights."""
+
+import pytest
+import torch
+import transformers as hf
+
+from tests.exchange.conftest import CLOSE, SIZE, images, scramble, unplaced
+from vit.exchange import import_weights
+
+TEXT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 20,
+        "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+TAUGHT = {key: value for key, value in SIZE.items() if key != "intermediate_size"} | {"mlp_ratio": 3}
+TOWERS = {"text_config": TEXT, "vision_config": SIZE, "num_labels": 5, "projection_dim": 6}
+CASES = {
+    # class, config, what of the output ours must equal
+    "ViT": (hf.ViTForImageClassification, hf.ViTConfig(**SIZE, num_labels=5), "logits"),
+    "ViT, other words": (
+        hf.ViTForImageClassification,
+        hf.ViTConfig(**SIZE, num_labels=5, hidden_act="gelu_new", layer_norm_eps=1e-3, qkv_bias=False, num_channels=1),
+        "logits"),
+    "ViT without head": (hf.ViTModel, hf.ViTConfig(**SIZE), "class token"),
+    "DINOv2": (hf.Dinov2Model, hf.Dinov2Config(**TAUGHT), "class token"),
+    "DINOv2, SwiGLU": (hf.Dinov2Model, hf.Dinov2Config(**TAUGHT, use_swiglu_ffn=True), "class token"),
+    "DINOv2, registers": (hf.Dinov2WithRegistersModel, hf.Dinov2WithRegistersConfig(**TAUGHT), "class token"),
+    "CLIP": (hf.CLIPVisionModel, hf.CLIPVisionConfig(**SIZE), "pooler_output"),
+    "CLIP, exact GELU": (hf.CLIPVisionModel, hf.CLIPVisionConfig(**SIZE, hidden_act="gelu"), "pooler_output"),
+    "CLIP, projected": (
+        hf.CLIPVisionModelWithProjection, hf.CLIPVisionConfig(**SIZE, projection_dim=6), "image_embeds"),
+    "CLIP, both towers": (hf.CLIPModel, hf.CLIPConfig(**TOWERS), "image features"),
+    "CLIP, classifier": (hf.CLIPForImageClassification, hf.CLIPConfig(**TOWERS), "logits"),
+    "SigLIP": (hf.SiglipVisionModel, hf.SiglipVisionConfig(**SIZE), "pooler_output"),
+    "SigLIP, both towers": (hf.SiglipModel, hf.SiglipConfig(**TOWERS), "image features"),
+    "SigLIP, classifier": (hf.SiglipForImageClassification, hf.SiglipConfig(**TOWERS), "logits"),
+    "ViTMAE": (hf.ViTMAEModel, hf.ViTMAEConfig(**SIZE, mask_ratio=0.0), "class token"),
+}
+
+
+def expected(model: torch.nn.Module, x: torch.Tensor, what: str) -> torch.Tensor:
+    with torch.no_grad():
+        if what == "image features":
+            found = model.get_image_features(x)
+            return found if isinstance(found, torch.Tensor) else found.pooler_output
+        if what == "class token":
+            return model(x).last_hidden_state[:, 0]
+        return model(x)[what]
+
+
+@pytest.mark.parametrize("place", ["folder", "memory"])
+@pytest.mark.parametrize("case", CASES)
+def test_outputs_equal_transformers(case: str, place: str, tmp_path) -> None:
+    cls, config, what = CASES[case]
+    torch.manual_seed(0)
+    reference = scramble(cls(config))
+    if place == "folder":
+        reference.save_pretrained(tmp_path)
+    model, report = import_weights(tmp_path if place == "folder" else reference)
+    x = images(channels=getattr(config, "num_channels", 3))
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), expected(reference, x, what), **CLOSE)
+    assert not unplaced(report)

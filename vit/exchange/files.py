@@ -1,0 +1,157 @@
+"""Weights read from one file, or from one in pieces: safetensors, PyTorch's, NumPy's. Nothing but tensors is taken.
+
+Files are mapped into memory where their format lets them, so that a tensor is read when it is used.
+"""
+
+import argparse
+import json
+import pickle
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+ACCEPTED = ".safetensors, .pt, .pth, .bin or .ckpt of PyTorch, .npz of Google's ViTs"
+INDEX = ".index.json"
+LFS, HTML = b"version https://git-lfs", (b"<!doc", b"<html")
+GLOBAL = re.compile(r"GLOBAL ([\w.]+)|(?:Unsupported|find) (?:class|global) ([\w.]+)")
+
+
+class SourceError(ValueError):
+    """A source that cannot be taken: one sentence that says what was seen and what is accepted."""
+
+
+def read_file(path: Path) -> Any:
+    """What a file holds: tensors by name, or what PyTorch saved around them. The content decides, not the ending.
+
+    Raises:
+        SourceError: damaged, no weights, or a pickle that would do more than hold tensors.
+    """
+    try:
+        with open(path, "rb") as stream:
+            start = stream.read(64)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from None
+    if path.name.endswith(INDEX):
+        return read_pieces(path)
+    if not start:
+        raise SourceError(f"{path} is empty; accepted: {ACCEPTED}")
+    if start.startswith(LFS):
+        raise SourceError(f"{path} is a Git LFS pointer and not the weights themselves; fetch them with git lfs pull")
+    if start.lstrip().lower().startswith(HTML):
+        raise SourceError(f"{path} is a web page and not weights; download the file itself")
+    if start[8:9] == b"{" and not start.startswith(b"PK"):
+        return read_safetensors(path)
+    if start.startswith(b"PK"):
+        return read_zip(path)
+    if start[:1] == b"\x80":
+        return read_torch(path, mapped=False)  # PyTorch's form of before 2020, which cannot be mapped
+    raise SourceError(f"{path} is of no known format (it begins with {start[:8]!r}); accepted: {ACCEPTED}")
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no mapping
+    except (SafetensorError, OSError, ValueError) as error:
+        raise SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again") from None
+
+
+def read_zip(path: Path) -> Any:
+    """PyTorch and NumPy both write zip files; their members tell them apart."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [name.rpartition("/")[2] for name in archive.namelist()]
+    except (zipfile.BadZipFile, OSError) as error:
+        raise SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again") from None
+    if members and all(name.endswith(".npy") for name in members):
+        return read_npz(path)
+    if "constants.pkl" in members:
+        raise SourceError(f"{path} is a TorchScript program, as OpenAI's CLIP files are, and programs are not run "
+                          f"here; save its weights: torch.save(torch.jit.load({path.name!r}).state_dict(), 'new.pt')")
+    if "data.pkl" not in members:
+        raise SourceError(f"{path} is a zip file without weights in it; accepted: {ACCEPTED}")
+    return read_torch(path, mapped=True)
+
+
+def read_torch(path: Path, mapped: bool) -> Any:
+    """Tensors and plain values; of other classes only the one that keeps a command line's words, which does nothing."""
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError as error:
+        raise SourceError(refused(path, str(error))) from None
+    except Exception as error:
+        raise SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again") from None
+
+
+def refused(path: Path, text: str) -> str:
+    """Why a pickle is not taken: it names something beyond tensors, or is no pickle of PyTorch at all."""
+    found = GLOBAL.search(text)
+    if found is None:
+        return f"{path} is cut off, damaged or no file of PyTorch ({first_line(text)}); accepted: {ACCEPTED}"
+    return (f"{path} holds more than tensors: reading it would call {found[1] or found[2]}, which could be any "
+            "program. Refused; only tensors, numbers and texts are read. If you trust it, save its state dict alone, "
+            "or as .safetensors")
+
+
+def read_npz(path: Path) -> dict[str, Tensor]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: from_numpy(file[name]) for name in file.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        if "allow_pickle" in str(error):
+            raise SourceError(f"{path} holds pickled Python objects, which could be any program; only arrays of "
+                              "numbers are read") from None
+        raise SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again") from None
+
+
+def from_numpy(array: np.ndarray) -> Tensor:
+    """An array as a tensor; JAX writes bfloat16 as two bytes without a type."""
+    if array.dtype.kind == "V" and array.dtype.itemsize == 2:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def read_pieces(path: Path) -> dict[str, Tensor]:
+    """Weights in several files, and the index that says which tensor is where.
+
+    Raises:
+        SourceError: an index that is none, or that names a file which is not beside it or lacks a tensor.
+    """
+    places = read_json(path).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise SourceError(f"{path} is no index of weights: it has no weight_map of names")
+    state: dict[str, Tensor] = {}
+    for name in dict.fromkeys(places.values()):
+        piece = path.parent / name
+        if Path(name).name != name or not piece.is_file():
+            raise SourceError(f"{path} names the piece {name!r}, which is not beside it; copy all pieces into one "
+                              "folder")
+        content = read_file(piece)
+        if not isinstance(content, Mapping):
+            raise SourceError(f"{piece} holds no tensors by name")
+        state |= content
+    if missing := [name for name in places if name not in state]:
+        raise SourceError(f"{path} names {missing[0]}, which is not in {places[missing[0]]}")
+    return state
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path} cannot be read as JSON: {first_line(error)}") from None
+    if not isinstance(values, dict):
+        raise SourceError(f"{path} holds no JSON object, but {type(values).__name__}")
+    return values
+
+
+def first_line(error: Exception | str) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]

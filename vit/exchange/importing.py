@@ -1,0 +1,150 @@
+"""`import_weights`: somebody's weights as one of our models, with an account of every tensor."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from vit.exchange.files import SourceError
+from vit.exchange.read import Anything, Source, read
+from vit.models import model_from_config
+from vit.models.build import ACTIVATIONS
+from vit.nn.init import Unfilled
+from vit.weights import FORMATS, KeyReport, Recognised, detect, load_weights, published_heads, recognise
+from vit.weights.report import SHOWN, shapes
+
+Size = int | Sequence[int]
+HEADS = ("head.", "head_dist.")
+IMAGES = ("vit", "mae")
+
+
+def import_weights(
+    source: Anything,
+    *,
+    num_heads: int | None = None,
+    act: str | None = None,
+    image_size: Size | None = None,
+    patch_size: Size | None = None,
+    in_chans: int | None = None,
+    num_classes: int | None = None,
+    strict: bool = True,
+) -> tuple[nn.Module, KeyReport]:
+    """The model that a source's tensors belong to, with them in it, in eval mode, and the key report.
+
+    Args:
+        source: a file, a folder, a state dict, a model of timm, torchvision, transformers or ours, `timm:NAME`, or
+            `hub:OWNER/NAME`.
+        num_heads, act: what tensors cannot tell; wanted only where the source has no config that says it.
+        image_size, patch_size, in_chans: another resolution, aspect, patch or number of channels than the source's;
+            positions and the projection of the patches are resampled.
+        num_classes: another number of classes: the head is new; 0 for features without a head.
+        strict: every tensor of the source must be used and every one of the model filled, but for the head of another
+            number of classes.
+
+    Raises:
+        SourceError: no weights, unknown ones, contradictory ones, or ones left over; one sentence with the fix.
+    """
+    found = read(source)
+    known = recognised(found)
+    config, notes = architecture(found, known, num_heads, act, image_size)
+    classes = config.get("num_classes")
+    wanted = {"image_size": image_size, "patch_size": patch_size, "in_chans": in_chans, "num_classes": num_classes}
+    grid = source_grid(config)
+    config |= {key: value for key, value in wanted.items() if value is not None}
+    model, report = build(found, known, config, grid, head=num_classes in (None, classes))
+    report = KeyReport(report.rows, [*found.notes, *known.notes(), *notes])
+    if strict:
+        check_complete(found, report, head=num_classes in (None, classes))
+    return model.eval(), report
+
+
+def recognised(source: Source) -> Recognised:
+    """The format of a source.
+
+    Raises:
+        SourceError: it is none that is known.
+    """
+    if (found := recognise(source.state)) is not None:
+        return found
+    some = ", ".join(list(source.state)[:3])
+    other = " (the names of a ResNet)" if "layer1.0.conv1.weight" in source.state else ""
+    raise SourceError(f"{source.name} holds {len(source.state)} tensors such as {some}{other}, which are of no known "
+                      f"Vision Transformer; accepted: {', '.join(each.name for each in FORMATS)}; any model of timm "
+                      "can be had by create_model('timm/NAME')")
+
+
+def architecture(
+    source: Source, known: Recognised, num_heads: int | None = None, act: str | None = None,
+    image_size: Size | None = None,
+) -> tuple[dict[str, Any], list[str]]:
+    """The config of the network that the source was, and what a report must say about how it was found.
+
+    Raises:
+        SourceError: something that nobody states, or statements that contradict each other.
+    """
+    if source.model is not None:
+        return dict(source.model), []
+    try:
+        facts = known.format.facts(known.state, source.config)
+        notes = check_stated(source, facts, num_heads, act)
+        facts |= {key: value for key, value in (("num_heads", num_heads), ("activation", act)) if value is not None}
+        if image_size is not None and "embed.pos_embed" not in known.ours and "image_size" not in facts:
+            facts["image_size"] = image_size
+        config = detect(known.ours, facts)
+    except SourceError:
+        raise
+    except ValueError as error:
+        raise SourceError(f"{source.name}: {error}") from None
+    if "num_heads" not in facts and published_heads(config["dim"], config["depth"]) == config["num_heads"]:
+        notes.append(f"num_heads {config['num_heads']} is that of the published models of dim {config['dim']} and "
+                     f"depth {config['depth']}; give num_heads= for another")
+    return config, notes
+
+
+def check_stated(source: Source, facts: Mapping[str, Any], num_heads: int | None, act: str | None) -> list[str]:
+    """Arguments must not contradict what is known, and must say what is not; returns what is only usual."""
+    heads = facts.get("num_heads")
+    if num_heads is not None and source.config and heads not in (None, num_heads):
+        raise SourceError(f"{source.name}: num_heads={num_heads} was given, but the source's config says {heads}")
+    if act is not None and act not in ACTIVATIONS:
+        raise SourceError(f"act={act} is unknown; it must be one of {', '.join(ACTIVATIONS)}")
+    if act is None and "activation" in facts and facts["activation"] is None:
+        raise SourceError(f"{source.name}: its tensors do not tell the activation; give act=quick_gelu (OpenAI's "
+                          "CLIP), act=gelu (LAION's) or act=gelu_tanh (SigLIP)")
+    guessed = heads is not None and num_heads is None and not source.config
+    return [f"num_heads {heads} is what this format usually has; give num_heads= for another"] if guessed else []
+
+
+def source_grid(config: Mapping[str, Any]) -> tuple[int, int] | None:
+    """(rows, columns) in patches of an image model's config."""
+    if config["kind"] not in IMAGES:
+        return None
+    sizes = [(size, size) if isinstance(size, int) else size for size in (config["image_size"], config["patch_size"])]
+    return sizes[0][0] // sizes[1][0], sizes[0][1] // sizes[1][1]
+
+
+def build(
+    source: Source, known: Recognised, config: dict[str, Any], grid: tuple[int, int] | None, head: bool
+) -> tuple[nn.Module, KeyReport]:
+    """The model and what became of every tensor; what no tensor came for has random values."""
+    try:
+        with Unfilled():
+            model = model_from_config(config)
+        report = load_weights(model, known, head=head, source_grid=grid, assign=not source.shared)
+        if report.count("new"):
+            model = model_from_config(config)
+            report = load_weights(model, known, head=head, source_grid=grid, assign=not source.shared)
+    except ValueError as error:
+        raise SourceError(f"{source.name}: {error}") from None
+    return model, report
+
+
+def check_complete(source: Source, report: KeyReport, head: bool) -> None:
+    """Raises SourceError where tensors were left over or missing that another head does not explain."""
+    for status, what in (("unused", "has no place for"), ("new", "finds nothing for")):
+        rows = [row for row in report.rows if row.status == status and (head or not row.name.startswith(HEADS))]
+        if rows:
+            some = "; ".join(f"{row.name} {shapes(row)}" for row in rows[:SHOWN])
+            more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+            raise SourceError(f"{source.name}: the model {what} {len(rows)} tensors: {some}{more}; strict=False takes "
+                              "the rest all the same")

@@ -1,0 +1,54 @@
+"""How images are prepared, in the words of timm and transformers, as our contract."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vit.data import Preprocessing
+from vit.exchange.files import SourceError
+
+CROP_MODES = {"center": "shorter", "squash": "squash", "border": "pad"}  # timm's -> our resize rule
+RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box")  # Pillow's numbers, which transformers writes
+INTERPOLATIONS = {"random": "bicubic"}  # timm's word for training with several
+
+
+def of_timm(cfg: Mapping[str, Any]) -> Preprocessing:
+    """timm's `pretrained_cfg`, or what `resolve_model_data_config` makes of it."""
+    resize = CROP_MODES[cfg.get("crop_mode") or "center"]
+    interpolation = cfg.get("interpolation") or "bicubic"
+    return Preprocessing(
+        tuple(cfg["input_size"][1:]),
+        resize,
+        1.0 if resize == "pad" else cfg.get("crop_pct") or 0.875,
+        INTERPOLATIONS.get(interpolation, interpolation),
+        tuple(cfg["mean"]),
+        tuple(cfg["std"]),
+    )
+
+
+def of_transformers(values: Mapping[str, Any]) -> Preprocessing:
+    """What `preprocessor_config.json` of transformers says.
+
+    Raises:
+        SourceError: a rule that ours do not have, such as no resizing at all.
+    """
+    crops = bool(values.get("do_center_crop", False))
+    size, crop = edges(values.get("size", 224)), edges(values.get("crop_size", values.get("size", 224)))
+    colours = values["image_mean"], values["image_std"]
+    if not values.get("do_normalize", True):
+        colours = (0.0,) * 3, (1.0,) * 3
+    shared = (RESAMPLING[values.get("resample", 3)], *map(tuple, colours))
+    if len(size) == 1 and crops and len(crop) == 2 and max(crop) <= size[0]:
+        return Preprocessing(crop, "shorter", min(crop) / size[0], *shared)
+    if len(size) == 2 and (not crops or crop == size):
+        return Preprocessing(size, "squash", 1.0, *shared)
+    raise SourceError(f"preprocessor_config.json asks for size {values.get('size')} and crop "
+                      f"{values.get('crop_size')}, which is neither a shorter edge with a crop nor one size")
+
+
+def edges(size: Any) -> tuple[int, ...]:
+    """(height, width), or (shorter edge,)"""
+    if isinstance(size, int):
+        return size, size
+    if isinstance(size, Mapping):
+        return (size["shortest_edge"],) if "shortest_edge" in size else (size["height"], size["width"])
+    return tuple(size)

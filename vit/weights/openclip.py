@@ -1,0 +1,68 @@
+"""OpenAI's CLIP and OpenCLIP: the image tower of their own state dicts to ours."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from vit.weights.format import Format, State
+from vit.weights.renaming import Renamed
+
+LAYER = r"transformer\.resblocks\.(\d+)\."
+RULES = [
+    (r"conv1\.", "embed.proj."),
+    (r"class_embedding$", "embed.cls_token"),
+    (r"positional_embedding$", "embed.pos_embed"),
+    (r"ln_pre\.", "embed.norm."),
+    (r"ln_post\.", "encoder.norm."),
+    (r"proj$", "head.weight"),
+    (LAYER + r"ln_([12])\.", r"encoder.blocks.\1.norm\2."),
+    (LAYER + r"attn\.in_proj_", r"encoder.blocks.\1.attn.qkv."),
+    (LAYER + r"attn\.out_proj\.", r"encoder.blocks.\1.attn.proj."),
+    (LAYER + r"ls_([12])\.gamma$", r"encoder.blocks.\1.ls\2.gamma"),
+    (LAYER + r"mlp\.c_fc\.", r"encoder.blocks.\1.mlp.fc1."),
+    (LAYER + r"mlp\.c_proj\.", r"encoder.blocks.\1.mlp.fc2."),
+]
+TOWER = "visual."
+WORDS = ("input_resolution", "context_length", "vocab_size")  # sizes that only OpenAI's own files hold
+APART = {
+    r"transformer\.|token_embedding\.|positional_embedding$|ln_final\.|text_projection$|text\.|attn_mask$":
+        "the tower that reads text",
+    r"logit_scale$|logit_bias$": "how images and texts are compared",
+    "|".join(f"{word}$" for word in WORDS): "a number about the model",
+}
+
+
+def from_openclip(state: State) -> dict[str, Tensor]:
+    """The projection (D,shared) into the space shared with texts becomes the head, whose bias is zero."""
+    tower = TOWER if f"{TOWER}conv1.weight" in state else ""
+    ours = Renamed(state, [(tower.replace(".", r"\.") + pattern, name) for pattern, name in RULES])
+    ours.make("embed.cls_token", ["embed.cls_token"], lambda token: token[None, None])  # (1,1,D)
+    ours.make("embed.pos_embed", ["embed.pos_embed"], lambda table: table[None])  # (1,N,D)
+    if "head.weight" in ours:
+        ours.make("head.weight", ["head.weight"], lambda matrix: matrix.T)
+        ours.zeros("head.bias", like="head.weight")
+    return ours
+
+
+def is_openclip(state: State) -> bool:
+    return any(f"{tower}conv1.weight" in state and f"{tower}class_embedding" in state for tower in ("", TOWER))
+
+
+def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors of OpenAI's and LAION's models look alike, but their activations differ; open_clip_config.json or
+    the sizes that OpenAI stored tell them apart.
+    """
+    model = source_config.get("model_cfg", source_config)
+    vision = model.get("vision_cfg", {})
+    stated = {ours: vision[theirs] for theirs, ours in (("image_size", "image_size"), ("patch_size", "patch_size"),
+                                                        ("width", "dim"), ("layers", "depth")) if theirs in vision}
+    if vision:
+        activation = "quick_gelu" if model.get("quick_gelu") else "gelu"
+        stated["num_heads"] = vision["width"] // vision.get("head_width", 64)
+    else:
+        activation = "quick_gelu" if set(WORDS) <= set(state) else None
+    return {"norm_eps": 1e-5, "activation": activation, "pool": "class", **stated}
+
+
+OPENCLIP = Format("OpenAI CLIP or OpenCLIP", is_openclip, from_openclip, facts, APART)

@@ -1,0 +1,61 @@
+"""State dicts as the papers' own repositories save them, where those differ from timm's: DINO, DINOv2, DeiT III."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from vit.weights.format import Format, State
+from vit.weights.renaming import Renamed, rename
+from vit.weights.timm import from_timm, is_timm
+from vit.weights.timm_facts import timm_facts
+from vit.weights.transformers import fold_class_position
+
+# theirs -> timm's; DINOv2's files for many GPUs hold blocks in chunks, with the block's own number inside
+RULES = [
+    (r"blocks\.\d+\.(\d+)\.", r"blocks.\1."),
+    (r"register_tokens$", "reg_token"),
+]
+LEAVES = [
+    (r"(blocks\.\d+\.)mlp\.w12\.", r"\1mlp.fc1."),
+    (r"(blocks\.\d+\.)mlp\.w3\.", r"\1mlp.fc2."),
+    (r"(blocks\.\d+\.)gamma_([12])$", r"\1ls\2.gamma"),
+]
+TEACHING = r"(?:[a-z_]+\.)*"
+APART = {
+    r"mask_token$": "what hid patches in pre-training",
+    r"decoder_": "the decoder of pre-training",
+    TEACHING + r"(?:dino_head|ibot_head)\.": "the head of self-distillation",
+    TEACHING + r"head\.(?:mlp\.\d+|mlp|last_layer)\.": "the head of self-distillation",
+}
+
+
+def from_original(state: State) -> dict[str, Tensor]:
+    """Their names -> ours. The class token keeps a position where registers have none: it becomes a part of it."""
+    ours = Renamed(from_timm({timm_name(name): tensor for name, tensor in state.items()}))
+    ours.origins |= {ours_name: (theirs,) for ours_name, theirs in zip(ours, state, strict=True)}
+    if "embed.reg_token" in ours:
+        fold_class_position(ours)
+    return ours
+
+
+def timm_name(name: str) -> str:
+    return rename(rename(name, RULES), LEAVES)
+
+
+def is_original(state: State) -> bool:
+    """timm's names for most, and something that timm's own files do not have."""
+    marks = ("mask_token", "register_tokens", "decoder_pos_embed", "blocks.0.mlp.w12.weight")
+    deit3 = {"blocks.0.gamma_1", "pos_embed"} <= set(state) and "norm_pre.weight" not in state
+    heads = any(rename(name, [(pattern, "")]) != name for name in state for pattern in list(APART)[2:])
+    return is_timm(state) and (deit3 or heads or any(mark in state for mark in marks))
+
+
+def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    if {"module", "architecture"} & set(source_config):  # timm's RoPE-ViT has the names of DeiT III
+        return timm_facts(state, source_config)
+    gated = any(".mlp.w12." in name for name in state)
+    return {"norm_eps": 1e-6, "activation": "silu" if gated else "gelu"}
+
+
+ORIGINAL = Format("original DINO, DINOv2 or DeiT III", is_original, from_original, facts, APART)

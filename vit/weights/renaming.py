@@ -1,0 +1,67 @@
+"""Names exchanged by tables, matrices fused and split, and which of theirs each of ours was made of."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+Rules = Sequence[tuple[str, str]]  # a pattern for the beginning of a name, and what replaces it; the first that fits
+
+
+class Renamed(dict[str, Tensor]):
+    """Tensors under our names.
+
+    `origins` says which of theirs each of ours was made of; none where a bias that they do not have became zeros.
+    """
+
+    def __init__(self, state: Mapping[str, Tensor], rules: Rules = ()) -> None:
+        super().__init__()
+        self.origins: dict[str, tuple[str, ...]] = {}
+        for theirs, tensor in state.items():
+            ours = rename(theirs, rules)
+            if ours in self:
+                raise ValueError(f"{self.origins[ours][0]} and {theirs} would both be {ours} here; keep one of them")
+            self[ours] = tensor
+            self.origins[ours] = (theirs,)
+
+    def make(self, name: str, parts: Sequence[str], how: Callable[..., Tensor]) -> None:
+        """Put one tensor in the place of others."""
+        tensors = [self.pop(part) for part in parts]
+        self.origins[name] = tuple(theirs for part in parts for theirs in self.origins.pop(part, ()))
+        self[name] = how(*tensors)
+
+    def fuse(self, names: Sequence[str], into: str, within: str = "") -> None:
+        """One matrix instead of several with the same input, wherever the first of them stands: q, k, v -> qkv.
+
+        Args:
+            within: the beginning of the names that are looked at.
+        """
+        for first in [name for name in self if name.startswith(within) and f".{names[0]}." in name]:
+            parts = [first.replace(f".{names[0]}.", f".{name}.") for name in names]
+            if missing := [part for part in parts if part not in self]:
+                raise ValueError(f"{self.origins[first][0]} is there, but what would be {missing[0]} is missing; "
+                                 "the file is cut")
+            self.make(first.replace(f".{names[0]}.", f".{into}."), parts, lambda *tensors: torch.cat(tensors))
+
+    def split(self, name: str, into: Mapping[str, int]) -> None:
+        """Several matrices instead of one; `into` says how many parts of equal height each takes."""
+        tensor, theirs = self.pop(name), self.origins.pop(name)
+        height, start = tensor.shape[0] // sum(into.values()), 0
+        for part, count in into.items():
+            self[part], self.origins[part] = tensor[start : start + count * height], theirs
+            start += count * height
+
+    def zeros(self, name: str, like: str) -> None:
+        """A bias of zeros beside a matrix that has none there: the same numbers."""
+        if like in self and name not in self:
+            self[name], self.origins[name] = self[like].new_zeros(self[like].shape[0]), ()
+
+
+def rename(name: str, rules: Rules) -> str:
+    """The name after the first rule that fits its beginning; one that fits none stays."""
+    for pattern, ours in rules:
+        renamed, found = re.subn("^" + pattern, ours, name)
+        if found:
+            return renamed
+    return name
