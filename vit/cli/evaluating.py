@@ -125,7 +125,7 @@ def label_sets(
     if output is not None:
         write_label_sets(output, found, samples, predictor.preprocessing, f"{source.name}, {split}")
     metrics = {f"{split}/{name}": value for name, value in found.metrics.items()}
-    scores = [{key: None if value != value else value for key, value in asdict(score).items()} for score in found.scores]
+    scores = [asdict(score) | ({} if score.images else {"average_precision": None}) for score in found.scores]
     unreadable = [str(error) for error in found.unreadable]
     return {**metrics, "images": len(found.rows), "classes": scores, "unreadable": unreadable}
 

@@ -12,8 +12,7 @@ import typer
 from vit.cli.terminal import Device, Model, Precision, check_writable, list_unreadable, progress, stderr
 
 if TYPE_CHECKING:
-    from vit.data import BadImage
-    from vit.inference import Predictor, TextPredictor, Writer
+    from vit.inference import LabelSet, Predictor, TextPredictor, Writer
 
 
 class Format(StrEnum):
@@ -28,7 +27,9 @@ def predict(
     inputs: Annotated[list[Path] | None, typer.Argument(
         help="Image files and folders, or for a model that reads text files of lines; - or nothing is standard input.",
         show_default=False)] = None,
-    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Answers per input.")] = 1,
+    top_k: Annotated[int | None, typer.Option(
+        "--top-k", "-k", min=1, show_default=False,
+        help="Answers per input: by default the best one, or all labels above their thresholds.")] = None,
     format: Annotated[Format | None, typer.Option(
         "--format", "-f", help="By default text for translated lines, else csv.", show_default=False)] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of standard output.")] = None,
@@ -43,43 +44,58 @@ def predict(
     if format is Format.parquet and output is None:
         raise typer.BadParameter("a Parquet file cannot be printed; add --output FILE")
     check_writable(output)
-    from vit.inference import TextPredictor, Writer, load
+    from vit.inference import LabelSetPredictor, TextPredictor, Writer, load
 
     predictor = load(model, device, precision, ensemble or ())
     if isinstance(predictor, Writer):
-        write_texts(predictor, inputs or [], top_k, format, output, batch_size, beam)
+        write_texts(predictor, inputs or [], top_k or 1, format, output, batch_size, beam)
     elif isinstance(predictor, TextPredictor):
-        name_texts(predictor, inputs or [], top_k, format or Format.csv, output, batch_size)
+        name_texts(predictor, inputs or [], top_k or 1, format or Format.csv, output, batch_size)
+    elif isinstance(predictor, LabelSetPredictor) and top_k is None:
+        name_images(predictor, inputs or [], None, format or Format.csv, output, batch_size)
     else:
-        name_images(predictor, inputs or [], top_k, format or Format.csv, output, batch_size)
+        name_images(predictor, inputs or [], top_k or 1, format or Format.csv, output, batch_size)
 
 
 def name_images(
-    predictor: "Predictor", inputs: list[Path], top_k: int, format: Format, output: Path | None, batch_size: int
+    predictor: "Predictor", inputs: list[Path], top_k: int | None, format: Format, output: Path | None, batch_size: int
 ) -> None:
-    """One line per image with its best classes and their probabilities."""
-    from vit.inference import Prediction, named_images
+    """One line per image with its best classes and their probabilities; with top_k None all labels it is given."""
+    from vit.data import BadImage
+    from vit.inference import named_images
     from vit.report.tables import TABLES, open_table, prediction_cells, prediction_columns
 
     if not inputs or format is Format.text:
         text = "--format text is for texts that are written; take csv, json or parquet"
         raise typer.BadParameter(text if inputs else "this model names images; give some")
     paths = [path for _, path in named_images(inputs)]
-    top_k = min(top_k, len(predictor.classes))
+    top_k = None if top_k is None else min(top_k, len(predictor.classes))
     unreadable: list[BadImage] = []
-    columns = ["file", *prediction_columns(top_k)]
+    columns = ["file", *(["labels", "probabilities"] if top_k is None else prediction_columns(top_k))]
     with open_table(output, columns, TABLES[format]) as table, progress() as bar:
         task = bar.add_task("predict", total=len(paths))
         for answer in predictor.stream(paths, top_k, batch_size):
-            if isinstance(answer, Prediction):
-                table.write({"file": answer.source, **prediction_cells(answer.names, answer.probabilities)})
-            else:
+            if isinstance(answer, BadImage):
                 unreadable.append(answer)
+            elif top_k is None:
+                table.write({"file": answer.source, **label_cells(answer, predictor.classes, format)})
+            else:
+                table.write({"file": answer.source, **prediction_cells(answer.names, answer.probabilities)})
             bar.advance(task)
     list_unreadable(unreadable, len(paths))
     if output is not None:
         stderr().print(f"wrote {len(paths) - len(unreadable)} predictions to {output}", markup=False, soft_wrap=True)
     raise typer.Exit(1 if len(unreadable) == len(paths) else 0)
+
+
+def label_cells(answer: "LabelSet", classes: list[str], format: Format) -> dict[str, str | list]:
+    """The labels and their probabilities: lists, which in CSV are one cell each."""
+    from vit.report.label_sets import joined
+
+    if format is Format.csv:
+        values = [f"{value:.6f}" for value in answer.probabilities]
+        return {"labels": joined(answer.names, classes), "probabilities": joined(values, classes)}
+    return {"labels": list(answer.names), "probabilities": list(answer.probabilities)}
 
 
 def name_texts(

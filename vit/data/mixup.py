@@ -28,14 +28,17 @@ class Mixup:
     def __call__(
         self, images: Tensor, labels: Tensor, seed: int, step: int, micro: int = 0, rank: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """images (B,C,H,W) float, labels (B,) → mixed images, targets (B,classes) that sum to 1"""
+        """images (B,C,H,W) float, labels (B,) → mixed images, targets (B,classes) that sum to 1
+
+        Labels (B,classes) of several per image are mixed as they are.
+        """
         drawn = self._drawn(len(images), seed, step, micro, rank).to(images.device, non_blocking=True)
         (share, across, down), cut = drawn[:3], drawn[3] > 0  # (B,) each
         boxes, cut_share = self._boxes(share, across, down, images.shape[-2:])
         share = torch.where(cut, cut_share, share)
         keep = torch.where(cut[:, None, None], (~boxes).to(share.dtype), share[:, None, None])[:, None]  # (B,1,H,W)
         mixed = torch.lerp(images.roll(1, 0), images, keep.to(images.dtype))
-        own = F.one_hot(labels, self.num_classes).to(torch.float32)
+        own = (labels if labels.ndim == 2 else F.one_hot(labels, self.num_classes)).to(torch.float32)
         return mixed, torch.lerp(own.roll(1, 0), own, share[:, None])
 
     def _drawn(self, rows: int, *counters: int) -> Tensor:

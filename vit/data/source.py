@@ -50,7 +50,8 @@ class Split:
     """Samples of one split: `labels` (N,) int64, a name for each, and `read(i)`: encoded bytes or a pixel array
     (H,W[,C]).
 
-    `pixels` (N,H,W[,C]) is there when all samples lie in memory decoded and of one size.
+    Where a sample may have several labels, or none, `labels` is (N,classes) bool. `pixels` (N,H,W[,C]) is there when
+    all samples lie in memory decoded and of one size.
     """
 
     labels: np.ndarray
@@ -119,13 +120,17 @@ class NameRows(Sequence[str]):
 
 def array_split(pixels: np.ndarray, labels: np.ndarray, prefix: str) -> Split:
     """Samples that lie in memory as one uint8 array (N,H,W[,C])."""
-    return Split(labels.astype(np.int64), RowNames(prefix, np.arange(len(labels))), ReadArray(pixels), pixels)
+    return Split(_typed(labels), RowNames(prefix, np.arange(len(labels))), ReadArray(pixels), pixels)
 
 
 def file_split(root: Path, names: Sequence[str], labels: np.ndarray) -> Split:
     """Samples that are image files under `root`; their names are the paths relative to it."""
     packed = Names(names)
-    return Split(labels.astype(np.int64), packed, ReadFile(root, packed))
+    return Split(_typed(labels), packed, ReadFile(root, packed))
+
+
+def _typed(labels: np.ndarray) -> np.ndarray:
+    return labels.astype(bool if labels.ndim == 2 else np.int64)
 
 
 @dataclass(frozen=True)
@@ -141,11 +146,18 @@ class Source:
         _check_classes(self)
         for split_name, split in self.splits.items():
             _check_split(self, split_name, split)
-        empty = [c for c, n in zip(self.classes, self.counts("train"), strict=True) if n == 0]
+        counts, total = self.counts("train"), len(self.splits["train"])
+        empty = [c for c, n in zip(self.classes, counts, strict=True) if n == 0]
         if empty:
             raise DataError(
                 f"{self.name}: {len(empty)} of {len(self.classes)} classes have no training {self.unit} "
                 f"({_some(empty)}); add {self.unit}s or remove the class"
+            )
+        full = [c for c, n in zip(self.classes, counts, strict=True) if n == total]
+        if self.multi_label and full:
+            raise DataError(
+                f"{self.name}: all {total} training {self.unit}s have the label {full[0]!r}, so there is nothing to "
+                "learn about it; remove that label, or add images without it"
             )
 
     @property
@@ -157,19 +169,35 @@ class Source:
     def num_classes(self) -> int:
         return len(self.classes)
 
+    @property
+    def multi_label(self) -> bool:
+        """Whether a sample may have several labels, or none."""
+        return "train" in self.splits and self.splits["train"].labels.ndim == 2
+
     def counts(self, split: str) -> np.ndarray:
         """Images per class: (classes,) int64."""
-        return np.bincount(self.splits[split].labels, minlength=len(self.classes))
+        labels = self.splits[split].labels
+        return labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=len(self.classes))
 
     def class_weights(self) -> np.ndarray:
-        """Loss weight per class, (classes,) float32: n / (classes * n_c), so that it averages 1 over samples."""
+        """Loss weight per class, (classes,) float32: n / (classes * n_c), so that it averages 1 over samples.
+
+        Of several labels per sample: how often the label is absent for each time that it is there, (n - n_c) / n_c.
+        """
         counts = self.counts("train")
+        if self.multi_label:
+            return ((len(self.splits["train"]) - counts) / counts).astype(np.float32)
         return (counts.sum() / (len(counts) * counts)).astype(np.float32)
+
+    def label_text(self, split: str, i: int) -> str:
+        """The class of a sample by name; several ones with | between them."""
+        label = self.splits[split].labels[i]
+        return "|".join(self.classes[c] for c in np.flatnonzero(label)) if label.ndim else self.classes[label]
 
     def split_lists(self) -> dict[str, list[tuple[str, str]]]:
         """Per split the (name, class) of every sample: what a run keeps to say later on which images it was trained."""
         return {
-            key: [(split.names[i], self.classes[split.labels[i]]) for i in range(len(split))]
+            key: [(split.names[i], self.label_text(key, i)) for i in range(len(split))]
             for key, split in self.splits.items()
         }
 
@@ -209,7 +237,7 @@ def _check_classes(source: Source) -> None:
     if len(set(source.classes)) != len(source.classes):
         twice = sorted({c for c in source.classes if source.classes.count(c) > 1})
         raise DataError(f"{source.name}: class names must differ, these come more than once: {_some(twice)}")
-    if len(source.classes) < 2:
+    if len(source.classes) < (1 if source.multi_label else 2):
         raise DataError(
             f"{source.name}: found {len(source.classes)} class ({_some(source.classes)}), a classifier needs at "
             "least 2; give every class its own folder or label"
@@ -220,6 +248,11 @@ def _check_classes(source: Source) -> None:
 
 
 def _check_split(source: Source, key: str, split: Split) -> None:
+    if split.labels.ndim == 2 and split.labels.shape[1] == len(source.classes) and source.multi_label:
+        return
+    if split.labels.ndim == 2 or source.multi_label:
+        shape, wanted = split.labels.shape, (len(split), len(source.classes)) if source.multi_label else (len(split),)
+        raise DataError(f"{source.name}: the {key} labels have shape {shape}, those of train ask for {wanted}")
     bad = np.flatnonzero((split.labels < 0) | (split.labels >= len(source.classes)))
     if len(bad):
         raise DataError(

@@ -1,4 +1,4 @@
-"""Tables: CSV or Parquet with a column of image paths or encoded images, a column of labels, perhaps one of splits."""
+"""Tables: CSV, Parquet or JSON with a column of image paths or encoded images, one of labels, perhaps one of splits."""
 
 import csv
 import json
@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from vit.data.class_names import labelled
 from vit.data.folders import SPLIT_NAMES
 from vit.data.source import DataError, Raw, RowNames, Source, Split, file_split, three_ways, with_validation
 
 IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path")
-LABEL_COLUMNS = ("label", "class", "target", "category", "fine_label", "labels")
+LABEL_COLUMNS = ("label", "class", "target", "category", "fine_label", "labels", "tags")
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,13 @@ def table(
     classes: Sequence[str] | None = None,
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     split_seed: int = 0,
+    label_separator: str | None = None,
 ) -> Source:
-    """A CSV or Parquet file: the columns named by `image`, `label`, `split`, else found by their usual names.
+    """A CSV, Parquet, JSON or JSONL file: the columns `image`, `label`, `split`, else found by their usual names.
 
     Paths are relative to `root` (default: the table's folder). Labels are class names, or numbers: indices into
     `classes` where that is given (or stored in the Parquet file by Hugging Face, or in classes.json beside it), else
-    names themselves.
+    names themselves. An image may have several, or none, where labels are lists or have `label_separator` between them.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -51,7 +53,7 @@ def table(
     columns, names = _read(path)
     image = _column(path, columns, image, IMAGE_COLUMNS, "image")
     label = _column(path, columns, label, LABEL_COLUMNS, "label")
-    classes, labels = _classes(path, _listed(columns[label]), list(classes) if classes else names)
+    classes, labels = labelled(path, _listed(columns[label]), label_separator, list(classes) if classes else names)
     place = Path(root).expanduser() if root else path.parent
     whole = _samples(path, place, columns[image], labels)
     split = _column(path, columns, split, (), "split") if split else ("split" if "split" in columns else None)
@@ -76,7 +78,7 @@ def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], di
     for key, (columns, _) in tables.items():
         path = files[key][0]
         image, label = (_column(path, columns, None, *c) for c in ((IMAGE_COLUMNS, "image"), (LABEL_COLUMNS, "label")))
-        known, labels = _classes(path, _listed(columns[label]), stored, known)
+        known, labels = labelled(path, _listed(columns[label]), None, stored, known)
         splits[key] = _samples(path, path.parent, columns[image], labels)
     return known, splits
 
@@ -85,6 +87,8 @@ def _read(path: Path) -> tuple[dict[str, Any], list[str] | None]:
     """Columns by name, and class names where the file or its folder brings them."""
     if path.suffix.lower() == ".parquet":
         return read_parquet([path])
+    if path.suffix.lower() in (".json", ".jsonl"):
+        return _read_json(path), None
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.reader(file))
     if len(rows) < 2:
@@ -94,6 +98,19 @@ def _read(path: Path) -> tuple[dict[str, Any], list[str] | None]:
     if wrong:
         raise DataError(f"{path} line {wrong}: has {len(rows[wrong - 1])} fields, the header has {len(header)}")
     return {name: [row[i] for row in rows[1:]] for i, name in enumerate(header)}, None
+
+
+def _read_json(path: Path) -> dict[str, list[Any]]:
+    """Columns of a list of objects, or of one object per line; where an object lacks a key its cell is None."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        lines = path.suffix.lower() == ".jsonl"
+        rows = [json.loads(line) for line in text.split("\n") if line.strip()] if lines else json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{path}: cannot be read as JSON ({error})") from None
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise DataError(f'{path}: must hold an object per image, like [{{"file": "1.jpg", "label": ["cat", "dog"]}}]')
+    return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
 
 
 def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], list[str] | None]:
@@ -125,8 +142,9 @@ def _stored_classes(metadata: dict[bytes, bytes] | None) -> list[str] | None:
     if not metadata or b"huggingface" not in metadata:
         return None
     features = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {})
+    features = [f.get("feature", f) for f in features.values() if isinstance(f, dict)]  # a list's are one further in
     named = [
-        f["names"] for f in features.values() if isinstance(f, dict) and f.get("_type") == "ClassLabel" and "names" in f
+        f["names"] for f in features if isinstance(f, dict) and f.get("_type") == "ClassLabel" and "names" in f
     ]
     return [str(n) for n in named[0]] if named else None
 
@@ -156,54 +174,14 @@ def _listed(column: Any) -> list[Any]:
     return column if isinstance(column, list) else column.to_pylist()
 
 
-def _classes(
-    path: Path, values: list[Any], stored: list[str] | None, known: list[str] | None = None
-) -> tuple[list[str], np.ndarray]:
-    """Class names and (N,) labels: numbers are indices where names are stored; `known` are those of train."""
-    empty = next((i for i, v in enumerate(values) if v is None or v == ""), None)
-    if empty is not None:
-        raise DataError(f"{path} row {empty}: the label is empty; give every image a label or remove the row")
-    numbers = _as_numbers(values)
-    if numbers is not None and stored:
-        _check_range(path, numbers, stored)
-        return stored, numbers
-    found = np.unique(numbers).tolist() if numbers is not None else sorted(set(map(str, values)))
-    names = stored or known or [str(v) for v in found]
-    index = {name: i for i, name in enumerate(names)}
-    texts = [str(v) for v in (values if numbers is None else numbers)]
-    wrong = next((i for i, text in enumerate(texts) if text not in index), None)
-    if wrong is not None:
-        listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-        raise DataError(f"{path} row {wrong}: class {texts[wrong]!r} is not among the {len(names)} known ({listed})")
-    return names, np.array([index[text] for text in texts], dtype=np.int64)
-
-
-def _as_numbers(values: list[Any]) -> np.ndarray | None:
-    try:
-        numbers = [int(v) for v in values]
-    except (TypeError, ValueError):
-        return None
-    return (
-        np.array(numbers, dtype=np.int64)
-        if all(str(n) == str(v) for n, v in zip(numbers, values, strict=True))
-        else None
-    )
-
-
-def _check_range(path: Path, labels: np.ndarray, names: list[str]) -> None:
-    wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
-    if len(wrong):
-        raise DataError(
-            f"{path} row {wrong[0]}: label {labels[wrong[0]]} is out of range for {len(names)} classes "
-            f"(0..{len(names) - 1}); {len(wrong)} of {len(labels)} labels are wrong"
-        )
-
-
 def _samples(path: Path, root: Path, column: Any, labels: np.ndarray) -> Split:
     first = column[0] if isinstance(column, list) else column[0].as_py()
     if not isinstance(first, str):
         return Split(labels, RowNames(path.name, np.arange(len(labels))), ReadCell(column))
     names = _listed(column)
+    wrong = next((i for i, name in enumerate(names) if not isinstance(name, str) or not name), None)
+    if wrong is not None:
+        raise DataError(f"{path} row {wrong}: the image is {names[wrong]!r}, expected a path; remove the row")
     missing = [n for n in names if not (root / n).is_file()]
     if missing:
         raise FileNotFoundError(

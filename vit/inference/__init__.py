@@ -10,11 +10,12 @@ from vit.inference.images import (
     forward,
     named_images,
 )
+from vit.inference.label_sets import LabelSet, LabelSetPredictor
 from vit.inference.loading import load
 from vit.inference.text_classes import TextPredictor
 from vit.inference.texts import Writer, Written
 
 __all__ = [
-    "Prediction", "Predictions", "Predictor", "TextPredictor", "Writer", "Written", "autocast", "best_device",
-    "decode_ahead", "forward", "load", "named_images",
+    "LabelSet", "LabelSetPredictor", "Prediction", "Predictions", "Predictor", "TextPredictor", "Writer", "Written",
+    "autocast", "best_device", "decode_ahead", "forward", "load", "named_images",
 ]

@@ -54,17 +54,22 @@ class Predictions(list[Prediction]):
 class Predictor:
     """A model with its class names and its preprocessing: `predictor.predict("photos")`."""
 
+    answer = Prediction
+
     def __init__(self, bundle: Bundle, device: str | torch.device | None = None, precision: str = "32-true") -> None:
         self.bundle = bundle
         self.device = best_device(device)
         self.model = bundle.model.eval().to(self.device)
         self.classes, self.preprocessing, self.precision = bundle.classes, bundle.preprocessing, precision
 
-    def predict(self, images: Images, top_k: int = 1, batch_size: int = 64, on_error: str = "raise") -> Predictions:
+    def predict(
+        self, images: Images, top_k: int | None = None, batch_size: int = 64, on_error: str = "raise"
+    ) -> Predictions:
         """Name images: paths, folders (with all folders inside), PIL images, arrays (H,W[,C]), tensors (C,H,W), encoded
         bytes, or any iterable of those.
 
         Args:
+            top_k: names per image; by default the best one, or where an image may have several labels all it is given.
             on_error: "raise" stops at the first image that cannot be read, "skip" collects them in `.unreadable`.
 
         Raises:
@@ -74,7 +79,7 @@ class Predictor:
             raise ValueError(f"on_error={on_error!r} is not one of raise, skip")
         answers = Predictions()
         for answer in self.stream(images, top_k, batch_size):
-            if isinstance(answer, Prediction):
+            if not isinstance(answer, BadImage):
                 answers.append(answer)
             elif on_error == "raise":
                 raise answer
@@ -82,15 +87,17 @@ class Predictor:
                 answers.unreadable.append(answer)
         return answers
 
-    def stream(self, images: Images, top_k: int = 1, batch_size: int = 64) -> Iterator[Prediction | BadImage]:
+    def stream(
+        self, images: Images, top_k: int | None = None, batch_size: int = 64
+    ) -> Iterator[Prediction | BadImage]:
         """One answer per image, in order, as soon as its batch is done: a Prediction, or why there is none."""
-        if not 1 <= top_k <= len(self.classes):
+        if top_k is not None and not 1 <= top_k <= len(self.classes):
             raise ValueError(f"top_k={top_k} must be 1..{len(self.classes)}, the number of classes")
         for batch in decode_ahead(named_images(images), self._decode, batch_size):
             good = [pixels for _, pixels in batch if isinstance(pixels, Tensor)]
-            answers = iter(self._answer(good, top_k)) if good else iter(())
+            answers = iter(self._answer(self._logits(good), top_k)) if good else iter(())
             for name, pixels in batch:
-                yield Prediction(name, *next(answers)) if isinstance(pixels, Tensor) else pixels
+                yield self.answer(name, *next(answers)) if isinstance(pixels, Tensor) else pixels
 
     def _decode(self, item: tuple[str, str | Path | Pixels]) -> tuple[str, Tensor | BadImage]:
         name, image = item
@@ -99,9 +106,12 @@ class Predictor:
         except BadImage as error:
             return name, error
 
-    def _answer(self, images: list[Tensor], top_k: int) -> Iterator[tuple[tuple[str, ...], tuple[float, ...]]]:
-        logits = forward(self.model, self.preprocessing, torch.stack(images), self.precision)  # (B,classes)
-        probabilities, indices = logits.softmax(-1).topk(top_k)
+    def _logits(self, images: list[Tensor]) -> Tensor:
+        """B images (C,H,W) -> (B,classes)"""
+        return forward(self.model, self.preprocessing, torch.stack(images), self.precision)
+
+    def _answer(self, logits: Tensor, top_k: int | None) -> Iterator[tuple[tuple[str, ...], tuple[float, ...]]]:
+        probabilities, indices = logits.softmax(-1).topk(top_k or 1)
         for row, places in zip(probabilities.tolist(), indices.tolist(), strict=True):
             yield tuple(self.classes[i] for i in places), tuple(row)
 

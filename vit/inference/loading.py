@@ -7,6 +7,7 @@ import torch
 
 from vit.bundle import load_bundle
 from vit.inference.images import Predictor
+from vit.inference.label_sets import LabelSetPredictor
 from vit.inference.text_classes import TextPredictor
 from vit.inference.texts import Writer
 
@@ -34,6 +35,8 @@ def load(
     if kind not in USES:
         raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}) that has no answers yet; "
                          f"train it for a task with init_from={bundle.path}")
+    if bundle.thresholds and not ensemble:
+        return LabelSetPredictor(bundle, device, precision)
     if not ensemble:
         return USES[kind](bundle, device, precision)
     if USES[kind] is not Writer:

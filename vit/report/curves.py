@@ -43,7 +43,8 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
     curves = read_curves(metrics_csv)
     rates = {name: curve for name, curve in curves.items() if name.rsplit("/", 1)[-1].startswith("lr")}
     losses = _pair(curves, "loss")
-    accuracies = _pair(curves, "accuracy")
+    judged = "map" if "val/map" in curves else "accuracy"  # by which epochs are compared
+    accuracies = _pair(curves, judged)
     panels = [panel for panel in (losses, accuracies, rates) if panel]
     if not panels:
         return None
@@ -57,7 +58,7 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
         if panel is rates:
             _draw_rates(axes, panel)
         else:
-            _draw_pair(axes, panel, is_loss=panel is losses)
+            _draw_pair(axes, panel, "Loss" if panel is losses else "mAP" if judged == "map" else "Accuracy")
     if heading:
         figure.suptitle(heading, x=0.01, ha="left", fontsize=11, color=MUTED, family=FONT)
     return save(figure, path)
@@ -99,7 +100,8 @@ def _pair(curves: dict[str, Curve], name: str) -> dict[str, Curve]:
     return found
 
 
-def _draw_pair(axes: Axes, pair: dict[str, Curve], is_loss: bool) -> None:
+def _draw_pair(axes: Axes, pair: dict[str, Curve], name: str) -> None:
+    is_loss = name == "Loss"
     for stage, colour, label in LINES:
         if stage not in pair:
             continue
@@ -110,7 +112,7 @@ def _draw_pair(axes: Axes, pair: dict[str, Curve], is_loss: bool) -> None:
         marker = "o" if len(curve.x) <= 3 else None
         axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, label=label, marker=marker)
     note = _mark_best(axes, pair["val"], is_loss) if "val" in pair and np.isfinite(pair["val"].y).any() else ""
-    title(axes, "Loss" if is_loss else "Accuracy", note)
+    title(axes, name, note)
     _limits(axes, pair, is_loss)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper right" if is_loss else "lower right")
 

@@ -11,7 +11,9 @@ from contextlib import contextmanager, nullcontext
 from os import PathLike
 from typing import BinaryIO, Protocol
 
-Row = Mapping[str, str | int | float | bool | None]
+Cell = str | int | float | bool | None | list[str] | list[float]
+Row = Mapping[str, Cell]
+LISTS = {"labels": "string", "probabilities": "double"}  # columns of lists, and the Arrow type of what is in them
 
 
 class Table(Protocol):
@@ -71,6 +73,10 @@ class ParquetTable:
         schema = self.writer.schema if self.writer else None
         batch = pyarrow.Table.from_pylist(self.rows, schema) if self.rows or schema else pyarrow.table(
             {name: pyarrow.array([], pyarrow.string()) for name in self.columns})
+        for name in LISTS:  # whatever they hold: in the first rows all lists may be empty
+            if name in batch.column_names and pyarrow.types.is_list(batch.schema.field(name).type):
+                typed = batch[name].cast(pyarrow.list_(pyarrow.type_for_alias(LISTS[name])))
+                batch = batch.set_column(batch.schema.get_field_index(name), name, typed)
         if self.writer is None:
             self.writer = pyarrow.parquet.ParquetWriter(self.stream, batch.schema)
         self.writer.write_table(batch)
@@ -129,5 +135,7 @@ def prediction_cells(names: Iterable[str], probabilities: Iterable[float]) -> di
     return cells
 
 
-def _utf8(value: str | int | float | bool | None) -> str | int | float | bool | None:
+def _utf8(value: Cell) -> Cell:
+    if isinstance(value, list):
+        return [_utf8(each) for each in value]
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

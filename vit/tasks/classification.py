@@ -33,11 +33,15 @@ class Classification(Task):
         super().__init__(model, optimizer, schedule, clip, seed, config)
         self.preprocessing, self.loss = preprocessing, loss
         self.augment, self.mixup = augment, mixup
-        self.val_accuracy = accuracies(num_classes)
+        self.val_scores = self.scores(num_classes)
 
     @property
     def metric_names(self) -> list[str]:
-        return ["val/loss", *self.val_accuracy.keys(), "train/loss"]
+        return ["val/loss", *self.val_scores.keys(), "train/loss"]
+
+    def scores(self, num_classes: int) -> MetricCollection:
+        """What validation counts besides the loss."""
+        return accuracies(num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """uint8 (B,C,H,W) -> logits (B,classes)"""
@@ -70,6 +74,6 @@ def count(task: Task, logits: Tensor, labels: Tensor, weight: Tensor) -> None:
     labels = torch.where(weight > 0, labels, PADDING)
     each = nn.functional.cross_entropy(logits.float(), labels.clamp(min=0), reduction="none")
     task.val_loss.update(each, weight)
-    task.val_accuracy.update(logits, labels)
+    task.val_scores.update(logits, labels)
     task.log("val/loss", task.val_loss)
-    task.log_dict(task.val_accuracy, prog_bar=True)
+    task.log_dict(task.val_scores, prog_bar=True)

@@ -36,3 +36,21 @@ class BinaryCrossEntropy(CrossEntropy):
         """(B,classes), (B,classes) -> (B,)"""
         smooth = soft * (1 - self.label_smoothing) + self.label_smoothing / logits.shape[1]
         return F.binary_cross_entropy_with_logits(logits, smooth, reduction="none").sum(dim=1)
+
+
+class MultiLabelLoss(nn.Module):
+    """One yes/no question per label, averaged over labels and batch; smoothed answers lie s/2 from 0 and from 1.
+
+    Args:
+        weights: (classes,) how much a yes counts for each no of that label.
+    """
+
+    def __init__(self, label_smoothing: float = 0.0, weights: np.ndarray | None = None):
+        super().__init__()
+        self.label_smoothing = label_smoothing
+        self.register_buffer("weights", None if weights is None else torch.as_tensor(weights), persistent=False)
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """(B,classes), (B,classes) yes or no, or shares of mixed images -> scalar"""
+        smooth = targets.float() * (1 - self.label_smoothing) + self.label_smoothing / 2
+        return F.binary_cross_entropy_with_logits(logits.float(), smooth, pos_weight=self.weights)

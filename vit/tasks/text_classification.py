@@ -27,11 +27,11 @@ class TextClassification(Task):
     ):
         super().__init__(model, optimizer, schedule, clip, seed, config)
         self.loss = loss
-        self.val_accuracy = accuracies(num_classes)
+        self.val_scores = accuracies(num_classes)
 
     @property
     def metric_names(self) -> list[str]:
-        return ["val/loss", *self.val_accuracy.keys(), "train/loss"]
+        return ["val/loss", *self.val_scores.keys(), "train/loss"]
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """-> logits (B,classes)"""

@@ -1,0 +1,116 @@
+"""Numbers of several labels per image against scikit-learn and torchmetrics, thresholds against all there are."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, f1_score, log_loss, precision_recall_fscore_support
+from torch import nn
+from torchmetrics.functional.classification import multilabel_average_precision
+
+import vit
+from vit.data import DataError, Preprocessing, Source
+from vit.data.source import array_split
+from vit.evaluation import best_thresholds, evaluate, evaluate_label_sets, matched_split
+from vit.evaluation.label_sets import above, average_precisions
+
+CLASSES = ["ant", "bee", "cow", "dog"]
+THRESHOLDS = [0.3, 0.5, 0.45, 0.6]
+PLAIN = Preprocessing(size=8, mean=(0.5,) * 3, std=(0.25,) * 3)
+
+
+def samples(n=61, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.random((n, 4)) < (0.5, 0.3, 0.2, 0.4)
+    return array_split(rng.integers(0, 256, (n, 8, 8, 3), dtype=np.uint8), labels, "toy")
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    model = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=4, depth=1, dim=32, num_heads=2)
+    nn.init.normal_(model.head.weight, std=0.5)
+    return model
+
+
+def test_numbers_are_scikit_learns(model):
+    split = samples()
+    found = evaluate_label_sets(model, PLAIN, split, CLASSES, THRESHOLDS, batch_size=16)
+    truth, p = split.labels, found.probabilities
+    with torch.inference_mode():
+        images = torch.from_numpy(split.pixels).permute(0, 3, 1, 2)
+        np.testing.assert_allclose(p, model(PLAIN.normalize(images)).sigmoid().numpy(), atol=1e-6)
+    said = p >= np.array(THRESHOLDS)
+    assert found.metrics["map"] == pytest.approx(average_precision_score(truth, p, average="macro"), abs=1e-12)
+    assert found.metrics["f1"] == pytest.approx(f1_score(truth, said, average="macro"), abs=1e-12)
+    assert found.metrics["f1_micro"] == pytest.approx(f1_score(truth, said, average="micro"), abs=1e-12)
+    assert found.metrics["exact_match"] == (truth == said).all(1).mean()
+    each = np.mean([log_loss(truth[:, c], p[:, c].astype(np.float64), labels=[0, 1]) for c in range(4)])
+    assert found.metrics["loss"] == pytest.approx(each, rel=1e-5)
+    precision, recall, f1, images = precision_recall_fscore_support(truth, said, average=None)
+    for score, *expected in zip(found.class_scores(), images, precision, recall, f1, strict=True):
+        assert (score.images, *map(pytest.approx, (score.precision, score.recall, score.f1))) == tuple(expected)
+
+
+def test_average_precision_is_torchmetrics_also_with_ties():
+    rng = np.random.default_rng(1)
+    truth = rng.random((80, 5)) < 0.3
+    for p in (rng.random((80, 5)), rng.random((80, 5)).round(1), np.full((80, 5), 0.5)):
+        theirs = multilabel_average_precision(torch.from_numpy(p), torch.from_numpy(truth).long(), 5, average="none")
+        np.testing.assert_allclose(average_precisions(truth, p), theirs.numpy(), atol=1e-6)
+
+
+def test_a_label_on_no_image_counts_in_no_mean(model):
+    split = samples()
+    split.labels[:, 2] = False
+    found = evaluate_label_sets(model, PLAIN, split, CLASSES, THRESHOLDS)
+    there = [0, 1, 3]
+    expected = average_precision_score(split.labels[:, there], found.probabilities[:, there])
+    assert found.metrics["map"] == pytest.approx(expected, abs=1e-12)
+    score = found.class_scores()[2]
+    assert score.images == 0 and np.isnan(score.average_precision)
+    assert found.metrics["f1"] == np.mean([found.class_scores()[c].f1 for c in there])
+
+
+@pytest.mark.parametrize("digits", [1, 7])
+def test_no_threshold_at_all_is_better_than_the_chosen_ones(digits):
+    rng = np.random.default_rng(0)
+    truth = rng.random((50, 6)) < (0.9, 0.5, 0.3, 0.1, 0.02, 0.0)
+    truth[0, 4] = True
+    p = np.clip(truth * 0.3 + rng.random((50, 6)) * 0.7, 0, 1).round(digits).astype(np.float32)
+    chosen = best_thresholds(truth, p)
+    assert chosen[5] == 0.5 and all(0 <= t <= 1 for t in chosen)
+    every = np.unique(np.concatenate([p.ravel(), p.ravel() + 1e-4, [0.0, 1.0]]))
+    for c in range(5):
+        said = p[:, c] >= every[:, None]  # (thresholds,N)
+        best = (2 * (said & truth[:, c]).sum(1) / (said.sum(1) + truth[:, c].sum())).max()
+        assert f1_score(truth[:, c], above(p, chosen)[:, c]) == pytest.approx(best, abs=1e-12)
+
+
+def test_of_equally_good_thresholds_the_middle_one():
+    truth, p = np.array([[1], [1], [0], [0]], bool), np.array([[0.9], [0.7], [0.2], [0.1]], np.float32)
+    assert best_thresholds(truth, p) == [pytest.approx(0.45)]
+    assert best_thresholds(np.ones((2, 1), bool), np.array([[0.9], [0.8]])) == [pytest.approx(0.4)]
+
+
+def test_classes_are_matched_by_name(model):
+    split = samples()
+    order = [CLASSES.index(name) for name in ("dog", "ant", "bee")]  # no cow in this set
+    other = replace(split, labels=split.labels[:, order])
+    matched = matched_split(Source("other", ["dog", "ant", "bee"], {"train": other, "test": other}), CLASSES)
+    expected = split.labels.copy()
+    expected[:, 2] = False
+    assert np.array_equal(matched.labels, expected)
+    with pytest.raises(DataError, match="does not know class 'yak'"):
+        matched_split(Source("other", ["dog", "ant", "yak"], {"train": other, "test": other}), CLASSES)
+
+
+def test_one_label_and_several_are_not_mixed_up(model):
+    split = samples()
+    with pytest.raises(DataError, match="may have several labels each, but the model gives one"):
+        evaluate(model, PLAIN, split, CLASSES)
+    with pytest.raises(DataError, match="have one each"):
+        evaluate_label_sets(model, PLAIN, replace(split, labels=split.labels.argmax(1)), CLASSES, THRESHOLDS)
+    with pytest.raises(DataError, match="none of the 61 images of the split has a label"):
+        evaluate_label_sets(model, PLAIN, replace(split, labels=split.labels & False), CLASSES, THRESHOLDS)

@@ -1,0 +1,43 @@
+"""Images with several labels each, or none: the same step as for one label, other numbers in validation."""
+
+import warnings
+
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MultilabelAveragePrecision, MultilabelF1Score
+from torchmetrics.utilities.data import dim_zero_cat
+
+from vit.tasks.classification import Classification
+
+
+class MultiLabel(Classification):
+    """Trains `model(images) -> logits`, one yes/no question per label; its loss must be one of such questions.
+
+    Validation gives `val/map`, the mean over labels of their average precision, by which epochs are compared because
+    no threshold enters it, and `val/f1`, the mean of F1 at one half; the saved model gets thresholds of its own.
+    """
+
+    def scores(self, num_classes: int) -> MetricCollection:
+        found = {"val/map": MeanAveragePrecision(num_classes), "val/f1": MultilabelF1Score(num_classes)}
+        return MetricCollection(found)
+
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
+        logits, targets, real = self(batch["image"]).float(), batch["label"], batch["weight"]
+        each = nn.functional.binary_cross_entropy_with_logits(logits, targets.float(), reduction="none").mean(dim=1)
+        self.val_loss.update(each, real)
+        self.val_scores.update(logits[real > 0].sigmoid(), targets[real > 0].long())
+        self.log("val/loss", self.val_loss)
+        self.log_dict(self.val_scores, prog_bar=True)
+
+
+class MeanAveragePrecision(MultilabelAveragePrecision):
+    """The mean over the labels that occur; torchmetrics counts one that is on no image as 0 (1.9)."""
+
+    def __init__(self, num_labels: int):
+        super().__init__(num_labels, average="none", validate_args=False)
+
+    def compute(self) -> Tensor:
+        present = dim_zero_cat(self.target).any(dim=0)  # (N,classes) -> (classes,)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="No positive samples.*")
+            return super().compute()[present].mean()
