@@ -67,6 +67,8 @@ def test_timm_loads_the_folder(folder, model):
     {"pool": "attention"},
     {"mlp": "swiglu", "norm": "rms"},
     {"in_chans": 1},
+    {"embed_norm": True, "patch_bias": False, "norm_eps": 1e-5, "activation": "quick_gelu"},
+    {"positions": "learned_rotary", "mlp": "swiglu", "activation": "silu", "mlp_norm": True, "key_bias": False},
 ])
 def test_timm_loads_other_architectures(tmp_path, options):
     import timm
@@ -166,7 +168,7 @@ def test_timm_models_are_timm_folders_too(tmp_path, name):
 
 
 def test_a_model_unknown_to_timm_is_stored_under_our_names(tmp_path):
-    model = tiny(positions="rotary")
+    model = tiny(positions="rotary", norm="rms")
     with pytest.warns(UserWarning, match="timm"):
         folder = save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING)
     assert set(load_file(folder / "model.safetensors")) == set(model.state_dict())

@@ -22,13 +22,15 @@ CASES = {
     "other parts": {"norm": "rms", "qk_norm": True, "qkv_bias": False, "mlp": "swiglu", "mlp_ratio": 2.75},
     "head_dim": {"head_dim": 32},
     "no last norm": {"final_norm": "none"},
+    "CLIP": {"embed_norm": True, "patch_bias": False},
+    "EVA-02": {"mlp_norm": True, "attn_norm": True, "key_bias": False, "mlp": "swiglu"},
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_our_own_tensors_tell_the_config(case: str) -> None:
     config = VisionTransformerConfig(**{**TINY, **CASES[case]})
-    facts = {"num_heads": 3, "image_size": config.image_size}
+    facts = {"num_heads": 3, "activation": "gelu", "image_size": config.image_size}
     assert VisionTransformerConfig.from_dict(detect(model_from_config(config.to_dict()).state_dict(), facts)) == config
 
 
@@ -36,37 +38,38 @@ def test_our_own_tensors_tell_the_config(case: str) -> None:
 def test_positions_without_a_table_are_a_fact(positions: str) -> None:
     config = VisionTransformerConfig(**{**TINY, "positions": positions})
     state = model_from_config(config.to_dict()).state_dict()
-    facts = {"num_heads": 3, "image_size": 32, "positions": positions}
+    facts = {"num_heads": 3, "activation": "gelu", "image_size": 32, "positions": positions}
     assert VisionTransformerConfig.from_dict(detect(state, facts)) == config
     with pytest.raises(ValueError, match="do not tell positions"):
-        detect(state, {"num_heads": 3})
+        detect(state, {"num_heads": 3, "activation": "gelu"})
 
 
 @pytest.mark.parametrize("pool", ["class", "pooler"])
 def test_texts(pool: str) -> None:
     config = TextClassifierConfig(vocab_size=11, max_len=9, dim=32, depth=2, num_heads=2, num_classes=3, pool=pool)
     state = model_from_config(config.to_dict()).state_dict()
-    assert TextClassifierConfig.from_dict(detect(state, {"num_heads": 2})) == config
+    assert TextClassifierConfig.from_dict(detect(state, {"num_heads": 2, "activation": "gelu"})) == config
     masked = MaskedTextConfig(vocab_size=11, max_len=9, dim=32, depth=2, num_heads=2, dropout=0.0,
                               attention_dropout=0.0)
     state = model_from_config(masked.to_dict()).state_dict()
-    facts = {"num_heads": 2, "norm_eps": 1e-12, "dropout": 0.0, "attention_dropout": 0.0}
+    facts = {"num_heads": 2, "activation": "gelu", "norm_eps": 1e-12, "dropout": 0.0, "attention_dropout": 0.0}
     assert MaskedTextConfig.from_dict(detect(state, facts)) == masked
 
 
 def test_heads_come_from_the_queries_norm_the_facts_or_the_published_sizes() -> None:
     published = {**TINY, "dim": 192, "depth": 12}
+    gelu = {"activation": "gelu"}
     state = model_from_config({"kind": "vit", **published}).state_dict()
-    assert detect(state, {})["num_heads"] == published_heads(192, 12) == 3
-    assert detect(state, {"num_heads": 12})["num_heads"] == 12
+    assert detect(state, gelu)["num_heads"] == published_heads(192, 12) == 3
+    assert detect(state, {**gelu, "num_heads": 12})["num_heads"] == 12
     state = model_from_config({"kind": "vit", **TINY, "qk_norm": True}).state_dict()
-    assert detect(state, {})["num_heads"] == 3
+    assert detect(state, gelu)["num_heads"] == 3
     with pytest.raises(ValueError, match="num_heads is 4 by the source's config or the argument, but the tensors"):
-        detect(state, {"num_heads": 4})
+        detect(state, {**gelu, "num_heads": 4})
     with pytest.raises(ValueError, match="dim 48 and depth 2; give num_heads="):
-        detect(model_from_config({"kind": "vit", **TINY}).state_dict(), {})
+        detect(model_from_config({"kind": "vit", **TINY}).state_dict(), gelu)
     with pytest.raises(ValueError, match="num_heads 5 does not divide the 48 channels"):
-        detect(model_from_config({"kind": "vit", **TINY}).state_dict(), {"num_heads": 5})
+        detect(model_from_config({"kind": "vit", **TINY}).state_dict(), {**gelu, "num_heads": 5})
 
 
 def broken(change) -> dict[str, torch.Tensor]:
@@ -91,7 +94,12 @@ def broken(change) -> dict[str, torch.Tensor]:
 )
 def test_contradictions_are_errors_with_both_numbers(change, facts: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        detect(broken(change), {"num_heads": 3, **facts})
+        detect(broken(change), {"num_heads": 3, "activation": "gelu", **facts})
+
+
+def test_an_activation_is_never_guessed() -> None:
+    with pytest.raises(ValueError, match="activation cannot be read off tensors; give act=gelu"):
+        detect(broken(lambda state: None), {"num_heads": 3, "activation": None})
 
 
 def test_something_else_is_refused() -> None:
@@ -101,6 +109,6 @@ def test_something_else_is_refused() -> None:
 
 def test_the_result_is_plain() -> None:
     config = VisionTransformerConfig(**TINY)
-    values = detect(model_from_config(config.to_dict()).state_dict(), {"num_heads": 3})
+    values = detect(model_from_config(config.to_dict()).state_dict(), {"num_heads": 3, "activation": "gelu"})
     assert {**config.to_dict(), **values} == config.to_dict()
     assert set(values) - {"kind"} <= {field.name for field in dataclasses.fields(config)}

@@ -88,6 +88,16 @@ EXPRESSIBLE = {
     "SwiGLU, GELU, LayerScale": {"mlp": "swiglu", "layer_scale": 0.1},
     "tanh GELU, no last norm": {"activation": "gelu_tanh", "final_norm": "none"},
     "odd ratio": {"mlp_ratio": 1.03},
+    "SimpleViT": {"positions": "sincos_simple", "class_token": False, "pool": "mean"},
+    "CLIP": {"embed_norm": True, "patch_bias": False, "norm_eps": 1e-5, "activation": "quick_gelu"},
+    "norms inside": {"attn_norm": True, "mlp_norm": True, "norm_eps": 1e-5},
+    "rotary": {"positions": "rotary"},
+    "rotary, table, SwiGLU": {"positions": "learned_rotary", "mlp": "swiglu", "activation": "silu", "mlp_norm": True,
+                              "rotary_span": (3, 5), "key_bias": False, "layer_scale": 0.1, "attn_norm": True},
+    "rotary, eps 1e-5": {"positions": "rotary", "norm_eps": 1e-5, "rotary_offset": 1.0, "registers": 2},
+    "rotary, eps 1e-5, LayerScale": {"positions": "rotary", "norm_eps": 1e-5, "rotary_places": "centred",
+                                     "layer_scale": 0.1, "pool": "mean", "final_norm": "pooled"},
+    "keys without bias": {"key_bias": False, "pool": "attention", "pool_prefix": True, "pool_heads": 6},
 }
 
 
@@ -110,7 +120,10 @@ def test_timm_builds_the_same_network_from_its_arguments(case: str) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"positions": "rotary"}, "rotary"),
+        ({"positions": "rotary", "norm": "rms"}, "rotary positions with LayerNorm only"),
+        ({"positions": "rotary", "activation": "relu"}, "activation=gelu only, not relu"),
+        ({"patch_bias": False}, "a bias of the patches exactly where no norm follows them"),
+        ({"norm": "rms", "norm_eps": 1e-5}, "norm_eps of 1e-06 only"),
         ({"stem": "conv"}, "stem"),
         ({"pre_norm": False}, "post-norm"),
         ({"head_dim": 32}, "head_dim 32"),

@@ -17,7 +17,14 @@ from vit.nn.norm import Norm
 # What the short words of a config mean; everything below takes the classes themselves.
 NORMS = {"layer": parts.LayerNorm, "rms": parts.RMSNorm}
 MLPS = {"mlp": parts.Mlp, "swiglu": parts.SwiGLU}
-ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh"), "relu": F.relu, "silu": F.silu}
+ACTIVATIONS = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "quick_gelu": parts.quick_gelu,
+    "relu": F.relu,
+    "silu": F.silu,
+}
+ROTATIONS = {"halves": parts.rotate, "neighbours": parts.rotate_neighbours}
 TEXT_THETA = 10_000.0  # rotary positions of a text turn more slowly than those of a grid (arXiv 2104.09864)
 
 
@@ -46,13 +53,17 @@ def build_attention(config: StackConfig, cross: bool = False) -> Attention:
         head_dim=config.head_dim,
         cross=cross,
         qkv_bias=config.qkv_bias,
+        key_bias=config.key_bias,
         qk_norm=build_norm(config) if config.qk_norm else None,
+        norm=build_norm(config) if config.attn_norm else None,
+        rotate=ROTATIONS[config.rotary_pairs],
         dropout=config.attention_dropout,
     )
 
 
 def build_mlp(config: StackConfig) -> nn.Module:
-    return MLPS[config.mlp](config.dim, config.hidden, ACTIVATIONS[config.activation], config.dropout)
+    norm = build_norm(config)(config.hidden) if config.mlp_norm else None
+    return MLPS[config.mlp](config.dim, config.hidden, ACTIVATIONS[config.activation], config.dropout, norm)
 
 
 def build_norm(config: StackConfig) -> Norm:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -10,8 +11,15 @@ from vit.models.build import ACTIVATIONS, build_blocks, build_head, build_norm
 from vit.models.config import ImageConfig, VisionTransformerConfig
 from vit.nn import Attention, Encoder, PatchDropout, PatchEmbed, Rotary
 from vit.nn.init import init_weights
+from vit.nn.position import Places
 
-STEMS = {"linear": parts.LinearPatches, "conv": parts.ConvStem, "masked_conv": parts.MaskedConvStem}
+STEMS = {
+    "linear": parts.LinearPatches,
+    "normed": parts.NormedPatches,
+    "conv": parts.ConvStem,
+    "masked_conv": parts.MaskedConvStem,
+}
+FIXED = {"sincos": parts.sincos_2d, "sincos_simple": parts.sincos_2d_simple}
 
 
 class Classifier(nn.Module):
@@ -65,21 +73,41 @@ class VisionTransformer(Classifier):
     """The Vision Transformer (arXiv 2010.11929) and its relatives, as `config` says."""
 
     def __init__(self, config: VisionTransformerConfig) -> None:
-        super().__init__(build_embed(config), build_encoder(config), build_pool(config), build_head(config))
+        embed = build_embed(config, dist_token=config.dist_token)
+        super().__init__(embed, build_encoder(config), build_pool(config), build_head(config))
+        self.head_dist = build_head(config) if config.dist_token else None
+        self.distilled_training = False
         self.config = config
         init_weights(self)
 
+    def forward(
+        self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """images (B,C,H,W) -> logits (B,classes); both heads' while it is trained for that, else their mean"""
+        if self.head_dist is None:
+            return super().forward(source, mask, segment)
+        x = self.encode(source, mask, segment)  # (B,N,D)
+        logits, told = self.head(self.pool(x, mask)), self.head_dist(x[:, 1])
+        return (logits, told) if self.training and self.distilled_training else (logits + told) / 2
 
-def build_embed(config: ImageConfig, flexible: bool = False) -> PatchEmbed:
+    def set_distilled_training(self, enable: bool = True) -> None:
+        """While training, give the logits of the class token and of the distillation token apart; named as in timm."""
+        self.distilled_training = enable
+
+
+def build_embed(config: ImageConfig, flexible: bool = False, dist_token: bool = False) -> PatchEmbed:
+    stem = STEMS[config.stem]
     return PatchEmbed(
         config.image_size,
         config.patch_size,
         config.in_chans,
         config.dim,
         class_token=config.class_token,
+        dist_token=dist_token,
         registers=config.registers,
         pos_embed=build_table(config),
-        stem=STEMS[config.stem],
+        stem=stem if config.patch_bias else partial(stem, bias=False),
+        norm=build_norm(config)(config.dim) if config.embed_norm else None,
         flexible=flexible,
         dropout=config.dropout,
     )
@@ -87,9 +115,9 @@ def build_embed(config: ImageConfig, flexible: bool = False) -> PatchEmbed:
 
 def build_table(config: ImageConfig) -> Tensor | None:
     """The positions that are added to the tokens, if there are any."""
-    if config.positions == "learned":
+    if config.positions in ("learned", "learned_rotary"):
         return parts.learned(math.prod(config.grid) + (config.prefix if config.prefix_positions else 0), config.dim)
-    return parts.sincos_2d(config.grid, config.dim) if config.positions == "sincos" else None
+    return FIXED[config.positions](config.grid, config.dim) if config.positions in FIXED else None
 
 
 def build_encoder(config: VisionTransformerConfig) -> Encoder:
@@ -100,16 +128,30 @@ def build_encoder(config: VisionTransformerConfig) -> Encoder:
 
 
 def build_rotary(config: ImageConfig) -> Rotary | None:
-    return Rotary(config.grid, config.head_width, config.prefix) if config.positions == "rotary" else None
+    """The positions that turn queries and keys, if there are any."""
+    if config.positions not in ("rotary", "learned_rotary"):
+        return None
+    return Rotary(config.grid, config.head_width, config.prefix, config.rotary_theta, build_places(config),
+                  config.rotary_columns_first)
+
+
+def build_places(config: ImageConfig) -> Places:
+    if config.rotary_places == "centred":
+        return parts.centred
+    if config.rotary_span is None:
+        return partial(parts.steps, offset=config.rotary_offset)
+    return partial(parts.stretched, span=config.rotary_span, offset=config.rotary_offset)
 
 
 def build_pool(config: VisionTransformerConfig) -> nn.Module:
     norm = build_norm(config)
     last = norm(config.dim) if config.final_norm == "pooled" else None
+    prefix = 0 if config.pool_prefix else config.prefix
     if config.pool == "class":
         return parts.ClassToken(last)
     if config.pool == "mean":
-        return parts.Mean(config.prefix, last)
+        return parts.Mean(prefix, last)
     mlp = parts.Mlp(config.dim, config.hidden, ACTIVATIONS[config.activation])
-    attn = Attention(config.dim, config.num_heads, head_dim=config.head_dim, cross=True)
-    return parts.AttentionPool(config.dim, attn, mlp, norm(config.dim), config.prefix, last)
+    heads = config.pool_heads or config.num_heads
+    attn = Attention(config.dim, heads, head_dim=None if config.pool_heads else config.head_dim, cross=True)
+    return parts.AttentionPool(config.dim, attn, mlp, norm(config.dim), prefix, last)

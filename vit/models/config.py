@@ -10,15 +10,18 @@ from vit.nn.embed import patch_grid, power_of_two
 
 CHOICES = {
     "positions": ("learned", "sincos", "rotary", "none"),
-    "stem": ("linear", "conv", "masked_conv"),
+    "rotary_pairs": ("halves", "neighbours"),
+    "rotary_places": ("steps", "centred"),
+    "stem": ("linear", "normed", "conv", "masked_conv"),
     "pool": ("class", "mean", "attention"),
     "final_norm": ("tokens", "pooled", "none"),
     "norm": ("layer", "rms"),
     "mlp": ("mlp", "swiglu"),
-    "activation": ("gelu", "gelu_tanh", "relu", "silu"),
+    "activation": ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu"),
 }
-PAIRS = ("image_size", "patch_size")
-POSITIVE = ("in_chans", "vocab_size", "max_len", "dim", "depth", "decoder_depth", "num_heads", "mlp_ratio", "norm_eps")
+PAIRS = ("image_size", "patch_size", "rotary_span")
+POSITIVE = ("in_chans", "vocab_size", "max_len", "dim", "depth", "decoder_depth", "num_heads", "mlp_ratio", "norm_eps",
+            "rotary_theta")
 RATES = ("dropout", "attention_dropout", "drop_path", "patch_dropout")
 
 
@@ -29,6 +32,10 @@ class StackConfig:
     Args:
         head_dim: width of a head; `dim / num_heads` by default.
         mlp_ratio: inner width of the MLP over `dim`; a SwiGLU has two such projections.
+        mlp_norm: a norm inside the MLP, before it narrows.
+        key_bias: False leaves the bias of the keys out, while queries and values have theirs.
+        attn_norm: a norm on the joined heads, before their last projection.
+        rotary_pairs: channels that rotary positions turn together: i with i + K/2, or neighbours.
         layer_scale: first value of LayerScale (arXiv 2103.17239); None for none.
         drop_path: rate at the last block, growing linearly from 0 at the first.
     """
@@ -45,9 +52,13 @@ class StackConfig:
     norm_eps: float = 1e-6
     pre_norm: bool = True
     mlp: str = "mlp"
+    mlp_norm: bool = False
     activation: str = "gelu"
     qkv_bias: bool = True
+    key_bias: bool = True
     qk_norm: bool = False
+    attn_norm: bool = False
+    rotary_pairs: str = "halves"
     layer_scale: float | None = None
     dropout: float = 0.0
     attention_dropout: float = 0.0
@@ -102,9 +113,21 @@ class ImageConfig(StackConfig):
     Args:
         image_size, patch_size: pixels, one number or (height, width).
         registers: number of register tokens (arXiv 2309.16588).
-        positions: learned table, fixed 2-D sin-cos table, axial rotary, or none.
+        positions: learned table, fixed 2-D sin-cos table or that of SimpleViT, axial rotary, a learned table and
+            rotary, or none.
         prefix_positions: class token and registers have rows of their own in a learned table.
+        patch_bias: the projection of the patches has a bias.
+        embed_norm: a norm on the tokens before the first block, as CLIP has it.
+        rotary_theta: longest wavelength over 2 pi.
+        rotary_places: the patches stand at 0, 1, 2 ... along each axis, or centred in the image, whatever its size.
+        rotary_span: grid that the steps are stretched to, (rows, columns), so that images of another resolution keep
+            the angles of training (EVA-02); none by default.
+        rotary_offset: where the first step stands.
+        rotary_columns_first: the first half of the pairs tells the column instead of the row.
     """
+
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {
+        "positions": (*CHOICES["positions"], "learned_rotary", "sincos_simple")}
 
     image_size: tuple[int, int] = (224, 224)
     patch_size: tuple[int, int] = (16, 16)
@@ -114,15 +137,26 @@ class ImageConfig(StackConfig):
     positions: str = "learned"
     prefix_positions: bool = True
     stem: str = "linear"
+    patch_bias: bool = True
+    embed_norm: bool = False
+    rotary_theta: float = 100.0
+    rotary_places: str = "steps"
+    rotary_span: tuple[int, int] | None = None
+    rotary_offset: float = 0.0
+    rotary_columns_first: bool = False
 
     def __post_init__(self) -> None:
         set_pairs(self)
         check_values(self)
         patch_grid(self.image_size, self.patch_size)
         check_heads(self)
-        if self.stem != "linear" and None in map(power_of_two, self.patch_size):
+        if self.stem in ("conv", "masked_conv") and None in map(power_of_two, self.patch_size):
             raise ValueError(f"stem={self.stem} needs a patch_size of powers of two, such as 4 or 8, "
                              f"not {self.patch_size}")
+        if self.stem != "linear" and not self.patch_bias:
+            raise ValueError(f"patch_bias=false needs stem=linear, not stem={self.stem}")
+        if self.rotary_places == "centred" and (self.rotary_span or self.rotary_offset):
+            raise ValueError("rotary_places=centred has neither rotary_span nor rotary_offset; leave them out")
         check_positions(self, axes=2)
 
     @property
@@ -142,14 +176,20 @@ class VisionTransformerConfig(ImageConfig):
 
     Args:
         num_classes: 0 leaves the head out.
+        dist_token: a second class token with a head of its own, `head_dist`, to learn from a teacher (arXiv 2012.12877).
         pool: class token, mean over the patches, or attention pooling.
+        pool_prefix: class token and registers count in the mean or the attention pooling as patches do.
+        pool_heads: heads of the attention pooling, as many as in the blocks by default.
         final_norm: the last norm acts on the tokens, on the pooled vector (timm's `fc_norm`), or is left out.
     """
 
     kind: ClassVar[str] = "vit"
 
     num_classes: int = 1000
+    dist_token: bool = False
     pool: str = "class"
+    pool_prefix: bool = False
+    pool_heads: int | None = None
     final_norm: str = "tokens"
     patch_dropout: float = 0.0
 
@@ -157,6 +197,17 @@ class VisionTransformerConfig(ImageConfig):
         super().__post_init__()
         if self.pool == "class" and not self.class_token:
             raise ValueError("pool=class needs class_token=true; without it take pool=mean or pool=attention")
+        if self.dist_token and (self.pool != "class" or self.final_norm == "pooled"):
+            raise ValueError(f"dist_token=true needs class_token=true, pool=class and a final_norm on all tokens, not "
+                             f"pool={self.pool} with final_norm={self.final_norm}")
+        if self.pool_heads is not None and self.dim % self.pool_heads:
+            raise ValueError(f"dim {self.dim} is not divisible by pool_heads {self.pool_heads}")
+
+
+    @property
+    def prefix(self) -> int:
+        """How many tokens stand before the patches."""
+        return super().prefix + int(self.dist_token)
 
 
 @dataclass(frozen=True)
@@ -250,8 +301,9 @@ def check_heads(config: StackConfig) -> None:
 
 def check_positions(config: Any, axes: int) -> None:
     """Sines and cosines come in pairs along each axis: of the width that is added to, or of the head that is turned."""
-    divisor = 2 * axes if config.positions in ("sincos", "rotary") else 1
-    name, width = ("head_dim", config.head_width) if config.positions == "rotary" else ("dim", config.dim)
+    turned = config.positions in ("rotary", "learned_rotary")
+    divisor = 2 * axes if turned or config.positions.startswith("sincos") else 1
+    name, width = ("head_dim", config.head_width) if turned else ("dim", config.dim)
     if width % divisor:
         raise ValueError(f"positions={config.positions} need a {name} divisible by {divisor}, but it is {width}; "
                          f"nearest: {width // divisor * divisor or divisor}, {-(-width // divisor) * divisor}")
@@ -260,7 +312,8 @@ def check_positions(config: Any, axes: int) -> None:
 def set_pairs(config: Any) -> None:
     """One number for both edges, or a list out of a file, becomes (height, width)."""
     for key in PAIRS:
-        object.__setattr__(config, key, pair(key, getattr(config, key)))
+        if (size := getattr(config, key)) is not None:
+            object.__setattr__(config, key, pair(key, size))
 
 
 def pair(key: str, size: int | Sequence[int]) -> tuple[int, int]:

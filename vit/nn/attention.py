@@ -1,6 +1,6 @@
 """Scaled dot-product attention for every use in the house: a token looks at its own sequence or at a memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -20,17 +20,37 @@ class Stacked(nn.Linear):
         self.parts = parts
 
 
+class KeylessBias(Stacked):
+    """Queries, keys and values as one product, with no bias on the keys (BEiT, arXiv 2106.08254; EVA-02, 2303.11331).
+
+    A key's bias adds the same to all of a query's scores, which the softmax does not feel, unless it is turned.
+    """
+
+    def __init__(self, dim: int, parts: list[int]) -> None:
+        super().__init__(dim, parts, bias=False)
+        self.q_bias = nn.Parameter(torch.zeros(parts[0]))
+        self.v_bias = nn.Parameter(torch.zeros(parts[2]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B,N,D) -> (B,N,sum of parts)"""
+        bias = torch.cat([self.q_bias, self.q_bias.new_zeros(self.parts[1]), self.v_bias])
+        return F.linear(x, self.weight, bias)
+
+
 class Attention(nn.Module):
     """Multi-head attention (arXiv 1706.03762), over the tokens themselves or, with `cross=True`, over a memory.
 
     The fused kernel computes the result always; `attention_maps` records the weights beside it. Parameters are named
-    as in timm: `qkv, proj` for self-attention, `q, kv, proj` for cross-attention, `q_norm, k_norm` with QK-norm.
-    Another kind of attention is a subclass with its own `attend`, and `weights` where those differ as well.
+    as in timm: `qkv, proj` for self-attention, `q, kv, proj` for cross-attention, `q_norm, k_norm` with QK-norm and
+    `norm`. Another kind of attention is a subclass with its own `attend`, and `weights` where those differ.
 
     Args:
         head_dim: width of a head; `dim / num_heads` by default, but any other will do.
         value_dim: width of a head's values; `head_dim` by default.
+        key_bias: False leaves the bias of self-attention's keys out, while queries and values have one.
         qk_norm: norm class for queries and keys per head, against growing logits (arXiv 2302.05442); None for none.
+        norm: norm class for the joined heads before the last projection (arXiv 2210.06423); None for none.
+        rotate: how queries and keys are turned by rotary positions, `rotate` or `rotate_neighbours`.
         dropout: rate on the attention weights.
     """
 
@@ -43,7 +63,10 @@ class Attention(nn.Module):
         value_dim: int | None = None,
         cross: bool = False,
         qkv_bias: bool = True,
+        key_bias: bool = True,
         qk_norm: Norm | None = None,
+        norm: Norm | None = None,
+        rotate: Callable[[Tensor, Tensor], Tensor] = rotate,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -55,12 +78,15 @@ class Attention(nn.Module):
         if cross:
             self.q = nn.Linear(dim, keys, bias=qkv_bias)
             self.kv = Stacked(dim, [keys, values], bias=qkv_bias)
+        elif qkv_bias and not key_bias:
+            self.qkv = KeylessBias(dim, [keys, keys, values])
         else:
             self.qkv = Stacked(dim, [keys, keys, values], bias=qkv_bias)  # one product instead of three
         self.q_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
         self.k_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
+        self.norm = norm(values) if norm else nn.Identity()
         self.proj = nn.Linear(values, dim)
-        self.cross, self.dropout = cross, dropout
+        self.cross, self.dropout, self.rotate = cross, dropout, rotate
         self.recorder: list[Tensor] | None = None  # set by attention_maps
 
     def forward(
@@ -90,7 +116,7 @@ class Attention(nn.Module):
         heads = self.attend(q, k, v, mask, causal)
         if self.recorder is not None:
             self.recorder.append(self.weights(q.detach(), k.detach(), mask, causal))
-        return self.proj(heads.transpose(1, 2).flatten(2))  # (B,H,N,K) -> (B,N,H*K) -> (B,N,D)
+        return self.proj(self.norm(heads.transpose(1, 2).flatten(2)))  # (B,H,N,K) -> (B,N,H*K) -> (B,N,D)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """q (B,H,N,K), k and v (B,H,S,K), mask and causal as in `forward` -> (B,H,N,K), as wide as the values"""
@@ -107,7 +133,7 @@ class Attention(nn.Module):
         """(B,N,D) -> queries, keys and values (B,H,N,K) of self-attention, normalised and turned."""
         q, k, v = self.split(self.qkv(x), self.qkv.parts)
         q, k = self.q_norm(q), self.k_norm(k)
-        return (q, k, v) if rotary is None else (rotate(q, rotary), rotate(k, rotary), v)
+        return (q, k, v) if rotary is None else (self.rotate(q, rotary), self.rotate(k, rotary), v)
 
     def queries(self, x: Tensor) -> Tensor:
         """(B,N,D) -> queries (B,H,N,K) of cross-attention"""

@@ -20,15 +20,34 @@ class LinearPatches(nn.Conv2d):
     convolution would leave channels first.
     """
 
-    def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int]) -> None:
-        super().__init__(in_chans, dim, kernel_size=patch_size, stride=patch_size)
+    def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int], bias: bool = True) -> None:
+        super().__init__(in_chans, dim, kernel_size=patch_size, stride=patch_size, bias=bias)
 
     def forward(self, images: Tensor) -> Tensor:
         """(B,C,H,W) -> (B,N,D)"""
         ph, pw = self.kernel_size
         x = images.unflatten(3, (-1, pw)).unflatten(2, (-1, ph))  # (B,C,rows,ph,columns,pw)
         x = x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B,N,C*ph*pw)
-        return F.linear(x, self.weight.flatten(1), self.bias)
+        return self.project(x)
+
+    def project(self, patches: Tensor) -> Tensor:
+        """(B,N,C*ph*pw) -> (B,N,D)"""
+        return F.linear(patches, self.weight.flatten(1), self.bias)
+
+
+class NormedPatches(LinearPatches):
+    """The pixels of a patch normed before their projection, and its token after it, as vit-pytorch does.
+
+    The norm before has its channels in the order of the projection's, (C,ph,pw).
+    """
+
+    def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int]) -> None:
+        super().__init__(in_chans, dim, patch_size)
+        self.before, self.after = nn.LayerNorm(in_chans * math.prod(patch_size)), nn.LayerNorm(dim)
+
+    def project(self, patches: Tensor) -> Tensor:
+        """(B,N,C*ph*pw) -> (B,N,D)"""
+        return self.after(super().project(self.before(patches)))
 
 
 class ConvStem(nn.Sequential):
@@ -85,16 +104,19 @@ def within(x: Tensor, own: Tensor | None) -> Tensor:
 
 
 class PatchEmbed(nn.Module):
-    """An image as tokens: class token, registers, then the patches row by row, with their positions added.
+    """An image as tokens: class token, distillation token, registers, then the patches row by row, with their positions
+    added.
 
     Args:
         image_size, patch_size: (height, width) in pixels.
         flexible: smaller images are taken too, padded to whole patches and to one size per batch; they stand at the
             upper left of the grid of `image_size`. Give their `mask`, and padding changes no answer.
+        dist_token: a second class token, which learns a teacher's answer (DeiT, arXiv 2012.12877).
         registers: tokens without meaning of their own, where the model keeps notes (arXiv 2309.16588).
         pos_embed: a table of `vit.nn.position`, learned or fixed, for all tokens or for the patches alone, which its
             length tells; None for no table.
         stem: what makes patch tokens of images.
+        norm: applied to the tokens with their positions, as CLIP does (arXiv 2103.00020); none by default.
     """
 
     def __init__(
@@ -105,20 +127,24 @@ class PatchEmbed(nn.Module):
         dim: int,
         *,
         class_token: bool = True,
+        dist_token: bool = False,
         registers: int = 0,
         pos_embed: Tensor | None = None,
         stem: Stem = LinearPatches,
+        norm: nn.Module | None = None,
         flexible: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.image_shape = (in_chans, *image_size)
         self.patch_size, self.grid, self.flexible = patch_size, patch_grid(image_size, patch_size), flexible
-        self.prefix = int(class_token) + registers
+        self.prefix = int(class_token) + int(dist_token) + registers
         self.proj = stem(in_chans, dim, patch_size)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
+        self.dist_token = nn.Parameter(torch.zeros(1, 1, dim)) if dist_token else None
         self.reg_token = nn.Parameter(torch.zeros(1, registers, dim)) if registers else None
         set_table(self, pos_embed)
+        self.norm = norm or nn.Identity()
         self.drop = Dropout(dropout)
         if flexible and type(self.proj) is ConvStem:
             raise ValueError("a ConvStem mixes an image with its padding; take MaskedConvStem for flexible sizes")
@@ -141,7 +167,7 @@ class PatchEmbed(nn.Module):
         x = torch.cat([*self.first(x.shape[0]), x], dim=1)  # (B,N,D)
         if table is not None and not patches_only:
             x = x + table
-        return self.drop(x)
+        return self.drop(self.norm(x))
 
     def size(self, images: Tensor) -> tuple[int, int]:
         """(rows, columns) in patches of a batch of images (B,C,H,W); raises ValueError for images that do not fit."""
@@ -172,7 +198,8 @@ class PatchEmbed(nn.Module):
 
     def first(self, batch: int) -> list[Tensor]:
         """The tokens in front of the patches."""
-        return [token.expand(batch, -1, -1) for token in (self.cls_token, self.reg_token) if token is not None]
+        tokens = (self.cls_token, self.dist_token, self.reg_token)
+        return [token.expand(batch, -1, -1) for token in tokens if token is not None]
 
 
 class TokenEmbed(nn.Module):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -10,41 +11,63 @@ from vit.nn.drop import Dropout
 Activation = Callable[[Tensor], Tensor]  # nn.GELU(), F.relu, ...
 
 
+def quick_gelu(x: Tensor) -> Tensor:
+    """A sigmoid in place of the normal distribution (arXiv 1606.08415, section 4), as OpenAI's CLIP has it."""
+    return x * torch.sigmoid(1.702 * x)
+
+
 class Mlp(nn.Module):
     """Widen, bend, narrow.
 
     Args:
         hidden: inner width, four times `dim` in most transformers.
         dropout: rate on the hidden units.
+        norm: acts on the hidden units before they are narrowed (NormFormer, arXiv 2110.09456); None for none.
     """
 
-    def __init__(self, dim: int, hidden: int, activation: Activation = F.gelu, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        activation: Activation = F.gelu,
+        dropout: float = 0.0,
+        norm: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.fc1 = nn.Linear(dim, hidden)
         self.activation = activation
         self.drop = Dropout(dropout)
+        self.norm = norm or nn.Identity()
         self.fc2 = nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B,N,D) -> (B,N,D)"""
-        return self.fc2(self.drop(self.activation(self.fc1(x))))
+        return self.fc2(self.norm(self.drop(self.activation(self.fc1(x)))))
 
 
 class SwiGLU(nn.Module):
     """An MLP whose hidden units are gated by a second projection (arXiv 2002.05202).
 
     Gate and value share one product, `fc1`, gate first, as in timm's SwiGLUPacked. With 2/3 of an Mlp's `hidden` it
-    has as many parameters.
+    has as many parameters. The arguments are those of `Mlp`.
     """
 
-    def __init__(self, dim: int, hidden: int, activation: Activation = F.silu, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        activation: Activation = F.silu,
+        dropout: float = 0.0,
+        norm: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.fc1 = nn.Linear(dim, 2 * hidden)
         self.activation = activation
         self.drop = Dropout(dropout)
+        self.norm = norm or nn.Identity()
         self.fc2 = nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B,N,D) -> (B,N,D)"""
         gate, value = self.fc1(x).chunk(2, dim=-1)
-        return self.fc2(self.drop(self.activation(gate) * value))
+        return self.fc2(self.norm(self.drop(self.activation(gate) * value)))

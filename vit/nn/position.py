@@ -4,6 +4,7 @@ A table is a tensor (1,N,D); an `nn.Parameter` is learned, a plain tensor is fix
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +36,40 @@ def sincos_2d(grid: tuple[int, int], dim: int, temperature: float = 10_000.0) ->
     return torch.cat([row, column], dim=-1).reshape(1, rows * columns, dim)
 
 
+def sincos_2d_simple(grid: tuple[int, int], dim: int, temperature: float = 10_000.0) -> Tensor:
+    """The table of "Better plain ViT baselines" (arXiv 2205.01580) and vit-pytorch's SimpleViT: (1,rows*columns,D).
+
+    The first half of the channels tells the column, and the lowest frequency is reached; `sincos_2d` stops before it.
+    """
+    if dim % 4 or dim < 8:
+        near = max(dim // 4 * 4, 8)
+        raise ValueError(f"dim {dim} is not divisible by 4 or below 8, as these positions need; nearest: {near}")
+    frequencies = temperature ** (-torch.arange(dim // 4, dtype=torch.float64) / (dim // 4 - 1))
+    angles = [torch.arange(n, dtype=torch.float64)[:, None] * frequencies for n in grid]  # (rows,D/4), (columns,D/4)
+    row, column = (torch.cat([angle.sin(), angle.cos()], dim=1).float() for angle in angles)
+    row, column = row[:, None].expand(-1, grid[1], -1), column[None].expand(grid[0], -1, -1)
+    return torch.cat([column, row], dim=-1).reshape(1, -1, dim)
+
+
+# (n, axis) -> where the n tokens along an axis of a grid stand, (n,)
+Places = Callable[[int, int], Tensor]
+
+
+def steps(n: int, axis: int, offset: float = 0.0) -> Tensor:
+    """One after another: 0, 1, 2 ..."""
+    return torch.arange(n, dtype=torch.float64) + offset
+
+
+def stretched(n: int, axis: int, span: tuple[int, ...], offset: float = 0.0) -> Tensor:
+    """As far apart as if `span[axis]` tokens stood there, whatever their number (EVA-02, arXiv 2303.11331)."""
+    return steps(n, axis, offset) / n * span[axis]
+
+
+def centred(n: int, axis: int) -> Tensor:
+    """The middles of n equal parts of the way from -2 pi to 2 pi, whatever their number (DINOv3, arXiv 2508.10104)."""
+    return 2 * math.pi * (2 * (torch.arange(n, dtype=torch.float64) + 0.5) / n - 1)
+
+
 class Rotary(nn.Module):
     """Positions as rotations of queries and keys (arXiv 2104.09864), along each axis of a grid (arXiv 2403.13298).
 
@@ -43,9 +78,19 @@ class Rotary(nn.Module):
 
     Args:
         theta: longest wavelength over 2 pi, in tokens; 100 suits image grids, 10,000 texts.
+        places: where the tokens stand along an axis.
+        columns_first: the first half of the pairs tells the column instead of the row.
     """
 
-    def __init__(self, grid: tuple[int, ...], head_dim: int, prefix: int = 0, theta: float = 100.0) -> None:
+    def __init__(
+        self,
+        grid: tuple[int, ...],
+        head_dim: int,
+        prefix: int = 0,
+        theta: float = 100.0,
+        places: Places = steps,
+        columns_first: bool = False,
+    ) -> None:
         super().__init__()
         self.axes, unit = len(grid), 2 * len(grid)
         if head_dim % unit:
@@ -53,9 +98,9 @@ class Rotary(nn.Module):
             raise ValueError(f"head_dim {head_dim} is not divisible by {unit}, as rotary positions on {len(grid)} "
                              f"axes need; nearest: {near or unit}, {near + unit}")
         frequencies = theta ** (-torch.arange(head_dim // unit, dtype=torch.float64) / (head_dim // unit))
-        axes = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
-        places = torch.stack(axes, dim=-1).reshape(-1, len(grid))  # (N,axes)
-        angles = (places[..., None] * frequencies).flatten(1)  # (N,K/2)
+        axes = torch.meshgrid(*(places(n, axis) for axis, n in enumerate(grid)), indexing="ij")
+        where = torch.stack(axes[::-1] if columns_first else axes, dim=-1).reshape(-1, len(grid))  # (N,axes)
+        angles = (where[..., None] * frequencies).flatten(1)  # (N,K/2)
         angles = torch.cat([angles.new_zeros(prefix, head_dim // 2), angles])
         self.register_buffer("table", torch.stack([angles.cos(), angles.sin()]).float(), persistent=False)  # (2,N,K/2)
 
@@ -84,6 +129,13 @@ def rotate(x: Tensor, rotary: Tensor) -> Tensor:
     cos, sin = rotary.to(x.dtype)
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
+def rotate_neighbours(x: Tensor, rotary: Tensor) -> Tensor:
+    """(B,H,N,K) -> (B,H,N,K), each pair of channels (2i, 2i + 1) turned: the pairs of the first paper and of EVA-02."""
+    cos, sin = rotary.to(x.dtype)
+    a, b = x[..., ::2], x[..., 1::2]
+    return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
 
 
 def resample(pos_embed: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:

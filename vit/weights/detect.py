@@ -15,6 +15,7 @@ HEADS = {
     (512, 20): 8, (640, 12): 10, (768, 12): 12, (896, 18): 14, (1024, 24): 16, (1152, 27): 16, (1280, 32): 16,
     (1408, 40): 16, (1536, 40): 24, (1664, 48): 16, (1792, 64): 16, (4096, 40): 32,
 }
+TOKENS = ("embed.cls_token", "embed.dist_token", "embed.reg_token")  # what stands before the patches
 BLOCK = re.compile(r"encoder\.blocks\.(\d+)\.")
 FIRST = "encoder.blocks.0."
 
@@ -56,6 +57,9 @@ def read_stack(ours: State, facts: Mapping[str, Any]) -> dict[str, Any]:
     inner, dim = ours[FIRST + "attn.qkv.weight"].shape[0] // 3, ours[FIRST + "attn.qkv.weight"].shape[1]
     check_blocks(ours, len(numbers))
     heads = read_heads(ours, facts, inner, dim, len(numbers))
+    if "activation" not in facts:
+        raise ValueError("the activation cannot be read off tensors; give act=gelu, gelu_tanh, quick_gelu, relu "
+                         "or silu")
     norm_bias = FIRST + "norm1.bias" in ours
     return {
         "dim": dim,
@@ -63,7 +67,9 @@ def read_stack(ours: State, facts: Mapping[str, Any]) -> dict[str, Any]:
         "num_heads": heads,
         "head_dim": None if inner == dim else inner // heads,
         "norm": facts.get("norm", "layer" if norm_bias else "rms"),
-        "qkv_bias": FIRST + "attn.qkv.bias" in ours,
+        "qkv_bias": any(FIRST + "attn.qkv." + leaf in ours for leaf in ("bias", "q_bias")),
+        "key_bias": FIRST + "attn.qkv.q_bias" not in ours,
+        "attn_norm": FIRST + "attn.norm.weight" in ours,
         "qk_norm": FIRST + "attn.q_norm.weight" in ours,
         "layer_scale": facts.get("layer_scale", 1e-5) if FIRST + "ls1.gamma" in ours else None,
         **read_mlp(ours, dim),
@@ -100,7 +106,8 @@ def read_mlp(ours: State, dim: int) -> dict[str, Any]:
     widened, hidden = ours[FIRST + "mlp.fc1.weight"].shape[0], ours[FIRST + "mlp.fc2.weight"].shape[1]
     if widened not in (hidden, 2 * hidden):
         raise ValueError(f"the MLP's fc1 gives {widened} channels, but fc2 takes {hidden}, neither all nor half of it")
-    return {"mlp": "mlp" if widened == hidden else "swiglu", "mlp_ratio": hidden / dim}
+    norm = FIRST + "mlp.norm.weight" in ours
+    return {"mlp": "mlp" if widened == hidden else "swiglu", "mlp_ratio": hidden / dim, "mlp_norm": norm}
 
 
 def is_image(ours: State) -> bool:
@@ -114,12 +121,16 @@ def read_image(ours: State, known: Mapping[str, Any]) -> dict[str, Any]:
     if patches.ndim != 4 or patches.shape[0] != known["dim"]:
         raise ValueError(f"embed.proj.weight is {tuple(patches.shape)}, but must be ({known['dim']}, channels, "
                          "patch height, patch width)")
-    tokens = {name: ours[name].shape[1] for name in ("embed.cls_token", "embed.reg_token") if name in ours}
+    tokens = {name: ours[name].shape[1] for name in TOKENS if name in ours}
     seen = {
         "kind": "vit",
         "in_chans": patches.shape[1],
+        "patch_bias": "embed.proj.bias" in ours,
+        "embed_norm": "embed.norm.weight" in ours,
+        "stem": "normed" if "embed.proj.before.weight" in ours else "linear",
         "patch_size": list(patches.shape[2:]),
         "class_token": "embed.cls_token" in tokens,
+        "dist_token": "embed.dist_token" in tokens,
         "registers": tokens.get("embed.reg_token", 0),
         "num_classes": ours["head.weight"].shape[0] if "head.weight" in ours else 0,
         **read_pool(ours, known),
@@ -135,6 +146,8 @@ def read_positions(ours: State, known: Mapping[str, Any], prefix: int) -> dict[s
                 raise ValueError(f"there is no position table, so the tensors do not tell {key}; load the folder with "
                                  "the config.json they came with")
         return {"positions": known["positions"], "image_size": pair(known["image_size"]), "prefix_positions": True}
+    if known.get("positions", "learned") not in ("learned", "learned_rotary"):
+        raise ValueError(f"positions are {known['positions']} by the source's config, but the tensors have a table")
     length, patch = table.shape[1], known["patch_size"]
     if "image_size" in known:
         grid = tuple(size // edge for size, edge in zip(pair(known["image_size"]), patch, strict=True))

@@ -1,19 +1,25 @@
-"""timm's VisionTransformer: its names to ours and back, and the words that make timm build the same network."""
+"""timm's VisionTransformer and Eva: their names to ours and back, and the words that make timm build our networks."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
 
-from vit.nn.position import sincos_2d
+from vit.nn.position import sincos_2d, sincos_2d_simple
+from vit.weights.eva import EVA_RULES, eva_arguments, eva_leaves, is_eva, join_leaves
 from vit.weights.format import Format, State
+from vit.weights.renaming import Renamed
+from vit.weights.timm_facts import timm_facts
 
 # ours -> timm's; the first that fits counts
 PREFIXES = {
     "embed.proj.": "patch_embed.proj.",
     "embed.cls_token": "cls_token",
+    "embed.dist_token": "dist_token",
     "embed.reg_token": "reg_token",
     "embed.pos_embed": "pos_embed",
+    "embed.norm.": "norm_pre.",
     "encoder.blocks.": "blocks.",
     "encoder.norm.": "norm.",
     "pool.norm.": "fc_norm.",
@@ -22,9 +28,13 @@ PREFIXES = {
     "pool.mlp.": "attn_pool.mlp.",
     "pool.attn.": "attn_pool.",
     "head.": "head.",
+    "head_dist.": "head_dist.",
 }
 # each has the parts that no word in a config file can choose; everything else of it is overridden
 MLP_ARCHITECTURE, SWIGLU_ARCHITECTURE = "vit_base_patch16_224", "vit_giant_patch14_dinov2"
+DISTILLED_ARCHITECTURE = "deit_base_distilled_patch16_224"
+EPS5_ARCHITECTURE = "vit_base_patch16_clip_224"
+TABLES = {"sincos": sincos_2d, "sincos_simple": sincos_2d_simple}
 POOLS = {"class": "token", "mean": "avg", "attention": "map"}
 NORMS = {"layer": "layernorm", "rms": "rmsnorm"}
 
@@ -32,21 +42,22 @@ NORMS = {"layer": "layernorm", "rms": "rmsnorm"}
 def to_timm(state: State, config: Any = None) -> dict[str, Tensor]:
     """Our names -> timm's. With the config, a fixed sin-cos table is written out: timm knows learned ones only."""
     renamed = {rename(name, PREFIXES.items()): tensor for name, tensor in state.items()}
-    if config is not None and config.positions == "sincos":
-        renamed["pos_embed"] = sincos_2d(config.grid, config.dim)
-    return renamed
+    if config is not None and config.positions in TABLES:
+        renamed["pos_embed"] = TABLES[config.positions](config.grid, config.dim)
+    return eva_leaves(renamed, config) if config is not None and is_eva(config) else renamed
 
 
 def from_timm(state: State, config: Any = None) -> dict[str, Tensor]:
     """timm's names -> ours. With the config, a sin-cos table that `to_timm` wrote is left out again."""
-    pairs = [(foreign, ours) for ours, foreign in PREFIXES.items()]
-    renamed = {rename(name, pairs): tensor for name, tensor in state.items()}
-    if config is not None and config.positions == "sincos":
+    rules = [*EVA_RULES, *((re.escape(foreign), ours) for ours, foreign in PREFIXES.items())]
+    renamed = Renamed(state, rules)
+    if config is not None and config.positions in TABLES:
         renamed.pop("embed.pos_embed", None)
+    join_leaves(renamed)
     return renamed
 
 
-def rename(name: str, prefixes: Any) -> str:
+def rename(name: str, prefixes: Iterable[tuple[str, str]]) -> str:
     """The name with its prefix exchanged; one without a known prefix stays."""
     for old, new in prefixes:
         if name.startswith(old):
@@ -55,14 +66,10 @@ def rename(name: str, prefixes: Any) -> str:
 
 
 def is_timm(state: State) -> bool:
-    return "patch_embed.proj.weight" in state and any(name.startswith("blocks.") for name in state)
+    return "patch_embed.proj.weight" in state and any(re.match(r"blocks\.\d+\.", name) for name in state)
 
 
-def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    return {"norm_eps": 1e-6}
-
-
-TIMM = Format("timm", is_timm, from_timm, facts)
+TIMM = Format("timm", is_timm, from_timm, timm_facts)
 
 
 def timm_arguments(config: Any) -> dict[str, Any] | str:
@@ -74,43 +81,83 @@ def timm_arguments(config: Any) -> dict[str, Any] | str:
         return {"architecture": config.name.split(".")[0], "model_args": config.input_arguments()}
     if reason := beyond_timm(config):
         return f"timm's VisionTransformer has {reason}"
+    if is_eva(config) and not config.dist_token:
+        return eva_arguments(config, shared_arguments(config))
     gated = config.mlp == "swiglu"
+    if config.dist_token and (reason := beyond_distilled(config, gated)):
+        return f"timm's distilled VisionTransformer has {reason}"
+    distilled = DISTILLED_ARCHITECTURE if config.dist_token else MLP_ARCHITECTURE
+    plain = EPS5_ARCHITECTURE if config.norm_eps == 1e-5 else distilled
     return {
-        "architecture": SWIGLU_ARCHITECTURE if gated else MLP_ARCHITECTURE,
+        "architecture": SWIGLU_ARCHITECTURE if gated else plain,
         "model_args": {
-            "img_size": list(config.image_size),
-            "patch_size": list(config.patch_size),
-            "in_chans": config.in_chans,
-            "embed_dim": config.dim,
-            "depth": config.depth,
-            "num_heads": config.num_heads,
+            **shared_arguments(config),
             "mlp_ratio": timm_ratio(config.hidden * (2 if gated else 1), config.dim),
-            "class_token": config.class_token,
             "reg_tokens": config.registers,
+            "pre_norm": config.embed_norm,
             "pos_embed": "none" if config.positions == "none" else "learn",
-            "no_embed_class": config.positions == "sincos" or not config.prefix_positions,
-            "global_pool": POOLS[config.pool],
+            "pool_include_prefix": config.pool_prefix,
             "final_norm": config.final_norm != "none",
             "fc_norm": config.final_norm == "pooled",
-            "norm_layer": NORMS[config.norm],
+            **({} if config.norm_eps == 1e-5 else {"norm_layer": NORMS[config.norm]}),  # a word would bring its own eps
             "act_layer": config.activation,
-            "qkv_bias": config.qkv_bias,
-            "qk_norm": config.qk_norm,
+            "scale_attn_norm": config.attn_norm,
+            "scale_mlp_norm": config.mlp_norm,
             "init_values": config.layer_scale or 0.0,  # timm drops arguments that are None; 0 means no LayerScale
         },
     }
 
 
-def beyond_timm(config: Any) -> str | None:
-    """What timm's VisionTransformer lacks for this config."""
-    widths = config.head_width * config.num_heads != config.dim
+def beyond_distilled(config: Any, gated: bool) -> str | None:
+    """What timm's VisionTransformerDistilled lacks for a config with a distillation token."""
+    rows = config.positions == "learned" and config.prefix_positions
     lacks = {
-        "no rotary positions": config.positions == "rotary",
-        "no convolutional stem": config.stem == "conv",
-        "no post-norm blocks that a config file can ask for": not config.pre_norm,
-        f"heads of dim / num_heads only, not head_dim {config.head_dim}": widths,
+        "no registers": config.registers > 0,
+        "a learned table of positions only, with rows for both class tokens": not rows,
+        "no SwiGLU blocks": gated,
+        "no rotary positions and other parts of Eva": is_eva(config),
         f"a norm_eps of 1e-06 only, not {config.norm_eps}": config.norm_eps != 1e-6,
-        "no attention pooling with an MLP beside SwiGLU blocks": config.mlp == "swiglu" and config.pool == "attention",
+    }
+    return next((words for words, true in lacks.items() if true), None)
+
+
+def shared_arguments(config: Any) -> dict[str, Any]:
+    """The words that timm's VisionTransformer and Eva have in common."""
+    return {
+        "img_size": list(config.image_size),
+        "patch_size": list(config.patch_size),
+        "in_chans": config.in_chans,
+        "embed_dim": config.dim,
+        "depth": config.depth,
+        "num_heads": config.num_heads,
+        "class_token": config.class_token,
+        "no_embed_class": config.positions in TABLES or not config.prefix_positions,
+        "global_pool": POOLS[config.pool],
+        "qkv_bias": config.qkv_bias,
+        "qk_norm": config.qk_norm,
+    }
+
+
+def beyond_timm(config: Any) -> str | None:
+    """What timm's VisionTransformer and Eva lack for this config."""
+    eva, gated = is_eva(config), config.mlp == "swiglu"
+    eps = (1e-6,) if config.norm == "rms" or (gated and not eva) else (1e-6, 1e-5)
+    lacks = {
+        f"patches of stem=linear only, not stem={config.stem}": config.stem != "linear",
+        "no post-norm blocks that a config file can ask for": not config.pre_norm,
+        f"heads of dim / num_heads only, not head_dim {config.head_dim}": config.head_width * config.num_heads
+        != config.dim,
+        f"a norm_eps of {' or '.join(map(str, eps))} only, not {config.norm_eps}": config.norm_eps not in eps,
+        "a bias of the patches exactly where no norm follows them": config.patch_bias == config.embed_norm,
+        "no attention pooling with an MLP beside SwiGLU blocks": gated and config.pool == "attention",
+        "as many heads in its attention pooling as in its blocks": not eva
+        and config.pool_heads not in (None, config.num_heads),
+        "rotary positions with LayerNorm only": eva and config.norm == "rms",
+        f"rotary positions with activation={'silu' if gated else 'gelu'} only, not {config.activation}": eva
+        and config.activation != ("silu" if gated else "gelu"),
+        "attention pooling of rotary models over all tokens only": eva
+        and config.pool == "attention" and bool(config.prefix) and not config.pool_prefix,
+        "a mean of rotary models over the patches only": eva and config.pool == "mean" and config.pool_prefix,
     }
     return next((words for words, true in lacks.items() if true), None)
 

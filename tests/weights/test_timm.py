@@ -1,0 +1,110 @@
+"""Every family of timm's Vision Transformers, built small: recognised, built as ours, with equal logits, and back."""
+
+import json
+
+import pytest
+import timm
+import torch
+
+from vit.models import VisionTransformer, VisionTransformerConfig
+from vit.weights import detect, timm_arguments, to_timm
+from vit.weights.recognise import recognise
+
+SMALL = {"embed_dim": 64, "depth": 2, "num_heads": 4, "num_classes": 7}
+FAMILIES = {
+    # what it has that the ones before have not: an architecture of timm, and what makes it small
+    "AugReg": ("vit_base_patch16_224", {"img_size": 32, "patch_size": 8}),
+    "MAE": ("vit_base_patch16_224", {"img_size": 32, "global_pool": "avg"}),
+    "not square": ("vit_base_patch16_224", {"img_size": (32, 48), "patch_size": (8, 16), "in_chans": 1}),
+    "no head": ("vit_base_patch16_224", {"img_size": 32, "num_classes": 0}),
+    "DeiT": ("deit_tiny_patch16_224", {"img_size": 32}),
+    "DeiT III": ("deit3_small_patch16_224", {"img_size": 32}),
+    "FlexiViT": ("flexivit_small", {"img_size": 48}),
+    "gap": ("vit_medium_patch16_gap_240", {"img_size": 32}),
+    "reg4 gap": ("vit_medium_patch16_reg4_gap_256", {"img_size": 32}),
+    "reg4 map": ("vit_so150m_patch16_reg4_map_256", {"img_size": 32}),
+    "pooled registers": ("test_vit3", {"img_size": 32}),
+    "RMSNorm": ("test_vit4", {"img_size": 32}),
+    "InternViT": ("vit_intern300m_patch14_448", {"img_size": 28}),
+    "DINOv2": ("vit_small_patch14_dinov2", {"img_size": 42}),
+    "DINOv2 reg4": ("vit_base_patch14_reg4_dinov2", {"img_size": 42}),
+    "DINOv2 giant": ("vit_giant_patch14_reg4_dinov2", {"img_size": 28, "embed_dim": 96}),
+    "CLIP": ("vit_base_patch16_clip_224", {"img_size": 32}),
+    "CLIP quick": ("vit_large_patch14_clip_quickgelu_224", {"img_size": 28}),
+    "CLIP mean": ("vit_base_patch32_clip_224", {"img_size": 64, "global_pool": "avg"}),
+    "SigLIP": ("vit_base_patch16_siglip_224", {"img_size": 32}),
+    "SigLIP so400m": ("vit_so400m_patch14_siglip_224", {"img_size": 28}),
+    "SigLIP 2": ("vit_so400m_patch16_siglip_256", {"img_size": 32}),
+    "SigLIP gap": ("vit_so400m_patch14_siglip_gap_224", {"img_size": 28}),
+    "BEiT-3": ("beit3_base_patch16_224", {"img_size": 32}),
+    "EVA": ("eva_giant_patch14_224", {"img_size": 28}),
+    "EVA-CLIP": ("eva_giant_patch14_clip_224", {"img_size": 28}),
+    "EVA-02 tiny": ("eva02_tiny_patch14_224", {"img_size": (28, 56)}),
+    "EVA-02": ("eva02_base_patch14_448", {"img_size": 56}),
+    "EVA-02 CLIP": ("eva02_large_patch14_clip_336", {"img_size": 42}),
+    "rope reg gap": ("vit_medium_patch16_rope_reg1_gap_256", {"img_size": 64}),
+    "rope reg gap d": ("vit_mediumd_patch16_rope_reg1_gap_256", {"img_size": (32, 64)}),
+    "RoPE-ViT": ("vit_small_patch16_rope_224", {"img_size": (32, 64)}),
+    "RoPE-ViT ape": ("vit_base_patch16_rope_ape_224", {"img_size": (32, 64)}),
+    "PE core": ("vit_pe_core_base_patch16_224", {"img_size": (32, 64)}),
+    "PE lang": ("vit_pe_lang_large_patch14_448", {"img_size": 28}),
+    "PE spatial": ("vit_pe_spatial_tiny_patch16_512", {"img_size": (64, 32)}),
+    "DINOv3": ("vit_small_patch16_dinov3", {"img_size": (32, 64)}),
+    "DINOv3 qkvb": ("vit_base_patch16_dinov3_qkvb", {"img_size": 48, "global_pool": "token"}),
+    "DINOv3 plus": ("vit_huge_plus_patch16_dinov3", {"img_size": 48}),
+}
+# timm keeps queries, keys and values, or gate and value, apart here, which ours and so what is written back do not
+REFORMED = ("EVA-02", "EVA-02 CLIP", "DINOv3 plus")
+
+
+def foreign(case: str) -> torch.nn.Module:
+    """The architecture, small, every parameter random: also those that start as zeros and ones."""
+    name, options = FAMILIES[case]
+    model = timm.create_model(name, **{**SMALL, **options}).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(1 + 0.3 * noise if parameter.ndim == 1 and parameter.mean() > 0.5 else 0.08 * noise)
+    return model
+
+
+def imported(state, source_config) -> VisionTransformer:
+    found = recognise(state).format
+    ours = found.convert(state)
+    model = VisionTransformer(VisionTransformerConfig.from_dict(detect(ours, found.facts(state, source_config)))).eval()
+    model.load_state_dict(ours)
+    return model
+
+
+def source_config(case: str) -> dict:
+    """What stands in a config.json of timm."""
+    name, options = FAMILIES[case]
+    arguments = {key: value for key, value in {**SMALL, **options}.items() if key != "num_classes"}
+    return json.loads(json.dumps({"architecture": name, "model_args": arguments,
+                                  "num_classes": options.get("num_classes", 7)}))
+
+
+@pytest.mark.parametrize("case", FAMILIES)
+def test_logits_equal_and_the_way_back(case: str) -> None:
+    reference = foreign(case)
+    state = reference.state_dict()
+    model = imported(state, source_config(case))
+    x = torch.randn(2, model.config.in_chans, *model.config.image_size, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = reference(x)
+        torch.testing.assert_close(model(x), expected, rtol=0, atol=1e-5)
+    assert expected.std() > 0.1  # something to compare
+    arguments = timm_arguments(model.config)
+    assert isinstance(arguments, dict), arguments
+    classes = model.config.num_classes
+    back = timm.create_model(arguments["architecture"], num_classes=classes, **arguments["model_args"]).eval()
+    written = to_timm(model.state_dict(), model.config)
+    back.load_state_dict(written)
+    with torch.no_grad():
+        torch.testing.assert_close(back(x), expected, rtol=0, atol=1e-5)
+    if case not in REFORMED:
+        assert set(written) == set(state) and all(torch.equal(written[name], state[name]) for name in state)
+    again = imported(written, {"module": back})
+    assert again.config == model.config
+    assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in model.state_dict().items())

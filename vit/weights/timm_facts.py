@@ -1,0 +1,174 @@
+"""What the tensors of a timm model do not say: from the module, its architecture's name, or what is usual."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vit.weights.format import State
+
+POOLS = {"token": "class", "avg": "mean", "map": "attention"}
+ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "SiLU": "silu", "ReLU": "relu"}
+CLASSES = ("VisionTransformer", "Eva")
+BLOCKS = ("Block", "EvaBlock")
+
+
+def timm_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of our config, by the best source there is.
+
+    Args:
+        source_config: the `config.json` of a timm folder, or `{"module": model}` for one in memory.
+
+    Raises:
+        ValueError: the model has a part that ours lacks; one sentence that names it.
+    """
+    if "module" in source_config:
+        return module_facts(source_config["module"])
+    if "architecture" in source_config:
+        return module_facts(skeleton(source_config))
+    return usual_facts(state)
+
+
+def skeleton(config: Mapping[str, Any]) -> Any:
+    """timm's model of a `config.json` without tensors: only timm knows what the name of an architecture stands for."""
+    import timm  # here, because it takes a second that most programs need not wait for
+    import torch
+
+    name, arguments = config["architecture"].split(".")[0], dict(config.get("model_args") or {})
+    cfg = config.get("pretrained_cfg") or {}
+    if cfg.get("fixed_input_size") and cfg.get("input_size"):
+        arguments.setdefault("in_chans", cfg["input_size"][0])
+        arguments.setdefault("img_size", cfg["input_size"][1:])
+    for key in ("num_classes", "global_pool"):
+        if key in config:
+            arguments.setdefault(key, config[key])
+    if not timm.is_model(name):
+        raise ValueError(f"the config names the architecture {name!r}, which timm {timm.__version__} does not know")
+    with torch.device("meta"):
+        return timm.create_model(name, **arguments)
+
+
+def module_facts(module: Any) -> dict[str, Any]:
+    """What a VisionTransformer or Eva of timm says of itself."""
+    if reason := beyond_ours(module):
+        raise ValueError(f"this timm model has {reason}, which no model of ours has")
+    block = module.blocks[0]
+    pool = getattr(module, "attn_pool", None)
+    return {
+        "num_heads": block.attn.num_heads,
+        "norm": "rms" if "rms" in type(block.norm1).__name__.lower() else "layer",
+        "norm_eps": block.norm1.eps,
+        "activation": activation(block),
+        "image_size": list(module.patch_embed.img_size),
+        "pool": POOLS[module.global_pool],
+        "pool_prefix": module.num_prefix_tokens > 0 and counts_prefix(module),
+        "pool_heads": None if pool is None or pool.num_heads == block.attn.num_heads else pool.num_heads,
+        "prefix_positions": not module.no_embed_class if module.pos_embed is not None else True,
+        "layer_scale": first_scale(block),
+        **rope_facts(module),
+    }
+
+
+def counts_prefix(module: Any) -> bool:
+    """Whether class token and registers are pooled as patches are; an Eva's attention pooling always does."""
+    return getattr(module, "pool_include_prefix", type(module).__name__ == "Eva" and module.attn_pool is not None)
+
+
+def activation(block: Any) -> str | None:
+    act = block.mlp.act
+    name = ACTIVATIONS.get(type(act).__name__)
+    return "gelu_tanh" if name == "gelu" and getattr(act, "approximate", "none") == "tanh" else name
+
+
+def first_scale(block: Any) -> float | None:
+    """The value a LayerScale began with; 1e-5 where the module no longer tells."""
+    scale = getattr(block, "init_values", None) or getattr(getattr(block, "ls1", None), "init_values", None)
+    return scale or (1e-5 if hasattr(getattr(block, "ls1", None), "gamma") else None)
+
+
+def rope_facts(module: Any) -> dict[str, Any]:
+    """Where the patches stand to a rotary model, and how far an angle goes."""
+    rope = getattr(module, "rope", None)
+    if rope is None:
+        return {"positions": "none" if module.pos_embed is None else "learned"}
+    facts = {
+        "positions": "rotary" if module.pos_embed is None else "learned_rotary",
+        "rotary_theta": float(rope.temperature),
+        "rotary_pairs": "halves" if rope.rotate_half else "neighbours",
+        "rotary_columns_first": rope.grid_indexing == "xy",
+    }
+    if type(rope).__name__ == "RotaryEmbeddingDinoV3":
+        return {**facts, "rotary_places": "centred"}
+    span = rope.ref_feat_shape
+    return {**facts, "rotary_offset": float(rope.grid_offset), "rotary_span": None if span is None else list(span)}
+
+
+def beyond_ours(module: Any) -> str | None:
+    """The first part of a timm model that ours lack."""
+    kind = type(module).__name__
+    if kind not in CLASSES or not len(module.blocks):
+        return f"the form of {kind}"
+    block = module.blocks[0]
+    if type(block).__name__ not in BLOCKS:
+        return f"blocks of the form {type(block).__name__}"
+    pool = getattr(module, "attn_pool", None)
+    lacks: dict[str, Callable[[], bool]] = {
+        "fewer heads of keys than of queries": lambda: any(
+            getattr(each.attn, "num_kv_heads", each.attn.num_heads) != each.attn.num_heads for each in module.blocks),
+        "gates on the heads": lambda: getattr(block.attn, "gate", None) is not None,
+        "a projection of the heads without bias": lambda: block.attn.proj.bias is None,
+        "an MLP without bias": lambda: block.mlp.fc2.bias is None,
+        f"the activation {type(block.mlp.act).__name__}": lambda: activation(block) is None,
+        "LayerScale on the attention alone": lambda: hasattr(block, "gamma_1")
+        and (block.gamma_1 is None) != (block.gamma_2 is None),
+        f"the pooling {module.global_pool!r}": lambda: module.global_pool not in POOLS,
+        "a norm between the patches and their positions": lambda: hasattr(module.patch_embed.norm, "weight"),
+        "attention pooling with another width of its MLP": lambda: pool is not None and getattr(pool, "mlp", None)
+        is not None and not same_ratio(pool.mlp.fc1.out_features, block.mlp.fc2.in_features),
+        "a pooling of its own form": lambda: pool is not None and type(pool).__name__ != "AttentionPoolLatent",
+        **rope_lacks(getattr(module, "rope", None)),
+    }
+    return next((words for words, true in lacks.items() if true()), None)
+
+
+def rope_lacks(rope: Any) -> dict[str, Callable[[], bool]]:
+    kinds = ("NoneType", "RotaryEmbeddingCat", "RotaryEmbeddingDinoV3")
+    return {
+        f"rotary positions of the form {type(rope).__name__}": lambda: type(rope).__name__ not in kinds,
+        "rotary positions that are moved beside the middle": lambda: type(rope).__name__ == kinds[2]
+        and (rope.grid_offset != 0 or rope.normalize_coords != "separate"),
+    }
+
+
+def same_ratio(first: int, second: int) -> bool:
+    return math.isclose(first, second, abs_tol=0.5)
+
+
+def usual_facts(state: State) -> dict[str, Any]:
+    """For tensors without any config: what all published models of their names have in common.
+
+    The activation stays open where it differs between files of the same names: CLIP's (gelu or quick_gelu) and
+    SigLIP's (gelu or gelu_tanh).
+    """
+    gated = any(leaf in state for leaf in ("blocks.0.mlp.fc1_g.weight", "blocks.0.mlp.fc1_x.weight"))
+    eva = gated or "blocks.0.gamma_1" in state or "blocks.0.attn.q_bias" in state
+    clip, siglip = "norm_pre.weight" in state, "attn_pool.latent" in state
+    fc1, fc2 = state["blocks.0.mlp.fc1.weight"] if not gated else None, state["blocks.0.mlp.fc2.weight"]
+    gated = gated or fc1.shape[0] == 2 * fc2.shape[1]
+    facts: dict[str, Any] = {
+        "norm_eps": 1e-5 if clip else 1e-6,
+        "activation": "silu" if gated else None if clip or siglip else "gelu",
+    }
+    return {**facts, **usual_rope(state, gated)} if eva else facts
+
+
+def usual_rope(state: State, gated: bool) -> dict[str, Any]:
+    """EVA-02 has SwiGLU and a table; DINOv3 a class token, registers and no table; EVA-1 a table alone."""
+    if "pos_embed" in state:
+        if not gated:
+            return {"positions": "learned"}
+        return {"positions": "learned_rotary", "rotary_theta": 10_000.0, "rotary_pairs": "neighbours",
+                "rotary_span": [16, 16]}
+    if "cls_token" in state and "reg_token" in state:
+        patch = state["patch_embed.proj.weight"].shape[-1]
+        return {"positions": "rotary", "rotary_places": "centred", "norm_eps": 1e-5, "image_size": 16 * patch}
+    raise ValueError("these rotary positions are not told by the tensors; load the folder with their config.json")
