@@ -207,7 +207,8 @@ def timm_folder(model: nn.Module, classes: Sequence[str], preprocessing: Preproc
     if unsaid := _beyond_timm(preprocessing):
         text = f"timm and transformers will load this model, but prepare images another way: {unsaid}"
         warnings.warn(text, stacklevel=3)
-    cfg = getattr(model, "pretrained_cfg", None) or {"first_conv": "patch_embed.proj", "classifier": "head"}
+    heads = ["head", "head_dist"] if getattr(model.config, "dist_token", False) else "head"
+    cfg = getattr(model, "pretrained_cfg", None) or {"first_conv": "patch_embed.proj", "classifier": heads}
     height, width = preprocessing.size
     return {
         "architecture": arguments["architecture"],

@@ -30,7 +30,8 @@ class MaskedImageConfig(ImageConfig):
     """
 
     kind: ClassVar[str] = "mae"
-    choices: ClassVar[dict] = {"stem": ("linear",)}  # convolutions would look into the hidden patches
+    # convolutions would look into the hidden patches
+    choices: ClassVar[dict] = {**ImageConfig.choices, "stem": ("linear", "normed")}
 
     positions: str = "sincos"
     mask_ratio: float = 0.75

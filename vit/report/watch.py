@@ -77,7 +77,8 @@ def watch_image(predictor: Predictor, image: str | PathLike[str]) -> ImageMaps:
 
 def first_names(embed: PatchEmbed) -> list[str]:
     """The tokens before the patches."""
-    named = [] if embed.cls_token is None else ["class token"]
+    tokens = {"class token": embed.cls_token, "distillation token": embed.dist_token}
+    named = [name for name, token in tokens.items() if token is not None]
     return named + [f"register {i}" for i in range(1, 1 + embed.prefix - len(named))]
 
 

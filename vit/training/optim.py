@@ -16,7 +16,7 @@ NO_DECAY = re.compile(
 )
 POSITION_TABLE = re.compile(r"(^|\.)(pos_embed|position_embeddings?)\.")  # positions held in a module of their own
 BLOCK = re.compile(r"(^|\.)blocks\.(\d+)\.")
-STEM = re.compile(r"^(model\.)?(embed|patch_embed|cls_token|reg_token|pos_embed)\b")
+STEM = re.compile(r"^(model\.)?(embed|patch_embed|cls_token|dist_token|reg_token|pos_embed)\b")
 # torch.optim classes that a list of named groups cannot drive: sparse gradients, closures, matrices only
 UNSUITED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
 

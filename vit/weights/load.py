@@ -14,6 +14,7 @@ from vit.weights.recognise import Recognised, is_ours, recognise
 from vit.weights.report import KeyReport, KeyRow
 from vit.weights.timm import to_timm
 
+HEADS = ("head", "head_dist")
 TOKENS = ("cls_token", "dist_token", "reg_token")  # what stands before the patches
 POSITIONS = ("embed.pos_embed", "pos_embed")
 
@@ -83,7 +84,7 @@ def with_origin(row: KeyRow, state: State) -> KeyRow:
     if row.status != "taken":
         return row.but(sources=theirs)
     if not theirs:
-        return row.but(status="zero", how="a bias that the source does not have", source_shape=None)
+        return row.but(status="implied", how="zero or the identity: the source has none", source_shape=None)
     if len(theirs) > 1:
         return row.but(status="fused", sources=theirs)
     shared = any(theirs == others for name, others in origins.items() if name != row.name)
@@ -158,7 +159,7 @@ def reads_text(model: nn.Module) -> bool:
 def is_head(name: str, model: nn.Module) -> bool:
     """timm names its classifiers differently from model to model, and says so."""
     cfg = getattr(model, "pretrained_cfg", None) or {}
-    heads = cfg.get("classifier") or "head"
+    heads = cfg.get("classifier") or HEADS
     heads = (heads,) if isinstance(heads, str) else tuple(heads)
     return name.startswith(tuple(f"{head}." for head in heads))
 
