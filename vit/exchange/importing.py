@@ -102,15 +102,12 @@ def architecture(
 
 
 def check_stated(source: Source, facts: Mapping[str, Any], num_heads: int | None, act: str | None) -> list[str]:
-    """Arguments must not contradict what is known, and must say what is not; returns what is only usual."""
+    """Arguments must not contradict what is known; returns what is only usual."""
     heads = facts.get("num_heads")
     if num_heads is not None and source.config and heads not in (None, num_heads):
         raise SourceError(f"{source.name}: num_heads={num_heads} was given, but the source's config says {heads}")
     if act is not None and act not in ACTIVATIONS:
         raise SourceError(f"act={act} is unknown; it must be one of {', '.join(ACTIVATIONS)}")
-    if act is None and "activation" in facts and facts["activation"] is None:
-        raise SourceError(f"{source.name}: its tensors do not tell the activation; give act=quick_gelu (OpenAI's "
-                          "CLIP), act=gelu (LAION's) or act=gelu_tanh (SigLIP)")
     guessed = heads is not None and num_heads is None and not source.config
     return [f"num_heads {heads} is what this format usually has; give num_heads= for another"] if guessed else []
 

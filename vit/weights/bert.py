@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vit.weights.format import Format, State
+from vit.weights.transformers import read_config
 
 # theirs -> ours; {} is the number of a block
 NAMES = {
@@ -92,10 +93,9 @@ def rename(name: str, pairs: Iterable[tuple[str, str]]) -> str:
 
 def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     """BERT normalises after each branch; the rest from its config.json."""
-    seen = {"norm_eps": source_config.get("layer_norm_eps", 1e-12), "pre_norm": False}
-    if "num_attention_heads" in source_config:
-        seen["num_heads"] = source_config["num_attention_heads"]
-    return seen
+    stated = read_config(source_config)
+    own = {key: stated[key] for key in ("dim", "depth", "num_heads", "norm_eps", "activation") if key in stated}
+    return {"norm_eps": 1e-12, "activation": "gelu", "pre_norm": False, **own}
 
 
 BERT = Format("transformers BERT", is_bert, from_bert, facts)

@@ -57,9 +57,9 @@ def read_stack(ours: State, facts: Mapping[str, Any]) -> dict[str, Any]:
     inner, dim = ours[FIRST + "attn.qkv.weight"].shape[0] // 3, ours[FIRST + "attn.qkv.weight"].shape[1]
     check_blocks(ours, len(numbers))
     heads = read_heads(ours, facts, inner, dim, len(numbers))
-    if "activation" not in facts:
-        raise ValueError("the activation cannot be read off tensors; give act=gelu, gelu_tanh, quick_gelu, relu "
-                         "or silu")
+    if facts.get("activation") is None:
+        raise ValueError("the activation cannot be read off tensors; give act=gelu, gelu_tanh (SigLIP), quick_gelu "
+                         "(OpenAI's CLIP), relu or silu")
     norm_bias = FIRST + "norm1.bias" in ours
     return {
         "dim": dim,

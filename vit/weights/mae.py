@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vit.nn.position import sincos_2d
 from vit.weights.format import Format, State
+from vit.weights.transformers import read_config
 
 # theirs in memory -> ours; the first that fits counts
 TRANSFORMERS = {
@@ -105,11 +106,7 @@ def is_mae(state: State) -> bool:
 def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     """The classifier that its encoder begins: what config.json says, else what the published ones have."""
     usual = 1e-6 if "decoder_embed.weight" in state else 1e-12
-    seen = {"norm_eps": source_config.get("layer_norm_eps", usual), "pool": "class"}
-    for theirs, ours in (("num_attention_heads", "num_heads"), ("image_size", "image_size")):
-        if theirs in source_config:
-            seen[ours] = source_config[theirs]
-    return seen
+    return {"activation": "gelu", "pool": "class", "norm_eps": usual, **read_config(source_config)}
 
 
 MAE = Format("masked autoencoder", is_mae, from_mae, facts, {r"decoder[._]": "the decoder of pre-training"})

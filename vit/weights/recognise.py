@@ -70,7 +70,7 @@ def recognise(state: State) -> Recognised | None:
     inside = without(prefix, state)
     outside = {name: tensor for name, tensor in state.items()
                if not name.startswith((prefix, *copies)) and name not in inside}
-    return Recognised(known(inside), inside | outside, prefix, tuple(copies))
+    return Recognised(known(inside | outside) or known(inside), inside | outside, prefix, tuple(copies))
 
 
 def to_ours(state: State) -> dict[str, Tensor]:

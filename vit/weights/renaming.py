@@ -12,7 +12,7 @@ Rules = Sequence[tuple[str, str]]  # a pattern for the beginning of a name, and 
 class Renamed(dict[str, Tensor]):
     """Tensors under our names.
 
-    `origins` says which of theirs each of ours was made of; none where a bias that they do not have became zeros.
+    `origins` says which of theirs each of ours was made of; none where theirs have none because it changes nothing.
     """
 
     def __init__(self, state: Mapping[str, Tensor], rules: Rules = ()) -> None:
@@ -53,9 +53,13 @@ class Renamed(dict[str, Tensor]):
             start += count * height
 
     def zeros(self, name: str, like: str) -> None:
-        """A bias of zeros beside a matrix that has none there: the same numbers."""
+        """A bias of zeros beside a matrix that has none there."""
         if like in self and name not in self:
-            self[name], self.origins[name] = self[like].new_zeros(self[like].shape[0]), ()
+            self.imply(name, self[like].new_zeros(self[like].shape[0]))
+
+    def imply(self, name: str, tensor: Tensor) -> None:
+        """A tensor that they leave out because it changes nothing."""
+        self[name], self.origins[name] = tensor, ()
 
 
 def rename(name: str, rules: Rules) -> str:

@@ -6,15 +6,16 @@ from typing import Any, Self
 
 SHOWN = 8  # rows of one status in the table
 ALWAYS = ("taken", "resized", "new", "unused")  # counted in every table, the others where there are any
-STATUSES = ("taken", "fused", "split", "zero", "resized", "new", "unused", "left out")
+STATUSES = ("taken", "fused", "split", "implied", "resized", "new", "unused", "left out")
 
 
 @dataclass(frozen=True)
 class KeyRow:
     """What became of one tensor.
 
-    "taken" as it is, "fused" of several or one of several "split" from one, "zero" for a bias that the source does not
-    have, "resized", "new" (random as before), "unused", or "left out" because it stands beside the network.
+    "taken" as it is, "fused" of several or one of several "split" from one, "implied" where the source has none because
+    it would be zero or change nothing, "resized", "new" (random as before), "unused", or "left out" because it stands
+    beside the network.
 
     Args:
         how: in words, where the status alone does not say it.

@@ -32,8 +32,12 @@ def is_torchvision(state: State) -> bool:
 
 
 def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """All its Vision Transformers are of the original form, with heads of a width that the size tells."""
-    return {"norm_eps": 1e-6, "activation": "gelu", "pool": "class"}
+    """All its Vision Transformers are of the original form; `{"module": model}` tells heads and image size."""
+    stated: dict[str, Any] = {"norm_eps": 1e-6, "activation": "gelu", "pool": "class"}
+    if (module := source_config.get("module")) is not None:
+        block = module.encoder.layers[0]
+        stated |= {"num_heads": block.num_heads, "norm_eps": block.ln_1.eps, "image_size": module.image_size}
+    return stated
 
 
 TORCHVISION = Format("torchvision", is_torchvision, from_torchvision, facts)

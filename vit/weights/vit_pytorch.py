@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vit.weights.format import Format, State
@@ -45,8 +46,11 @@ def from_vit_pytorch(state: State) -> dict[str, Tensor]:
             ours.make(name, [name], lambda tokens: tokens.reshape(1, -1, tokens.shape[-1]))  # (1,N,D)
     if "embed.cls_token" in ours and ours["embed.cls_token"].shape[1] == 0:  # how pool="mean" writes that there is none
         del ours["embed.cls_token"], ours.origins["embed.cls_token"]
-    for name in [name for name in ours if name.endswith("attn.proj.weight")]:
-        ours.zeros(name.replace("weight", "bias"), like=name)
+    for name in [name for name in ours if name.endswith("attn.qkv.weight")]:
+        proj = name.replace("qkv", "proj")
+        if proj not in ours:  # a single head as wide as the tokens is not projected
+            ours.imply(proj, torch.eye(ours[name].shape[1]))
+        ours.zeros(proj.replace("weight", "bias"), like=proj)
     return ours
 
 
@@ -72,7 +76,10 @@ def is_vit_pytorch(state: State) -> bool:
 def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     """Its heads are 64 wide unless somebody said otherwise; `SimpleViT` has fixed positions, which it does not save."""
     inner = state["transformer.layers.0.0.to_qkv.weight"].shape[0] // 3
-    heads = {} if inner % HEAD_DIM else {"num_heads": inner // HEAD_DIM}
+    if (module := source_config.get("module")) is not None:
+        heads = {"num_heads": module.transformer.layers[0][0].heads}
+    else:
+        heads = {} if inner % HEAD_DIM else {"num_heads": inner // HEAD_DIM}
     positions = {} if "pos_embedding" in state else {"positions": "sincos_simple"}
     pool = "class" if state.get("cls_token") is not None and len(state["cls_token"]) else "mean"
     return {"norm_eps": 1e-5, "activation": "gelu", "pool": pool, **heads, **positions}

@@ -1,0 +1,165 @@
+"""Models of torchvision, vit-pytorch and OpenCLIP as ours, equal to what these compute with the same random weights."""
+
+import pytest
+import torch
+from torch import nn
+from torchvision.models import VisionTransformer
+
+from tests.exchange.conftest import CLOSE, images, scramble, unplaced
+from vit.exchange import SourceError, import_weights
+
+open_clip = pytest.importorskip("open_clip.model", reason="pip install open_clip_torch")
+vit_pytorch = pytest.importorskip("vit_pytorch")
+
+
+def same(model: nn.Module, reference: nn.Module, x: torch.Tensor) -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), reference(x), **CLOSE)
+
+
+def torchvision_vit(size: int = 32) -> nn.Module:
+    return scramble(VisionTransformer(size, patch_size=8, num_layers=2, num_heads=4, hidden_dim=32, mlp_dim=96,
+                                      num_classes=5))
+
+
+def test_torchvision_in_memory() -> None:
+    reference = torchvision_vit()
+    model, report = import_weights(reference)
+    same(model, reference, images())
+    assert not unplaced(report) and model.config.num_heads == 4
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["names of today", "names of 2022"])
+def test_torchvision_from_a_file(old: bool, tmp_path) -> None:
+    reference = torchvision_vit()
+    state = reference.state_dict()
+    if old:
+        state = {name.replace("mlp.0.", "mlp.linear_1.").replace("mlp.3.", "mlp.linear_2."): tensor
+                 for name, tensor in state.items()}
+    torch.save(state, tmp_path / "vit.pth")
+    with pytest.raises(SourceError, match="number of heads .* dim 32 and depth 2; give num_heads="):
+        import_weights(tmp_path / "vit.pth")
+    model, report = import_weights(tmp_path / "vit.pth", num_heads=4)
+    same(model, reference, images())
+    assert not unplaced(report)
+
+
+def test_torchvision_at_another_resolution_is_what_torchvision_interpolates() -> None:
+    from timm.layers import resample_abs_pos_embed
+
+    source = torchvision_vit()
+    model, report = import_weights(source, image_size=48)
+    larger = torchvision_vit(48)
+    state = source.state_dict()
+    state["encoder.pos_embedding"] = resample_abs_pos_embed(state["encoder.pos_embedding"], [6, 6], [4, 4])
+    larger.load_state_dict(state)
+    same(model, larger, images(48))
+    assert report.named("resized") == ["embed.pos_embed"]
+
+
+WORDS = {"patch_size": 8, "num_classes": 5, "dim": 32, "depth": 2, "heads": 3, "mlp_dim": 96}
+VIT_PYTORCH = {
+    "ViT": lambda: vit_pytorch.ViT(image_size=32, **WORDS),
+    "ViT, wider heads, mean": lambda: vit_pytorch.ViT(image_size=32, **WORDS, dim_head=24, pool="mean"),
+    "ViT, one colour": lambda: vit_pytorch.ViT(image_size=32, **WORDS, channels=1),
+    "ViT, one head without projection": lambda: vit_pytorch.ViT(image_size=32, **{**WORDS, "heads": 1}, dim_head=32),
+    "SimpleViT": lambda: vit_pytorch.SimpleViT(image_size=32, **WORDS),
+    "SimpleViT, not square": lambda: vit_pytorch.SimpleViT(image_size=(32, 64), **WORDS),
+}
+
+
+@pytest.mark.parametrize("case", VIT_PYTORCH)
+def test_vit_pytorch(case: str) -> None:
+    reference = scramble(VIT_PYTORCH[case]())
+    heads = 1 if "one head" in case else 3
+    size = (32, 64) if "not square" in case else 32
+    model, report = import_weights(reference.state_dict(), num_heads=heads, image_size=size)
+    same(model, reference, images(size, 1 if "colour" in case else 3))
+    assert not unplaced(report)
+
+
+def test_vit_pytorch_in_memory_knows_its_heads() -> None:
+    reference = scramble(VIT_PYTORCH["ViT, wider heads, mean"]())
+    model, _ = import_weights(reference)
+    assert model.config.num_heads == 3
+    same(model, reference, images())
+
+
+def test_vit_pytorch_heads_of_usual_width_are_said() -> None:
+    reference = scramble(VIT_PYTORCH["ViT"]())
+    model, report = import_weights(reference.state_dict())
+    same(model, reference, images())
+    assert any("num_heads 3 is what this format usually has" in note for note in report.notes)
+    with pytest.raises(SourceError, match="do not tell image_size"):
+        import_weights(VIT_PYTORCH["SimpleViT"]().state_dict())
+
+
+def clip(quick: bool) -> nn.Module:
+    vision = open_clip.CLIPVisionCfg(layers=2, width=64, head_width=16, patch_size=8, image_size=32)
+    text = open_clip.CLIPTextCfg(context_length=5, vocab_size=11, width=16, heads=2, layers=1)
+    return scramble(open_clip.CLIP(6, vision, text, quick_gelu=quick))
+
+
+@pytest.mark.parametrize("quick", [True, False], ids=["OpenAI", "LAION"])
+def test_openclip(quick: bool, tmp_path) -> None:
+    reference = clip(quick)
+    state = reference.state_dict()
+    act = None
+    if quick:  # sizes that only OpenAI's files hold
+        state |= {name: torch.tensor(7) for name in ("input_resolution", "context_length", "vocab_size")}
+    else:
+        act = "gelu"
+        with pytest.raises(SourceError, match="activation cannot be read off tensors; give act=.*quick_gelu"):
+            import_weights(state, num_heads=4)
+    model, report = import_weights(state, num_heads=4, act=act)
+    same(model, reference.visual, images())
+    assert not unplaced(report)
+    assert "transformer.resblocks.0.ln_1.weight" in report.named("left out")
+
+
+def test_openclip_tower_alone_in_half_precision() -> None:
+    reference = clip(quick=False).half()
+    model, _ = import_weights(reference.visual.state_dict(), num_heads=4, act="gelu")
+    same(model, reference.float().visual, images())
+
+
+def test_openclip_folder(tmp_path) -> None:
+    import json
+
+    from safetensors.torch import save_file
+
+    reference = clip(quick=True)
+    save_file(reference.state_dict(), tmp_path / "open_clip_model.safetensors")
+    vision = {"layers": 2, "width": 64, "head_width": 16, "patch_size": 8, "image_size": 32}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": {
+        "embed_dim": 6, "quick_gelu": True, "vision_cfg": vision, "text_cfg": {}}}))
+    model, _ = import_weights(tmp_path)
+    same(model, reference.visual, images())
+
+
+class Lightning(nn.Module):
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "model.", "net._orig_mod.", "teacher.backbone."])
+def test_wrappers_of_names_are_taken_off(prefix: str, tmp_path) -> None:
+    reference = torchvision_vit()
+    state = {prefix + name: tensor for name, tensor in reference.state_dict().items()}
+    torch.save({"epoch": 3, "pytorch-lightning_version": "2.6", "state_dict": state, "optimizer_states": [{}]},
+               tmp_path / "last.ckpt")
+    model, report = import_weights(tmp_path / "last.ckpt", num_heads=4)
+    same(model, reference, images())
+    assert any(prefix in note for note in report.notes) and not unplaced(report)
+
+
+def test_of_two_copies_the_teacher_is_taken() -> None:
+    teacher, student = torchvision_vit(), torchvision_vit()
+    with torch.no_grad():
+        student.heads.head.bias += 1
+    state = {f"{name}.{key}": tensor for name, model in (("student", student), ("teacher", teacher))
+             for key, tensor in model.state_dict().items()}
+    model, report = import_weights(state, num_heads=4)
+    same(model, teacher, images())
+    assert "another copy under student. was left out" in report.notes
