@@ -42,6 +42,7 @@ FAMILIES = {
     "EVA-02 tiny": ("eva02_tiny_patch14_224", {"img_size": (28, 56)}),
     "EVA-02": ("eva02_base_patch14_448", {"img_size": 56}),
     "EVA-02 CLIP": ("eva02_large_patch14_clip_336", {"img_size": 42}),
+    "EVA-02 CLIP 16": ("eva02_base_patch16_clip_224", {"img_size": 32}),
     "rope reg gap": ("vit_medium_patch16_rope_reg1_gap_256", {"img_size": 64}),
     "rope reg gap d": ("vit_mediumd_patch16_rope_reg1_gap_256", {"img_size": (32, 64)}),
     "RoPE-ViT": ("vit_small_patch16_rope_224", {"img_size": (32, 64)}),
@@ -54,7 +55,7 @@ FAMILIES = {
     "DINOv3 plus": ("vit_huge_plus_patch16_dinov3", {"img_size": 48}),
 }
 # timm keeps queries, keys and values, or gate and value, apart here, which ours and so what is written back do not
-REFORMED = ("EVA-02", "EVA-02 CLIP", "DINOv3 plus")
+REFORMED = ("EVA-02", "EVA-02 CLIP", "EVA-02 CLIP 16", "DINOv3 plus")
 
 
 def foreign(case: str) -> torch.nn.Module:

@@ -12,11 +12,13 @@ from vit.nn.position import resample
 from vit.weights.format import Format, State
 from vit.weights.recognise import Recognised, is_ours, recognise
 from vit.weights.report import KeyReport, KeyRow
+from vit.weights.resize import fit_patches
 from vit.weights.timm import to_timm
 
 HEADS = ("head", "head_dist")
 TOKENS = ("cls_token", "dist_token", "reg_token")  # what stands before the patches
 POSITIONS = ("embed.pos_embed", "pos_embed")
+PATCHES = ("embed.proj.weight", "patch_embed.proj.weight")
 
 
 def load_weights(
@@ -28,9 +30,10 @@ def load_weights(
     parts: tuple[str, ...] = ("",),
     assign: bool = False,
 ) -> KeyReport:
-    """Copy into the model what fits by name and shape; learned positions are fitted to the model's grid or length.
+    """Copy into the model what fits by name and shape; learned positions are fitted to the model's grid or length, the
+    projection of the patches to its patch size and channels.
 
-    What does not fit keeps its random values: a head of another class count, an input projection of other patches.
+    What does not fit keeps its random values, such as a head of another class count.
 
     Args:
         source: names of any format of `vit.weights`, with a wrapper's prefix or without.
@@ -46,23 +49,30 @@ def load_weights(
     found = source if isinstance(source, Recognised) else recognise(source)
     state = dict(source) if found is None else found.ours
     if is_ours(state) and not is_ours(target):
-        state = to_timm(state)
+        state = closer(target, found.state, to_timm(state)) if found else to_timm(state)
     rows, chosen = [], {}
     for name, own in target.items():
         there = state.get(name) if head or not is_head(name, model) else None
-        status, tensor = fit(there, own)
+        how, (status, tensor) = "", fit(there, own)
         if name in POSITIONS and there is not None and reads_text(model):
             status, tensor = fit_lengths(there, own)
         elif name in POSITIONS and there is not None:
             status, tensor = fit_positions(there, own, grid(model), prefix_length(state), source_grid)
+        elif name in PATCHES and there is not None:
+            status, tensor, how = fit_patches(there, own)
         if tensor is not None:
             chosen[name] = tensor
-        rows.append(KeyRow(name, status, tuple(own.shape), tuple(state[name].shape) if name in state else None))
+        rows.append(KeyRow(name, status, tuple(own.shape), tuple(state[name].shape) if name in state else None, how))
     rows = [with_origin(row, state) for row in rows]
     rows += [left(name, state[name], found.format if found else None) for name in state if name not in target]
     check_half(model, rows)
     put(model, chosen, target, assign)
     return KeyReport(rows, found.notes() if found else [])
+
+
+def closer(target: State, *states: State) -> dict[str, Tensor]:
+    """The first of those that know most of the target's names: a timm model wants its own, not ours in other words."""
+    return dict(max(states, key=lambda state: sum(name in state for name in target)))
 
 
 def put(model: nn.Module, chosen: State, target: State, assign: bool) -> None:
