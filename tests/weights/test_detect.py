@@ -86,6 +86,8 @@ def broken(change) -> dict[str, torch.Tensor]:
         (lambda s: [s.pop(name) for name in list(s) if ".blocks.0." in name], {}, "names"),
         (lambda s: s.update({"encoder.blocks.3.norm1.bias": torch.zeros(48)}), {}, "block 2 is missing"),
         (lambda s: s.update({"embed.pos_embed": torch.zeros(1, 12, 48)}), {}, "12 rows"),
+        (lambda s: s.update({"embed.reg_token": torch.zeros(1, 4, 48), "embed.pos_embed": torch.zeros(1, 9, 48)}), {},
+         "9 rows could be of two square grids"),
         (lambda s: None, {"image_size": 64}, "17 rows does not fit image_size .*64 patches"),
         (lambda s: None, {"in_chans": 1}, "in_chans is 1 .* the tensors have 3"),
         (lambda s: None, {"num_classes": 7}, "num_classes is 7 .* the tensors have 5"),

@@ -9,6 +9,7 @@ import torch
 from vit.models import VisionTransformer, VisionTransformerConfig
 from vit.weights import detect, timm_arguments, to_timm
 from vit.weights.recognise import recognise
+from vit.weights.timm_facts import timm_facts
 
 SMALL = {"embed_dim": 64, "depth": 2, "num_heads": 4, "num_classes": 7}
 FAMILIES = {
@@ -18,6 +19,7 @@ FAMILIES = {
     "not square": ("vit_base_patch16_224", {"img_size": (32, 48), "patch_size": (8, 16), "in_chans": 1}),
     "no head": ("vit_base_patch16_224", {"img_size": 32, "num_classes": 0}),
     "DeiT": ("deit_tiny_patch16_224", {"img_size": 32}),
+    "DeiT distilled": ("deit_base_distilled_patch16_224", {"img_size": 32}),
     "DeiT III": ("deit3_small_patch16_224", {"img_size": 32}),
     "FlexiViT": ("flexivit_small", {"img_size": 48}),
     "gap": ("vit_medium_patch16_gap_240", {"img_size": 32}),
@@ -109,3 +111,88 @@ def test_logits_equal_and_the_way_back(case: str) -> None:
     again = imported(written, {"module": back})
     assert again.config == model.config
     assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
+
+
+BARE = ("AugReg", "gap", "reg4 gap", "reg4 map", "DeiT III", "DINOv2 reg4", "DINOv2 giant", "CLIP quick", "SigLIP 2",
+        "SigLIP gap", "RMSNorm", "EVA", "EVA-02 tiny", "EVA-02 CLIP 16")
+
+
+@pytest.mark.parametrize("case", BARE)
+def test_tensors_alone_tell_what_their_names_usually_mean(case: str) -> None:
+    reference = foreign(case)
+    reference.set_input_size(img_size=[4 * edge for edge in reference.patch_embed.patch_size])  # no config, no aspect
+    state = reference.state_dict()
+    found = recognise(state)
+    facts = {**found.format.facts(state, {}), "num_heads": 4}
+    if case in ("CLIP quick", "SigLIP 2", "reg4 map"):
+        assert facts["activation"] is None
+        facts["activation"] = {"CLIP quick": "quick_gelu", "SigLIP 2": "gelu_tanh", "reg4 map": "gelu"}[case]
+    model = VisionTransformer(VisionTransformerConfig.from_dict(detect(found.ours, facts))).eval()
+    model.load_state_dict(found.ours)
+    x = torch.randn(2, 3, *model.config.image_size)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), reference(x), rtol=0, atol=1e-5)
+
+
+def test_dinov3_alone_is_built_for_its_usual_number_of_patches() -> None:
+    reference = foreign("DINOv3 plus")
+    state = reference.state_dict()
+    found = recognise(state)
+    facts = {**found.format.facts(state, {}), "num_heads": 4}
+    model = VisionTransformer(VisionTransformerConfig.from_dict(detect(found.ours, facts))).eval()
+    model.load_state_dict(found.ours)
+    reference.set_input_size(img_size=model.config.image_size)
+    reference.global_pool = "token"
+    x = torch.randn(1, 3, *model.config.image_size)
+    assert model.config.grid == (16, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), reference(x), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["PE core", "PE lang", "PE spatial", "rope reg gap", "RoPE-ViT"])
+def test_rotary_positions_are_not_guessed(case: str) -> None:
+    state = foreign(case).state_dict()
+    with pytest.raises(ValueError, match="the tensors do not tell these rotary positions"):
+        recognise(state).format.facts(state, {})
+
+
+REFUSED = {
+    "vit_base_patch16_rpn_224": "blocks of the form ResPostBlock",
+    "vit_base_patch16_xp_224": "blocks of the form ParallelScalingBlock",
+    "vit_small_patch16_18x2_224": "blocks of the form ParallelThingsBlock",
+    "vit_dwee_patch16_reg1_gap_256": "attention of the form DiffAttention",
+    "vit_tiny_r_s16_p8_224": "a stem of the form HybridEmbed",
+    "vit_relpos_small_patch16_224": "the form of VisionTransformerRelPos",
+    "vit_small_patch16_rope_mixed_224": "rotary positions of the form RotaryEmbeddingMixed",
+    "eva02_enormous_patch14_clip_224": "blocks of the form EvaBlockPostNorm",
+    "vit_base_patch16_sapiens2": "LayerScale on the attention alone",
+    "aimv2_large_patch14_224": "a projection of the heads without bias",
+    "beit_base_patch16_224": "the form of Beit",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_ours_cannot_compute_is_refused_in_one_sentence(name: str) -> None:
+    with pytest.raises(ValueError, match=f"this timm model has {REFUSED[name]}, which no model of ours has"):
+        timm_facts({}, {"architecture": name})
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"global_pool": "max"}, "the pooling 'max'"),
+    ({"global_pool": "prr"}, "the pooling 'prr'"),
+    ({"act_layer": "hard_swish"}, "the activation Hardswish"),
+    ({"proj_bias": False}, "a projection of the heads without bias"),
+])
+def test_options_that_ours_do_not_have(options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        timm_facts({}, {"architecture": "vit_tiny_patch16_224", "model_args": options})
+
+
+def test_an_architecture_that_timm_does_not_know() -> None:
+    with pytest.raises(ValueError, match="the architecture 'vit_of_tomorrow', which timm .* does not know"):
+        timm_facts({}, {"architecture": "vit_of_tomorrow"})
+
+
+def test_pixels_beyond_whole_patches_are_not_read() -> None:
+    source = {"architecture": "vit_so400m_patch14_siglip_384", "model_args": {"depth": 1}}
+    assert timm_facts({}, source)["image_size"] == [378, 378]

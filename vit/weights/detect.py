@@ -165,11 +165,12 @@ def read_positions(ours: State, known: Mapping[str, Any], prefix: int) -> dict[s
 
 def square(length: int, prefix: int) -> tuple[int, int]:
     """The square grid of a table of `length` rows, which may have rows for the `prefix` first tokens or not."""
-    for patches in (length - prefix, length):
-        edge = math.isqrt(max(patches, 0))
-        if edge and edge * edge == patches:
-            return edge, edge
-    raise ValueError(f"a position table of {length} rows is of no square grid; the source's image size must be stated")
+    edges = [math.isqrt(patches) for patches in dict.fromkeys((length - prefix, length))
+             if patches > 0 and math.isqrt(patches) ** 2 == patches]
+    if len(edges) != 1:
+        what = "could be of two square grids" if edges else "is of no square grid"
+        raise ValueError(f"a position table of {length} rows {what}; the source's image size must be stated")
+    return edges[0], edges[0]
 
 
 def read_pool(ours: State, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,6 +183,8 @@ def read_pool(ours: State, known: Mapping[str, Any]) -> dict[str, Any]:
     if "pool.latent" in ours:
         return {"pool": "attention", "final_norm": final_norm}
     usual = "class" if "embed.cls_token" in ours and final_norm != "pooled" else "mean"
+    if (head := ours.get("head.weight")) is not None and head.shape[1] == 2 * known["dim"]:
+        return {"pool": "class_mean", "final_norm": final_norm}
     return {"pool": known.get("pool", usual), "final_norm": final_norm}
 
 

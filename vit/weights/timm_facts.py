@@ -8,8 +8,9 @@ from vit.weights.format import State
 
 POOLS = {"token": "class", "avg": "mean", "map": "attention"}
 ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "SiLU": "silu", "ReLU": "relu"}
-CLASSES = ("VisionTransformer", "Eva")
+CLASSES = ("VisionTransformer", "VisionTransformerDistilled", "Eva")
 BLOCKS = ("Block", "EvaBlock")
+ATTENTIONS = ("Attention", "AttentionRope", "EvaAttention")
 
 
 def timm_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def module_facts(module: Any) -> dict[str, Any]:
         "norm": "rms" if "rms" in type(block.norm1).__name__.lower() else "layer",
         "norm_eps": block.norm1.eps,
         "activation": activation(block),
-        "image_size": list(module.patch_embed.img_size),
+        "image_size": whole_patches(module.patch_embed),
         "pool": POOLS[module.global_pool],
         "pool_prefix": module.num_prefix_tokens > 0 and counts_prefix(module),
         "pool_heads": None if pool is None or pool.num_heads == block.attn.num_heads else pool.num_heads,
@@ -66,6 +67,11 @@ def module_facts(module: Any) -> dict[str, Any]:
         "layer_scale": first_scale(block),
         **rope_facts(module),
     }
+
+
+def whole_patches(embed: Any) -> list[int]:
+    """The part of an image that is read: timm leaves out what is no whole patch at the right and below."""
+    return [patches * edge for patches, edge in zip(embed.grid_size, embed.patch_size, strict=True)]
 
 
 def counts_prefix(module: Any) -> bool:
@@ -107,9 +113,13 @@ def beyond_ours(module: Any) -> str | None:
     kind = type(module).__name__
     if kind not in CLASSES or not len(module.blocks):
         return f"the form of {kind}"
-    block = module.blocks[0]
+    block, stem = module.blocks[0], type(module.patch_embed).__name__
     if type(block).__name__ not in BLOCKS:
         return f"blocks of the form {type(block).__name__}"
+    if type(block.attn).__name__ not in ATTENTIONS:
+        return f"attention of the form {type(block.attn).__name__}"
+    if stem != "PatchEmbed":
+        return f"a stem of the form {stem}"
     pool = getattr(module, "attn_pool", None)
     lacks: dict[str, Callable[[], bool]] = {
         "fewer heads of keys than of queries": lambda: any(
@@ -154,6 +164,7 @@ def usual_facts(state: State) -> dict[str, Any]:
     clip, siglip = "norm_pre.weight" in state, "attn_pool.latent" in state
     fc1, fc2 = state["blocks.0.mlp.fc1.weight"] if not gated else None, state["blocks.0.mlp.fc2.weight"]
     gated = gated or fc1.shape[0] == 2 * fc2.shape[1]
+    eva = eva or (clip and (siglip or not {"norm.weight", "fc_norm.weight"} & set(state)))  # a Perception Encoder
     facts: dict[str, Any] = {
         "norm_eps": 1e-5 if clip else 1e-6,
         "activation": "silu" if gated else None if clip or siglip else "gelu",
@@ -163,7 +174,7 @@ def usual_facts(state: State) -> dict[str, Any]:
 
 def usual_rope(state: State, gated: bool) -> dict[str, Any]:
     """EVA-02 has SwiGLU and a table; DINOv3 a class token, registers and no table; EVA-1 a table alone."""
-    if "pos_embed" in state:
+    if "pos_embed" in state and "norm_pre.weight" not in state:
         if not gated:
             return {"positions": "learned"}
         return {"positions": "learned_rotary", "rotary_theta": 10_000.0, "rotary_pairs": "neighbours",
@@ -171,4 +182,5 @@ def usual_rope(state: State, gated: bool) -> dict[str, Any]:
     if "cls_token" in state and "reg_token" in state:
         patch = state["patch_embed.proj.weight"].shape[-1]
         return {"positions": "rotary", "rotary_places": "centred", "norm_eps": 1e-5, "image_size": 16 * patch}
-    raise ValueError("these rotary positions are not told by the tensors; load the folder with their config.json")
+    raise ValueError("the tensors do not tell these rotary positions; load the folder with the config.json they came "
+                     "with")
