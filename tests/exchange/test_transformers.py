@@ -18,10 +18,16 @@ CASES = {
         hf.ViTForImageClassification,
         hf.ViTConfig(**SIZE, num_labels=5, hidden_act="gelu_new", layer_norm_eps=1e-3, qkv_bias=False, num_channels=1),
         "logits"),
+    "DeiT": (hf.DeiTForImageClassification, hf.DeiTConfig(**SIZE, num_labels=5), "logits"),
+    "DeiT, distilled": (hf.DeiTForImageClassificationWithTeacher, hf.DeiTConfig(**SIZE, num_labels=5), "logits"),
+    "DeiT without head": (hf.DeiTModel, hf.DeiTConfig(**SIZE), "class token"),
     "ViT without head": (hf.ViTModel, hf.ViTConfig(**SIZE), "class token"),
     "DINOv2": (hf.Dinov2Model, hf.Dinov2Config(**TAUGHT), "class token"),
     "DINOv2, SwiGLU": (hf.Dinov2Model, hf.Dinov2Config(**TAUGHT, use_swiglu_ffn=True), "class token"),
     "DINOv2, registers": (hf.Dinov2WithRegistersModel, hf.Dinov2WithRegistersConfig(**TAUGHT), "class token"),
+    "DINOv2, classifier": (hf.Dinov2ForImageClassification, hf.Dinov2Config(**TAUGHT, num_labels=5), "logits"),
+    "DINOv2, registers, classifier": (
+        hf.Dinov2WithRegistersForImageClassification, hf.Dinov2WithRegistersConfig(**TAUGHT, num_labels=5), "logits"),
     "CLIP": (hf.CLIPVisionModel, hf.CLIPVisionConfig(**SIZE), "pooler_output"),
     "CLIP, exact GELU": (hf.CLIPVisionModel, hf.CLIPVisionConfig(**SIZE, hidden_act="gelu"), "pooler_output"),
     "CLIP, projected": (
@@ -58,3 +64,51 @@ def test_outputs_equal_transformers(case: str, place: str, tmp_path) -> None:
     with torch.no_grad():
         torch.testing.assert_close(model(x), expected(reference, x, what), **CLOSE)
     assert not unplaced(report)
+
+
+@pytest.mark.parametrize("place", ["folder", "memory"])
+def test_bert_classifier(place: str, tmp_path) -> None:
+    config = hf.BertConfig(vocab_size=30, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_labels=3,
+                           intermediate_size=48, max_position_embeddings=12, hidden_act="gelu_new")
+    reference = scramble(hf.BertForSequenceClassification(config))
+    reference.save_pretrained(tmp_path)
+    model, report = import_weights(tmp_path if place == "folder" else reference)
+    ids = torch.randint(30, (2, 9), generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(9) < torch.tensor([[9], [4]])
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids, mask), reference(ids, mask.long()).logits, **CLOSE)
+    assert not unplaced(report) and "encoder.blocks.0.attn.qkv.weight" in report.named("fused")
+
+
+def test_bert_pretrained(tmp_path) -> None:
+    config = hf.BertConfig(vocab_size=30, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                           intermediate_size=48, max_position_embeddings=12)
+    reference = scramble(hf.BertForPreTraining(config))
+    reference.save_pretrained(tmp_path)
+    model, report = import_weights(tmp_path)
+    ids = torch.randint(30, (2, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        (tokens, pairs), expected = model(ids), reference(ids)
+        torch.testing.assert_close(tokens, expected.prediction_logits, **CLOSE)
+        torch.testing.assert_close(pairs, expected.seq_relationship_logits, **CLOSE)
+    assert not unplaced(report)
+
+
+def test_weights_in_pieces(tmp_path) -> None:
+    cls, config, what = CASES["ViT"]
+    reference = scramble(cls(config))
+    reference.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    model, _ = import_weights(tmp_path)
+    with torch.no_grad():
+        torch.testing.assert_close(model(images()), expected(reference, images(), what), **CLOSE)
+
+
+def test_the_report_says_what_was_made_of_what(tmp_path) -> None:
+    cls, config, _ = CASES["SigLIP"]
+    _, report = import_weights(cls(config))
+    rows = {row.name: row for row in report.rows}
+    qkv = rows["encoder.blocks.0.attn.qkv.weight"]
+    assert qkv.status == "fused" and [name.split(".")[-2] for name in qkv.sources] == ["q_proj", "k_proj", "v_proj"]
+    assert rows["pool.attn.kv.weight"].status == rows["pool.attn.q.weight"].status == "split"
+    assert "format: transformers SigLIP" in report.table() and " fused" in report.table()

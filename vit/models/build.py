@@ -76,7 +76,7 @@ def build_last_norm(config: StackConfig) -> nn.Module:
 
 
 def build_head(config: StackConfig) -> nn.Module:
-    return nn.Linear(config.dim, config.num_classes) if config.num_classes else nn.Identity()
+    return nn.Linear(config.pooled_dim, config.num_classes) if config.num_classes else nn.Identity()
 
 
 def build_text_embed(config: TextConfig) -> TokenEmbed:

@@ -151,6 +151,8 @@ def build_pool(config: VisionTransformerConfig) -> nn.Module:
         return parts.ClassToken(last)
     if config.pool == "mean":
         return parts.Mean(prefix, last)
+    if config.pool == "class_mean":
+        return parts.ClassMean(prefix)
     mlp = parts.Mlp(config.dim, config.hidden, ACTIVATIONS[config.activation])
     heads = config.pool_heads or config.num_heads
     attn = Attention(config.dim, heads, head_dim=None if config.pool_heads else config.head_dim, cross=True)

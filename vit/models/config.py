@@ -13,7 +13,7 @@ CHOICES = {
     "rotary_pairs": ("halves", "neighbours"),
     "rotary_places": ("steps", "centred"),
     "stem": ("linear", "normed", "conv", "masked_conv"),
-    "pool": ("class", "mean", "attention"),
+    "pool": ("class", "mean", "class_mean", "attention"),
     "final_norm": ("tokens", "pooled", "none"),
     "norm": ("layer", "rms"),
     "mlp": ("mlp", "swiglu"),
@@ -67,6 +67,11 @@ class StackConfig:
     @property
     def head_width(self) -> int:
         return self.head_dim or self.dim // self.num_heads
+
+    @property
+    def pooled_dim(self) -> int:
+        """Width of what a classifier's head reads."""
+        return self.dim
 
     @property
     def hidden(self) -> int:
@@ -176,8 +181,9 @@ class VisionTransformerConfig(ImageConfig):
 
     Args:
         num_classes: 0 leaves the head out.
-        dist_token: a second class token with a head of its own, `head_dist`, to learn from a teacher (arXiv 2012.12877).
-        pool: class token, mean over the patches, or attention pooling.
+        dist_token: a second class token with its own head, `head_dist`, to learn from a teacher (arXiv 2012.12877).
+        pool: class token, mean over the patches, both side by side (the head is then twice as wide), or attention
+            pooling.
         pool_prefix: class token and registers count in the mean or the attention pooling as patches do.
         pool_heads: heads of the attention pooling, as many as in the blocks by default.
         final_norm: the last norm acts on the tokens, on the pooled vector (timm's `fc_norm`), or is left out.
@@ -195,14 +201,20 @@ class VisionTransformerConfig(ImageConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.pool == "class" and not self.class_token:
-            raise ValueError("pool=class needs class_token=true; without it take pool=mean or pool=attention")
+        if self.pool in ("class", "class_mean") and not self.class_token:
+            raise ValueError(f"pool={self.pool} needs class_token=true; without it take pool=mean or pool=attention")
+        if self.pool == "class_mean" and self.final_norm == "pooled":
+            raise ValueError("pool=class_mean needs final_norm=tokens or none, not final_norm=pooled")
         if self.dist_token and (self.pool != "class" or self.final_norm == "pooled"):
             raise ValueError(f"dist_token=true needs class_token=true, pool=class and a final_norm on all tokens, not "
                              f"pool={self.pool} with final_norm={self.final_norm}")
         if self.pool_heads is not None and self.dim % self.pool_heads:
             raise ValueError(f"dim {self.dim} is not divisible by pool_heads {self.pool_heads}")
 
+    @property
+    def pooled_dim(self) -> int:
+        """Width of what the head reads."""
+        return 2 * self.dim if self.pool == "class_mean" else self.dim
 
     @property
     def prefix(self) -> int:

@@ -23,6 +23,20 @@ class ClassToken(nn.Module):
         return self.norm(x[:, 0])
 
 
+class ClassMean(nn.Module):
+    """The first token and beside it the mean over those after the first `prefix` ones, as linear classifiers on DINOv2
+    read it (arXiv 2304.07193).
+    """
+
+    def __init__(self, prefix: int) -> None:
+        super().__init__()
+        self.first, self.mean = ClassToken(), Mean(prefix)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B,N,D) -> (B,2*D)"""
+        return torch.cat([self.first(x), self.mean(x, mask)], dim=1)
+
+
 class Mean(nn.Module):
     """The mean over the tokens after the first `prefix` ones, and only over those that `mask` (B,N) allows."""
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vit.weights.format import Format, State
+from vit.weights.renaming import Renamed
 from vit.weights.transformers import read_config
 
 # theirs -> ours; {} is the number of a block
@@ -39,16 +39,12 @@ OLD = {".gamma": ".weight", ".beta": ".bias"}  # of a LayerNorm in files of 2018
 
 def from_bert(state: State) -> dict[str, Tensor]:
     """transformers' names -> ours; queries, keys and values become one matrix. Wants `norm_eps=1e-12`, post-norm."""
-    renamed = {}
-    for name, tensor in state.items():
-        if not REPEATED.match(name):
-            renamed[rename(full_name(name), NAMES.items())] = tensor
-    for name in [name for name in renamed if ".attn.q." in name]:
-        parts = [renamed.pop(name.replace(".attn.q.", f".attn.{part}.")) for part in "qkv"]
-        renamed[name.replace(".attn.q.", ".attn.qkv.")] = torch.cat(parts)
-    if "embed.pos_embed" in renamed:
-        renamed["embed.pos_embed"] = renamed["embed.pos_embed"][None]  # (1,max_len,D)
-    return renamed
+    first = {name: tensor for name, tensor in state.items() if not REPEATED.match(name)}
+    ours = Renamed(first, lambda name: rename(full_name(name), NAMES.items()))
+    ours.fuse(("q", "k", "v"), "qkv")
+    if "embed.pos_embed" in ours:
+        ours.make("embed.pos_embed", ["embed.pos_embed"], lambda table: table[None])  # (1,max_len,D)
+    return ours
 
 
 def to_bert(state: State) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ the one that ours computes, it is left out; any other keeps its name, so that a 
 import math
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from vit.nn.position import sincos_2d
 from vit.weights.format import Format, State
+from vit.weights.renaming import Renamed
 from vit.weights.transformers import read_config
 
 # theirs in memory -> ours; the first that fits counts
@@ -68,13 +70,9 @@ PLACES = "decoder_pos_embed"
 
 def from_mae(state: State) -> dict[str, Tensor]:
     """Names of the original files, or of transformers in memory or on disk -> ours."""
-    if "decoder_embed.weight" in state:
-        renamed = {begun(name, ORIGINAL): tensor for name, tensor in state.items()}
-    else:
-        renamed = {from_transformers_name(name): tensor for name, tensor in state.items()}
-    for name in [name for name in renamed if ".attn.q." in name]:
-        parts = [renamed.pop(name.replace(".attn.q.", f".attn.{part}.")) for part in "qkv"]
-        renamed[name.replace(".attn.q.", ".attn.qkv.")] = torch.cat(parts)
+    original = "decoder_embed.weight" in state
+    renamed = Renamed(state, partial(begun, beginnings=ORIGINAL) if original else from_transformers_name)
+    renamed.fuse(("q", "k", "v"), "qkv")
     if PLACES in renamed and torch.allclose(renamed[PLACES].float(), decoder_places(renamed[PLACES]), atol=1e-4):
         del renamed[PLACES]
     return renamed

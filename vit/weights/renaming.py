@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,11 +16,12 @@ class Renamed(dict[str, Tensor]):
     `origins` says which of theirs each of ours was made of; none where theirs have none because it changes nothing.
     """
 
-    def __init__(self, state: Mapping[str, Tensor], rules: Rules = ()) -> None:
+    def __init__(self, state: Mapping[str, Tensor], rules: Rules | Callable[[str], str] = ()) -> None:
         super().__init__()
+        named = rules if callable(rules) else partial(rename, rules=rules)
         self.origins: dict[str, tuple[str, ...]] = {}
         for theirs, tensor in state.items():
-            ours = rename(theirs, rules)
+            ours = named(theirs)
             if ours in self:
                 raise ValueError(f"{self.origins[ours][0]} and {theirs} would both be {ours} here; keep one of them")
             self[ours] = tensor

@@ -145,6 +145,7 @@ def beyond_timm(config: Any) -> str | None:
     lacks = {
         f"patches of stem=linear only, not stem={config.stem}": config.stem != "linear",
         "no post-norm blocks that a config file can ask for": not config.pre_norm,
+        "no pooling of class token and mean side by side": config.pool == "class_mean",
         f"heads of dim / num_heads only, not head_dim {config.head_dim}": config.head_width * config.num_heads
         != config.dim,
         f"a norm_eps of {' or '.join(map(str, eps))} only, not {config.norm_eps}": config.norm_eps not in eps,

@@ -48,12 +48,15 @@ def from_transformers(state: State) -> dict[str, Tensor]:
     """transformers' names -> ours; queries, keys and values become one matrix, and so do gate and value of a SwiGLU.
 
     Where registers came later, only the class token has a position besides the patches: it becomes a part of the token.
+    A distillation token that no head reads is a register.
     """
     ours = Renamed(state, RULES)
     ours.fuse(("q", "k", "v"), "qkv")
     ours.fuse(("gate", "value"), "fc1")
     if "embed.reg_token" in ours:
         fold_class_position(ours)
+    if "embed.dist_token" in ours and "head_dist.weight" not in ours:
+        ours.make("embed.reg_token", ["embed.dist_token"], lambda token: token)
     return ours
 
 
