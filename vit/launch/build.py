@@ -32,7 +32,15 @@ from vit.data.text import Tokenizer
 from vit.launch.composing import ConfigError, nearest, stated
 from vit.launch.initial import Initial
 from vit.models import create_model, model_from_config
-from vit.tasks import Batches, BinaryCrossEntropy, Classification, CrossEntropy, MultiLabel, MultiLabelLoss
+from vit.tasks import (
+    Batches,
+    BinaryCrossEntropy,
+    Classification,
+    CrossEntropy,
+    Distillation,
+    MultiLabel,
+    MultiLabelLoss,
+)
 from vit.training import build_optimizer, build_schedule, scaled_lr
 
 log = logging.getLogger("vit")
@@ -191,7 +199,13 @@ def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:
     return losses[loss["name"]](loss["label_smoothing"], weights)
 
 
-def build_task(config: dict, model: nn.Module, source: Source, preprocessing: Preprocessing) -> Classification:
+def build_task(
+    config: dict,
+    model: nn.Module,
+    source: Source,
+    preprocessing: Preprocessing,
+    distillation: Distillation | None = None,
+) -> Classification:
     recipe, seed = config["recipe"], config["seed"]
     mixup = (
         checked("recipe.mixup", partial(Mixup, source.num_classes), recipe["mixup"], True) if recipe["mixup"] else None
@@ -207,6 +221,7 @@ def build_task(config: dict, model: nn.Module, source: Source, preprocessing: Pr
         clip=recipe["clip"],
         seed=seed,
         config=config,
+        distillation=distillation,
     )
 
 

@@ -6,7 +6,7 @@ import sys
 
 from vit.launch.composing import ConfigError, compose, options, plain, sweep
 
-GROUPS = ("data", "model", "recipe", "finetune", "strategy", "trainer", "logger", "callbacks", "experiment")
+GROUPS = ("data", "model", "recipe", "finetune", "distill", "strategy", "trainer", "logger", "callbacks", "experiment")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 from vit.tasks.base import Task
 from vit.tasks.classification import Classification
 from vit.tasks.datamodule import Batches
+from vit.tasks.distilling import Distillation, Teacher
 from vit.tasks.loss import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss
 from vit.tasks.masked_image import MaskedImages
 from vit.tasks.masked_text import MaskedTokens
@@ -11,6 +12,6 @@ from vit.tasks.seq2seq import Seq2Seq
 from vit.tasks.text_classification import TextClassification
 
 __all__ = [
-    "Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "MaskedImages", "MaskedTokens", "MultiLabel",
-    "MultiLabelLoss", "Seq2Seq", "Task", "TextClassification",
+    "Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "Distillation", "MaskedImages",
+    "MaskedTokens", "MultiLabel", "MultiLabelLoss", "Seq2Seq", "Task", "Teacher", "TextClassification",
 ]

@@ -9,6 +9,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from vit.data import Augment, Mixup, Preprocessing
 from vit.tasks.base import Task
+from vit.tasks.distilling import Distillation
 
 PADDING = -1  # label of the rows that fill up the last evaluation batch of a rank; no metric counts them
 
@@ -29,8 +30,10 @@ class Classification(Task):
         clip: float | None = None,
         seed: int = 0,
         config: dict | None = None,
+        distillation: Distillation | None = None,
     ):
         super().__init__(model, optimizer, schedule, clip, seed, config)
+        self.distillation = distillation
         self.preprocessing, self.loss = preprocessing, loss
         self.augment, self.mixup = augment, mixup
         self.val_scores = self.scores(num_classes)
@@ -54,7 +57,9 @@ class Classification(Task):
         images = self.preprocessing.normalize(images)  # float (B,C,H,W)
         if self.mixup is not None:
             images, targets = self.mixup(images, targets, self.seed, step, micro, self.global_rank)  # (B,classes)
-        return self.loss(self.model(images), targets)
+        if self.distillation is None:
+            return self.loss(self.model(images), targets)
+        return self.distillation(self.model(images), images, lambda logits: self.loss(logits, targets))
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         logits = self(batch["image"])

@@ -13,6 +13,7 @@ from vit.launch.composing import ConfigError, nearest
 from vit.launch.devices import Devices
 from vit.launch.finetuning import check_task
 from vit.launch.folder import RunFolder
+from vit.launch.teaching import distill_kind
 from vit.tasks import Batches, Task
 
 JOBS = {  # task.name -> the module whose `prepare` makes the job; imported when it is wanted
@@ -98,4 +99,5 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Job:
     if name not in JOBS:
         raise ConfigError(f"task.name={name}: must be one of {', '.join(JOBS)}{nearest(name, list(JOBS))}")
     check_task(config)
+    distill_kind(config)
     return importlib.import_module(JOBS[name]).prepare(config, devices, resuming)

@@ -18,6 +18,7 @@ from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
 from vit.launch.jobs.base import Job
+from vit.launch.teaching import build_distillation, located, with_token
 from vit.models import flops
 from vit.report.evaluation import write_evaluation
 from vit.weights import load_weights
@@ -102,7 +103,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> ImageClas
     initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
     preprocessing = build.build_preprocessing(config["data"], source, initial)
     source, report = audited(source, preprocessing, config["data"])
-    model = build.build_model(config["model"], config["data"]["patch_size"], preprocessing, source.classes, initial)
+    model = build.build_model(with_token(config), config["data"]["patch_size"], preprocessing, source.classes, initial)
     taken = None
     if initial is not None:
         taking = partial(load_weights, model, head=initial.classes == source.classes, source_grid=initial.grid)
@@ -112,15 +113,17 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> ImageClas
         **config,
         "model_name": config.get("model_name") or build.model_name(config["model"], initial),
         "model": model.config.to_dict(),
-        "data": {**build.located(config["data"]), "preprocessing": preprocessing.to_dict()},
+        "data": {**build.located(config["data"]), **source.pinned, "preprocessing": preprocessing.to_dict()},
         "classes": source.classes,
+        "distill": located(config.get("distill")),
     }
     if source.multi_label:
         config = label_sets.settled(config, source)
     work = flops(model)
     show(config, source, model, work)
     config = start_finetuning(config, model, taken)
-    task = build.build_task(config, model, source, preprocessing)
+    distillation = build_distillation(config, model, source, preprocessing)
+    task = build.build_task(config, model, source, preprocessing, distillation)
     batches = build.build_batches(config, source, preprocessing)
     job = label_sets.LabelSets if source.multi_label else ImageClassification
     return job(config, model, task, batches, source, preprocessing, report, work)
