@@ -47,8 +47,7 @@ def build_trainer(job: Job, folder: RunFolder, devices: Devices, done: int = 0) 
         strategy=checked(
             "strategy",
             partial(build_strategy, config["strategy"]["name"], devices.accelerator, devices.number),
-            {"num_nodes": devices.nodes, "changing": bool(read_finetune(config).over)},
-            spread=True,
+            devices.nodes,
         ),
         precision=choose_precision(config["precision"], devices.accelerator, job.model),
         max_epochs=min(2, recipe["epochs"]) if config["debug"] else recipe["epochs"],

@@ -11,12 +11,11 @@ BLOCK = re.compile(r"(^|\.)blocks\.\d+$")  # a transformer block, or one of a ti
 
 
 def build_strategy(
-    name: str = "auto", accelerator: str = "cpu", devices: int = 1, num_nodes: int = 1, changing: bool = False
+    name: str = "auto", accelerator: str = "cpu", devices: int = 1, num_nodes: int = 1
 ) -> str | Strategy:
     """What to hand to `Trainer(strategy=...)`. `auto` is single on one device and ddp on several.
 
-    On CPU the processes talk through gloo, on GPUs through nccl. `changing`: which parameters train changes on the way,
-    so replicas must look in every step which ones have a gradient.
+    On CPU the processes talk through gloo, on GPUs through nccl.
     """
     if name not in NAMES:
         raise ValueError(f"strategy is {name!r}, but must be one of {', '.join(NAMES)}")
@@ -36,9 +35,7 @@ def build_strategy(
             process_group_backend=backend,
             save_distributed_checkpoint=False,
         )
-    return DDPStrategy(
-        process_group_backend=backend, gradient_as_bucket_view=True, find_unused_parameters=changing
-    )
+    return DDPStrategy(process_group_backend=backend, gradient_as_bucket_view=True)
 
 
 def shard(model: nn.Module, mesh: DeviceMesh) -> nn.Module:

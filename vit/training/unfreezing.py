@@ -3,6 +3,7 @@
 import logging
 
 import pytorch_lightning as pl
+from pytorch_lightning.strategies import DDPStrategy
 
 from vit.training.finetune import train_only
 from vit.training.lora import is_added
@@ -37,6 +38,7 @@ class Unfreezing(pl.Callback):
             return
         train_only(pl_module.model, names)
         if self.training >= 0 or len(names) < len(self.begins):
+            replicate_again(trainer, pl_module)
             numbers = {name: parameter.numel() for name, parameter in pl_module.model.named_parameters()}
             now = sum(numbers[name] for name in names)
             log.info("epoch %d: %s parameters train", trainer.current_epoch + 1, f"{now:,}")
@@ -54,3 +56,11 @@ class Unfreezing(pl.Callback):
                     f"finetune.lora: the model reads the weight of {layer} without calling the layer, so nothing "
                     "can be added there; name other finetune.lora.matrices, or take finetune=attention_only"
                 )
+
+
+def replicate_again(trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    """DDP waits for the gradients of what trained when it was made, and shares no others."""
+    if isinstance(trainer.strategy, DDPStrategy):
+        pl_module.zero_grad(set_to_none=True)  # gradients lie in the old one's memory
+        trainer.strategy.model = pl_module
+        trainer.strategy.configure_ddp()
