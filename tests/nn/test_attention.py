@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vit.nn import Attention, Block, Encoder, LayerNorm, Mlp, RMSNorm, Rotary, attention_maps, rotate
+from vit.nn import Attention, Block, Encoder, LayerNorm, Mlp, RMSNorm, Rotary, attention_maps, rotate, rotate_neighbours
 from vit.nn.init import init_weights
 
 B, N, S, D, H = 2, 5, 7, 24, 3
@@ -187,3 +187,25 @@ def test_errors_name_the_numbers(call, message: str) -> None:
 def test_a_mask_of_numbers_is_refused() -> None:
     with pytest.raises(TypeError, match="must be bool"):
         attention()(torch.zeros(1, N, D), mask=torch.ones(1, N))
+
+
+def test_norm_on_the_joined_heads_and_keys_without_bias_equal_timms_eva() -> None:
+    from timm import layers
+    from timm.models.eva import EvaAttention
+
+    theirs = EvaAttention(D, H, norm_layer=layers.LayerNorm, scale_norm=True, num_prefix_tokens=0)
+    ours = Attention(D, H, key_bias=False, norm=LayerNorm)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_(0.3, 0.5)
+    state = theirs.state_dict()
+    state["qkv.q_bias"], state["qkv.v_bias"] = state.pop("q_bias"), state.pop("v_bias")
+    ours.load_state_dict(state)
+    x = torch.randn(2, N, D)
+    torch.testing.assert_close(ours(x), theirs(x), **CLOSE)
+
+
+def test_neighbours_are_halves_in_another_order() -> None:
+    rotary, order = Rotary((3, 5), 16), torch.arange(16).view(8, 2).T.flatten()  # even channels, then odd ones
+    x = torch.randn(1, 2, 15, 16)
+    torch.testing.assert_close(rotate_neighbours(x, rotary())[..., order], rotate(x[..., order], rotary()))

@@ -1,11 +1,24 @@
 """Tables and their resampling against timm's and the papers' formulas."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
-from timm.layers import build_sincos2d_pos_embed, resample_abs_pos_embed
+from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat, build_sincos2d_pos_embed, resample_abs_pos_embed
+from timm.layers.pos_embed_sincos import RotaryEmbeddingDinoV3
 
-from vit.nn import resample, sincos_1d, sincos_2d
+from vit.nn import (
+    Rotary,
+    centred,
+    resample,
+    rotate,
+    rotate_neighbours,
+    sincos_1d,
+    sincos_2d,
+    steps,
+    stretched,
+)
 
 
 @pytest.mark.parametrize("prefix", [0, 1, 5])
@@ -38,3 +51,33 @@ def test_sincos_1d_equals_the_formula() -> None:
     angles = place / 10_000 ** (2 * i / 8)
     expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
     torch.testing.assert_close(sincos_1d(7, 8)[0].double(), torch.from_numpy(expected), rtol=0, atol=1e-6)
+
+
+WIDTH, GRID = 16, [3, 5]
+ROTARIES = {
+    "steps": (steps, RotaryEmbeddingCat(WIDTH, in_pixels=False, feat_shape=GRID, temperature=50.0)),
+    "from 1": (partial(steps, offset=1.0),
+               RotaryEmbeddingCat(WIDTH, in_pixels=False, feat_shape=GRID, temperature=50.0, grid_offset=1.0)),
+    "stretched": (partial(stretched, span=(8, 6)), RotaryEmbeddingCat(
+        WIDTH, in_pixels=False, feat_shape=GRID, temperature=50.0, ref_feat_shape=[8, 6])),
+    "columns first": (steps, RotaryEmbeddingCat(
+        WIDTH, in_pixels=False, feat_shape=GRID, temperature=50.0, grid_indexing="xy")),
+    "halves": (steps, RotaryEmbeddingCat(
+        WIDTH, in_pixels=False, feat_shape=GRID, temperature=50.0, rotate_half=True)),
+    "centred": (centred, RotaryEmbeddingDinoV3(WIDTH, 50.0, feat_shape=GRID, rotate_half=True)),
+}
+
+
+@pytest.mark.parametrize("case", ROTARIES)
+def test_rotary_turns_as_timms_do(case: str) -> None:
+    places, theirs = ROTARIES[case]
+    ours = Rotary(tuple(GRID), WIDTH, theta=50.0, places=places, columns_first=case == "columns first")
+    turn = rotate if theirs.rotate_half else rotate_neighbours
+    x = torch.randn(2, 4, 15, WIDTH)
+    expected = apply_rot_embed_cat(x, theirs.get_embed(), half=theirs.rotate_half)
+    torch.testing.assert_close(turn(x, ours()), expected, rtol=0, atol=1e-5)
+
+
+def test_stretched_places_keep_their_range_at_every_resolution() -> None:
+    assert stretched(4, 0, (8, 6)).tolist() == [0, 2, 4, 6] and stretched(12, 1, (8, 6))[-1] == 5.5
+    torch.testing.assert_close(centred(6, 0), -centred(6, 0).flip(0))

@@ -193,6 +193,17 @@ def test_an_architecture_that_timm_does_not_know() -> None:
         timm_facts({}, {"architecture": "vit_of_tomorrow"})
 
 
+@pytest.mark.parametrize(("arguments", "words"), [
+    ({"checkpoint_path": "evil.pth"}, "model_args have checkpoint_path, which would load another file"),
+    ({"pretrained": True}, "model_args have pretrained"),
+    ({"num_heads": 5}, "timm cannot build vit_tiny_patch16_224 with the config's model_args: dim should be divisible"),
+    ({"wings": 2}, "timm cannot build .*wings"),
+])
+def test_words_of_a_config_that_are_not_followed(arguments: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        timm_facts({}, {"architecture": "vit_tiny_patch16_224", "model_args": arguments})
+
+
 def test_pixels_beyond_whole_patches_are_not_read() -> None:
     source = {"architecture": "vit_so400m_patch14_siglip_384", "model_args": {"depth": 1}}
     assert timm_facts({}, source)["image_size"] == [378, 378]

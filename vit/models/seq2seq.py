@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.models.build import build_blocks, build_last_norm, build_text_rotary, build_text_table
+from vit.models.checks import check_heads, check_positions, check_values, set_pairs
 from vit.models.classifier import build_embed, build_rotary
-from vit.models.config import ImageConfig, check_heads, check_positions, check_values, set_pairs
+from vit.models.config import ImageConfig
 from vit.nn import Cache, Decoder, Encoder, PatchEmbed, TokenEmbed
 from vit.nn.init import init_weights
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import nn
 
+from vit.models.checks import check_names
 from vit.models.classifier import VisionTransformer
-from vit.models.config import TimmConfig, VisionTransformerConfig, check_names
+from vit.models.config import TimmConfig, VisionTransformerConfig
 from vit.models.mae import MaskedAutoencoder, MaskedImageConfig
 from vit.models.masked import Bert, MaskedTextConfig
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer

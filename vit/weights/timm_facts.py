@@ -10,6 +10,7 @@ POOLS = {"token": "class", "avg": "mean", "map": "attention"}
 ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "SiLU": "silu", "ReLU": "relu"}
 CLASSES = ("VisionTransformer", "VisionTransformerDistilled", "Eva")
 BLOCKS = ("Block", "EvaBlock")
+LOADING = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "pretrained_strict", "checkpoint_path", "cache_dir"}
 ATTENTIONS = ("Attention", "AttentionRope", "EvaAttention")
 
 
@@ -44,8 +45,14 @@ def skeleton(config: Mapping[str, Any]) -> Any:
             arguments.setdefault(key, config[key])
     if not timm.is_model(name):
         raise ValueError(f"the config names the architecture {name!r}, which timm {timm.__version__} does not know")
-    with torch.device("meta"):
-        return timm.create_model(name, **arguments)
+    if loading := LOADING & set(arguments):
+        raise ValueError(f"the config's model_args have {min(loading)}, which would load another file; take it out")
+    try:
+        with torch.device("meta"):
+            return timm.create_model(name, **arguments)
+    except (TypeError, ValueError, AssertionError, RuntimeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"timm cannot build {name} with the config's model_args: {reason}") from None
 
 
 def module_facts(module: Any) -> dict[str, Any]:
