@@ -97,6 +97,7 @@ EXPRESSIBLE = {
     "rotary, eps 1e-5": {"positions": "rotary", "norm_eps": 1e-5, "rotary_offset": 1.0, "registers": 2},
     "rotary, eps 1e-5, LayerScale": {"positions": "rotary", "norm_eps": 1e-5, "rotary_places": "centred",
                                      "layer_scale": 0.1, "pool": "mean", "final_norm": "pooled"},
+    "SwiGLU, attention": {"mlp": "swiglu", "pool": "attention", "mlp_ratio": 2.0, "pool_mlp_ratio": 4.0},
     "keys without bias": {"key_bias": False, "pool": "attention", "pool_prefix": True, "pool_heads": 6},
 }
 
@@ -122,6 +123,9 @@ def test_timm_builds_the_same_network_from_its_arguments(case: str) -> None:
     [
         ({"positions": "rotary", "norm": "rms"}, "rotary positions with LayerNorm only"),
         ({"positions": "rotary", "activation": "relu"}, "activation=gelu only, not relu"),
+        ({"mlp": "swiglu", "pool": "attention"}, "attention pooling with the width of its blocks"),
+        ({"positions": "rotary", "mlp": "swiglu", "activation": "silu", "pool": "attention", "pool_prefix": True},
+         "no attention pooling beside rotary SwiGLU blocks"),
         ({"patch_bias": False}, "a bias of the patches exactly where no norm follows them"),
         ({"norm": "rms", "norm_eps": 1e-5}, "norm_eps of 1e-06 only"),
         ({"stem": "conv"}, "stem"),

@@ -50,6 +50,7 @@ FAMILIES = {
     "RoPE-ViT": ("vit_small_patch16_rope_224", {"img_size": (32, 64)}),
     "RoPE-ViT ape": ("vit_base_patch16_rope_ape_224", {"img_size": (32, 64)}),
     "PE core": ("vit_pe_core_base_patch16_224", {"img_size": (32, 64)}),
+    "PE core gigantic": ("vit_pe_core_gigantic_patch14_448", {"img_size": 28}),
     "PE lang": ("vit_pe_lang_large_patch14_448", {"img_size": 28}),
     "PE spatial": ("vit_pe_spatial_tiny_patch16_512", {"img_size": (64, 32)}),
     "DINOv3": ("vit_small_patch16_dinov3", {"img_size": (32, 64)}),

@@ -153,7 +153,7 @@ def build_pool(config: VisionTransformerConfig) -> nn.Module:
         return parts.Mean(prefix, last)
     if config.pool == "class_mean":
         return parts.ClassMean(prefix)
-    mlp = parts.Mlp(config.dim, config.hidden, ACTIVATIONS[config.activation])
+    mlp = parts.Mlp(config.dim, config.pool_hidden, ACTIVATIONS[config.activation])
     heads = config.pool_heads or config.num_heads
     attn = Attention(config.dim, heads, head_dim=None if config.pool_heads else config.head_dim, cross=True)
     return parts.AttentionPool(config.dim, attn, mlp, norm(config.dim), prefix, last)

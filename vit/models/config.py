@@ -169,7 +169,7 @@ class VisionTransformerConfig(ImageConfig):
         pool: class token, mean over the patches, both side by side (the head is then twice as wide), or attention
             pooling.
         pool_prefix: class token and registers count in the mean or the attention pooling as patches do.
-        pool_heads: heads of the attention pooling, as many as in the blocks by default.
+        pool_heads, pool_mlp_ratio: heads and MLP of the attention pooling; as in the blocks by default.
         final_norm: the last norm acts on the tokens, on the pooled vector (timm's `fc_norm`), or is left out.
     """
 
@@ -180,6 +180,7 @@ class VisionTransformerConfig(ImageConfig):
     pool: str = "class"
     pool_prefix: bool = False
     pool_heads: int | None = None
+    pool_mlp_ratio: float | None = None
     final_norm: str = "tokens"
     patch_dropout: float = 0.0
 
@@ -199,6 +200,11 @@ class VisionTransformerConfig(ImageConfig):
     def pooled_dim(self) -> int:
         """Width of what the head reads."""
         return 2 * self.dim if self.pool == "class_mean" else self.dim
+
+    @property
+    def pool_hidden(self) -> int:
+        """Inner width of the attention pooling's MLP."""
+        return self.hidden if self.pool_mlp_ratio is None else round(self.dim * self.pool_mlp_ratio)
 
     @property
     def prefix(self) -> int:

@@ -181,7 +181,9 @@ def read_pool(ours: State, known: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("both encoder.norm and pool.norm are there, but a model has one last norm")
     final_norm = norms[0] if norms else "none"
     if "pool.latent" in ours:
-        return {"pool": "attention", "final_norm": final_norm}
+        hidden, blocks = ours["pool.mlp.fc1.weight"].shape[0], round(known["mlp_ratio"] * known["dim"])
+        ratio = None if hidden == blocks else hidden / known["dim"]
+        return {"pool": "attention", "final_norm": final_norm, "pool_mlp_ratio": ratio}
     usual = "class" if "embed.cls_token" in ours and final_norm != "pooled" else "mean"
     if (head := ours.get("head.weight")) is not None and head.shape[1] == 2 * known["dim"]:
         return {"pool": "class_mean", "final_norm": final_norm}

@@ -65,12 +65,12 @@ def is_eva(config: Any) -> bool:
 
 def eva_arguments(config: Any, shared: dict[str, Any]) -> dict[str, Any]:
     """The architecture and the words besides those `shared` with a VisionTransformer."""
-    ratio, scaled = config.hidden / config.dim, config.layer_scale is not None
+    scaled = config.layer_scale is not None
     return {
         "architecture": ARCHITECTURES[config.norm_eps, scaled],
         "model_args": {
             **shared,
-            "mlp_ratio": ratio if int(config.dim * ratio) == config.hidden else (config.hidden + 0.5) / config.dim,
+            "mlp_ratio": ratio(config.hidden, config.dim),
             "swiglu_mlp": config.mlp == "swiglu",
             "swiglu_align_to": 0,
             "scale_mlp": config.mlp_norm,
@@ -84,10 +84,23 @@ def eva_arguments(config: Any, shared: dict[str, Any]) -> dict[str, Any]:
             "use_abs_pos_emb": config.positions not in ("rotary", "none"),
             "dynamic_img_size": False,
             **({"init_values": config.layer_scale} if scaled else {}),
-            **({} if config.pool != "attention" else {"attn_pool_num_heads": config.pool_heads or config.num_heads}),
+            **(pool_arguments(config) if config.pool == "attention" else {}),
             **rope_arguments(config, scaled),
         },
     }
+
+
+def pool_arguments(config: Any) -> dict[str, Any]:
+    return {
+        "attn_pool_num_heads": config.pool_heads or config.num_heads,
+        "attn_pool_mlp_ratio": ratio(config.pool_hidden, config.dim),
+    }
+
+
+def ratio(hidden: int, dim: int) -> float:
+    """One whose product timm truncates to exactly `hidden`."""
+    exact = hidden / dim
+    return exact if int(dim * exact) == hidden else (hidden + 0.5) / dim
 
 
 def rope_arguments(config: Any, scaled: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from vit.nn.position import sincos_2d, sincos_2d_simple
-from vit.weights.eva import EVA_RULES, eva_arguments, eva_leaves, is_eva, join_leaves
+from vit.weights.eva import EVA_RULES, eva_arguments, eva_leaves, is_eva, join_leaves, ratio
 from vit.weights.format import Format, State
 from vit.weights.renaming import Renamed
 from vit.weights.timm_facts import timm_facts
@@ -92,7 +92,7 @@ def timm_arguments(config: Any) -> dict[str, Any] | str:
         "architecture": SWIGLU_ARCHITECTURE if gated else plain,
         "model_args": {
             **shared_arguments(config),
-            "mlp_ratio": timm_ratio(config.hidden * (2 if gated else 1), config.dim),
+            "mlp_ratio": ratio(config.hidden * (2 if gated else 1), config.dim),
             "reg_tokens": config.registers,
             "pre_norm": config.embed_norm,
             "pos_embed": "none" if config.positions == "none" else "learn",
@@ -150,7 +150,8 @@ def beyond_timm(config: Any) -> str | None:
         != config.dim,
         f"a norm_eps of {' or '.join(map(str, eps))} only, not {config.norm_eps}": config.norm_eps not in eps,
         "a bias of the patches exactly where no norm follows them": config.patch_bias == config.embed_norm,
-        "no attention pooling with an MLP beside SwiGLU blocks": gated and config.pool == "attention",
+        "attention pooling with the width of its blocks' first projection only": not eva and config.pool == "attention"
+        and config.pool_hidden != config.hidden * (2 if gated else 1),
         "as many heads in its attention pooling as in its blocks": not eva
         and config.pool_heads not in (None, config.num_heads),
         "rotary positions with LayerNorm only": eva and config.norm == "rms",
@@ -158,12 +159,7 @@ def beyond_timm(config: Any) -> str | None:
         and config.activation != ("silu" if gated else "gelu"),
         "attention pooling of rotary models over all tokens only": eva
         and config.pool == "attention" and bool(config.prefix) and not config.pool_prefix,
+        "no attention pooling beside rotary SwiGLU blocks": eva and gated and config.pool == "attention",
         "a mean of rotary models over the patches only": eva and config.pool == "mean" and config.pool_prefix,
     }
     return next((words for words, true in lacks.items() if true), None)
-
-
-def timm_ratio(hidden: int, dim: int) -> float:
-    """A ratio whose product timm truncates to exactly `hidden`."""
-    ratio = hidden / dim
-    return ratio if int(dim * ratio) == hidden else (hidden + 0.5) / dim

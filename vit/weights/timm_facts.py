@@ -1,6 +1,5 @@
 """What the tensors of a timm model do not say: from the module, its architecture's name, or what is usual."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ POOLS = {"token": "class", "avg": "mean", "map": "attention"}
 ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "SiLU": "silu", "ReLU": "relu"}
 CLASSES = ("VisionTransformer", "VisionTransformerDistilled", "Eva")
 BLOCKS = ("Block", "EvaBlock")
-LOADING = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "pretrained_strict", "checkpoint_path", "cache_dir"}
+LOADING = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"}
 ATTENTIONS = ("Attention", "AttentionRope", "EvaAttention")
 
 
@@ -139,8 +138,8 @@ def beyond_ours(module: Any) -> str | None:
         and (block.gamma_1 is None) != (block.gamma_2 is None),
         f"the pooling {module.global_pool!r}": lambda: module.global_pool not in POOLS,
         "a norm between the patches and their positions": lambda: hasattr(module.patch_embed.norm, "weight"),
-        "attention pooling with another width of its MLP": lambda: pool is not None and getattr(pool, "mlp", None)
-        is not None and not same_ratio(pool.mlp.fc1.out_features, block.mlp.fc2.in_features),
+        "another activation in its pooling": lambda: getattr(pool, "mlp", None) is not None
+        and activation(pool) != activation(block),
         "a pooling of its own form": lambda: pool is not None and type(pool).__name__ != "AttentionPoolLatent",
         **rope_lacks(getattr(module, "rope", None)),
     }
@@ -154,10 +153,6 @@ def rope_lacks(rope: Any) -> dict[str, Callable[[], bool]]:
         "rotary positions that are moved beside the middle": lambda: type(rope).__name__ == kinds[2]
         and (rope.grid_offset != 0 or rope.normalize_coords != "separate"),
     }
-
-
-def same_ratio(first: int, second: int) -> bool:
-    return math.isclose(first, second, abs_tol=0.5)
 
 
 def usual_facts(state: State) -> dict[str, Any]:
