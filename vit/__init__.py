@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "create_model": "vit.models",
+    "import_weights": "vit.exchange",
     "list_models": "vit.models",
     "load": "vit.inference",
     "train": "vit.launch",

@@ -124,15 +124,15 @@ def test_checkpoint_of_another_shape(refused, tmp_path):
     words = ["init_from=tiny.pth", "model=micro"]
     refused(words, 2, "init_from=tiny.pth", "192", "64", "here: the model has another size")
     save_file({"something.weight": torch.zeros(3)}, tmp_path / "odd.safetensors")
-    refused(["init_from=odd.safetensors"], 2, "init_from=odd.safetensors", "another network", "something.weight")
+    refused(["init_from=odd.safetensors"], 2, "init_from=odd.safetensors", "no known Vision", "something.weight")
     (tmp_path / "broken.pth").write_bytes(b"no weights")
-    refused(["init_from=broken.pth"], 2, "init_from=broken.pth: cannot be read as weights alone")
+    refused(["init_from=broken.pth"], 2, "init_from=broken.pth: is of no known format")
     (tmp_path / "broken.safetensors").write_bytes(b"no weights")
-    refused(["init_from=broken.safetensors"], 2, "init_from=broken.safetensors", "cannot be read")
+    refused(["init_from=broken.safetensors"], 2, "init_from=broken.safetensors", "no known format")
     refused(["init_from=nowhere"], 2, "init_from=nowhere: no such file or folder", "timm:NAME")
-    refused(["init_from=timm:resnet_18"], 2, "timm has no such model; did you mean resnet18?")
+    refused(["init_from=timm:resnet_18"], 2, "has no such model; nearest: timm:resnet18")
     (tmp_path / "empty").mkdir()
-    refused(["init_from=empty"], 1, "empty holds no model")
+    refused(["init_from=empty"], 2, "init_from=empty: holds no weights that are known", "model.safetensors")
 
 
 def test_weights_that_cannot_be_fetched(refused):

@@ -94,6 +94,9 @@ def read_torch(path: Path, mapped: bool) -> Any:
 def refused(path: Path, text: str) -> str:
     """Why a pickle is not taken: it names something beyond tensors, or is no pickle of PyTorch at all."""
     found = GLOBAL.search(text)
+    if "Unsupported operand" in text or "Unsupported protocol" in text:
+        return (f"{path} is a Python pickle that PyTorch did not write, which could be any program; only files of "
+                f"tensors are read: {ACCEPTED}")
     if found is None:
         return f"{path} is cut off, damaged or no file of PyTorch ({first_line(text)}); accepted: {ACCEPTED}"
     return (f"{path} holds more than tensors: reading it would call {found[1] or found[2]}, which could be any "

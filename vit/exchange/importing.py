@@ -44,7 +44,24 @@ def import_weights(
     Raises:
         SourceError: no weights, unknown ones, contradictory ones, or ones left over; one sentence with the fix.
     """
-    found = read(source)
+    return take(
+        read(source), num_heads=num_heads, act=act, image_size=image_size, patch_size=patch_size, in_chans=in_chans,
+        num_classes=num_classes, strict=strict,
+    )
+
+
+def take(
+    found: Source,
+    *,
+    num_heads: int | None = None,
+    act: str | None = None,
+    image_size: Size | None = None,
+    patch_size: Size | None = None,
+    in_chans: int | None = None,
+    num_classes: int | None = None,
+    strict: bool = True,
+) -> tuple[nn.Module, KeyReport]:
+    """`import_weights` of something that was read already."""
     known = recognised(found)
     config, notes = architecture(found, known, num_heads, act, image_size)
     classes = config.get("num_classes")

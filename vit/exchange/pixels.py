@@ -52,3 +52,21 @@ def edges(size: Any) -> tuple[int, ...]:
     if isinstance(size, Mapping):
         return (size["shortest_edge"],) if "shortest_edge" in size else (size["height"], size["width"])
     return tuple(size)
+
+
+OPENAI = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP's training images
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+HALF = (0.5,) * 3, (0.5,) * 3
+# format -> resize rule, crop_pct, interpolation, mean and std of all that was published in it
+USUAL = {
+    "transformers CLIP": ("shorter", 1.0, "bicubic", *OPENAI),
+    "OpenAI CLIP or OpenCLIP": ("shorter", 1.0, "bicubic", *OPENAI),
+    "transformers SigLIP": ("squash", 1.0, "bicubic", *HALF),
+    "Google's npz": ("squash", 1.0, "bilinear", *HALF),
+    "torchvision": ("shorter", 0.875, "bilinear", *IMAGENET),
+}
+
+
+def usual(name: str, size: tuple[int, int]) -> Preprocessing | None:
+    """How all published models of a format want their images; None where these differ among themselves."""
+    return Preprocessing(size, *USUAL[name]) if name in USUAL else None

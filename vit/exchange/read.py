@@ -16,6 +16,7 @@ from vit.data import Preprocessing
 from vit.data.text import Tokenizer
 from vit.exchange import pixels
 from vit.exchange.files import ACCEPTED, SourceError, read_file, read_json
+from vit.models.timm_model import nearest_timm_models
 
 TIMM, HUB = "timm:", "hub:"
 FILES = ("model.safetensors", "model.safetensors.index.json", "open_clip_model.safetensors",
@@ -152,7 +153,7 @@ def from_timm(name: str) -> Source:
     import timm
 
     if not timm.is_model(name.split(".")[0]):
-        near = [f"{TIMM}{each}" for each in timm.list_models(f"*{name.split('.')[0]}*")[:3]]
+        near = [each.replace("timm/", TIMM) for each in nearest_timm_models(name, 0.4)]
         raise SourceError(f"{TIMM}{name}: timm {timm.__version__} has no such model"
                           + (f"; nearest: {', '.join(near)}" if near else ""))
     try:

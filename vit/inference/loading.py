@@ -6,6 +6,7 @@ from os import PathLike
 import torch
 
 from vit.bundle import load_bundle
+from vit.exchange.opening import open_model
 from vit.inference.images import Predictor
 from vit.inference.label_sets import LabelSetPredictor
 from vit.inference.text_classes import TextPredictor
@@ -24,13 +25,18 @@ def load(
     device: str | torch.device | None = None,
     precision: str = "32-true",
     ensemble: Sequence[str | PathLike[str]] = (),
+    *,
+    num_heads: int | None = None,
+    act: str | None = None,
 ) -> Predictor | TextPredictor | Writer:
-    """The model in a bundle or run folder, ready to answer, on the GPU where there is one.
+    """The model in a bundle, a run folder or any source that `import_weights` takes, ready to answer, on the GPU where
+    there is one.
 
     Args:
         ensemble: more models that write texts with the same tokenizer; the mean of all their probabilities counts.
+        num_heads, act: of somebody else's weights, where nothing tells them.
     """
-    bundle = load_bundle(path)
+    bundle = open_model(path, num_heads=num_heads, act=act)
     kind = bundle.model.config.kind
     if kind not in USES:
         raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}) that has no answers yet; "

@@ -99,7 +99,7 @@ def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> 
         stated["size"] = pair(data["image_size"])
     if initial is not None and initial.preprocessing is not None:
         return checked("data.preprocessing", Preprocessing.from_dict, adopted(initial.preprocessing, stated))
-    stated.setdefault("size", pair(DEFAULT_SIZE))
+    stated.setdefault("size", (initial.image_size if initial is not None else None) or pair(DEFAULT_SIZE))
     channels = 1 if stated.get("mode") == "L" else 3
     blank = {"mean": [0.5] * channels, "std": [0.5] * channels, **stated}
     preprocessing = checked("data.preprocessing", Preprocessing.from_dict, blank)
@@ -137,6 +137,8 @@ def build_model(
             raise ConfigError(f"model.{key}={stated[key]}, but the data has {key} {_listed(fits)[key]}; {WHERE[key]}")
     if model["name"] is None and initial is not None and initial.model is not None:
         return checked("model", model_from_config, {**initial.classifier, **_listed(fits), **_listed(stated)})
+    if model["name"] is None and initial is not None and initial.untold:
+        raise ConfigError(f"init_from={initial.name}: {initial.untold}; or choose a model, such as model=small")
     name = model_name(model)
     if not name.startswith("timm/") and "_patch" not in name:
         stated.setdefault("patch_size", patch_size)

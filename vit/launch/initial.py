@@ -2,41 +2,52 @@
 them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from vit.bundle import load_bundle
+from vit.bundle import BundleError
 from vit.data import Preprocessing
 from vit.data.text import Tokenizer
-from vit.launch.composing import ConfigError, nearest
+from vit.exchange import Source, SourceError, pixels, read
+from vit.exchange.importing import architecture, recognised
+from vit.exchange.read import TIMM, from_module
+from vit.launch.composing import ConfigError
 from vit.models import MaskedImageConfig, VisionTransformerConfig
-from vit.training import trained_weights
-from vit.weights import to_ours
 
-HUB = "timm:"
 IMAGE_KINDS = {cls.kind: cls for cls in (VisionTransformerConfig, MaskedImageConfig)}
 
 
 @dataclass(frozen=True)
 class Initial:
-    """Weights under our names (`state`), and what else the source says: the model's config, the preprocessing."""
+    """Weights, and what else the source says: the model's config, the preprocessing.
+
+    Args:
+        state: under names that `load_weights` knows.
+        untold: why there is no `model`, where the weights alone do not tell it.
+    """
 
     name: str
-    state: dict[str, Tensor]
+    state: Mapping[str, Tensor]
     model: dict | None = None
     preprocessing: Preprocessing | None = None
     classes: list[str] | None = None
     tokenizers: dict[str, Tokenizer] | None = None
+    untold: str = ""
 
     @property
     def grid(self) -> tuple[int, int] | None:
         """(rows, columns) in patches, where the source says it."""
         config = IMAGE_KINDS.get((self.model or {}).get("kind"))
         return None if config is None else config.from_dict(self.model).grid
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """(height, width) in pixels that the source was made for, where it says it."""
+        config = IMAGE_KINDS.get((self.model or {}).get("kind"))
+        return None if config is None else config.from_dict(self.model).image_size
 
     @property
     def classifier(self) -> dict | None:
@@ -46,95 +57,50 @@ class Initial:
         return MaskedImageConfig.from_dict(self.model).classifier()
 
 
-def load_initial(source: str) -> Initial:
-    """A bundle, a run folder, one of our checkpoints, a weights file (.safetensors, .pt, .pth), or timm:NAME.
+def load_initial(source: str, stated: Mapping[str, Any] | None = None) -> Initial:
+    """Whatever `import_weights` takes: a bundle, a run, a checkpoint, somebody's file or folder, timm:NAME, hub:NAME.
+
+    Args:
+        stated: a `model` node, whose `num_heads` and `activation` tell what tensors cannot.
 
     Raises:
         ConfigError: nothing there, or nothing that is understood; says what is.
     """
-    if source.startswith(HUB):
-        return from_timm_hub(source.removeprefix(HUB))
-    path = Path(source).expanduser()
-    if not path.exists():
-        raise ConfigError(f"init_from={source}: no such file or folder (a timm model by name: init_from=timm:NAME)")
-    if path.is_dir():
-        bundle = load_bundle(path)
-        config = bundle.model.config.to_dict()
-        return Initial(
-            source, bundle.model.state_dict(), config, bundle.preprocessing, bundle.classes, bundle.tokenizers
-        )
-    return from_file(path)
-
-
-def from_file(path: Path) -> Initial:
-    if path.suffix not in (".safetensors", ".ckpt", ".pt", ".pth", ".bin"):
-        raise ConfigError(
-            f"init_from={path}: {path.suffix or 'no'} ending is not known; "
-            "takes .safetensors, .ckpt, .pt, .pth, .bin or a folder"
-        )
     try:
-        content = (
-            load_file(path)
-            if path.suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
-    except Exception as error:
-        raise ConfigError(
-            f"init_from={path}: cannot be read as weights alone ({str(error).splitlines()[0][:120]})"
-        ) from None
-    if "pytorch-lightning_version" in content and "config" in content:
-        return from_checkpoint(path, content)
-    state = content.get("state_dict", content.get("model", content)) if isinstance(content, dict) else content
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ConfigError(f"init_from={path}: holds no state dict of tensors")
-    return Initial(str(path), to_ours(state))
+        found = read(source)
+    except (SourceError, BundleError) as error:
+        text = str(error).removeprefix(source).lstrip(": ")
+        hint = ", or init_from=null to start from nothing" if source.startswith(TIMM) else ""
+        raise ConfigError(f"init_from={source}: {text}{hint}") from None
+    if source.startswith(TIMM):
+        return of_timm(source.removeprefix(TIMM), found.config["module"])
+    model, preprocessing, untold = found.model, found.preprocessing, ""
+    if model is None:
+        model, preprocessing, untold = told(found, stated or {})
+    return Initial(source, found.state, model, preprocessing, found.classes or None, found.tokenizers, untold)
 
 
-def from_checkpoint(path: Path, content: dict) -> Initial:
-    """One of our own training checkpoints; its averaged weights where it has them."""
-    config = content["config"]
-    preprocessing = Preprocessing.from_dict(config["data"]["preprocessing"])
-    return Initial(str(path), trained_weights(path), config["model"], preprocessing, config["classes"])
-
-
-def from_timm_hub(name: str) -> Initial:
-    """Pretrained weights of a timm model, fetched by timm; the model trains as the timm model it is."""
-    import timm
-
-    if not timm.is_model(name.split(".")[0]):
-        raise ConfigError(
-            f"init_from={HUB}{name}: timm has no such model{nearest(name.split('.')[0], timm.list_models())}"
-        )
+def told(source: Source, stated: Mapping[str, Any]) -> tuple[dict | None, Preprocessing | None, str]:
+    """The config that somebody's weights tell, how their images are prepared, and why there is no config."""
     try:
-        source = timm.create_model(name, pretrained=True)
-    except Exception as error:
-        raise ConfigError(
-            f"init_from={HUB}{name}: its weights could not be fetched ({type(error).__name__}); without a network "
-            "give a model, run or file of this machine, or init_from=null to start from nothing"
-        ) from None
-    return of_timm(name, source)
+        known = recognised(source)
+        model, _ = architecture(source, known, stated.get("num_heads"), stated.get("activation"))
+    except SourceError as error:
+        return None, source.preprocessing, str(error).removeprefix(source.name).lstrip(": ")
+    preprocessing = source.preprocessing
+    if preprocessing is None and model["kind"] == VisionTransformerConfig.kind:
+        preprocessing = pixels.usual(known.format.name, VisionTransformerConfig.from_dict(model).image_size)
+    return model, preprocessing, ""
 
 
 def of_timm(name: str, source: nn.Module) -> Initial:
-    """A timm model with the preprocessing that it was made for."""
-    import timm
-
-    facts = timm.data.resolve_model_data_config(source)
-    resize = {"center": "shorter", "squash": "squash", "border": "pad"}[facts["crop_mode"]]
-    preprocessing = Preprocessing(
-        facts["input_size"][1:],
-        resize,
-        1.0 if resize == "pad" else facts["crop_pct"],
-        facts["interpolation"],
-        facts["mean"],
-        facts["std"],
-    )
-    channels, height, width = facts["input_size"]
+    """A timm model with the preprocessing that it was made for; it trains as the timm model it is."""
+    prepared = from_module(source).preprocessing
     model = {
         "kind": "timm",
         "name": name.split(".")[0],
-        "image_size": [height, width],
-        "in_chans": channels,
+        "image_size": list(prepared.size),
+        "in_chans": source.pretrained_cfg["input_size"][0],
         "num_classes": source.num_classes,
     }
-    return Initial(f"{HUB}{name}", source.state_dict(), model, preprocessing)
+    return Initial(f"{TIMM}{name}", source.state_dict(), model, prepared)

@@ -100,7 +100,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> ImageClas
     if not source.classes:
         raise ConfigError(f"data={config['data']['name']}: its images have no labels, which task=classification needs; "
                           "take data=folder or data=table, or pre-train on them with task=masked_image model=mae")
-    initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
+    initial = load_initial(config["init_from"], config["model"]) if config["init_from"] and not resuming else None
     preprocessing = build.build_preprocessing(config["data"], source, initial)
     source, report = audited(source, preprocessing, config["data"])
     model = build.build_model(with_token(config), config["data"]["patch_size"], preprocessing, source.classes, initial)

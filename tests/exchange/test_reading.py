@@ -1,0 +1,277 @@
+"""Sources as people have them, and what is refused: one line that says what was seen and what is accepted."""
+
+import json
+import os
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+import timm
+import torch
+import transformers as hf
+from safetensors.torch import save_file
+from timm.models import save_for_hf
+
+import vit
+from tests.exchange.conftest import CLOSE, SIZE, images, scramble
+from vit.bundle import save_bundle
+from vit.data import Preprocessing
+from vit.exchange import SourceError
+
+NAMES = ["cat", "dog", "emu", "fox", "gnu"]
+LABELS = {"id2label": dict(enumerate(NAMES)), "label2id": {name: i for i, name in enumerate(NAMES)}}
+CONFIG = hf.ViTConfig(**SIZE, num_labels=5, **LABELS)
+TINY = {"image_size": 16, "patch_size": 8, "dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
+
+
+class Marks:
+    """A pickle of this runs a program when it is read the way pickles are read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of transformers with its preparation of images."""
+    scramble(hf.ViTForImageClassification(CONFIG)).save_pretrained(tmp_path / "vit")
+    processor = hf.ViTImageProcessorPil(size={"height": 32, "width": 32}, resample=2, image_mean=[0.3] * 3,
+                                        image_std=[0.4] * 3)
+    processor.save_pretrained(tmp_path / "vit")
+    return tmp_path / "vit"
+
+
+def photo() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 255, (40, 50, 3), np.uint8)
+
+
+def test_load_answers_as_transformers_does(folder) -> None:
+    from PIL import Image
+
+    predictor = vit.load(folder)
+    pillow = hf.ViTImageProcessorPil.from_pretrained(folder)  # the other one resizes with torch, to other pixels
+    pipeline = hf.pipeline("image-classification", model=str(folder), image_processor=pillow, device="cpu")
+    expected = pipeline(Image.fromarray(photo()), top_k=5)
+    (answer,) = predictor.predict([photo()], top_k=5)
+    assert answer.names == tuple(row["label"] for row in expected)
+    assert answer.probabilities == pytest.approx([row["score"] for row in expected], abs=1e-5)
+
+
+def test_load_a_timm_folder(tmp_path) -> None:
+    model = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=5))
+    save_for_hf(model, tmp_path, model_args={"img_size": 32, "depth": 2}, model_config={"label_names": NAMES})
+    predictor = vit.load(tmp_path)
+    assert predictor.classes == NAMES
+    cfg = timm.data.resolve_model_data_config(model)
+    assert (predictor.preprocessing.mean, predictor.preprocessing.crop_pct) == (cfg["mean"], cfg["crop_pct"])
+    with torch.no_grad():
+        torch.testing.assert_close(predictor.model(images()), model(images()), **CLOSE)
+
+
+def test_what_a_file_does_not_say_is_warned_of(tmp_path) -> None:
+    model = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5))
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    with pytest.warns(UserWarning) as warned:
+        predictor = vit.load(tmp_path / "weights.safetensors")
+    said = " ".join(str(each.message) for each in warned)
+    assert "does not say how images are prepared" in said and "does not name its 5 classes" in said
+    assert predictor.classes == ["0", "1", "2", "3", "4"] and predictor.preprocessing.size == (32, 32)
+
+
+def test_training_begins_with_a_folder_of_transformers(folder, tmp_path) -> None:
+    words = ["recipe.epochs=1", "precision=32-true", "logger=csv", "recipe.optimizer.lr=0.0", "recipe.ema=null"]
+    run = vit.train([*words, f"init_from={folder}", "data.image_size=32", f"run_dir={tmp_path / 'run'}"])
+    source, _ = vit.import_weights(folder)
+    trained = vit.load(run.path)
+    assert trained.model.config.dim == 32 and trained.preprocessing.mean == (0.3,) * 3
+    after, before = trained.model.state_dict(), source.state_dict()
+    assert {name for name in before if not torch.equal(after[name], before[name])} == {"head.weight", "head.bias"}
+    assert "fused" in (run.path / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("stated", ["model.num_heads=4", ""])
+def test_training_asks_for_what_tensors_cannot_tell(folder, tmp_path, stated, capsys) -> None:
+    words = ["recipe.epochs=1", "precision=32-true", "logger=csv", f"init_from={folder / 'model.safetensors'}"]
+    (folder / "config.json").unlink()
+    code = vit.launch.main([*words, *([stated] if stated else []), f"run_dir={tmp_path / 'run'}"])
+    said = capsys.readouterr().err
+    assert code == (0 if stated else 2), said
+    assert stated or "give num_heads=" in said
+
+
+def test_of_ours_nothing_is_changed(tmp_path) -> None:
+    model = scramble(vit.create_model("vit_tiny", **TINY))
+    preprocessing = Preprocessing(size=(16, 16))
+    save_bundle(tmp_path / "bundle", model, NAMES, preprocessing)
+    again, report = vit.import_weights(tmp_path / "bundle")
+    assert again.config == model.config and {row.status for row in report.rows} == {"taken"}
+    assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
+    wider, report = vit.import_weights(tmp_path / "bundle", image_size=32, num_classes=2)
+    assert wider.config.image_size == (32, 32) and set(report.named("new")) == {"head.weight", "head.bias"}
+
+
+def test_tensors_of_a_living_model_are_copied() -> None:
+    theirs = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=5))
+    before = theirs.head.bias.detach().clone()
+    model, _ = vit.import_weights(theirs)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert torch.equal(theirs.head.bias, before)
+
+
+def test_another_size_aspect_channels_and_classes_in_one_call() -> None:
+    theirs = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=5))
+    model, report = vit.import_weights(theirs, image_size=(24, 48), patch_size=8, in_chans=1, num_classes=7)
+    other = {"img_size": (24, 48), "patch_size": 8, "depth": 2, "num_classes": 0}
+    again = timm.create_model("vit_tiny_patch16_224", **other)
+    state = timm.models.vision_transformer.checkpoint_filter_fn(theirs.state_dict(), again)
+    state["patch_embed.proj.weight"] = timm.models.adapt_input_conv(1, state["patch_embed.proj.weight"])
+    one = timm.create_model("vit_tiny_patch16_224", **other, in_chans=1)
+    one.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith("head.")})
+    x = images((24, 48), channels=1)
+    with torch.no_grad():
+        torch.testing.assert_close(model.pool(model.encode(x)), one.eval()(x), **CLOSE)
+    assert set(report.named("resized")) == {"embed.pos_embed", "embed.proj.weight"}
+    assert set(report.named("new")) == {"head.weight", "head.bias"}
+
+
+def refused(source, *texts: str, **arguments) -> str:
+    """One line with all of these texts."""
+    with pytest.raises(SourceError) as error:
+        vit.import_weights(source, **arguments)
+    said = str(error.value)
+    assert "\n" not in said and all(text in said for text in texts), said
+    return said
+
+
+@pytest.mark.parametrize("protocol", ["zip", "legacy", "plain pickle", "npz"])
+def test_a_pickle_that_runs_a_program_is_refused_and_does_not_run(tmp_path, protocol: str) -> None:
+    mark, file = tmp_path / "it ran", tmp_path / "weights.pth"
+    content = {"state_dict": {"cls_token": torch.zeros(1, 1, 8)}, "hyper_parameters": Marks(str(mark))}
+    if protocol == "plain pickle":
+        file.write_bytes(pickle.dumps(content))
+    elif protocol == "npz":
+        with zipfile.ZipFile(file, "w") as archive, archive.open("a.npy", "w") as stream:
+            np.lib.format.write_array(stream, np.array([Marks(str(mark))], dtype=object), allow_pickle=True)
+    else:
+        torch.save(content, file, _use_new_zipfile_serialization=protocol == "zip")
+    said = refused(file, str(file), "could be any program", "only")
+    assert protocol in ("npz", "plain pickle") or "mkdir" in said
+    assert not mark.exists()
+    if protocol == "npz":
+        np.load(file, allow_pickle=True)["a"]
+    elif protocol == "plain pickle":
+        pickle.loads(file.read_bytes())
+    else:
+        torch.load(file, weights_only=False)
+    assert mark.exists()  # it would have run
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "pth", "npz"])
+@pytest.mark.parametrize("kept", [0.9, 0.3, 40])
+def test_a_file_that_is_cut_off(tmp_path, ending: str, kept: float) -> None:
+    state = timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1, num_classes=5).state_dict()
+    file = tmp_path / f"weights.{ending}"
+    if ending == "safetensors":
+        save_file(state, file)
+    elif ending == "pth":
+        torch.save(state, file)
+    else:
+        np.savez(file, **{name: tensor.numpy() for name, tensor in state.items()})
+    whole = file.read_bytes()
+    file.write_bytes(whole[: int(kept if kept > 1 else kept * len(whole))])
+    refused(file, str(file), "cut off or damaged", "again")
+
+
+def test_a_file_with_a_flipped_header(tmp_path) -> None:
+    file = tmp_path / "weights.safetensors"
+    save_file({"a": torch.zeros(3)}, file)
+    file.write_bytes(b"\xff" * 7 + file.read_bytes()[7:])
+    refused(file, str(file), "damaged")
+
+
+def test_a_resnet(tmp_path) -> None:
+    state = timm.create_model("resnet18", num_classes=5).state_dict()
+    save_file(state, tmp_path / "resnet.safetensors")
+    for source in (tmp_path / "resnet.safetensors", state, timm.create_model("resnet18", num_classes=5)):
+        refused(source, "the names of a ResNet", "accepted: ", "torchvision", "create_model('timm/NAME')")
+
+
+def test_shapes_that_contradict_each_other(folder) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    for key, value, said in (("image_size", 48, "image_size"), ("hidden_size", 64, "(32, 3, 8, 8), but must be (64,"),
+                             ("num_hidden_layers", 3, "depth is 3"), ("num_attention_heads", 5, "num_heads 5")):
+        (folder / "config.json").write_text(json.dumps({**config, key: value}))
+        refused(folder, str(folder), said)
+    (folder / "config.json").write_text(json.dumps(config))
+    refused(folder, "num_heads=8 was given, but the source's config says 4", num_heads=8)
+    state = vit.import_weights(folder)[0].state_dict()
+    for name, shape in (("encoder.blocks.1.mlp.fc1.weight", (90, 32)), ("embed.pos_embed", (1, 12, 32)),
+                        ("head.weight", (5, 31))):
+        refused({**state, name: torch.zeros(shape)}, str(shape[-1 if "mlp" not in name else 0]) if "pos" not in name
+                else "12 rows", num_heads=4, act="gelu")
+
+
+def test_tensors_left_over_or_missing(folder) -> None:
+    model, _ = vit.import_weights(folder)
+    state = dict(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5).state_dict())
+    refused({**state, "adapter.weight": torch.zeros(3)}, "no place for 1 tensors: adapter.weight (3,)", "strict=False")
+    _, report = vit.import_weights({**state, "adapter.weight": torch.zeros(3)}, strict=False)
+    assert report.named("unused") == ["adapter.weight"]
+    missing = {name: tensor for name, tensor in state.items() if name != "blocks.3.norm2.bias"}
+    refused(missing, "norm2.bias", "absent", "block 3")
+    missing = {name: tensor for name, tensor in state.items() if not name.startswith("blocks.3.")}
+    refused(missing, "block 3 is missing, though there is a block 11")
+
+
+def test_other_things(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused("nowhere.pth", "nowhere.pth: no such file or folder", "accepted: ", ".safetensors", "timm:NAME")
+    refused("google/vit-base-patch16-224", "a model of the hub is written hub:google/vit-base-patch16-224")
+    refused(3.5, "float is no source of weights", "accepted")
+    refused({}, "holds no tensors by name, but nothing")
+    refused({"model": {"lr": 0.1}}, "holds no tensors by name, but lr")
+    for content, said in ((b"", "is empty"), (b"hello, I am a text", "is of no known format"),
+                          (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
+                          (b"<!DOCTYPE html><html>", "is a web page")):
+        (tmp_path / "thing.pth").write_bytes(content)
+        refused("thing.pth", "thing.pth", said)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "tf_model.h5").write_bytes(b"1")
+    refused("folder", "holds no weights that are known", "tf_model.h5")
+    with zipfile.ZipFile("photos.zip", "w") as archive:
+        archive.writestr("cat.jpg", b"1")
+    refused("photos.zip", "a zip file without weights")
+    refused("timm:resnet_18", "nearest: timm:resnet18")
+    refused("timm:vit_tiny_patch16_224.augreg_in21k", "could not be fetched", "give a file or folder")
+
+
+def test_a_torchscript_program_is_not_run(tmp_path) -> None:
+    torch.jit.script(torch.nn.Linear(2, 2)).save(tmp_path / "clip.pt")
+    refused(tmp_path / "clip.pt", "TorchScript program", "torch.jit.load('clip.pt').state_dict()")
+
+
+def test_pieces_that_are_not_there(folder) -> None:
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "../vit/model-00001-of-00001.safetensors"}}))
+    refused(folder, "names the piece '../vit/model-00001-of-00001.safetensors', which is not beside it")
+    index.write_text(json.dumps({"weight_map": {"a": "model-00001-of-00001.safetensors"}}))
+    refused(folder, "names a, which is not in model-00001-of-00001.safetensors")
+    index.write_text("{")
+    refused(folder, "cannot be read as JSON")
+
+
+def test_argparse_words_in_a_checkpoint_are_harmless(tmp_path) -> None:
+    import argparse
+
+    state = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5).state_dict()
+    torch.save({"model": state, "args": argparse.Namespace(lr=1)}, tmp_path / "deit.pth")
+    model, report = vit.import_weights(tmp_path / "deit.pth")
+    assert model.config.num_heads == 3
+    assert any("num_heads 3 is that of the published models of dim 192 and depth 12" in note for note in report.notes)

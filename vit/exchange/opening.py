@@ -1,0 +1,70 @@
+"""Somebody's model, ready to answer: `vit.load` over every source that `import_weights` takes."""
+
+import warnings
+from os import PathLike
+from pathlib import Path
+
+from vit.bundle import CONFIG, WEIGHTS, Bundle, load_bundle
+from vit.data import Preprocessing
+from vit.exchange import pixels
+from vit.exchange.files import SourceError, read_json
+from vit.exchange.importing import take
+from vit.exchange.read import FILES, HUB, TIMM, Source, read
+
+GUESS = ("shorter", 0.875, "bicubic", *pixels.IMAGENET)
+
+
+def open_model(source: str | PathLike[str], *, num_heads: int | None = None, act: str | None = None) -> Bundle:
+    """A bundle of ours as it is, anything else as the bundle it would be.
+
+    What a source does not say about class names and preparation of images is told by a warning.
+
+    Raises:
+        SourceError, BundleError, FileNotFoundError: as `read`, `import_weights` and `load_bundle`.
+    """
+    if not is_foreign(source):
+        return load_bundle(source)
+    found = read(source)
+    model, report = take(found, num_heads=num_heads, act=act)
+    if model.config.kind not in ("vit", "timm"):
+        raise SourceError(f"{found.name} is a model of kind {model.config.kind}, which needs a tokenizer that its "
+                          f"weights do not bring; begin a training with init_from={found.name}")
+    if not model.config.num_classes:
+        raise SourceError(f"{found.name} has no classes to answer with; vit.import_weights gives it for its features, "
+                          f"and init_from={found.name} begins a training with it")
+    format_name = next((note.removeprefix("format: ") for note in report.notes if note.startswith("format: ")), "")
+    preparation = prepared(found, format_name, tuple(model.config.image_size))
+    classes = named(found, model.config.num_classes)
+    return Bundle(Path(found.name), model, classes, preparation, {}, {}, {}, {})
+
+
+def is_foreign(source: str | PathLike[str]) -> bool:
+    """Whether this is something else than a folder of ours; what is not there at all counts as ours."""
+    name, path = str(source), Path(source).expanduser()
+    if name.startswith((TIMM, HUB)):
+        return True
+    if path.is_file():
+        if path.name not in (CONFIG, WEIGHTS):
+            return True
+        path = path.parent
+    if (path / CONFIG).is_file():
+        return "vit" not in read_json(path / CONFIG)
+    return path.is_dir() and not (path / "model" / CONFIG).is_file() and any((path / name).is_file() for name in FILES)
+
+
+def prepared(source: Source, format_name: str, size: tuple[int, int]) -> Preprocessing:
+    """How its images are prepared, at the size the model was built for."""
+    if source.preprocessing is not None:
+        return source.preprocessing.replace(size=size)
+    usual = pixels.usual(format_name, size) or Preprocessing(size, *GUESS)
+    warnings.warn(f"{source.name} does not say how images are prepared; taken: {usual.resize} to {size[0]}x{size[1]}, "
+                  f"crop_pct {usual.crop_pct}, {usual.interpolation}, mean {usual.mean}, std {usual.std}", stacklevel=3)
+    return usual
+
+
+def named(source: Source, count: int) -> list[str]:
+    """Its class names; numbers where there are none."""
+    if len(source.classes) == count and len(set(source.classes)) == count:
+        return source.classes
+    warnings.warn(f"{source.name} does not name its {count} classes; they are numbered", stacklevel=3)
+    return [str(i) for i in range(count)]
