@@ -10,6 +10,7 @@ from vit.exchange import pixels
 from vit.exchange.files import SourceError, read_json
 from vit.exchange.importing import take
 from vit.exchange.read import FILES, HUB, TIMM, Source, read
+from vit.weights import KeyReport
 
 GUESS = ("shorter", 0.875, "bicubic", *pixels.IMAGENET)
 
@@ -32,8 +33,7 @@ def open_model(source: str | PathLike[str], *, num_heads: int | None = None, act
     if not model.config.num_classes:
         raise SourceError(f"{found.name} has no classes to answer with; vit.import_weights gives it for its features, "
                           f"and init_from={found.name} begins a training with it")
-    format_name = next((note.removeprefix("format: ") for note in report.notes if note.startswith("format: ")), "")
-    preparation = prepared(found, format_name, tuple(model.config.image_size))
+    preparation = prepared(found, format_of(report), tuple(model.config.image_size))
     classes = named(found, model.config.num_classes)
     return Bundle(Path(found.name), model, classes, preparation, {}, {}, {}, {})
 
@@ -50,6 +50,11 @@ def is_foreign(source: str | PathLike[str]) -> bool:
     if (path / CONFIG).is_file():
         return "vit" not in read_json(path / CONFIG)
     return path.is_dir() and not (path / "model" / CONFIG).is_file() and any((path / name).is_file() for name in FILES)
+
+
+def format_of(report: KeyReport) -> str:
+    """The name of the format that a report tells."""
+    return next((note.removeprefix("format: ") for note in report.notes if note.startswith("format: ")), "")
 
 
 def prepared(source: Source, format_name: str, size: tuple[int, int]) -> Preprocessing:

@@ -1,5 +1,6 @@
 """How images are prepared, in the words of timm and transformers, as our contract."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,6 +44,28 @@ def of_transformers(values: Mapping[str, Any]) -> Preprocessing:
         return Preprocessing(size, "squash", 1.0, *shared)
     raise SourceError(f"preprocessor_config.json asks for size {values.get('size')} and crop "
                       f"{values.get('crop_size')}, which is neither a shorter edge with a crop nor one size")
+
+
+def for_transformers(preparation: Preprocessing) -> tuple[dict[str, Any], str]:
+    """What `preprocessor_config.json` says for a contract, and what it cannot say."""
+    height, width = preparation.size
+    unsaid = {"pad": "they do not pad", "none": "they resize every image"}.get(preparation.resize, "")
+    if preparation.mode != "RGB":
+        unsaid = f"they read RGB, this one {preparation.mode}"
+    values = {
+        "do_convert_rgb": True, "do_resize": True, "resample": RESAMPLING.index(preparation.interpolation),
+        "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": list(preparation.mean),
+        "image_std": list(preparation.std),
+    }
+    if preparation.resize == "shorter" and height == width:
+        covered = math.floor(height / preparation.crop_pct)
+        return {"image_processor_type": "CLIPImageProcessor", **values, "size": {"shortest_edge": covered},
+                "do_center_crop": True, "crop_size": {"height": height, "width": width}}, unsaid
+    if preparation.resize == "shorter":
+        unsaid = unsaid or "they do not cut images that are not square out of larger ones"
+    elif preparation.crop_pct != 1:
+        unsaid = unsaid or f"they do not cut out a part of {preparation.crop_pct} after squashing"
+    return {"image_processor_type": "ViTImageProcessor", **values, "size": {"height": height, "width": width}}, unsaid
 
 
 def edges(size: Any) -> tuple[int, ...]:

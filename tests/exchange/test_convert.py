@@ -1,0 +1,192 @@
+"""`vit convert`: what it writes opens elsewhere with the same answers, and comes back bit for bit."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+import transformers as hf
+from safetensors.torch import load_file
+from torchvision.models import VisionTransformer
+
+import vit
+from tests.exchange.conftest import CLOSE, SIZE, images, scramble
+from vit.bundle import load_bundle, save_bundle
+from vit.data import Preprocessing
+from vit.exchange import SourceError
+from vit.exchange.convert import convert
+
+NAMES = ["cat", "dog", "emu", "fox", "gnu"]
+TINY = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "num_heads": 4, "num_classes": 5}
+PREPARED = {
+    "squash": Preprocessing(size=(32, 32), resize="squash", interpolation="bilinear", mean=(0.2,) * 3, std=(0.3,) * 3),
+    "cut": Preprocessing(size=(32, 32), resize="shorter", crop_pct=0.8, mean=(0.4,) * 3, std=(0.5,) * 3),
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet(recwarn):
+    """What is not said is warned of, and tested elsewhere."""
+
+
+def ours(**options) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return scramble(vit.create_model("vit_tiny", **{**TINY, **options}))
+
+
+def bundle(place: Path, prepared: str = "squash", **options) -> Path:
+    return save_bundle(place, ours(**options), NAMES, PREPARED[prepared])
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+VARIANTS = {
+    "plain": {"norm_eps": 1e-12},
+    "other words": {"activation": "gelu_tanh", "qkv_bias": False, "in_chans": 1, "norm_eps": 1e-5},
+    "not square": {"image_size": (32, 16)},
+    "no rows for the class token": {"prefix_positions": False},
+    "fixed positions": {"positions": "sincos", "prefix_positions": False},
+    "no positions": {"positions": "none"},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_transformers_opens_it_as_its_own_vit(variant: str, tmp_path) -> None:
+    model = ours(**VARIANTS[variant])
+    size, channels = model.config.image_size, model.config.in_chans
+    colours = {"mode": "L", "mean": (0.5,), "std": (0.5,)} if channels == 1 else {}
+    save_bundle(tmp_path / "ours", model, NAMES, Preprocessing(size=size, resize="squash", **colours))
+    report = convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
+    theirs, loading = hf.AutoModelForImageClassification.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    assert type(theirs) is hf.ViTForImageClassification and not any(loading.values())
+    assert [theirs.config.id2label[i] for i in range(5)] == NAMES
+    x = images(size, channels)
+    with torch.no_grad():
+        torch.testing.assert_close(theirs.eval()(x).logits, model(x), **CLOSE)
+    assert {row.status for row in report.rows} == {"taken"}
+
+
+@pytest.mark.parametrize("prepared", PREPARED)
+def test_a_pipeline_answers_as_we_do(prepared: str, tmp_path) -> None:
+    from PIL import Image
+
+    convert(bundle(tmp_path / "ours", prepared), tmp_path / "theirs", "transformers")
+    predictor = vit.load(tmp_path / "ours")
+    photo = np.random.default_rng(0).integers(0, 255, (50, 70, 3), np.uint8)
+    processor = hf.AutoImageProcessor.from_pretrained(tmp_path / "theirs", backend="pil")
+    pipeline = hf.pipeline("image-classification", model=str(tmp_path / "theirs"), image_processor=processor)
+    expected = pipeline(Image.fromarray(photo), top_k=5)
+    (answer,) = predictor.predict([photo], top_k=5)
+    assert answer.names == tuple(row["label"] for row in expected)
+    assert answer.probabilities == pytest.approx([row["score"] for row in expected], abs=1e-4)
+    assert vit.load(tmp_path / "theirs").preprocessing == predictor.preprocessing
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new"])
+def test_from_transformers_and_back_bit_for_bit(activation: str, tmp_path) -> None:
+    config = hf.ViTConfig(**SIZE, num_labels=5, id2label=dict(enumerate(NAMES)), hidden_act=activation,
+                          label2id={name: i for i, name in enumerate(NAMES)})
+    scramble(hf.ViTForImageClassification(config)).save_pretrained(tmp_path / "theirs")
+    convert(tmp_path / "theirs", tmp_path / "bundle")
+    convert(tmp_path / "bundle", tmp_path / "again", "transformers")
+    one, other = (load_file(tmp_path / place / "model.safetensors") for place in ("theirs", "again"))
+    assert equal(one, other)
+    assert load_bundle(tmp_path / "bundle").classes == NAMES
+
+
+def torchvision_vit() -> torch.nn.Module:
+    return scramble(VisionTransformer(32, patch_size=8, num_layers=2, num_heads=4, hidden_dim=32, mlp_dim=96,
+                                      num_classes=5))
+
+
+@pytest.mark.parametrize("ending", ["pth", "safetensors"])
+def test_from_torchvision_and_back_bit_for_bit(ending: str, tmp_path) -> None:
+    theirs = torchvision_vit()
+    torch.save(theirs.state_dict(), tmp_path / "theirs.pth")
+    convert(tmp_path / "theirs.pth", tmp_path / "bundle", num_heads=4)
+    convert(tmp_path / "bundle", tmp_path / f"again.{ending}", "torchvision")
+    file = tmp_path / f"again.{ending}"
+    again = load_file(file) if ending == "safetensors" else torch.load(file, weights_only=True)
+    assert equal(dict(theirs.state_dict()), again)
+    torchvision_vit().load_state_dict(again)  # every name, no other
+
+
+def test_torchvision_answers_as_we_do(tmp_path) -> None:
+    convert(bundle(tmp_path / "ours", mlp_ratio=3.0), tmp_path / "theirs.pth", "torchvision")
+    theirs = torchvision_vit()
+    theirs.load_state_dict(torch.load(tmp_path / "theirs.pth", weights_only=True))
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(images()), vit.load(tmp_path / "ours").model(images()), **CLOSE)
+
+
+def test_from_timm_and_back_bit_for_bit(tmp_path) -> None:
+    theirs = scramble(timm.create_model("vit_small_patch14_reg4_dinov2", img_size=28, embed_dim=48, depth=2,
+                                        num_classes=5))
+    convert(theirs, tmp_path / "again", "timm")
+    assert equal(dict(theirs.state_dict()), load_file(tmp_path / "again" / "model.safetensors"))
+    again = timm.create_model(f"local-dir:{tmp_path / 'again'}", pretrained=True).eval()
+    with torch.no_grad():
+        assert torch.equal(again(images(28)), theirs(images(28)))
+
+
+def test_a_bundle_of_timms_own_model_becomes_transformers_own(tmp_path) -> None:
+    model = scramble(vit.create_model("timm/vit_tiny_patch16_224", image_size=32, num_classes=5))
+    save_bundle(tmp_path / "ours", model, NAMES, PREPARED["squash"])
+    convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
+    theirs = hf.AutoModelForImageClassification.from_pretrained(tmp_path / "theirs").eval()
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(images()).logits, model(images()), **CLOSE)
+
+
+def test_a_bundle_keeps_all_it_holds(tmp_path) -> None:
+    save_bundle(tmp_path / "one", ours(), NAMES, PREPARED["cut"], {"val/accuracy": 0.5}, {"data": ["data=digits"]})
+    convert(tmp_path / "one", tmp_path / "two")
+    one, two = load_bundle(tmp_path / "one"), load_bundle(tmp_path / "two")
+    assert (one.metrics, one.extra, one.classes, one.preprocessing) == (two.metrics, two.extra, two.classes,
+                                                                        two.preprocessing)
+    assert equal(one.model.state_dict(), two.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("options", "to", "words"),
+    [
+        ({"registers": 2}, "transformers", "transformers' ViT has registers=0 only, but this one has registers=2"),
+        ({"pool": "mean"}, "torchvision", "torchvision's VisionTransformer has pool=class only"),
+        ({"norm_eps": 1e-5}, "torchvision", "has norm_eps=1e-06 only, but this one has norm_eps=1e-05"),
+        ({"positions": "rotary"}, "transformers", "has a table of positions only"),
+        ({"head_dim": 16}, "transformers", "this one has head_dim=16"),
+        ({"pre_norm": False}, "timm", "post-norm"),
+        ({"image_size": (32, 16)}, "torchvision", r"has a square image_size only, not \(32, 16\)"),
+    ],
+)
+def test_what_others_cannot_express_is_refused(options: dict, to: str, words: str, tmp_path) -> None:
+    model = ours(**options)
+    with pytest.raises(SourceError, match=words):
+        convert(model, tmp_path / "theirs.pth", to)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_that_is_there_is_changed(tmp_path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("important")
+    with pytest.raises(SourceError, match="is there already and is left as it is"):
+        convert(ours(), tmp_path / "mine", "transformers")
+    with pytest.raises(SourceError, match=r"end with one of \.safetensors, \.pth, \.pt"):
+        convert(ours(), tmp_path / "folder", "torchvision")
+
+
+def test_as_a_real_command(tmp_path) -> None:
+    source = bundle(tmp_path / "ours")
+    command = [sys.executable, "-m", "vit", "convert", str(source), str(tmp_path / "theirs"), "--to", "transformers"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "32 taken, 0 resized, 0 new, 0 unused" in done.stdout and f"wrote {tmp_path / 'theirs'}" in done.stdout
+    assert json.loads((tmp_path / "theirs" / "config.json").read_text())["model_type"] == "vit"
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "is there already" in done.stderr

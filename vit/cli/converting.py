@@ -1,0 +1,37 @@
+"""`vit convert`: a model of anybody written as somebody else opens it."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Target(StrEnum):
+    timm = "timm"
+    transformers = "transformers"
+    torchvision = "torchvision"
+    bundle = "bundle"
+
+
+def convert(
+    source: Annotated[str, typer.Argument(
+        help="A file, a folder, a run, timm:NAME or hub:OWNER/NAME.", show_default=False)],
+    dest: Annotated[Path, typer.Argument(help="A new folder; for torchvision a new file.", show_default=False)],
+    to: Annotated[Target, typer.Option(help="Who is to open it; a bundle is this program's own folder.")],
+    num_heads: Annotated[int | None, typer.Option(help="Where neither the source's config nor its size tells.")] = None,
+    act: Annotated[str | None, typer.Option(help="gelu, gelu_tanh, quick_gelu, ...: likewise.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Another resolution: positions are resampled.")] = None,
+    patch_size: Annotated[int | None, typer.Option(help="Other patches: their projection is resampled.")] = None,
+    in_chans: Annotated[int | None, typer.Option(help="Another number of channels.")] = None,
+    strict: Annotated[bool, typer.Option(help="Every tensor must be used and every one filled.")] = True,
+) -> None:
+    """Write a model for timm, transformers, torchvision or this program, and account for every tensor."""
+    from vit.exchange.convert import convert as write
+
+    given = {"num_heads": num_heads, "act": act, "image_size": image_size, "patch_size": patch_size,
+             "in_chans": in_chans}
+    stated = {key: value for key, value in given.items() if value is not None}
+    report = write(source, dest, str(to), strict=strict, **stated)
+    typer.echo(report.table())
+    typer.echo(f"wrote {dest} for {to}")

@@ -1,0 +1,139 @@
+"""`vit convert`: any source written as somebody else opens it, or as a bundle of ours."""
+
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from vit.bundle import CONFIG, WEIGHTS, load_bundle, save_bundle
+from vit.data import Preprocessing
+from vit.exchange import pixels
+from vit.exchange.files import SourceError
+from vit.exchange.importing import take
+from vit.exchange.opening import format_of, is_foreign, named, prepared
+from vit.exchange.read import PIXELS, Anything, Source, read
+from vit.weights import KeyReport, timm_arguments
+from vit.weights.outgoing import to_torchvision, to_transformers, torchvision_arguments, transformers_arguments
+
+TARGETS = ("timm", "transformers", "torchvision", "bundle")
+FILES = (".safetensors", ".pth", ".pt")
+
+
+def convert(
+    source: Anything, dest: str | PathLike[str], to: str = "bundle", *, strict: bool = True, **given: Any
+) -> KeyReport:
+    """Write a source's model for others: a folder, or for torchvision a file of its state dict.
+
+    Args:
+        to: "timm", "transformers", "torchvision" or "bundle" (which is a timm folder where timm can express the model).
+        given: `num_heads`, `act`, `image_size`, `patch_size`, `in_chans`, `num_classes` of `import_weights`.
+
+    Raises:
+        SourceError: a source that cannot be taken, a model that the target cannot express, something in the way.
+    """
+    dest = Path(dest).expanduser()
+    check_target(dest, to)
+    if to == "bundle" and isinstance(source, str | PathLike) and not is_foreign(source) and not given:
+        return copy_bundle(source, dest)
+    found = read(source)
+    if to != "bundle" and (found.model or {}).get("kind") == "timm":
+        found = as_timm_module(found)
+    model, report = take(found, strict=strict, **given)
+    preparation, classes = None, []
+    if model.config.kind in ("vit", "timm"):
+        preparation = prepared(found, format_of(report), tuple(model.config.image_size))
+        classes = named(found, model.config.num_classes) if model.config.num_classes else []
+    WRITERS[to](dest, model, classes, preparation)
+    return report
+
+
+def check_target(dest: Path, to: str) -> None:
+    """What would stop the writing in the end is said first."""
+    if to not in TARGETS:
+        raise SourceError(f"--to {to} is unknown; it must be one of {', '.join(TARGETS)}")
+    if to == "torchvision" and dest.suffix not in FILES:
+        raise SourceError(f"torchvision's models are files: let {dest} end with one of {', '.join(FILES)}")
+    if dest.exists() and (dest.is_file() or any(dest.iterdir())):
+        raise SourceError(f"{dest} is there already and is left as it is; choose another place")
+
+
+def copy_bundle(source: str | PathLike[str], dest: Path) -> KeyReport:
+    """A bundle with all it holds; its report is that of nothing changed."""
+    bundle = load_bundle(source)
+    save_bundle(dest, bundle.model, bundle.classes, bundle.preprocessing, bundle.metrics, bundle.extra,
+                tokenizers=bundle.tokenizers, thresholds=bundle.thresholds)
+    return take(read(bundle.model))[1]
+
+
+def as_timm_module(found: Source) -> Source:
+    """A bundle that holds a timm model by its name, read as the module that it is."""
+    from vit.models import model_from_config
+
+    module = model_from_config(found.model)
+    module.load_state_dict(found.state)
+    return replace(found, model=None, config={"module": module})
+
+
+def write_bundle(dest: Path, model: nn.Module, classes: list[str], preparation: Preprocessing | None) -> None:
+    save_bundle(dest, model, classes, preparation)
+
+
+def write_timm(dest: Path, model: nn.Module, classes: list[str], preparation: Preprocessing | None) -> None:
+    """A bundle that must be a timm folder."""
+    if isinstance(reason := timm_arguments(model.config), str):
+        raise SourceError(f"{reason}; --to bundle writes it under our own names")
+    save_bundle(dest, model, classes, preparation)
+
+
+def write_torchvision(dest: Path, model: nn.Module, classes: list[str], preparation: Preprocessing | None) -> None:
+    """One file, for `torchvision.models.vit_b_16()` and its sisters to `load_state_dict`."""
+    if isinstance(reason := torchvision_arguments(model.config), str):
+        raise SourceError(f"{reason}; --to bundle keeps it as it is")
+    weights = plain(to_torchvision(model.state_dict(), model.config))
+    part = dest.with_name(f".{dest.name}.part-{os.getpid()}")
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        save_file(weights, part) if dest.suffix == ".safetensors" else torch.save(weights, part)
+        part.rename(dest)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_transformers(dest: Path, model: nn.Module, classes: list[str], preparation: Preprocessing | None) -> None:
+    """A folder that `AutoModelForImageClassification` opens as its own ViT, without timm."""
+    config = transformers_arguments(model.config)
+    if isinstance(config, str):
+        raise SourceError(f"{config}; --to timm writes a folder that transformers opens through timm")
+    if classes:
+        config |= {"id2label": dict(enumerate(classes)), "label2id": {name: i for i, name in enumerate(classes)}}
+    processor, unsaid = pixels.for_transformers(preparation)
+    if unsaid:
+        warnings.warn(f"transformers will load this model, but prepare images another way: {unsaid}", stacklevel=3)
+    files = {CONFIG: config, PIXELS: processor}
+    part = dest.with_name(f".{dest.name}.part-{os.getpid()}")
+    part.mkdir(parents=True)
+    try:
+        save_file(plain(to_transformers(model.state_dict(), model.config)), part / WEIGHTS, metadata={"format": "pt"})
+        for name, values in files.items():
+            (part / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        part.rename(dest)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def plain(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous tensors, each with memory of its own, as safetensors wants them."""
+    return {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
+
+
+WRITERS = {"bundle": write_bundle, "timm": write_timm, "torchvision": write_torchvision,
+           "transformers": write_transformers}
