@@ -1,4 +1,5 @@
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,6 +26,19 @@ def test_table_marks_the_better_numbers_and_takes_names_as_they_are():
     assert "[b]one" in text and "[of]" in text
     assert "\x1b[1m91.23%" in text and "\x1b[1m20 s" in text
     assert "\x1b[1m80.00%" not in text
+
+
+def test_many_ways_to_train_one_model_stand_below_one_another():
+    console = Console(width=120, record=True, force_terminal=True, file=io.StringIO())
+    ways = [replace(contender(f"way {i}", 0.5 + i / 100, 10.0 + i), trained=10 * i + 10, memory=i * 10**9 + 10**9)
+            for i in range(4)]
+    console.print(comparison_table(ways, "ways"))
+    lines = console.export_text().splitlines()
+    row = next(line.split() for line in lines if "way 2" in line)
+    assert row == ["way", "2", "52.00%", "30", "812", "12", "s", "3,000", "MB"]
+    head = next(line for line in lines if "peak memory" in line)
+    assert "trained parameters" in head and "model" not in head and "MFLOPs" not in head
+    assert any("a $model$ [of] some kind, 1,000 parameters, 3.5 MFLOPs per sample" in line for line in lines)
 
 
 @pytest.mark.filterwarnings("error")

@@ -20,6 +20,7 @@ from vit.training import Interrupted
 
 log = logging.getLogger("vit")
 
+MEASURES = ("accuracy", "map", "exact_match")  # the first that all runs have counts
 PLAN, RESULT = "comparison.yaml", "comparison.json"
 
 
@@ -32,17 +33,20 @@ def is_comparison(config: dict) -> bool:
 def compare(config: dict, words: list[str]) -> Run:
     """Train what is not trained yet, then write `comparison.csv`, `comparison.json` and `comparison.png`.
 
-    The result's metrics are the rows of that table by their names.
+    The result's metrics are the rows of that table by their names. A run that fails does not keep the later ones from
+    running, if an earlier one has shown that the words they share are right.
 
     Raises:
-        ConfigError: a word of any run that cannot be, before the first one starts; a run that failed.
+        ConfigError: a word of any run that cannot be, before the first one starts; runs that failed, at the end.
         Interrupted: Ctrl-C or SIGTERM; the run under way has saved what was done.
     """
     folder, plan = find_plan(config, words)
     log.info("comparison of %s: %s", ", ".join(plan["runs"]), folder)
+    done, failed = [], []
     for number, (name, its_words) in enumerate(plan["runs"].items(), 1):
         run = folder / name
         if (run / "metrics.json").exists():
+            done.append(name)
             continue
         heading = f"\n[{number}/{len(plan['runs'])}] {shlex.join(its_words)}"
         console.print(heading, markup=False, highlight=False, soft_wrap=True)
@@ -53,12 +57,16 @@ def compare(config: dict, words: list[str]) -> Run:
             told = f"\nGo on with the whole comparison:\n  {again}"
             console.print(told, markup=False, highlight=False, soft_wrap=True)
             raise Interrupted(STOPPED[code], agreed=True)
-        if code:
-            raise ConfigError(
-                f"the run {name} of the comparison failed with exit code {code}; when its cause is gone, "
-                f"resume={folder} goes on"
-            )
-    return Run(folder, conclude(folder, plan))
+        (failed if code else done).append(name)
+        if not done:
+            break
+    rows = conclude(folder, plan, done) if done else {}
+    if failed:
+        raise ConfigError(
+            f"{', '.join(failed)} of the comparison failed, as said above; when the cause is gone, "
+            f"resume={folder} goes on"
+        )
+    return Run(folder, rows)
 
 
 def find_plan(config: dict, words: list[str]) -> tuple[pathlib.Path, dict]:
@@ -109,36 +117,50 @@ def read_plan(folder: pathlib.Path) -> dict:
     return yaml.safe_load((folder / PLAN).read_text(encoding="utf-8"))
 
 
-def conclude(folder: pathlib.Path, plan: dict) -> dict:
-    """Gather the numbers of all runs; write and show them side by side."""
-    metrics = {name: json.loads((folder / name / "metrics.json").read_text(encoding="utf-8")) for name in plan["runs"]}
-    split = "test" if all("test/accuracy" in numbers for numbers in metrics.values()) else "val"
-    contenders = [contender(folder / name, name, numbers, split) for name, numbers in metrics.items()]
+def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
+    """Gather the numbers of the runs that are done; write and show them side by side."""
+    metrics = {name: json.loads((folder / name / "metrics.json").read_text(encoding="utf-8")) for name in done}
+    split, measure = judged_by(list(metrics.values()))
+    contenders = [contender(folder / name, name, numbers, split, measure) for name, numbers in metrics.items()]
     rows = [row(each, metrics[each.name]) for each in contenders]
     with open(folder / "comparison.csv", "w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, list(rows[0]))
         table.writeheader()
         table.writerows(rows)
     comparison_picture(folder / "comparison.png", contenders, plan["name"])
-    (folder / RESULT).write_text(json.dumps({**plan, "results": rows}, indent=2) + "\n", encoding="utf-8")
+    if len(done) == len(plan["runs"]):
+        (folder / RESULT).write_text(json.dumps({**plan, "results": rows}, indent=2) + "\n", encoding="utf-8")
     console.print()
     console.print(comparison_table(contenders, plan["name"]))
     console.print(f"  {folder / 'comparison.png'}", highlight=False, soft_wrap=True)
     return {each["name"]: each for each in rows}
 
 
-def contender(run: pathlib.Path, name: str, metrics: dict, split: str) -> Contender:
+def judged_by(metrics: list[dict]) -> tuple[str, str]:
+    """The split and the measure that all runs have a number of."""
+    pairs = ((split, measure) for measure in MEASURES for split in ("test", "val"))
+    found = (pair for pair in pairs if all("/".join(pair) in numbers for numbers in metrics))
+    try:
+        return next(found)
+    except StopIteration:
+        raise ConfigError(f"the runs have none of {', '.join(MEASURES)} to be compared by") from None
+
+
+def contender(run: pathlib.Path, name: str, metrics: dict, split: str, measure: str) -> Contender:
     curves = read_curves(run / "metrics.csv")
     return Contender(
         name,
         metrics["model"],
-        curves.get("val/accuracy"),
+        curves.get(f"val/{measure}"),
         split,
-        metrics[f"{split}/accuracy"],
+        metrics[f"{split}/{measure}"],
         metrics["parameters"],
         metrics["flops"],
         next(value for key, value in metrics.items() if key.endswith("_per_second")),
         metrics["seconds"],
+        metrics.get("trained_parameters"),
+        metrics.get("peak_memory", 0),
+        measure,
     )
 
 
@@ -147,13 +169,15 @@ def row(each: Contender, metrics: dict) -> dict:
     return {
         "name": each.name,
         "model": each.model,
-        **{key: value for key, value in metrics.items() if key.endswith("/accuracy")},
+        **{key: value for key, value in metrics.items() if key.endswith(f"/{each.measure}")},
         "best_epoch": metrics["best_epoch"],
         "epochs": metrics["epochs"],
         "parameters": each.parameters,
+        "trained_parameters": each.trained,
         "flops": each.flops,
         "per_second": each.per_second,
         "seconds": each.seconds,
+        "peak_memory": each.memory,
     }
 
 

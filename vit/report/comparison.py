@@ -16,13 +16,16 @@ from vit.report.canvas import BLUE, FONT, INK, MUTED, ORANGE, RULE, new_figure, 
 from vit.report.curves import Curve
 
 COLOURS = (BLUE, ORANGE, "#3d8b5f", "#8a5fb0", "#b58a1b", "#5b6b7a")
+MANY = 3  # more models than these stand below one another in the table
 
 
 @dataclass(frozen=True)
 class Contender:
     """One model of a comparison with the numbers of its run; `flops` are those of one sample's forward pass.
 
-    `curve` is its validation accuracy over the epochs, `accuracy` that of the finished model on the `split`.
+    `curve` is its validation accuracy over the epochs, `accuracy` that of the finished model on the `split`; `measure`
+    says what takes the place of accuracy where there is none. `trained` parameters, all by default; `memory` in bytes
+    at the most, 0 where it is not known.
     """
 
     name: str
@@ -34,43 +37,75 @@ class Contender:
     flops: int
     per_second: float
     seconds: float
+    trained: int | None = None
+    memory: int = 0
+    measure: str = "accuracy"
 
 
 # heading, number, its text, whether the higher one is better (None: neither)
 Fact = tuple[str, Callable[[Contender], float], Callable[[float], str], bool | None]
 
 
-def facts(split: str) -> list[Fact]:
-    """What a comparison tells of each model beside its name."""
-    return [
-        (f"{split} accuracy", lambda c: c.accuracy, lambda v: f"{v:.2%}", True),
-        ("parameters", lambda c: c.parameters, lambda v: f"{v:,.0f}", None),
+def facts(contenders: Sequence[Contender]) -> list[Fact]:
+    """What a comparison tells of each model beside its name: the result, what differs, and the costs."""
+    first, whole = contenders[0], lambda v: f"{v:,.0f}"
+    result = f"{first.split} {first.measure.replace('_', ' ')}"
+    made: list[Fact] = [
+        ("parameters", lambda c: c.parameters, whole, None),
+        ("trained parameters", trained, whole, None),
         ("MFLOPs per sample", lambda c: c.flops / 1e6, lambda v: f"{v:,.3g}" if v < 1000 else f"{v:,.0f}", None),
-        ("training samples/s", lambda c: c.per_second, lambda v: f"{v:,.0f}", True),
-        ("training time", lambda c: c.seconds, duration, False),
     ]
+    partly = any(trained(c) < c.parameters for c in contenders)
+    made = [fact for fact in made if len({fact[1](c) for c in contenders}) > 1 and (partly or fact[1] is not trained)]
+    costs: list[Fact] = [
+        ("training samples/s", lambda c: c.per_second, whole, True),
+        ("training time", lambda c: c.seconds, duration, False),
+        ("peak memory", lambda c: c.memory, lambda v: f"{v / 1e6:,.0f} MB", False),
+    ]
+    known = all(c.memory for c in contenders)
+    return [(result, lambda c: c.accuracy, lambda v: f"{v:.2%}", True), *made, *(costs if known else costs[:-1])]
+
+
+def trained(contender: Contender) -> int:
+    return contender.parameters if contender.trained is None else contender.trained
 
 
 def comparison_table(contenders: Sequence[Contender], heading: str = "") -> Table:
-    """A column per model, a row per fact, the better number bold."""
+    """A column per model, a row per fact, the better number bold; of many models a row each."""
     table = Table(title=escape(heading) or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD,
-                  padding=(0, 1))
-    table.add_column()
-    for contender in contenders:
-        table.add_column(escape(contender.name), justify="right", overflow="fold")
-    table.add_row("[dim]model[/]", *(escape(contender.model) for contender in contenders))
-    for name, number, text, higher in facts(contenders[0].split):
-        values = [number(contender) for contender in contenders]
-        best = None if higher is None else max(values) if higher else min(values)
-        cells = [f"[bold]{text(value)}[/]" if value == best else text(value) for value in values]
-        table.add_row(f"[dim]{name}[/]", *cells)
+                  padding=(0, 1), caption=shared(contenders), caption_justify="left")
+    lines = [(f"[dim]{fact[0]}[/]", *cells(contenders, fact)) for fact in facts(contenders)]
+    if len({contender.model for contender in contenders}) > 1:
+        lines = [("[dim]model[/]", *(escape(contender.model) for contender in contenders)), *lines]
+    names = ("", *(escape(contender.name) for contender in contenders))
+    heads, *rows = zip(names, *lines, strict=True) if len(contenders) > MANY else (names, *lines)
+    for i, head in enumerate(heads):
+        table.add_column(head, justify="right" if i else "left", overflow="fold", no_wrap=not i)
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def cells(contenders: Sequence[Contender], fact: Fact) -> list[str]:
+    _, number, text, higher = fact
+    values = [number(contender) for contender in contenders]
+    best = None if higher is None else max(values) if higher else min(values)
+    return [f"[bold]{text(value)}[/]" if value == best else text(value) for value in values]
+
+
+def shared(contenders: Sequence[Contender]) -> str | None:
+    """What all have in common, if they are one model: its name and size."""
+    first = contenders[0]
+    if any((each.model, each.parameters) != (first.model, first.parameters) for each in contenders):
+        return None
+    return escape(f"{first.model}, {first.parameters:,} parameters, {first.flops / 1e6:,.3g} MFLOPs per sample")
 
 
 def comparison_picture(path: str | PathLike[str], contenders: Sequence[Contender], heading: str = "") -> Path:
     """Left the validation accuracy over the epochs, right a bar per model for each fact."""
-    rows = facts(contenders[0].split)
-    figure = new_figure(10.4, max(4.4, 0.34 * len(rows) * (len(contenders) + 1)))
+    rows = facts(contenders)
+    line = 0.34 if len(contenders) <= MANY else 0.26
+    figure = new_figure(10.4, max(4.4, line * len(rows) * (len(contenders) + 1)))
     left, right = figure.subfigures(1, 2, width_ratios=(1.45, 1))
     _draw_curves(left.subplots(), contenders)
     for axes, fact in zip(right.subplots(len(rows), 1), rows, strict=True):
@@ -90,7 +125,8 @@ def _draw_curves(axes: Axes, contenders: Sequence[Contender]) -> None:
                   marker="o" if len(curve.x) <= 3 else None)
         axes.plot(curve.x[at], curve.y[at], "o", color=colour, markersize=6, markeredgecolor="white", zorder=5)
         notes.append(f"{short(contender.name)} {curve.y[at]:.2%} after epoch {curve.x[at]:.3g}")
-    title(axes, "Validation accuracy", "best: " + ", ".join(notes) if 0 < len(notes) <= 3 else "")
+    judged = contenders[0].measure.replace("_", " ")
+    title(axes, f"Validation {judged}", "best: " + ", ".join(notes) if 0 < len(notes) <= 3 else "")
     axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
     if drawn:
         _limits(axes, [contender.curve for contender, _ in drawn])
