@@ -10,6 +10,7 @@ from vit.data.counters import permutation, uniform
 from vit.data.dataset import ImageDataset
 from vit.data.decode import BadImage
 from vit.data.folders import folder
+from vit.data.hub_sets import hub
 from vit.data.image_tables import image_text
 from vit.data.line_images import LinePreprocessing
 from vit.data.masking import MaskedDataset, MaskedTrainBatches
@@ -41,7 +42,7 @@ __all__ = [
     "PairTrainBatches", "Pictures", "Preprocessing", "RandAugment", "RandomAffine", "RandomCrop", "RandomErasing",
     "RandomResizedCrop", "Source", "Split", "TextDataset", "TextInputs", "TextSplit", "ThreeAugment",
     "TrainBatches", "TrivialAugment", "VerticalFlip", "cifar10", "cifar100", "corpus", "digit_strips", "digits",
-    "estimate", "fashion_mnist", "folder", "image_text", "imagenet", "mnist", "number_questions", "number_stories",
-    "parallel", "permutation", "pictures", "read_vectors", "source_tokens", "spelled_numbers", "table", "target_tokens",
-    "text_table", "tokenizer_from_dict", "train_tokenizer", "uniform",
+    "estimate", "fashion_mnist", "folder", "hub", "image_text", "imagenet", "mnist", "number_questions",
+    "number_stories", "parallel", "permutation", "pictures", "read_vectors", "source_tokens", "spelled_numbers",
+    "table", "target_tokens", "text_table", "tokenizer_from_dict", "train_tokenizer", "uniform",
 ]

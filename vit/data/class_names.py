@@ -10,7 +10,6 @@ from vit.data.source import DataError
 
 SEPARATORS = "|;,"  # what people put between several names
 
-
 def labelled(
     path: Path | str, values: list[Any], separator: str | None, stored: list[str] | None, known: list[str] | None = None
 ) -> tuple[list[str], np.ndarray]:

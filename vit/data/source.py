@@ -9,6 +9,7 @@ import numpy as np
 from vit.data.splitting import hold_out, split_three
 
 Raw = bytes | np.ndarray
+SIGNS = "|;/,&+ "  # what may stand between several names in one cell
 
 
 class DataError(ValueError):
@@ -135,12 +136,16 @@ def _typed(labels: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Source:
-    """Class names in order, the splits "train", "val", "test" as there are, and what was left out: (name, reason)."""
+    """Class names in order, the splits "train", "val", "test" as there are, and what was left out: (name, reason).
+
+    `pinned`: options that the same data can be asked for by again, such as the commit that was taken.
+    """
 
     name: str
     classes: list[str]
     splits: dict[str, Split]
     left_out: list[tuple[str, str]] = field(default_factory=list)
+    pinned: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_classes(self)
@@ -190,9 +195,11 @@ class Source:
         return (counts.sum() / (len(counts) * counts)).astype(np.float32)
 
     def label_text(self, split: str, i: int) -> str:
-        """The class of a sample by name; several ones with | between them."""
+        """The class of a sample by name; several ones with the sign of `separator_of` between them."""
         label = self.splits[split].labels[i]
-        return "|".join(self.classes[c] for c in np.flatnonzero(label)) if label.ndim else self.classes[label]
+        if label.ndim == 0:
+            return self.classes[label]
+        return separator_of(self.classes).join(self.classes[c] for c in np.flatnonzero(label))
 
     def split_lists(self) -> dict[str, list[tuple[str, str]]]:
         """Per split the (name, class) of every sample: what a run keeps to say later on which images it was trained."""
@@ -212,6 +219,11 @@ class Source:
         }
         listed = [(self.splits[s].names[i], reason) for s, i, reason in samples]
         return replace(self, splits=splits, left_out=self.left_out + listed)
+
+
+def separator_of(classes: Sequence[str]) -> str:
+    """What stands between several class names in one cell: |, or another sign where a class has that in its name."""
+    return next((sign for sign in SIGNS if not any(sign in name for name in classes)), "\t")
 
 
 def with_validation(splits: dict[str, Split], count: int | None, fraction: float, seed: int) -> dict[str, Split]:

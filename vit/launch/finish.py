@@ -44,7 +44,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
 def data_words(config: dict) -> list[str]:
     """The command-line words that make the same data set again, from any directory."""
     chosen = [w for w in config["words"] if w.lstrip("+~").partition("=")[0].split(".")[0] in ("data", "experiment")]
-    places = {f"data.{key}": config["data"][key] for key in ("root", "path") if config["data"].get(key)}
+    places = {f"data.{key}": config["data"][key] for key in ("root", "path", "revision") if config["data"].get(key)}
     kept = [w for w in chosen if w.partition("=")[0] not in places]
     return [*kept, *(word(key, place) for key, place in places.items())]
 

@@ -10,12 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from vit.data import Preprocessing, Split
+from vit.data.source import separator_of
 from vit.evaluation import LabelScore, LabelSetEvaluation
 from vit.report.canvas import BLUE, FONT, INK, MUTED, ORANGE, new_figure, plain_axes, save, short, title
 from vit.report.mistakes import mistakes_picture
 from vit.report.tables import open_table
-
-SIGNS = "|;/,&+ "  # what may stand between names: the first that is in none of them
 
 
 def write_label_sets(folder: str | PathLike[str], evaluation: LabelSetEvaluation, split: Split,
@@ -56,9 +55,8 @@ def names_of(classes: Sequence[str], given: np.ndarray) -> list[str]:
 
 
 def joined(names: Sequence[str], classes: Sequence[str]) -> str:
-    """Several names in one cell, | between them, or another sign where a class has that in its name."""
-    sign = next((sign for sign in SIGNS if not any(sign in name for name in classes)), "\t")
-    return sign.join(names)
+    """Several names, or their numbers, in one cell."""
+    return separator_of(classes).join(names)
 
 
 def label_table(scores: list[LabelScore], most: int = 40) -> Table:

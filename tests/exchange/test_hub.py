@@ -1,0 +1,208 @@
+"""Models go to a hub and come back: real commands and programs against a hub that runs beside them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+
+import vit
+from tests.exchange.hub_server import TOKEN, Hub
+from tests.launch.conftest import QUICK, SMALL, write_photos
+
+ROOT = Path(__file__).parents[2]
+NOWHERE = "http://127.0.0.1:1"  # nobody answers here
+SESSION = """
+import contextlib, io, json, os, sys, traceback
+import vit
+from vit.cli import main
+from vit.exchange.hub import fetch
+from vit.exchange.importing import import_weights
+
+def load(name, photo):
+    answer = vit.load(name).predict(photo, top_k=3)[0]
+    return [answer.names, answer.probabilities]
+
+STEPS = {
+    "vit": lambda *words: main(list(words)),
+    "load": load,
+    "fetch": lambda name: str(fetch(name)),
+    "import": lambda name: import_weights(name)[0].head.weight.double().sum().item(),
+}
+found = []
+for kind, token, *arguments in json.loads(sys.argv[1]):
+    os.environ.pop("HF_TOKEN", None)
+    os.environ |= {"HF_TOKEN": token} if token else {}
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            result = STEPS[kind](*arguments)
+        except ValueError as error:
+            result = f"refused: {error}"
+    found.append([result, out.getvalue(), err.getvalue()])
+print("\\n" + json.dumps(found))
+"""
+
+
+def session(place, endpoint, *steps, **more):
+    """(result, standard output, standard error) of each step, all in one process that knows this hub."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(place / "home"), "HF_HUB_DISABLE_XET": "1",
+                "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", SESSION, json.dumps(steps, default=str)], cwd=place, text=True,
+                          capture_output=True, env=clean | settings | more)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def hub():
+    with Hub() as running:
+        running.commit("models/me/notes", {"notes.txt": b"no weights", "tf_model.h5": b"x"})
+        running.commit("models/me/open", {})
+        yield running
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("hub")
+
+
+@pytest.fixture(scope="module")
+def photos(place):
+    """Pictures in a folder whose place is nobody's business."""
+    return write_photos(place / "private disk" / "pets", {"cat": 12, "dog": 12, "emu|bird": 12})
+
+
+@pytest.fixture(scope="module")
+def run(place, photos):
+    words = ["data=folder", f"data.root='{photos}'", "recipe.mixup=null", "recipe.ema=null"]
+    path = vit.train([*QUICK, *SMALL, *words, f"run_dir={place / 'run'}"]).path
+    (path / "model" / "diary.txt").write_text("mine")
+    return path
+
+
+@pytest.fixture(scope="module")
+def pushed(hub, place, run):
+    """hub:OWNER/NAME@COMMIT, as the command prints it."""
+    words = ["push", run, "me/pets", "--private", "--licence", "cc0-1.0", "--message", "First"]
+    ((code, out, err),) = session(place, hub.endpoint, ["vit", TOKEN, *map(str, words)])
+    assert code == 0, err
+    return out.strip()
+
+
+def test_the_three_files_are_there_and_nothing_of_this_machine(hub, pushed, run):
+    repo = hub.repos["models/me/pets"]
+    ((commit, files),) = repo["commits"]
+    assert pushed == f"hub:me/pets@{commit}" and repo["private"] and hub.message == "First"
+    assert files.keys() == {"config.json", "model.safetensors", "README.md"}
+    assert files["model.safetensors"] == (run / "model/model.safetensors").read_bytes()
+    local, there = json.loads((run / "model/config.json").read_text()), json.loads(files["config.json"])
+    assert "data.root=pets" in there["vit"]["extra"]["data"]
+    local["vit"]["extra"].pop("data"), there["vit"]["extra"].pop("data")
+    assert there == local
+    for text in (files["config.json"].decode(), files["README.md"].decode()):
+        assert not [word for word in ("private disk", str(run.parent), f"{Path.home()}/", "127.0.0.1") if word in text]
+
+
+def test_the_card_is_valid_and_says_what_was_done(pushed, hub, run):
+    card = ModelCard(hub.repos["models/me/pets"]["commits"][0][1]["README.md"].decode())
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert card.data.license == "cc0-1.0" and card.data.library_name == "timm"
+    assert card.data.pipeline_tag == "image-classification" and card.data.model_name == "pets"
+    results = {result.metric_name: result for result in card.data.eval_results}
+    assert results["accuracy"].metric_value == metrics["test/accuracy"] and results["accuracy"].dataset_name == "pets"
+    assert results["loss"].metric_value == metrics["test/loss"] and results["accuracy"].dataset_split == "test"
+    for said in ('vit.load("hub:me/pets")', "hf-hub:me/pets", "| emu\\|bird | 10 |", "2 (best: ", "adamw, lr 0.001",
+                 "28 train / 4 val / 4 test", "data.root=pets", "python -m vit train recipe.epochs=2"):
+        assert said in card.text, said
+
+
+def test_a_model_comes_back_as_it_was_pinned_or_not(hub, pushed, place, run, photos):
+    photo, commit = str(next((run / "samples").iterdir())), pushed.partition("@")[2]
+    here = vit.load(run).predict(photo, top_k=3)[0]
+    train = ["train", "data=folder", f"data.root='{photos}'", f"init_from='{pushed}'", "recipe.epochs=1",
+             "recipe.optimizer.lr=0.0", "recipe.ema=null", "recipe.batch_size=8", "data.audit_seconds=1",
+             "logger=csv", "run_dir=next"]
+    pinned, newest, weights, trained, _ = session(
+        place, hub.endpoint, ["load", TOKEN, pushed, photo], ["load", TOKEN, "hub:me/pets", photo],
+        ["import", TOKEN, pushed], ["vit", TOKEN, *train], ["vit", TOKEN, "card", "next"])
+    for (names, probabilities), _, _ in (pinned, newest):
+        assert (tuple(names), tuple(probabilities)) == (here.names, here.probabilities)
+    assert "is commit" not in pinned[2]
+    assert f"hub:me/pets is commit {commit}; to get the same again: {pushed}" in newest[2]
+    assert weights[0] == vit.load(run).model.head.weight.double().sum().item()
+    assert trained[0] == 0, trained
+    started, finished = vit.load(run).model.state_dict(), vit.load(place / "next").model.state_dict()
+    assert all(torch.equal(tensor, finished[name]) for name, tensor in started.items())
+    card = ModelCard.load(place / "next" / "model" / "README.md")
+    assert card.data.base_model == "me/pets" and "trained from the weights of `me/pets`" in card.text
+    assert card.data.license is None and "private disk" not in str(card)
+
+
+def test_what_was_fetched_is_there_without_a_network(hub, pushed, place, run):
+    photo, commit = str(next((run / "samples").iterdir())), pushed.partition("@")[2]
+    here = vit.load(run).predict(photo, top_k=3)[0]
+    session(place, hub.endpoint, ["fetch", TOKEN, "hub:me/pets"])
+    pinned, newest, other, push, card, again = session(
+        place, NOWHERE, ["load", TOKEN, pushed, photo], ["load", TOKEN, "hub:me/pets", photo],
+        ["fetch", TOKEN, "hub:me/other"], ["vit", TOKEN, "push", str(run), "me/pets"],
+        ["vit", TOKEN, "card", str(run), "--licence", "mit"],
+        ["vit", TOKEN, "push", str(run), "a/b", "--licence", "mit"])
+    assert pinned[0] == newest[0] == [list(here.names), list(here.probabilities)]
+    assert "is commit" not in pinned[2] and f"hub:me/pets is commit {commit}" in newest[2]
+    assert other[0].startswith(f"refused: hub:me/other cannot be fetched and is not in the cache: {NOWHERE} cannot be ")
+    assert "or give a file or folder of this machine" in other[0] and "\n" not in other[0]
+    assert push[0] == 1 and "error: me/pets was not pushed: http://127.0.0.1:1 cannot be reached" in push[2]
+    assert card[0] == 0 and ModelCard.load(run / "model" / "README.md").data.license == "mit"
+    assert again[0] == 1 and "README.md is there and says its licence itself; leave out --licence" in again[2]
+    (run / "model" / "README.md").unlink()
+
+
+def test_offline_is_said(hub, place):
+    ((said, *_),) = session(place, hub.endpoint, ["fetch", TOKEN, "hub:me/other"], HF_HUB_OFFLINE="1")
+    assert "hub:me/other cannot be fetched and is not in the cache: HF_HUB_OFFLINE=1 forbids to ask" in said
+
+
+FETCHED = [
+    ("hub:me/nothing", TOKEN, "has no model me/nothing, or it is private; check the name"),
+    ("hub:me/pets", "", "has no model me/pets, or it is private; check the name, or log in with: hf auth login"),
+    (f"hub:me/pets@{'0' * 40}", TOKEN, f"me/pets has no revision '{'0' * 40}'"),
+    ("hub:me/pets@v7", TOKEN, "me/pets has no revision 'v7'"),
+    ("hub:me/notes", TOKEN, "holds no weights that are known: none of model.safetensors"),
+    ("hub:me", TOKEN, "hub:me is no name of the hub; write hub:OWNER/NAME"),
+]
+PUSHED = [
+    (["me/new"], "", "no permission; log in with a token that has it: hf auth login"),
+    (["me/open", "--private"], TOKEN, "me/open is there already, and everybody can read it"),
+    (["me/pets@main"], TOKEN, "a push makes a new commit"),
+    (["me/pets", "--licence", "Apache 2"], TOKEN, "is no identifier of the hub"),
+    (["pets"], TOKEN, "pets is no name of the hub"),
+]
+
+
+def test_what_cannot_be_is_told_in_one_line(hub, pushed, place, run):
+    found = session(place, hub.endpoint, *(["fetch", token, name] for name, token, _ in FETCHED),
+                    *(["vit", token, "push", str(run), *words] for words, token, _ in PUSHED))
+    for (result, *_), (*_, says) in zip(found[: len(FETCHED)], FETCHED, strict=True):
+        assert says in result and "\n" not in result
+    for (code, _, err), (*_, says) in zip(found[len(FETCHED) :], PUSHED, strict=True):
+        assert code != 0 and says in err and len(err.strip().splitlines()) == 1, err
+    assert len(hub.repos["models/me/pets"]["commits"]) == 1 and not hub.repos["models/me/open"]["commits"][0][1]
+
+
+def test_a_card_that_somebody_wrote_is_not_overwritten(run, capsys):
+    from vit.cli import main
+
+    readme = run / "model" / "README.md"
+    readme.write_text("# My own words\n")
+    assert main(["card", str(run)]) == 1 and readme.read_text() == "# My own words\n"
+    assert "was not written by this command; choose another --output, or say --overwrite" in capsys.readouterr().err
+    assert main(["card", str(run), "--overwrite"]) == 0 and "## Numbers" in readme.read_text()
+    assert "names no licence" in capsys.readouterr().err
+    assert main(["card", str(run), "--licence", "mit"]) == 0 and ModelCard.load(readme).data.license == "mit"
+    readme.unlink()

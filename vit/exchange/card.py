@@ -1,0 +1,282 @@
+"""The model card: README.md of a bundle, written from what the bundle and its run folder say."""
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vit.bundle import Bundle
+from vit.data.source import separator_of
+from vit.exchange.files import SourceError
+from vit.exchange.usage import usage
+
+README = "README.md"
+MARK = "<!-- written by vit card -->"  # a card without it is somebody's own work
+LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
+PIPELINES = {
+    "vit": "image-classification",
+    "timm": "image-classification",
+    "text_classifier": "text-classification",
+    "encoder_decoder": "translation",
+}
+TYPES = {"top5": "top_5_accuracy", "map": "mean_average_precision", "f1_micro": "f1"}  # our names -> the hub's
+PLACES = ("data.root", "data.path", "init_from", "model.vectors")  # words that may hold a place of this machine
+CLASSES = 200  # listed in full up to here
+
+
+@dataclass(frozen=True)
+class Run:
+    """What lies around a bundle in its run folder; empty where the bundle was moved out of it.
+
+    `counts`: split -> class -> samples.
+    """
+
+    config: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
+def read_run(bundle: Bundle) -> Run:
+    """The run whose `model/` the bundle is."""
+    import yaml
+
+    run = bundle.path.parent
+    if not (run / "config.yaml").is_file() or not (run / "metrics.json").is_file():
+        return Run()
+    values = [json.loads((run / name).read_text()) if (run / name).is_file() else {}
+              for name in ("metrics.json", "environment.json")]
+    lists = {key: (run / "splits" / f"{key}.tsv") for key in ("train", "val", "test")}
+    rows = {key: file.read_text("utf-8", "surrogateescape").splitlines() for key, file in lists.items()
+            if file.is_file()}
+    said = {key: [row.rpartition("\t")[2] for row in lines] for key, lines in rows.items()}
+    if bundle.thresholds:
+        sign = separator_of(bundle.classes)
+        said = {key: [name for cell in cells for name in cell.split(sign) if name] for key, cells in said.items()}
+    counts = {key: dict(Counter(names)) for key, names in said.items()}
+    config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    return Run(config, *values, counts, {key: len(lines) for key, lines in rows.items()})
+
+
+def model_card(bundle: Bundle, repo: str | None = None, licence: str | None = None) -> str:
+    """Metadata as the hub reads it, then the model for people. Places of this machine are named by their last part.
+
+    Raises:
+        SourceError: the licence is no identifier of the hub.
+    """
+    from huggingface_hub import ModelCardData
+
+    if licence is not None and not LICENCE.fullmatch(licence):
+        raise SourceError(f"--licence {licence!r} is no identifier of the hub; write it like apache-2.0, mit, "
+                          "cc-by-4.0, other")
+    run = read_run(bundle)
+    name = repo.split("/")[1] if repo else title(bundle, run)
+    facts = {
+        "license": licence,
+        "library_name": "timm" if "architecture" in bundle_config(bundle) else "vit",
+        "pipeline_tag": pipeline(bundle),
+        "tags": ["vit", "vision-transformer", *(["multi-label"] if bundle.thresholds else [])],
+        "datasets": [run.config["data"]["repo"]] if run.config.get("data", {}).get("repo") else None,
+        "base_model": base_model(run.config.get("init_from")),
+    }
+    results = eval_results(bundle, run)
+    data = ModelCardData(**{key: value for key, value in facts.items() if value},
+                         **({"model_name": name, "eval_results": results} if results else {}))
+    parts = [f"---\n{data.to_yaml()}\n---", f"# {name}", about(bundle, run), usage(bundle, repo), numbers(bundle, run),
+             answers(bundle, run), data_part(run), prepared(bundle), recipe(bundle, run), licence_part(licence), MARK]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def title(bundle: Bundle, run: Run) -> str:
+    parts = run.config.get("model_name", bundle.model.config.kind), run.config.get("name", "model")
+    return "-".join(parts).replace("/", "-")
+
+
+def bundle_config(bundle: Bundle) -> dict[str, Any]:
+    from vit.bundle import CONFIG
+
+    return json.loads((bundle.path / CONFIG).read_text(encoding="utf-8"))
+
+
+def pipeline(bundle: Bundle) -> str | None:
+    kind = bundle.model.config.kind
+    if kind == "encoder_decoder" and bundle.preprocessing is not None:
+        return "image-to-text"
+    return PIPELINES.get(kind)
+
+
+def base_model(source: str | None) -> str | None:
+    """What the run started from, where it is a model of the hub."""
+    scheme, _, name = (source or "").partition(":")
+    if scheme == "hub":
+        return name.partition("@")[0]
+    return f"timm/{name}" if scheme == "timm" else None
+
+
+def test_numbers(bundle: Bundle, run: Run) -> tuple[str, dict[str, float]]:
+    """(split, its numbers): those of the finished model; the best epoch's where only the bundle is there."""
+    found = run.metrics or bundle.metrics
+    for split in ("test", "val"):
+        chosen = {key.partition("/")[2]: value for key, value in found.items()
+                  if key.startswith(f"{split}/") and isinstance(value, int | float)}
+        if chosen:
+            return split, chosen
+    return "", {}
+
+
+def eval_results(bundle: Bundle, run: Run) -> list:
+    from huggingface_hub import EvalResult
+
+    split, found = test_numbers(bundle, run)
+    task = pipeline(bundle)
+    if task is None:
+        return []
+    name = data_name(run)
+    return [
+        EvalResult(task_type=task, dataset_type=re.sub(r"[^\w./-]", "_", name), dataset_name=name, dataset_split=split,
+                   metric_type=TYPES.get(key, key), metric_name=key, metric_value=value)
+        for key, value in found.items()
+    ]
+
+
+def data_name(run: Run) -> str:
+    """What the data is called: its name on the hub, else the last part of its place, else its kind."""
+    data = run.config.get("data", {})
+    place = data.get("root") or data.get("path")
+    return data.get("repo") or (Path(place).name if place else None) or data.get("name") or "unknown"
+
+
+def about(bundle: Bundle, run: Run) -> str:
+    config = bundle.model.config
+    parameters = sum(p.numel() for p in bundle.model.parameters())
+    what = f"one of {len(bundle.classes)} classes" if bundle.classes else "texts"
+    if bundle.thresholds:
+        what = f"any of {len(bundle.classes)} labels, each from a threshold of its own, or none"
+    made = run.metrics.get("model") or config.kind
+    source = base_model(run.config.get("init_from"))
+    start = f", trained from the weights of `{source}`" if source else ""
+    start = start or (", trained from other weights" if run.config.get("init_from") else "")
+    gives = f"It gives an image {what}." if "image" in (pipeline(bundle) or "") else f"It gives {what}."
+    gives = gives if pipeline(bundle) else "A pre-trained model without answers of its own: something to start from."
+    return f"{made}; {parameters:,} parameters{start}. {gives}"
+
+
+def numbers(bundle: Bundle, run: Run) -> str:
+    split, found = test_numbers(bundle, run)
+    if not found:
+        return ""
+    count = run.sizes.get(split)
+    measured = f", {count:,} samples of `{data_name(run)}`" if count else ""
+    rows = [[key, f"{value:.4f}" if isinstance(value, float) else str(value)] for key, value in found.items()]
+    where = {"test": "Test split", "val": "Validation split, by which the best epoch was chosen"}[split]
+    return f"## Numbers\n\n{where}{measured}.\n\n{table(['metric', 'value'], rows)}"
+
+
+def answers(bundle: Bundle, run: Run) -> str:
+    """Every class with its training samples and threshold, in the order of the outputs."""
+    if not bundle.classes:
+        return ""
+    counts, shown = run.counts.get("train", {}), bundle.classes[:CLASSES]
+    head = ["class", *(["training samples"] if counts else []), *(["threshold"] if bundle.thresholds else [])]
+    rows = [[escaped(name), *([f"{counts.get(name, 0):,}"] if counts else []),
+             *([f"{bundle.thresholds[i]:.4f}"] if bundle.thresholds else [])] for i, name in enumerate(shown)]
+    rest = len(bundle.classes) - len(shown)
+    more = f"\n\n... and {rest:,} more, listed in config.json." if rest else ""
+    return f"## Classes\n\n{table(head, rows)}{more}"
+
+
+def data_part(run: Run) -> str:
+    data = run.config.get("data")
+    if not data:
+        return ""
+    parts = [f"`{data_name(run)}` (data={data['name']})"]
+    parts += [f"revision `{data['revision']}`"] if data.get("revision") else []
+    parts += [" / ".join(f"{count:,} {key}" for key, count in run.sizes.items())] if run.sizes else []
+    return f"## Data\n\n{', '.join(parts)}."
+
+
+def prepared(bundle: Bundle) -> str:
+    """The preprocessing contract, as config.json holds it."""
+    if bundle.preprocessing is None:
+        return ""
+    values = {key: value for key, value in bundle.preprocessing.to_dict().items() if key != "max_pixels"}
+    rows = [[key, escaped(", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))]
+            for key, value in values.items()]
+    return f"## Preprocessing\n\n{table(['', 'value'], rows)}"
+
+
+def recipe(bundle: Bundle, run: Run) -> str:
+    """The command, and what it meant."""
+    if not run.config:
+        return ""
+    made, metrics, environment = run.config["recipe"], run.metrics, run.environment
+    optimizer, schedule = made["optimizer"], made["schedule"]
+    facts = {
+        "epochs": f"{metrics.get('epochs')} (best: {metrics.get('best_epoch', 0) + 1}), {metrics.get('steps'):,} steps",
+        "batch size": made.get("batch_size"),
+        "optimizer": f"{optimizer['name']}, lr {optimizer['lr']}, weight decay {optimizer.get('weight_decay')}",
+        "schedule": f"{schedule['name']}, warm-up {schedule['warmup']}",
+        "loss": named(made.get("loss")),
+        "augmentation": ", ".join(key for key, step in (made.get("augment") or {}).items() if step) or "none",
+        "mixup": named(made.get("mixup")) or "none",
+        "average of weights": made.get("ema") or made.get("average_epochs") or "none",
+        "fine-tuning": run.config.get("finetune", {}).get("name") if run.config.get("init_from") else None,
+        "precision": run.config.get("precision"),
+        "seed": run.config.get("seed"),
+        "time": f"{duration(metrics.get('seconds', 0))} on {hardware(environment)}",
+        "versions": ", ".join(f"{name} {version}" for name, version in bundle.record.get("versions", {}).items()),
+    }
+    rows = [[key, escaped(str(value))] for key, value in facts.items() if value is not None]
+    command = shlex.join(["python", "-m", "vit", "train", *without_places(run.config["words"])])
+    return f"## Recipe\n\n```bash\n{command}\n```\n\n{table(['', 'value'], rows)}"
+
+
+def named(values: Mapping[str, Any] | None) -> str:
+    return ", ".join(f"{key} {value}" if key != "name" else str(value) for key, value in (values or {}).items())
+
+
+def duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def hardware(environment: Mapping[str, Any]) -> str:
+    cards = Counter(environment.get("accelerators") or [])
+    listed = ", ".join(f"{count} x {name}" for name, count in cards.items())
+    return listed or f"{environment.get('cores', '?')} cores of {environment.get('processor', 'a processor')}"
+
+
+def licence_part(licence: str | None) -> str:
+    return f"## Licence\n\n{licence}" if licence else ""
+
+
+def without_places(words: list[str]) -> list[str]:
+    """Command-line words whose places are only named by their last part: whose disk they lay on is nobody's business.
+    """
+    found = []
+    for word in words:
+        key, _, value = word.partition("=")
+        bare = value.strip("'\"").replace("\\'", "'")
+        local = key.lstrip("+~") in PLACES and not bare.startswith(("hub:", "timm:"))
+        last = Path(bare).name
+        found.append(f"{key}={quoted(last)}" if local or bare.startswith(("/", "~/")) else word)
+    return found
+
+
+def quoted(value: str) -> str:
+    return value if re.fullmatch(r"[\w.@-]*", value) else "'" + value.replace("'", "\\'") + "'"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def escaped(text: str) -> str:
+    """A text that stays one cell and one line of a Markdown table."""
+    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())
