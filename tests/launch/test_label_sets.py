@@ -14,6 +14,7 @@ from sklearn.metrics import average_precision_score, f1_score
 
 import vit
 from tests.launch.conftest import QUICK, run
+from tests.launch.test_resume import assert_same, stopped_and_resumed
 from vit.cli import main as vit_main
 from vit.data import DataError
 from vit.launch.composing import ConfigError
@@ -182,3 +183,24 @@ def test_what_cannot_be_is_told_before_training(shapes, tmp_path, asked, error, 
     with pytest.raises(error, match=says):
         vit.train([*words(shapes, f"run_dir={tmp_path / 'run'}"), *asked])
     assert not (tmp_path / "run").exists()
+
+
+def test_two_processes_find_what_one_finds(shapes, tmp_path):
+    """Validation sums up over processes, padding left out."""
+    asked = words(shapes, "recipe.epochs=2", "data.fractions=[0.7,0.21,0.09]", "recipe.mixup=null", "recipe.ema=null",
+                  "recipe.augment.erase=null")
+    alone = vit.train([*asked, f"run_dir={tmp_path / 'alone'}"])
+    two = ["strategy=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "run_dir=two"]
+    code, _, err = run([*asked, *two], tmp_path)
+    assert code == 0, err
+    one, two = read(alone.path / "metrics.csv"), read(tmp_path / "two" / "metrics.csv")
+    for name in ("val/map", "val/f1", "val/loss"):
+        assert [float(row[name]) for row in two] == pytest.approx([float(row[name]) for row in one], abs=1e-4)
+    assert json.loads((tmp_path / "two/metrics.json").read_text())["test/map"] == pytest.approx(
+        alone.metrics["test/map"], abs=1e-4)
+
+
+def test_a_stopped_run_goes_on_and_ends_with_the_same_bits(shapes, tmp_path, monkeypatch):
+    asked = words(shapes, "recipe.epochs=2", "data.balance=sampler")
+    whole = vit.train([*asked, f"run_dir={tmp_path / 'whole'}"])
+    assert_same(whole.path, stopped_and_resumed(asked, tmp_path / "stopped", monkeypatch, 13).path)
