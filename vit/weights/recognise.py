@@ -8,6 +8,7 @@ from torch import Tensor
 
 from vit.weights.bert import BERT
 from vit.weights.clip import CLIP, SIGLIP
+from vit.weights.dinov3 import DINOV3, DINOV3_ORIGINAL
 from vit.weights.format import Format, State
 from vit.weights.google import GOOGLE
 from vit.weights.mae import MAE
@@ -25,7 +26,8 @@ def is_ours(state: State) -> bool:
 
 OURS = Format("this program's own", is_ours, dict, lambda state, source_config: {})
 # the first that knows the names counts
-FORMATS = (OURS, MAE, ORIGINAL, TIMM, TORCHVISION, TRANSFORMERS, CLIP, SIGLIP, OPENCLIP, GOOGLE, VIT_PYTORCH, BERT)
+FORMATS = (OURS, MAE, DINOV3, DINOV3_ORIGINAL, ORIGINAL, TIMM, TORCHVISION, TRANSFORMERS, CLIP, SIGLIP, OPENCLIP,
+           GOOGLE, VIT_PYTORCH, BERT)
 # of several copies of a network the first of these is taken: averages before what they are averages of
 COPIES = ("teacher", "ema", "model_ema", "ema_model", "averaged_model", "momentum_encoder")
 DEPTH = 4  # words in a prefix at most

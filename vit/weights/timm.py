@@ -30,6 +30,7 @@ PREFIXES = {
     "head.": "head.",
     "head_dist.": "head_dist.",
 }
+TIMM_RULES = [*EVA_RULES, *((re.escape(foreign), ours) for ours, foreign in PREFIXES.items())]
 # each has the parts that no word in a config file can choose; everything else of it is overridden
 MLP_ARCHITECTURE, SWIGLU_ARCHITECTURE = "vit_base_patch16_224", "vit_giant_patch14_dinov2"
 DISTILLED_ARCHITECTURE = "deit_base_distilled_patch16_224"
@@ -49,8 +50,7 @@ def to_timm(state: State, config: Any = None) -> dict[str, Tensor]:
 
 def from_timm(state: State, config: Any = None) -> dict[str, Tensor]:
     """timm's names -> ours. With the config, a sin-cos table that `to_timm` wrote is left out again."""
-    rules = [*EVA_RULES, *((re.escape(foreign), ours) for ours, foreign in PREFIXES.items())]
-    renamed = Renamed(state, rules)
+    renamed = Renamed(state, TIMM_RULES)
     if config is not None and config.positions in TABLES:
         renamed.pop("embed.pos_embed", None)
     join_leaves(renamed)

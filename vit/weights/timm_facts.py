@@ -10,6 +10,7 @@ ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu
 CLASSES = ("VisionTransformer", "VisionTransformerDistilled", "Eva")
 BLOCKS = ("Block", "EvaBlock")
 LOADING = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"}
+DINOV3_HEADS = {1280: 20}  # by width, where other models of that width have other heads
 ATTENTIONS = ("Attention", "AttentionRope", "EvaAttention")
 
 
@@ -182,7 +183,8 @@ def usual_rope(state: State, gated: bool) -> dict[str, Any]:
         return {"positions": "learned_rotary", "rotary_theta": 10_000.0, "rotary_pairs": "neighbours",
                 "rotary_span": [16, 16]}
     if "cls_token" in state and "reg_token" in state:
-        patch = state["patch_embed.proj.weight"].shape[-1]
-        return {"positions": "rotary", "rotary_places": "centred", "norm_eps": 1e-5, "image_size": 16 * patch}
+        dim, *_, patch = state["patch_embed.proj.weight"].shape
+        return {"positions": "rotary", "rotary_places": "centred", "norm_eps": 1e-5, "image_size": 16 * patch,
+                "num_heads": DINOV3_HEADS.get(dim)}
     raise ValueError("the tensors do not tell these rotary positions; load the folder with the config.json they came "
                      "with")

@@ -1,0 +1,131 @@
+"""DINOv3 as transformers and its own repository save it, and EVA-02 as its own does, to ours."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from vit.weights.eva import join_leaves, keep
+from vit.weights.format import Format, State
+from vit.weights.renaming import Renamed
+from vit.weights.timm import TIMM_RULES, is_timm
+from vit.weights.timm_facts import DINOV3_HEADS
+from vit.weights.transformers import read_config
+
+LAYER = r"(?:model\.)?layer\.(\d+)\."
+RULES = [
+    (r"embeddings\.patch_embeddings\.", "embed.proj."),
+    (r"embeddings\.cls_token$", "embed.cls_token"),
+    (r"embeddings\.register_tokens$", "embed.reg_token"),
+    (r"norm\.", "encoder.norm."),
+    (LAYER + r"norm([12])\.", r"encoder.blocks.\1.norm\2."),
+    (LAYER + r"attention\.([qkv])_proj\.", r"encoder.blocks.\1.attn.\2."),
+    (LAYER + r"attention\.o_proj\.", r"encoder.blocks.\1.attn.proj."),
+    (LAYER + r"layer_scale([12])\.lambda1$", r"encoder.blocks.\1.ls\2.gamma"),
+    (LAYER + r"mlp\.gate_proj\.", r"encoder.blocks.\1.mlp.fc1_g."),
+    (LAYER + r"mlp\.up_proj\.", r"encoder.blocks.\1.mlp.fc1_x."),
+    (LAYER + r"mlp\.down_proj\.", r"encoder.blocks.\1.mlp.fc2."),
+]
+BLOCK = r"blocks\.(\d+)\."
+ORIGINAL_RULES = [
+    (r"storage_tokens$", "embed.reg_token"),
+    (BLOCK + r"attn\.inner_attn_ln\.", r"encoder.blocks.\1.attn.norm."),
+    (BLOCK + r"mlp\.ffn_ln\.", r"encoder.blocks.\1.mlp.norm."),
+    (BLOCK + r"mlp\.w12\.", r"encoder.blocks.\1.mlp.fc1."),
+    (BLOCK + r"mlp\.w1\.", r"encoder.blocks.\1.mlp.fc1_g."),
+    (BLOCK + r"mlp\.w2\.", r"encoder.blocks.\1.mlp.fc1_x."),
+    (BLOCK + r"mlp\.w3\.", r"encoder.blocks.\1.mlp.fc2."),
+    *TIMM_RULES,
+]
+HIDING = "what hid patches in pre-training"
+COMPUTED = "its rotary positions, which are computed here"
+APART = {
+    r"(?:embeddings\.)?mask_token$": HIDING,
+    r"lm_head\.": HIDING,
+    r"(?:.*\.)?rope\w*\.(?:freqs_cos|freqs_sin|periods|inv_freq)$": COMPUTED,
+    BLOCK + r"attn\.qkv\.bias_mask$": "which of the biases are zero: those of the keys",
+    r"local_cls_norm\.": "a norm for small crops in pre-training",
+}
+PATCHES = 16  # along an edge, where nobody says it: any number will do, for the positions are relative to the image
+
+
+def from_dinov3(state: State) -> dict[str, Tensor]:
+    """transformers' DINOv3ViTModel -> ours; queries, keys and values become one matrix, gate and value too."""
+    ours = Renamed(state, RULES)
+    if not any(".mlp.fc1_g." in name for name in ours):
+        for name in [name for name in ours if ".mlp.fc1_x." in name]:
+            ours.make(name.replace("fc1_x", "fc1"), [name], keep)
+    if not ours["embed.reg_token"].numel():  # the file of a model without registers
+        del ours["embed.reg_token"], ours.origins["embed.reg_token"]
+    join_leaves(ours)
+    return ours
+
+
+def from_original(state: State) -> dict[str, Tensor]:
+    """DINOv3's and EVA-02's own names -> ours; a bias that is masked for the keys becomes one without them."""
+    ours = Renamed(state, ORIGINAL_RULES)
+    for mask in [name for name in ours if name.endswith(".attn.qkv.bias_mask")]:
+        bias = mask.removesuffix("_mask")
+        stem = bias.removesuffix("bias")
+        ours.split(bias, {stem + "q_bias": 1, stem + "k_bias": 1, stem + "v_bias": 1})
+        del ours[stem + "k_bias"], ours.origins[stem + "k_bias"]
+        ours[mask.removeprefix("encoder.")] = ours.pop(mask)  # its own name: it has no home here
+        ours.origins[mask.removeprefix("encoder.")] = ours.origins.pop(mask)
+    join_leaves(ours)
+    return ours
+
+
+def is_dinov3(state: State) -> bool:
+    return "embeddings.patch_embeddings.weight" in state and "embeddings.register_tokens" in state
+
+
+def is_original(state: State) -> bool:
+    marks = ("storage_tokens", "rope_embed.periods", "rope.freqs_cos", "blocks.0.attn.inner_attn_ln.weight",
+             "blocks.0.mlp.ffn_ln.weight")
+    return is_timm(state) and any(mark in state for mark in marks)
+
+
+def dinov3_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """From config.json; without one, what all published DINOv3 have."""
+    patch = state["embeddings.patch_embeddings.weight"]
+    gated = any(".mlp.gate_proj." in name for name in state)
+    stated = read_config(source_config)
+    return {
+        **centred(patch, float(source_config.get("rope_theta", 100.0))),
+        "activation": "silu" if gated else "gelu",
+        "layer_scale": source_config.get("layerscale_value"),
+        **stated,
+    }
+
+
+def original_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """What all published files of these names have; the tables of the rotary positions tell the heads."""
+    dim = state["patch_embed.proj.weight"].shape[0]
+    gated = any(leaf in state for leaf in ("blocks.0.mlp.w1.weight", "blocks.0.mlp.w12.weight"))
+    facts = {"activation": "silu" if gated else "gelu", "num_heads": None}
+    if "pos_embed" in state:
+        if "rope.freqs_cos" in state:
+            facts["num_heads"] = dim // state["rope.freqs_cos"].shape[-1]
+        return {**facts, "norm_eps": 1e-6, "positions": "learned_rotary", "rotary_theta": 10_000.0,
+                "rotary_pairs": "neighbours", "rotary_span": [PATCHES, PATCHES]}
+    facts["num_heads"] = DINOV3_HEADS.get(dim)
+    if "rope_embed.periods" in state:
+        facts["num_heads"] = dim // (4 * len(state["rope_embed.periods"]))
+    return {**centred(state["patch_embed.proj.weight"], 100.0), **facts}
+
+
+def centred(patch: Tensor, theta: float) -> dict[str, Any]:
+    """DINOv3's rotary positions for PATCHES x PATCHES patches, of a projection (D,C,ph,pw)."""
+    return {
+        "norm_eps": 1e-5,
+        "pool": "class",
+        "positions": "rotary",
+        "rotary_places": "centred",
+        "rotary_theta": theta,
+        "image_size": [PATCHES * edge for edge in patch.shape[2:]],
+        "num_heads": DINOV3_HEADS.get(patch.shape[0]),
+    }
+
+
+DINOV3 = Format("transformers DINOv3", is_dinov3, from_dinov3, dinov3_facts, APART)
+DINOV3_ORIGINAL = Format("original DINOv3 or EVA-02", is_original, from_original, original_facts, APART)
