@@ -54,7 +54,7 @@ class KeyReport:
         lines = [", ".join(counts), *(f"  {note}" for note in self.notes)]
         for status in STATUSES[3:]:
             rows = [row for row in self.rows if row.status == status]
-            lines += [f"  {status:8}{line(row)}" for row in rows[:SHOWN]]
+            lines += [f"  {status + ' ':8}{line(row)}" for row in rows[:SHOWN]]
             if len(rows) > SHOWN:
                 lines.append(f"  {status:8}... and {len(rows) - SHOWN} more")
         return "\n".join(lines)
