@@ -80,7 +80,7 @@ def model_card(bundle: Bundle, repo: str | None = None, licence: str | None = No
         "license": licence,
         "library_name": "timm" if "architecture" in bundle_config(bundle) else "vit",
         "pipeline_tag": pipeline(bundle),
-        "tags": ["vit", "vision-transformer", *(["multi-label"] if bundle.thresholds else [])],
+        "tags": tags(bundle),
         "datasets": [run.config["data"]["repo"]] if run.config.get("data", {}).get("repo") else None,
         "base_model": base_model(run.config.get("init_from")),
     }
@@ -90,6 +90,11 @@ def model_card(bundle: Bundle, repo: str | None = None, licence: str | None = No
     parts = [f"---\n{data.to_yaml()}\n---", f"# {name}", about(bundle, run), usage(bundle, repo), numbers(bundle, run),
              answers(bundle, run), data_part(run), prepared(bundle), recipe(bundle, run), licence_part(licence), MARK]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def tags(bundle: Bundle) -> list[str]:
+    sees = "vision-transformer" if bundle.preprocessing is not None else "transformer"
+    return ["vit", sees, *(["multi-label"] if bundle.thresholds else [])]
 
 
 def title(bundle: Bundle, run: Run) -> str:
@@ -154,16 +159,24 @@ def data_name(run: Run) -> str:
 def about(bundle: Bundle, run: Run) -> str:
     config = bundle.model.config
     parameters = sum(p.numel() for p in bundle.model.parameters())
-    what = f"one of {len(bundle.classes)} classes" if bundle.classes else "texts"
-    if bundle.thresholds:
-        what = f"any of {len(bundle.classes)} labels, each from a threshold of its own, or none"
     made = run.metrics.get("model") or config.kind
     source = base_model(run.config.get("init_from"))
     start = f", trained from the weights of `{source}`" if source else ""
     start = start or (", trained from other weights" if run.config.get("init_from") else "")
-    gives = f"It gives an image {what}." if "image" in (pipeline(bundle) or "") else f"It gives {what}."
-    gives = gives if pipeline(bundle) else "A pre-trained model without answers of its own: something to start from."
-    return f"{made}; {parameters:,} parameters{start}. {gives}"
+    return f"{made}; {parameters:,} parameters{start}. {gives(bundle)}"
+
+
+def gives(bundle: Bundle) -> str:
+    """What goes in and what comes out."""
+    task, classes = pipeline(bundle), len(bundle.classes)
+    if task is None:
+        return "It is pre-trained, without answers of its own: something to start from."
+    if not classes:
+        return "It writes a text for " + ("an image." if bundle.preprocessing else "a text.")
+    source = "a text" if task == "text-classification" else "an image"
+    if bundle.thresholds:
+        return f"It gives {source} any of {classes} labels, each from a threshold of its own, or none."
+    return f"It gives {source} one of {classes} classes."
 
 
 def numbers(bundle: Bundle, run: Run) -> str:
@@ -219,9 +232,10 @@ def recipe(bundle: Bundle, run: Run) -> str:
     facts = {
         "epochs": f"{metrics.get('epochs')} (best: {metrics.get('best_epoch', 0) + 1}), {metrics.get('steps'):,} steps",
         "batch size": made.get("batch_size"),
+        "batch tokens": made.get("batch_tokens"),
         "optimizer": f"{optimizer['name']}, lr {optimizer['lr']}, weight decay {optimizer.get('weight_decay')}",
         "schedule": f"{schedule['name']}, warm-up {schedule['warmup']}",
-        "loss": named(made.get("loss")),
+        "loss": named(made.get("loss")) or None,
         "augmentation": ", ".join(key for key, step in (made.get("augment") or {}).items() if step) or "none",
         "mixup": named(made.get("mixup")) or "none",
         "average of weights": made.get("ema") or made.get("average_epochs") or "none",

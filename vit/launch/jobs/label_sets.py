@@ -18,6 +18,8 @@ from vit.report.label_sets import write_label_sets
 
 log = logging.getLogger("vit")
 
+FEW = 5  # images of a label, with less of which its threshold is chosen by chance
+
 
 @dataclass(frozen=True)
 class LabelSets(ImageClassification):
@@ -44,7 +46,9 @@ class LabelSets(ImageClassification):
         )
         chosen = best_thresholds(found.truth, found.probabilities)
         if absent := [score.name for score in found.scores if not score.images]:
-            log.warning("no validation image has %s: threshold one half", ", ".join(map(repr, absent[:5])))
+            log.warning("no validation image has %s: threshold one half", listed(absent))
+        if few := [score.name for score in found.scores if 0 < score.images < FEW]:
+            log.warning("fewer than %d validation images have %s: a threshold from so few is a guess", FEW, listed(few))
         return chosen
 
     def test(self, folder: RunFolder, settings: dict) -> dict[str, float]:
@@ -73,6 +77,10 @@ class LabelSets(ImageClassification):
             f"{self.split} mAP": f"{metrics[f'{self.split}/map']:.4f}, {images:,} images",
             f"{self.split} F1": f"{metrics[f'{self.split}/f1']:.4f} (mean over labels, thresholds of validation)",
         }
+
+
+def listed(names: list[str], most: int = 5) -> str:
+    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def settled(config: dict, source: Source) -> dict:

@@ -1,0 +1,104 @@
+"""Cards of every kind of model: metadata that the hub library reads, lines that run as they stand."""
+
+import contextlib
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from PIL import Image
+
+import vit
+from vit.bundle import load_bundle, save_bundle
+from vit.data import ByteTokenizer, Preprocessing
+from vit.exchange.card import escaped, model_card, without_places
+from vit.exchange.files import SourceError
+from vit.exchange.pushing import published
+from vit.models import model_from_config
+
+PLAIN = Preprocessing(size=16, mean=(0.5,) * 3, std=(0.25,) * 3)
+CLASSES = ["a|b", "<c>", "d e"]
+SMALL = {"dim": 16, "depth": 1, "num_heads": 2}
+IMAGES = {"kind": "vit", "image_size": 16, "patch_size": 8, **SMALL}
+TEXTS = {"vocab_size": 261, "max_len": 9, **SMALL}
+DECODER = {"decoder_dim": 16, "decoder_depth": 1, "decoder_num_heads": 2}
+BYTES = {"source": ByteTokenizer()}
+
+
+def saved(folder, kind):
+    """A bundle of some kind, alone, without the run that it came from."""
+    torch.manual_seed(0)
+    config, classes, preprocessing, more = {
+        "image": ({**IMAGES, "num_classes": 3}, CLASSES, PLAIN, {}),
+        "labels": ({**IMAGES, "num_classes": 3}, CLASSES, PLAIN, {"thresholds": [0.2, 0.5, 0.7]}),
+        "conv": ({**IMAGES, "num_classes": 3, "stem": "conv"}, CLASSES, PLAIN, {}),
+        "text": ({"kind": "text_classifier", "num_classes": 3, **TEXTS}, CLASSES, None, {"tokenizers": BYTES}),
+        "writer": ({"kind": "encoder_decoder", **TEXTS}, (), None, {"tokenizers": BYTES | {"target": ByteTokenizer()}}),
+        "mae": ({**IMAGES, "kind": "mae", **DECODER}, (), PLAIN, {}),
+    }[kind]
+    told = pytest.warns(UserWarning, match="under our own names") if kind == "conv" else contextlib.nullcontext()
+    with told:
+        return save_bundle(folder, model_from_config(config), classes, preprocessing, {"val/accuracy": 0.75}, **more)
+
+
+@pytest.mark.parametrize(
+    ("kind", "task", "library", "says"),
+    [
+        ("image", "image-classification", "timm", "It gives an image one of 3 classes."),
+        ("labels", "image-classification", "timm", "It gives an image any of 3 labels, each from a threshold"),
+        ("conv", "image-classification", "vit", "It gives an image one of 3 classes."),
+        ("text", "text-classification", "vit", "It gives a text one of 3 classes."),
+        ("writer", "translation", "vit", "It writes a text for a text."),
+        ("mae", None, "vit", "It is pre-trained, without answers of its own"),
+    ],
+)
+def test_every_kind_of_model_has_a_card(tmp_path, kind, task, library, says):
+    text = model_card(load_bundle(saved(tmp_path / "model", kind)), "me/thing", "other")
+    card = ModelCard(text)
+    assert (card.data.pipeline_tag, card.data.library_name, card.data.license) == (task, library, "other")
+    assert says in card.text and "hub:me/thing" in card.text and str(tmp_path) not in text
+    if task:
+        (result,) = card.data.eval_results
+        assert (result.metric_name, result.metric_value, result.dataset_split) == ("accuracy", 0.75, "val")
+    if kind == "labels":
+        assert "multi-label" in card.data.tags and "| a\\|b | 0.2000 |" in text and "| &lt;c> | 0.5000 |" in text
+
+
+@pytest.mark.parametrize("kind", ["image", "labels", "text", "writer"])
+def test_the_lines_of_a_card_run_as_they_stand(tmp_path, monkeypatch, capsys, kind):
+    folder = saved(tmp_path / "FOLDER", kind)
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 24, 3), np.uint8)).save("photo.jpg")
+    blocks = re.findall(r"```python\n(.*?)```", model_card(load_bundle(folder)), re.DOTALL)
+    assert len(blocks) == (3 if kind in ("image", "labels") else 1)
+    for block in blocks:
+        exec(block, {})
+    said = capsys.readouterr().out
+    if kind in ("image", "labels"):
+        assert str(vit.load(folder).predict("photo.jpg", top_k=3 if kind == "image" else None)[0].names) in said
+
+
+def test_words_lose_the_place_and_keep_the_rest():
+    words = ["data=folder", "data.root='/home/me/my, photos'", "data.path=../x/labels.csv", "init_from=runs/a/b",
+             "init_from=hub:me/pets@abc", "init_from=timm:vit_tiny", "name=/srv/secret", "model.vectors=~/glove.txt",
+             "recipe.epochs=3"]
+    assert without_places(words) == [
+        "data=folder", "data.root='my, photos'", "data.path=labels.csv", "init_from=b", "init_from=hub:me/pets@abc",
+        "init_from=timm:vit_tiny", "name=secret", "model.vectors=glove.txt", "recipe.epochs=3"]
+    assert escaped("a|b\n<script>") == "a\\|b &lt;script>"
+
+
+def test_what_is_published_says_no_place(tmp_path):
+    extra = {"data": ["data=folder", "data.root=/home/me/pets"], "evaluation": {"batch_size": 8}}
+    model = model_from_config({**IMAGES, "num_classes": 3})
+    folder = save_bundle(tmp_path / "model", model, CLASSES, PLAIN, extra=extra)
+    values = json.loads(published(folder / "config.json"))
+    assert values["vit"]["extra"] == {"data": ["data=folder", "data.root=pets"], "evaluation": {"batch_size": 8}}
+    assert "/home/me" in (folder / "config.json").read_text()
+
+
+def test_a_licence_is_an_identifier(tmp_path):
+    with pytest.raises(SourceError, match="--licence 'Apache 2.0' is no identifier of the hub; write it like"):
+        model_card(load_bundle(saved(tmp_path / "model", "image")), licence="Apache 2.0")
