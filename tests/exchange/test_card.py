@@ -80,22 +80,37 @@ def test_the_lines_of_a_card_run_as_they_stand(tmp_path, monkeypatch, capsys, ki
         assert str(vit.load(folder).predict("photo.jpg", top_k=3 if kind == "image" else None)[0].names) in said
 
 
+WORDS = {
+    "data=folder": "data=folder",
+    "data.root='/home/me/my, photos'": "data.root='my, photos'",
+    "data.path=../x/labels.csv": "data.path=labels.csv",
+    "init_from=runs/a/b": "init_from=b",
+    "init_from=hub:me/pets@abc": "init_from=hub:me/pets@abc",
+    "init_from=timm:vit_tiny": "init_from=timm:vit_tiny",
+    "distill.teacher=runs/big/1": "distill.teacher=1",
+    "name=/srv/secret": "name=secret",
+    "model.vectors=~/glove.txt": "model.vectors=glove.txt",
+    "data.files=[/home/me/a.txt,'~/my b/c.txt',../d.txt]": "data.files=[a.txt,'c.txt',d.txt]",
+    "data.repo=me/pets": "data.repo=me/pets",
+    "model.name=timm/resnet18": "model.name=timm/resnet18",
+    "x=C:\\Users\\me\\y.csv": "x=y.csv",
+    "recipe.epochs=3": "recipe.epochs=3",
+}
+
+
 def test_words_lose_the_place_and_keep_the_rest():
-    words = ["data=folder", "data.root='/home/me/my, photos'", "data.path=../x/labels.csv", "init_from=runs/a/b",
-             "init_from=hub:me/pets@abc", "init_from=timm:vit_tiny", "name=/srv/secret", "model.vectors=~/glove.txt",
-             "recipe.epochs=3"]
-    assert without_places(words) == [
-        "data=folder", "data.root='my, photos'", "data.path=labels.csv", "init_from=b", "init_from=hub:me/pets@abc",
-        "init_from=timm:vit_tiny", "name=secret", "model.vectors=glove.txt", "recipe.epochs=3"]
+    assert dict(zip(WORDS, without_places(list(WORDS)), strict=True)) == WORDS
     assert escaped("a|b\n<script>") == "a\\|b &lt;script>"
 
 
 def test_what_is_published_says_no_place(tmp_path):
-    extra = {"data": ["data=folder", "data.root=/home/me/pets"], "evaluation": {"batch_size": 8}}
+    extra = {"data": ["data=folder", "data.root=/home/me/pets"], "evaluation": {"batch_size": 8},
+             "teachers": [{"from": "/srv/models/big", "alpha": 0.5}]}
     model = model_from_config({**IMAGES, "num_classes": 3})
     folder = save_bundle(tmp_path / "model", model, CLASSES, PLAIN, extra=extra)
     values = json.loads(published(folder / "config.json"))
-    assert values["vit"]["extra"] == {"data": ["data=folder", "data.root=pets"], "evaluation": {"batch_size": 8}}
+    assert values["vit"]["extra"] == {"data": ["data=folder", "data.root=pets"], "evaluation": {"batch_size": 8},
+                                      "teachers": [{"from": "big", "alpha": 0.5}]}
     assert "/home/me" in (folder / "config.json").read_text()
 
 

@@ -128,15 +128,17 @@ def test_a_model_comes_back_as_it_was_pinned_or_not(hub, pushed, place, run, pho
     train = ["train", "data=folder", f"data.root='{photos}'", f"init_from='{pushed}'", "recipe.epochs=1",
              "recipe.optimizer.lr=0.0", "recipe.ema=null", "recipe.batch_size=8", "data.audit_seconds=1",
              "logger=csv", "run_dir=next"]
-    pinned, newest, weights, trained, _ = session(
+    pinned, newest, weights, trained, _, predicted = session(
         place, hub.endpoint, ["load", TOKEN, pushed, photo], ["load", TOKEN, "hub:me/pets", photo],
-        ["import", TOKEN, pushed], ["vit", TOKEN, *train], ["vit", TOKEN, "card", "next"])
+        ["import", TOKEN, pushed], ["vit", TOKEN, *train], ["vit", TOKEN, "card", "next"],
+        ["vit", TOKEN, "predict", pushed, photo, "-o", "answers.csv"])
     for (names, probabilities), _, _ in (pinned, newest):
         assert (tuple(names), tuple(probabilities)) == (here.names, here.probabilities)
     assert "is commit" not in pinned[2]
     assert f"hub:me/pets is commit {commit}; to get the same again: {pushed}" in newest[2]
     assert weights[0] == vit.load(run).model.head.weight.double().sum().item()
-    assert trained[0] == 0, trained
+    assert trained[0] == 0 and predicted[0] == 0, (trained, predicted)
+    assert here.label in (place / "answers.csv").read_text()
     started, finished = vit.load(run).model.state_dict(), vit.load(place / "next").model.state_dict()
     assert all(torch.equal(tensor, finished[name]) for name, tensor in started.items())
     card = ModelCard.load(place / "next" / "model" / "README.md")

@@ -107,6 +107,8 @@ def test_thresholds_are_the_best_of_validation(shapes_run, shapes, tmp_path):
     answers = predictor.predict([shapes.parent / name for name, _ in listed], top_k=3)
     p = np.array([[dict(zip(a.names, a.probabilities, strict=True))[n] for n in predictor.classes] for a in answers])
     truth = hot([label for _, label in listed])
+    metrics = json.loads((shapes_run / "metrics.json").read_text())
+    assert metrics["val/map"] == pytest.approx(average_precision_score(truth, p), abs=1e-6)  # torchmetrics', of the run
     for c, threshold in enumerate(predictor.bundle.thresholds):
         every = [f1_score(truth[:, c], p[:, c] >= t, zero_division=0) for t in [0, *p[:, c], 1]]
         assert f1_score(truth[:, c], p[:, c] >= threshold) == max(every)

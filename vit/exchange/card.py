@@ -24,7 +24,8 @@ PIPELINES = {
     "encoder_decoder": "translation",
 }
 TYPES = {"top5": "top_5_accuracy", "map": "mean_average_precision", "f1_micro": "f1"}  # our names -> the hub's
-PLACES = ("data.root", "data.path", "init_from", "model.vectors")  # words that may hold a place of this machine
+PLACES = ("data.root", "data.path", "init_from", "model.vectors", "distill.teacher")  # words that name places
+FOLDERS = re.compile(r"(?<![\w.:/-])(?:~|\.{1,2}|[A-Za-z]:)?[/\\](?:[^/\\,\]}'\"]+[/\\])*")  # of a place in any word
 CLASSES = 200  # listed in full up to here
 
 
@@ -276,9 +277,10 @@ def without_places(words: list[str]) -> list[str]:
     for word in words:
         key, _, value = word.partition("=")
         bare = value.strip("'\"").replace("\\'", "'")
-        local = key.lstrip("+~") in PLACES and not bare.startswith(("hub:", "timm:"))
-        last = Path(bare).name
-        found.append(f"{key}={quoted(last)}" if local or bare.startswith(("/", "~/")) else word)
+        if key.lstrip("+~") in PLACES and not bare.startswith(("hub:", "timm:")):
+            found.append(f"{key}={quoted(Path(bare).name)}")
+        else:
+            found.append(f"{key}={FOLDERS.sub('', value)}")
     return found
 
 

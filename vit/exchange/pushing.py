@@ -2,9 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from vit.bundle import CONFIG, WEIGHTS
-from vit.exchange.card import README, without_places
+from vit.exchange.card import FOLDERS, README, without_places
 from vit.exchange.files import SourceError
 from vit.exchange.hub import explained
 
@@ -42,10 +43,19 @@ def create(api, repo: str, private: bool) -> None:
                               "private in its settings, or leave --private out") from None
 
 
+def placeless(value: Any) -> Any:
+    """The same values, of places in texts only their last part."""
+    if isinstance(value, dict):
+        return {key: placeless(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [placeless(inner) for inner in value]
+    return FOLDERS.sub("", value) if isinstance(value, str) else value
+
+
 def published(config: Path) -> bytes:
-    """config.json without the places of this machine in the words that made the data set."""
+    """config.json without the places of this machine in what the run noted down."""
     values = json.loads(config.read_text(encoding="utf-8"))
     extra = values["vit"]["extra"]
-    if "data" in extra:
-        extra["data"] = without_places(extra["data"])
+    words = {"data": without_places(extra["data"])} if "data" in extra else {}
+    values["vit"]["extra"] = placeless(extra) | words
     return (json.dumps(values, indent=2) + "\n").encode()
