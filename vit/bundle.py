@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import vit
 from vit.data import LinePreprocessing, Preprocessing
 from vit.data.text import Tokenizer, tokenizer_from_dict
+from vit.exchange.files import read_file
 from vit.models import model_from_config
+from vit.nn.init import Unfilled
 from vit.weights.timm import from_timm, timm_arguments, to_timm
 
 Contract = Preprocessing | LinePreprocessing
@@ -134,16 +136,19 @@ def load_bundle(path: str | PathLike[str]) -> Bundle:
         raise BundleError(f"{folder / WEIGHTS} is damaged or belongs to another model: its SHA-256 is {digest[:16]}…, "
                           f"but {CONFIG} promises {str(record['sha256'])[:16]}…; copy the folder again")
     try:
-        model = model_from_config(record["model"])
+        with Unfilled():
+            model = model_from_config(record["model"])
         preprocessing = contract(record["preprocessing"])
         tokenizers = {name: tokenizer_from_dict(each) for name, each in record.get("tokenizers", {}).items()}
         classes, thresholds = list(record["classes"]), tuple(record.get("thresholds", ()))
         _check_classes(classes, outputs(model))
         _check_thresholds(thresholds, classes)
-        weights = load_file(folder / WEIGHTS)
+        weights = read_file(folder / WEIGHTS)
         if record["names"] == "timm" and model.config.kind == "vit":
             weights = from_timm(weights, model.config)
-        model.load_state_dict(weights | {name: weights[first] for name, first in tied(model).items()})
+        once = tied(model)  # such weights must stay one: what is assigned would become two
+        weights |= {name: weights[first] for name, first in once.items()}
+        model.load_state_dict(weights, assign=not once and same_types(model, weights))
     except Exception as error:
         raise BundleError(f"{folder}: the model cannot be built from {CONFIG}: {_one_line(error)}") from error
     return Bundle(folder, model.eval(), classes, preprocessing, tokenizers, record["metrics"], record["extra"], record,
@@ -155,6 +160,11 @@ def tied(model: nn.Module) -> dict[str, str]:
     first: dict[Tensor, str] = {}
     names = {name: first.setdefault(tensor, name) for name, tensor in model.state_dict(keep_vars=True).items()}
     return {name: known for name, known in names.items() if name != known}
+
+
+def same_types(model: nn.Module, weights: Mapping[str, Tensor]) -> bool:
+    """Whether a model can take these tensors themselves, and no copies of another type."""
+    return all(tensor.dtype == weights[name].dtype for name, tensor in model.state_dict().items() if name in weights)
 
 
 def outputs(model: nn.Module) -> int:

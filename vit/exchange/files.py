@@ -1,7 +1,4 @@
-"""Weights read from one file, or from one in pieces: safetensors, PyTorch's, NumPy's. Nothing but tensors is taken.
-
-Files are mapped into memory where their format lets them, so that a tensor is read when it is used.
-"""
+"""Weights read from one file, or from one in pieces: safetensors, PyTorch's, NumPy's. Nothing but tensors is taken."""
 
 import argparse
 import json
@@ -10,7 +7,7 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -20,6 +17,9 @@ from torch import Tensor
 ACCEPTED = ".safetensors, .pt, .pth, .bin or .ckpt of PyTorch, .npz of Google's ViTs"
 INDEX = ".index.json"
 LFS, HTML = b"version https://git-lfs", (b"<!doc", b"<html")
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+          "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8,
+          "BOOL": torch.bool, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
 GLOBAL = re.compile(r"GLOBAL ([\w.]+)|(?:Unsupported|find) (?:class|global) ([\w.]+)")
 
 
@@ -27,8 +27,18 @@ class SourceError(ValueError):
     """A source that cannot be taken: one sentence that says what was seen and what is accepted."""
 
 
-def read_file(path: Path) -> Any:
+class Mapped(dict[str, Any]):
+    """What PyTorch saved in a file, whose tensors are read when they are used; who keeps them must copy them, for they
+    break when the file is written again.
+    """
+
+
+def read_file(path: Path, mapped: bool = True) -> Any:
     """What a file holds: tensors by name, or what PyTorch saved around them. The content decides, not the ending.
+
+    Args:
+        mapped: gives `Mapped` where the file lets it, so that what surrounds the weights is not read, such as an
+            optimizer's memory.
 
     Raises:
         SourceError: damaged, no weights, or a pickle that would do more than hold tensors.
@@ -49,21 +59,35 @@ def read_file(path: Path) -> Any:
     if start[8:9] == b"{" and not start.startswith(b"PK"):
         return read_safetensors(path)
     if start.startswith(b"PK"):
-        return read_zip(path)
+        return read_zip(path, mapped)
     if start[:1] == b"\x80":
-        return read_torch(path, mapped=False)  # PyTorch's form of before 2020, which cannot be mapped
+        return read_torch(path, mapped=False)  # PyTorch's form of before 2020
     raise SourceError(f"{path} is of no known format (it begins with {start[:8]!r}); accepted: {ACCEPTED}")
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Tensors in memory of their own: one that stayed mapped to the file would break when the file is written again."""
     try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no mapping
-    except (SafetensorError, OSError, ValueError) as error:
+        with safe_open(path, framework="pt") as file:  # checks the header, its sizes and places
+            names = list(file.keys())
+        with open(path, "rb") as stream:
+            start = 8 + int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(start - 8))
+            return {name: read_tensor(stream, start, **header[name]) for name in names}
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again") from None
 
 
-def read_zip(path: Path) -> Any:
+def read_tensor(stream: BinaryIO, start: int, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
+    """One tensor of a safetensors file whose data begin at `start`."""
+    tensor = torch.empty(shape, dtype=DTYPES[dtype])
+    stream.seek(start + data_offsets[0])
+    if tensor.numel() and stream.readinto(tensor.flatten().view(torch.uint8).numpy()) != tensor.nbytes:
+        raise ValueError("the file ends before its last tensor")
+    return tensor
+
+
+def read_zip(path: Path, mapped: bool) -> Any:
     """PyTorch and NumPy both write zip files; their members tell them apart."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -77,18 +101,19 @@ def read_zip(path: Path) -> Any:
                           f"here; save its weights: torch.save(torch.jit.load({path.name!r}).state_dict(), 'new.pt')")
     if "data.pkl" not in members:
         raise SourceError(f"{path} is a zip file without weights in it; accepted: {ACCEPTED}")
-    return read_torch(path, mapped=True)
+    return read_torch(path, mapped)
 
 
 def read_torch(path: Path, mapped: bool) -> Any:
     """Tensors and plain values; of other classes only the one that keeps a command line's words, which does nothing."""
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise SourceError(refused(path, str(error))) from None
     except Exception as error:
         raise SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again") from None
+    return Mapped(content) if mapped and isinstance(content, Mapping) else content
 
 
 def refused(path: Path, text: str) -> str:
@@ -137,7 +162,7 @@ def read_pieces(path: Path) -> dict[str, Tensor]:
         if Path(name).name != name or not piece.is_file():
             raise SourceError(f"{path} names the piece {name!r}, which is not beside it; copy all pieces into one "
                               "folder")
-        content = read_file(piece)
+        content = read_file(piece, mapped=False)
         if not isinstance(content, Mapping):
             raise SourceError(f"{piece} holds no tensors by name")
         state |= content

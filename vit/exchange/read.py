@@ -15,7 +15,7 @@ from vit.bundle import CONFIG, Contract, load_bundle
 from vit.data import Preprocessing
 from vit.data.text import Tokenizer
 from vit.exchange import pixels
-from vit.exchange.files import ACCEPTED, SourceError, read_file, read_json
+from vit.exchange.files import ACCEPTED, Mapped, SourceError, read_file, read_json
 from vit.models.timm_model import nearest_timm_models
 
 TIMM, HUB = "timm:", "hub:"
@@ -116,9 +116,18 @@ def described(path: Path, config: Mapping[str, Any], name: str) -> Source:
     if isinstance(content, Mapping) and "pytorch-lightning_version" in content and "config" in content:
         return from_checkpoint(path, content["config"])
     state, notes = unwrap(content, str(path))
+    if isinstance(content, Mapped):
+        state = unmapped(path, state)
     processor = read_json(path.parent / PIXELS) if config and (path.parent / PIXELS).is_file() else {}
     return Source(name, state, config, preprocessing=preprocessing(config, processor), classes=class_names(config),
                   notes=notes)
+
+
+def unmapped(path: Path, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a mapped file in memory of their own."""
+    if 2 * sum(tensor.nbytes for tensor in state.values()) > path.stat().st_size:  # little else would be read with them
+        return unwrap(read_file(path, mapped=False), str(path))[0]
+    return {name: tensor.clone() for name, tensor in state.items()}
 
 
 def from_checkpoint(path: Path, config: Mapping[str, Any]) -> Source:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from vit.bundle import BundleError
 from vit.data import Preprocessing
 from vit.data.text import Tokenizer
-from vit.exchange import Source, SourceError, pixels, read
+from vit.exchange import Source, SourceError, pixels
 from vit.exchange.importing import architecture, recognised
-from vit.exchange.read import TIMM, from_module
+from vit.exchange.read import TIMM, from_module, read
 from vit.launch.composing import ConfigError
 from vit.models import MaskedImageConfig, VisionTransformerConfig
 

@@ -44,6 +44,10 @@ def init_weights(model: nn.Module) -> None:
             nn.init.normal_(module.pos_embed, std=module.pos_embed.shape[-1] ** -0.5)
 
 
+RANDOM = (torch.Tensor.normal_, torch.Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.trunc_normal_,
+          nn.init.kaiming_uniform_, nn.init.kaiming_normal_, nn.init.xavier_uniform_, nn.init.xavier_normal_)
+
+
 class Unfilled(TorchFunctionMode):
     """Inside, weights get no random values: for models whose every tensor is about to come from a file.
 
@@ -51,6 +55,8 @@ class Unfilled(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.Tensor.normal_, torch.Tensor.uniform_):
-            return args[0]
+        if func is torch.Tensor.normal_:  # trunc_normal_ draws again until all lie within: leftovers might never
+            return args[0].zero_()
+        if func in RANDOM:
+            return args[0] if args else kwargs["tensor"]
         return func(*args, **(kwargs or {}))

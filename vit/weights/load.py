@@ -76,7 +76,7 @@ def closer(target: State, *states: State) -> dict[str, Tensor]:
 
 
 def put(model: nn.Module, chosen: State, target: State, assign: bool) -> None:
-    if assign:
+    if assign and len({tensor.data_ptr() for tensor in target.values()}) == len(target):  # tied ones must stay one
         taken = {name: tensor.to(target[name].dtype).contiguous() for name, tensor in chosen.items()}
         model.load_state_dict(taken, strict=False, assign=True)
         return
