@@ -14,6 +14,7 @@ from vit.cli.converting import convert
 from vit.cli.evaluating import evaluate
 from vit.cli.inspecting import audit, models
 from vit.cli.predicting import predict
+from vit.cli.probing import probe
 from vit.cli.sharing import card, push
 from vit.cli.terminal import failed, one_line
 from vit.cli.watching import attention
@@ -68,5 +69,5 @@ def train(context: typer.Context) -> None:
     raise typer.Exit(launch([*context.args, *(["--debug"] if context.obj["debug"] else [])]) or 0)
 
 
-for command in (predict, convert, evaluate, attention, audit, models, compare_finetuning, card, push):
+for command in (predict, convert, evaluate, attention, audit, models, probe, compare_finetuning, card, push):
     app.command()(command)

@@ -1,0 +1,148 @@
+"""`vit probe` on saved models of ours and of timm, on texts, and on pictures without labels."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+import vit
+from tests.launch.conftest import write_photos
+from vit.bundle import save_bundle
+from vit.cli import main
+from vit.cli.probing import opened
+from vit.data import Preprocessing, digits
+from vit.models import model_from_config
+
+CLASSES = [str(i) for i in range(10)]
+PREPROCESSING = Preprocessing(size=(8, 8), resize="squash", mean=(0.3,) * 3, std=(0.35,) * 3)
+
+
+def saved(folder, **options):
+    torch.manual_seed(0)
+    network = vit.create_model("vit_tiny", image_size=8, patch_size=4, dim=24, depth=1, num_heads=2, num_classes=10,
+                               **options)
+    return save_bundle(folder / "model", network, CLASSES, PREPROCESSING, extra={"data": ["data=digits"]})
+
+
+def test_features_are_what_the_head_is_given_and_accuracies_are_scikit_learns(tmp_path, capsys):
+    model = saved(tmp_path, final_norm="pooled", pool="mean")
+    file, numbers = tmp_path / "vectors.npz", tmp_path / "numbers.json"
+    assert main(["probe", str(model), "--k", "1,7", "--save", str(file), "--json", str(numbers)]) == 0
+    said = capsys.readouterr()
+    assert "k=7" in said.out and "logistic regression" in said.out
+    assert f"wrote 1,797 vectors of 24 numbers to {file}" in said.err
+    source, found = digits(), np.load(file)
+    assert found["features"].dtype == np.float32 and list(found["classes"]) == CLASSES
+    network = vit.load(model).model
+    for split, samples in source.splits.items():
+        rows = found["splits"] == split
+        assert np.array_equal(found["labels"][rows], samples.labels)
+        assert list(found["names"][rows]) == list(samples.names)
+        logits = torch.from_numpy(found["features"][rows]) @ network.head.weight.T + network.head.bias
+        pixels = torch.from_numpy(samples.pixels)[:, None].expand(-1, 3, -1, -1)
+        with torch.no_grad():
+            torch.testing.assert_close(logits, network(PREPROCESSING.normalize(pixels)), rtol=1e-5, atol=1e-5)
+    (one, seven, regression) = json.loads(numbers.read_text())["probes"]
+    assert (one["setting"], seven["setting"]) == ("k=1", "k=7")
+    train, test = ({key: found[key][found["splits"] == split] for key in ("features", "labels")}
+                   for split in ("train", "test"))
+    scaler = StandardScaler().fit(train["features"])
+    theirs = LogisticRegression(C=float(regression["setting"][2:]), max_iter=2000)
+    theirs.fit(scaler.transform(train["features"]), train["labels"])
+    assert regression["test/accuracy"] == theirs.score(scaler.transform(test["features"]), test["labels"]) > 0.5
+    assert one["test/accuracy"] > 0.8
+
+
+def test_pictures_without_labels_give_vectors_alone(tmp_path, capsys):
+    model, photos = saved(tmp_path), write_photos(tmp_path / "photos", {"a": 3, "b": 2})
+    (photos / "a" / "bad.png").write_bytes(b"no image")
+    file = tmp_path / "vectors.parquet"
+    assert main(["probe", str(model), str(photos), "--save", str(file)]) == 0
+    said = capsys.readouterr()
+    assert "1 of 6 files could not be read" in said.err and not said.out
+    rows = pyarrow.parquet.read_table(file).to_pylist()
+    assert [row["name"] for row in rows] == [str(p) for p in sorted(photos.rglob("*.png")) if p.stem != "bad"]
+    assert {row["label"] for row in rows} == {None} and {len(row["feature"]) for row in rows} == {24}
+    assert main(["probe", str(model), "data=folder", f"data.root={photos}", "data.on_bad_sample=skip",
+                 "data.fractions=[0.4,0.3,0.3]", "--k", "1", "--save", str(file)]) == 0
+    rows = pyarrow.parquet.read_table(file).to_pylist()
+    assert {row["label"] for row in rows} == {"a", "b"} and {row["split"] for row in rows} == {"train", "val", "test"}
+
+
+def vectors(model, photos, file):
+    assert main(["probe", str(model), str(photos), "--save", str(file)]) == 0
+    return torch.from_numpy(np.load(file)["features"])
+
+
+def test_timms_networks(tmp_path):
+    torch.manual_seed(0)
+    preprocessing = PREPROCESSING.replace(size=(32, 32))
+    network = model_from_config({"kind": "timm", "name": "test_resnet", "image_size": [32, 32], "num_classes": 10})
+    save_bundle(tmp_path / "model", network.eval(), CLASSES, preprocessing)
+    photos = write_photos(tmp_path / "photos", {"a": 2})
+    found = vectors(tmp_path / "model", photos, tmp_path / "vectors.npz")
+    images = torch.stack([preprocessing.image(path, "") for path in sorted(photos.rglob("*.png"))])
+    with torch.no_grad():
+        expected = network.forward_head(network.forward_features(preprocessing.normalize(images)), pre_logits=True)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not say how images are prepared")
+def test_somebodys_file_of_weights_without_a_head(tmp_path):
+    """timm's ViT-Ti less its head: the architecture is read off the names, the vector is timm's."""
+    torch.manual_seed(0)
+    network = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0).eval()
+    save_file(network.state_dict(), tmp_path / "theirs.safetensors")
+    photos = write_photos(tmp_path / "photos", {"a": 2}, size=(32, 32))
+    found = vectors(tmp_path / "theirs.safetensors", photos, tmp_path / "vectors.npz")
+    assert found.shape == (2, 192)
+    bundle = opened(tmp_path / "theirs.safetensors")
+    images = torch.stack([bundle.preprocessing.image(path, "") for path in sorted(photos.rglob("*.png"))])
+    with torch.no_grad():
+        expected = network(bundle.preprocessing.normalize(images))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_texts(tmp_path, capsys):
+    with open(tmp_path / "table.csv", "w", newline="") as table:
+        csv.writer(table).writerows([["text", "label"], *([f"{w} {i}", w] for i in range(40) for w in ("yes", "no"))])
+    words = ["data=text_table", f"data.path={tmp_path / 'table.csv'}", "recipe.epochs=1", "model.dim=16", "logger=csv"]
+    words += ["model.depth=1", "model.num_heads=2", "recipe.batch_size=16", "precision=32-true"]
+    run = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
+    capsys.readouterr()
+    file = tmp_path / "vectors.npz"
+    assert main(["probe", str(run.path), "--k", "1", "--save", str(file)]) == 0
+    found, predictor = np.load(file), vit.load(run.path)
+    assert set(found["splits"]) == {"train", "val", "test"} and "k=1" in capsys.readouterr().out
+    with open(run.path / "splits" / "test.tsv", encoding="utf-8") as listed:
+        names = [line.split("\t")[0] for line in listed]
+    rows = found["splits"] == "test"
+    assert list(found["names"][rows]) == names
+    with torch.no_grad():
+        logits = predictor.model.head(torch.from_numpy(found["features"][rows]))
+    answers = [str(found["classes"][i]) for i in logits.argmax(1)]
+    with open(run.path / "predictions.csv", newline="") as told:
+        assert answers == [row["label"] for row in csv.DictReader(told)]
+
+
+@pytest.mark.parametrize(("words", "code", "says"), [
+    (["{photos}"], 2, "add --save FILE"),
+    (["{photos}", "data=digits"], 2, "not both"),
+    (["--save", "vectors.csv"], 2, "are written as .npz or .parquet"),
+    (["--k", "1,x"], 2, "--k x: must be numbers of neighbours"),
+    (["--k", "5000"], 2, "--k 5000: there are 1,257 training samples"),
+    (["data=spelled_numbers"], 1, "has not one class name per sample"),
+    (["data=text_table"], 1, "holds labelled texts, but the model reads images"),
+])
+def test_errors_are_one_line_and_a_code(tmp_path, capsys, words, code, says):
+    model, photos = saved(tmp_path), write_photos(tmp_path / "photos", {"a": 1})
+    assert main(["probe", str(model), *(word.format(photos=photos) for word in words)]) == code
+    said = capsys.readouterr()
+    assert said.err.startswith("error: ") and says in said.err and said.err.count("\n") == 1 and not said.out

@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from vit.evaluation.probe import Labelled, accuracy, logistic_regression, nearest_neighbours
+
+
+def blobs(rows, seed, spread=4.0):
+    x, y = make_blobs(600, 6, centers=5, cluster_std=spread, random_state=0)
+    chosen = np.random.default_rng(seed).choice(600, rows, replace=False)
+    return Labelled(x[chosen].astype(np.float32) + 3, y[chosen].astype(np.int64))
+
+
+TRAIN, VAL, TEST = blobs(200, 1), blobs(90, 2), blobs(100, 3)
+
+
+@pytest.mark.parametrize("temperature", [0.07, 1.0])
+def test_neighbours_are_those_of_scikit_learn(temperature):
+    found = nearest_neighbours(TRAIN, TEST.features, [1, 4, 30, 200], temperature)
+    for k, answers in found.items():
+        theirs = KNeighborsClassifier(k, metric="cosine", algorithm="brute",
+                                      weights=lambda distance: np.exp((1 - distance) / temperature))
+        expected = theirs.fit(TRAIN.features, TRAIN.labels).predict(TEST.features)
+        assert (answers == expected).mean() > 0.99  # in float32 a vote as good as even may fall either way
+    assert len({tuple(answers) for answers in found.values()}) == 4
+
+
+def test_many_queries_are_compared_piece_by_piece(monkeypatch):
+    whole = nearest_neighbours(TRAIN, TEST.features, [5])[5]
+    monkeypatch.setattr("vit.evaluation.probe.CHUNK", 7)
+    assert np.array_equal(nearest_neighbours(TRAIN, TEST.features, [5])[5], whole)
+
+
+@pytest.mark.parametrize("k", [0, 201])
+def test_more_neighbours_than_there_are_is_told(k):
+    with pytest.raises(ValueError, match=f"k is {k}, but must be 1 to 200"):
+        nearest_neighbours(TRAIN, TEST.features, [5, k])
+
+
+def test_the_strength_is_chosen_on_validation():
+    strengths, seen = (1e-4, 1e-2, 1.0, 100.0), []
+    found = logistic_regression(TRAIN, VAL, strengths, lambda: seen.append(1))
+    made = {c: make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=2000)) for c in strengths}
+    fitted = {c: model.fit(TRAIN.features, TRAIN.labels) for c, model in made.items()}
+    scores = {c: model.score(VAL.features, VAL.labels) for c, model in fitted.items()}
+    first = min(c for c in strengths if scores[c] == max(scores.values()))
+    assert first == found.C and len(set(scores.values())) > 1
+    assert np.array_equal(found.classify(TEST.features), fitted[found.C].predict(TEST.features))
+    reached = fitted[found.C].score(TEST.features, TEST.labels)
+    assert accuracy(found.classify(TEST.features), TEST.labels) == pytest.approx(reached)
+    assert len(seen) == len(strengths)

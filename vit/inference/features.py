@@ -1,0 +1,50 @@
+"""What a frozen model makes of an image or a text before it answers: one vector."""
+
+import torch
+from torch import Tensor, nn
+
+from vit.data import Preprocessing
+from vit.inference.images import autocast
+from vit.models import Classifier
+
+
+class Featurizer:
+    """The part of a model below its head, on one device: `featurizer.of_images(images)`.
+
+    The vector is the one that the head would be given; of a masked autoencoder the class token, or the mean of the
+    patches where there is none, as a classifier takes it over.
+
+    Raises:
+        ValueError: the model makes no one vector of its input.
+    """
+
+    def __init__(self, model: nn.Module, preprocessing: Preprocessing | None, device: torch.device, precision: str):
+        self.kind = model.config.kind
+        if not isinstance(model, Classifier) and self.kind not in ("timm", "mae"):
+            raise ValueError(f"a model of kind {self.kind} makes no one vector of what it reads; features are of "
+                             "classifiers of images and texts, and of masked autoencoders")
+        self.model, self.preprocessing = model.eval().to(device), preprocessing
+        self.device, self.precision = device, precision
+
+    @torch.inference_mode()
+    def of_images(self, images: Tensor) -> Tensor:
+        """uint8 (B,C,H,W) -> float32 (B,D) on the CPU"""
+        with autocast(self.device, self.precision):
+            return self.vectors(self.preprocessing.normalize(images.to(self.device))).float().cpu()
+
+    @torch.inference_mode()
+    def of_texts(self, batch: dict[str, Tensor]) -> Tensor:
+        """source (B,N), source_mask (B,N), segment (B,N) -> float32 (B,D) on the CPU"""
+        source, mask, segment = (batch[key].to(self.device) for key in ("source", "source_mask", "segment"))
+        with autocast(self.device, self.precision):
+            return self.model.pool(self.model.encode(source, mask, segment), mask).float().cpu()
+
+    def vectors(self, images: Tensor) -> Tensor:
+        """normalised (B,C,H,W) -> (B,D)"""
+        if self.kind == "timm":
+            return self.model.forward_head(self.model.forward_features(images), pre_logits=True)
+        x = self.model.encode(images)  # (B,N,D)
+        if isinstance(self.model, Classifier):
+            return self.model.pool(x, None)
+        config = self.model.config
+        return x[:, 0] if config.class_token else x[:, config.prefix :].mean(1)
