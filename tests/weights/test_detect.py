@@ -22,6 +22,7 @@ CASES = {
     "other parts": {"norm": "rms", "qk_norm": True, "qkv_bias": False, "mlp": "swiglu", "mlp_ratio": 2.75},
     "head_dim": {"head_dim": 32},
     "no last norm": {"final_norm": "none"},
+    "AIMv2": {"patch_norm": True, "proj_bias": False},
     "CLIP": {"embed_norm": True, "patch_bias": False},
     "EVA-02": {"mlp_norm": True, "attn_norm": True, "key_bias": False, "mlp": "swiglu"},
 }

@@ -38,6 +38,7 @@ FAMILIES = {
     "SigLIP so400m": ("vit_so400m_patch14_siglip_224", {"img_size": 28}),
     "SigLIP 2": ("vit_so400m_patch16_siglip_256", {"img_size": 32}),
     "SigLIP gap": ("vit_so400m_patch14_siglip_gap_224", {"img_size": 28}),
+    "AIMv2": ("aimv2_large_patch14_224", {"img_size": 28}),
     "BEiT-3": ("beit3_base_patch16_224", {"img_size": 32}),
     "EVA": ("eva_giant_patch14_224", {"img_size": 28}),
     "EVA-CLIP": ("eva_giant_patch14_clip_224", {"img_size": 28}),
@@ -115,7 +116,7 @@ def test_logits_equal_and_the_way_back(case: str) -> None:
 
 
 BARE = ("AugReg", "gap", "reg4 gap", "reg4 map", "DeiT III", "DINOv2 reg4", "DINOv2 giant", "CLIP quick", "SigLIP 2",
-        "SigLIP gap", "RMSNorm", "EVA", "EVA-02 tiny", "EVA-02 CLIP 16")
+        "SigLIP gap", "RMSNorm", "EVA", "EVA-02 tiny", "EVA-02 CLIP 16", "AIMv2")
 
 
 @pytest.mark.parametrize("case", BARE)
@@ -167,7 +168,6 @@ REFUSED = {
     "vit_small_patch16_rope_mixed_224": "rotary positions of the form RotaryEmbeddingMixed",
     "eva02_enormous_patch14_clip_224": "blocks of the form EvaBlockPostNorm",
     "vit_base_patch16_sapiens2": "LayerScale on the attention alone",
-    "aimv2_large_patch14_224": "a projection of the heads without bias",
     "beit_base_patch16_224": "the form of Beit",
 }
 
@@ -182,7 +182,6 @@ def test_what_ours_cannot_compute_is_refused_in_one_sentence(name: str) -> None:
     ({"global_pool": "max"}, "the pooling 'max'"),
     ({"global_pool": "prr"}, "the pooling 'prr'"),
     ({"act_layer": "hard_swish"}, "the activation Hardswish"),
-    ({"proj_bias": False}, "a projection of the heads without bias"),
 ])
 def test_options_that_ours_do_not_have(options: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):

@@ -56,6 +56,7 @@ def build_attention(config: StackConfig, cross: bool = False) -> Attention:
         key_bias=config.key_bias,
         qk_norm=build_norm(config) if config.qk_norm else None,
         norm=build_norm(config) if config.attn_norm else None,
+        proj_bias=config.proj_bias,
         rotate=ROTATIONS[config.rotary_pairs],
         dropout=config.attention_dropout,
     )
@@ -63,7 +64,8 @@ def build_attention(config: StackConfig, cross: bool = False) -> Attention:
 
 def build_mlp(config: StackConfig) -> nn.Module:
     norm = build_norm(config)(config.hidden) if config.mlp_norm else None
-    return MLPS[config.mlp](config.dim, config.hidden, ACTIVATIONS[config.activation], config.dropout, norm)
+    activation = ACTIVATIONS[config.activation]
+    return MLPS[config.mlp](config.dim, config.hidden, activation, config.dropout, norm, config.proj_bias)
 
 
 def build_norm(config: StackConfig) -> Norm:

@@ -10,6 +10,7 @@ from vit import nn as parts
 from vit.models.build import ACTIVATIONS, build_blocks, build_head, build_norm
 from vit.models.config import ImageConfig, VisionTransformerConfig
 from vit.nn import Attention, Encoder, PatchDropout, PatchEmbed, Rotary
+from vit.nn.embed import Stem
 from vit.nn.init import init_weights
 from vit.nn.position import Places
 
@@ -96,7 +97,6 @@ class VisionTransformer(Classifier):
 
 
 def build_embed(config: ImageConfig, flexible: bool = False, dist_token: bool = False) -> PatchEmbed:
-    stem = STEMS[config.stem]
     return PatchEmbed(
         config.image_size,
         config.patch_size,
@@ -106,11 +106,18 @@ def build_embed(config: ImageConfig, flexible: bool = False, dist_token: bool = 
         dist_token=dist_token,
         registers=config.registers,
         pos_embed=build_table(config),
-        stem=stem if config.patch_bias else partial(stem, bias=False),
+        stem=build_stem(config),
         norm=build_norm(config)(config.dim) if config.embed_norm else None,
         flexible=flexible,
         dropout=config.dropout,
     )
+
+
+def build_stem(config: ImageConfig) -> Stem:
+    if config.stem != "linear":
+        return STEMS[config.stem]
+    norm = build_norm(config)(config.dim) if config.patch_norm else None
+    return partial(parts.LinearPatches, bias=config.patch_bias, norm=norm)
 
 
 def build_table(config: ImageConfig) -> Tensor | None:

@@ -19,6 +19,7 @@ class StackConfig:
         mlp_norm: a norm inside the MLP, before it narrows.
         key_bias: False leaves the bias of the keys out, while queries and values have theirs.
         attn_norm: a norm on the joined heads, before their last projection.
+        proj_bias: the projections of the joined heads and of the MLP have biases.
         rotary_pairs: channels that rotary positions turn together: i with i + K/2, or neighbours.
         layer_scale: first value of LayerScale (arXiv 2103.17239); None for none.
         drop_path: rate at the last block, growing linearly from 0 at the first.
@@ -42,6 +43,7 @@ class StackConfig:
     key_bias: bool = True
     qk_norm: bool = False
     attn_norm: bool = False
+    proj_bias: bool = True
     rotary_pairs: str = "halves"
     layer_scale: float | None = None
     dropout: float = 0.0
@@ -105,7 +107,7 @@ class ImageConfig(StackConfig):
         positions: learned table, fixed 2-D sin-cos table or that of SimpleViT, axial rotary, a learned table and
             rotary, or none.
         prefix_positions: class token and registers have rows of their own in a learned table.
-        patch_bias: the projection of the patches has a bias.
+        patch_bias, patch_norm: the projection of the patches has a bias, and a norm before positions are added.
         embed_norm: a norm on the tokens before the first block, as CLIP has it.
         rotary_theta: longest wavelength over 2 pi.
         rotary_places: the patches stand at 0, 1, 2 ... along each axis, or centred in the image, whatever its size.
@@ -127,6 +129,7 @@ class ImageConfig(StackConfig):
     prefix_positions: bool = True
     stem: str = "linear"
     patch_bias: bool = True
+    patch_norm: bool = False
     embed_norm: bool = False
     rotary_theta: float = 100.0
     rotary_places: str = "steps"
@@ -142,8 +145,8 @@ class ImageConfig(StackConfig):
         if self.stem in ("conv", "masked_conv") and None in map(power_of_two, self.patch_size):
             raise ValueError(f"stem={self.stem} needs a patch_size of powers of two, such as 4 or 8, "
                              f"not {self.patch_size}")
-        if self.stem != "linear" and not self.patch_bias:
-            raise ValueError(f"patch_bias=false needs stem=linear, not stem={self.stem}")
+        if self.stem != "linear" and (self.patch_norm or not self.patch_bias):
+            raise ValueError(f"patch_bias=false and patch_norm=true need stem=linear, not stem={self.stem}")
         if self.rotary_places == "centred" and (self.rotary_span or self.rotary_offset):
             raise ValueError("rotary_places=centred has neither rotary_span nor rotary_offset; leave them out")
         check_positions(self, axes=2)

@@ -50,6 +50,7 @@ class Attention(nn.Module):
         key_bias: False leaves the bias of self-attention's keys out, while queries and values have one.
         qk_norm: norm class for queries and keys per head, against growing logits (arXiv 2302.05442); None for none.
         norm: norm class for the joined heads before the last projection (arXiv 2210.06423); None for none.
+        proj_bias: the last projection has a bias.
         rotate: how queries and keys are turned by rotary positions, `rotate` or `rotate_neighbours`.
         dropout: rate on the attention weights.
     """
@@ -66,6 +67,7 @@ class Attention(nn.Module):
         key_bias: bool = True,
         qk_norm: Norm | None = None,
         norm: Norm | None = None,
+        proj_bias: bool = True,
         rotate: Callable[[Tensor, Tensor], Tensor] = rotate,
         dropout: float = 0.0,
     ) -> None:
@@ -85,7 +87,7 @@ class Attention(nn.Module):
         self.q_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
         self.k_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
         self.norm = norm(values) if norm else nn.Identity()
-        self.proj = nn.Linear(values, dim)
+        self.proj = nn.Linear(values, dim, bias=proj_bias)
         self.cross, self.dropout, self.rotate = cross, dropout, rotate
         self.recorder: list[Tensor] | None = None  # set by attention_maps
 

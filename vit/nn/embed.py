@@ -18,10 +18,21 @@ class LinearPatches(nn.Conv2d):
 
     The weights keep the convolution's shape (D,C,ph,pw), so every ViT's load; the tokens come out contiguous, where the
     convolution would leave channels first.
+
+    Args:
+        norm: applied to the tokens (AIMv2, arXiv 2411.14402); None for none.
     """
 
-    def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int], bias: bool = True) -> None:
+    def __init__(
+        self,
+        in_chans: int,
+        dim: int,
+        patch_size: tuple[int, int],
+        bias: bool = True,
+        norm: nn.Module | None = None,
+    ) -> None:
         super().__init__(in_chans, dim, kernel_size=patch_size, stride=patch_size, bias=bias)
+        self.norm = norm or nn.Identity()
 
     def forward(self, images: Tensor) -> Tensor:
         """(B,C,H,W) -> (B,N,D)"""
@@ -32,7 +43,7 @@ class LinearPatches(nn.Conv2d):
 
     def project(self, patches: Tensor) -> Tensor:
         """(B,N,C*ph*pw) -> (B,N,D)"""
-        return F.linear(patches, self.weight.flatten(1), self.bias)
+        return self.norm(F.linear(patches, self.weight.flatten(1), self.bias))
 
 
 class NormedPatches(LinearPatches):

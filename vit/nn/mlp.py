@@ -32,13 +32,14 @@ class Mlp(nn.Module):
         activation: Activation = F.gelu,
         dropout: float = 0.0,
         norm: nn.Module | None = None,
+        bias: bool = True,
     ) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
+        self.fc1 = nn.Linear(dim, hidden, bias)
         self.activation = activation
         self.drop = Dropout(dropout)
         self.norm = norm or nn.Identity()
-        self.fc2 = nn.Linear(hidden, dim)
+        self.fc2 = nn.Linear(hidden, dim, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B,N,D) -> (B,N,D)"""
@@ -59,13 +60,14 @@ class SwiGLU(nn.Module):
         activation: Activation = F.silu,
         dropout: float = 0.0,
         norm: nn.Module | None = None,
+        bias: bool = True,
     ) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(dim, 2 * hidden)
+        self.fc1 = nn.Linear(dim, 2 * hidden, bias)
         self.activation = activation
         self.drop = Dropout(dropout)
         self.norm = norm or nn.Identity()
-        self.fc2 = nn.Linear(hidden, dim)
+        self.fc2 = nn.Linear(hidden, dim, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B,N,D) -> (B,N,D)"""

@@ -42,10 +42,14 @@ def keep(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def eva_leaves(state: State, config: Any) -> dict[str, Tensor]:
-    """The blocks' parameters as the Eva of `eva_arguments` has them."""
+def their_leaves(state: State, config: Any) -> dict[str, Tensor]:
+    """The blocks' parameters as the architecture of `timm_arguments` has them.
+
+    timm keeps gate and value apart in an Eva whose MLPs have a norm, and where patches have one (AIMv2).
+    """
     theirs: dict[str, Tensor] = {}
-    split = config.mlp == "swiglu" and config.mlp_norm  # timm keeps the two apart where a norm stands behind them
+    eva = is_eva(config)
+    split = config.mlp == "swiglu" and (config.patch_norm or (eva and config.mlp_norm))
     for name, tensor in state.items():
         found = BLOCK.fullmatch(name)
         block, leaf = found.groups() if found else ("", name)
@@ -54,7 +58,7 @@ def eva_leaves(state: State, config: Any) -> dict[str, Tensor]:
             theirs[block + leaf.replace("fc1", "fc1_g")] = gate
             theirs[block + leaf.replace("fc1", "fc1_x")] = value
         else:
-            theirs[block + LEAVES.get(leaf, leaf)] = tensor
+            theirs[block + (LEAVES.get(leaf, leaf) if eva else leaf)] = tensor
     return theirs
 
 

@@ -78,7 +78,7 @@ def marian_arguments(config: Any, *, bos: int, eos: int, pad: int) -> dict[str, 
     """
     wanted = {"source": "text", "positions": "sincos", "pre_norm": False, "norm": "layer", "norm_eps": 1e-5,
               "mlp": "mlp", "tied": "all", "qkv_bias": True, "key_bias": True, "qk_norm": False,
-              "attn_norm": False, "mlp_norm": False, "layer_scale": None}
+              "attn_norm": False, "mlp_norm": False, "proj_bias": True, "layer_scale": None}
     for key, value in wanted.items():
         if (own := getattr(config, key)) != value:
             raise ValueError(f"Marian's network has {key}={value}, but this one has {key}={own}")

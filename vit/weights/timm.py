@@ -7,13 +7,14 @@ from typing import Any
 from torch import Tensor
 
 from vit.nn.position import sincos_2d, sincos_2d_simple
-from vit.weights.eva import EVA_RULES, eva_arguments, eva_leaves, is_eva, join_leaves, ratio
+from vit.weights.eva import EVA_RULES, eva_arguments, is_eva, join_leaves, ratio, their_leaves
 from vit.weights.format import Format, State
 from vit.weights.renaming import Renamed
 from vit.weights.timm_facts import timm_facts
 
 # ours -> timm's; the first that fits counts
 PREFIXES = {
+    "embed.proj.norm.": "patch_embed.norm.",
     "embed.proj.": "patch_embed.proj.",
     "embed.cls_token": "cls_token",
     "embed.dist_token": "dist_token",
@@ -34,7 +35,7 @@ TIMM_RULES = [*EVA_RULES, *((re.escape(foreign), ours) for ours, foreign in PREF
 # each has the parts that no word in a config file can choose; everything else of it is overridden
 MLP_ARCHITECTURE, SWIGLU_ARCHITECTURE = "vit_base_patch16_224", "vit_giant_patch14_dinov2"
 DISTILLED_ARCHITECTURE = "deit_base_distilled_patch16_224"
-EPS5_ARCHITECTURE = "vit_base_patch16_clip_224"
+EPS5_ARCHITECTURE, NORMED_PATCHES_ARCHITECTURE = "vit_base_patch16_clip_224", "aimv2_large_patch14_224"
 TABLES = {"sincos": sincos_2d, "sincos_simple": sincos_2d_simple}
 POOLS = {"class": "token", "mean": "avg", "attention": "map"}
 NORMS = {"layer": "layernorm", "rms": "rmsnorm"}
@@ -45,7 +46,7 @@ def to_timm(state: State, config: Any = None) -> dict[str, Tensor]:
     renamed = {rename(name, PREFIXES.items()): tensor for name, tensor in state.items()}
     if config is not None and config.positions in TABLES:
         renamed["pos_embed"] = TABLES[config.positions](config.grid, config.dim)
-    return eva_leaves(renamed, config) if config is not None and is_eva(config) else renamed
+    return renamed if config is None else their_leaves(renamed, config)
 
 
 def from_timm(state: State, config: Any = None) -> dict[str, Tensor]:
@@ -88,11 +89,13 @@ def timm_arguments(config: Any) -> dict[str, Any] | str:
         return f"timm's distilled VisionTransformer has {reason}"
     distilled = DISTILLED_ARCHITECTURE if config.dist_token else MLP_ARCHITECTURE
     plain = EPS5_ARCHITECTURE if config.norm_eps == 1e-5 else distilled
+    packed = NORMED_PATCHES_ARCHITECTURE if config.patch_norm else SWIGLU_ARCHITECTURE
     return {
-        "architecture": SWIGLU_ARCHITECTURE if gated else plain,
+        "architecture": packed if gated else plain,
         "model_args": {
             **shared_arguments(config),
-            "mlp_ratio": ratio(config.hidden * (2 if gated else 1), config.dim),
+            "mlp_ratio": ratio(config.hidden * (2 if gated and not config.patch_norm else 1), config.dim),
+            "proj_bias": config.proj_bias,
             "reg_tokens": config.registers,
             "pre_norm": config.embed_norm,
             "pos_embed": "none" if config.positions == "none" else "learn",
@@ -142,8 +145,12 @@ def beyond_timm(config: Any) -> str | None:
     """What timm's VisionTransformer and Eva lack for this config."""
     eva, gated = is_eva(config), config.mlp == "swiglu"
     eps = (1e-6,) if config.norm == "rms" or (gated and not eva) else (1e-6, 1e-5)
+    eps = (1e-5,) if config.patch_norm else eps
     lacks = {
         f"patches of stem=linear only, not stem={config.stem}": config.stem != "linear",
+        "a norm of the patches beside RMSNorm and SwiGLU without a norm only": config.patch_norm
+        and (eva or config.dist_token or not gated or config.norm != "rms"),
+        "biases in the blocks of its rotary models": eva and not config.proj_bias,
         "no post-norm blocks that a config file can ask for": not config.pre_norm,
         "no pooling of class token and mean side by side": config.pool == "class_mean",
         f"heads of dim / num_heads only, not head_dim {config.head_dim}": config.head_width * config.num_heads
@@ -151,7 +158,7 @@ def beyond_timm(config: Any) -> str | None:
         f"a norm_eps of {' or '.join(map(str, eps))} only, not {config.norm_eps}": config.norm_eps not in eps,
         "a bias of the patches exactly where no norm follows them": config.patch_bias == config.embed_norm,
         "attention pooling with the width of its blocks' first projection only": not eva and config.pool == "attention"
-        and config.pool_hidden != config.hidden * (2 if gated else 1),
+        and config.pool_hidden != config.hidden * (2 if gated and not config.patch_norm else 1),
         "as many heads in its attention pooling as in its blocks": not eva
         and config.pool_heads not in (None, config.num_heads),
         "rotary positions with LayerNorm only": eva and config.norm == "rms",

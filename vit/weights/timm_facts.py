@@ -132,13 +132,13 @@ def beyond_ours(module: Any) -> str | None:
         "fewer heads of keys than of queries": lambda: any(
             getattr(each.attn, "num_kv_heads", each.attn.num_heads) != each.attn.num_heads for each in module.blocks),
         "gates on the heads": lambda: getattr(block.attn, "gate", None) is not None,
-        "a projection of the heads without bias": lambda: block.attn.proj.bias is None,
-        "an MLP without bias": lambda: block.mlp.fc2.bias is None,
+        "a bias at one of its projections only": lambda: (block.attn.proj.bias is None) != (block.mlp.fc2.bias is None),
         f"the activation {type(block.mlp.act).__name__}": lambda: activation(block) is None,
         "LayerScale on the attention alone": lambda: hasattr(block, "gamma_1")
         and (block.gamma_1 is None) != (block.gamma_2 is None),
         f"the pooling {module.global_pool!r}": lambda: module.global_pool not in POOLS,
-        "a norm between the patches and their positions": lambda: hasattr(module.patch_embed.norm, "weight"),
+        "a norm of another form at the patches": lambda: hasattr(module.patch_embed.norm, "weight")
+        and (type(module.patch_embed.norm), module.patch_embed.norm.eps) != (type(block.norm1), block.norm1.eps),
         "another activation in its pooling": lambda: getattr(pool, "mlp", None) is not None
         and activation(pool) != activation(block),
         "a pooling of its own form": lambda: pool is not None and type(pool).__name__ != "AttentionPoolLatent",
@@ -162,6 +162,8 @@ def usual_facts(state: State) -> dict[str, Any]:
     The activation stays open where it differs between files of the same names: CLIP's (gelu or quick_gelu) and
     SigLIP's (gelu or gelu_tanh).
     """
+    if "patch_embed.norm.weight" in state:  # AIMv2
+        return {"norm_eps": 1e-5, "activation": "silu", "num_heads": state["patch_embed.norm.weight"].shape[0] // 128}
     gated = any(leaf in state for leaf in ("blocks.0.mlp.fc1_g.weight", "blocks.0.mlp.fc1_x.weight"))
     eva = gated or "blocks.0.gamma_1" in state or "blocks.0.attn.q_bias" in state
     clip, siglip = "norm_pre.weight" in state, "attn_pool.latent" in state
