@@ -13,8 +13,9 @@ from PIL import Image
 import vit
 from vit.bundle import load_bundle, save_bundle
 from vit.data import ByteTokenizer, Preprocessing
-from vit.exchange.card import escaped, model_card, without_places
+from vit.exchange.card import escaped, model_card
 from vit.exchange.files import SourceError
+from vit.exchange.places import without_places
 from vit.exchange.pushing import published
 from vit.models import model_from_config
 
@@ -95,6 +96,8 @@ WORDS = {
     "model.name=timm/resnet18": "model.name=timm/resnet18",
     "x=C:\\Users\\me\\y.csv": "x=y.csv",
     "recipe.epochs=3": "recipe.epochs=3",
+    "data.label_separator='/'": "data.label_separator='/'",
+    "~data.split": "~data.split",
 }
 
 

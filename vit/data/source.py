@@ -260,11 +260,11 @@ def _check_classes(source: Source) -> None:
 
 
 def _check_split(source: Source, key: str, split: Split) -> None:
-    if split.labels.ndim == 2 and split.labels.shape[1] == len(source.classes) and source.multi_label:
+    wanted = (len(split), len(source.classes)) if source.multi_label else (len(split),)
+    if split.labels.shape != wanted:
+        raise DataError(f"{source.name}: the {key} labels have shape {split.labels.shape}, but must have {wanted}")
+    if source.multi_label:
         return
-    if split.labels.ndim == 2 or source.multi_label:
-        shape, wanted = split.labels.shape, (len(split), len(source.classes)) if source.multi_label else (len(split),)
-        raise DataError(f"{source.name}: the {key} labels have shape {shape}, those of train ask for {wanted}")
     bad = np.flatnonzero((split.labels < 0) | (split.labels >= len(source.classes)))
     if len(bad):
         raise DataError(

@@ -12,6 +12,7 @@ from typing import Any
 from vit.bundle import Bundle
 from vit.data.source import separator_of
 from vit.exchange.files import SourceError
+from vit.exchange.places import without_places
 from vit.exchange.usage import usage
 
 README = "README.md"
@@ -24,8 +25,6 @@ PIPELINES = {
     "encoder_decoder": "translation",
 }
 TYPES = {"top5": "top_5_accuracy", "map": "mean_average_precision", "f1_micro": "f1"}  # our names -> the hub's
-PLACES = ("data.root", "data.path", "init_from", "model.vectors", "distill.teacher")  # words that name places
-FOLDERS = re.compile(r"(?<![\w.:/-])(?:~|\.{1,2}|[A-Za-z]:)?[/\\](?:[^/\\,\]}'\"]+[/\\])*")  # of a place in any word
 CLASSES = 200  # listed in full up to here
 
 
@@ -268,24 +267,6 @@ def hardware(environment: Mapping[str, Any]) -> str:
 
 def licence_part(licence: str | None) -> str:
     return f"## Licence\n\n{licence}" if licence else ""
-
-
-def without_places(words: list[str]) -> list[str]:
-    """Command-line words whose places are only named by their last part: whose disk they lay on is nobody's business.
-    """
-    found = []
-    for word in words:
-        key, _, value = word.partition("=")
-        bare = value.strip("'\"").replace("\\'", "'")
-        if key.lstrip("+~") in PLACES and not bare.startswith(("hub:", "timm:")):
-            found.append(f"{key}={quoted(Path(bare).name)}")
-        else:
-            found.append(f"{key}={FOLDERS.sub('', value)}")
-    return found
-
-
-def quoted(value: str) -> str:
-    return value if re.fullmatch(r"[\w.@-]*", value) else "'" + value.replace("'", "\\'") + "'"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

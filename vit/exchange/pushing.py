@@ -2,12 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from vit.bundle import CONFIG, WEIGHTS
-from vit.exchange.card import FOLDERS, README, without_places
+from vit.exchange.card import README
 from vit.exchange.files import SourceError
 from vit.exchange.hub import explained
+from vit.exchange.places import placeless, without_places
 
 
 def push(folder: Path, repo: str, card: str, private: bool = False, message: str = "") -> tuple[str, str]:
@@ -41,15 +41,6 @@ def create(api, repo: str, private: bool) -> None:
         if private and not api.model_info(repo).private:
             raise SourceError(f"{repo} is there already, and everybody can read it; choose another name, make it "
                               "private in its settings, or leave --private out") from None
-
-
-def placeless(value: Any) -> Any:
-    """The same values, of places in texts only their last part."""
-    if isinstance(value, dict):
-        return {key: placeless(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [placeless(inner) for inner in value]
-    return FOLDERS.sub("", value) if isinstance(value, str) else value
 
 
 def published(config: Path) -> bytes:
