@@ -137,10 +137,22 @@ def test_openclip_folder(tmp_path) -> None:
     same(model, reference.visual, images())
 
 
-class Lightning(nn.Module):
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
+@pytest.mark.parametrize(("pool", "proj"), [("token", "linear"), ("map", "none")], ids=["projected", "pooled by attention"])
+def test_openclip_with_a_tower_of_timm(pool: str, proj: str, tmp_path) -> None:
+    import json
+
+    from safetensors.torch import save_file
+
+    vision = {"timm_model_name": "test_vit", "timm_pool": pool, "timm_proj": proj, "image_size": 160}
+    text = open_clip.CLIPTextCfg(context_length=5, vocab_size=11, width=16, heads=2, layers=1)
+    reference = scramble(open_clip.CLIP(64 if proj == "none" else 6, open_clip.CLIPVisionCfg(**vision), text))
+    save_file(reference.state_dict(), tmp_path / "open_clip_model.safetensors")
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": {"vision_cfg": vision}}))
+    model, report = import_weights(tmp_path)
+    with torch.no_grad():
+        x = images(model.config.image_size, batch=1)
+        torch.testing.assert_close(model(x), reference.visual(x), **CLOSE)
+    assert not unplaced(report)
 
 
 @pytest.mark.parametrize("prefix", ["", "module.", "model.", "net._orig_mod.", "teacher.backbone."])

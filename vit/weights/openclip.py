@@ -7,6 +7,8 @@ from torch import Tensor
 
 from vit.weights.format import Format, State
 from vit.weights.renaming import Renamed
+from vit.weights.timm import from_timm
+from vit.weights.timm_facts import timm_facts
 
 LAYER = r"transformer\.resblocks\.(\d+)\."
 RULES = [
@@ -23,7 +25,7 @@ RULES = [
     (LAYER + r"mlp\.c_fc\.", r"encoder.blocks.\1.mlp.fc1."),
     (LAYER + r"mlp\.c_proj\.", r"encoder.blocks.\1.mlp.fc2."),
 ]
-TOWER = "visual."
+TOWER, TRUNK, PROJECTION = "visual.", "visual.trunk.", "visual.head.proj."
 WORDS = ("input_resolution", "context_length", "vocab_size")  # sizes that only OpenAI's own files hold
 APART = {
     r"transformer\.|token_embedding\.|positional_embedding$|ln_final\.|text_projection$|text\.|attn_mask$":
@@ -43,6 +45,32 @@ def from_openclip(state: State) -> dict[str, Tensor]:
         ours.make("head.weight", ["head.weight"], lambda matrix: matrix.T)
         ours.zeros("head.bias", like="head.weight")
     return ours
+
+
+def from_trunk(state: State) -> dict[str, Tensor]:
+    """A tower of timm's inside OpenCLIP, with a linear projection after it or none."""
+    ours = from_timm({name.removeprefix(TRUNK): tensor for name, tensor in state.items() if name.startswith(TRUNK)})
+    ours.origins = {name: tuple(TRUNK + each for each in origins) for name, origins in ours.origins.items()}
+    for name, tensor in state.items():
+        if not name.startswith(TRUNK):
+            own = name.replace(PROJECTION, "head.")
+            ours[own], ours.origins[own] = tensor, (name,)
+    ours.zeros("head.bias", like="head.weight")
+    return ours
+
+
+def is_trunk(state: State) -> bool:
+    return TRUNK + "patch_embed.proj.weight" in state
+
+
+def trunk_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """What timm knows of the tower that open_clip_config.json names."""
+    vision = source_config.get("model_cfg", source_config).get("vision_cfg", {})
+    tower = {name.removeprefix(TRUNK): tensor for name, tensor in state.items() if name.startswith(TRUNK)}
+    if "timm_model_name" not in vision:
+        return timm_facts(tower, {})
+    pool = {"global_pool": vision["timm_pool"]} if vision.get("timm_pool") else {}
+    return timm_facts(tower, {"architecture": vision["timm_model_name"], "model_args": {"num_classes": 0, **pool}})
 
 
 def is_openclip(state: State) -> bool:
@@ -66,3 +94,4 @@ def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 OPENCLIP = Format("OpenAI CLIP or OpenCLIP", is_openclip, from_openclip, facts, APART)
+OPENCLIP_TIMM = Format("OpenCLIP with a tower of timm", is_trunk, from_trunk, trunk_facts, APART)

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from vit.weights.format import Format, State
-from vit.weights.renaming import Renamed, rename
+from vit.weights.renaming import rename
 from vit.weights.timm import from_timm, is_timm
 from vit.weights.timm_facts import timm_facts
 from vit.weights.transformers import fold_class_position
@@ -32,8 +32,9 @@ APART = {
 
 def from_original(state: State) -> dict[str, Tensor]:
     """Their names -> ours. The class token keeps a position where registers have none: it becomes a part of it."""
-    ours = Renamed(from_timm({timm_name(name): tensor for name, tensor in state.items()}))
-    ours.origins |= {ours_name: (theirs,) for ours_name, theirs in zip(ours, state, strict=True)}
+    theirs = {timm_name(name): name for name in state}
+    ours = from_timm({name: state[own] for name, own in theirs.items()})
+    ours.origins = {name: tuple(theirs[each] for each in origins) for name, origins in ours.origins.items()}
     if "embed.reg_token" in ours:
         fold_class_position(ours)
     return ours

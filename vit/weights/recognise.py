@@ -12,7 +12,7 @@ from vit.weights.dinov3 import DINOV3, DINOV3_ORIGINAL
 from vit.weights.format import Format, State
 from vit.weights.google import GOOGLE
 from vit.weights.mae import MAE
-from vit.weights.openclip import OPENCLIP
+from vit.weights.openclip import OPENCLIP, OPENCLIP_TIMM
 from vit.weights.original import ORIGINAL
 from vit.weights.timm import TIMM
 from vit.weights.torchvision import TORCHVISION
@@ -27,7 +27,7 @@ def is_ours(state: State) -> bool:
 OURS = Format("this program's own", is_ours, dict, lambda state, source_config: {})
 # the first that knows the names counts
 FORMATS = (OURS, MAE, DINOV3, DINOV3_ORIGINAL, ORIGINAL, TIMM, TORCHVISION, TRANSFORMERS, CLIP, SIGLIP, OPENCLIP,
-           GOOGLE, VIT_PYTORCH, BERT)
+           OPENCLIP_TIMM, GOOGLE, VIT_PYTORCH, BERT)
 # of several copies of a network the first of these is taken: averages before what they are averages of
 COPIES = ("teacher", "ema", "model_ema", "ema_model", "averaged_model", "momentum_encoder")
 DEPTH = 4  # words in a prefix at most

@@ -49,7 +49,7 @@ def to_timm(state: State, config: Any = None) -> dict[str, Tensor]:
     return renamed if config is None else their_leaves(renamed, config)
 
 
-def from_timm(state: State, config: Any = None) -> dict[str, Tensor]:
+def from_timm(state: State, config: Any = None) -> Renamed:
     """timm's names -> ours. With the config, a sin-cos table that `to_timm` wrote is left out again."""
     renamed = Renamed(state, TIMM_RULES)
     if config is not None and config.positions in TABLES:
