@@ -159,3 +159,12 @@ def test_it_learns_to_go_on_with_a_pattern() -> None:
         optimizer.step()
         losses.append(float(loss.detach()))
     assert math.isfinite(losses[-1]) and losses[-1] < 0.25 * losses[0]
+
+
+def test_half_precision_tells_nearly_the_same() -> None:
+    model, (images, noise) = small(), batch()
+    with torch.no_grad():
+        expected = model(images, noise)[0]
+        with torch.autocast("cpu", torch.bfloat16):
+            half = model(images, noise)[0]
+    assert (half.float() - expected).abs().max() < 0.05 * expected.abs().max()

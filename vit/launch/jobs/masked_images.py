@@ -96,7 +96,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> MaskedIma
     check_examples(config["task"])
     build.check_devices(config, devices.world)
     source = build.build_source(data)
-    initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
+    initial = load_initial(config["init_from"], config["model"]) if config["init_from"] and not resuming else None
     preprocessing = build.build_preprocessing(data, source, initial)
     source, report = audited(source, preprocessing, data)
     model = build_masked(config["model"], data["patch_size"], preprocessing)
