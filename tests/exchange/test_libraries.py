@@ -137,7 +137,7 @@ def test_openclip_folder(tmp_path) -> None:
     same(model, reference.visual, images())
 
 
-@pytest.mark.parametrize(("pool", "proj"), [("token", "linear"), ("map", "none")], ids=["projected", "pooled by attention"])
+@pytest.mark.parametrize(("pool", "proj"), [("token", "linear"), ("map", "none")], ids=["projected", "pooled"])
 def test_openclip_with_a_tower_of_timm(pool: str, proj: str, tmp_path) -> None:
     import json
 

@@ -16,6 +16,7 @@ from timm.models import save_for_hf
 import vit
 from tests.exchange.conftest import CLOSE, SIZE, images, scramble
 from vit.bundle import save_bundle
+from vit.cli import main as vit_main
 from vit.data import Preprocessing
 from vit.exchange import SourceError
 
@@ -138,6 +139,51 @@ def test_another_size_aspect_channels_and_classes_in_one_call() -> None:
         torch.testing.assert_close(model.pool(model.encode(x)), one.eval()(x), **CLOSE)
     assert set(report.named("resized")) == {"embed.pos_embed", "embed.proj.weight"}
     assert set(report.named("new")) == {"head.weight", "head.bias"}
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "pth", "npz"])
+def test_a_model_outlives_its_file(tmp_path, ending: str) -> None:
+    """Saving over the file that a model came from is what people do; a mapped file would break the model."""
+    from tests.exchange.test_google import npz
+
+    state = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=5)).state_dict()
+    file = tmp_path / f"weights.{ending}"
+    if ending == "npz":
+        npz(file)
+    else:
+        save_file(state, file) if ending == "safetensors" else torch.save(state, file)
+    model, _ = vit.import_weights(file, num_heads=4)
+    before = model(images())
+    with open(file, "rb+") as stream:
+        stream.write(b"\0" * file.stat().st_size)
+    with open(file, "rb+") as stream:
+        stream.truncate(10)
+    assert torch.equal(model(images()), before)
+
+
+@pytest.mark.parametrize("others", [1, 8], ids=["mostly weights", "mostly an optimizer's memory"])
+def test_a_checkpoint_outlives_its_file_too(tmp_path, others: int) -> None:
+    state = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=5)).state_dict()
+    numbers = sum(tensor.numel() for tensor in state.values())
+    torch.save({"state_dict": state, "optimizer": {"state": {0: torch.zeros(numbers * others // 2)}}},
+               tmp_path / "last.ckpt")
+    model, _ = vit.import_weights(tmp_path / "last.ckpt", num_heads=3)
+    with open(tmp_path / "last.ckpt", "rb+") as stream:
+        stream.truncate(10)
+    assert torch.equal(model.head.weight, state["head.weight"])
+
+
+def test_the_command_line_takes_the_same_sources(folder, tmp_path, capsys) -> None:
+    from PIL import Image
+
+    Image.fromarray(photo()).save(tmp_path / "photo.png")
+    assert vit_main(["predict", str(folder), str(tmp_path / "photo.png")]) == 0
+    answer = capsys.readouterr().out.splitlines()[1].split(",")
+    (expected,) = vit.load(folder).predict([photo()])
+    assert answer[0].endswith("photo.png") and answer[1] == expected.label
+    assert vit_main(["predict", "timm:vit_tiny_patch16_224.augreg_in21k", str(tmp_path / "photo.png")]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "could not be fetched" in said
 
 
 def refused(source, *texts: str, **arguments) -> str:
