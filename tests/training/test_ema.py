@@ -5,7 +5,7 @@ import torch
 from timm.utils import ModelEmaV3
 from torch import nn
 
-from vit.training.ema import WeightAverage
+from vit.training.ema import EpochAverage, WeightAverage
 
 
 def model():
@@ -99,3 +99,25 @@ def test_errors():
         average.load_state_dict({**average.state_dict(), "2.bias": torch.zeros(3)})
     with pytest.raises(ValueError, match="ema decay is 1.0"):
         WeightAverage(model(), 1.0)
+
+
+@pytest.mark.parametrize("make", [lambda net: WeightAverage(net, 0.5), lambda net: EpochAverage(net, 2)])
+def test_what_rests_is_its_own_average_in_the_same_memory(make):
+    net, whole = model(), model()
+    for each in (net, whole):
+        each[0].requires_grad_(False)
+    average, kept = make(net), [net[0].weight.clone()]
+    whole.requires_grad_(True)  # all of it is averaged; its first layer moves as little
+    plain = make(whole)
+    whole[0].requires_grad_(False)
+    for each, network in ((average, net), (plain, whole)):
+        train(network, 5, each.take if isinstance(each, EpochAverage) else each.update)
+    assert average.average["0.weight"].data_ptr() == net[0].weight.data_ptr()
+    for name, tensor in average.state_dict().items():
+        assert torch.equal(tensor, plain.average[name]), name
+    with average.swap():
+        assert torch.equal(net[0].weight, kept[0]) and torch.equal(net[2].weight, plain.average["2.weight"])
+    again = make(net)
+    saved = {"snapshots": average.snapshots_dict()} if isinstance(average, EpochAverage) else {}
+    again.load_state_dict(plain.state_dict(), **saved)
+    assert all(torch.equal(tensor, plain.average[name]) for name, tensor in again.average.items())

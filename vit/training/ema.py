@@ -14,6 +14,7 @@ class WeightAverage:
     """average <- decay * average + (1 - decay) * weight after every optimizer step; buffers are copied.
 
     With `warmup` the decay of step t is at most (1 + t) / (10 + t), so that the random start is soon forgotten.
+    Parameters that need no gradient when this is made rest for good: they are their own average, in the same memory.
     Sharded models are averaged shard by shard; names are those of the bare model, whose tensors must stay the same
     objects while they are averaged (moving a model between devices keeps them, sharding it does not).
     """
@@ -23,10 +24,12 @@ class WeightAverage:
             raise ValueError(f"ema decay is {decay}, but must lie in [0, 1); 0.999 averages about 1000 steps")
         self.decay, self.warmup = decay, warmup
         self.tensors = saved_tensors(model)
-        self.average = {name: tensor.detach().clone() for name, tensor in self.tensors.items()}
-        trained = {clean_name(name) for name, _ in model.named_parameters()}
-        self._lerped = [name for name, tensor in self.tensors.items() if name in trained and tensor.is_floating_point()]
-        self._copied = [name for name in self.tensors if name not in set(self._lerped)]
+        parameters = {clean_name(name): parameter for name, parameter in model.named_parameters()}
+        self.moving = [name for name in self.tensors if name not in parameters or parameters[name].requires_grad]
+        self.average = {name: tensor.detach() for name, tensor in self.tensors.items()}
+        self.average |= {name: self.average[name].clone() for name in self.moving}
+        self._lerped = [n for n in self.moving if n in parameters and self.tensors[n].is_floating_point()]
+        self._copied = [name for name in self.moving if name not in set(self._lerped)]
         self._raw: list[torch.Tensor] | None = None  # the weights while the average stands in for them
 
     @property
@@ -52,15 +55,15 @@ class WeightAverage:
         """Puts the averaged weights into the model; `swap_out` brings its own back, bit for bit."""
         if self.swapped:
             raise RuntimeError("the averaged weights are in the model already")
-        targets = locals_of(self.tensors, self.tensors)
+        targets = locals_of(self.tensors, self.moving)
         self._raw = [tensor.clone() for tensor in targets]
-        torch._foreach_copy_(targets, locals_of(self.average, self.tensors))
+        torch._foreach_copy_(targets, locals_of(self.average, self.moving))
 
     @torch.no_grad()
     def swap_out(self) -> None:
         if not self.swapped:
             raise RuntimeError("the model's own weights are in it already")
-        torch._foreach_copy_(locals_of(self.tensors, self.tensors), self._raw)
+        torch._foreach_copy_(locals_of(self.tensors, self.moving), self._raw)
         self._raw = None
 
     @contextmanager
@@ -93,7 +96,7 @@ class EpochAverage(WeightAverage):
     @torch.no_grad()
     def take(self, step: int) -> None:
         """Takes in the weights after optimizer step `step`; those of the same step, seen again on resuming, once."""
-        snapshot = {name: tensor.detach().clone() for name, tensor in self.tensors.items()}
+        snapshot = {name: self.tensors[name].detach().clone() for name in self.moving}
         kept = [each for each in self.snapshots if each[0] != step]
         self.snapshots = [*kept, (step, snapshot)][-self.epochs :]
         for name in self._lerped:
@@ -109,7 +112,7 @@ class EpochAverage(WeightAverage):
     def load_state_dict(self, state: dict[str, torch.Tensor], snapshots: list[dict] | None = None) -> None:
         super().load_state_dict(state)
         for saved in snapshots or []:
-            weights = {name: torch.empty_like(tensor.detach()) for name, tensor in self.tensors.items()}
+            weights = {name: torch.empty_like(self.tensors[name].detach()) for name in self.moving}
             fill(weights, saved["weights"])
             self.snapshots.append((saved["step"], weights))
 
