@@ -16,7 +16,6 @@ from vit.weights import KeyReport
 log = logging.getLogger("vit")
 
 TASKS = ("classification", "text_classification", "seq2seq")
-NOT_FROM_SOURCE = ("new", "missing", "unused")  # statuses of a key report
 
 
 def read_finetune(config: dict) -> Finetune:
@@ -61,7 +60,7 @@ def start_finetuning(config: dict, model: nn.Module, taken: KeyReport | None) ->
 
 def without_source(model: nn.Module, taken: KeyReport) -> list[str]:
     """Parameters that are random because the source has nothing for them: resting, they would stay so."""
-    came = {row.name for row in taken.rows if row.status not in NOT_FROM_SOURCE}
+    came = {row.name for row in taken.rows if row.shape is not None and row.status != "new"}
     return [name for name, _ in model.named_parameters() if name not in came]
 
 
