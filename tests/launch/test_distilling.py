@@ -4,16 +4,19 @@ import csv
 import json
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 import timm
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
 import vit
 from tests.launch.conftest import run, write_photos
 from vit.bundle import load_bundle
 from vit.launch.composing import ConfigError
+from vit.launch.teaching import load_taught, matched
 from vit.tasks import Classification
 
 QUICK = ["precision=32-true", "logger=csv", "recipe.batch_size=64"]
@@ -98,6 +101,25 @@ def test_timm_s_distilled_student_and_a_timm_folder_as_teacher(tmp_path):
     taught = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
     assert "11 classes, distill=token" in (taught.path / "log.txt").read_text()
     assert load_bundle(taught.path).model.config.name == "deit_tiny_distilled_patch16_224"
+
+
+def test_a_teacher_out_of_transformers(tmp_path):
+    """Its names of classes, its mean and deviation and its logits, from the folder that it is saved in."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    labels = {number: f"class {name}" for number, name in enumerate("abc")}
+    theirs = ViTForImageClassification(ViTConfig(**sizes, image_size=16, patch_size=8, id2label=labels)).eval()
+    theirs.save_pretrained(tmp_path)
+    ViTImageProcessor(size={"height": 16, "width": 16}, image_mean=[0.1, 0.2, 0.3]).save_pretrained(tmp_path)
+    taught = load_taught(str(tmp_path))
+    assert list(taught.classes) == list(labels.values())
+    assert taught.preprocessing.size == (16, 16) and taught.preprocessing.mean == (0.1, 0.2, 0.3)
+    images = torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(taught.model(images), theirs(images).logits, rtol=0, atol=1e-5)
+    assert matched(taught, ["class c", "class a"], "it") == [2, 0]
+    with pytest.raises(ConfigError, match="does not say the names of its classes"):
+        matched(replace(taught, classes=[]), ["class a"], "it")
 
 
 def test_a_resumed_student_ends_with_the_same_bits(teacher, tmp_path, monkeypatch):

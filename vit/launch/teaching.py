@@ -14,6 +14,7 @@ from vit.exchange import import_weights, pixels
 from vit.exchange.read import TIMM, read
 from vit.launch.build import checked
 from vit.launch.composing import ConfigError, nearest
+from vit.launch.initial import told
 from vit.models import model_from_config
 from vit.tasks.distilling import Distillation, Teacher
 
@@ -76,7 +77,7 @@ def build_distillation(
         model.set_distilled_training(True)
     taught = checked(f"distill.teacher={node['teacher']}", load_taught, node["teacher"])
     columns = matched(taught, source.classes, node["teacher"])
-    theirs = same_colours(taught.preprocessing or preprocessing, preprocessing, node["teacher"])
+    theirs = fitting_pixels(taught.preprocessing, preprocessing, node["teacher"])
     teacher = Teacher(taught.model, theirs, preprocessing, columns)
     parameters = sum(parameter.numel() for parameter in taught.model.parameters())
     log.info("teacher: %s, %s parameters, %d classes, distill=%s", node["teacher"], f"{parameters:,}",
@@ -93,6 +94,8 @@ def load_taught(name: str) -> Taught:
     if found.model is not None:
         if found.model["kind"] not in ("vit", "timm"):
             raise ValueError(f"it is no image classifier, but {found.model['kind']}")
+        if found.thresholds:
+            raise ValueError("it gives an image several labels, and distillation is for one")
         model = model_from_config(found.model)
         model.load_state_dict(found.state)
         return Taught(model, found.preprocessing, found.classes)
@@ -100,7 +103,7 @@ def load_taught(name: str) -> Taught:
         import timm
 
         return of_timm(timm.create_model(f"local-dir:{Path(name).expanduser()}", pretrained=True))
-    return Taught(import_weights(name)[0], found.preprocessing, found.classes)
+    return Taught(import_weights(name)[0], told(found, {})[1], found.classes)
 
 
 def pretrained(name: str) -> nn.Module:
@@ -138,7 +141,11 @@ def matched(taught: Taught, classes: Sequence[str], name: str) -> list[int]:
     return [list(taught.classes).index(each) for each in classes]
 
 
-def same_colours(theirs: Preprocessing, ours: Preprocessing, name: str) -> Preprocessing:
+def fitting_pixels(theirs: Preprocessing | None, ours: Preprocessing, name: str) -> Preprocessing:
+    """How the teacher wants its images, where that can be had from the student's."""
+    if theirs is None:
+        raise ConfigError(f"distill.teacher={name} does not say how its images are prepared; take a run, a saved "
+                          "model, or a folder whose config says it")
     if theirs.mode != ours.mode:
         raise ConfigError(f"distill.teacher={name} reads {theirs.mode}, but the data is read as {ours.mode}; set "
                           f"data.preprocessing.mode={theirs.mode}")

@@ -110,7 +110,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> MaskedIma
         **config,
         "model_name": config.get("model_name") or config["model"]["name"],
         "model": model.config.to_dict(),
-        "data": {**build.located(data), "preprocessing": preprocessing.to_dict()},
+        "data": {**build.located(data), **source.pinned, "preprocessing": preprocessing.to_dict()},
         "classes": [],
     }
     work = flops(model)
