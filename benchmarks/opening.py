@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 from pairs import report
@@ -58,9 +59,10 @@ def write(place: Path) -> dict[str, Path]:
     model = timm.create_model("vit_base_patch16_224")
     torch.save(model.state_dict(), place / "timm.pth")
     save_file(model.state_dict(), place / "timm.safetensors")
-    convert(place / "timm.pth", place / "bundle")
-    convert(place / "timm.pth", place / "transformers", "transformers")
-    convert(place / "timm.pth", place / "torchvision.pth", "torchvision")
+    with warnings.catch_warnings(action="ignore"):  # how images are prepared does not matter here
+        convert(place / "timm.pth", place / "bundle")
+        convert(place / "timm.pth", place / "transformers", "transformers")
+        convert(place / "timm.pth", place / "torchvision.pth", "torchvision")
     return {path.name: path for path in sorted(place.iterdir())}
 
 

@@ -153,6 +153,16 @@ def test_a_bundle_keeps_all_it_holds(tmp_path) -> None:
     assert equal(one.model.state_dict(), two.model.state_dict())
 
 
+def test_several_labels_per_image(tmp_path) -> None:
+    thresholds = (0.1, 0.2, 0.3, 0.4, 0.5)
+    save_bundle(tmp_path / "ours", ours(norm_eps=1e-6), NAMES, PREPARED["squash"], thresholds=thresholds)
+    convert(tmp_path / "ours", tmp_path / "timm", "timm")
+    assert load_bundle(tmp_path / "timm").thresholds == thresholds
+    convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
+    theirs = hf.AutoModelForImageClassification.from_pretrained(tmp_path / "theirs")
+    assert theirs.config.problem_type == "multi_label_classification"
+
+
 @pytest.mark.parametrize(
     ("options", "to", "words"),
     [
@@ -183,6 +193,12 @@ def test_nothing_that_is_there_is_changed(tmp_path) -> None:
 
 def test_as_a_real_command(tmp_path) -> None:
     source = bundle(tmp_path / "ours")
+    torch.save(torchvision_vit().state_dict(), tmp_path / "vit.pth")
+    command = [sys.executable, "-m", "vit", "convert", str(tmp_path / "vit.pth"), str(tmp_path / "bundle"),
+               "--to", "bundle", "--num-heads", "4"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and "format: torchvision" in done.stdout, done.stderr
+    assert done.stderr.count("\n") == 2 and "does not name its 5 classes" in done.stderr
     command = [sys.executable, "-m", "vit", "convert", str(source), str(tmp_path / "theirs"), "--to", "transformers"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

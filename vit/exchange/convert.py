@@ -5,20 +5,19 @@ import os
 import shutil
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from vit.bundle import CONFIG, WEIGHTS, load_bundle, save_bundle
-from vit.data import Preprocessing
+from vit.bundle import CONFIG, WEIGHTS, Contract, load_bundle, save_bundle
+from vit.data.text import Tokenizer
 from vit.exchange import pixels
 from vit.exchange.files import SourceError
-from vit.exchange.importing import take
+from vit.exchange.importing import Size, take
 from vit.exchange.opening import format_of, is_foreign, named, prepared
 from vit.exchange.read import PIXELS, Anything, Source, read
 from vit.weights import KeyReport, timm_arguments
@@ -28,31 +27,53 @@ TARGETS = ("timm", "transformers", "torchvision", "bundle")
 FILES = (".safetensors", ".pth", ".pt")
 
 
+@dataclass(frozen=True)
+class Outgoing:
+    """A model with what goes with it, on its way to a file or folder."""
+
+    model: nn.Module
+    classes: list[str]
+    preprocessing: Contract | None
+    tokenizers: dict[str, Tokenizer]
+    thresholds: tuple[float, ...]
+
+
 def convert(
-    source: Anything, dest: str | PathLike[str], to: str = "bundle", *, strict: bool = True, **given: Any
+    source: Anything,
+    dest: str | PathLike[str],
+    to: str = "bundle",
+    *,
+    num_heads: int | None = None,
+    act: str | None = None,
+    image_size: Size | None = None,
+    patch_size: Size | None = None,
+    in_chans: int | None = None,
+    strict: bool = True,
 ) -> KeyReport:
     """Write a source's model for others: a folder, or for torchvision a file of its state dict.
 
     Args:
         to: "timm", "transformers", "torchvision" or "bundle" (which is a timm folder where timm can express the model).
-        given: `num_heads`, `act`, `image_size`, `patch_size`, `in_chans`, `num_classes` of `import_weights`.
+        num_heads, act, image_size, patch_size, in_chans, strict: as for `import_weights`.
 
     Raises:
         SourceError: a source that cannot be taken, a model that the target cannot express, something in the way.
     """
     dest = Path(dest).expanduser()
     check_target(dest, to)
-    if to == "bundle" and isinstance(source, str | PathLike) and not is_foreign(source) and not given:
+    given = (num_heads, act, image_size, patch_size, in_chans)
+    if to == "bundle" and isinstance(source, str | PathLike) and not is_foreign(source) and set(given) == {None}:
         return copy_bundle(source, dest)
     found = read(source)
     if to != "bundle" and (found.model or {}).get("kind") == "timm":
         found = as_timm_module(found)
-    model, report = take(found, strict=strict, **given)
-    preparation, classes = None, []
-    if model.config.kind in ("vit", "timm"):
+    model, report = take(found, num_heads=num_heads, act=act, image_size=image_size, patch_size=patch_size,
+                         in_chans=in_chans, strict=strict)
+    preparation, classes = found.preprocessing, found.classes
+    if model.config.kind in ("vit", "timm") and to != "torchvision":  # whose files hold nothing but tensors
         preparation = prepared(found, format_of(report), tuple(model.config.image_size))
         classes = named(found, model.config.num_classes) if model.config.num_classes else []
-    WRITERS[to](dest, model, classes, preparation)
+    WRITERS[to](dest, Outgoing(model, classes, preparation, found.tokenizers, found.thresholds))
     return report
 
 
@@ -83,22 +104,22 @@ def as_timm_module(found: Source) -> Source:
     return replace(found, model=None, config={"module": module})
 
 
-def write_bundle(dest: Path, model: nn.Module, classes: list[str], preparation: Preprocessing | None) -> None:
-    save_bundle(dest, model, classes, preparation)
+def write_bundle(dest: Path, out: Outgoing) -> None:
+    save_bundle(dest, out.model, out.classes, out.preprocessing, tokenizers=out.tokenizers, thresholds=out.thresholds)
 
 
-def write_timm(dest: Path, model: nn.Module, classes: list[str], preparation: Preprocessing | None) -> None:
+def write_timm(dest: Path, out: Outgoing) -> None:
     """A bundle that must be a timm folder."""
-    if isinstance(reason := timm_arguments(model.config), str):
+    if isinstance(reason := timm_arguments(out.model.config), str):
         raise SourceError(f"{reason}; --to bundle writes it under our own names")
-    save_bundle(dest, model, classes, preparation)
+    write_bundle(dest, out)
 
 
-def write_torchvision(dest: Path, model: nn.Module, classes: list[str], preparation: Preprocessing | None) -> None:
+def write_torchvision(dest: Path, out: Outgoing) -> None:
     """One file, for `torchvision.models.vit_b_16()` and its sisters to `load_state_dict`."""
-    if isinstance(reason := torchvision_arguments(model.config), str):
+    if isinstance(reason := torchvision_arguments(out.model.config), str):
         raise SourceError(f"{reason}; --to bundle keeps it as it is")
-    weights = plain(to_torchvision(model.state_dict(), model.config))
+    weights = plain(to_torchvision(out.model.state_dict(), out.model.config))
     part = dest.with_name(f".{dest.name}.part-{os.getpid()}")
     dest.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -108,21 +129,25 @@ def write_torchvision(dest: Path, model: nn.Module, classes: list[str], preparat
         part.unlink(missing_ok=True)
 
 
-def write_transformers(dest: Path, model: nn.Module, classes: list[str], preparation: Preprocessing | None) -> None:
+def write_transformers(dest: Path, out: Outgoing) -> None:
     """A folder that `AutoModelForImageClassification` opens as its own ViT, without timm."""
-    config = transformers_arguments(model.config)
+    config = transformers_arguments(out.model.config)
     if isinstance(config, str):
         raise SourceError(f"{config}; --to timm writes a folder that transformers opens through timm")
-    if classes:
-        config |= {"id2label": dict(enumerate(classes)), "label2id": {name: i for i, name in enumerate(classes)}}
-    processor, unsaid = pixels.for_transformers(preparation)
+    if out.classes:
+        labels = dict(enumerate(out.classes))
+        config |= {"id2label": labels, "label2id": {name: i for i, name in labels.items()}}
+    if out.thresholds:
+        config["problem_type"] = "multi_label_classification"
+    processor, unsaid = pixels.for_transformers(out.preprocessing)
     if unsaid:
         warnings.warn(f"transformers will load this model, but prepare images another way: {unsaid}", stacklevel=3)
     files = {CONFIG: config, PIXELS: processor}
+    weights = plain(to_transformers(out.model.state_dict(), out.model.config))
     part = dest.with_name(f".{dest.name}.part-{os.getpid()}")
     part.mkdir(parents=True)
     try:
-        save_file(plain(to_transformers(model.state_dict(), model.config)), part / WEIGHTS, metadata={"format": "pt"})
+        save_file(weights, part / WEIGHTS, metadata={"format": "pt"})
         for name, values in files.items():
             (part / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
         part.rename(dest)
