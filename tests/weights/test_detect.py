@@ -92,6 +92,12 @@ def broken(change) -> dict[str, torch.Tensor]:
         (lambda s: None, {"image_size": 64}, "17 rows does not fit image_size .*64 patches"),
         (lambda s: None, {"in_chans": 1}, "in_chans is 1 .* the tensors have 3"),
         (lambda s: None, {"num_classes": 7}, "num_classes is 7 .* the tensors have 5"),
+        (lambda s: s.pop("encoder.blocks.0.mlp.fc1.weight"), {}, "mlp.fc1.weight of block 0 is missing"),
+        (lambda s: s.update({"encoder.blocks.0.attn.proj.weight": torch.zeros(48)}), {}, r"proj.weight .* is \(48,\)"),
+        (lambda s: s.update({"encoder.blocks.0.attn.proj.weight": torch.zeros(48, 32)}), {},
+         r"\(144, 48\).*\(48, 32\)"),
+        (lambda s: s.update({"embed.pos_embed": torch.zeros(17, 48)}), {}, r"pos_embed is \(17, 48\), but must be"),
+        (lambda s: s.update({"pool.latent": torch.zeros(1, 1, 48)}), {}, "pooling has an MLP"),
         (lambda s: s.update({"pool.norm.weight": torch.zeros(48)}), {}, "one last norm"),
     ],
 )

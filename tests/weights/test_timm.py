@@ -188,6 +188,20 @@ def test_options_that_ours_do_not_have(options: dict, words: str) -> None:
         timm_facts({}, {"architecture": "vit_tiny_patch16_224", "model_args": options})
 
 
+@pytest.mark.parametrize("values", [{"architecture": 5}, {"model_args": [1]}, {"pretrained_cfg": "no"}])
+def test_a_config_of_something_else(values: dict) -> None:
+    with pytest.raises(ValueError, match="architecture must be a word"):
+        timm_facts({}, {"architecture": "vit_tiny_patch16_224", **values})
+
+
+def test_blocks_of_another_form_without_a_config() -> None:
+    with torch.device("meta"):
+        state = timm.create_model("vit_base_patch16_xp_224", depth=1).state_dict()
+    found = recognise(state)
+    with pytest.raises(ValueError, match="no Vision Transformer or text encoder is known by these names"):
+        detect(found.ours, found.format.facts(state, {}))
+
+
 def test_an_architecture_that_timm_does_not_know() -> None:
     with pytest.raises(ValueError, match="the architecture 'vit_of_tomorrow', which timm .* does not know"):
         timm_facts({}, {"architecture": "vit_of_tomorrow"})

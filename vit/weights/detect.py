@@ -18,6 +18,7 @@ HEADS = {
 TOKENS = ("embed.cls_token", "embed.dist_token", "embed.reg_token")  # what stands before the patches
 BLOCK = re.compile(r"encoder\.blocks\.(\d+)\.")
 FIRST = "encoder.blocks.0."
+MATRICES = ("attn.qkv.weight", "attn.proj.weight", "mlp.fc1.weight", "mlp.fc2.weight")
 
 
 def detect(ours: State, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,6 +55,7 @@ def read_stack(ours: State, facts: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"no Vision Transformer or text encoder is known by these names: {some}")
     if missing := set(range(max(numbers) + 1)) - numbers:
         raise ValueError(f"block {min(missing)} is missing, though there is a block {max(numbers)}; the file is cut")
+    check_first(ours)
     inner, dim = ours[FIRST + "attn.qkv.weight"].shape[0] // 3, ours[FIRST + "attn.qkv.weight"].shape[1]
     check_blocks(ours, len(numbers))
     heads = read_heads(ours, facts, inner, dim, len(numbers))
@@ -75,6 +77,18 @@ def read_stack(ours: State, facts: Mapping[str, Any]) -> dict[str, Any]:
         "layer_scale": facts.get("layer_scale", 1e-5) if FIRST + "ls1.gamma" in ours else None,
         **read_mlp(ours, dim),
     }
+
+
+def check_first(ours: State) -> None:
+    """The matrices of the first block are there and fit each other."""
+    for leaf in MATRICES:
+        if (matrix := ours.get(FIRST + leaf)) is None or matrix.ndim != 2:
+            there = "is missing" if matrix is None else f"is {tuple(matrix.shape)}, which is no matrix"
+            raise ValueError(f"{leaf} of block 0 {there}, but every block of ours has one")
+    (stacked, dim), (out, inner) = ours[FIRST + "attn.qkv.weight"].shape, ours[FIRST + "attn.proj.weight"].shape
+    if stacked != 3 * inner or out != dim:
+        raise ValueError(f"attn.qkv.weight is {(stacked, dim)}, but attn.proj.weight {(out, inner)}; it would have to "
+                         f"be {(dim, stacked // 3)}")
 
 
 def check_blocks(ours: State, depth: int) -> None:
@@ -150,6 +164,8 @@ def read_positions(ours: State, known: Mapping[str, Any], prefix: int) -> dict[s
         return {"positions": known["positions"], "image_size": pair(known["image_size"]), "prefix_positions": True}
     if known.get("positions", "learned") not in ("learned", "learned_rotary"):
         raise ValueError(f"positions are {known['positions']} by the source's config, but the tensors have a table")
+    if table.ndim != 3 or table.shape[2] != known["dim"]:
+        raise ValueError(f"embed.pos_embed is {tuple(table.shape)}, but must be (1, tokens, {known['dim']})")
     length, patch = table.shape[1], known["patch_size"]
     if "image_size" in known:
         grid = tuple(size // edge for size, edge in zip(pair(known["image_size"]), patch, strict=True))
@@ -183,6 +199,8 @@ def read_pool(ours: State, known: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("both encoder.norm and pool.norm are there, but a model has one last norm")
     final_norm = norms[0] if norms else "none"
     if "pool.latent" in ours:
+        if "pool.mlp.fc1.weight" not in ours:
+            raise ValueError("pool.latent is there, but not pool.mlp.fc1.weight: attention pooling has an MLP here")
         hidden, blocks = ours["pool.mlp.fc1.weight"].shape[0], round(known["mlp_ratio"] * known["dim"])
         ratio = None if hidden == blocks else hidden / known["dim"]
         return {"pool": "attention", "final_norm": final_norm, "pool_mlp_ratio": ratio}

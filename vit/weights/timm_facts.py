@@ -35,8 +35,10 @@ def skeleton(config: Mapping[str, Any]) -> Any:
     import timm  # here, because it takes a second that most programs need not wait for
     import torch
 
-    name, arguments = config["architecture"].split(".")[0], dict(config.get("model_args") or {})
-    cfg = config.get("pretrained_cfg") or {}
+    arguments, cfg = config.get("model_args") or {}, config.get("pretrained_cfg") or {}
+    if not (isinstance(config["architecture"], str) and isinstance(arguments, dict) and isinstance(cfg, dict)):
+        raise ValueError("the config's architecture must be a word, its model_args and pretrained_cfg tables of values")
+    name, arguments = config["architecture"].split(".")[0], dict(arguments)
     if cfg.get("fixed_input_size") and cfg.get("input_size"):
         arguments.setdefault("in_chans", cfg["input_size"][0])
         arguments.setdefault("img_size", cfg["input_size"][1:])
@@ -167,8 +169,9 @@ def usual_facts(state: State) -> dict[str, Any]:
     gated = any(leaf in state for leaf in ("blocks.0.mlp.fc1_g.weight", "blocks.0.mlp.fc1_x.weight"))
     eva = gated or "blocks.0.gamma_1" in state or "blocks.0.attn.q_bias" in state
     clip, siglip = "norm_pre.weight" in state, "attn_pool.latent" in state
-    fc1, fc2 = state["blocks.0.mlp.fc1.weight"] if not gated else None, state["blocks.0.mlp.fc2.weight"]
-    gated = gated or fc1.shape[0] == 2 * fc2.shape[1]
+    widened, hidden = state.get("blocks.0.mlp.fc1.weight"), state.get("blocks.0.mlp.fc2.weight")
+    if widened is not None and hidden is not None and hidden.ndim == 2:
+        gated = widened.shape[0] == 2 * hidden.shape[1]
     eva = eva or (clip and (siglip or not {"norm.weight", "fc_norm.weight"} & set(state)))  # a Perception Encoder
     facts: dict[str, Any] = {
         "norm_eps": 1e-5 if clip else 1e-6,
