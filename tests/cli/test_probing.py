@@ -19,6 +19,7 @@ from vit.cli import main
 from vit.cli.probing import opened
 from vit.data import Preprocessing, digits
 from vit.models import model_from_config
+from vit.weights import load_weights
 
 CLASSES = [str(i) for i in range(10)]
 PREPROCESSING = Preprocessing(size=(8, 8), resize="squash", mean=(0.3,) * 3, std=(0.35,) * 3)
@@ -92,6 +93,22 @@ def test_timms_networks(tmp_path):
     with torch.no_grad():
         expected = network.forward_head(network.forward_features(preprocessing.normalize(images)), pre_logits=True)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("class_token", [True, False])
+def test_masked_autoencoders_are_probed_as_a_classifier_would_begin(tmp_path, class_token):
+    torch.manual_seed(0)
+    sizes = {"image_size": [8, 8], "patch_size": [4, 4], "dim": 24, "depth": 1, "num_heads": 2, "registers": 1}
+    decoder = {"decoder_dim": 16, "decoder_depth": 1, "decoder_num_heads": 2}
+    network = model_from_config({"kind": "mae", **sizes, **decoder, "class_token": class_token}).eval()
+    save_bundle(tmp_path / "model", network, (), PREPROCESSING)
+    photos = write_photos(tmp_path / "photos", {"a": 2})
+    found = vectors(tmp_path / "model", photos, tmp_path / "vectors.npz")
+    classifier = model_from_config({**network.config.classifier(), "num_classes": 0}).eval()
+    load_weights(classifier, network.state_dict())
+    images = torch.stack([PREPROCESSING.image(path, "") for path in sorted(photos.rglob("*.png"))])
+    with torch.no_grad():
+        torch.testing.assert_close(found, classifier(PREPROCESSING.normalize(images)), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.*does not say how images are prepared")

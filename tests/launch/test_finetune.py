@@ -52,7 +52,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "llrd"])  # which is full at other rates
 def test_only_what_shall_train_moves_and_has_state(source, tmp_path, way):
     folder = vit.train([*DIGITS, f"init_from={source}", f"finetune={way}", f"run_dir={tmp_path}"]).path
     everything = set(weights(source))
