@@ -31,6 +31,7 @@ STEPS = {
     "vit": lambda *words: main(list(words)),
     "load": load,
     "fetch": lambda name: str(fetch(name)),
+    "forget": lambda name, file: os.remove(fetch(name) / file),
     "import": lambda name: import_weights(name)[0].head.weight.double().sum().item(),
 }
 found = []
@@ -163,6 +164,20 @@ def test_what_was_fetched_is_there_without_a_network(hub, pushed, place, run):
     assert card[0] == 0 and ModelCard.load(run / "model" / "README.md").data.license == "mit"
     assert again[0] == 1 and "README.md is there and says its licence itself; leave out --licence" in again[2]
     (run / "model" / "README.md").unlink()
+
+
+def test_what_was_broken_off_is_fetched_again(hub, pushed, place, run):
+    """Weights in pieces, of which one is gone from the cache, at a pinned commit."""
+    index = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
+    pieces = {name: f"weights {name}".encode() for name in index["weight_map"].values()}
+    commit = hub.commit("models/me/pieces", {**pieces, "model.safetensors.index.json": json.dumps(index).encode(),
+                                             "config.json": b"{}", "pytorch_model.bin": b"the same again"})
+    name = f"hub:me/pieces@{commit}"
+    first, _, again = session(place, hub.endpoint, ["fetch", "", name],
+                              ["forget", "", name, "model-2-of-2.safetensors"], ["fetch", "", name])
+    there = {file.name: file.read_bytes() for file in Path(again[0]).iterdir()}
+    assert again[0] == first[0] and there.items() >= pieces.items()
+    assert there.keys() == {*pieces, "model.safetensors.index.json", "config.json"}
 
 
 def test_offline_is_said(hub, place):

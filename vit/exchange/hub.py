@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
-from vit.exchange.files import INDEX, SourceError
+from vit.exchange.files import INDEX, SourceError, read_json
 from vit.exchange.read import CONFIGS, FILES, HUB, PIXELS
 
 log = logging.getLogger("vit")
@@ -73,16 +73,24 @@ def downloaded(repo: str, revision: str | None, files: list[str]) -> Path:
 
 
 def cached(repo: str, revision: str | None) -> Path | None:
-    """The folder that an earlier `fetch` left, if its weights are there."""
+    """The folder that an earlier `fetch` left, if that was not broken off."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     with contextlib.suppress(LocalEntryNotFoundError, ValueError, OSError):
-        patterns = [*FILES, *CONFIGS, PIXELS]
-        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=patterns[:1]))
-        if any((folder / file).is_file() for file in FILES):
+        described = [*CONFIGS, PIXELS]
+        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=described))
+        if whole(folder):
             return folder
     return None
+
+
+def whole(folder: Path) -> bool:
+    """Whether weights are there, with all the pieces that their index names."""
+    weights = next((folder / file for file in FILES if (folder / file).is_file()), None)
+    if weights is None or not weights.name.endswith(INDEX):
+        return weights is not None
+    return all((folder / piece).is_file() for piece in set(read_json(weights).get("weight_map", {}).values()))
 
 
 @contextlib.contextmanager
