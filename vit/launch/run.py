@@ -17,7 +17,7 @@ from vit.launch.folder import RunFolder, environment
 from vit.launch.jobs import Job, prepare
 from vit.launch.plan import RUN_DIR, check_fits, is_main_process, read_words, steps_done
 from vit.launch.trainer import build_trainer
-from vit.training import Interrupted, explain_out_of_memory, quiet_lightning, seed_everything_once
+from vit.training import Interrupted, explain_out_of_memory, keep_freed_memory, quiet_lightning, seed_everything_once
 
 log = logging.getLogger("vit")
 
@@ -61,6 +61,8 @@ def train(overrides: list[str] | None = None) -> Run | None:
             compile_model(job.model, devices)
         if main:
             write_facts(job, folder)
+        if devices.accelerator == "cpu":
+            keep_freed_memory()
         threads = suited_threads(job.step_flops, devices)
         with told_to_other_processes(folder), contextlib.closing(job.batches), threads:
             trainer.fit(job.task, job.batches, ckpt_path=checkpoint, weights_only=True)

@@ -18,7 +18,7 @@ _HOMES = {
     "stopping": ("GracefulStop", "Interrupted"),
     "callbacks": ("Checkpoints", "FiniteLoss", "NonFiniteError"),
     "progress": ("ProgressBar", "ThroughputMeter", "quiet_lightning"),
-    "memory": ("PeakMemory", "explain_out_of_memory"),
+    "memory": ("PeakMemory", "explain_out_of_memory", "keep_freed_memory"),
     "finetune": ("Finetune",),
     "unfreezing": ("Unfreezing",),
 }
