@@ -29,12 +29,12 @@ def watch():
         highest[0] = max(highest[0], resident())
 watcher = threading.Thread(target=watch)
 watcher.start()
-start = time.perf_counter()
+start, spent = time.perf_counter(), time.thread_time()
 model, _ = import_weights(sys.argv[1])
-seconds = time.perf_counter() - start
+seconds, spent = time.perf_counter() - start, time.thread_time() - spent
 done.set(); watcher.join()
 size = sum(parameter.nbytes for parameter in model.parameters())
-print(seconds, (max(highest[0], resident()) - before) / size)
+print(seconds, spent, (max(highest[0], resident()) - before) / size)
 """
 
 
@@ -72,8 +72,8 @@ def row(name: str, source: Path, rounds: int) -> dict:
         command = [sys.executable, "-c", LOAD, str(source)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         numbers.append([float(word) for word in done.stdout.split()])
-    seconds, memory = (statistics.median(column) for column in zip(*numbers, strict=True))
-    return {"source": name, "seconds": seconds, "memory over weights": memory}
+    seconds, spent, memory = (statistics.median(column) for column in zip(*numbers, strict=True))
+    return {"source": name, "seconds": seconds, "processor seconds": spent, "memory over weights": memory}
 
 
 if __name__ == "__main__":
