@@ -2,14 +2,13 @@
 
 import pytest
 import torch
+import vit_pytorch
+from open_clip import model as open_clip
 from torch import nn
 from torchvision.models import VisionTransformer
 
 from tests.exchange.conftest import CLOSE, images, scramble, unplaced
 from vit.exchange import SourceError, import_weights
-
-open_clip = pytest.importorskip("open_clip.model", reason="pip install open_clip_torch")
-vit_pytorch = pytest.importorskip("vit_pytorch")
 
 
 def same(model: nn.Module, reference: nn.Module, x: torch.Tensor) -> None:
