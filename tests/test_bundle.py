@@ -137,7 +137,7 @@ def test_timms_own_transform_gives_our_pixels(changes):
 
 
 def timm_config(model, preprocessing):
-    from vit.bundle import timm_folder
+    from vit.bundle.timm_folder import timm_folder
 
     return json.loads(json.dumps(timm_folder(model, CLASSES, preprocessing)))
 

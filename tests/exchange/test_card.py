@@ -12,9 +12,9 @@ from PIL import Image
 
 import vit
 from vit.bundle import load_bundle, save_bundle
+from vit.bundle.files import SourceError
 from vit.data import ByteTokenizer, Preprocessing
 from vit.exchange.card import escaped, model_card
-from vit.exchange.files import SourceError
 from vit.exchange.places import without_places
 from vit.exchange.pushing import published
 from vit.models import model_from_config

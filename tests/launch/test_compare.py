@@ -8,8 +8,8 @@ from PIL import Image
 
 import vit
 from vit.data import Preprocessing
-from vit.launch.build import build_model
 from vit.launch.composing import ConfigError, compose, plain
+from vit.launch.networks import build_model
 
 SHORT = ["recipe.epochs=1", "data.image_size=16", "trainer.accelerator=cpu"]
 

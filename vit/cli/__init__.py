@@ -1,4 +1,4 @@
-"""`vit train | predict | evaluate | convert | card | push | ...`: commands over the functions that Python code calls.
+"""`vit train | predict | evaluate | convert | probe | compare-finetuning | attention | audit | models | card | push`.
 
 Heavy imports stand inside the commands, so that help and typing errors are answered at once.
 """

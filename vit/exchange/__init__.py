@@ -1,21 +1,21 @@
 """Second floor: models of others come in and go out, in files, folders and memory.
 
-Names are imported on first use: a bundle reads files with what stands here, and needs nothing else of it.
+Names are imported on first use: what a hub or a conversion needs comes only where it is wanted.
 """
 
 import importlib
 
 _HOMES = {
-    "Source": "read",
-    "SourceError": "files",
-    "import_weights": "importing",
-    "open_model": "opening",
+    "Source": "vit.exchange.read",
+    "SourceError": "vit.bundle.files",
+    "import_weights": "vit.exchange.importing",
+    "open_model": "vit.exchange.opening",
 }
 
 
 def __getattr__(name: str):
     if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from vit.bundle import Bundle
+from vit.bundle.files import SourceError
 from vit.data.source import separator_of
-from vit.exchange.files import SourceError
 from vit.exchange.places import without_places
 from vit.exchange.usage import usage
 

@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vit.bundle import CONFIG, WEIGHTS, Contract, load_bundle, save_bundle
+from vit.bundle.files import SourceError
 from vit.data.text import Tokenizer
 from vit.exchange import pixels
-from vit.exchange.files import SourceError
 from vit.exchange.importing import Size, take
 from vit.exchange.opening import format_of, is_foreign, named, prepared
 from vit.exchange.read import PIXELS, Anything, Source, read

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
-from vit.exchange.files import INDEX, SourceError, read_json
+from vit.bundle.files import INDEX, SourceError, read_json
 from vit.exchange.read import CONFIGS, FILES, HUB, PIXELS
 
 log = logging.getLogger("vit")

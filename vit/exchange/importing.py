@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from vit.exchange.files import SourceError
+from vit.bundle.files import SourceError
 from vit.exchange.read import Anything, Source, read
 from vit.models import model_from_config
 from vit.models.build import ACTIVATIONS

@@ -5,9 +5,9 @@ from os import PathLike
 from pathlib import Path
 
 from vit.bundle import CONFIG, WEIGHTS, Bundle, load_bundle
+from vit.bundle.files import SourceError, read_json
 from vit.data import Preprocessing
 from vit.exchange import pixels
-from vit.exchange.files import SourceError, read_json
 from vit.exchange.importing import take
 from vit.exchange.read import FILES, HUB, TIMM, Source, read
 from vit.weights import KeyReport

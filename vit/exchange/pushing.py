@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from vit.bundle import CONFIG, WEIGHTS
+from vit.bundle.files import SourceError
 from vit.exchange.card import README
-from vit.exchange.files import SourceError
 from vit.exchange.hub import explained
 from vit.exchange.places import placeless, without_places
 

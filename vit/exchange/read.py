@@ -12,10 +12,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from vit.bundle import CONFIG, Contract, load_bundle
+from vit.bundle.files import ACCEPTED, Mapped, SourceError, read_file, read_json
 from vit.data import Preprocessing
 from vit.data.text import Tokenizer
 from vit.exchange import pixels
-from vit.exchange.files import ACCEPTED, Mapped, SourceError, read_file, read_json
 from vit.models.timm_model import nearest_timm_models
 
 TIMM, HUB = "timm:", "hub:"

@@ -1,15 +1,12 @@
 """From a plain config to the parts of a run. Each function reads one node of the config and returns one part."""
 
-import dataclasses
 import importlib
 import inspect
-import logging
 import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
 from hydra.errors import HydraException
 from hydra.utils import instantiate
 from torch import nn
@@ -26,12 +23,9 @@ from vit.data import (
     Source,
     TrainBatches,
     estimate,
-    read_vectors,
 )
-from vit.data.text import Tokenizer
-from vit.launch.composing import ConfigError, nearest, stated
+from vit.launch.composing import ConfigError, nearest
 from vit.launch.initial import Initial
-from vit.models import create_model, model_from_config
 from vit.tasks import (
     Batches,
     BinaryCrossEntropy,
@@ -43,33 +37,11 @@ from vit.tasks import (
 )
 from vit.training import build_optimizer, build_schedule, scaled_lr
 
-log = logging.getLogger("vit")
-
 DEFAULT_SIZE = 224
 BALANCES = ["none", "sampler", "loss"]
-NAMING = ("name", "fallback", "library")  # keys of a model node that say which network, not how it is built
-WHERE = {  # who decides what a network must fit
-    "image_size": "data.image_size decides",
-    "in_chans": "data.preprocessing.mode decides: L has 1 channel, RGB 3",
-    "num_classes": "the data decides",
-}
-LOADING = {
-    "_target_",
-    "name",
-    "image_size",
-    "patch_size",
-    "preprocessing",
-    "workers",
-    "balance",
-    "on_bad_sample",
-    "audit_seconds",
-    "tokenizer",
-    "max_len",
-    "on_empty",
-    "masked",
-    "max_source_len",
-    "max_target_len",
-    "on_long",
+LOADING = {  # keys of a data node that say how samples are read, not where they come from
+    "_target_", "name", "image_size", "patch_size", "preprocessing", "workers", "balance", "on_bad_sample",
+    "audit_seconds", "tokenizer", "max_len", "on_empty", "masked", "max_source_len", "max_target_len", "on_long",
 }
 
 
@@ -118,64 +90,6 @@ def adopted(source: Preprocessing, stated: dict) -> dict:
         channels = 1 if stated["mode"] == "L" else 3
         values |= {key: [sum(values[key]) / len(values[key])] * channels for key in ("mean", "std")}
     return {**values, **stated}
-
-
-def build_model(
-    model: dict, patch_size, preprocessing: Preprocessing, classes: list[str], initial: Initial | None
-) -> nn.Module:
-    """The network of `model`, for these pixels and classes.
-
-    `model=adopt` takes the architecture of `init_from` where that tells it; a resumed run's config holds it whole.
-    """
-    if model.get("kind"):
-        return checked("model", model_from_config, model)
-    fits = {"image_size": preprocessing.size, "in_chans": preprocessing.channels}
-    fits |= {"num_classes": len(classes)} if classes else {}  # what is pre-trained has none
-    stated = {key: value for key, value in model.items() if value is not None and key not in NAMING}
-    for key, value in fits.items():
-        if key in stated and (pair(stated[key]) if key == "image_size" else stated[key]) != value:
-            raise ConfigError(f"model.{key}={stated[key]}, but the data has {key} {_listed(fits)[key]}; {WHERE[key]}")
-    if model["name"] is None and initial is not None and initial.model is not None:
-        return checked("model", model_from_config, {**initial.classifier, **_listed(fits), **_listed(stated)})
-    if model["name"] is None and initial is not None and initial.untold:
-        raise ConfigError(f"init_from={initial.name}: {initial.untold}; or choose a model, such as model=small")
-    name = model_name(model)
-    if not name.startswith("timm/") and "_patch" not in name:
-        stated.setdefault("patch_size", patch_size)
-    return checked("model", partial(create_model, name), {**fits, **stated}, spread=True)
-
-
-def text_model(config: dict, fits: dict, cls: type, initial: Initial | None) -> nn.Module:
-    """A network on texts: what fits the data, what the command line names, what `init_from` is, what the config says.
-    """
-    model = config["model"]
-    if model.get("kind"):
-        return checked("model", model_from_config, model)
-    values = {key: value for key, value in model.items() if value is not None and key not in (*NAMING, "vectors")}
-    named = {key: values[key] for key in stated(config["words"], "model") if key in values}
-    names = {field.name for field in dataclasses.fields(cls)}
-    known = (initial.model or {}) if initial is not None else {}
-    known = {key: value for key, value in known.items() if key in names and key not in fits}
-    return checked("model", model_from_config, {"kind": cls.kind, **values, **known, **named, **fits})
-
-
-def start_from_vectors(model: nn.Module, path: str | None, tokenizer: Tokenizer) -> None:
-    """`model.vectors`: word vectors (GloVe, word2vec text form) for the tokens that are whole words in them."""
-    if not path:
-        return
-    words = [token.strip() for token in tokenizer.tokens(range(tokenizer.vocab_size))]
-    matrix, found = read_vectors(path, words)
-    starting = partial(model.embed.start_from, torch.from_numpy(matrix))
-    checked(f"model.vectors={path}", starting, torch.from_numpy(found))
-    log.info("vectors from %s: %d of %d tokens", path, int(found.sum()), len(found))
-
-
-def model_name(model: dict, initial: Initial | None = None) -> str:
-    """What `create_model` and people call the network of a `model` node."""
-    if model["name"] is None and initial is not None and initial.model is not None:
-        return initial.model.get("name") or initial.name
-    name = model["name"] or model["fallback"]
-    return f"timm/{name.removeprefix('timm/')}" if model.get("library") == "timm" else name
 
 
 def checked(key: str, build: Callable, values: dict, spread: bool = False) -> Any:
@@ -335,19 +249,9 @@ def _schedule(optimizer, total_steps, name, warmup, final, cooldown):
     return build_schedule(optimizer, name, total_steps, steps, final, cooldown)
 
 
-def _listed(values: dict) -> dict:
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
-
-
 def located(data: dict) -> dict:
     """The data set's place written in full, so that resuming and evaluating find it from any directory."""
     return {
         **data,
         **{key: os.path.abspath(os.path.expanduser(data[key])) for key in ("root", "path") if data.get(key)},
     }
-
-
-def matrix_flops(model: nn.Module) -> float:
-    """Operations per token of a text: each weight of a matrix takes part in two; attention's own products are left out.
-    """
-    return 2.0 * sum(parameter.numel() for parameter in model.parameters() if parameter.ndim == 2)

@@ -11,7 +11,7 @@ from vit.bundle import load_bundle, save_bundle
 from vit.data import DataError, Preprocessing, Source
 from vit.data.audit import AuditReport, audit
 from vit.evaluation import evaluate
-from vit.launch import build
+from vit.launch import build, networks
 from vit.launch.composing import ConfigError
 from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
@@ -103,7 +103,8 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> ImageClas
     initial = load_initial(config["init_from"], config["model"]) if config["init_from"] and not resuming else None
     preprocessing = build.build_preprocessing(config["data"], source, initial)
     source, report = audited(source, preprocessing, config["data"])
-    model = build.build_model(with_token(config), config["data"]["patch_size"], preprocessing, source.classes, initial)
+    patch_size = config["data"]["patch_size"]
+    model = networks.build_model(with_token(config), patch_size, preprocessing, source.classes, initial)
     taken = None
     if initial is not None:
         taking = partial(load_weights, model, head=initial.classes == source.classes, source_grid=initial.grid)
@@ -111,7 +112,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> ImageClas
         log.info("weights from %s: %s", initial.name, taken.table())
     config = {
         **config,
-        "model_name": config.get("model_name") or build.model_name(config["model"], initial),
+        "model_name": config.get("model_name") or networks.model_name(config["model"], initial),
         "model": model.config.to_dict(),
         "data": {**build.located(config["data"]), **source.pinned, "preprocessing": preprocessing.to_dict()},
         "classes": source.classes,

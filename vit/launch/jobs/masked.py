@@ -11,7 +11,7 @@ from vit.bundle import load_bundle, save_bundle
 from vit.data import CorpusSource, MaskedDataset, MaskedTrainBatches
 from vit.data.text import Tokenizer
 from vit.evaluation.hidden import evaluate_hidden
-from vit.launch import build
+from vit.launch import build, networks
 from vit.launch.devices import Devices
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
@@ -37,7 +37,7 @@ class Masked(Job):
 
     @property
     def sample_flops(self) -> float:
-        return build.matrix_flops(self.model) * 2 * float(self.datasets["train"].tokens.lengths.mean())
+        return networks.matrix_flops(self.model) * 2 * float(self.datasets["train"].tokens.lengths.mean())
 
     def write_facts(self, folder: RunFolder) -> None:
         """Which sentence is in which split follows from the files' order, so it is not written again."""
@@ -71,7 +71,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Masked:
     initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
     tokenizer = build_tokenizer(data["tokenizer"], source.splits["train"].texts, initial)
     fits = {"vocab_size": tokenizer.vocab_size, "max_len": data["max_len"]}
-    model = build.text_model(config, fits, MaskedTextConfig, initial)
+    model = networks.text_model(config, fits, MaskedTextConfig, initial)
     if initial is not None:
         loading = partial(load_weights, model)
         log.info("weights from %s: %s", initial.name, build.checked("init_from", loading, initial.state).table())

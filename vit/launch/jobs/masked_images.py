@@ -12,7 +12,7 @@ from vit.bundle import load_bundle, save_bundle
 from vit.data import Preprocessing, Source
 from vit.data.audit import AuditReport
 from vit.evaluation.reconstruction import evaluate_reconstruction
-from vit.launch import build
+from vit.launch import build, networks
 from vit.launch.composing import ConfigError, word
 from vit.launch.devices import Devices
 from vit.launch.folder import RunFolder
@@ -135,7 +135,7 @@ def build_masked(model: dict, patch_size, preprocessing: Preprocessing) -> nn.Mo
         name = model["name"] or model.get("kind")
         raise ConfigError(f"model={name}: task=masked_image trains masked autoencoders; take model=mae, and for a size "
                           "model.name=mae_small (mae_tiny, mae_base, ...)")
-    return build.build_model(model, patch_size, preprocessing, [], None)
+    return networks.build_model(model, patch_size, preprocessing, [], None)
 
 
 def check_examples(task: dict) -> None:

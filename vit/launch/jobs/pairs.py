@@ -23,7 +23,7 @@ from vit.evaluation import bleu_signature
 from vit.evaluation.pairs import evaluate_pairs
 from vit.generation import Generation
 from vit.inference import Writer
-from vit.launch import build
+from vit.launch import build, networks
 from vit.launch.composing import ConfigError
 from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
@@ -55,7 +55,7 @@ class Pairs(Job):
 
     @property
     def sample_flops(self) -> float:
-        return build.matrix_flops(self.model) * float(self.datasets["train"].lengths.max(1).mean())
+        return networks.matrix_flops(self.model) * float(self.datasets["train"].lengths.max(1).mean())
 
     @property
     def batch_samples(self) -> float:
@@ -112,7 +112,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
     tokenizers = build_tokenizers(data["tokenizer"], source, initial)
     model = build_model(config, line, tokenizers, initial)
     if line is None:
-        build.start_from_vectors(model, config["model"].get("vectors"), tokenizers["source"])
+        networks.start_from_vectors(model, config["model"].get("vectors"), tokenizers["source"])
     taken = None
     if initial is not None:
         taken = take(model, initial)
@@ -170,7 +170,7 @@ def build_model(
         sizes = {"image_size": [line.height, line.max_width], "patch_size": list(line.patch_size)}
         fits |= {"source": "image", "in_chans": line.channels, **sizes}
     same = initial if initial is not None and (initial.model or {}).get("kind") == EncoderDecoderConfig.kind else None
-    return build.text_model(config, fits, EncoderDecoderConfig, same)
+    return networks.text_model(config, fits, EncoderDecoderConfig, same)
 
 
 def take(model: nn.Module, initial: Initial):

@@ -12,7 +12,7 @@ from vit.data import Source, TextDataset
 from vit.data.text import Tokenizer
 from vit.evaluation.text_classes import evaluate_texts
 from vit.inference import TextPredictor
-from vit.launch import build
+from vit.launch import build, networks
 from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
@@ -42,7 +42,7 @@ class Texts(Job):
 
     @property
     def sample_flops(self) -> float:
-        return build.matrix_flops(self.model) * float(self.train.inputs.tokens.lengths.mean())
+        return networks.matrix_flops(self.model) * float(self.train.inputs.tokens.lengths.mean())
 
     @property
     def columns(self) -> int:
@@ -88,7 +88,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
     texts = [text for column in source.splits["train"].texts for text in column]
     tokenizer = build_tokenizer(data["tokenizer"], texts, initial)
     model = build_model(config, source, tokenizer, initial)
-    build.start_from_vectors(model, config["model"].get("vectors"), tokenizer)
+    networks.start_from_vectors(model, config["model"].get("vectors"), tokenizer)
     taken = None
     if initial is not None:
         loading = partial(load_weights, model, head=initial.classes == source.classes)
@@ -126,7 +126,7 @@ def build_model(config: dict, source: Source, tokenizer: Tokenizer, initial: Ini
     known = (initial.model or {}) if initial is not None else {}
     fits = {"vocab_size": tokenizer.vocab_size, "num_classes": source.num_classes}
     fits["max_len"] = known.get("max_len", config["data"]["max_len"])
-    return build.text_model(config, fits, TextClassifierConfig, initial)
+    return networks.text_model(config, fits, TextClassifierConfig, initial)
 
 
 def build_batches(config: dict, datasets: dict[str, TextDataset]) -> Batches:

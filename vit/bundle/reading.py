@@ -1,0 +1,150 @@
+"""A bundle read back: a model with all that is needed to use it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+import vit
+from vit.bundle.files import read_file
+from vit.bundle.record import (
+    CONFIG,
+    FORMAT,
+    WEIGHTS,
+    BundleError,
+    Contract,
+    check_classes,
+    check_thresholds,
+    outputs,
+    sha256,
+    tied,
+)
+from vit.data import LinePreprocessing, Preprocessing
+from vit.data.text import Tokenizer, tokenizer_from_dict
+from vit.models import model_from_config
+from vit.nn.init import Unfilled
+from vit.weights.timm import from_timm
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A model read back from disk, in eval mode, with all that is needed to use it.
+
+    `classes` is empty where texts are written, `preprocessing` None where none but texts are read; `tokenizers` are
+    those of "source" and "target" as there are. `thresholds`, one per class, are there where an image may have several
+    labels. `record` is everything under the key `vit` of config.json; `extra` the part of it that the writer added.
+    """
+
+    path: Path
+    model: nn.Module
+    classes: list[str]
+    preprocessing: Contract | None
+    tokenizers: dict[str, Tokenizer]
+    metrics: dict[str, float]
+    extra: dict[str, Any]
+    record: dict[str, Any]
+    thresholds: tuple[float, ...] = ()
+
+
+def load_bundle(path: str | PathLike[str]) -> Bundle:
+    """Read a bundle: the folder, a run folder that holds it as `model/`, or one of its two files.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+        BundleError: no bundle, a damaged one, or one of a newer format.
+    """
+    folder = find_bundle(path)
+    record = _read_record(folder)
+    digest = sha256(folder / WEIGHTS)
+    if digest != record["sha256"]:
+        raise BundleError(f"{folder / WEIGHTS} is damaged or belongs to another model: its SHA-256 is {digest[:16]}…, "
+                          f"but {CONFIG} promises {str(record['sha256'])[:16]}…; copy the folder again")
+    try:
+        with Unfilled():
+            model = model_from_config(record["model"])
+        preprocessing = contract(record["preprocessing"])
+        tokenizers = {name: tokenizer_from_dict(each) for name, each in record.get("tokenizers", {}).items()}
+        classes, thresholds = list(record["classes"]), tuple(record.get("thresholds", ()))
+        check_classes(classes, outputs(model))
+        check_thresholds(thresholds, classes)
+        weights = read_file(folder / WEIGHTS)
+        if record["names"] == "timm" and model.config.kind == "vit":
+            weights = from_timm(weights, model.config)
+        once = tied(model)  # such weights must stay one: what is assigned would become two
+        weights |= {name: weights[first] for name, first in once.items()}
+        model.load_state_dict(weights, assign=not once and same_types(model, weights))
+    except Exception as error:
+        raise BundleError(f"{folder}: the model cannot be built from {CONFIG}: {one_line(error)}") from error
+    return Bundle(folder, model.eval(), classes, preprocessing, tokenizers, record["metrics"], record["extra"], record,
+                  thresholds)
+
+
+def same_types(model: nn.Module, weights: Mapping[str, Tensor]) -> bool:
+    """Whether a model can take these tensors themselves, and no copies of another type."""
+    return all(tensor.dtype == weights[name].dtype for name, tensor in model.state_dict().items() if name in weights)
+
+
+def contract(values: dict[str, Any] | None) -> Contract | None:
+    """The preprocessing that `to_dict` described: of images of one size, or of line images as wide as they are."""
+    if values is None:
+        return None
+    return (LinePreprocessing if "max_width" in values else Preprocessing).from_dict(values)
+
+
+def model_kind(path: str | PathLike[str]) -> str | None:
+    """The kind of model that a bundle holds, its weights left unread; None where there is no bundle."""
+    try:
+        return _read_record(find_bundle(path))["model"]["kind"]
+    except (BundleError, FileNotFoundError):
+        return None
+
+
+def is_bundle(path: str | PathLike[str]) -> bool:
+    """Whether the folder itself holds the two files of a bundle; says nothing about what is in them."""
+    return all((Path(path) / name).is_file() for name in (CONFIG, WEIGHTS))
+
+
+def find_bundle(path: str | PathLike[str]) -> Path:
+    """The bundle folder that a path means: itself, `model/` inside a run folder, or the folder of a file in it."""
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: there is no such model; give a run folder or one with {CONFIG} and {WEIGHTS}")
+    if path.is_file():
+        if path.name not in (CONFIG, WEIGHTS):
+            raise BundleError(f"{path} is a single file; a model is a folder with {CONFIG} and {WEIGHTS} "
+                              "(a run keeps it in model/)")
+        path = path.parent
+    for folder in (path, path / "model"):
+        if (folder / CONFIG).is_file():
+            return folder
+    raise BundleError(f"{path} holds no model: neither {CONFIG} nor model/{CONFIG} is there")
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    file = folder / CONFIG
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{file} cannot be read: {one_line(error)}") from None
+    record = config.get("vit") if isinstance(config, dict) else None
+    if not isinstance(record, dict):
+        raise BundleError(f"{file} was not written by this program: it has no key vit")
+    if record.get("format") != FORMAT:
+        raise BundleError(f"{file} has bundle format {record.get('format')}, but vit {vit.__version__} reads {FORMAT}; "
+                          "update vit")
+    missing = {"model", "names", "sha256", "classes", "preprocessing", "metrics", "extra"} - set(record)
+    if missing:
+        raise BundleError(f"{file} is incomplete: vit.{sorted(missing)[0]} is missing")
+    if not (folder / WEIGHTS).is_file():
+        raise BundleError(f"{folder} has a {CONFIG}, but no {WEIGHTS}; copy the folder again")
+    return record
+
+
+def one_line(error: Exception) -> str:
+    """The error's text on one line, with its kind where the text alone says nothing."""
+    text = " ".join(str(error).split())
+    return (text if len(text) > 20 else f"{type(error).__name__}: {text}")[:300]
