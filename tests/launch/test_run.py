@@ -79,6 +79,8 @@ def test_metrics_by_their_names(digits_run):
         "seconds",
         "images_per_second",
         "parameters",
+        "trained_parameters",
+        "peak_memory",
         "flops",
         "model",
         "skipped_images",
