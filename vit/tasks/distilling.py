@@ -25,25 +25,27 @@ class Teacher:
         self, model: nn.Module, theirs: Preprocessing, ours: Preprocessing, columns: Sequence[int]
     ) -> None:
         self.model = model.eval().requires_grad_(False)
-        self.theirs, self.ours, self.columns = theirs, ours, torch.tensor(columns)
+        self.size, self.columns = theirs.size, torch.tensor(columns)
+        mean, std, own_mean, own_std = (
+            torch.tensor(values).view(-1, 1, 1) for values in (theirs.mean, theirs.std, ours.mean, ours.std)
+        )
+        self.scale, self.shift = own_std / std, (own_mean - mean) / std  # from our normal form to theirs, (C,1,1)
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
         """float (B,C,H,W) as the student sees them -> logits (B,classes) in the student's order"""
         if self.columns.device != images.device:
-            self.model, self.columns = self.model.to(images.device), self.columns.to(images.device)
+            self.model = self.model.to(images.device)
+            self.columns, self.scale, self.shift = (
+                each.to(images.device) for each in (self.columns, self.scale, self.shift)
+            )
         return self.model(self.prepared(images)).float()[:, self.columns]
 
     def prepared(self, images: Tensor) -> Tensor:
         """From the student's mean, deviation and size to the teacher's."""
-        if (self.theirs.mean, self.theirs.std) != (self.ours.mean, self.ours.std):
-            mean, std, own_mean, own_std = (
-                torch.tensor(values, device=images.device, dtype=images.dtype).view(-1, 1, 1)
-                for values in (self.theirs.mean, self.theirs.std, self.ours.mean, self.ours.std)
-            )
-            images = (images * own_std + own_mean - mean) / std
-        if self.theirs.size != tuple(images.shape[2:]):
-            images = F.interpolate(images, size=self.theirs.size, mode="bicubic", antialias=True)
+        images = images * self.scale.to(images.dtype) + self.shift.to(images.dtype)
+        if self.size != tuple(images.shape[2:]):
+            images = F.interpolate(images, size=self.size, mode="bicubic", antialias=True)
         return images
 
 
