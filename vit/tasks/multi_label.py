@@ -2,12 +2,13 @@
 
 import warnings
 
+import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MultilabelAveragePrecision, MultilabelF1Score
 from torchmetrics.utilities.data import dim_zero_cat
 
-from vit.tasks.classification import Classification
+from vit.tasks.classification import PADDING, Classification
 
 
 class MultiLabel(Classification):
@@ -18,14 +19,14 @@ class MultiLabel(Classification):
     """
 
     def scores(self, num_classes: int) -> MetricCollection:
-        found = {"val/map": MeanAveragePrecision(num_classes), "val/f1": MultilabelF1Score(num_classes)}
-        return MetricCollection(found)
+        f1 = MultilabelF1Score(num_classes, ignore_index=PADDING)
+        return MetricCollection({"val/map": MeanAveragePrecision(num_classes), "val/f1": f1})
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         logits, targets, real = self(batch["image"]).float(), batch["label"], batch["weight"]
         each = nn.functional.binary_cross_entropy_with_logits(logits, targets.float(), reduction="none").mean(dim=1)
         self.val_loss.update(each, real)
-        self.val_scores.update(logits[real > 0].sigmoid(), targets[real > 0].long())
+        self.val_scores.update(logits.sigmoid(), torch.where(real[:, None] > 0, targets.long(), PADDING))
         self.log("val/loss", self.val_loss)
         self.log_dict(self.val_scores, prog_bar=True)
 
@@ -34,10 +35,10 @@ class MeanAveragePrecision(MultilabelAveragePrecision):
     """The mean over the labels that occur; torchmetrics counts one that is on no image as 0 (1.9)."""
 
     def __init__(self, num_labels: int):
-        super().__init__(num_labels, average="none", validate_args=False)
+        super().__init__(num_labels, average="none", ignore_index=PADDING, validate_args=False)
 
     def compute(self) -> Tensor:
-        present = dim_zero_cat(self.target).any(dim=0)  # (N,classes) -> (classes,)
+        present = (dim_zero_cat(self.target) > 0).any(dim=0)  # (N,classes) -> (classes,)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="No positive samples.*")
             return super().compute()[present].mean()
