@@ -96,14 +96,14 @@ def _read(root: Path, place: Path, classes: list[str], left_out: list[tuple[str,
     names: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        found = _images_below(root, place / name, left_out)
+        found = images_below(root, place / name, left_out)
         names += found
         labels += [label] * len(found)
     return file_split(root, names, np.array(labels, dtype=np.int64))
 
 
-def _images_below(root: Path, place: Path, left_out: list[tuple[str, str]]) -> list[str]:
-    """Relative paths of all image files in a class folder and below it, sorted."""
+def images_below(root: Path, place: Path, left_out: list[tuple[str, str]]) -> list[str]:
+    """Paths, relative to `root`, of the image files in a folder and below it, sorted; others are listed as left out."""
     found = []
     for directory, subfolders, files in os.walk(place, followlinks=True):
         left_out += [

@@ -1,6 +1,5 @@
 """Images without labels, to pre-train on: any files in any folders."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from vit.data.decode import EXTENSIONS
-from vit.data.folders import SPLIT_NAMES
+from vit.data.folders import SPLIT_NAMES, images_below
 from vit.data.source import DataError, Source, Split, file_split, three_ways, with_validation
 
 
@@ -52,16 +51,5 @@ def pictures(root: str | Path, fractions: Sequence[float] = (0.9, 0.05, 0.05), s
 
 
 def below(root: Path, place: Path, left_out: list[tuple[str, str]]) -> Split:
-    """The image files at and below a folder in the order of their names; others are listed as left out."""
-    names = []
-    for directory, folders, files in os.walk(place, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for file in sorted(files):
-            relative = os.path.relpath(os.path.join(directory, file), root)
-            if file.startswith("."):
-                left_out.append((relative, "hidden"))
-            elif os.path.splitext(file)[1].lower() not in EXTENSIONS:
-                left_out.append((relative, "no image extension"))
-            else:
-                names.append(relative)
+    names = images_below(root, place, left_out)
     return file_split(root, names, np.zeros(len(names), dtype=np.int64))
