@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve, precision_recall_fscore_support
 from torch import Tensor, nn
 
 from vit.data import BadImage, DataError, Preprocessing, Split
@@ -107,28 +108,20 @@ def label_scores(
     classes: list[str], truth: np.ndarray, probabilities: np.ndarray, thresholds: Sequence[float]
 ) -> list[LabelScore]:
     """Per label; a precision or recall whose denominator is 0 is 0."""
-    said = above(probabilities, thresholds)
-    right, true, given = (truth & said).sum(axis=0), truth.sum(axis=0), said.sum(axis=0)
-    columns = (
-        true,
-        average_precisions(truth, probabilities),
-        thresholds,
-        right / np.maximum(given, 1),
-        right / np.maximum(true, 1),
-        2 * right / np.maximum(true + given, 1),
-    )
-    return [LabelScore(name, int(images), *map(float, rest))
-            for name, images, *rest in zip(classes, *columns, strict=True)]
+    areas = average_precisions(truth, probabilities)
+    columns = zip(classes, truth.T, above(probabilities, thresholds).T, areas, thresholds, strict=True)
+    scores = []
+    for name, true, said, area, threshold in columns:
+        parts = precision_recall_fscore_support(true, said, average="binary", zero_division=0)[:3]
+        scores.append(LabelScore(name, int(true.sum()), *map(float, (area, threshold, *parts))))
+    return scores
 
 
 def average_precisions(truth: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """(N,classes) twice -> (classes,) float64: area under the steps of precision over recall; nan without a yes."""
     found = np.full(truth.shape[1], np.nan)
     for c in np.flatnonzero(truth.any(axis=0)):
-        order = np.argsort(-probabilities[:, c], kind="stable")
-        right = np.cumsum(truth[order, c])
-        last = np.flatnonzero(np.diff(probabilities[order, c], append=np.nan))  # equal probabilities are one step
-        found[c] = (np.diff(right[last], prepend=0) * right[last] / (last + 1)).sum() / right[-1]
+        found[c] = average_precision_score(truth[:, c], probabilities[:, c])
     return found
 
 
@@ -137,7 +130,7 @@ def summed(scores: list[LabelScore], truth: np.ndarray, said: np.ndarray, losses
     return {
         "map": float(np.mean([score.average_precision for score in present])),
         "f1": float(np.mean([score.f1 for score in present])),
-        "f1_micro": float(2 * (truth & said).sum() / max(truth.sum() + said.sum(), 1)),
+        "f1_micro": float(f1_score(truth.ravel(), said.ravel(), zero_division=0)),
         "exact_match": float((truth == said).all(axis=1).mean()),
         "loss": float(losses.astype(np.float64).mean()),
     }
@@ -154,11 +147,8 @@ def best_thresholds(truth: np.ndarray, probabilities: np.ndarray) -> list[float]
 def _best_threshold(truth: np.ndarray, probabilities: np.ndarray) -> float:
     if not truth.any():
         return 0.5
-    values, places = np.unique(probabilities, return_inverse=True)  # rising
-    yes = np.bincount(places, truth, len(values))
-    right = yes[::-1].cumsum()[::-1]  # of the images from each value on
-    given = np.bincount(places, minlength=len(values))[::-1].cumsum()[::-1]
-    f1 = 2 * right / (given + truth.sum())
+    precision, recall, values = precision_recall_curve(truth, probabilities)  # a value per probability, rising
+    f1 = (2 * precision * recall / np.maximum(precision + recall, 1e-12))[: len(values)]  # what follows is no cut
     cuts = (np.concatenate([[0.0], values[:-1]]) + values) / 2
-    best = np.flatnonzero(f1 == f1.max())
+    best = np.flatnonzero(np.isclose(f1, f1.max(), rtol=1e-9))
     return float(cuts[best[np.argmin(np.abs(cuts[best] - 0.5))]])
