@@ -158,19 +158,27 @@ def from_module(module: nn.Module) -> Source:
 
 
 def from_timm(name: str) -> Source:
-    """Pretrained weights of a timm model, fetched by timm or taken from its cache."""
-    import timm
+    """Pretrained weights of a timm model, by its name there."""
+    return named(from_module(pretrained(name)), f"{TIMM}{name}")
+
+
+def pretrained(name: str) -> nn.Module:
+    """A timm model with its weights, fetched by timm or taken from its cache.
+
+    Raises:
+        SourceError: timm has no such model, or its weights cannot be had.
+    """
+    import timm  # here, because it takes a second that most runs need not wait for
 
     if not timm.is_model(name.split(".")[0]):
         near = [each.replace("timm/", TIMM) for each in nearest_timm_models(name, 0.4)]
         raise SourceError(f"{TIMM}{name}: timm {timm.__version__} has no such model"
                           + (f"; nearest: {', '.join(near)}" if near else ""))
     try:
-        module = timm.create_model(name, pretrained=True)
+        return timm.create_model(name, pretrained=True)
     except Exception as error:
         raise SourceError(f"{TIMM}{name}: its weights could not be fetched ({type(error).__name__}); without a network "
                           "give a file or folder of this machine") from None
-    return named(from_module(module), f"{TIMM}{name}")
 
 
 def fetched(name: str) -> Path:

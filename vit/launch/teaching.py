@@ -11,7 +11,7 @@ from torch import nn
 
 from vit.data import Preprocessing, Source
 from vit.exchange import import_weights, pixels
-from vit.exchange.read import TIMM, read
+from vit.exchange.read import TIMM, pretrained, read
 from vit.launch.build import checked
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.initial import told
@@ -75,12 +75,16 @@ def build_distillation(
             raise ConfigError("distill=token needs a student with a distillation token: model.dist_token=true, or one "
                               "of timm's deit_*_distilled")
         model.set_distilled_training(True)
-    taught = checked(f"distill.teacher={node['teacher']}", load_taught, node["teacher"])
-    columns = matched(taught, source.classes, node["teacher"])
-    theirs = fitting_pixels(taught.preprocessing, preprocessing, node["teacher"])
+    name = str(node["teacher"])
+    try:
+        taught = load_taught(name)
+    except ValueError as error:
+        raise ConfigError(f"distill.teacher={name}: {str(error).removeprefix(f'{name}: ')}") from None
+    columns = matched(taught, source.classes, name)
+    theirs = fitting_pixels(taught.preprocessing, preprocessing, name)
     teacher = Teacher(taught.model, theirs, preprocessing, columns)
     parameters = sum(parameter.numel() for parameter in taught.model.parameters())
-    log.info("teacher: %s, %s parameters, %d classes, distill=%s", node["teacher"], f"{parameters:,}",
+    log.info("teacher: %s, %s parameters, %d classes, distill=%s", name, f"{parameters:,}",
              len(taught.classes), kind)
     values = {key: node[key] for key in ("target", "alpha", "tau")}
     return checked("distill", partial(Distillation, teacher), values, spread=True)
@@ -88,7 +92,7 @@ def build_distillation(
 
 def load_taught(name: str) -> Taught:
     """A run, a bundle, a checkpoint, weights of any format that is read here, a timm folder, or `timm:NAME`."""
-    if str(name).startswith(TIMM):
+    if name.startswith(TIMM):
         return of_timm(pretrained(name.removeprefix(TIMM)))
     found = read(name)
     if found.model is not None:
@@ -104,18 +108,6 @@ def load_taught(name: str) -> Taught:
 
         return of_timm(timm.create_model(f"local-dir:{Path(name).expanduser()}", pretrained=True))
     return Taught(import_weights(name)[0], told(found, {})[1], found.classes)
-
-
-def pretrained(name: str) -> nn.Module:
-    import timm  # here, because it takes a second that most runs need not wait for
-
-    if not timm.is_model(name.split(".")[0]):
-        raise ValueError(f"timm has no such model{nearest(name.split('.')[0], timm.list_models())}")
-    try:
-        return timm.create_model(name, pretrained=True)
-    except Exception as error:
-        raise ValueError(f"its weights could not be fetched ({type(error).__name__}); without a network give a run or "
-                         "a folder of this machine") from None
 
 
 def of_timm(model: nn.Module) -> Taught:
