@@ -29,16 +29,12 @@ SAMPLES = 8  # written as files
 
 
 @dataclass(frozen=True)
-class ImageClassification(Job):
-    """Images to class names."""
+class ImageJob(Job):
+    """Whatever reads images of one size, one a sample."""
 
     preprocessing: Preprocessing
     audit: AuditReport | None
     image_flops: int
-
-    @property
-    def description(self) -> str:
-        return describe(self.config)
 
     @property
     def sample_flops(self) -> float:
@@ -48,6 +44,18 @@ class ImageClassification(Job):
         folder.write_splits(self.source.split_lists())
         if self.audit is not None:
             folder.write("audit.json", self.audit.to_dict())
+
+    def left_out(self) -> int:
+        return super().left_out() + (len(self.audit.bad_samples(decoded=False)) if self.audit else 0)
+
+
+@dataclass(frozen=True)
+class ImageClassification(ImageJob):
+    """Images to class names."""
+
+    @property
+    def description(self) -> str:
+        return describe(self.config)
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         save_bundle(path, self.model, self.source.classes, self.preprocessing, metrics, extra, weights)
@@ -86,9 +94,6 @@ class ImageClassification(Job):
     def headline(self, metrics: dict) -> dict[str, str]:
         images = len(self.source.splits[self.split])
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {images:,} images"}
-
-    def left_out(self) -> int:
-        return super().left_out() + (len(self.audit.bad_samples(decoded=False)) if self.audit else 0)
 
 
 def prepare(config: dict, devices: Devices, resuming: bool = False) -> ImageClassification:

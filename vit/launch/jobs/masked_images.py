@@ -10,15 +10,13 @@ from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
 from vit.data import Preprocessing, Source
-from vit.data.audit import AuditReport
 from vit.evaluation.reconstruction import evaluate_reconstruction
 from vit.launch import build, networks
 from vit.launch.composing import ConfigError, word
 from vit.launch.devices import Devices
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
-from vit.launch.jobs.base import Job
-from vit.launch.jobs.images import audited
+from vit.launch.jobs.images import ImageJob, audited
 from vit.launch.reconstructions import Reconstructions, reconstructed, some_images
 from vit.models import MaskedImageConfig, flops
 from vit.report.reconstructions import reconstructions_picture
@@ -29,25 +27,12 @@ log = logging.getLogger("vit")
 
 
 @dataclass(frozen=True)
-class MaskedImagesJob(Job):
+class MaskedImagesJob(ImageJob):
     """Images, to learn from what is hidden in them; its model is the beginning of others."""
-
-    preprocessing: Preprocessing
-    audit: AuditReport | None
-    image_flops: int
 
     @property
     def description(self) -> str:
         return describe(self.model)
-
-    @property
-    def sample_flops(self) -> float:
-        return self.image_flops
-
-    def write_facts(self, folder: RunFolder) -> None:
-        folder.write_splits(self.source.split_lists())
-        if self.audit is not None:
-            folder.write("audit.json", self.audit.to_dict())
 
     def callbacks(self, folder: RunFolder) -> list[Callback]:
         task, val = self.config["task"], self.source.splits["val"]
@@ -85,9 +70,6 @@ class MaskedImagesJob(Job):
 
     def headline(self, metrics: dict) -> dict[str, str]:
         return {f"{self.split} loss": f"{metrics[f'{self.split}/loss']:.4f} per hidden patch"}
-
-    def left_out(self) -> int:
-        return super().left_out() + (len(self.audit.bad_samples(decoded=False)) if self.audit else 0)
 
 
 def prepare(config: dict, devices: Devices, resuming: bool = False) -> MaskedImagesJob:
