@@ -73,6 +73,18 @@ def test_load_a_timm_folder(tmp_path) -> None:
         torch.testing.assert_close(predictor.model(images()), model(images()), **CLOSE)
 
 
+def test_load_a_model_in_memory() -> None:
+    theirs = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=5)).eval()
+    with pytest.warns(UserWarning, match="does not name its 5 classes; they are numbered"):
+        predictor = vit.load(theirs)
+    (answer,) = predictor.predict([photo()], top_k=5)
+    pixels = predictor.preprocessing.image(photo(), "photo")
+    with torch.inference_mode():
+        expected = theirs(predictor.preprocessing.normalize(pixels[None])).softmax(-1)[0]
+    assert answer.probabilities == pytest.approx(expected.sort(descending=True).values.tolist(), abs=1e-5)
+    assert answer.names == tuple(map(str, expected.argsort(descending=True).tolist()))
+
+
 def test_what_a_file_does_not_say_is_warned_of(tmp_path) -> None:
     model = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5))
     save_file(model.state_dict(), tmp_path / "weights.safetensors")

@@ -17,7 +17,7 @@ from vit.bundle import CONFIG, WEIGHTS, Contract, load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.data.text import Tokenizer
 from vit.exchange import pixels
-from vit.exchange.importing import Size, take
+from vit.exchange.importing import Size, Wanted, take
 from vit.exchange.opening import format_of, is_foreign, named, prepared
 from vit.exchange.read import PIXELS, Anything, Source, read
 from vit.weights import KeyReport, timm_arguments
@@ -61,14 +61,13 @@ def convert(
     """
     dest = Path(dest).expanduser()
     check_target(dest, to)
-    given = (num_heads, act, image_size, patch_size, in_chans)
-    if to == "bundle" and isinstance(source, str | PathLike) and not is_foreign(source) and set(given) == {None}:
+    wanted = Wanted(num_heads, act, image_size, patch_size, in_chans)
+    if to == "bundle" and not is_foreign(source) and wanted == Wanted():
         return copy_bundle(source, dest)
     found = read(source)
     if to != "bundle" and (found.model or {}).get("kind") == "timm":
         found = as_timm_module(found)
-    model, report = take(found, num_heads=num_heads, act=act, image_size=image_size, patch_size=patch_size,
-                         in_chans=in_chans, strict=strict)
+    model, report = take(found, replace(wanted, strict=strict))
     preparation, classes = found.preprocessing, found.classes
     if model.config.kind in ("vit", "timm") and to != "torchvision":  # whose files hold nothing but tensors
         preparation = prepared(found, format_of(report), tuple(model.config.image_size))

@@ -1,6 +1,7 @@
 """`import_weights`: somebody's weights as one of our models, with an account of every tensor."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -44,34 +45,35 @@ def import_weights(
     Raises:
         SourceError: no weights, unknown ones, contradictory ones, or ones left over; one sentence with the fix.
     """
-    return take(
-        read(source), num_heads=num_heads, act=act, image_size=image_size, patch_size=patch_size, in_chans=in_chans,
-        num_classes=num_classes, strict=strict,
-    )
+    return take(read(source), Wanted(num_heads, act, image_size, patch_size, in_chans, num_classes, strict))
 
 
-def take(
-    found: Source,
-    *,
-    num_heads: int | None = None,
-    act: str | None = None,
-    image_size: Size | None = None,
-    patch_size: Size | None = None,
-    in_chans: int | None = None,
-    num_classes: int | None = None,
-    strict: bool = True,
-) -> tuple[nn.Module, KeyReport]:
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller of `import_weights` tells, and asks for."""
+
+    num_heads: int | None = None
+    act: str | None = None
+    image_size: Size | None = None
+    patch_size: Size | None = None
+    in_chans: int | None = None
+    num_classes: int | None = None
+    strict: bool = True
+
+
+def take(found: Source, wanted: Wanted = Wanted()) -> tuple[nn.Module, KeyReport]:
     """`import_weights` of something that was read already."""
     known = recognised(found)
-    config, notes = architecture(found, known, num_heads, act, image_size)
-    classes = config.get("num_classes")
-    wanted = {"image_size": image_size, "patch_size": patch_size, "in_chans": in_chans, "num_classes": num_classes}
+    config, notes = architecture(found, known, wanted.num_heads, wanted.act, wanted.image_size)
+    own_head = wanted.num_classes in (None, config.get("num_classes"))
     grid = source_grid(config)
-    config |= {key: value for key, value in wanted.items() if value is not None}
-    model, report = build(found, known, config, grid, head=num_classes in (None, classes))
+    for key in ("image_size", "patch_size", "in_chans", "num_classes"):
+        if (value := getattr(wanted, key)) is not None:
+            config[key] = value
+    model, report = build(found, known, config, grid, own_head)
     report = KeyReport(report.rows, [*found.notes, *known.notes(), *notes])
-    if strict:
-        check_complete(found, report, head=num_classes in (None, classes))
+    if wanted.strict:
+        check_complete(found, report, own_head)
     return model.eval(), report
 
 

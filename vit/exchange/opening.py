@@ -8,14 +8,14 @@ from vit.bundle import CONFIG, WEIGHTS, Bundle, load_bundle
 from vit.bundle.files import SourceError, read_json
 from vit.data import Preprocessing
 from vit.exchange import pixels
-from vit.exchange.importing import take
-from vit.exchange.read import FILES, HUB, TIMM, Source, read
+from vit.exchange.importing import Wanted, take
+from vit.exchange.read import FILES, HUB, TIMM, Anything, Source, read
 from vit.weights import KeyReport
 
 GUESS = ("shorter", 0.875, "bicubic", *pixels.IMAGENET)
 
 
-def open_model(source: str | PathLike[str], *, num_heads: int | None = None, act: str | None = None) -> Bundle:
+def open_model(source: Anything, *, num_heads: int | None = None, act: str | None = None) -> Bundle:
     """A bundle of ours as it is, anything else as the bundle it would be.
 
     What a source does not say about class names and preparation of images is told by a warning.
@@ -26,7 +26,7 @@ def open_model(source: str | PathLike[str], *, num_heads: int | None = None, act
     if not is_foreign(source):
         return load_bundle(source)
     found = read(source)
-    model, report = take(found, num_heads=num_heads, act=act)
+    model, report = take(found, Wanted(num_heads, act))
     if model.config.kind not in ("vit", "timm"):
         raise SourceError(f"{found.name} is a model of kind {model.config.kind}, which needs a tokenizer that its "
                           f"weights do not bring; begin a training with init_from={found.name}")
@@ -38,8 +38,10 @@ def open_model(source: str | PathLike[str], *, num_heads: int | None = None, act
     return Bundle(Path(found.name), model, classes, preparation, {}, {}, {}, {})
 
 
-def is_foreign(source: str | PathLike[str]) -> bool:
+def is_foreign(source: Anything) -> bool:
     """Whether this is something else than a folder of ours; what is not there at all counts as ours."""
+    if not isinstance(source, str | PathLike):
+        return True
     name, path = str(source), Path(source).expanduser()
     if name.startswith((TIMM, HUB)):
         return True

@@ -7,6 +7,7 @@ import torch
 
 from vit.bundle import load_bundle
 from vit.exchange.opening import open_model
+from vit.exchange.read import Anything
 from vit.inference.images import Predictor
 from vit.inference.label_sets import LabelSetPredictor
 from vit.inference.text_classes import TextPredictor
@@ -21,7 +22,7 @@ USES = {  # model kind -> what answers with it
 
 
 def load(
-    path: str | PathLike[str],
+    source: Anything,
     device: str | torch.device | None = None,
     precision: str = "32-true",
     ensemble: Sequence[str | PathLike[str]] = (),
@@ -32,11 +33,13 @@ def load(
     """The model in a bundle, a run folder or any source that `import_weights` takes, ready to answer, on the GPU where
     there is one.
 
+    What a source leaves open of its preprocessing or class names is told by a warning.
+
     Args:
         ensemble: more models that write texts with the same tokenizer; the mean of all their probabilities counts.
         num_heads, act: of somebody else's weights, where nothing tells them.
     """
-    bundle = open_model(path, num_heads=num_heads, act=act)
+    bundle = open_model(source, num_heads=num_heads, act=act)
     kind = bundle.model.config.kind
     if kind not in USES:
         raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}) that has no answers yet; "
