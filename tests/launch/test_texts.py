@@ -210,9 +210,21 @@ def test_draws_follow_from_the_line_and_not_from_its_neighbours(spelled):
     assert [each.text for each in writer.predict(lines, settings, batch_size=1)] == [each.text for each in together]
 
 
+def test_columns_that_spell_leave_the_same_model(strips, tmp_path):
+    """The second loss has no weights of its own, and moves those of the reader."""
+    made = vit.train([*STRIPS, "recipe.loss.ctc=0.5", f"run_dir={tmp_path / 'run'}"])
+    alone, both = (load_file(each.path / "model" / "model.safetensors") for each in (strips, made))
+    assert {name: tensor.shape for name, tensor in alone.items()} == {name: each.shape for name, each in both.items()}
+    assert not torch.equal(alone["encoder.blocks.0.attn.qkv.weight"], both["encoder.blocks.0.attn.qkv.weight"])
+
+
 def test_what_cannot_be(spelled, capsys):
     with pytest.raises(ConfigError, match=r"data.tokenizer: tokenizer kind 'bp' is not one of byte, bpe"):
         vit.train([*SPELL, "data.tokenizer.kind=bp"])
+    with pytest.raises(ConfigError, match=r"recipe.loss.ctc=0.5 is for images.*; this data is text"):
+        vit.train([*SPELL, "recipe.loss.ctc=0.5"])
+    with pytest.raises(ConfigError, match=r"recipe.loss: ctc=1.5 must lie in \[0, 1\)"):
+        vit.train([*STRIPS, "recipe.loss.ctc=1.5"])
     with pytest.raises(ConfigError, match="recipe.batch_size and recipe.batch_tokens are both null"):
         vit.train([*SPELL, "recipe.batch_size=null"])
     with pytest.raises(ValueError, match=r"tokens are more than max_target_len=8"):

@@ -116,6 +116,16 @@ def test_padding_changes_no_answer(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_the_patches_spell_without_the_tokens_before_them(form: str) -> None:
+    made = model(**FORMS[form])
+    source, target, mask = inputs(made)
+    logits, patches = made(source, target, mask, spell=True)
+    torch.testing.assert_close(logits, made(source, target, mask), rtol=0, atol=0)
+    assert patches.shape == (*mask.shape, V)
+    torch.testing.assert_close(patches, made.logits(made.encode(source, mask))[:, -mask.shape[1] :], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_compiles_as_one_graph_and_all_weights_learn(form: str) -> None:
     made = model(**FORMS[form], dropout=0.0).train()
     source, target, mask = inputs(made)

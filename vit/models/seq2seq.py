@@ -41,16 +41,20 @@ class EncoderDecoder(nn.Module):
         target_in: Tensor,
         source_mask: Tensor | None = None,
         target_mask: Tensor | None = None,
-    ) -> Tensor:
+        spell: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """source ids (B,S) or images (B,C,H,W), target_in ids (B,T) -> logits (B,T,V) of each next token.
 
         Args:
             source_mask: (B,S), the real ones among tokens or patches.
             target_mask: (B,T); not needed where padding follows the text, for nothing real looks that way.
+            spell: give the logits (B,S,V) of the tokens or patches that were read as well.
         """
         memory = self.encode(source, source_mask)  # (B,S,D)
         x = self.decoder(self.target_embed(target_in), memory, target_mask, self.memory_mask(source_mask))
-        return self.logits(x)
+        if not spell:
+            return self.logits(x)
+        return self.logits(x), self.logits(memory[:, getattr(self.embed, "prefix", 0) :])
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
         """ids (B,S) or images (B,C,H,W) -> memory (B,S,D), an image's class token and registers first"""

@@ -4,7 +4,7 @@ from vit.tasks.base import Task
 from vit.tasks.classification import Classification
 from vit.tasks.datamodule import Batches
 from vit.tasks.distilling import Distillation, Teacher
-from vit.tasks.loss import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss
+from vit.tasks.loss import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss, TextLoss
 from vit.tasks.masked_image import MaskedImages
 from vit.tasks.masked_text import MaskedTokens
 from vit.tasks.multi_label import MultiLabel
@@ -13,5 +13,5 @@ from vit.tasks.text_classification import TextClassification
 
 __all__ = [
     "Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "Distillation", "MaskedImages",
-    "MaskedTokens", "MultiLabel", "MultiLabelLoss", "Seq2Seq", "Task", "Teacher", "TextClassification",
+    "MaskedTokens", "MultiLabel", "MultiLabelLoss", "Seq2Seq", "Task", "Teacher", "TextClassification", "TextLoss",
 ]

@@ -1,9 +1,11 @@
-"""Classification losses on hard (B,) or soft (B,classes) targets."""
+"""Losses: of classification on hard (B,) or soft (B,classes) targets, and of texts."""
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from vit.data.text import EOS, PAD
 
 
 class CrossEntropy(nn.Module):
@@ -54,3 +56,42 @@ class MultiLabelLoss(nn.Module):
         """(B,classes), (B,classes) yes or no, or shares of mixed images -> scalar"""
         smooth = targets.float() * (1 - self.label_smoothing) + self.label_smoothing / 2
         return F.binary_cross_entropy_with_logits(logits.float(), smooth, pos_weight=self.weights)
+
+
+class TextLoss(nn.Module):
+    """Cross entropy of every next token, summed over the batch.
+
+    Args:
+        label_smoothing: share of the target that goes to all tokens alike (arXiv 1512.00567).
+        ctc: share of another loss, for images of writing: the columns of what was read shall spell the text by
+            themselves, from left to right (connectionist temporal classification, Graves et al. 2006). It teaches the
+            reader where signs stand, which attention to a whole picture finds out late (arXiv 1609.06773).
+        rows: rows of patches in an image.
+    """
+
+    def __init__(self, label_smoothing: float = 0.0, ctc: float = 0.0, rows: int = 1):
+        super().__init__()
+        if not 0 <= ctc < 1:
+            raise ValueError(f"ctc={ctc} must lie in [0, 1)")
+        self.label_smoothing, self.ctc, self.rows = label_smoothing, ctc, rows
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """logits (B,T,V), labels (B,T) -> scalar"""
+        return F.cross_entropy(
+            logits.flatten(0, 1).float(),
+            labels.flatten(),
+            ignore_index=PAD,
+            label_smoothing=self.label_smoothing,
+            reduction="sum",
+        )
+
+    def spelling(self, patches: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """Logits of patches (B,rows*columns,V), which of them are real (B,rows*columns), labels (B,T) -> scalar, the
+        sum over the texts; `pad` is the sign for nothing. A text with more tokens than columns does not count."""
+        real = mask.unflatten(1, (self.rows, -1))  # (B,rows,columns)
+        shares = real / real.sum(1, keepdim=True).clamp(min=1)
+        columns = (patches.float().unflatten(1, (self.rows, -1)) * shares[..., None]).sum(1)  # (B,columns,V)
+        signs = ((labels != PAD) & (labels != EOS)).sum(1)  # (B,)
+        likely = columns.log_softmax(-1).transpose(0, 1)
+        widths = real.any(1).sum(1)
+        return F.ctc_loss(likely, labels, widths, signs, blank=PAD, reduction="sum", zero_infinity=True)

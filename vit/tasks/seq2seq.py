@@ -12,6 +12,7 @@ from vit.data.text import PAD, Tokenizer
 from vit.evaluation import text_metrics
 from vit.generation import Generation, generate
 from vit.tasks.base import Task
+from vit.tasks.loss import TextLoss
 
 log = logging.getLogger("vit")
 
@@ -25,7 +26,7 @@ class Seq2Seq(Task):
 
     Args:
         prepare: source of a batch -> what the model takes, such as uint8 images -> normalised ones; None for ids.
-        label_smoothing: share of the target that goes to all tokens alike (arXiv 1512.00567).
+        loss: of the logits; with its `ctc` also of those that the memory of an image gives by itself.
         decode: how validation texts are written.
         decode_rows: how many of them; 0 for none, as where weights are sharded, which meet in whole forwards only.
         examples: how many of those are shown in the log.
@@ -40,7 +41,7 @@ class Seq2Seq(Task):
         optimizer: Callable[[nn.Module], torch.optim.Optimizer],
         schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler],
         prepare: Callable[[Tensor], Tensor] | None = None,
-        label_smoothing: float = 0.1,
+        loss: TextLoss | None = None,
         decode: Generation | None = None,
         decode_rows: int = 200,
         examples: int = 3,
@@ -50,7 +51,7 @@ class Seq2Seq(Task):
         config: dict | None = None,
     ):
         super().__init__(model, optimizer, schedule, clip, seed, config)
-        self.tokenizer, self.prepare, self.label_smoothing = tokenizer, prepare, label_smoothing
+        self.tokenizer, self.prepare, self.loss = tokenizer, prepare, loss or TextLoss(label_smoothing=0.1)
         self.decode, self.decode_rows, self.examples = decode or Generation(), decode_rows, examples
         self.unit = unit
         self.written: list[tuple[int, str, str]] = []  # number of the row, answer, reference
@@ -60,22 +61,21 @@ class Seq2Seq(Task):
         written = [f"val/{name}" for name in WRITTEN] if self.decode_rows else []
         return ["val/loss", "val/token_accuracy", *written, "train/loss"]
 
-    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+    def forward(self, batch: dict[str, Tensor], **options: bool) -> Tensor:
         """-> logits (B,T-1,V) of every target token but the first, each told from the ones before it"""
-        return self.model(self.source(batch), batch["target"][:, :-1], batch["source_mask"])
+        return self.model(self.source(batch), batch["target"][:, :-1], batch["source_mask"], **options)
 
     def source(self, batch: dict[str, Tensor]) -> Tensor:
         return batch["source"] if self.prepare is None else self.prepare(batch["source"])
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
-        logits, labels = self(batch), batch["target"][:, 1:]  # (B,T-1,V), (B,T-1)
-        total = F.cross_entropy(
-            logits.flatten(0, 1).float(),
-            labels.flatten(),
-            ignore_index=PAD,
-            label_smoothing=self.label_smoothing,
-            reduction="sum",
-        )
+        labels, ctc = batch["target"][:, 1:], self.loss.ctc  # (B,T-1)
+        if ctc:
+            logits, patches = self(batch, spell=True)  # (B,T-1,V), (B,S,V)
+            spelling = self.loss.spelling(patches, batch["source_mask"], labels)
+            total = (1 - ctc) * self.loss(logits, labels) + ctc * spelling
+        else:
+            total = self.loss(self(batch), labels)
         return total * self.trainer.world_size / batch["tokens"]  # processes are averaged afterwards
 
     def on_validation_epoch_start(self) -> None:

@@ -33,7 +33,7 @@ from vit.launch.jobs.base import Job
 from vit.launch.tokenizing import build_tokenizers
 from vit.models.seq2seq import EncoderDecoderConfig
 from vit.report.pairs import write_pairs
-from vit.tasks import Batches, Seq2Seq
+from vit.tasks import Batches, Seq2Seq, TextLoss
 from vit.weights import load_weights
 
 log = logging.getLogger("vit")
@@ -229,7 +229,7 @@ def build_task(
         tokenizer,
         *build.build_optimizing(recipe, model, steps // recipe["accumulate"]),
         prepare=line.normalize if line else None,
-        label_smoothing=recipe["loss"]["label_smoothing"],
+        loss=build_loss(recipe["loss"], line),
         decode=replace(decode, beam=1, n_best=1),
         decode_rows=rows,
         examples=task["examples"],
@@ -238,6 +238,13 @@ def build_task(
         seed=config["seed"],
         config=config,
     )
+
+
+def build_loss(loss: dict, line: LinePreprocessing | None) -> TextLoss:
+    if loss["ctc"] and line is None:
+        raise ConfigError(f"recipe.loss.ctc={loss['ctc']} is for images, whose columns spell the text from left to "
+                          "right; this data is text, so take recipe.loss.ctc=0")
+    return build.checked("recipe.loss", TextLoss, {**loss, "rows": line.rows if line else 1}, spread=True)
 
 
 def train_loader(dataset, recipe: dict, seed: int, workers, rank: int, world: int) -> PairTrainBatches:
