@@ -95,7 +95,7 @@ def main() -> None:
     line, tokenizer, recipe = job.line, job.tokenizers["target"], config["recipe"]
     torch.manual_seed(options.seed)
     model = Crnn(line.channels, tokenizer.vocab_size, options.width)
-    optimizer = job.task.make_optimizer(model)
+    optimizer = job.task.optimizing.optimizer(model)
     rates = [group["lr"] for group in optimizer.param_groups]
     average = WeightAverage(model, recipe["ema"])
     batches = PairTrainBatches(job.datasets["train"], batch_size=recipe["batch_size"], seed=options.seed)

@@ -146,9 +146,9 @@ def test_the_wheel_holds_all_that_runs(wheel):
 def test_the_wheel_runs_without_the_checkout(wheel, tmp_path):
     site, _ = wheel
     code = (
-        "import pathlib, sys; sys.path[:0] = [%r]; import vit, vit.cli; "
-        "assert pathlib.Path(vit.__file__).is_relative_to(%r), vit.__file__; "
-        "sys.exit(vit.cli.main(['train', 'data=digits', '--cfg']))" % (str(site), str(site))
+        f"import pathlib, sys; sys.path[:0] = [{str(site)!r}]; import vit, vit.cli; "
+        f"assert pathlib.Path(vit.__file__).is_relative_to({str(site)!r}), vit.__file__; "
+        "sys.exit(vit.cli.main(['train', 'data=digits', '--cfg']))"
     )
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)

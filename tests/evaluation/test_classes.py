@@ -120,7 +120,7 @@ def test_classes_are_matched_by_name():
 def test_the_written_files_say_the_same(evaluation, source, tmp_path):
     split = source.splits["test"]
     write_evaluation(tmp_path, evaluation, split, PREPROCESSING)
-    rows = list(csv.DictReader(open(tmp_path / "predictions.csv")))
+    rows = list(csv.DictReader((tmp_path / "predictions.csv").read_text().splitlines()))
     assert [row["file"] for row in rows] == list(split.names)
     assert [row["true"] for row in rows] == [source.classes[label] for label in split.labels]
     assert np.mean([row["right"] == "1" for row in rows]) == evaluation.metrics["accuracy"]

@@ -1,5 +1,6 @@
 """Tiny runs from words, in this process or as real commands, and small picture folders to run on."""
 
+import csv
 import os
 import subprocess
 import sys
@@ -23,6 +24,11 @@ def write_photos(root: Path, tree: dict[str, int], size: tuple[int, int] = (20, 
             pixels = rng.integers(0, 60, (*size, 3)) + np.array([40, 100, 160])[np.roll([0, 1, 2], number)]
             Image.fromarray(pixels.astype(np.uint8)).save(root / place / f"{i:03}.png")
     return root
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file."""
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
 @pytest.fixture

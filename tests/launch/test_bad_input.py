@@ -25,7 +25,7 @@ def refused(capsys, tmp_path, monkeypatch):
 
     def check(words, code, *texts, stopped=True):
         capsys.readouterr()
-        before = {path for path in tmp_path.rglob("*")}
+        before = set(tmp_path.rglob("*"))
         assert main([*map(str, words)]) == code
         said = capsys.readouterr().err
         assert said.startswith("error: ") and said.count("\n") == 1, said

@@ -93,7 +93,8 @@ def test_a_chosen_model_is_not_replaced(source, new_data, tmp_path):
 @pytest.mark.parametrize("ending", [".safetensors", ".pth"])
 def test_from_a_file_with_timms_names(new_data, tmp_path, ending):
     torch.manual_seed(1)
-    arguments = dict(img_size=16, patch_size=8, embed_dim=64, depth=2, num_heads=2, class_token=True, num_classes=5)
+    arguments = {"img_size": 16, "patch_size": 8, "embed_dim": 64, "depth": 2, "num_heads": 2, "class_token": True,
+                 "num_classes": 5}
     theirs = timm.models.VisionTransformer(**arguments).state_dict()
     file = tmp_path / f"weights{ending}"
     save_file(theirs, file) if ending == ".safetensors" else torch.save(theirs, file)

@@ -1,6 +1,5 @@
 """A run that was stopped, killed or damaged goes on, and ends with the bits of one that never stopped."""
 
-import csv
 import os
 import re
 import shlex
@@ -13,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import vit
-from tests.launch.conftest import SMALL, start, write_photos
+from tests.launch.conftest import SMALL, start, table, write_photos
 from vit.launch.composing import ConfigError
 
 DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "recipe.batch_size=32", "model.depth=1"]
@@ -22,7 +21,7 @@ SPEED = {"train/images_per_second", "train/data_wait"}
 
 def outcome(folder):
     """Everything that must be equal: weights, numbers of every epoch, answers."""
-    rows = [{k: v for k, v in row.items() if k not in SPEED} for row in csv.DictReader(open(folder / "metrics.csv"))]
+    rows = [{k: v for k, v in row.items() if k not in SPEED} for row in table(folder / "metrics.csv")]
     return load_file(folder / "model" / "model.safetensors"), rows, (folder / "predictions.csv").read_text()
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import vit
-from tests.launch.conftest import QUICK, SMALL, write_photos
+from tests.launch.conftest import QUICK, SMALL, table, write_photos
 from vit.cli import main as vit_main
 from vit.data import digits
 from vit.launch.composing import ConfigError
@@ -87,7 +87,7 @@ def test_metrics_by_their_names(digits_run):
     }
     assert metrics["epochs"] == 3 and metrics["steps"] == 3 * (1257 // 64) and metrics["skipped_images"] == 0
     assert metrics["seconds"] > 0 and metrics["images_per_second"] > 0
-    rows = list(csv.DictReader(open(digits_run.path / "metrics.csv")))
+    rows = table(digits_run.path / "metrics.csv")
     assert [int(row["epoch"]) for row in rows] == [0, 1, 2] and rows[-1]["step"] == str(metrics["steps"])
     assert {"train/loss", "val/loss", "val/accuracy", "val/top5", "lr"} <= set(rows[0])
     best = max(range(3), key=lambda epoch: (float(rows[epoch]["val/accuracy"]), epoch))
@@ -111,7 +111,7 @@ def test_test_numbers_are_those_of_the_model_on_disk(digits_run):
     accuracy = np.mean([answer.label == name for answer, name in zip(answers, truth, strict=True)])
     top5 = np.mean([name in answer.names for answer, name in zip(answers, truth, strict=True)])
     assert digits_run.metrics["test/accuracy"] == accuracy and digits_run.metrics["test/top5"] == top5
-    rows = list(csv.DictReader(open(digits_run.path / "predictions.csv")))
+    rows = table(digits_run.path / "predictions.csv")
     assert [row["label"] for row in rows] == [answer.label for answer in answers]
     assert [row["true"] for row in rows] == truth
     losses = [
@@ -163,7 +163,7 @@ def test_splits_say_which_image_was_where(tmp_path, photos):
         lines = (run.path / "splits" / f"{split}.tsv").read_text().splitlines()
         listed |= {name: (split, label) for name, label in (line.split("\t") for line in lines)}
     assert len(listed) == 42 and all((photos / name).parent.name == label for name, (_, label) in listed.items())
-    rows = list(csv.DictReader(open(run.path / "predictions.csv")))
+    rows = table(run.path / "predictions.csv")
     assert {row["file"] for row in rows} == {name for name, (split, _) in listed.items() if split == "test"}
     assert json.loads((run.path / "audit.json").read_text())["decoded"] == 42
 
@@ -272,7 +272,7 @@ def test_compiled_training_learns_the_same(tmp_path):
     compiled = vit.train([*words, "compile=true", f"run_dir={tmp_path / 'compiled'}"])
     a, b = (load_file(run.path / "model" / "model.safetensors") for run in (plain, compiled))
     assert a.keys() == b.keys()
-    tables = [list(csv.DictReader(open(run.path / "metrics.csv"))) for run in (plain, compiled)]
+    tables = [table(run.path / "metrics.csv") for run in (plain, compiled)]
     for name in (
         "train/loss",
         "val/loss",

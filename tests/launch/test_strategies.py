@@ -1,6 +1,5 @@
 """Two processes on the CPU, from the command line: the losses, the folder and the model of a single process."""
 
-import csv
 import os
 import signal
 import time
@@ -10,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import vit
-from tests.launch.conftest import run, start
+from tests.launch.conftest import run, start, table
 
 # one step per epoch: then every row of metrics.csv is the loss of a step, over both processes; nothing random but
 # augmentation
@@ -27,7 +26,7 @@ TWO = ["trainer.devices=2", "trainer.accelerator=cpu"]
 
 
 def losses(folder):
-    rows = list(csv.DictReader(open(folder / "metrics.csv")))
+    rows = table(folder / "metrics.csv")
     return [float(row["train/loss"]) for row in rows], [float(row["val/loss"]) for row in rows]
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import vit
-from tests.launch.conftest import run
+from tests.launch.conftest import run, table
 from vit.bundle import load_bundle
 from vit.cli import main
 from vit.generation import Generation
@@ -45,10 +45,10 @@ def test_what_a_translation_run_leaves(spelled):
     for name in ("exact_match", "cer", "bleu", "chrf", "loss", "token_accuracy"):
         assert f"test/{name}" in metrics
     assert "tok:13a" in metrics["test/bleu_signature"]
-    rows = list(csv.DictReader(open(spelled.path / "predictions.csv")))
+    rows = table(spelled.path / "predictions.csv")
     assert len(rows) == 24 and list(rows[0]) == ["name", "source", "reference", "answer", "right", "cer", "score"]
     assert {"val/loss", "val/exact_match", "val/cer", "val/bleu"} <= set(
-        next(csv.DictReader(open(spelled.path / "metrics.csv")))
+        table(spelled.path / "metrics.csv")[0]
     )
 
 
@@ -81,7 +81,7 @@ def test_several_answers_with_scores(spelled, tmp_path):
     (tmp_path / "lines.txt").write_text("7\n12\n")
     output = tmp_path / "answers.csv"
     assert main(["predict", str(spelled.path), str(tmp_path / "lines.txt"), "-k", "3", "-o", str(output)]) == 0
-    rows = list(csv.DictReader(open(output)))
+    rows = table(output)
     assert [row["source"] for row in rows] == ["7", "12"]
     for row in rows:
         scores = [float(row[name]) for name in ("score", "score_2", "score_3")]
@@ -156,7 +156,7 @@ def test_two_processes_have_the_losses_of_one(tmp_path, strategy):
     code, _, err = run([*words, *two], tmp_path)
     assert code == 0, err
     for name in ("train/loss", "val/loss"):
-        one, both = ([float(row[name]) for row in csv.DictReader(open(path / "metrics.csv"))]
+        one, both = ([float(row[name]) for row in table(path / "metrics.csv")]
                      for path in (alone.path, tmp_path / "two"))
         assert both == pytest.approx(one, rel=1e-5) and len(one) == 3
     assert load_bundle(tmp_path / "two").model.state_dict().keys() == load_bundle(alone.path).model.state_dict().keys()
@@ -183,7 +183,7 @@ def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
     capfdbinary.readouterr()
     assert main(["predict", str(tuned.path), str(tuned.path / "samples" / "lines.txt"), "-k", "2"]) == 0
     rows = list(csv.DictReader(capfdbinary.readouterr().out.decode().splitlines()))
-    answers = list(csv.DictReader(open(tuned.path / "predictions.csv")))
+    answers = table(tuned.path / "predictions.csv")
     assert len(rows) == 8 and rows[0]["label"] == answers[0]["label"]
 
 

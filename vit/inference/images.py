@@ -142,11 +142,9 @@ def best_device(device: str | torch.device | None = None) -> torch.device:
 
 def named_images(images: Images) -> Iterator[tuple[str, str | Path | Pixels]]:
     """(name, image) for everything an argument stands for, folders opened and batches taken apart, read lazily."""
-    count = 0
-    for image in _flat(images):
+    for count, image in enumerate(_flat(images)):
         name = str(image) if isinstance(image, str | Path) else getattr(image, "filename", "") or f"image {count}"
         yield name, image
-        count += 1
 
 
 def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Iterator[list]:

@@ -34,6 +34,7 @@ from vit.tasks import (
     Distillation,
     MultiLabel,
     MultiLabelLoss,
+    Optimizing,
 )
 from vit.training import build_optimizer, build_schedule, scaled_lr
 
@@ -131,20 +132,17 @@ def build_task(
         preprocessing,
         source.num_classes,
         build_loss(recipe["loss"], source, config["data"]["balance"]),
-        *build_optimizing(recipe, model, len(source.splits["train"]) // recipe["batch_size"]),
+        build_optimizing(recipe, model, len(source.splits["train"]) // recipe["batch_size"]),
         augment=build_augment(recipe["augment"], seed),
         mixup=mixup,
-        clip=recipe["clip"],
         seed=seed,
         config=config,
         distillation=distillation,
     )
 
 
-def build_optimizing(recipe: dict, model: nn.Module, steps: int) -> tuple[Callable, Callable]:
-    """`model -> optimizer` and `(optimizer, total steps) -> schedule`, both tried once now; `steps` are those of an
-    epoch.
-    """
+def build_optimizing(recipe: dict, model: nn.Module, steps: int) -> Optimizing:
+    """Optimizer and schedule, both tried once now; `steps` are those of an epoch."""
     lr = recipe["optimizer"]["lr"]
     if recipe["optimizer"]["lr_base_batch"]:
         lr = scaled_lr(lr, recipe["batch_size"], recipe["optimizer"]["lr_base_batch"])
@@ -153,7 +151,7 @@ def build_optimizing(recipe: dict, model: nn.Module, steps: int) -> tuple[Callab
     scheduling = partial(_schedule, **recipe["schedule"])
     tried = checked("recipe.optimizer", optimizing, model)
     checked("recipe.schedule", partial(scheduling, tried), max(1, recipe["epochs"] * steps))
-    return optimizing, scheduling
+    return Optimizing(optimizing, scheduling, recipe["clip"])
 
 
 def build_augment(steps: dict | None, seed: int) -> Augment | None:

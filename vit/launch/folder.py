@@ -80,7 +80,7 @@ class RunFolder:
     def _create(self) -> None:
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / ".lock", "a", encoding="utf-8")
+            self._lock = open(self.path / ".lock", "a", encoding="utf-8")  # noqa: SIM115 - held as long as the run
         except OSError as error:
             raise ConfigError(
                 f"run_dir={self.path}: cannot write there ({error.strerror}); choose another run_dir"

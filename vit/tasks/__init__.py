@@ -1,6 +1,6 @@
 """LightningModules: loss, metrics, augmentation and optimizer around a model; and the data module they share."""
 
-from vit.tasks.base import Task
+from vit.tasks.base import Optimizing, Task
 from vit.tasks.classification import Classification
 from vit.tasks.datamodule import Batches
 from vit.tasks.distilling import Distillation, Teacher
@@ -12,6 +12,6 @@ from vit.tasks.seq2seq import Seq2Seq
 from vit.tasks.text_classification import TextClassification
 
 __all__ = [
-    "Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "Distillation", "MaskedImages",
-    "MaskedTokens", "MultiLabel", "MultiLabelLoss", "Seq2Seq", "Task", "Teacher", "TextClassification", "TextLoss",
+    "Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "Distillation", "MaskedImages", "MaskedTokens",
+    "MultiLabel", "MultiLabelLoss", "Optimizing", "Seq2Seq", "Task", "Teacher", "TextClassification", "TextLoss",
 ]

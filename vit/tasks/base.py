@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -12,6 +13,21 @@ from torchmetrics import Metric
 from vit.training import clip_gradients, seed_step, shard
 
 
+@dataclass(frozen=True)
+class Optimizing:
+    """How a model's weights move.
+
+    Args:
+        optimizer: `model -> torch optimizer`.
+        schedule: `(optimizer, total steps) -> learning-rate scheduler`, stepped once per optimizer step.
+        clip: the gradient's largest norm; None for no limit.
+    """
+
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer]
+    schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler]
+    clip: float | None = None
+
+
 class Task(LightningModule, ABC):
     """Trains a model on batches; a subclass says what the loss of a batch is and what validation counts.
 
@@ -20,9 +36,6 @@ class Task(LightningModule, ABC):
     uninterrupted one.
 
     Args:
-        optimizer: `model -> torch optimizer`.
-        schedule: `(optimizer, total steps) -> learning-rate scheduler`, stepped once per optimizer step.
-        clip: the gradient's largest norm; None for no limit.
         config: what the run was made from, as plain values; it goes into checkpoints for people to read.
     """
 
@@ -32,16 +45,13 @@ class Task(LightningModule, ABC):
     def __init__(
         self,
         model: nn.Module,
-        optimizer: Callable[[nn.Module], torch.optim.Optimizer],
-        schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler],
-        clip: float | None = None,
+        optimizing: Optimizing,
         seed: int = 0,
         config: dict | None = None,
     ):
         super().__init__()
         self.model = model
-        self.make_optimizer, self.make_schedule = optimizer, schedule
-        self.clip, self.seed, self.config = clip, seed, config or {}
+        self.optimizing, self.seed, self.config = optimizing, seed, config or {}
         self.train_loss = Mean()
         for name in self.means:
             setattr(self, name, Mean())
@@ -72,8 +82,8 @@ class Task(LightningModule, ABC):
         self.log("lr", max(group["lr"] for group in self.optimizers().param_groups))
 
     def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
-        if self.clip is not None:
-            clip_gradients(self.model.parameters(), self.clip)
+        if self.optimizing.clip is not None:
+            clip_gradients(self.model.parameters(), self.optimizing.clip)
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         """In every process. A run that stopped within an epoch goes on with the sum of its losses over all processes.
@@ -91,9 +101,9 @@ class Task(LightningModule, ABC):
             shard(self.model, self.device_mesh["data_parallel"])
 
     def configure_optimizers(self):
-        optimizer = self.make_optimizer(self.model)
+        optimizer = self.optimizing.optimizer(self.model)
         total = int(self.trainer.estimated_stepping_batches)
-        schedule = self.make_schedule(optimizer, total)
+        schedule = self.optimizing.schedule(optimizer, total)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 

@@ -1,14 +1,12 @@
 """Image classification: what one training step does with a batch, and what validation counts."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from vit.data import Augment, Mixup, Preprocessing
-from vit.tasks.base import Task
+from vit.tasks.base import Optimizing, Task
 from vit.tasks.distilling import Distillation
 
 PADDING = -1  # label of the rows that fill up the last evaluation batch of a rank; no metric counts them
@@ -23,16 +21,14 @@ class Classification(Task):
         preprocessing: Preprocessing,
         num_classes: int,
         loss: nn.Module,
-        optimizer: Callable[[nn.Module], torch.optim.Optimizer],
-        schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler],
+        optimizing: Optimizing,
         augment: Augment | None = None,
         mixup: Mixup | None = None,
-        clip: float | None = None,
         seed: int = 0,
         config: dict | None = None,
         distillation: Distillation | None = None,
     ):
-        super().__init__(model, optimizer, schedule, clip, seed, config)
+        super().__init__(model, optimizing, seed, config)
         self.distillation = distillation
         self.preprocessing, self.loss = preprocessing, loss
         self.augment, self.mixup = augment, mixup

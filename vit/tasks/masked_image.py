@@ -1,14 +1,11 @@
 """Masked image pre-training: hidden patches are told from those that are left (arXiv 2111.06377)."""
 
-from collections.abc import Callable
-
-import torch
 from torch import Tensor
 
 from vit.data import Augment, Preprocessing
 from vit.data.hiding import EVALUATION, patch_noise
 from vit.models.mae import MaskedAutoencoder, hidden_error
-from vit.tasks.base import Task
+from vit.tasks.base import Optimizing, Task
 
 
 class MaskedImages(Task):
@@ -22,14 +19,12 @@ class MaskedImages(Task):
         self,
         model: MaskedAutoencoder,
         preprocessing: Preprocessing,
-        optimizer: Callable[[torch.nn.Module], torch.optim.Optimizer],
-        schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler],
+        optimizing: Optimizing,
         augment: Augment | None = None,
-        clip: float | None = None,
         seed: int = 0,
         config: dict | None = None,
     ):
-        super().__init__(model, optimizer, schedule, clip, seed, config)
+        super().__init__(model, optimizing, seed, config)
         self.preprocessing, self.augment = preprocessing, augment
         rows, columns = model.config.grid
         self.patches = rows * columns

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 
-import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from vit.data.text import PAD, Tokenizer
 from vit.evaluation import text_metrics
 from vit.generation import Generation, generate
-from vit.tasks.base import Task
+from vit.tasks.base import Optimizing, Task
 from vit.tasks.loss import TextLoss
 
 log = logging.getLogger("vit")
@@ -38,19 +37,17 @@ class Seq2Seq(Task):
         self,
         model: nn.Module,
         tokenizer: Tokenizer,
-        optimizer: Callable[[nn.Module], torch.optim.Optimizer],
-        schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler],
+        optimizing: Optimizing,
         prepare: Callable[[Tensor], Tensor] | None = None,
         loss: TextLoss | None = None,
         decode: Generation | None = None,
         decode_rows: int = 200,
         examples: int = 3,
         unit: str = "sentences",
-        clip: float | None = None,
         seed: int = 0,
         config: dict | None = None,
     ):
-        super().__init__(model, optimizer, schedule, clip, seed, config)
+        super().__init__(model, optimizing, seed, config)
         self.tokenizer, self.prepare, self.loss = tokenizer, prepare, loss or TextLoss(label_smoothing=0.1)
         self.decode, self.decode_rows, self.examples = decode or Generation(), decode_rows, examples
         self.unit = unit

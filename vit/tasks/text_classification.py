@@ -1,11 +1,8 @@
 """Classification of texts and of pairs of texts."""
 
-from collections.abc import Callable
-
-import torch
 from torch import Tensor, nn
 
-from vit.tasks.base import Task
+from vit.tasks.base import Optimizing, Task
 from vit.tasks.classification import accuracies, count
 
 
@@ -19,13 +16,11 @@ class TextClassification(Task):
         model: nn.Module,
         num_classes: int,
         loss: nn.Module,
-        optimizer: Callable[[nn.Module], torch.optim.Optimizer],
-        schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler],
-        clip: float | None = None,
+        optimizing: Optimizing,
         seed: int = 0,
         config: dict | None = None,
     ):
-        super().__init__(model, optimizer, schedule, clip, seed, config)
+        super().__init__(model, optimizing, seed, config)
         self.loss = loss
         self.val_scores = accuracies(num_classes)
 

@@ -93,7 +93,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Masked:
     )
     steps = len(datasets["train"]) // recipe["batch_size"]
     optimizing = build.build_optimizing(recipe, model, steps)
-    task = MaskedTokens(model, *optimizing, clip=recipe["clip"], seed=config["seed"], config=config)
+    task = MaskedTokens(model, optimizing, seed=config["seed"], config=config)
     return Masked(config, model, task, batches, source, tokenizer, datasets)
 
 

@@ -100,9 +100,8 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> MaskedIma
     task = MaskedImages(
         model,
         preprocessing,
-        *build.build_optimizing(recipe, model, len(source.splits["train"]) // recipe["batch_size"]),
+        build.build_optimizing(recipe, model, len(source.splits["train"]) // recipe["batch_size"]),
         augment=build.build_augment(recipe["augment"], seed),
-        clip=recipe["clip"],
         seed=seed,
         config=config,
     )

@@ -227,14 +227,13 @@ def build_task(
     return Seq2Seq(
         model,
         tokenizer,
-        *build.build_optimizing(recipe, model, steps // recipe["accumulate"]),
+        build.build_optimizing(recipe, model, steps // recipe["accumulate"]),
         prepare=line.normalize if line else None,
         loss=build_loss(recipe["loss"], line),
         decode=replace(decode, beam=1, n_best=1),
         decode_rows=rows,
         examples=task["examples"],
         unit="images" if line else "sentences",
-        clip=recipe["clip"],
         seed=config["seed"],
         config=config,
     )

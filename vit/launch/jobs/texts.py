@@ -113,8 +113,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
         model,
         source.num_classes,
         build.build_loss(recipe["loss"], source, data["balance"]),
-        *build.build_optimizing(recipe, model, len(datasets["train"]) // recipe["batch_size"]),
-        clip=recipe["clip"],
+        build.build_optimizing(recipe, model, len(datasets["train"]) // recipe["batch_size"]),
         seed=config["seed"],
         config=config,
     )
