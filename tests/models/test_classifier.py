@@ -11,6 +11,7 @@ VARIANTS = {
     "plain": {},
     "mean, sin-cos": {"pool": "mean", "class_token": False, "positions": "sincos", "final_norm": "pooled"},
     "rotary, registers": {"positions": "rotary", "registers": 3, "qk_norm": True, "norm": "rms", "mlp": "swiglu"},
+    "mixed rotary": {"positions": "learned_rotary", "rotary_mixed": True, "patch_dropout": 0.5},
     "conv stem": {"stem": "conv", "pool": "attention", "layer_scale": 1e-5},
     "post-norm, wide heads": {"pre_norm": False, "final_norm": "none", "head_dim": 12, "positions": "none"},
     "all kinds of dropping": {"dropout": 0.1, "attention_dropout": 0.1, "drop_path": 0.2, "patch_dropout": 0.5},

@@ -79,6 +79,7 @@ def test_list_models_by_pattern() -> None:
         ("vit_tiny", {"depth": 0}, "depth is 0, but must be above 0"),
         ("vit_tiny", {"stem": "conv", "patch_size": 14}, "powers of two"),
         ("vit_tiny", {"positions": "rotary", "head_dim": 30}, "head_dim divisible by 4, but it is 30; nearest: 28, 32"),
+        ("vit_tiny", {"rotary_mixed": True}, "rotary_mixed=true needs positions=rotary or learned_rotary, not learned"),
         ("vit_tiny", {"image_size": (32, 32, 3)}, "must be one number"),
         ("vit_tiny", {"layer_scale": 0.0}, "layer_scale is 0.0"),
     ],

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat, build_sincos2d_pos_embed, resample_abs_pos_embed
-from timm.layers.pos_embed_sincos import RotaryEmbeddingDinoV3
+from timm.layers.pos_embed_sincos import RotaryEmbeddingDinoV3, RotaryEmbeddingMixed
 
 from vit.nn import (
+    MixedRotary,
     Rotary,
     centred,
     resample,
@@ -76,6 +77,44 @@ def test_rotary_turns_as_timms_do(case: str) -> None:
     x = torch.randn(2, 4, 15, WIDTH)
     expected = apply_rot_embed_cat(x, theirs.get_embed(), half=theirs.rotate_half)
     torch.testing.assert_close(turn(x, ours()), expected, rtol=0, atol=1e-5)
+
+
+def mixed_pair(columns_first: bool) -> tuple[MixedRotary, RotaryEmbeddingMixed]:
+    """Ours and timm's for 3 blocks of 4 heads, with the same random frequencies."""
+    torch.manual_seed(0)
+    theirs = RotaryEmbeddingMixed(
+        4 * WIDTH, 3, 4, temperature=10.0, feat_shape=GRID, grid_indexing="xy" if columns_first else "ij")
+    ours = MixedRotary(tuple(GRID), WIDTH, 3, 4, columns_first=columns_first)
+    ours.load_state_dict(theirs.state_dict())
+    return ours, theirs
+
+
+@pytest.mark.parametrize("columns_first", [False, True])
+def test_mixed_rotary_turns_as_timms_does(columns_first: bool) -> None:
+    ours, theirs = mixed_pair(columns_first)
+    x = torch.randn(2, 4, 15, WIDTH)
+    for turn, angles in zip(ours.part(0, 15), theirs.get_embed(), strict=True):
+        torch.testing.assert_close(rotate_neighbours(x, turn), apply_rot_embed_cat(x, angles), rtol=0, atol=1e-5)
+
+
+def test_mixed_rotary_begins_as_timms_does_but_for_the_directions() -> None:
+    ours, theirs = (each.freqs.detach().square().sum(0).sqrt() for each in mixed_pair(False))
+    torch.testing.assert_close(MixedRotary(tuple(GRID), WIDTH, 3, 4).freqs.square().sum(0).sqrt(), theirs)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_mixed_rotary_of_some_tokens_is_part_of_all() -> None:
+    rotary, places = MixedRotary((2, 3), 8, 2, 5, prefix=1), torch.tensor([[0, 3, 6], [0, 1, 2]])
+    for some, one, every in zip(rotary(places), rotary(places[0]), rotary(), strict=True):
+        assert some.shape == (2, 2, 5, 3, 4) and every.shape == (2, 5, 7, 4)
+        torch.testing.assert_close(some[:, 0], every[:, :, places[0]])
+        torch.testing.assert_close(some[:, 1], every[:, :, places[1]])
+        torch.testing.assert_close(one, some[:, 0])
+    assert torch.equal(every[:, :, 0], torch.tensor([1.0, 0.0])[:, None, None].expand(2, 5, 4))  # not turned
+    with pytest.raises(ValueError, match="6 tokens are not the 7 of the whole grid"):
+        rotary.part(0, 6)
+    with pytest.raises(ValueError, match="head_dim 6 is not divisible by 4.*; nearest: 4, 8"):
+        MixedRotary((2, 3), 6, 2, 5)
 
 
 def test_stretched_places_keep_their_range_at_every_resolution() -> None:

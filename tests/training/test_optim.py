@@ -4,6 +4,7 @@ import torch
 from timm.optim import param_groups_layer_decay
 from torch import nn
 
+from vit.nn import MixedRotary
 from vit.training.names import clean_name
 from vit.training.optim import build_optimizer, clip_gradients, layer_numbers, parameter_groups, scaled_lr, undecayed
 
@@ -102,9 +103,10 @@ def test_tables_of_positions_and_two_dimensional_norms_do_not_decay_but_word_tab
             "words": nn.Embedding(9, 4),
             "n": LayerNorm2d(),
             "query": nn.Linear(4, 4, bias=False),
+            "rotary": MixedRotary((2, 2), 4, 1, 1),
         }
     )
-    assert undecayed(model) == {"position_embeddings.weight", "n.weight"}
+    assert undecayed(model) == {"position_embeddings.weight", "n.weight", "rotary.freqs"}
 
 
 def test_groups_are_few_and_frozen_parameters_stay_out():

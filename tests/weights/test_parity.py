@@ -99,6 +99,10 @@ EXPRESSIBLE = {
     "rotary, eps 1e-5": {"positions": "rotary", "norm_eps": 1e-5, "rotary_offset": 1.0, "registers": 2},
     "rotary, eps 1e-5, LayerScale": {"positions": "rotary", "norm_eps": 1e-5, "rotary_places": "centred",
                                      "layer_scale": 0.1, "pool": "mean", "final_norm": "pooled"},
+    "mixed rotary": {"positions": "rotary", "rotary_mixed": True, "rotary_pairs": "neighbours", "rotary_theta": 10.0},
+    "mixed rotary, table, eps 1e-5": {
+        "positions": "learned_rotary", "rotary_mixed": True, "rotary_pairs": "neighbours", "norm_eps": 1e-5,
+        "registers": 2, "rotary_columns_first": True, "rotary_theta": 10.0},
     "SwiGLU, attention": {"mlp": "swiglu", "pool": "attention", "mlp_ratio": 2.0, "pool_mlp_ratio": 4.0},
     "keys without bias": {"key_bias": False, "pool": "attention", "pool_prefix": True, "pool_heads": 6},
 }
@@ -125,6 +129,7 @@ def test_timm_builds_the_same_network_from_its_arguments(case: str) -> None:
     [
         ({"positions": "rotary", "norm": "rms"}, "rotary positions with LayerNorm only"),
         ({"positions": "rotary", "activation": "relu"}, "activation=gelu only, not relu"),
+        ({"positions": "rotary", "rotary_mixed": True}, "mixed rotary positions of neighbouring channels"),
         ({"mlp": "swiglu", "pool": "attention"}, "attention pooling with the width of its blocks"),
         ({"positions": "rotary", "mlp": "swiglu", "activation": "silu", "pool": "attention", "pool_prefix": True},
          "no attention pooling beside rotary SwiGLU blocks"),

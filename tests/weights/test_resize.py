@@ -54,7 +54,8 @@ CHANGES = {
     "patches": {"patch_size": (8, 8)},
     "all": {"image_size": (48, 64), "patch_size": (16, 8), "in_chans": 1, "num_classes": 4},
 }
-FAMILIES = ("DeiT", "reg4 gap", "CLIP", "SigLIP", "EVA-02 CLIP 16", "rope reg gap", "RoPE-ViT ape", "DINOv3", "PE core")
+FAMILIES = ("DeiT", "reg4 gap", "CLIP", "SigLIP", "EVA-02 CLIP 16", "rope reg gap", "RoPE-ViT ape",
+            "RoPE-Mixed ape", "DINOv3", "PE core")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

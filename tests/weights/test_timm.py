@@ -50,6 +50,8 @@ FAMILIES = {
     "rope reg gap d": ("vit_mediumd_patch16_rope_reg1_gap_256", {"img_size": (32, 64)}),
     "RoPE-ViT": ("vit_small_patch16_rope_224", {"img_size": (32, 64)}),
     "RoPE-ViT ape": ("vit_base_patch16_rope_ape_224", {"img_size": (32, 64)}),
+    "RoPE-Mixed": ("vit_small_patch16_rope_mixed_224", {"img_size": (32, 64)}),
+    "RoPE-Mixed ape": ("vit_base_patch16_rope_mixed_ape_224", {"img_size": (32, 64)}),
     "PE core": ("vit_pe_core_base_patch16_224", {"img_size": (32, 64)}),
     "PE core gigantic": ("vit_pe_core_gigantic_patch14_448", {"img_size": 28}),
     "PE lang": ("vit_pe_lang_large_patch14_448", {"img_size": 28}),
@@ -158,6 +160,16 @@ def test_rotary_positions_are_not_guessed(case: str) -> None:
         recognise(state).format.facts(state, {})
 
 
+@pytest.mark.parametrize("case", ["RoPE-Mixed", "RoPE-Mixed ape"])
+def test_mixed_rotary_positions_bring_their_numbers(case: str) -> None:
+    reference = foreign(case)
+    reference.set_input_size(img_size=224 if case == "RoPE-Mixed" else 64)
+    model = imported(reference.state_dict(), {})
+    x = torch.randn(1, 3, *model.config.image_size)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), reference(x), rtol=0, atol=1e-5)
+
+
 REFUSED = {
     "vit_base_patch16_rpn_224": "blocks of the form ResPostBlock",
     "vit_base_patch16_xp_224": "blocks of the form ParallelScalingBlock",
@@ -165,7 +177,6 @@ REFUSED = {
     "vit_dwee_patch16_reg1_gap_256": "attention of the form DiffAttention",
     "vit_tiny_r_s16_p8_224": "a stem of the form HybridEmbed",
     "vit_relpos_small_patch16_224": "the form of VisionTransformerRelPos",
-    "vit_small_patch16_rope_mixed_224": "rotary positions of the form RotaryEmbeddingMixed",
     "eva02_enormous_patch14_clip_224": "blocks of the form EvaBlockPostNorm",
     "vit_base_patch16_sapiens2": "LayerScale on the attention alone",
     "beit_base_patch16_224": "the form of Beit",

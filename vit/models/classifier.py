@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vit import nn as parts
 from vit.models.build import ACTIVATIONS, build_blocks, build_head, build_norm
 from vit.models.config import ImageConfig, VisionTransformerConfig
-from vit.nn import Attention, Encoder, PatchDropout, PatchEmbed, Rotary
+from vit.nn import Attention, Encoder, MixedRotary, PatchDropout, PatchEmbed, Rotary
 from vit.nn.embed import Stem
 from vit.nn.init import init_weights
 from vit.nn.position import Places
@@ -134,10 +134,13 @@ def build_encoder(config: VisionTransformerConfig) -> Encoder:
     return Encoder(build_blocks(config), last, rotary=rotary, patch_dropout=hidden)
 
 
-def build_rotary(config: ImageConfig) -> Rotary | None:
+def build_rotary(config: ImageConfig) -> Rotary | MixedRotary | None:
     """The positions that turn queries and keys, if there are any."""
     if config.positions not in ("rotary", "learned_rotary"):
         return None
+    if config.rotary_mixed:
+        return MixedRotary(config.grid, config.head_width, config.depth, config.num_heads, config.prefix,
+                           config.rotary_theta, build_places(config), config.rotary_columns_first)
     return Rotary(config.grid, config.head_width, config.prefix, config.rotary_theta, build_places(config),
                   config.rotary_columns_first)
 

@@ -115,6 +115,7 @@ class ImageConfig(StackConfig):
             the angles of training (EVA-02); none by default.
         rotary_offset: where the first step stands.
         rotary_columns_first: the first half of the pairs tells the column instead of the row.
+        rotary_mixed: each head of each block learns its directions and wavelengths (RoPE-Mixed, arXiv 2403.13298).
     """
 
     choices: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -136,6 +137,7 @@ class ImageConfig(StackConfig):
     rotary_span: tuple[int, int] | None = None
     rotary_offset: float = 0.0
     rotary_columns_first: bool = False
+    rotary_mixed: bool = False
 
     def __post_init__(self) -> None:
         set_pairs(self)
@@ -149,6 +151,8 @@ class ImageConfig(StackConfig):
             raise ValueError(f"patch_bias=false and patch_norm=true need stem=linear, not stem={self.stem}")
         if self.rotary_places == "centred" and (self.rotary_span or self.rotary_offset):
             raise ValueError("rotary_places=centred has neither rotary_span nor rotary_offset; leave them out")
+        if self.rotary_mixed and self.positions not in ("rotary", "learned_rotary"):
+            raise ValueError(f"rotary_mixed=true needs positions=rotary or learned_rotary, not {self.positions}")
         check_positions(self, axes=2)
 
     @property

@@ -97,7 +97,7 @@ class PixelDecoder(Stack):
         whole = self.mask_token.to(x.dtype).expand(x.shape[0], self.pos_embed.shape[1], -1)  # (B,N,D')
         whole = whole.scatter(1, kept[..., None].expand(-1, -1, whole.shape[2]), seen.to(x.dtype))
         x = torch.cat([first.to(x.dtype), whole + self.pos_embed], dim=1)  # (B,P+N,D')
-        x = self.norm(self.run(x, None, None, None, False, None))
+        x = self.norm(self.run(x, None, None, None, False))
         return self.pixels(x[:, self.prefix :])
 
 

@@ -15,6 +15,7 @@ from vit.nn.mlp import Mlp, SwiGLU, quick_gelu
 from vit.nn.norm import LayerNorm, RMSNorm
 from vit.nn.pool import AttentionPool, ClassMean, ClassToken, Mean, Pooler, ScorePool, Sum
 from vit.nn.position import (
+    MixedRotary,
     Rotary,
     centred,
     learned,
@@ -33,8 +34,8 @@ from vit.nn.transformer import Decoder, Encoder
 __all__ = [
     "Additive", "Attention", "AttentionPool", "Bilinear", "Block", "Cache", "ClassMean", "ClassToken", "ConvStem",
     "Cosine", "Decoder", "DotProduct", "DropPath", "Dropout", "Encoder", "LayerNorm", "LayerScale", "LinearPatches",
-    "LocalAttention", "MaskedConvStem", "Mean", "Mlp", "NormedPatches", "PatchDropout", "PatchEmbed", "Pooler",
-    "RMSNorm", "Rotary", "ScorePool", "Sum", "SwiGLU", "TokenEmbed", "attention_maps", "centred", "init_weights",
-    "learned", "quick_gelu", "resample", "rotate", "rotate_neighbours", "sincos_1d", "sincos_2d", "sincos_2d_simple",
-    "steps", "stretched",
+    "LocalAttention", "MaskedConvStem", "Mean", "MixedRotary", "Mlp", "NormedPatches", "PatchDropout", "PatchEmbed",
+    "Pooler", "RMSNorm", "Rotary", "ScorePool", "Sum", "SwiGLU", "TokenEmbed", "attention_maps", "centred",
+    "init_weights", "learned", "quick_gelu", "resample", "rotate", "rotate_neighbours", "sincos_1d", "sincos_2d",
+    "sincos_2d_simple", "steps", "stretched",
 ]

@@ -70,6 +70,13 @@ def centred(n: int, axis: int) -> Tensor:
     return 2 * math.pi * (2 * (torch.arange(n, dtype=torch.float64) + 0.5) / n - 1)
 
 
+def spots(grid: tuple[int, ...], prefix: int, places: Places, columns_first: bool) -> Tensor:
+    """Where every token stands, (prefix+N,axes); those of the prefix stand at the origin, which turns nothing."""
+    axes = torch.meshgrid(*(places(n, axis) for axis, n in enumerate(grid)), indexing="ij")
+    where = torch.stack(axes[::-1] if columns_first else axes, dim=-1).reshape(-1, len(grid))
+    return torch.cat([where.new_zeros(prefix, len(grid)), where])
+
+
 class Rotary(nn.Module):
     """Positions as rotations of queries and keys (arXiv 2104.09864), along each axis of a grid (arXiv 2403.13298).
 
@@ -98,10 +105,8 @@ class Rotary(nn.Module):
             raise ValueError(f"head_dim {head_dim} is not divisible by {unit}, as rotary positions on {len(grid)} "
                              f"axes need; nearest: {near or unit}, {near + unit}")
         frequencies = theta ** (-torch.arange(head_dim // unit, dtype=torch.float64) / (head_dim // unit))
-        axes = torch.meshgrid(*(places(n, axis) for axis, n in enumerate(grid)), indexing="ij")
-        where = torch.stack(axes[::-1] if columns_first else axes, dim=-1).reshape(-1, len(grid))  # (N,axes)
+        where = spots(grid, prefix, places, columns_first)
         angles = (where[..., None] * frequencies).flatten(1)  # (N,K/2)
-        angles = torch.cat([angles.new_zeros(prefix, head_dim // 2), angles])
         self.register_buffer("table", torch.stack([angles.cos(), angles.sin()]).float(), persistent=False)  # (2,N,K/2)
 
     def forward(self, places: Tensor | None = None) -> Tensor:
@@ -122,6 +127,56 @@ class Rotary(nn.Module):
             raise ValueError(f"the sequence has {start + length} tokens, but max_len is {self.table.shape[1]}; "
                              "cut it or raise max_len")
         return self.table[:, start : start + length]
+
+
+class MixedRotary(nn.Module):
+    """Rotary positions of a grid whose directions and wavelengths each head of each block learns (RoPE-Mixed,
+    arXiv 2403.13298): both axes turn every pair of channels, so that diagonals are seen as well.
+
+    Args:
+        theta: longest wavelength at the start over 2 pi, in tokens.
+        prefix, places, columns_first: as in `Rotary`.
+    """
+
+    def __init__(
+        self,
+        grid: tuple[int, int],
+        head_dim: int,
+        depth: int,
+        num_heads: int,
+        prefix: int = 0,
+        theta: float = 10.0,
+        places: Places = steps,
+        columns_first: bool = False,
+    ) -> None:
+        super().__init__()
+        if head_dim % 4:
+            near = head_dim // 4 * 4
+            raise ValueError(f"head_dim {head_dim} is not divisible by 4, as mixed rotary positions need; nearest: "
+                             f"{near or 4}, {near + 4}")
+        speeds = theta ** (-torch.arange(head_dim // 4) / (head_dim // 4))
+        first = torch.rand(depth, num_heads, 1) * 2 * math.pi
+        directions = torch.cat([first, first + math.pi / 2], dim=-1).repeat_interleave(head_dim // 4, dim=-1)
+        freqs = torch.stack([directions.cos(), directions.sin()]) * speeds.repeat(2)
+        self.freqs = nn.Parameter(freqs)  # (2,depth,H,K/2)
+        self.register_buffer("where", spots(grid, prefix, places, columns_first).float(), persistent=False)  # (N,2)
+
+    def forward(self, places: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Per block cosines and sines: (2,H,N,K/2) of all, (2,H,N',K/2) or (2,B,H,N',K/2) at places (N') or (B,N')."""
+        where = (self.where if places is None else self.where[places]).float()
+        first, second = where.unsqueeze(-3)[..., None].unbind(-2)  # (...,1,N,1)
+        angles = [first * a[:, None] + second * b[:, None] for a, b in self.freqs.float().unbind(1)]  # (...,H,N,K/2)
+        return tuple(torch.stack([each.cos(), each.sin()]) for each in angles)
+
+    def part(self, start: int, length: int) -> tuple[Tensor, ...]:
+        """`forward` of all tokens.
+
+        Raises:
+            ValueError: others are asked for; a part of a grid has no order.
+        """
+        if start or length != len(self.where):
+            raise ValueError(f"{length} tokens are not the {len(self.where)} of the whole grid; give their places")
+        return self()
 
 
 def rotate(x: Tensor, rotary: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from vit.nn.block import Block
 from vit.nn.cache import Cache, KeyValues, LayerCache
 from vit.nn.drop import PatchDropout
-from vit.nn.position import Rotary
+from vit.nn.position import MixedRotary, Rotary
 
 
 class Stack(nn.Module):
@@ -19,16 +19,29 @@ class Stack(nn.Module):
     about a third more work for a fraction of the memory (arXiv 1604.06174).
     """
 
-    def __init__(self, blocks: Iterable[Block], norm: nn.Module, rotary: Rotary | None = None) -> None:
+    def __init__(self, blocks: Iterable[Block], norm: nn.Module, rotary: Rotary | MixedRotary | None = None) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.norm = norm
         self.rotary = rotary
         self.checkpointing = False
 
-    def run(self, x: Tensor, *inputs: Tensor | bool | None, features: list[Tensor] | None = None) -> Tensor:
-        """(B,N,D) -> (B,N,D) before the norm; a list of `features` receives what each block puts out."""
-        for block in self.blocks:
+    def run(
+        self,
+        x: Tensor,
+        *others: Tensor | bool | None,
+        rotary: Tensor | tuple[Tensor, ...] | None = None,
+        features: list[Tensor] | None = None,
+    ) -> Tensor:
+        """(B,N,D) -> (B,N,D) before the norm.
+
+        Args:
+            others: mask, memory, its mask and causality, as each block takes them.
+            rotary: cosines and sines of the positions, for all blocks or one for each.
+            features: receives what each block puts out.
+        """
+        for i, block in enumerate(self.blocks):
+            inputs = (*others, rotary[i] if isinstance(rotary, tuple) else rotary)
             if self.checkpointing and torch.is_grad_enabled():
                 x = checkpoint(block, x, *inputs, use_reentrant=False)
             else:
@@ -52,7 +65,7 @@ class Encoder(Stack):
         blocks: Iterable[Block],
         norm: nn.Module,
         *,
-        rotary: Rotary | None = None,
+        rotary: Rotary | MixedRotary | None = None,
         patch_dropout: PatchDropout | None = None,
     ) -> None:
         super().__init__(blocks, norm, rotary)
@@ -79,7 +92,7 @@ class Encoder(Stack):
         if self.rotary is not None:
             places = places if kept is None else kept if places is None else places[kept]
             rotary = self.rotary.part(0, N) if places is None else self.rotary(places)
-        x = self.run(x, mask, None, None, False, rotary, features=features)
+        x = self.run(x, mask, None, None, False, rotary=rotary, features=features)
         return self.norm(x)
 
 
@@ -99,7 +112,7 @@ class Decoder(Stack):
     ) -> Tensor:
         """x (B,T,D), memory (B,S,D), mask (B,T), memory_mask (B,S) -> (B,T,D)"""
         rotary = None if self.rotary is None else self.rotary.part(0, x.shape[1])
-        return self.norm(self.run(x, mask, memory, memory_mask, True, rotary))
+        return self.norm(self.run(x, mask, memory, memory_mask, True, rotary=rotary))
 
     def start(self, memory: Tensor, memory_mask: Tensor | None = None, room: int = 64) -> Cache:
         """memory (B,S,D) -> what `advance` needs of it, with `room` for tokens to come, which grows."""

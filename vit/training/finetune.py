@@ -14,7 +14,7 @@ from vit.weights.load import is_head
 
 KINDS = ("all", "attention", "head")
 ATTENTION = re.compile(r"(^|\.)(attn|cross_attn|self_attn|attention)\.")
-POSITIONS = re.compile(r"(^|\.)pos_embed$")
+POSITIONS = re.compile(r"(^|\.)(pos_embed|rotary\.freqs)$")
 WRITER = ("decoder.", "target_embed.")  # what a model that writes has for a head, beside its `head`
 
 

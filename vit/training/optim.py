@@ -12,11 +12,11 @@ from vit.training.names import clean_name
 
 # The last part of a parameter's name that says "a scale, a shift, a token or a position": never pulled to zero.
 NO_DECAY = re.compile(
-    r"(^|_)(bias|gamma|scale|temperature|tokens?|pos_embed|pos_embedding|rel_pos(_[hw])?|bias_table|latent|query|probe)$"
+    r"(^|_)(bias|gamma|scale|temperature|tokens?|pos_embed|pos_embedding|rel_pos(_[hw])?|bias_table|latent|query|probe|freqs)$"
 )
 POSITION_TABLE = re.compile(r"(^|\.)(pos_embed|position_embeddings?)\.")  # positions held in a module of their own
 BLOCK = re.compile(r"(^|\.)blocks\.(\d+)\.")
-STEM = re.compile(r"^(model\.)?(embed|patch_embed|cls_token|dist_token|reg_token|pos_embed)\b")
+STEM = re.compile(r"^(model\.)?(embed|encoder\.rotary|rope|patch_embed|cls_token|dist_token|reg_token|pos_embed)\b")
 # torch.optim classes that a list of named groups cannot drive: sparse gradients, closures, matrices only
 UNSUITED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
 

@@ -108,15 +108,20 @@ def ratio(hidden: int, dim: int) -> float:
 
 
 def rope_arguments(config: Any, scaled: bool) -> dict[str, Any]:
+    used = {
+        "use_rot_pos_emb": config.positions in ("rotary", "learned_rotary"),
+        "rope_temperature": config.rotary_theta,
+        "rope_grid_indexing": "xy" if config.rotary_columns_first else "ij",
+    }
+    if config.rotary_mixed:
+        return {**used, "rope_type": "mixed"}
     span = config.rotary_span
     if span is None and config.norm_eps == 1e-5 and not scaled:
         span = config.grid  # its architecture stretches the steps; to their own grid, they stay
     return {
-        "use_rot_pos_emb": config.positions in ("rotary", "learned_rotary"),
+        **used,
         "rope_type": "dinov3" if config.rotary_places == "centred" else "cat",
-        "rope_temperature": config.rotary_theta,
         "rope_rotate_half": config.rotary_pairs == "halves",
         "rope_grid_offset": config.rotary_offset,
-        "rope_grid_indexing": "xy" if config.rotary_columns_first else "ij",
         **({} if span is None else {"ref_feat_shape": list(span)}),
     }

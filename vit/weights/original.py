@@ -47,7 +47,7 @@ def timm_name(name: str) -> str:
 def is_original(state: State) -> bool:
     """timm's names for most, and something that timm's own files do not have."""
     marks = ("mask_token", "register_tokens", "decoder_pos_embed", "blocks.0.mlp.w12.weight")
-    deit3 = {"blocks.0.gamma_1", "pos_embed"} <= set(state) and "norm_pre.weight" not in state
+    deit3 = {"blocks.0.gamma_1", "pos_embed"} <= set(state) and not {"norm_pre.weight", "rope.freqs"} & set(state)
     heads = any(rename(name, [(pattern, "")]) != name for name in state for pattern in list(APART)[2:])
     return is_timm(state) and (deit3 or heads or any(mark in state for mark in marks))
 

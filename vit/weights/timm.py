@@ -23,6 +23,7 @@ PREFIXES = {
     "embed.norm.": "norm_pre.",
     "encoder.blocks.": "blocks.",
     "encoder.norm.": "norm.",
+    "encoder.rotary.freqs": "rope.freqs",
     "pool.norm.": "fc_norm.",
     "pool.latent": "attn_pool.latent",
     "pool.mlp_norm.": "attn_pool.norm.",
@@ -31,7 +32,10 @@ PREFIXES = {
     "head.": "head.",
     "head_dist.": "head_dist.",
 }
-TIMM_RULES = [*EVA_RULES, *((re.escape(foreign), ours) for ours, foreign in PREFIXES.items())]
+TIMM_RULES = [
+    *EVA_RULES,
+    *((re.escape(foreign) + ("" if foreign.endswith(".") else "$"), ours) for ours, foreign in PREFIXES.items()),
+]
 # each has the parts that no word in a config file can choose; everything else of it is overridden
 MLP_ARCHITECTURE, SWIGLU_ARCHITECTURE = "vit_base_patch16_224", "vit_giant_patch14_dinov2"
 DISTILLED_ARCHITECTURE = "deit_base_distilled_patch16_224"
@@ -167,6 +171,9 @@ def beyond_timm(config: Any) -> str | None:
         "attention pooling of rotary models over all tokens only": eva
         and config.pool == "attention" and bool(config.prefix) and not config.pool_prefix,
         "no attention pooling beside rotary SwiGLU blocks": eva and gated and config.pool == "attention",
+        "mixed rotary positions of neighbouring channels and plain steps only": config.rotary_mixed
+        and (config.rotary_pairs != "neighbours" or config.rotary_places != "steps" or config.rotary_span is not None
+             or config.rotary_offset != 0),
         "a mean of rotary models over the patches only": eva and config.pool == "mean" and config.pool_prefix,
     }
     return next((words for words, true in lacks.items() if true), None)

@@ -108,9 +108,11 @@ def rope_facts(module: Any) -> dict[str, Any]:
     facts = {
         "positions": "rotary" if module.pos_embed is None else "learned_rotary",
         "rotary_theta": float(rope.temperature),
-        "rotary_pairs": "halves" if rope.rotate_half else "neighbours",
         "rotary_columns_first": rope.grid_indexing == "xy",
     }
+    if type(rope).__name__ == "RotaryEmbeddingMixed":
+        return {**facts, "rotary_mixed": True, "rotary_pairs": "neighbours"}
+    facts["rotary_pairs"] = "halves" if rope.rotate_half else "neighbours"
     if type(rope).__name__ == "RotaryEmbeddingDinoV3":
         return {**facts, "rotary_places": "centred"}
     span = rope.ref_feat_shape
@@ -150,7 +152,7 @@ def beyond_ours(module: Any) -> str | None:
 
 
 def rope_lacks(rope: Any) -> dict[str, Callable[[], bool]]:
-    kinds = ("NoneType", "RotaryEmbeddingCat", "RotaryEmbeddingDinoV3")
+    kinds = ("NoneType", "RotaryEmbeddingCat", "RotaryEmbeddingDinoV3", "RotaryEmbeddingMixed")
     return {
         f"rotary positions of the form {type(rope).__name__}": lambda: type(rope).__name__ not in kinds,
         "rotary positions that are moved beside the middle": lambda: type(rope).__name__ == kinds[2]
@@ -167,7 +169,7 @@ def usual_facts(state: State) -> dict[str, Any]:
     if "patch_embed.norm.weight" in state:  # AIMv2
         return {"norm_eps": 1e-5, "activation": "silu", "num_heads": state["patch_embed.norm.weight"].shape[0] // 128}
     gated = any(leaf in state for leaf in ("blocks.0.mlp.fc1_g.weight", "blocks.0.mlp.fc1_x.weight"))
-    eva = gated or "blocks.0.gamma_1" in state or "blocks.0.attn.q_bias" in state
+    eva = gated or any(name in state for name in ("blocks.0.gamma_1", "blocks.0.attn.q_bias", "rope.freqs"))
     clip, siglip = "norm_pre.weight" in state, "attn_pool.latent" in state
     widened, hidden = state.get("blocks.0.mlp.fc1.weight"), state.get("blocks.0.mlp.fc2.weight")
     if widened is not None and hidden is not None and hidden.ndim == 2:
@@ -181,7 +183,13 @@ def usual_facts(state: State) -> dict[str, Any]:
 
 
 def usual_rope(state: State, gated: bool) -> dict[str, Any]:
-    """EVA-02 has SwiGLU and a table; DINOv3 a class token, registers and no table; EVA-1 a table alone."""
+    """RoPE-Mixed has its frequencies; EVA-02 SwiGLU and a table; DINOv3 a class token, registers and no table; EVA-1 a
+    table alone."""
+    if "rope.freqs" in state:
+        size = {} if "pos_embed" in state else {"image_size": 14 * state["patch_embed.proj.weight"].shape[-1]}
+        return {"positions": "rotary" if size else "learned_rotary", "rotary_mixed": True, "rotary_theta": 10.0,
+                "rotary_pairs": "neighbours", "rotary_columns_first": True, "num_heads": state["rope.freqs"].shape[2],
+                **size}
     if "pos_embed" in state and "norm_pre.weight" not in state:
         if not gated:
             return {"positions": "learned"}
