@@ -73,3 +73,6 @@ def test_spelling_is_the_sum_over_all_ways_to_write_a_text_along_the_columns():
         total -= math.log(sum(math.exp(sum(float(likely[i, sign]) for i, sign in enumerate(path))) for path in ways))
     found = TextLoss(ctc=0.5, rows=2).spelling(patches, mask.flatten(1), labels)
     assert float(found) == pytest.approx(total, rel=1e-5)
+    logits, loss = torch.randn(3, 4, 7), TextLoss(0.1, ctc=0.25, rows=2)
+    whole = loss(logits, labels, patches, mask.flatten(1))
+    torch.testing.assert_close(whole, 0.75 * loss(logits, labels) + 0.25 * found)

@@ -59,7 +59,7 @@ class MultiLabelLoss(nn.Module):
 
 
 class TextLoss(nn.Module):
-    """Cross entropy of every next token, summed over the batch.
+    """Cross entropy of every next token, summed over the batch; `pad` does not count.
 
     Args:
         label_smoothing: share of the target that goes to all tokens alike (arXiv 1512.00567).
@@ -75,15 +75,18 @@ class TextLoss(nn.Module):
             raise ValueError(f"ctc={ctc} must lie in [0, 1)")
         self.label_smoothing, self.ctc, self.rows = label_smoothing, ctc, rows
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """logits (B,T,V), labels (B,T) -> scalar"""
-        return F.cross_entropy(
+    def forward(
+        self, logits: Tensor, labels: Tensor, patches: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """logits (B,T,V), labels (B,T); with `ctc` the logits of the patches (B,S,V) and their mask (B,S) -> scalar"""
+        written = F.cross_entropy(
             logits.flatten(0, 1).float(),
             labels.flatten(),
             ignore_index=PAD,
             label_smoothing=self.label_smoothing,
             reduction="sum",
         )
+        return written if patches is None else torch.lerp(written, self.spelling(patches, mask, labels), self.ctc)
 
     def spelling(self, patches: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
         """Logits of patches (B,rows*columns,V), which of them are real (B,rows*columns), labels (B,T) -> scalar, the

@@ -66,13 +66,8 @@ class Seq2Seq(Task):
         return batch["source"] if self.prepare is None else self.prepare(batch["source"])
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
-        labels, ctc = batch["target"][:, 1:], self.loss.ctc  # (B,T-1)
-        if ctc:
-            logits, patches = self(batch, spell=True)  # (B,T-1,V), (B,S,V)
-            spelling = self.loss.spelling(patches, batch["source_mask"], labels)
-            total = (1 - ctc) * self.loss(logits, labels) + ctc * spelling
-        else:
-            total = self.loss(self(batch), labels)
+        logits, patches = self(batch, spell=True) if self.loss.ctc else (self(batch), None)  # (B,T-1,V), (B,S,V)
+        total = self.loss(logits, batch["target"][:, 1:], patches, batch["source_mask"])
         return total * self.trainer.world_size / batch["tokens"]  # processes are averaged afterwards
 
     def on_validation_epoch_start(self) -> None:
