@@ -94,6 +94,10 @@ def test_mistakes_picture_takes_grey_colour_and_nothing(tmp_path):
     path = mistakes_picture(tmp_path / "some.png", images, ["a", "b"], ["b", "a"], [0.9, 0.8], ["x/1.png", "x/2.png"])
     assert Image.open(path).size[0] > 400
     assert mistakes_picture(tmp_path / "none.png", [], [], [], [], []).exists()
+    wide = [np.zeros((32, width, 3), dtype=np.uint8) for width in (100, 200)]
+    path = mistakes_picture(tmp_path / "wide.png", wide, ["a", "b"], ["b", "a"], [0.9, 0.8], ["1.png", "2.png"])
+    width, height = Image.open(path).size
+    assert width > 2 * height  # no empty half below lines of writing
 
 
 def test_long_and_strange_names_are_shortened():

@@ -12,9 +12,11 @@ from vit.report.canvas import FONT, INK, MUTED, ORANGE, RULE, new_figure, save, 
 def mistakes_picture(path: str | PathLike[str], images: Sequence[np.ndarray], truths: Sequence[str],
                      answers: Sequence[str], probabilities: Sequence[float], names: Sequence[str]) -> Path:
     """A grid of uint8 images (H, W, C), each with its true class, the answer, how sure the model was, and its file."""
-    columns = min(max(len(images), 1), 6)
+    tallest = max((image.shape[0] / image.shape[1] for image in images), default=1.0)
+    most, width = (6, 1.9) if tallest > 0.5 else (4, 2.9)  # lines of writing are wide
+    columns = min(max(len(images), 1), most)
     rows = max(-(-len(images) // columns), 1)
-    figure = new_figure(1.9 * columns, 2.3 * rows + 0.6)
+    figure = new_figure(width * columns, rows * (width * min(tallest, 2.0) + 0.55) + 0.6)
     figure.suptitle("Worst mistakes: most certain first" if len(images) else "No mistakes", x=0.01, ha="left",
                     fontsize=12, fontweight="bold", color=INK, family=FONT)
     cells = figure.subplots(rows, columns, squeeze=False).ravel()
