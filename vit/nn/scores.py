@@ -6,32 +6,20 @@ of another width than the keys `Attention(..., value_dim=...)`; both work here t
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.nn.attention import Attention, pairs, softmax
-from vit.nn.norm import Norm
 
 
 class Scored(Attention):
     """What the choices have in common: the options of `Attention`, a `change` of q and k, and what it learns."""
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        *,
-        head_dim: int | None = None,
-        value_dim: int | None = None,
-        cross: bool = False,
-        qkv_bias: bool = True,
-        qk_norm: Norm | None = None,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(dim, num_heads, head_dim=head_dim, value_dim=value_dim, cross=cross, qkv_bias=qkv_bias,
-                         qk_norm=qk_norm, dropout=dropout)
+    def __init__(self, dim: int, num_heads: int, **options: Any) -> None:
+        super().__init__(dim, num_heads, **options)
         self.learn()
 
     def learn(self) -> None:
