@@ -216,6 +216,10 @@ def test_columns_that_spell_leave_the_same_model(strips, tmp_path):
     alone, both = (load_file(each.path / "model" / "model.safetensors") for each in (strips, made))
     assert {name: tensor.shape for name, tensor in alone.items()} == {name: each.shape for name, each in both.items()}
     assert not torch.equal(alone["encoder.blocks.0.attn.qkv.weight"], both["encoder.blocks.0.attn.qkv.weight"])
+    assert "more tokens than their image has columns" not in (made.path / "log.txt").read_text()
+    words = [*STRIPS, "recipe.loss.ctc=0.5", "data.patch_size=[8,16]", "data.preprocessing.max_width=16"]
+    wide = vit.train([*words, f"run_dir={tmp_path / 'wide'}"])
+    assert "200 of 200 texts have more tokens than their image has columns" in (wide.path / "log.txt").read_text()
 
 
 def test_what_cannot_be(spelled, capsys):

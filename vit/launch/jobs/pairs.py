@@ -129,7 +129,8 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
     val = partial(val_loader, datasets["val"], recipe, data["workers"])
     show(source, model, tokenizers, datasets)
     config = start_finetuning(config, model, taken)
-    task = build_task(config, model, tokenizers["target"], line, len(train(0, devices.world)))
+    loss = build_loss(recipe["loss"], line, datasets["train"])
+    task = build_task(config, model, tokenizers["target"], line, loss, len(train(0, devices.world)))
     return Pairs(config, model, task, Batches(train, val), source, tokenizers, line, datasets)
 
 
@@ -216,7 +217,7 @@ def build_datasets(
 
 
 def build_task(
-    config: dict, model: nn.Module, tokenizer: Tokenizer, line: LinePreprocessing | None, steps: int
+    config: dict, model: nn.Module, tokenizer: Tokenizer, line: LinePreprocessing | None, loss: TextLoss, steps: int
 ) -> Seq2Seq:
     recipe, task = config["recipe"], config["task"]
     words = {key: value for key, value in task["decode"].items() if value is not None}
@@ -229,7 +230,7 @@ def build_task(
         tokenizer,
         build.build_optimizing(recipe, model, steps // recipe["accumulate"]),
         prepare=line.normalize if line else None,
-        loss=build_loss(recipe["loss"], line),
+        loss=loss,
         decode=replace(decode, beam=1, n_best=1),
         decode_rows=rows,
         examples=task["examples"],
@@ -239,11 +240,18 @@ def build_task(
     )
 
 
-def build_loss(loss: dict, line: LinePreprocessing | None) -> TextLoss:
-    if loss["ctc"] and line is None:
+def build_loss(loss: dict, line: LinePreprocessing | None, train: PairDataset) -> TextLoss:
+    if loss.get("ctc") and line is None:
         raise ConfigError(f"recipe.loss.ctc={loss['ctc']} is for images, whose columns spell the text from left to "
                           "right; this data is text, so take recipe.loss.ctc=0")
-    return build.checked("recipe.loss", TextLoss, {**loss, "rows": line.rows if line else 1}, spread=True)
+    made = build.checked("recipe.loss", TextLoss, {**loss, "rows": line.rows if line else 1}, spread=True)
+    if made.ctc:
+        patches, tokens = train.lengths[train.rows].T
+        tight = int((patches // line.rows < tokens - 1).sum())
+        if tight:
+            log.warning("%d of %d texts have more tokens than their image has columns; recipe.loss.ctc passes them "
+                        "over, narrower patches (data.patch_size) would not", tight, len(tokens))
+    return made
 
 
 def train_loader(dataset, recipe: dict, seed: int, workers, rank: int, world: int) -> PairTrainBatches:
