@@ -90,7 +90,8 @@ class TextLoss(nn.Module):
 
     def spelling(self, patches: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
         """Logits of patches (B,rows*columns,V), which of them are real (B,rows*columns), labels (B,T) -> scalar, the
-        sum over the texts; `pad` is the sign for nothing. A text with more tokens than columns does not count."""
+        sum over the texts; `pad` is the sign for nothing. A text with more tokens than columns does not count. On a GPU
+        torch waits for the lengths, once per call."""
         real = mask.unflatten(1, (self.rows, -1))  # (B,rows,columns)
         shares = real / real.sum(1, keepdim=True).clamp(min=1)
         columns = (patches.float().unflatten(1, (self.rows, -1)) * shares[..., None]).sum(1)  # (B,columns,V)
