@@ -36,9 +36,23 @@ def test_many_ways_to_train_one_model_stand_below_one_another():
     lines = console.export_text().splitlines()
     row = next(line.split() for line in lines if "way 2" in line)
     assert row == ["way", "2", "52.00%", "30", "812", "12", "s", "3,000", "MB"]
-    head = next(line for line in lines if "peak memory" in line)
-    assert "trained parameters" in head and "model" not in head and "MFLOPs" not in head
+    head = "\n".join(lines[: lines.index(next(line for line in lines if "───" in line))]).split()
+    assert {"trained", "parameters", "peak", "memory"} <= set(head) and not {"model", "MFLOPs"} & set(head)
     assert any("a $model$ [of] some kind, 1,000 parameters, 3.5 MFLOPs per sample" in line for line in lines)
+
+
+def test_many_models_fit_a_narrow_terminal():
+    """80 columns: no number is cut, no word broken; what each model is stands below."""
+    console = Console(width=80, record=True, force_terminal=True, file=io.StringIO())
+    models = [replace(contender(f"pooling {i}", 0.5, 400.0 + i), model=f"a long description {i}, " * 2,
+                      parameters=672_643 + i, flops=39_100_000 + i * 10**6, memory=1_195_000_000) for i in range(4)]
+    console.print(comparison_table(models, "pools"))
+    text = console.export_text()
+    for i in range(4):
+        assert f"pooling {i}: a long description {i}, a long description {i}," in text
+        line = next(line for line in text.splitlines() if line.strip().startswith(f"pooling {i} "))
+        assert line.strip().endswith("1,195 MB")
+    assert "samples/s" in text and "parameters" in text
 
 
 @pytest.mark.filterwarnings("error")

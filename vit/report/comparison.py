@@ -71,19 +71,26 @@ def trained(contender: Contender) -> int:
 
 
 def comparison_table(contenders: Sequence[Contender], heading: str = "") -> Table:
-    """A column per model, a row per fact, the better number bold; of many models a row each."""
+    """A column per model, a row per fact, the better number bold; of many models a row each, described below it."""
+    many, differ = len(contenders) > MANY, len({contender.model for contender in contenders}) > 1
     table = Table(title=escape(heading) or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD,
-                  padding=(0, 1), caption=shared(contenders), caption_justify="left")
+                  padding=(0, 1), caption=described(contenders) if many and differ else shared(contenders),
+                  caption_justify="left", pad_edge=not many)
     lines = [(f"[dim]{fact[0]}[/]", *cells(contenders, fact)) for fact in facts(contenders)]
-    if len({contender.model for contender in contenders}) > 1:
+    if differ and not many:
         lines = [("[dim]model[/]", *(escape(contender.model) for contender in contenders)), *lines]
     names = ("", *(escape(contender.name) for contender in contenders))
-    heads, *rows = zip(names, *lines, strict=True) if len(contenders) > MANY else (names, *lines)
+    heads, *rows = zip(names, *lines, strict=True) if many else (names, *lines)
     for i, head in enumerate(heads):
-        table.add_column(head, justify="right" if i else "left", overflow="fold", no_wrap=not i)
+        narrow = head.replace(" ", "\n") if many else head
+        table.add_column(narrow, justify="right" if i else "left", overflow="fold", no_wrap=many or not i)
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def described(contenders: Sequence[Contender]) -> str:
+    return escape("\n".join(f"{contender.name}: {contender.model}" for contender in contenders))
 
 
 def cells(contenders: Sequence[Contender], fact: Fact) -> list[str]:
