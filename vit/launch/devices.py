@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from vit.launch.composing import ConfigError, nearest
+from vit.nn.threads import one_thread_below
 from vit.training import resolve_precision
 
 log = logging.getLogger("vit")
@@ -85,12 +86,9 @@ def compile_model(model: nn.Module, devices: Devices) -> None:
 
 @contextlib.contextmanager
 def suited_threads(step_flops: float, devices: Devices) -> Iterator[None]:
-    """One CPU thread while steps are so small that waking a second one costs more than it computes."""
-    threads = torch.get_num_threads()
-    if devices.accelerator == "cpu" and step_flops < SMALL_STEP and threads > 1:
-        log.info("threads: 1 of %d (steps of %.2g operations gain nothing from more)", threads, step_flops)
-        torch.set_num_threads(1)
-    try:
+    """One CPU thread while steps are so small that a second one is not worth waking."""
+    threads, small = torch.get_num_threads(), SMALL_STEP if devices.accelerator == "cpu" else 0.0
+    with one_thread_below(small, step_flops) as fewer:
+        if fewer:
+            log.info("threads: 1 of %d (steps of %.2g operations gain nothing from more)", threads, step_flops)
         yield
-    finally:
-        torch.set_num_threads(threads)
