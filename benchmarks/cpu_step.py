@@ -1,0 +1,93 @@
+"""A training step of a small translator on the CPU: what our dropout and kept memory are worth, processor seconds.
+
+The network of experiment=multi30k with random ids. Each way is a process of its own, since what the C library does
+with freed memory is decided once; the ways run in turns. "torch's" has `nn.Dropout` everywhere and the C library as it
+is.
+
+    OMP_NUM_THREADS=1 python benchmarks/cpu_step.py
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from pairs import report
+from torch import nn
+
+from vit.models import EncoderDecoderConfig, Transformer
+from vit.nn import Dropout
+from vit.training import keep_freed_memory
+
+WAYS = {"torch's": (False, False), "dropout": (True, False), "memory": (False, True), "both": (True, True)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=6, help="in a process, after two that do not count")
+    parser.add_argument("--way", choices=WAYS, help="time one way in this process, as the others are started")
+    options = parser.parse_args()
+    if options.way:
+        print(seconds(*WAYS[options.way], options.steps))
+        return
+    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    for number in range(options.rounds):
+        for way in list(WAYS)[:: -1 if number % 2 else 1]:
+            words = [sys.executable, __file__, "--way", way, "--steps", str(options.steps)]
+            times[way].append(float(subprocess.run(words, capture_output=True, text=True, check=True).stdout))
+    plain = times["torch's"]
+    rows = [
+        {
+            "way": way,
+            "seconds": statistics.median(each),
+            "least": min(each),
+            "most": max(each),
+            "times as fast": statistics.median(a / b for a, b in zip(plain, each, strict=True)),
+        }
+        for way, each in times.items()
+    ]
+    report("a training step of a small translator, 136 pairs of 15 tokens, processor seconds", rows)
+
+
+def seconds(dropout: bool, memory: bool, steps: int) -> float:
+    """Processor seconds of one step."""
+    if memory and not keep_freed_memory():
+        raise SystemExit("the C library of this machine cannot be told to keep memory")
+    torch.manual_seed(0)
+    config = EncoderDecoderConfig(
+        dim=128, depth=4, decoder_depth=4, num_heads=4, mlp_ratio=2.0, mlp="swiglu", norm="rms", pre_norm=True,
+        positions="rotary", scale_embed=False, activation="silu", dropout=0.2, vocab_size=5000, max_len=64,
+    )
+    model = Transformer(config).train()
+    if not dropout:
+        with_torchs_dropout(model)
+    ids = torch.randint(5, config.vocab_size, (136, 16))
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+
+    def step() -> None:
+        logits = model(ids[:, 1:], ids[:, :-1])
+        F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), label_smoothing=0.1).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step(), step()
+    start = time.process_time()
+    for _ in range(steps):
+        step()
+    return (time.process_time() - start) / steps
+
+
+def with_torchs_dropout(model: nn.Module) -> None:
+    """The same model with `nn.Dropout` wherever ours is."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, Dropout):
+                setattr(module, name, nn.Dropout(child.rate))
+
+
+if __name__ == "__main__":
+    main()
