@@ -77,6 +77,16 @@ def spots(grid: tuple[int, ...], prefix: int, places: Places, columns_first: boo
     return torch.cat([where.new_zeros(prefix, len(grid)), where])
 
 
+def pair_width(head_dim: int, axes: int) -> int:
+    """Channels of a pair on every axis, which must fill a head exactly."""
+    unit = 2 * axes
+    if head_dim % unit:
+        near = head_dim // unit * unit
+        raise ValueError(f"head_dim {head_dim} is not divisible by {unit}, as rotary positions on {axes} axes need; "
+                         f"nearest: {near or unit}, {near + unit}")
+    return unit
+
+
 class Rotary(nn.Module):
     """Positions as rotations of queries and keys (arXiv 2104.09864), along each axis of a grid (arXiv 2403.13298).
 
@@ -99,11 +109,7 @@ class Rotary(nn.Module):
         columns_first: bool = False,
     ) -> None:
         super().__init__()
-        self.axes, unit = len(grid), 2 * len(grid)
-        if head_dim % unit:
-            near = head_dim // unit * unit
-            raise ValueError(f"head_dim {head_dim} is not divisible by {unit}, as rotary positions on {len(grid)} "
-                             f"axes need; nearest: {near or unit}, {near + unit}")
+        self.axes, unit = len(grid), pair_width(head_dim, len(grid))
         frequencies = theta ** (-torch.arange(head_dim // unit, dtype=torch.float64) / (head_dim // unit))
         where = spots(grid, prefix, places, columns_first)
         angles = (where[..., None] * frequencies).flatten(1)  # (N,K/2)
@@ -150,10 +156,7 @@ class MixedRotary(nn.Module):
         columns_first: bool = False,
     ) -> None:
         super().__init__()
-        if head_dim % 4:
-            near = head_dim // 4 * 4
-            raise ValueError(f"head_dim {head_dim} is not divisible by 4, as mixed rotary positions need; nearest: "
-                             f"{near or 4}, {near + 4}")
+        pair_width(head_dim, len(grid))
         speeds = theta ** (-torch.arange(head_dim // 4) / (head_dim // 4))
         first = torch.rand(depth, num_heads, 1) * 2 * math.pi
         directions = torch.cat([first, first + math.pi / 2], dim=-1).repeat_interleave(head_dim // 4, dim=-1)
