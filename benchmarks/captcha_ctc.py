@@ -4,8 +4,8 @@
     python benchmarks/captcha_ctc.py CAPTCHAS --minutes 30        the time that the line above took
 
 The same images, split, augmentation, batches, optimizer, clipping and averaging as experiment=captcha; only the network
-and its loss differ. It stops after the given time, and its learning rate falls to nothing until then. By default half as
-wide as the paper's, so that a processor gets through more steps; `--width 64` is the whole one.
+and its loss differ. It stops after the given time, and its learning rate falls to nothing until then. By default half
+as wide as the paper's, so that a processor gets through more steps; `--width 64` is the whole one.
 """
 
 import argparse
