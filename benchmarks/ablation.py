@@ -4,7 +4,7 @@ Every variant is composed of the parts of the whole one but for what its name sa
 by the same recipe, on scikit-learn's digits (8x8 pixels as 16 patches, 1,437 to learn from, 360 to test on). The losses
 of all come into one picture, and into a table beside the test accuracy: mean and standard deviation over the seeds.
 
-    python benchmarks/ablation.py                            all variants, 3 seeds
+    OMP_NUM_THREADS=1 python benchmarks/ablation.py          all variants, 3 seeds; so small a model wants one thread
     python benchmarks/ablation.py --epochs 5 --seeds 1       a short look
     python benchmarks/ablation.py --depth 12                 without residuals or norms, depth is what hurts
     python benchmarks/ablation.py --only "the whole one" "without positions"
@@ -90,10 +90,8 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=6, help="blocks")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=1e-3, help="the highest rate, of AdamW")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch; so small a model wants one")
     parser.add_argument("--output", type=Path, default=Path("ablation.png"), help="the picture")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
     data = digits()
     curves, rows = {}, []
     for name in options.only:

@@ -2,7 +2,8 @@
 
 All have the same random weights (the last norm widened, so that some tokens are likelier than others as in a trained
 model) and write exactly the same number of tokens; the texts are compared. "uncached" is the same search with a forward
-of the whole model at each step. "times as fast" is the peer's time over ours.
+of the whole model at each step. "times as fast" is the peer's time over ours. CTranslate2 works in a process of its
+own: where its threads and torch's wait for work in one, OpenMP takes them for too many and puts them to sleep.
 
     python benchmarks/generation.py                                   Multi30k's shape, batch 1 and 32, on the CPU
     python benchmarks/generation.py --shape marian-base --batch 1 8 --rounds 3
@@ -10,10 +11,13 @@ of the whole model at each step. "times as fast" is the peer's time over ours.
 """
 
 import argparse
+import multiprocessing
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
@@ -42,19 +46,15 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64, help="that are written")
     parser.add_argument("--source", type=int, default=16, help="tokens that are read")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=None, help="threads of torch; all cores by default")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--without", nargs="*", choices=(UNCACHED, THEIRS, CT2), default=[])
     options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     ours, theirs = models(options)
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        translator = None if CT2 in options.without else converted(theirs, Path(folder), options.device)
+    with translating(theirs, options) as translate:
         for batch in options.batch:
-            programs = searches(ours, theirs, translator, batch, options)
+            programs = searches(ours, theirs, translate, batch, options)
             same = compared({name: program() for name, program in programs.items()})
             seconds = in_turns(programs, options.rounds, warmup=0)
             rows += table(seconds, same, batch, options)
@@ -72,13 +72,36 @@ def models(options: argparse.Namespace) -> tuple[Transformer, MarianMTModel]:
     return ours.to(options.device), theirs.to(options.device)
 
 
-def converted(theirs: MarianMTModel, folder: Path, device: str) -> object:
+@contextmanager
+def translating(theirs: MarianMTModel, options: argparse.Namespace) -> Iterator[Callable | None]:
+    """CTranslate2 with the same network: sources as ids -> the best text of each."""
+    if CT2 in options.without:
+        yield None
+        return
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    with tempfile.TemporaryDirectory() as folder:
+        convert(theirs, Path(folder))
+        arguments = (folder, options, torch.get_num_threads(), there)
+        process = context.Process(target=translate_what_comes, args=arguments, daemon=True)
+        process.start()
+        there.close()
+
+        def translate(source: list[list[int]]) -> list[list[int]]:
+            here.send(source)
+            return here.recv()
+
+        yield translate
+        process.kill()
+
+
+def convert(theirs: MarianMTModel, folder: Path) -> None:
     """The same network a third time. The converter's own way to Marian would take the padding out of the vocabulary
     and begin with a zero vector; the one of Bart, which is the same network, takes the model as it is."""
-    import ctranslate2
     from ctranslate2.converters.transformers import BartLoader
 
     theirs.config.normalize_before = theirs.config.normalize_embedding = False
+    device = theirs.device
     spec = BartLoader().get_model_spec(theirs.cpu())
     theirs.to(device)
     tokens = [str(number) for number in range(theirs.config.vocab_size)]
@@ -90,10 +113,25 @@ def converted(theirs: MarianMTModel, folder: Path, device: str) -> object:
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
-    return ctranslate2.Translator(str(folder), device=device, intra_threads=torch.get_num_threads())
 
 
-def searches(ours, theirs, translator, batch: int, options: argparse.Namespace) -> dict[str, Callable]:
+def translate_what_comes(folder: str, options: argparse.Namespace, threads: int, sources: Connection) -> None:
+    """The other process: answers each batch of sources with texts."""
+    import ctranslate2
+
+    translator = ctranslate2.Translator(folder, device=options.device, intra_threads=threads)
+    while True:
+        found = translator.translate_batch(
+            [[str(token) for token in row] for row in sources.recv()],
+            beam_size=options.beam,
+            max_decoding_length=options.tokens,
+            min_decoding_length=options.tokens,
+            suppress_sequences=[[str(PAD)], [str(BOS)]],
+        )
+        sources.send([[int(token) for token in row.hypotheses[0]] for row in found])
+
+
+def searches(ours, theirs, translate, batch: int, options: argparse.Namespace) -> dict[str, Callable]:
     """name -> a search that gives the ids of the best text of each row"""
     source = torch.randint(5, ours.config.vocab_size, (batch, options.source), device=options.device)
     mask = torch.ones_like(source, dtype=torch.bool)
@@ -102,7 +140,7 @@ def searches(ours, theirs, translator, batch: int, options: argparse.Namespace) 
         OURS: partial(by_us, ours, source, mask, settings),
         UNCACHED: partial(by_us, Uncached(ours), source, mask, settings),
         THEIRS: partial(by_transformers, theirs, source, mask, options),
-        CT2: partial(by_ctranslate2, translator, [[str(i) for i in row] for row in source.tolist()], options),
+        CT2: lambda: translate(source.tolist()),
     }
     return {name: program for name, program in programs.items() if name not in options.without}
 
@@ -124,17 +162,6 @@ def by_transformers(model, source, mask, options: argparse.Namespace) -> list[li
         suppress_tokens=[PAD, BOS],
     )
     return [row[1:] for row in found.tolist()]
-
-
-def by_ctranslate2(translator, source: list[list[str]], options: argparse.Namespace) -> list[list[int]]:
-    found = translator.translate_batch(
-        source,
-        beam_size=options.beam,
-        max_decoding_length=options.tokens,
-        min_decoding_length=options.tokens,
-        suppress_sequences=[[str(PAD)], [str(BOS)]],
-    )
-    return [[int(token) for token in row.hypotheses[0]] for row in found]
 
 
 def compared(texts: dict[str, list[list[int]]]) -> dict[str, float]:

@@ -67,8 +67,6 @@ def layers(options: argparse.Namespace) -> dict[str, Callable[[], nn.Module]]:
 
 def main() -> None:
     options = arguments()
-    if options.threads:
-        torch.set_num_threads(options.threads)
     if options.measure:
         return print(json.dumps({"bytes": peak(options)}))
     check(options)
@@ -94,7 +92,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kernel", type=int, default=7, help="width of the convolution")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=None, help="threads of torch; all cores by default")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--output", type=Path, default=Path("length.png"), help="the picture")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the memory of this layer at --lengths N, in this process
@@ -130,7 +127,6 @@ def check(options: argparse.Namespace) -> None:
 
 def in_own_process(options: argparse.Namespace, name: str, n: int) -> float:
     words = [sys.executable, __file__, "--measure", name, "--lengths", str(n)]
-    words += ["--threads", str(torch.get_num_threads())]
     for key in ("dim", "heads", "window", "kernel", "batch", "device"):
         words += [f"--{key}", str(getattr(options, key))]
     done = subprocess.run(words, capture_output=True, text=True, check=True)

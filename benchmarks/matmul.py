@@ -14,11 +14,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=None, help="rows and columns of the matrices (1024; on a GPU 8192)")
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--threads", type=int, default=None, help="threads of torch; all cores by default")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
     size = options.size or (1024 if options.device == "cpu" else 8192)
     work = 2 * size**3
     programs = {

@@ -33,13 +33,10 @@ def main() -> None:
     parser.add_argument("--patch", type=int, default=16)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=None, help="threads of torch; all cores by default")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--precision", nargs="+", choices=("float32", "bf16"), default=["float32", "bf16"])
     parser.add_argument("--compiled", action="store_true", help="also under torch.compile, which needs a compiler")
     options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
     rows = []
     for mode in ("eager", "compiled") if options.compiled else ("eager",):
         for precision in options.precision:

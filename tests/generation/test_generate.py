@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import sys
 
 import pytest
 import torch
@@ -396,22 +395,3 @@ def test_half_precision_writes_too(more: dict) -> None:
             found = generate(made, *sources(), Generation(max_len=6, **more))
         found += generate(made.bfloat16(), *sources(), Generation(max_len=6, **more))
         assert all(math.isfinite(h.score) and h.score <= 0 for row in found for h in row)
-
-
-@pytest.mark.parametrize(("rows", "inside"), [(1, 1), (4, 2)])
-def test_small_steps_take_one_thread_and_leave_the_others_as_they_were(rows: int, inside: int, monkeypatch) -> None:
-    made, (source, mask) = model(), sources(rows)
-    numbers = sum(parameter.numel() for parameter in made.parameters())
-    module = sys.modules["vit.generation.generate"]  # the package has a function of this name
-    monkeypatch.setattr(module, "SMALL_STEP", 2 * 5 * numbers * 2)  # between one row and four of 5 lines
-    seen = []
-    monkeypatch.setattr(made, "advance", lambda *given: (seen.append(torch.get_num_threads()), advance(*given))[1])
-    advance = type(made).advance.__get__(made)
-    torch.set_num_threads(2)
-    try:
-        generate(made, source, mask, Generation(beam=5, max_len=4))
-        with pytest.raises(IndexError):
-            generate(made, source + V, mask, Generation(beam=5, max_len=4))
-        assert set(seen) == {inside} and torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)

@@ -1,10 +1,26 @@
 """Attention against torch's own, and the properties that masks and positions promise."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
-from vit.nn import Attention, Block, Encoder, LayerNorm, Mlp, RMSNorm, Rotary, attention_maps, rotate, rotate_neighbours
+from vit.nn import (
+    Additive,
+    Attention,
+    Block,
+    Cosine,
+    Encoder,
+    LayerNorm,
+    LocalAttention,
+    Mlp,
+    RMSNorm,
+    Rotary,
+    attention_maps,
+    rotate,
+    rotate_neighbours,
+)
 from vit.nn.init import init_weights
 
 B, N, S, D, H = 2, 5, 7, 24, 3
@@ -185,8 +201,33 @@ def test_errors_name_the_numbers(call, message: str) -> None:
 
 
 def test_a_mask_of_numbers_is_refused() -> None:
-    with pytest.raises(TypeError, match="must be bool"):
+    with pytest.raises(TypeError, match=r"\(1, 5\) has dtype torch.float32, but must be bool"):
         attention()(torch.zeros(1, N, D), mask=torch.ones(1, N))
+    with pytest.raises(TypeError, match="int64, but must be bool"):
+        attention()(torch.zeros(1, N, D), mask=torch.ones(1, N, N).long())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", [Attention, Additive, Cosine, partial(LocalAttention, window=2)])
+def test_numbers_for_pairs_are_added_to_the_scores(kind, causal: bool) -> None:
+    torch.manual_seed(0)
+    length = 80  # more than a block of local attention
+    ours, x = kind(D, H).eval(), torch.randn(B, length, D)
+    allowed = torch.rand(B, length, length) < 0.6
+    allowed |= torch.eye(length, dtype=torch.bool)
+    with attention_maps(ours) as maps:
+        masked = ours(x, mask=allowed, causal=causal)
+        added = ours(x, mask=torch.zeros(B, length, length).masked_fill(~allowed, -torch.inf), causal=causal)
+    torch.testing.assert_close(added, masked, **CLOSE)
+    torch.testing.assert_close(maps[""][1], maps[""][0], **CLOSE)
+    bias = torch.randn(1, H, length, length)
+    with attention_maps(ours) as maps:
+        biased, plain = ours(x, mask=bias, causal=causal), ours(x, causal=causal)
+    weights = (maps[""][1].log() + bias).softmax(-1)  # a factor on each weight, shared out anew
+    torch.testing.assert_close(maps[""][0], weights, **CLOSE)
+    values = ours.qkv(x).view(B, length, 3, H, D // H)[:, :, 2].transpose(1, 2)
+    torch.testing.assert_close(biased, ours.proj((weights @ values).transpose(1, 2).flatten(2)), **CLOSE)
+    assert not torch.allclose(biased, plain, atol=1e-3)
 
 
 def test_norm_on_the_joined_heads_and_keys_without_bias_equal_timms_eva() -> None:

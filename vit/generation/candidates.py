@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 GROUP = 64  # ids whose maximum is taken first
+STEP = 2.0**-50  # shares of a value: 2**24 places together take 2**-26, and the next value in float32 is 2**-24 away
+LARGE, TINY = 2.0**200, 2.0**-200  # beyond all numbers in float32: infinities and zeros differ by their places as well
 
 
 def candidates(likely: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -40,11 +42,11 @@ def candidates(likely: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tens
 def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """(B,N) in float32 -> the largest (B,count) and their places, largest first, of equal ones the first.
 
-    The selection is of whole numbers that no two places share: the bits of a value, which as a number with a sign are
-    in the order of the values, and below them the place.
+    The selection is of numbers in float64 that no two places share: each value less a share of itself that grows with
+    the place, and that all places together do not take as far as the next value in float32.
     """
-    bits = (values + 0.0).view(torch.int32)  # one zero instead of two
-    order = (bits ^ (bits >> 31 & 0x7FFFFFFF)).long() << 32  # negative numbers the other way round
-    keys = order - torch.arange(values.shape[-1], device=values.device)
-    places = -(keys.topk(count).values & 0xFFFFFFFF) & 0xFFFFFFFF
+    places = torch.arange(1, values.shape[-1] + 1, dtype=torch.float64, device=values.device)
+    wide = values.double().clamp_(-LARGE, LARGE)
+    keys = wide.addcmul(wide.abs() + TINY, places, value=-STEP)
+    places = keys.topk(count).indices
     return values.gather(-1, places), places

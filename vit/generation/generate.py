@@ -10,9 +10,7 @@ from vit.generation.beam import beam_search
 from vit.generation.models import Writers
 from vit.generation.settings import Generation, Hypothesis
 from vit.generation.walk import walk
-from vit.nn.threads import one_thread_below
 
-SMALL_STEP = 2e8  # operations for a token of all lines: with 3e7 one thread wrote twice as fast as two, with 8e8 slower
 ROOM = 32  # steps that are made room for at first
 
 
@@ -43,8 +41,7 @@ def generate(
     longest = room_left(models, first.shape[1], settings.max_len)
     if len(source) == 0:
         return []
-    lines = len(source) * max(settings.beam, settings.n_best)
-    with torch.inference_mode(), evaluating(models), one_thread_below(SMALL_STEP, step_flops(models, source, lines)):
+    with torch.inference_mode(), evaluating(models):
         writers = Writers(models, source, source_mask, first.shape[1] + settings.beam * min(longest, ROOM))
         if settings.beam > 1:
             return beam_search(writers, first, settings, longest)
@@ -55,12 +52,6 @@ def generate(
         found = walk(writers, first, settings, longest, [(name, nth) for name in names for nth in range(times)])
     texts = [found[start : start + times] for start in range(0, len(found), times)]
     return [sorted(each, key=lambda text: -text.score) for each in texts]
-
-
-def step_flops(models: Sequence[nn.Module], source: Tensor, lines: int) -> float:
-    """About so many operations are a token of every line; on a GPU the processor's threads do not matter."""
-    numbers = sum(parameter.numel() for model in models for parameter in model.parameters())
-    return 2.0 * lines * numbers if source.device.type == "cpu" else float("inf")
 
 
 def room_left(models: Sequence[nn.Module], forced: int, max_len: int) -> int:

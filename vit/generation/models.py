@@ -16,18 +16,16 @@ class Writers:
     def __init__(self, models: Sequence[nn.Module], source: Tensor, source_mask: Tensor | None, room: int) -> None:
         self.models = models
         self.caches = [model.start(source, source_mask, room) for model in models]
-        self.likely: Tensor | None = None  # fresh megabytes at each step would cost as much as writing them
 
     def advance(self, ids: Tensor, lines: Tensor | None = None) -> Tensor:
-        """The next ids (B,T) -> log-probabilities (B,W,V) of what follows, in memory that the next call uses again"""
+        """The next ids (B,T) -> log-probabilities (B,W,V) of what follows"""
         each = [model.advance(ids, cache, lines) for model, cache in zip(self.models, self.caches, strict=True)]
         if len({logits.shape for logits in each}) > 1:
             sizes = ", ".join(str(logits.shape[-1]) for logits in each)
             raise ValueError(f"models that write together need one vocabulary, but they have {sizes} ids")
         if len(each) == 1:
-            if self.likely is None or self.likely.shape != each[0].shape:
-                self.likely = torch.empty_like(each[0], dtype=torch.float32)
-            return torch.log_softmax(each[0].float(), -1, out=self.likely)
+            logits = each[0].float()
+            return torch.log_softmax(logits, -1, out=logits)  # in place: these are the largest numbers of a step
         mean = torch.stack([logits.float().log_softmax(-1) for logits in each]).logsumexp(0) - math.log(len(each))
         return mean.clamp_(max=0)  # no rounding makes a probability larger than one
 

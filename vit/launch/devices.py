@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from vit.launch.composing import ConfigError, nearest
-from vit.nn.threads import one_thread_below
 from vit.training import resolve_precision
 
 log = logging.getLogger("vit")
@@ -86,9 +86,16 @@ def compile_model(model: nn.Module, devices: Devices) -> None:
 
 @contextlib.contextmanager
 def suited_threads(step_flops: float, devices: Devices) -> Iterator[None]:
-    """One CPU thread while steps are so small that a second one is not worth waking."""
-    threads, small = torch.get_num_threads(), SMALL_STEP if devices.accelerator == "cpu" else 0.0
-    with one_thread_below(small, step_flops) as fewer:
-        if fewer:
-            log.info("threads: 1 of %d (steps of %.2g operations gain nothing from more)", threads, step_flops)
+    """One CPU thread while steps are so small that a second one is not worth waking.
+
+    OpenMP is told, not torch: after `torch.set_num_threads` MKL no longer computes on one thread what already runs on
+    one of several, for as long as the program lives, and attention over many short sequences takes up to four times as
+    long.
+    """
+    threads = torch.get_num_threads()
+    if devices.accelerator != "cpu" or step_flops >= SMALL_STEP or threads == 1:
+        yield
+        return
+    log.info("threads: 1 of %d (steps of %.2g operations gain nothing from more)", threads, step_flops)
+    with threadpool_limits(limits=1, user_api="openmp"):
         yield

@@ -103,7 +103,8 @@ class Attention(nn.Module):
         """x (B,N,D), memory (B,S,D) -> (B,N,D); S is N in self-attention.
 
         Args:
-            mask: True = may be attended: keys (B,S), pairs (B,N,S) or pairs per head (B,H,N,S).
+            mask: True = may be attended: keys (B,S), pairs (B,N,S) or pairs per head (B,H,N,S). Of pairs it may also be
+                numbers that are added to the scores, -inf where nothing may be attended.
             causal: a token sees itself and what stands before it; the last query is aligned with the last key.
             rotary: cosines and sines of the tokens' positions, from `vit.nn.position.Rotary`.
             kept: keys and values of earlier calls: of the whole memory, or of the tokens before x, which x joins.
@@ -162,8 +163,9 @@ def pairs(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tens
     fewer queries than keys, causality becomes part of the mask.
     """
     if mask is not None:
-        if mask.dtype != torch.bool:
-            raise TypeError(f"mask has dtype {mask.dtype}, but must be bool: True = may be attended")
+        if mask.dtype != torch.bool and (mask.ndim < 3 or not mask.is_floating_point()):
+            raise TypeError(f"a mask of shape {tuple(mask.shape)} has dtype {mask.dtype}, but must be bool: True = may "
+                            "be attended (of pairs, numbers to add to the scores as well)")
         if not 2 <= mask.ndim <= 4:
             raise ValueError(f"mask has shape {tuple(mask.shape)}, but must be (B,S), (B,N,S) or (B,H,N,S)")
         if mask.ndim == 2:
@@ -174,7 +176,12 @@ def pairs(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tens
     if not causal or (mask is None and N == S):
         return mask, causal
     past = torch.ones(N, S, dtype=torch.bool, device=q.device).tril(S - N)
-    return past if mask is None else mask & past, False
+    return past if mask is None else within(mask, past), False
+
+
+def within(mask: Tensor, allowed: Tensor) -> Tensor:
+    """A mask of either kind, and nothing but what is allowed as well."""
+    return mask & allowed if mask.dtype == torch.bool else mask.masked_fill(~allowed, -torch.inf)
 
 
 def softmax(scores: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
@@ -182,7 +189,7 @@ def softmax(scores: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     if causal:
         mask = torch.ones_like(scores, dtype=torch.bool).tril()
     if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     return scores.softmax(-1).nan_to_num()  # a query that may attend to nothing
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -18,7 +19,7 @@ class KeyValues:
         """Those in use, as views."""
         if self.length == self.keys.shape[2]:
             return self.keys, self.values
-        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+        return self.keys.narrow(2, 0, self.length), self.values.narrow(2, 0, self.length)
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """(B,H,T,K) of the next tokens -> all in use, the new ones last"""
@@ -26,8 +27,8 @@ class KeyValues:
         if self.length > self.keys.shape[2]:
             room = max(self.length, 2 * self.keys.shape[2])
             self.keys, self.values = wider(self.keys, start, room), wider(self.values, start, room)
-        self.keys[:, :, start : self.length] = keys
-        self.values[:, :, start : self.length] = values
+        self.keys.narrow(2, start, keys.shape[2]).copy_(keys)
+        self.values.narrow(2, start, keys.shape[2]).copy_(values)
         return self.all()
 
     def keep(self, rows: Tensor) -> None:
@@ -36,10 +37,12 @@ class KeyValues:
 
     def recall(self, tokens: Tensor) -> None:
         """Tokens (B,N) of each row by their numbers: they become the only ones in use, in this order."""
-        places, self.length = tokens[:, None, :, None], tokens.shape[1]  # (B,1,N,1)
+        B, H, room, _ = self.keys.shape
+        firsts = torch.arange(0, B * H * room, room, device=tokens.device).view(B, H, 1)
+        places, self.length = (firsts + tokens[:, None]).flatten(), tokens.shape[1]  # rows of (B*H*S,K)
         for kept in (self.keys, self.values):
-            B, H, _, K = kept.shape
-            kept[:, :, : self.length] = kept.gather(2, places.expand(B, H, -1, K))
+            chosen = kept.view(B * H * room, -1).index_select(0, places)
+            kept.narrow(2, 0, self.length).copy_(chosen.view(B, H, self.length, -1))
 
 
 def wider(kept: Tensor, length: int, room: int) -> Tensor:

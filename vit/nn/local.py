@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vit.nn.attention import Attention, pairs
+from vit.nn.attention import Attention, pairs, within
 from vit.nn.norm import Norm
 
 BLOCK = 32  # queries that share a piece of keys; fewer would leave the kernel too little to do
@@ -58,7 +58,8 @@ class LocalAttention(Attention):
         band = (j >= i) & (j <= i + self.window + ahead)  # (block,piece)
         mask = torch.ones(1, 1, 1, q.shape[2], dtype=torch.bool, device=q.device) if mask is None else mask
         mask = pairs(mask, False, q, q)[0]  # (B or 1,H or 1,N or 1,N)
-        parts = F.pad(mask, (self.window, rest + ahead)).unfold(3, len(j), block)  # (B,H,N or 1,blocks,piece)
+        nothing = False if mask.dtype == torch.bool else -torch.inf
+        parts = F.pad(mask, (self.window, rest + ahead), value=nothing).unfold(3, len(j), block)  # (B,H,N,blocks,piece)
         if mask.shape[2] == 1:
             parts = parts.transpose(2, 3)  # (B,H,blocks,1,piece)
         else:  # of the pieces of each block of rows, the one that belongs to it
@@ -66,7 +67,7 @@ class LocalAttention(Attention):
             parts = rows.diagonal(dim1=2, dim2=4).permute(0, 1, 4, 2, 3)  # (B,H,blocks,block,piece)
         if mask.shape[:2] != (1, 1):
             parts = parts.expand(*q.shape[:2], -1, -1, -1)
-        return (parts & band).flatten(0, 1)
+        return within(parts, band).flatten(0, 1)
 
     def band(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """The whole mask (B,H,N,S), for people and for the few newest tokens.
@@ -77,10 +78,11 @@ class LocalAttention(Attention):
         N, S = q.shape[2], k.shape[2]
         every = torch.ones(1, 1, N, S, dtype=torch.bool, device=q.device)
         mask, flag = pairs(mask, causal, q, k)
-        mask = every.tril() if flag else every if mask is None else mask & every
+        mask = every.tril() if flag else every if mask is None else mask
         if N == S:
-            return mask & every.triu(-self.window).tril(self.window)
-        return mask & (mask.flip(-1).cumsum(-1).flip(-1) <= self.window + 1)
+            return within(mask, every.triu(-self.window).tril(self.window))
+        seen = (mask if mask.dtype == torch.bool else mask > -torch.inf) & every
+        return within(mask, seen & (seen.flip(-1).cumsum(-1).flip(-1) <= self.window + 1))
 
     def weights(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """(B,H,N,S) in float32: all pairs, so this costs what the attention itself saves"""

@@ -137,6 +137,8 @@ class Decoder(Stack):
         steps = x.shape[1] if lines is None else 1
         rotary = None if self.rotary is None else self.rotary.part(cache.position, steps)
         causal = lines is None and steps > 1  # one token sees all that is kept
+        if lines is not None:
+            lines = x.new_zeros(()).where(lines, -torch.inf)  # (B,T,length+T) once, where each layer would do it again
         for block, layer in zip(self.blocks, cache.layers, strict=True):
             x = block(x, lines, None, cache.memory_mask, causal, rotary, layer)
         cache.position += steps
