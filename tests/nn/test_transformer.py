@@ -7,18 +7,33 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vit.nn import Attention, Block, Decoder, Encoder, LayerNorm, Mlp, PatchDropout, Rotary, SwiGLU, TokenEmbed, learned
+from vit.nn import (
+    Attention,
+    Block,
+    BranchNormBlock,
+    Decoder,
+    Encoder,
+    LayerNorm,
+    Mlp,
+    ParallelBlock,
+    PatchDropout,
+    Rotary,
+    SwiGLU,
+    TokenEmbed,
+    learned,
+)
 from vit.nn.init import init_weights
 
 B, T, S, D, H, HIDDEN = 2, 6, 5, 16, 4, 40
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
-def stack(cls: type, pre_norm: bool = True, dropout: float = 0.0, drop_path: float = 0.0, **options):
+def stack(cls: type, pre_norm: bool = True, dropout: float = 0.0, drop_path: float = 0.0, block: type = Block,
+          **options):
     torch.manual_seed(0)
     cross = cls is Decoder
     blocks = [
-        Block(D, Attention(D, H, dropout=dropout), Mlp(D, HIDDEN, F.relu, dropout),
+        block(D, Attention(D, H, dropout=dropout), Mlp(D, HIDDEN, F.relu, dropout),
               Attention(D, H, cross=True, dropout=dropout) if cross else None,
               pre_norm=pre_norm, dropout=dropout, drop_path=drop_path)
         for _ in range(2)
@@ -75,6 +90,38 @@ def test_decoder_equals_torch(pre_norm: bool) -> None:
     expected = reference(ours, pre_norm)(x, memory, tgt_mask=future, tgt_key_padding_mask=~mask,
                                          memory_key_padding_mask=~memory_mask)
     torch.testing.assert_close(ours(x, memory, mask, memory_mask), expected, **CLOSE)
+
+
+def test_branch_norm_is_its_formula_with_a_memory_too() -> None:
+    made = stack(Decoder, block=BranchNormBlock)
+    x, memory = torch.randn(B, T, D), torch.randn(B, S, D)
+    expected = x
+    for block in made.blocks:
+        expected = expected + block.norm1(block.attn(expected, causal=True))
+        expected = expected + block.cross_norm(block.cross_attn(expected, memory))
+        expected = expected + block.norm2(block.mlp(expected))
+    torch.testing.assert_close(made(x, memory), made.norm(expected), **CLOSE)
+
+
+@pytest.mark.parametrize("block", [Block, BranchNormBlock])
+def test_every_block_writes_from_its_cache_what_it_writes_without(block: type) -> None:
+    made = stack(Decoder, block=block)
+    x, memory = torch.randn(B, T, D), torch.randn(B, S, D)
+    cache = made.start(memory)
+    steps = torch.cat([made.advance(x[:, i : i + 1], cache) for i in range(T)], dim=1)
+    torch.testing.assert_close(steps, made(x, memory), **CLOSE)
+
+
+def test_a_parallel_block_adds_what_both_make_of_the_same_tokens() -> None:
+    made, x = stack(Encoder, block=ParallelBlock), torch.randn(B, T, D)
+    expected = x
+    for block in made.blocks:
+        normed = block.norm1(expected)
+        expected = expected + block.attn(normed) + block.mlp(normed)
+    torch.testing.assert_close(made(x), made.norm(expected), **CLOSE)
+    assert not any(name.startswith("blocks.0.norm2") for name in made.state_dict())
+    with pytest.raises(ValueError, match="a parallel block has no place for a memory"):
+        stack(Decoder, block=ParallelBlock)
 
 
 def test_decoder_does_not_see_the_future() -> None:

@@ -39,6 +39,15 @@ FAMILIES = {
     "SigLIP 2": ("vit_so400m_patch16_siglip_256", {"img_size": 32}),
     "SigLIP gap": ("vit_so400m_patch14_siglip_gap_224", {"img_size": 28}),
     "AIMv2": ("aimv2_large_patch14_224", {"img_size": 28}),
+    "res-post-norm": ("vit_base_patch16_rpn_224", {"img_size": 32}),
+    "parallel": ("vit_base_patch16_xp_224", {"img_size": 32}),
+    "relative": ("vit_relpos_small_patch16_224", {"img_size": (32, 64)}),
+    "relative cls": ("vit_relpos_base_patch16_cls_224", {"img_size": 32}),
+    "relative clsgap": ("vit_relpos_base_patch16_clsgap_224", {"img_size": 32}),
+    "relative rpn": ("vit_relpos_medium_patch16_rpn_224", {"img_size": (48, 32)}),
+    "relative shared": ("vit_srelpos_small_patch16_224", {"img_size": 32}),
+    "EVA-02 enormous": ("eva02_enormous_patch14_clip_224", {"img_size": 28}),
+    "parallel reg gap": ("vit_pwee_patch16_reg1_gap_256", {"img_size": (32, 48)}),
     "BEiT-3": ("beit3_base_patch16_224", {"img_size": 32}),
     "EVA": ("eva_giant_patch14_224", {"img_size": 28}),
     "EVA-CLIP": ("eva_giant_patch14_clip_224", {"img_size": 28}),
@@ -60,8 +69,9 @@ FAMILIES = {
     "DINOv3 qkvb": ("vit_base_patch16_dinov3_qkvb", {"img_size": 48, "global_pool": "token"}),
     "DINOv3 plus": ("vit_huge_plus_patch16_dinov3", {"img_size": 48}),
 }
-# timm keeps queries, keys and values, or gate and value, apart here, which ours and so what is written back do not
-REFORMED = ("EVA-02", "EVA-02 CLIP", "EVA-02 CLIP 16", "DINOv3 plus")
+# timm keeps queries, keys and values, or gate and value, apart here, or one part for all blocks, which ours and so what
+# is written back do not
+REFORMED = ("EVA-02", "EVA-02 CLIP", "EVA-02 CLIP 16", "DINOv3 plus", "relative shared")
 
 
 def foreign(case: str) -> torch.nn.Module:
@@ -171,13 +181,9 @@ def test_mixed_rotary_positions_bring_their_numbers(case: str) -> None:
 
 
 REFUSED = {
-    "vit_base_patch16_rpn_224": "blocks of the form ResPostBlock",
-    "vit_base_patch16_xp_224": "blocks of the form ParallelScalingBlock",
     "vit_small_patch16_18x2_224": "blocks of the form ParallelThingsBlock",
     "vit_dwee_patch16_reg1_gap_256": "attention of the form DiffAttention",
     "vit_tiny_r_s16_p8_224": "a stem of the form HybridEmbed",
-    "vit_relpos_small_patch16_224": "the form of VisionTransformerRelPos",
-    "eva02_enormous_patch14_clip_224": "blocks of the form EvaBlockPostNorm",
     "vit_base_patch16_sapiens2": "LayerScale on the attention alone",
     "beit_base_patch16_224": "the form of Beit",
 }
@@ -207,10 +213,22 @@ def test_a_config_of_something_else(values: dict) -> None:
 
 def test_blocks_of_another_form_without_a_config() -> None:
     with torch.device("meta"):
-        state = timm.create_model("vit_base_patch16_xp_224", depth=1).state_dict()
+        state = timm.create_model("vit_small_patch16_18x2_224", depth=1).state_dict()
     found = recognise(state)
     with pytest.raises(ValueError, match="no Vision Transformer or text encoder is known by these names"):
         detect(found.ours, found.format.facts(state, {}))
+
+
+def test_parallel_blocks_without_a_config() -> None:
+    theirs = foreign("parallel")
+    state = theirs.state_dict()
+    ours = imported(state, {})
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=1e-5)
+    del state["blocks.1.attn_out_proj.weight"]
+    with pytest.raises(ValueError, match="blocks.1.in_proj.weight is there, but no attn_out_proj that fits it"):
+        imported(state, {})
 
 
 def test_an_architecture_that_timm_does_not_know() -> None:

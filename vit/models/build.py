@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from vit import nn as parts
 from vit.models.config import StackConfig, TextConfig
-from vit.nn import Attention, Block, Encoder, Rotary, TokenEmbed
+from vit.nn import Attention, Block, Encoder, RelativePositions, Rotary, TokenEmbed
 from vit.nn.drop import drop_path_rates
 from vit.nn.norm import Norm
 
 # What the short words of a config mean; everything below takes the classes themselves.
 NORMS = {"layer": parts.LayerNorm, "rms": parts.RMSNorm}
+BLOCKS = {"serial": Block, "branch_norm": parts.BranchNormBlock, "parallel": parts.ParallelBlock}
 MLPS = {"mlp": parts.Mlp, "swiglu": parts.SwiGLU}
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -31,7 +32,7 @@ TEXT_THETA = 10_000.0  # rotary positions of a text turn more slowly than those 
 def build_blocks(config: StackConfig, depth: int | None = None, cross: bool = False) -> list[Block]:
     """The blocks of an encoder, or with `cross` those of a decoder; `config.depth` of them by default."""
     return [
-        Block(
+        BLOCKS[config.block](
             config.dim,
             build_attention(config),
             build_mlp(config),
@@ -58,8 +59,16 @@ def build_attention(config: StackConfig, cross: bool = False) -> Attention:
         norm=build_norm(config) if config.attn_norm else None,
         proj_bias=config.proj_bias,
         rotate=ROTATIONS[config.rotary_pairs],
+        relative=None if cross else build_relative(config),
         dropout=config.attention_dropout,
     )
+
+
+def build_relative(config: StackConfig) -> RelativePositions | None:
+    """The positions that are added to the scores of attention, if there are any."""
+    if getattr(config, "positions", None) != "relative":  # blocks alone do not know where their tokens stand
+        return None
+    return RelativePositions(config.grid, config.num_heads, config.prefix, config.relative_hidden)
 
 
 def build_mlp(config: StackConfig) -> nn.Module:

@@ -13,12 +13,13 @@ CHOICES = {
     "pool": ("class", "mean", "class_mean", "attention"),
     "final_norm": ("tokens", "pooled", "none"),
     "norm": ("layer", "rms"),
+    "block": ("serial", "branch_norm", "parallel"),
     "mlp": ("mlp", "swiglu"),
     "activation": ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu"),
 }
 PAIRS = ("image_size", "patch_size", "rotary_span")
 POSITIVE = ("in_chans", "vocab_size", "max_len", "dim", "depth", "decoder_depth", "num_heads", "mlp_ratio", "norm_eps",
-            "rotary_theta")
+            "rotary_theta", "relative_hidden")
 RATES = ("dropout", "attention_dropout", "drop_path", "patch_dropout")
 
 
@@ -50,6 +51,14 @@ def check_values(config: Any) -> None:
             near = difflib.get_close_matches(str(value), words, n=1, cutoff=0.3)
             hint = f"nearest: {near[0]}, of" if near else "must be one of"
             raise ValueError(f"{key}={value} is unknown; {hint} {', '.join(words)}")
+
+
+def check_block(config: Any) -> None:
+    if config.block != "serial" and not config.pre_norm:
+        raise ValueError(f"block={config.block} has its norms in places of its own; take pre_norm=true with it")
+    if config.block == "branch_norm" and config.layer_scale is not None:
+        raise ValueError(f"block=branch_norm scales by its norms; take layer_scale=null with it, not "
+                         f"{config.layer_scale}")
 
 
 def check_heads(config: Any) -> None:

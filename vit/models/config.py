@@ -5,7 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from vit.models.checks import CHOICES, check_heads, check_names, check_positions, check_values, pair, set_pairs
+from vit.models.checks import (
+    CHOICES,
+    check_block,
+    check_heads,
+    check_names,
+    check_positions,
+    check_values,
+    pair,
+    set_pairs,
+)
 from vit.nn.embed import patch_grid, power_of_two
 
 
@@ -14,6 +23,9 @@ class StackConfig:
     """The values of the blocks that encoders and decoders are made of; every config of ours has them.
 
     Args:
+        block: "serial", attention and then the MLP; "branch_norm", the same with the norms on what they add;
+            "parallel", both on the same normed tokens.
+        pre_norm: the norms of a serial block act on what a branch reads, not on the sum of branch and stream.
         head_dim: width of a head; `dim / num_heads` by default.
         mlp_ratio: inner width of the MLP over `dim`; a SwiGLU has two such projections.
         mlp_norm: a norm inside the MLP, before it narrows.
@@ -35,6 +47,7 @@ class StackConfig:
     mlp_ratio: float = 4.0
     norm: str = "layer"
     norm_eps: float = 1e-6
+    block: str = "serial"
     pre_norm: bool = True
     mlp: str = "mlp"
     mlp_norm: bool = False
@@ -94,6 +107,7 @@ class TextConfig(StackConfig):
     def __post_init__(self) -> None:
         check_values(self)
         check_heads(self)
+        check_block(self)
         check_positions(self, axes=1)
 
 
@@ -144,6 +158,7 @@ class ImageConfig(StackConfig):
         check_values(self)
         patch_grid(self.image_size, self.patch_size)
         check_heads(self)
+        check_block(self)
         if self.stem in ("conv", "masked_conv") and None in map(power_of_two, self.patch_size):
             raise ValueError(f"stem={self.stem} needs a patch_size of powers of two, such as 4 or 8, "
                              f"not {self.patch_size}")
@@ -170,8 +185,11 @@ class ImageConfig(StackConfig):
 class VisionTransformerConfig(ImageConfig):
     """The values that fix a `VisionTransformer`, JSON-able and checked; the defaults are ViT-B/16 (arXiv 2010.11929).
 
+    Besides those of other images there are positions="relative", added to the scores of attention (arXiv 2111.09883).
+
     Args:
         num_classes: 0 leaves the head out.
+        relative_hidden: inner width of the network that makes relative positions.
         dist_token: a second class token with its own head, `head_dist`, to learn from a teacher (arXiv 2012.12877).
         pool: class token, mean over the patches, both side by side (the head is then twice as wide), or attention
             pooling.
@@ -181,6 +199,7 @@ class VisionTransformerConfig(ImageConfig):
     """
 
     kind: ClassVar[str] = "vit"
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {"positions": (*ImageConfig.choices["positions"], "relative")}
 
     num_classes: int = 1000
     dist_token: bool = False
@@ -190,9 +209,13 @@ class VisionTransformerConfig(ImageConfig):
     pool_mlp_ratio: float | None = None
     final_norm: str = "tokens"
     patch_dropout: float = 0.0
+    relative_hidden: int = 128
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.positions == "relative" and self.patch_dropout:
+            raise ValueError(f"positions=relative are made for whole grids; take patch_dropout=0, not "
+                             f"{self.patch_dropout}")
         if self.pool in ("class", "class_mean") and not self.class_token:
             raise ValueError(f"pool={self.pool} needs class_token=true; without it take pool=mean or pool=attention")
         if self.pool == "class_mean" and self.final_norm == "pooled":

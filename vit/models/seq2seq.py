@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.models.build import build_blocks, build_last_norm, build_text_rotary, build_text_table
-from vit.models.checks import check_heads, check_positions, check_values, set_pairs
+from vit.models.checks import check_block, check_heads, check_positions, check_values, set_pairs
 from vit.models.classifier import build_embed, build_rotary
 from vit.models.config import ImageConfig
 from vit.nn import Cache, Decoder, Encoder, PatchEmbed, TokenEmbed
@@ -124,7 +124,11 @@ class EncoderDecoderConfig(ImageConfig):
     """
 
     kind: ClassVar[str] = "encoder_decoder"
-    choices: ClassVar = {"source": ("text", "image"), "tied": ("none", "target", "all")}
+    choices: ClassVar = {
+        "source": ("text", "image"),
+        "tied": ("none", "target", "all"),
+        "block": ("serial", "branch_norm"),  # a parallel one has no place for the memory
+    }
 
     source: str = "text"
     vocab_size: int
@@ -148,6 +152,7 @@ class EncoderDecoderConfig(ImageConfig):
         set_pairs(self)
         check_values(self)
         check_heads(self)
+        check_block(self)
         check_positions(self, axes=1)
         if self.tied == "all" and self.source == "image":
             raise ValueError("tied=all needs source=text, for an image is not read by ids; take tied=target")

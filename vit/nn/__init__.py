@@ -5,7 +5,7 @@ C channels.
 """
 
 from vit.nn.attention import Attention, attention_maps
-from vit.nn.block import Block
+from vit.nn.block import Block, BranchNormBlock, ParallelBlock
 from vit.nn.cache import Cache
 from vit.nn.drop import Dropout, DropPath, LayerScale, PatchDropout
 from vit.nn.embed import ConvStem, LinearPatches, MaskedConvStem, NormedPatches, PatchEmbed, TokenEmbed
@@ -28,14 +28,15 @@ from vit.nn.position import (
     steps,
     stretched,
 )
+from vit.nn.relative import RelativePositions
 from vit.nn.scores import Additive, Bilinear, Cosine, DotProduct
 from vit.nn.transformer import Decoder, Encoder
 
 __all__ = [
-    "Additive", "Attention", "AttentionPool", "Bilinear", "Block", "Cache", "ClassMean", "ClassToken", "ConvStem",
-    "Cosine", "Decoder", "DotProduct", "DropPath", "Dropout", "Encoder", "LayerNorm", "LayerScale", "LinearPatches",
-    "LocalAttention", "MaskedConvStem", "Mean", "MixedRotary", "Mlp", "NormedPatches", "PatchDropout", "PatchEmbed",
-    "Pooler", "RMSNorm", "Rotary", "ScorePool", "Sum", "SwiGLU", "TokenEmbed", "attention_maps", "centred",
-    "init_weights", "learned", "quick_gelu", "resample", "rotate", "rotate_neighbours", "sincos_1d", "sincos_2d",
-    "sincos_2d_simple", "steps", "stretched",
+    "Additive", "Attention", "AttentionPool", "Bilinear", "Block", "BranchNormBlock", "Cache", "ClassMean",
+    "ClassToken", "ConvStem", "Cosine", "Decoder", "DotProduct", "DropPath", "Dropout", "Encoder", "LayerNorm",
+    "LayerScale", "LinearPatches", "LocalAttention", "MaskedConvStem", "Mean", "MixedRotary", "Mlp", "NormedPatches",
+    "ParallelBlock", "PatchDropout", "PatchEmbed", "Pooler", "RMSNorm", "RelativePositions", "Rotary", "ScorePool",
+    "Sum", "SwiGLU", "TokenEmbed", "attention_maps", "centred", "init_weights", "learned", "quick_gelu", "resample",
+    "rotate", "rotate_neighbours", "sincos_1d", "sincos_2d", "sincos_2d_simple", "steps", "stretched",
 ]

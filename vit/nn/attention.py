@@ -52,6 +52,7 @@ class Attention(nn.Module):
         norm: norm class for the joined heads before the last projection (arXiv 2210.06423); None for none.
         proj_bias: the last projection has a bias.
         rotate: how queries and keys are turned by rotary positions, `rotate` or `rotate_neighbours`.
+        relative: what is added to the scores of self-attention, such as `RelativePositions`.
         dropout: rate on the attention weights.
     """
 
@@ -69,6 +70,7 @@ class Attention(nn.Module):
         norm: Norm | None = None,
         proj_bias: bool = True,
         rotate: Callable[[Tensor, Tensor], Tensor] = rotate,
+        relative: nn.Module | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -88,7 +90,7 @@ class Attention(nn.Module):
         self.k_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
         self.norm = norm(values) if norm else nn.Identity()
         self.proj = nn.Linear(values, dim, bias=proj_bias)
-        self.cross, self.dropout, self.rotate = cross, dropout, rotate
+        self.cross, self.dropout, self.rotate, self.relative = cross, dropout, rotate, relative
         self.recorder: list[Tensor] | None = None  # set by attention_maps
 
     def forward(
@@ -116,6 +118,8 @@ class Attention(nn.Module):
             q, k, v = self.project(x, rotary)  # (B,H,N,K), (B,H,N,K), (B,H,N,K)
             if kept is not None:
                 k, v = kept.append(k, v)  # (B,H,S,K)
+            if self.relative is not None:
+                mask = self.relative(mask).to(q.dtype)  # (1 or B,H,N,N)
         heads = self.attend(q, k, v, mask, causal)
         if self.recorder is not None:
             self.recorder.append(self.weights(q.detach(), k.detach(), mask, causal))

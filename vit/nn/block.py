@@ -1,5 +1,7 @@
 """One layer of a transformer."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from vit.nn.attention import Attention
@@ -76,3 +78,51 @@ class Block(nn.Module):
     def branch(self, y: Tensor, scale: nn.Module) -> Tensor:
         """What a branch adds to the stream, (B,N,D)."""
         return self.drop(scale(y)) if self.training else scale(y)  # two calls less per branch, which a short step feels
+
+
+class BranchNormBlock(Block):
+    """Each branch's result is normalised before it is added (res-post-norm, arXiv 2111.09883): none outgrows the
+    others with depth. The norms' weights are its LayerScale."""
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        causal: bool = False,
+        rotary: Tensor | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """As `Block`."""
+        own, other = (None, None) if cache is None else (cache.own, cache.memory)
+        x = x + self.branch(self.norm1(self.attn(x, None, mask, causal, rotary, own)), self.ls1)
+        if self.cross_attn is not None:
+            y = self.cross_attn(x, memory, memory_mask, kept=other)
+            x = x + self.branch(self.cross_norm(y), self.cross_ls)
+        return x + self.branch(self.norm2(self.mlp(x)), self.ls2)
+
+
+class ParallelBlock(Block):
+    """Attention and MLP read the same normalised tokens, and both are added at once (ViT-22B, arXiv 2302.05442)."""
+
+    def __init__(self, dim: int, attn: Attention, mlp: nn.Module, cross_attn: None = None, **options: Any) -> None:
+        if cross_attn is not None:
+            raise ValueError("a parallel block has no place for a memory; take another block where one is read")
+        super().__init__(dim, attn, mlp, **options)
+        self.norm2, self.ls2 = nn.Identity(), nn.Identity()  # the first ones are both branches'
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        causal: bool = False,
+        rotary: Tensor | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """As `Block`, without a memory."""
+        y = self.norm1(x)
+        y = self.attn(y, None, mask, causal, rotary, None if cache is None else cache.own) + self.mlp(y)
+        return x + self.branch(y, self.ls1)

@@ -69,14 +69,22 @@ def read_stack(ours: State, facts: Mapping[str, Any]) -> dict[str, Any]:
         "num_heads": heads,
         "head_dim": None if inner == dim else inner // heads,
         "norm": facts.get("norm", "layer" if norm_bias else "rms"),
+        "block": facts.get("block", "serial") if FIRST + "norm2.weight" in ours else "parallel",
         "qkv_bias": any(FIRST + "attn.qkv." + leaf in ours for leaf in ("bias", "q_bias")),
         "key_bias": FIRST + "attn.qkv.q_bias" not in ours,
         "attn_norm": FIRST + "attn.norm.weight" in ours,
         "proj_bias": FIRST + "attn.proj.bias" in ours,
         "qk_norm": FIRST + "attn.q_norm.weight" in ours,
+        **read_relative(ours),
         "layer_scale": facts.get("layer_scale", 1e-5) if FIRST + "ls1.gamma" in ours else None,
         **read_mlp(ours, dim),
     }
+
+
+def read_relative(ours: State) -> dict[str, Any]:
+    """Positions that the blocks hold themselves."""
+    hidden = ours.get(FIRST + "attn.relative.mlp.fc1.weight")
+    return {} if hidden is None else {"positions": "relative", "relative_hidden": hidden.shape[0]}
 
 
 def check_first(ours: State) -> None:

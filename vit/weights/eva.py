@@ -82,6 +82,7 @@ def eva_arguments(config: Any, shared: dict[str, Any]) -> dict[str, Any]:
             "attn_type": "rope" if config.key_bias else "eva",
             "qkv_fused": True,
             "num_reg_tokens": config.registers,
+            "use_post_norm": config.block == "branch_norm",
             "use_pre_transformer_norm": config.embed_norm,
             "use_post_transformer_norm": config.final_norm == "tokens",
             "use_fc_norm": config.final_norm == "pooled",

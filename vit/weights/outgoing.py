@@ -19,9 +19,9 @@ State = Mapping[str, Tensor]
 # what the original Vision Transformer is made of, by our config's words
 PLAIN = {
     "kind": "vit", "class_token": True, "registers": 0, "dist_token": False, "stem": "linear", "patch_bias": True,
-    "patch_norm": False, "embed_norm": False, "norm": "layer", "pre_norm": True, "mlp": "mlp", "mlp_norm": False,
-    "attn_norm": False, "proj_bias": True, "qk_norm": False, "key_bias": True, "layer_scale": None, "pool": "class",
-    "final_norm": "tokens",
+    "patch_norm": False, "embed_norm": False, "norm": "layer", "block": "serial", "pre_norm": True, "mlp": "mlp",
+    "mlp_norm": False, "attn_norm": False, "proj_bias": True, "qk_norm": False, "key_bias": True, "layer_scale": None,
+    "pool": "class", "final_norm": "tokens",
 }
 TABLES = {"sincos": sincos_2d, "sincos_simple": sincos_2d_simple}
 BLOCK = r"encoder\.blocks\.(\d+)\."

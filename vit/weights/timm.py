@@ -11,6 +11,16 @@ from vit.weights.eva import EVA_RULES, eva_arguments, is_eva, join_leaves, ratio
 from vit.weights.format import Format, State
 from vit.weights.renaming import Renamed
 from vit.weights.timm_facts import timm_facts
+from vit.weights.timm_parallel import ARCHITECTURES as PARALLEL_ARCHITECTURES
+from vit.weights.timm_parallel import PARALLEL_RULES, join_in_proj, split_in_proj
+from vit.weights.timm_relative import (
+    RELATIVE,
+    RELATIVE_RULES,
+    THEIR_RELATIVE,
+    beyond_timms_relative,
+    relative_arguments,
+    spread_shared,
+)
 
 # ours -> timm's; the first that fits counts
 PREFIXES = {
@@ -34,11 +44,13 @@ PREFIXES = {
 }
 TIMM_RULES = [
     *EVA_RULES,
+    *PARALLEL_RULES,
+    *RELATIVE_RULES,
     *((re.escape(foreign) + ("" if foreign.endswith(".") else "$"), ours) for ours, foreign in PREFIXES.items()),
 ]
 # each has the parts that no word in a config file can choose; everything else of it is overridden
 MLP_ARCHITECTURE, SWIGLU_ARCHITECTURE = "vit_base_patch16_224", "vit_giant_patch14_dinov2"
-DISTILLED_ARCHITECTURE = "deit_base_distilled_patch16_224"
+DISTILLED_ARCHITECTURE, BRANCH_NORM_ARCHITECTURE = "deit_base_distilled_patch16_224", "vit_base_patch16_rpn_224"
 EPS5_ARCHITECTURE, NORMED_PATCHES_ARCHITECTURE = "vit_base_patch16_clip_224", "aimv2_large_patch14_224"
 TABLES = {"sincos": sincos_2d, "sincos_simple": sincos_2d_simple}
 POOLS = {"class": "token", "mean": "avg", "attention": "map"}
@@ -48,8 +60,11 @@ NORMS = {"layer": "layernorm", "rms": "rmsnorm"}
 def to_timm(state: State, config: Any = None) -> dict[str, Tensor]:
     """Our names -> timm's. With the config, a fixed sin-cos table is written out: timm knows learned ones only."""
     renamed = {rename(name, PREFIXES.items()): tensor for name, tensor in state.items()}
+    renamed = {name.replace(RELATIVE, THEIR_RELATIVE): tensor for name, tensor in renamed.items()}
     if config is not None and config.positions in TABLES:
         renamed["pos_embed"] = TABLES[config.positions](config.grid, config.dim)
+    if config is not None and config.block == "parallel":
+        return join_in_proj(renamed)
     return renamed if config is None else their_leaves(renamed, config)
 
 
@@ -59,6 +74,8 @@ def from_timm(state: State, config: Any = None) -> Renamed:
     if config is not None and config.positions in TABLES:
         renamed.pop("embed.pos_embed", None)
     join_leaves(renamed)
+    split_in_proj(renamed)
+    spread_shared(renamed)
     return renamed
 
 
@@ -86,16 +103,16 @@ def timm_arguments(config: Any) -> dict[str, Any] | str:
         return {"architecture": config.name.split(".")[0], "model_args": config.input_arguments()}
     if reason := beyond_timm(config):
         return f"timm's VisionTransformer has {reason}"
+    if config.positions == "relative":
+        return relative_arguments(config, shared_arguments(config))
     if is_eva(config) and not config.dist_token:
         return eva_arguments(config, shared_arguments(config))
     gated = config.mlp == "swiglu"
+    unscaled = config.block == "parallel" and config.layer_scale is None
     if config.dist_token and (reason := beyond_distilled(config, gated)):
         return f"timm's distilled VisionTransformer has {reason}"
-    distilled = DISTILLED_ARCHITECTURE if config.dist_token else MLP_ARCHITECTURE
-    plain = EPS5_ARCHITECTURE if config.norm_eps == 1e-5 else distilled
-    packed = NORMED_PATCHES_ARCHITECTURE if config.patch_norm else SWIGLU_ARCHITECTURE
     return {
-        "architecture": packed if gated else plain,
+        "architecture": architecture(config),
         "model_args": {
             **shared_arguments(config),
             "mlp_ratio": ratio(config.hidden * (2 if gated and not config.patch_norm else 1), config.dim),
@@ -110,9 +127,22 @@ def timm_arguments(config: Any) -> dict[str, Any] | str:
             "act_layer": config.activation,
             "scale_attn_norm": config.attn_norm,
             "scale_mlp_norm": config.mlp_norm,
-            "init_values": config.layer_scale or 0.0,  # timm drops arguments that are None; 0 means no LayerScale
+            **({} if unscaled else {"init_values": config.layer_scale or 0.0}),  # timm drops None; 0 for none
         },
     }
+
+
+def architecture(config: Any) -> str:
+    """A VisionTransformer of timm with the parts of this config that no word in a file can choose."""
+    if config.block == "parallel":
+        return PARALLEL_ARCHITECTURES[config.layer_scale is not None]
+    if config.block == "branch_norm":
+        return BRANCH_NORM_ARCHITECTURE
+    if config.mlp == "swiglu":
+        return NORMED_PATCHES_ARCHITECTURE if config.patch_norm else SWIGLU_ARCHITECTURE
+    if config.norm_eps == 1e-5:
+        return EPS5_ARCHITECTURE
+    return DISTILLED_ARCHITECTURE if config.dist_token else MLP_ARCHITECTURE
 
 
 def beyond_distilled(config: Any, gated: bool) -> str | None:
@@ -147,6 +177,8 @@ def shared_arguments(config: Any) -> dict[str, Any]:
 
 def beyond_timm(config: Any) -> str | None:
     """What timm's VisionTransformer and Eva lack for this config."""
+    if config.positions == "relative" and (reason := beyond_timms_relative(config)):
+        return reason
     eva, gated = is_eva(config), config.mlp == "swiglu"
     eps = (1e-6,) if config.norm == "rms" or (gated and not eva) else (1e-6, 1e-5)
     eps = (1e-5,) if config.patch_norm else eps
@@ -156,6 +188,9 @@ def beyond_timm(config: Any) -> str | None:
         and (eva or config.dist_token or not gated or config.norm != "rms"),
         "biases in the blocks of its rotary models": eva and not config.proj_bias,
         "no post-norm blocks that a config file can ask for": not config.pre_norm,
+        f"block={config.block} with plain MLPs and norm_eps 1e-06 only": config.block != "serial"
+        and (gated or config.mlp_norm or config.attn_norm or config.dist_token or config.norm_eps != 1e-6),
+        "parallel blocks with absolute positions and biases of all keys only": eva and config.block == "parallel",
         "no pooling of class token and mean side by side": config.pool == "class_mean",
         f"heads of dim / num_heads only, not head_dim {config.head_dim}": config.head_width * config.num_heads
         != config.dim,

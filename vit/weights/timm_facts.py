@@ -4,14 +4,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vit.weights.format import State
+from vit.weights.timm_parallel import as_serial
+from vit.weights.timm_relative import beyond_our_relative, relative_facts
 
 POOLS = {"token": "class", "avg": "mean", "map": "attention"}
 ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "SiLU": "silu", "ReLU": "relu"}
-CLASSES = ("VisionTransformer", "VisionTransformerDistilled", "Eva")
-BLOCKS = ("Block", "EvaBlock")
+CLASSES = ("VisionTransformer", "VisionTransformerDistilled", "VisionTransformerRelPos", "Eva")
+BLOCKS = {"Block": "serial", "EvaBlock": "serial", "ResPostBlock": "branch_norm", "EvaBlockPostNorm": "branch_norm",
+          "ParallelScalingBlock": "parallel", "RelPosBlock": "serial", "ResPostRelPosBlock": "branch_norm"}
 LOADING = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"}
 DINOV3_HEADS = {1280: 20}  # by width, where other models of that width have other heads
-ATTENTIONS = ("Attention", "AttentionRope", "EvaAttention")
+ATTENTIONS = ("Attention", "AttentionRope", "EvaAttention", "RelPosAttention", "SimpleNamespace")  # a parallel block's
 
 
 def timm_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,9 +64,10 @@ def module_facts(module: Any) -> dict[str, Any]:
     """What a VisionTransformer or Eva of timm says of itself."""
     if reason := beyond_ours(module):
         raise ValueError(f"this timm model has {reason}, which no model of ours has")
-    block = module.blocks[0]
+    kind, block = type(module.blocks[0]).__name__, as_serial(module.blocks[0])
     pool = getattr(module, "attn_pool", None)
     return {
+        "block": BLOCKS[kind],
         "num_heads": block.attn.num_heads,
         "norm": "rms" if "rms" in type(block.norm1).__name__.lower() else "layer",
         "norm_eps": block.norm1.eps,
@@ -72,9 +76,9 @@ def module_facts(module: Any) -> dict[str, Any]:
         "pool": POOLS[module.global_pool],
         "pool_prefix": module.num_prefix_tokens > 0 and counts_prefix(module),
         "pool_heads": None if pool is None or pool.num_heads == block.attn.num_heads else pool.num_heads,
-        "prefix_positions": not module.no_embed_class if module.pos_embed is not None else True,
-        "layer_scale": first_scale(block),
-        **rope_facts(module),
+        "prefix_positions": not module.no_embed_class if getattr(module, "pos_embed", None) is not None else True,
+        "layer_scale": None if BLOCKS[kind] == "branch_norm" else first_scale(block),
+        **(relative_facts(module) or rope_facts(module)),
     }
 
 
@@ -124,17 +128,20 @@ def beyond_ours(module: Any) -> str | None:
     kind = type(module).__name__
     if kind not in CLASSES or not len(module.blocks):
         return f"the form of {kind}"
-    block, stem = module.blocks[0], type(module.patch_embed).__name__
-    if type(block).__name__ not in BLOCKS:
-        return f"blocks of the form {type(block).__name__}"
+    kinds, blocks = {type(block).__name__ for block in module.blocks}, [as_serial(block) for block in module.blocks]
+    block, stem = blocks[0], type(module.patch_embed).__name__
+    if kinds - set(BLOCKS) or len(kinds) > 1:
+        return f"blocks of the form {' and '.join(sorted(kinds))}"
     if type(block.attn).__name__ not in ATTENTIONS:
         return f"attention of the form {type(block.attn).__name__}"
     if stem != "PatchEmbed":
         return f"a stem of the form {stem}"
+    if reason := beyond_our_relative(module):
+        return reason
     pool = getattr(module, "attn_pool", None)
     lacks: dict[str, Callable[[], bool]] = {
         "fewer heads of keys than of queries": lambda: any(
-            getattr(each.attn, "num_kv_heads", each.attn.num_heads) != each.attn.num_heads for each in module.blocks),
+            getattr(each.attn, "num_kv_heads", each.attn.num_heads) != each.attn.num_heads for each in blocks),
         "gates on the heads": lambda: getattr(block.attn, "gate", None) is not None,
         "a bias at one of its projections only": lambda: (block.attn.proj.bias is None) != (block.mlp.fc2.bias is None),
         f"the activation {type(block.mlp.act).__name__}": lambda: activation(block) is None,
@@ -166,6 +173,13 @@ def usual_facts(state: State) -> dict[str, Any]:
     The activation stays open where it differs between files of the same names: CLIP's (gelu or quick_gelu) and
     SigLIP's (gelu or gelu_tanh).
     """
+    if any("rel_pos.mlp." in name for name in state):
+        if "blocks.0.ls1.gamma" not in state:
+            raise ValueError("the tensors do not tell where the norms of these blocks stand; load the folder with the "
+                             "config.json they came with")
+        return {"norm_eps": 1e-6, "activation": "gelu", "positions": "relative"}
+    if "blocks.0.in_proj.weight" in state:
+        return {"norm_eps": 1e-6, "activation": "gelu"}
     if "patch_embed.norm.weight" in state:  # AIMv2
         return {"norm_eps": 1e-5, "activation": "silu", "num_heads": state["patch_embed.norm.weight"].shape[0] // 128}
     gated = any(leaf in state for leaf in ("blocks.0.mlp.fc1_g.weight", "blocks.0.mlp.fc1_x.weight"))
