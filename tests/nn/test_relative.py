@@ -50,7 +50,7 @@ def test_a_mask_forbids_and_the_numbers_are_added(shape: tuple[int, ...]) -> Non
 
 def test_a_model_learns_them_in_every_block() -> None:
     config = VisionTransformerConfig(image_size=32, patch_size=8, dim=D, depth=2, num_heads=H, num_classes=3,
-                                     positions="relative", relative_hidden=8)
+                                     positions="relative", relative_hidden=8, pool="mean")
     model = VisionTransformer(config)
     model(torch.randn(2, 3, 32, 32)).square().sum().backward()
     for block in model.encoder.blocks:
