@@ -7,12 +7,14 @@ from typing import Any
 from torch import nn
 
 from vit.bundle.files import SourceError
+from vit.exchange.kept import as_it_is, timms_own
 from vit.exchange.read import Anything, Source, read
-from vit.models import model_from_config
+from vit.models import TimmConfig, model_from_config
 from vit.models.build import ACTIVATIONS
 from vit.nn.init import Unfilled
 from vit.weights import FORMATS, KeyReport, Recognised, detect, load_weights, published_heads, recognise
 from vit.weights.report import SHOWN, shapes
+from vit.weights.timm import TIMM
 
 Size = int | Sequence[int]
 HEADS = ("head.", "head_dist.")
@@ -98,6 +100,8 @@ def architecture(
 ) -> tuple[dict[str, Any], list[str]]:
     """The config of the network that the source was, and what a report must say about how it was found.
 
+    A model of timm with a part that ours lack stays timm's own network, and the report says why.
+
     Raises:
         SourceError: something that nobody states, or statements that contradict each other.
     """
@@ -113,6 +117,8 @@ def architecture(
     except SourceError:
         raise
     except ValueError as error:
+        if known.format is TIMM and (kept := timms_own(source.config)) is not None:
+            return kept.to_dict(), [f"kept as timm's own network, for {error}"]
         raise SourceError(f"{source.name}: {error}") from None
     if "num_heads" not in facts and published_heads(config["dim"], config["depth"]) == config["num_heads"]:
         notes.append(f"num_heads {config['num_heads']} is that of the published models of dim {config['dim']} and "
@@ -143,6 +149,7 @@ def build(
     source: Source, known: Recognised, config: dict[str, Any], grid: tuple[int, int] | None, head: bool
 ) -> tuple[nn.Module, KeyReport]:
     """The model and what became of every tensor; what no tensor came for has random values."""
+    known = as_it_is(known) if config["kind"] == TimmConfig.kind else known
     try:
         with Unfilled():
             model = model_from_config(config)

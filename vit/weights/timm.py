@@ -88,7 +88,7 @@ def rename(name: str, prefixes: Iterable[tuple[str, str]]) -> str:
 
 
 def is_timm(state: State) -> bool:
-    return "patch_embed.proj.weight" in state and any(re.match(r"blocks\.\d+\.", name) for name in state)
+    return all(any(re.match(part, name) for name in state) for part in (r"patch_embed\.", r"blocks\.\d+\."))
 
 
 TIMM = Format("timm", is_timm, from_timm, timm_facts)

@@ -1,0 +1,68 @@
+"""Models of timm with parts that ours lack: they stay timm's, and all else works with them."""
+
+import json
+
+import pytest
+import timm
+import torch
+from timm.models import save_for_hf
+from typer.testing import CliRunner
+
+import vit
+from tests.exchange.conftest import scramble
+from vit.cli import app
+from vit.exchange import import_weights
+
+KEPT = {
+    "vit_tiny_r_s16_p8_224": "a stem of the form HybridEmbed",
+    "vit_dpwee_patch16_reg1_gap_256": "blocks of the form DiffParallelScalingBlock",
+}
+
+
+def foreign(name: str, **options) -> torch.nn.Module:
+    return scramble(timm.create_model(name, num_classes=5, **options)).eval()
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_model_in_memory_and_other_classes(name: str) -> None:
+    reference = foreign(name)
+    model, report = import_weights(reference)
+    assert any(f"kept as timm's own network, for this timm model has {KEPT[name]}" in note for note in report.notes)
+    assert {row.status for row in report.rows} == {"taken"}
+    x = torch.randn(2, 3, *model.config.image_size)
+    with torch.no_grad():
+        assert torch.equal(model(x), reference(x))
+    other, report = import_weights(reference, num_classes=3)
+    assert other(x).shape == (2, 3)
+    assert {row.name for row in report.rows if row.status == "new"} == {"head.weight", "head.bias"}
+    before, after = reference.state_dict(), other.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in before if not name.startswith("head."))
+
+
+def test_a_folder_goes_through_a_bundle_and_back(tmp_path) -> None:
+    reference = foreign("vit_tiny_r_s16_p8_224")
+    save_for_hf(reference, tmp_path / "theirs", model_config={"label_names": list("abcde")})
+    for source, target, form in (("theirs", "ours", "bundle"), ("ours", "back", "timm")):
+        words = ["convert", str(tmp_path / source), str(tmp_path / target), "--to", form]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+    bundle = vit.load(tmp_path / "ours")
+    back = timm.create_model(f"local-dir:{tmp_path / 'back'}", pretrained=True).eval()
+    x = torch.randn(2, 3, 224, 224)
+    with torch.no_grad():
+        expected = reference(x)
+        assert torch.equal(bundle.model.eval()(x), expected)
+        assert torch.equal(back(x), expected)
+    assert bundle.classes == list("abcde")
+
+
+@pytest.mark.parametrize("options", [{"embed_dim": 96}, {"act_layer": torch.nn.ReLU}, {"global_pool": "avg"}])
+def test_one_that_its_name_does_not_build_is_refused(options: dict, tmp_path) -> None:
+    reference = foreign("vit_tiny_r_s16_p8_224", **options)
+    with pytest.raises(ValueError, match="a stem of the form HybridEmbed, which no model of ours has"):
+        import_weights(reference)
+    if "act_layer" not in options:
+        save_for_hf(reference, tmp_path, model_args=options)
+        assert options.items() <= json.loads((tmp_path / "config.json").read_text())["model_args"].items()
+        with pytest.raises(ValueError, match="a stem of the form HybridEmbed, which no model of ours has"):
+            import_weights(tmp_path)

@@ -1,0 +1,41 @@
+"""Models of timm that none of ours computes: they stay timm's own networks, under our roof."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from vit.models import TimmConfig
+from vit.models.timm_model import timm_model
+from vit.weights import Format, Recognised
+from vit.weights.timm_facts import skeleton
+
+
+def timms_own(config: Mapping[str, Any]) -> TimmConfig | None:
+    """The config of a model that timm builds by its name alone; None for one that was changed.
+
+    Args:
+        config: the `config.json` of a timm folder, or `{"module": model}` for one in memory.
+    """
+    try:
+        theirs = config["module"] if "module" in config else skeleton(config)
+        cfg = theirs.pretrained_cfg
+        size = getattr(theirs.patch_embed, "img_size", None) or cfg["input_size"][1:]
+        made = TimmConfig(cfg["architecture"], tuple(size), cfg["input_size"][0], theirs.num_classes)
+        with torch.device("meta"):
+            ours = timm_model(made)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return made if alike(ours, theirs) else None
+
+
+def alike(a: nn.Module, b: nn.Module) -> bool:
+    """Whether both have the same parts in the same shapes."""
+    shapes = [{name: tensor.shape for name, tensor in each.state_dict().items()} for each in (a, b)]
+    return shapes[0] == shapes[1] and str(a) == str(b) and getattr(a, "global_pool", 0) == getattr(b, "global_pool", 0)
+
+
+def as_it_is(known: Recognised) -> Recognised:
+    """A state dict under its own names."""
+    return Recognised(Format("timm's own", known.format.known, dict, known.format.facts), known.state)
