@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from vit.weights.eva import ratio
 from vit.weights.renaming import Renamed
 
 RELATIVE, THEIR_RELATIVE = ".attn.relative.", ".attn.rel_pos."
@@ -43,7 +44,7 @@ def relative_arguments(config: Any, shared: dict[str, Any]) -> dict[str, Any]:
         "architecture": ARCHITECTURES[config.block],
         "model_args": {
             **{key: shared[key] for key in known},
-            "mlp_ratio": config.hidden / config.dim,
+            "mlp_ratio": ratio(config.hidden, config.dim),
             "rel_pos_type": "mlp",
             "rel_pos_dim": config.relative_hidden,
             "fc_norm": config.final_norm == "pooled",
