@@ -2,6 +2,7 @@
 
     python train.py experiment=captcha data.root=CAPTCHAS
     python benchmarks/captcha_ctc.py CAPTCHAS --minutes 30        the time that the line above took
+    python benchmarks/captcha_ctc.py CAPTCHAS --minutes 30 --words recipe.optimizer.lr=0.003
 
 The same images, split, augmentation, batches, optimizer, clipping and averaging as experiment=captcha; only the network
 and its loss differ. It stops after the given time, and its learning rate falls to nothing until then. By default half
@@ -89,8 +90,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--width", type=int, default=32, help="channels of the first convolution")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--words", nargs="*", default=[], help="where its recipe is to be another than the reader's")
     options = parser.parse_args()
-    words = ["experiment=captcha", word("data.root", options.root), f"seed={options.seed}"]
+    words = ["experiment=captcha", word("data.root", options.root), f"seed={options.seed}", *options.words]
     config = read_words(plain(compose(words)), words).config
     job = prepare(config, find_devices(config["trainer"]))
     line, tokenizer, recipe = job.line, job.tokenizers["target"], config["recipe"]
