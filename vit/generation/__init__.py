@@ -1,7 +1,8 @@
 """First floor: an encoder-decoder writes. Greedy and beam search, sampling, ensembles; nothing is computed twice.
 
 Nothing here knows a tokenizer: ids come and ids go. A model is anything with `start` and `advance`, as
-`vit.models.EncoderDecoder` has them. Letters in shapes as in `vit.nn`, and W lines: the beams of one row.
+`vit.models.EncoderDecoder` has them; the logits that it gives are overwritten. Letters in shapes as in `vit.nn`, and W
+lines: the beams of one row.
 """
 
 from vit.generation.generate import generate

@@ -1,5 +1,7 @@
 """One layer of a transformer."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -61,19 +63,18 @@ class Block(nn.Module):
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D); masks as in `Attention`. A cache replaces the memory."""
         own, other = (None, None) if cache is None else (cache.own, cache.memory)
+        attend = partial(self.attn, mask=mask, causal=causal, rotary=rotary, kept=own)
+        x = self.add(x, attend, self.norm1, self.ls1)
+        if self.cross_attn is not None:
+            look = partial(self.cross_attn, memory=memory, mask=memory_mask, kept=other)
+            x = self.add(x, look, self.cross_norm, self.cross_ls)
+        return self.add(x, self.mlp, self.norm2, self.ls2)
+
+    def add(self, x: Tensor, layer: Callable[[Tensor], Tensor], norm: nn.Module, scale: nn.Module) -> Tensor:
+        """The stream (B,N,D) and what a layer makes of it, normalised where this block does it."""
         if self.pre_norm:
-            x = x + self.branch(self.attn(self.norm1(x), None, mask, causal, rotary, own), self.ls1)
-            if self.cross_attn is not None:
-                y = self.cross_attn(self.cross_norm(x), memory, memory_mask, kept=other)
-                x = x + self.branch(y, self.cross_ls)
-            x = x + self.branch(self.mlp(self.norm2(x)), self.ls2)
-        else:
-            x = self.norm1(x + self.branch(self.attn(x, None, mask, causal, rotary, own), self.ls1))
-            if self.cross_attn is not None:
-                y = self.cross_attn(x, memory, memory_mask, kept=other)
-                x = self.cross_norm(x + self.branch(y, self.cross_ls))
-            x = self.norm2(x + self.branch(self.mlp(x), self.ls2))
-        return x
+            return x + self.branch(layer(norm(x)), scale)
+        return norm(x + self.branch(layer(x), scale))
 
     def branch(self, y: Tensor, scale: nn.Module) -> Tensor:
         """What a branch adds to the stream, (B,N,D)."""
@@ -84,23 +85,9 @@ class BranchNormBlock(Block):
     """Each branch's result is normalised before it is added (res-post-norm, arXiv 2111.09883): none outgrows the
     others with depth. The norms' weights are its LayerScale."""
 
-    def forward(
-        self,
-        x: Tensor,
-        mask: Tensor | None = None,
-        memory: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        causal: bool = False,
-        rotary: Tensor | None = None,
-        cache: LayerCache | None = None,
-    ) -> Tensor:
-        """As `Block`."""
-        own, other = (None, None) if cache is None else (cache.own, cache.memory)
-        x = x + self.branch(self.norm1(self.attn(x, None, mask, causal, rotary, own)), self.ls1)
-        if self.cross_attn is not None:
-            y = self.cross_attn(x, memory, memory_mask, kept=other)
-            x = x + self.branch(self.cross_norm(y), self.cross_ls)
-        return x + self.branch(self.norm2(self.mlp(x)), self.ls2)
+    def add(self, x: Tensor, layer: Callable[[Tensor], Tensor], norm: nn.Module, scale: nn.Module) -> Tensor:
+        """The stream (B,N,D) and what a layer makes of it, which is normalised."""
+        return x + self.branch(norm(layer(x)), scale)
 
 
 class ParallelBlock(Block):
@@ -123,6 +110,6 @@ class ParallelBlock(Block):
         cache: LayerCache | None = None,
     ) -> Tensor:
         """As `Block`, without a memory."""
-        y = self.norm1(x)
-        y = self.attn(y, None, mask, causal, rotary, None if cache is None else cache.own) + self.mlp(y)
-        return x + self.branch(y, self.ls1)
+        own = None if cache is None else cache.own
+        attend = partial(self.attn, mask=mask, causal=causal, rotary=rotary, kept=own)
+        return self.add(x, lambda y: attend(y) + self.mlp(y), self.norm1, self.ls1)
