@@ -33,7 +33,9 @@ BLANK = PAD
 class Crnn(nn.Module):
     """Images (B,C,32,W) -> log-probabilities (W/4,B,V) of a token or blank at each place along the line."""
 
-    def __init__(self, in_chans: int, vocab_size: int, width: int = 32, hidden: int = 128) -> None:
+    def __init__(
+        self, in_chans: int, vocab_size: int, width: int = 32, hidden: int = 128, recurrent: int = 2
+    ) -> None:
         super().__init__()
         widths, strides = [width, 2 * width, 4 * width, 4 * width], [(2, 2), (2, 2), (2, 1), (2, 1)]
         layers, before = [], in_chans
@@ -42,12 +44,15 @@ class Crnn(nn.Module):
             layers += [nn.MaxPool2d(stride)]
             before = after
         self.cnn = nn.Sequential(*layers)
-        self.rnn = nn.LSTM(2 * before, hidden, num_layers=2, bidirectional=True, batch_first=True)
-        self.head = nn.Linear(2 * hidden, vocab_size)
+        self.rnn = None
+        if recurrent:
+            self.rnn = nn.LSTM(2 * before, hidden, num_layers=recurrent, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(2 * (hidden if recurrent else before), vocab_size)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.cnn(images)  # (B,D,2,W/4)
-        x, _ = self.rnn(x.flatten(1, 2).transpose(1, 2))  # (B,W/4,2*hidden)
+        x = self.cnn(images).flatten(1, 2).transpose(1, 2)  # (B,W/4,2*D)
+        if self.rnn is not None:
+            x, _ = self.rnn(x)  # (B,W/4,2*hidden)
         return self.head(x).log_softmax(-1).transpose(0, 1)
 
 
@@ -89,6 +94,7 @@ def main() -> None:
     parser.add_argument("root")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--width", type=int, default=32, help="channels of the first convolution")
+    parser.add_argument("--recurrent", type=int, default=2, help="layers of the LSTM; 0 for convolutions alone")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--words", nargs="*", default=[], help="where its recipe is to be another than the reader's")
     options = parser.parse_args()
@@ -97,7 +103,7 @@ def main() -> None:
     job = prepare(config, find_devices(config["trainer"]))
     line, tokenizer, recipe = job.line, job.tokenizers["target"], config["recipe"]
     torch.manual_seed(options.seed)
-    model = Crnn(line.channels, tokenizer.vocab_size, options.width)
+    model = Crnn(line.channels, tokenizer.vocab_size, options.width, recurrent=options.recurrent)
     optimizer = job.task.optimizing.optimizer(model)
     rates = [group["lr"] for group in optimizer.param_groups]
     average = WeightAverage(model, recipe["ema"])

@@ -15,8 +15,10 @@ from torchvision.models import VisionTransformer
 
 import vit
 from tests.exchange.conftest import CLOSE, SIZE, images, scramble
+from tests.exchange.test_transformers import CASES, expected
 from vit.bundle import load_bundle, save_bundle
 from vit.data import Preprocessing
+from vit.data.text import BPETokenizer, ByteTokenizer
 from vit.exchange import SourceError
 from vit.exchange.convert import convert
 
@@ -47,24 +49,42 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 VARIANTS = {
-    "plain": {"norm_eps": 1e-12},
-    "other words": {"activation": "gelu_tanh", "qkv_bias": False, "in_chans": 1, "norm_eps": 1e-5},
-    "not square": {"image_size": (32, 16)},
-    "no rows for the class token": {"prefix_positions": False},
-    "fixed positions": {"positions": "sincos", "prefix_positions": False},
-    "no positions": {"positions": "none"},
+    # the class of transformers that computes the same, what is other than in TINY
+    "plain": ("ViT", {"norm_eps": 1e-12}),
+    "other words": ("ViT", {"activation": "gelu_tanh", "qkv_bias": False, "in_chans": 1, "norm_eps": 1e-5}),
+    "not square": ("ViT", {"image_size": (32, 16)}),
+    "no rows for the class token": ("ViT", {"prefix_positions": False}),
+    "fixed positions": ("ViT", {"positions": "sincos", "prefix_positions": False}),
+    "no positions": ("ViT", {"positions": "none"}),
+    "two tokens with heads": ("DeiT", {"dist_token": True}),
+    "two tokens without rows": ("DeiT", {"dist_token": True, "prefix_positions": False}),
+    "one register": ("DeiT", {"registers": 1}),
+    "registers": ("Dinov2WithRegisters", {"registers": 3}),
+    "registers without rows": ("Dinov2WithRegisters", {"registers": 3, "prefix_positions": False, "layer_scale": 0.1}),
+    "registers, fixed positions": (
+        "Dinov2WithRegisters", {"registers": 1, "positions": "sincos", "prefix_positions": False}),
+    "LayerScale": ("Dinov2", {"layer_scale": 0.1, "qkv_bias": False}),
+    "SwiGLU": ("Dinov2", {"mlp": "swiglu", "activation": "silu", "mlp_ratio": 2.75}),
+    "mean beside a class token": ("Dinov2", {"pool": "mean"}),
+    "both": ("Dinov2", {"pool": "class_mean", "registers": 0}),
+    "mean, registers": ("Dinov2WithRegisters", {"pool": "mean", "registers": 2}),
+    "mean without a class token": ("Siglip", {"pool": "mean", "class_token": False, "positions": "sincos"}),
+    "no projection's bias": (
+        "CLIP", {"pool": "mean", "final_norm": "none", "embed_norm": True, "patch_bias": False}),
 }
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_transformers_opens_it_as_its_own_vit(variant: str, tmp_path) -> None:
-    model = ours(**VARIANTS[variant])
+def test_transformers_opens_it_as_its_own(variant: str, tmp_path) -> None:
+    name, options = VARIANTS[variant]
+    model = ours(**options)
     size, channels = model.config.image_size, model.config.in_chans
     colours = {"mode": "L", "mean": (0.5,), "std": (0.5,)} if channels == 1 else {}
     save_bundle(tmp_path / "ours", model, NAMES, Preprocessing(size=size, resize="squash", **colours))
     report = convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
     theirs, loading = hf.AutoModelForImageClassification.from_pretrained(tmp_path / "theirs", output_loading_info=True)
-    assert type(theirs) is hf.ViTForImageClassification and not any(loading.values())
+    taught = "WithTeacher" if model.config.dist_token else ""
+    assert type(theirs).__name__ == f"{name}ForImageClassification{taught}" and not any(loading.values())
     assert [theirs.config.id2label[i] for i in range(5)] == NAMES
     x = images(size, channels)
     with torch.no_grad():
@@ -72,11 +92,12 @@ def test_transformers_opens_it_as_its_own_vit(variant: str, tmp_path) -> None:
     assert {row.status for row in report.rows} == {"taken"}
 
 
+@pytest.mark.parametrize("variant", ["plain", "registers", "mean without a class token"])
 @pytest.mark.parametrize("prepared", PREPARED)
-def test_a_pipeline_answers_as_we_do(prepared: str, tmp_path) -> None:
+def test_a_pipeline_answers_as_we_do(prepared: str, variant: str, tmp_path) -> None:
     from PIL import Image
 
-    convert(bundle(tmp_path / "ours", prepared), tmp_path / "theirs", "transformers")
+    convert(bundle(tmp_path / "ours", prepared, **VARIANTS[variant][1]), tmp_path / "theirs", "transformers")
     predictor = vit.load(tmp_path / "ours")
     photo = np.random.default_rng(0).integers(0, 255, (50, 70, 3), np.uint8)
     processor = hf.AutoImageProcessor.from_pretrained(tmp_path / "theirs", backend="pil")
@@ -88,16 +109,115 @@ def test_a_pipeline_answers_as_we_do(prepared: str, tmp_path) -> None:
     assert vit.load(tmp_path / "theirs").preprocessing == predictor.preprocessing
 
 
-@pytest.mark.parametrize("activation", ["gelu", "gelu_new"])
-def test_from_transformers_and_back_bit_for_bit(activation: str, tmp_path) -> None:
-    config = hf.ViTConfig(**SIZE, num_labels=5, id2label=dict(enumerate(NAMES)), hidden_act=activation,
+# what a way in does not keep, because nothing that ours compute depends on it
+DINOV3 = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "patch_size": 8}
+BOTH_WAYS = {
+    **CASES,
+    **{name: (hf.DINOv3ViTModel, hf.DINOv3ViTConfig(**DINOV3, **options), "pooler_output") for name, options in {
+        "DINOv3, registers": {"num_register_tokens": 4},
+        "DINOv3, all biases": {"key_bias": True, "rope_theta": 50.0},
+        "DINOv3, gated": {"use_gated_mlp": True, "hidden_act": "silu", "query_bias": False, "value_bias": False},
+    }.items()},
+}
+LOST = {
+    "ViT without head": ("pooler.",), "DeiT without head": ("pooler.",),
+    "DINOv2": ("mask_token",), "DINOv2, SwiGLU": ("mask_token",), "DINOv2, classifier": ("mask_token",),
+    # the class token's position became a part of it
+    "DINOv2, registers": ("mask_token", "cls_token", "position_embeddings"),
+    "DINOv2, registers, classifier": ("mask_token", "cls_token", "position_embeddings"),
+    **{name: ("mask_token",) for name in BOTH_WAYS if name.startswith("DINOv3")},
+    "CLIP, both towers": ("text_model.", "text_projection.", "logit_scale"),
+    "CLIP, classifier": ("post_layernorm.",),
+    "SigLIP, both towers": ("text_model.", "logit_scale", "logit_bias"), "SigLIP, classifier": (".head.",),
+}
+
+
+@pytest.mark.parametrize("case", BOTH_WAYS)
+def test_from_transformers_and_back_bit_for_bit(case: str, tmp_path) -> None:
+    cls, config, what = BOTH_WAYS[case]
+    reference = scramble(cls(config))
+    reference.save_pretrained(tmp_path / "theirs")
+    convert(tmp_path / "theirs", tmp_path / "bundle")
+    convert(tmp_path / "bundle", tmp_path / "again", "transformers")
+    (name,) = json.loads((tmp_path / "again" / "config.json").read_text())["architectures"]
+    again, loading = getattr(hf, name).from_pretrained(tmp_path / "again", output_loading_info=True)
+    assert not {key for keys in loading.values() for key in keys if not key.startswith("pooler.")}
+    what = {"CLIP, both towers": "image_embeds", "SigLIP, both towers": "pooler_output"}.get(case, what)
+    x = images(channels=model_channels(config))
+    with torch.no_grad():
+        wanted = expected(reference, x, "image features" if "both" in case else what)
+        torch.testing.assert_close(expected(again.eval(), x, what), wanted, **CLOSE)
+    one, other = ({key.removeprefix("vision_model."): tensor for key, tensor in state.items()
+                   if not any(part in f".{key}" for part in LOST.get(case, ()))}
+                  for state in (load_file(tmp_path / place / "model.safetensors") for place in ("theirs", "again")))
+    assert equal(one, other)
+
+
+def model_channels(config: hf.PreTrainedConfig) -> int:
+    return getattr(config, "num_channels", 3)
+
+
+def test_names_of_classes_go_and_come_back(tmp_path) -> None:
+    config = hf.ViTConfig(**SIZE, num_labels=5, id2label=dict(enumerate(NAMES)), hidden_act="gelu_new",
                           label2id={name: i for i, name in enumerate(NAMES)})
     scramble(hf.ViTForImageClassification(config)).save_pretrained(tmp_path / "theirs")
     convert(tmp_path / "theirs", tmp_path / "bundle")
     convert(tmp_path / "bundle", tmp_path / "again", "transformers")
-    one, other = (load_file(tmp_path / place / "model.safetensors") for place in ("theirs", "again"))
-    assert equal(one, other)
     assert load_bundle(tmp_path / "bundle").classes == NAMES
+    assert hf.AutoConfig.from_pretrained(tmp_path / "again").id2label == dict(enumerate(NAMES))
+
+
+def test_masked_pre_training_goes_on_in_transformers(tmp_path) -> None:
+    torch.manual_seed(0)
+    sizes = {key: value for key, value in TINY.items() if key != "num_classes"}
+    decoder = {"decoder_dim": 24, "decoder_depth": 1, "decoder_num_heads": 2}
+    model = scramble(vit.create_model("mae_tiny", **sizes, **decoder))
+    convert(model, tmp_path / "theirs", "transformers")
+    theirs, loading = hf.AutoModelForPreTraining.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    assert type(theirs) is hf.ViTMAEForPreTraining and not any(loading.values())
+    x, noise = images(), torch.rand(2, 16, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        torch.testing.assert_close(theirs.eval()(x, noise=noise).logits, model(x, noise)[0], **CLOSE)
+    again, _ = vit.import_weights(tmp_path / "theirs")  # its encoder, as a classifier begins
+    assert torch.equal(again.encoder.blocks[1].attn.qkv.weight, model.encoder.blocks[1].attn.qkv.weight)
+
+
+TEXTS = {"dim": 32, "depth": 2, "num_heads": 4, "max_len": 40, "embed_norm": True, "pre_norm": False}
+TOKENIZERS = {"bytes": ByteTokenizer(lower=True), "byte pairs": BPETokenizer.train(["the cat sat on the mat"] * 9, 280)}
+
+
+READ = {1: ["the cat sat", "The CAT\n déjà <eos> 猫"], 2: [("the mat", "sat on"), ("a <pad>", "THE cat")]}
+
+
+@pytest.mark.parametrize("columns", READ)
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_a_pipeline_reads_texts_as_we_do(tokenizer: str, columns: int, tmp_path) -> None:
+    torch.manual_seed(0)
+    kept = TOKENIZERS[tokenizer]
+    model = scramble(vit.create_model("text_tiny", **TEXTS, vocab_size=kept.vocab_size, num_classes=5, pool="pooler"))
+    save_bundle(tmp_path / "ours", model, NAMES, extra={"columns": columns}, tokenizers={"source": kept})
+    convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
+    pipeline = hf.pipeline("text-classification", model=str(tmp_path / "theirs"))
+    for text, answer in zip(READ[columns], vit.load(tmp_path / "ours").predict(READ[columns], top_k=5), strict=True):
+        found = pipeline(text if columns == 1 else {"text": text[0], "text_pair": text[1]}, top_k=5)
+        assert answer.names == tuple(row["label"] for row in found)
+        assert answer.probabilities == pytest.approx([row["score"] for row in found], abs=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"segments": 0}])
+def test_texts_go_and_come_back_bit_for_bit(options: dict, tmp_path) -> None:
+    torch.manual_seed(0)
+    model = scramble(vit.create_model("bert_tiny", **{**TEXTS, **options}, vocab_size=50))
+    convert(model, tmp_path / "theirs", "transformers")
+    theirs, loading = hf.AutoModelForPreTraining.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    assert type(theirs) is hf.BertForPreTraining and not any(loading.values())
+    ids = torch.randint(5, 50, (2, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(theirs.eval()(ids).prediction_logits, model(ids)[0], **CLOSE)
+    again = vit.import_weights(tmp_path / "theirs")[0].state_dict()
+    if not model.config.segments:
+        assert not again.pop("embed.segment.weight").any()
+    assert equal(again, dict(model.state_dict()))
 
 
 def torchvision_vit() -> torch.nn.Module:
@@ -166,10 +286,20 @@ def test_several_labels_per_image(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "to", "words"),
     [
-        ({"registers": 2}, "transformers", "transformers' ViT has registers=0 only, but this one has registers=2"),
+        ({"registers": 2, "qk_norm": True}, "transformers", "DINOv2 has qk_norm=False only, but this one has"),
+        ({"mlp": "swiglu", "activation": "silu", "mlp_ratio": 2.5}, "transformers", "times 32, times two thirds"),
+        ({"layer_scale": 0.1, "mlp_ratio": 3.5}, "transformers", "a whole number of times 32, but this one has 112"),
+        ({"mlp": "swiglu", "activation": "gelu"}, "transformers", "DINOv2 has activation=silu only"),
+        ({"pool": "mean", "pool_prefix": True}, "transformers", "DINOv2 has pool_prefix=False only"),
+        ({"pool": "attention"}, "transformers", "transformers' SigLIP has class_token=False only"),
+        ({"pool": "attention", "class_token": False}, "transformers", "SigLIP has num_classes=0 only"),
+        ({"embed_norm": True, "patch_bias": False}, "transformers", "CLIP projects the class token without a bias"),
+        ({"embed_norm": True}, "transformers", "CLIP has patch_bias=False only"),
+        ({"dist_token": True, "registers": 2}, "transformers", "DeiT has registers=0 only"),
         ({"pool": "mean"}, "torchvision", "torchvision's VisionTransformer has pool=class only"),
         ({"norm_eps": 1e-5}, "torchvision", "has norm_eps=1e-06 only, but this one has norm_eps=1e-05"),
-        ({"positions": "rotary"}, "transformers", "has a table of positions only"),
+        ({"positions": "rotary"}, "transformers", "ViT has positions=learned or sincos or sincos_simple or none only"),
+        ({"positions": "rotary", "rotary_places": "centred"}, "transformers", "DINOv3 has num_classes=0 only"),
         ({"head_dim": 16}, "transformers", "this one has head_dim=16"),
         ({"pre_norm": False}, "timm", "post-norm"),
         ({"image_size": (32, 16)}, "torchvision", r"has a square image_size only, not \(32, 16\)"),

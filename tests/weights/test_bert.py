@@ -114,7 +114,7 @@ def test_the_encoder_of_a_model_without_heads_equals_transformers() -> None:
 def test_transformers_loads_what_is_written_back(kind: str, name: str, options: dict) -> None:
     values = SIZES["plain"]
     model, bert = scramble(create_model(name, **values, **options)), reference(kind, values)
-    written = to_bert(model.state_dict())
+    _, written = to_bert(model.state_dict(), model.config)
     bert.load_state_dict(written)  # every name, no other
     inputs = batch(values)
     with torch.no_grad():

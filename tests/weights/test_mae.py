@@ -62,7 +62,7 @@ def test_ours_in_transformers(positions: str) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.3)
-    written = to_mae(model.state_dict(), model.config)
+    _, written = to_mae(model.state_dict(), model.config)
     reference.load_state_dict(written)
     with torch.no_grad():
         expected, (pixels, _) = reference(images, noise=noise), model(images, noise)
@@ -76,7 +76,7 @@ def test_ours_in_transformers(positions: str) -> None:
 
 def test_names_of_the_original_files_and_of_transformers_on_disk() -> None:
     model = ours(theirs().config)
-    state, written = model.state_dict(), to_mae(model.state_dict(), model.config)
+    state, (_, written) = model.state_dict(), to_mae(model.state_dict(), model.config)
     begin = {new: old for old, new in ORIGINAL.items()}
     original = {next(begin[b] + n.removeprefix(b) for b in begin if n.startswith(b)): t for n, t in state.items()}
     original["decoder_pos_embed"] = written["decoder.decoder_pos_embed"]

@@ -102,7 +102,7 @@ class BPETokenizer(_Pieces):
     @cached_property
     def pieces(self) -> list[bytes]:
         """What each id stands for in bytes; nothing for a special one."""
-        byte = {letter: b for b, letter in _letters().items()}
+        byte = {letter: b for b, letter in letters().items()}
         return [b""] * _FIRST + [bytes(byte[letter] for letter in piece) for piece in self._ids]
 
     def encode(self, text: str) -> list[int]:
@@ -163,10 +163,10 @@ def train_tokenizer(
 
 def alphabet() -> list[str]:
     """One visible character for each of the 256 bytes, sorted: how byte-level BPE files spell bytes since GPT-2."""
-    return sorted(_letters().values())
+    return sorted(letters().values())
 
 
-def _letters() -> dict[int, str]:
+def letters() -> dict[int, str]:
     """Byte → character: printable Latin-1 stands for itself, the others take the characters from 256 on."""
     visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [b for b in range(256) if b not in set(visible)]

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from vit.bundle import CONFIG, WEIGHTS, Contract, load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.data.text import Tokenizer
-from vit.exchange import pixels
+from vit.exchange import pixels, tokens
 from vit.exchange.importing import Size, Wanted, take
 from vit.exchange.opening import format_of, is_foreign, named, prepared
 from vit.exchange.read import PIXELS, Anything, Source, read
 from vit.weights import KeyReport, timm_arguments
-from vit.weights.outgoing import to_torchvision, to_transformers, torchvision_arguments, transformers_arguments
+from vit.weights.to_transformers import to_transformers
+from vit.weights.torchvision import to_torchvision
 
 TARGETS = ("timm", "transformers", "torchvision", "bundle")
 FILES = (".safetensors", ".pth", ".pt")
@@ -116,9 +117,10 @@ def write_timm(dest: Path, out: Outgoing) -> None:
 
 def write_torchvision(dest: Path, out: Outgoing) -> None:
     """One file, for `torchvision.models.vit_b_16()` and its sisters to `load_state_dict`."""
-    if isinstance(reason := torchvision_arguments(out.model.config), str):
-        raise SourceError(f"{reason}; --to bundle keeps it as it is")
-    weights = plain(to_torchvision(out.model.state_dict(), out.model.config))
+    try:
+        weights = plain(to_torchvision(out.model.state_dict(), out.model.config))
+    except ValueError as error:
+        raise SourceError(f"{error}; --to bundle keeps it as it is") from None
     part = dest.with_name(f".{dest.name}.part-{os.getpid()}")
     dest.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -129,26 +131,31 @@ def write_torchvision(dest: Path, out: Outgoing) -> None:
 
 
 def write_transformers(dest: Path, out: Outgoing) -> None:
-    """A folder that `AutoModelForImageClassification` opens as its own ViT, without timm."""
-    config = transformers_arguments(out.model.config)
-    if isinstance(config, str):
-        raise SourceError(f"{config}; --to timm writes a folder that transformers opens through timm")
+    """A folder that transformers opens as a model of its own, without timm."""
+    try:
+        config, weights = to_transformers(out.model.state_dict(), out.model.config)
+    except ValueError as error:
+        way = "timm writes a folder that transformers opens through timm" if out.model.config.kind == "vit" else (
+            "bundle keeps it as it is")
+        raise SourceError(f"{error}; --to {way}") from None
     if out.classes:
         labels = dict(enumerate(out.classes))
         config |= {"id2label": labels, "label2id": {name: i for i, name in labels.items()}}
     if out.thresholds:
         config["problem_type"] = "multi_label_classification"
-    processor, unsaid = pixels.for_transformers(out.preprocessing)
-    if unsaid:
-        warnings.warn(f"transformers will load this model, but prepare images another way: {unsaid}", stacklevel=3)
-    files = {CONFIG: config, PIXELS: processor}
-    weights = plain(to_transformers(out.model.state_dict(), out.model.config))
+    files = {CONFIG: config}
+    if out.preprocessing is not None:
+        files[PIXELS], unsaid = pixels.for_transformers(out.preprocessing)
+        if unsaid:
+            warnings.warn(f"transformers will load this model, but prepare images another way: {unsaid}", stacklevel=3)
+    if (tokenizer := out.tokenizers.get("source")) is not None:
+        files |= tokens.for_transformers(tokenizer, out.model.config.max_len)
     part = dest.with_name(f".{dest.name}.part-{os.getpid()}")
     part.mkdir(parents=True)
     try:
-        save_file(weights, part / WEIGHTS, metadata={"format": "pt"})
+        save_file(plain(weights), part / WEIGHTS, metadata={"format": "pt"})
         for name, values in files.items():
-            (part / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+            (part / name).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         part.rename(dest)
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -4,11 +4,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vit.weights.format import Format, State
+from vit.weights.outgoing import Written, parted, require
 from vit.weights.renaming import Renamed
-from vit.weights.transformers import read_config
+from vit.weights.transformers import dropout_words, read_config, shared_words
 
 # theirs -> ours; {} is the number of a block
 NAMES = {
@@ -32,6 +34,8 @@ NAMES = {
     "classifier.": "head.",
 }
 TOKENS, TOKEN_BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
+POSITIONS = "bert.embeddings.position_embeddings.weight"
+SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
 # what a file holds a second time, or what follows from the sizes
 REPEATED = re.compile(r"cls\.predictions\.decoder\.|(bert\.)?embeddings\.position_ids$")
 OLD = {".gamma": ".weight", ".beta": ".bias"}  # of a LayerNorm in files of 2018
@@ -47,20 +51,29 @@ def from_bert(state: State) -> dict[str, Tensor]:
     return ours
 
 
-def to_bert(state: State) -> dict[str, Tensor]:
-    """Ours -> the names of `BertForPreTraining`, or for a classifier those of `BertForSequenceClassification`."""
-    renamed = {}
+def to_bert(state: State, config: Any) -> Written:
+    """A model that reads texts as transformers' `BertForPreTraining`, `BertForSequenceClassification` or `BertModel`.
+
+    Raises:
+        ValueError: none of these can be this network.
+    """
+    whose, classifies = "transformers' BERT", config.kind == "text_classifier"
+    also = {"pre_norm": (False,), "embed_norm": (True,), "qkv_bias": (True,), "pool": ("pooler",),
+            "positions": ("learned",)}
+    require(config, whose, also, kind=config.kind)
+    named = ("SequenceClassification" if config.num_classes else "") if classifies else "PreTraining"
+    said = {"architectures": [f"BertFor{named}" if named else "BertModel"], "model_type": "bert"}
+    sizes = {"vocab_size": config.vocab_size, "max_position_embeddings": config.max_len,
+             "type_vocab_size": config.segments or 1}
     pairs = [(ours, theirs) for theirs, ours in NAMES.items()]
-    for name, tensor in state.items():
-        if ".attn.qkv." in name:
-            for part, piece in zip("qkv", tensor.chunk(3), strict=True):
-                renamed[rename(name.replace(".qkv.", f".{part}."), pairs)] = piece
-        else:
-            renamed[rename(name, pairs)] = tensor[0] if name == "embed.pos_embed" else tensor
-    if TOKEN_BIAS in renamed:  # the decoder's matrix and bias are tied there as well, and saved twice
-        renamed["cls.predictions.decoder.weight"] = renamed[TOKENS]
-        renamed["cls.predictions.decoder.bias"] = renamed[TOKEN_BIAS]
-    return renamed
+    theirs = {rename(name, pairs): tensor for name, tensor in parted(state).items()}
+    theirs[POSITIONS] = theirs[POSITIONS][0]  # (max_len,D)
+    theirs.setdefault(SEGMENTS, torch.zeros(1, config.dim))
+    if TOKEN_BIAS in theirs:  # the decoder's matrix and bias are tied there as well, and saved twice
+        theirs |= {"cls.predictions.decoder.weight": theirs[TOKENS], "cls.predictions.decoder.bias": theirs[TOKEN_BIAS]}
+    if not named:
+        theirs = {name.removeprefix("bert."): tensor for name, tensor in theirs.items()}
+    return {**said, **sizes, **shared_words(config), **dropout_words(config)}, theirs
 
 
 def is_bert(state: State) -> bool:

@@ -1,13 +1,15 @@
-"""transformers' CLIP and SigLIP: the tower that reads images, alone or beside the one that reads text, to ours."""
+"""transformers' CLIP and SigLIP: the tower that reads images, alone or beside the one for texts, to ours, and back."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vit.weights.format import Format, State
-from vit.weights.renaming import Renamed
-from vit.weights.transformers import read_config
+from vit.weights.outgoing import Written, parted, require, require_square, with_table
+from vit.weights.renaming import Renamed, rename
+from vit.weights.transformers import image_words, read_config, shared_words
 
 TOWER = r"(?:vision_model\.)?"
 LAYER = TOWER + r"encoder\.layers\.(\d+)\."
@@ -28,6 +30,23 @@ RULES = [
     (LAYER + r"self_attn\.out_proj\.", r"encoder.blocks.\1.attn.proj."),
     (LAYER + r"layer_norm([12])\.", r"encoder.blocks.\1.norm\2."),
     (LAYER + r"mlp\.", r"encoder.blocks.\1.mlp."),
+]
+BLOCK = r"encoder\.blocks\.(\d+)\."
+BACK = [
+    (r"embed\.proj\.", "embeddings.patch_embedding."),
+    (r"embed\.cls_token$", "embeddings.class_embedding"),
+    (r"embed\.pos_embed$", "embeddings.position_embedding.weight"),
+    (r"embed\.norm\.", "pre_layrnorm."),
+    (r"encoder\.norm\.", "post_layernorm."),
+    (r"pool\.latent$", "head.probe"),
+    (r"pool\.attn\.qkv\.", "head.attention.in_proj_"),
+    (r"pool\.attn\.proj\.", "head.attention.out_proj."),
+    (r"pool\.mlp_norm\.", "head.layernorm."),
+    (r"pool\.mlp\.", "head.mlp."),
+    (BLOCK + r"norm([12])\.", r"encoder.layers.\1.layer_norm\2."),
+    (BLOCK + r"attn\.([qkv])\.", r"encoder.layers.\1.self_attn.\2_proj."),
+    (BLOCK + r"attn\.proj\.", r"encoder.layers.\1.self_attn.out_proj."),
+    (BLOCK + r"mlp\.", r"encoder.layers.\1.mlp."),
 ]
 UNPOOLED = "takes the mean of the tokens and not what this pools"
 APART = {
@@ -72,6 +91,74 @@ def keep(ours: Renamed, state: State) -> Renamed:
         if name not in used:
             ours[name], ours.origins[name] = tensor, (name,)
     return ours
+
+
+def to_clip(state: State, config: Any) -> Written:
+    """The tower, with the projection of its class token where there is a head; or the classifier, which averages the
+    patches and passes the last norm by.
+
+    Raises:
+        ValueError: no class of transformers' CLIP is this network.
+    """
+    whose, averages = "transformers' CLIP", config.pool == "mean"
+    pooled = {"pool": ("mean",), "pool_prefix": (False,), "final_norm": ("none",)} if averages else {}
+    require(config, whose, {"embed_norm": (True,), "patch_bias": (False,), "qkv_bias": (True,), **pooled})
+    said, theirs, head = written_tower(state, config, whose)
+    theirs["embeddings.class_embedding"] = theirs["embeddings.class_embedding"][0, 0]  # (D,)
+    if averages:
+        theirs |= {"post_layernorm.weight": torch.ones(config.dim), "post_layernorm.bias": torch.zeros(config.dim)}
+        return classifying("CLIPForImageClassification", "clip", said, theirs, head)
+    said["model_type"] = "clip_vision_model"
+    if not head:
+        return {"architectures": ["CLIPVisionModel"], **said}, inside(theirs)
+    if head["bias"].any():
+        raise ValueError(f"{whose} projects the class token without a bias, but the head of this one has one")
+    said |= {"architectures": ["CLIPVisionModelWithProjection"], "projection_dim": config.num_classes}
+    return said, {**inside(theirs), "visual_projection.weight": head["weight"]}
+
+
+def to_siglip(state: State, config: Any) -> Written:
+    """The tower, which pools by attention; or the classifier, which averages the patches instead.
+
+    Raises:
+        ValueError: no class of transformers' SigLIP is this network.
+    """
+    whose, pools = "transformers' SigLIP", config.pool == "attention"
+    pooled = {"num_classes": (0,), "pool_heads": (None, config.num_heads), "pool_hidden": (config.hidden,)}
+    alike = {"class_token": (False,), "qkv_bias": (True,), "pool": ("mean", "attention")}
+    require(config, whose, alike | (pooled if pools else {}))
+    said, theirs, head = written_tower(state, config, whose)
+    said["vision_use_head"] = pools
+    if head:
+        return classifying("SiglipForImageClassification", "siglip", said, theirs, head)
+    said["model_type"] = "siglip_vision_model"
+    return {"architectures": ["SiglipVisionModel"], **said}, inside(theirs)
+
+
+def written_tower(state: State, config: Any, whose: str) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+    """What config.json says of a tower, its tensors, and those of the head by their last names."""
+    require_square(config, whose)
+    ours = parted(with_table(state, config, config.prefix))
+    ours["embed.pos_embed"] = ours["embed.pos_embed"][0]  # (N,D)
+    for leaf in ("weight", "bias"):
+        if f"pool.attn.q.{leaf}" in ours:
+            parts = [ours.pop(f"pool.attn.{part}.{leaf}") for part in ("q", "kv")]
+            ours[f"pool.attn.qkv.{leaf}"] = torch.cat(parts)
+    head = {leaf: ours.pop(f"head.{leaf}") for leaf in ("weight", "bias") if f"head.{leaf}" in ours}
+    said = {**shared_words(config), **image_words(config), "attention_dropout": config.attention_dropout}
+    return said, {rename(name, BACK): tensor for name, tensor in ours.items()}, head
+
+
+def classifying(
+    name: str, kind: str, said: dict[str, Any], theirs: State, head: Mapping[str, Tensor]
+) -> Written:
+    """A classifier's config holds that of its tower."""
+    said = {"architectures": [name], "model_type": kind, "dtype": said.pop("dtype"), "vision_config": said}
+    return said, {**inside(theirs), **{f"classifier.{leaf}": tensor for leaf, tensor in head.items()}}
+
+
+def inside(theirs: State) -> dict[str, Tensor]:
+    return {f"vision_model.{name}": tensor for name, tensor in theirs.items()}
 
 
 def is_tower(state: State) -> bool:

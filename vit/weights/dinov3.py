@@ -1,16 +1,18 @@
-"""DINOv3 as transformers and its own repository save it, and EVA-02 as its own does, to ours."""
+"""DINOv3 as transformers and its own repository save it, and EVA-02 as its own does, to ours; ours as transformers'."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vit.weights.eva import join_leaves, keep
 from vit.weights.format import Format, State
-from vit.weights.renaming import Renamed
+from vit.weights.outgoing import Written, parted, require, scaled
+from vit.weights.renaming import Renamed, rename
 from vit.weights.timm import TIMM_RULES, is_timm
 from vit.weights.timm_facts import DINOV3_HEADS
-from vit.weights.transformers import read_config
+from vit.weights.transformers import image_words, read_config, shared_words
 
 LAYER = r"(?:model\.)?layer\.(\d+)\."
 RULES = [
@@ -25,6 +27,21 @@ RULES = [
     (LAYER + r"mlp\.gate_proj\.", r"encoder.blocks.\1.mlp.fc1_g."),
     (LAYER + r"mlp\.up_proj\.", r"encoder.blocks.\1.mlp.fc1_x."),
     (LAYER + r"mlp\.down_proj\.", r"encoder.blocks.\1.mlp.fc2."),
+]
+OURS = r"encoder\.blocks\.(\d+)\."
+BACK = [
+    (r"embed\.proj\.", "embeddings.patch_embeddings."),
+    (r"embed\.cls_token$", "embeddings.cls_token"),
+    (r"embed\.reg_token$", "embeddings.register_tokens"),
+    (r"encoder\.norm\.", "norm."),
+    (OURS + r"norm([12])\.", r"layer.\1.norm\2."),
+    (OURS + r"attn\.([qkv])\.", r"layer.\1.attention.\2_proj."),
+    (OURS + r"attn\.qkv\.([qv])_bias$", r"layer.\1.attention.\2_proj.bias"),
+    (OURS + r"attn\.proj\.", r"layer.\1.attention.o_proj."),
+    (OURS + r"ls([12])\.gamma$", r"layer.\1.layer_scale\2.lambda1"),
+    (OURS + r"mlp\.gate\.", r"layer.\1.mlp.gate_proj."),
+    (OURS + r"mlp\.(?:fc1|value)\.", r"layer.\1.mlp.up_proj."),
+    (OURS + r"mlp\.fc2\.", r"layer.\1.mlp.down_proj."),
 ]
 BLOCK = r"blocks\.(\d+)\."
 ORIGINAL_RULES = [
@@ -73,6 +90,30 @@ def from_original(state: State) -> dict[str, Tensor]:
         ours.origins[mask.removeprefix("encoder.")] = ours.origins.pop(mask)
     join_leaves(ours)
     return ours
+
+
+def to_dinov3(state: State, config: Any) -> Written:
+    """Ours as transformers' DINOv3ViTModel, which has no classes.
+
+    Raises:
+        ValueError: that cannot be this network.
+    """
+    also = {"positions": ("rotary",), "rotary_places": ("centred",), "rotary_pairs": ("halves",),
+            "rotary_columns_first": (False,), "rotary_mixed": (False,), "mlp": ("mlp", "swiglu"), "num_classes": (0,)}
+    require(config, "transformers' DINOv3", also, free=("registers", "layer_scale", "key_bias"))
+    none = torch.zeros(1, 0, config.dim)
+    ours = {"embed.reg_token": none, "embeddings.mask_token": none.new_zeros(1, 1, config.dim)} | scaled(state, config)
+    if config.mlp == "swiglu":
+        for name in [name for name in ours if ".mlp.fc1." in name]:
+            gate, value = ours.pop(name).chunk(2)
+            ours |= {name.replace(".fc1.", ".gate."): gate, name.replace(".fc1.", ".value."): value}
+    said = {
+        "architectures": ["DINOv3ViTModel"], "model_type": "dinov3_vit", **shared_words(config), **image_words(config),
+        "query_bias": config.qkv_bias, "key_bias": config.qkv_bias and config.key_bias, "value_bias": config.qkv_bias,
+        "rope_theta": config.rotary_theta, "use_gated_mlp": config.mlp == "swiglu",
+        "num_register_tokens": config.registers, "attention_dropout": config.attention_dropout,
+    }
+    return said, {rename(name, BACK): tensor for name, tensor in parted(ours).items()}
 
 
 def is_dinov3(state: State) -> bool:

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from vit.nn.position import sincos_2d
 from vit.weights.format import Format, State
+from vit.weights.outgoing import Written, parted, require, with_table
 from vit.weights.renaming import Renamed
-from vit.weights.transformers import read_config
+from vit.weights.transformers import dropout_words, image_words, read_config, shared_words
 
 # theirs in memory -> ours; the first that fits counts
 TRANSFORMERS = {
@@ -78,23 +79,22 @@ def from_mae(state: State) -> dict[str, Tensor]:
     return renamed
 
 
-def to_mae(state: State, config: Any) -> dict[str, Tensor]:
-    """Our names -> transformers' in memory, for the `MaskedAutoencoder` of this config; fixed tables are written out.
+def to_mae(state: State, config: Any) -> Written:
+    """Our `MaskedAutoencoder` of this config as transformers' `ViTMAEForPreTraining`; fixed tables are written out.
+
+    Raises:
+        ValueError: that cannot be this network.
     """
-    state = dict(state)
-    if config.positions == "sincos":
-        state["embed.pos_embed"] = sincos_2d(config.grid, config.dim)
-    table = state.pop("embed.pos_embed")
-    table = table if table.shape[1] > math.prod(config.grid) else with_first(table)
-    renamed = {"vit.embeddings.position_embeddings": table}
-    renamed["decoder.decoder_pos_embed"] = with_first(decoder_table(config.grid, config.decoder_dim))
-    for name, tensor in state.items():
-        if ".attn.qkv." in name:
-            for part, piece in zip("qkv", tensor.chunk(3), strict=True):
-                renamed[to_transformers_name(name.replace(".qkv.", f".{part}."))] = piece
-        else:
-            renamed[to_transformers_name(name)] = tensor
-    return renamed
+    require(config, "transformers' ViTMAE", kind="mae")
+    theirs = {to_transformers_name(name): tensor for name, tensor in parted(with_table(state, config, 1)).items()}
+    theirs["decoder.decoder_pos_embed"] = with_first(decoder_table(config.grid, config.decoder_dim))
+    return {
+        "architectures": ["ViTMAEForPreTraining"], "model_type": "vit_mae",
+        **shared_words(config), **image_words(config), **dropout_words(config), "qkv_bias": config.qkv_bias,
+        "decoder_hidden_size": config.decoder_dim, "decoder_num_hidden_layers": config.decoder_depth,
+        "decoder_num_attention_heads": config.decoder_num_heads, "decoder_intermediate_size": config.decoder.hidden,
+        "mask_ratio": config.mask_ratio, "norm_pix_loss": config.norm_pixels,
+    }, theirs
 
 
 def is_mae(state: State) -> bool:

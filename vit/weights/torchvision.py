@@ -1,4 +1,4 @@
-"""torchvision's VisionTransformer (`vit_b_16` and its sisters): its names to ours."""
+"""torchvision's VisionTransformer (`vit_b_16` and its sisters): its names to ours, and ours back."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 from torch import Tensor
 
 from vit.weights.format import Format, State
-from vit.weights.renaming import Renamed
+from vit.weights.outgoing import require, require_square, with_table
+from vit.weights.renaming import Renamed, rename
 
 RULES = [
     (r"conv_proj\.", "embed.proj."),
@@ -20,11 +21,38 @@ RULES = [
     (r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.(?:0|linear_1)\.", r"encoder.blocks.\1.mlp.fc1."),
     (r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.(?:3|linear_2)\.", r"encoder.blocks.\1.mlp.fc2."),
 ]
+BLOCK, LAYER = r"encoder\.blocks\.(\d+)\.", r"encoder.layers.encoder_layer_\1."
+BACK = [
+    (r"embed\.proj\.", "conv_proj."),
+    (r"embed\.cls_token$", "class_token"),
+    (r"embed\.pos_embed$", "encoder.pos_embedding"),
+    (r"encoder\.norm\.", "encoder.ln."),
+    (r"head\.", "heads.head."),
+    (BLOCK + r"norm([12])\.", LAYER + r"ln_\2."),
+    (BLOCK + r"attn\.qkv\.", LAYER + "self_attention.in_proj_"),
+    (BLOCK + r"attn\.proj\.", LAYER + "self_attention.out_proj."),
+    (BLOCK + r"mlp\.fc1\.", LAYER + "mlp.0."),
+    (BLOCK + r"mlp\.fc2\.", LAYER + "mlp.3."),
+]
 
 
 def from_torchvision(state: State) -> dict[str, Tensor]:
     """torchvision's names -> ours; the old files of 2022 with `linear_1` too."""
     return Renamed(state, RULES)
+
+
+def to_torchvision(state: State, config: Any) -> dict[str, Tensor]:
+    """Our names -> those of torchvision's VisionTransformer.
+
+    Raises:
+        ValueError: it cannot be this network.
+    """
+    whose = "torchvision's VisionTransformer"
+    require(config, whose, {"activation": ("gelu",), "qkv_bias": (True,), "in_chans": (3,), "norm_eps": (1e-6,)})
+    require_square(config, whose)
+    if not config.num_classes:
+        raise ValueError(f"{whose} always has a head, but this one has num_classes=0")
+    return {rename(name, BACK): tensor for name, tensor in with_table(state, config, 1).items()}
 
 
 def is_torchvision(state: State) -> bool:

@@ -107,4 +107,25 @@ def read_config(source_config: Mapping[str, Any]) -> dict[str, Any]:
     return stated
 
 
+def shared_words(config: Any) -> dict[str, Any]:
+    """What config.json of every family calls the same."""
+    named = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())} | {"gelu_tanh": "gelu_pytorch_tanh"}
+    return {
+        "hidden_size": config.dim, "num_hidden_layers": config.depth, "num_attention_heads": config.num_heads,
+        "intermediate_size": config.hidden, "hidden_act": named[config.activation], "layer_norm_eps": config.norm_eps,
+        "dtype": "float32",
+    }
+
+
+def image_words(config: Any) -> dict[str, Any]:
+    """What every family that reads images calls the same, besides `shared_words`."""
+    sizes = {key: getattr(config, key) for key in ("image_size", "patch_size")}
+    return {**{key: size[0] if size[0] == size[1] else list(size) for key, size in sizes.items()},
+            "num_channels": config.in_chans}
+
+
+def dropout_words(config: Any) -> dict[str, Any]:
+    return {"hidden_dropout_prob": config.dropout, "attention_probs_dropout_prob": config.attention_dropout}
+
+
 TRANSFORMERS = Format("transformers ViT, DeiT, DINOv2 or ViTMAE", is_transformers, from_transformers, facts, APART)

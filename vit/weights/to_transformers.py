@@ -1,0 +1,182 @@
+"""Our models as those of transformers: which of its families computes the same, what its config.json says, its names.
+
+    what of ours                                                    theirs
+    the original form                                               ViT
+    a distillation token, or one register with a position           DeiT
+    registers, LayerScale, SwiGLU, or a mean beside a class token   DINOv2, with registers or without
+    a norm before the first block                                   CLIP's tower
+    no class token: the mean of the patches, or attention pooling   SigLIP's tower
+    centred rotary positions                                        DINOv3
+    masked pre-training of images                                   ViTMAE
+    a post-norm encoder of texts                                    BERT
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vit.weights.bert import to_bert
+from vit.weights.clip import to_clip, to_siglip
+from vit.weights.dinov3 import to_dinov3
+from vit.weights.format import State
+from vit.weights.mae import to_mae
+from vit.weights.outgoing import Written, parted, require, scaled, with_table
+from vit.weights.renaming import Rules, rename
+from vit.weights.transformers import dropout_words, image_words, shared_words
+
+BLOCK, LAYER = r"encoder\.blocks\.(\d+)\.", r"encoder.layer.\1."
+SHARED: Rules = [
+    (r"embed\.proj\.", "embeddings.patch_embeddings.projection."),
+    (r"embed\.cls_token$", "embeddings.cls_token"),
+    (r"embed\.dist_token$", "embeddings.distillation_token"),
+    (r"embed\.reg_token$", "embeddings.register_tokens"),
+    (r"embed\.pos_embed$", "embeddings.position_embeddings"),
+    (r"encoder\.norm\.", "layernorm."),
+    (BLOCK + r"attn\.q\.", LAYER + "attention.attention.query."),
+    (BLOCK + r"attn\.k\.", LAYER + "attention.attention.key."),
+    (BLOCK + r"attn\.v\.", LAYER + "attention.attention.value."),
+    (BLOCK + r"attn\.proj\.", LAYER + "attention.output.dense."),
+]
+VIT: Rules = [
+    *SHARED,
+    (BLOCK + r"norm1\.", LAYER + "layernorm_before."),
+    (BLOCK + r"norm2\.", LAYER + "layernorm_after."),
+    (BLOCK + r"mlp\.fc1\.", LAYER + "intermediate.dense."),
+    (BLOCK + r"mlp\.fc2\.", LAYER + "output.dense."),
+]
+DINOV2: Rules = [
+    *SHARED,
+    (BLOCK + r"(norm[12]|mlp\.fc[12])\.", LAYER + r"\2."),
+    (BLOCK + r"ls([12])\.gamma$", LAYER + r"layer_scale\2.lambda1"),
+]
+SWIGLU: Rules = [
+    (BLOCK + r"mlp\.fc1\.", LAYER + "mlp.weights_in."),
+    (BLOCK + r"mlp\.fc2\.", LAYER + "mlp.weights_out."),
+    *DINOV2,
+]
+TEXTS = ("masked_text", "text_classifier")
+
+
+def to_transformers(state: State, config: Any) -> Written:
+    """What config.json says, less class names, and tensors under the names of files that its versions 4 and 5 read.
+
+    Raises:
+        ValueError: the family that comes closest cannot be this network; names the first part that it lacks.
+    """
+    return family(config)(state, config)
+
+
+def family(config: Any) -> Callable[[State, Any], Written]:
+    """By a part that only this one has."""
+    if config.kind in TEXTS:
+        return to_bert
+    if config.kind != "vit":
+        return to_mae if config.kind == "mae" else to_vit
+    if config.positions == "rotary" and config.rotary_places == "centred":
+        return to_dinov3
+    if config.embed_norm:
+        return to_clip
+    if not config.class_token or config.pool == "attention":
+        return to_siglip
+    if config.dist_token:
+        return to_deit
+    if config.pool != "class" or config.mlp != "mlp" or config.layer_scale is not None:
+        return to_dinov2
+    if config.registers == 1 and config.positions == "learned" and config.prefix_positions:
+        return to_deit
+    return to_dinov2 if config.registers else to_vit
+
+
+def to_vit(state: State, config: Any) -> Written:
+    require(config, "transformers' ViT")
+    said = {"architectures": [architecture("ViT", config)], "model_type": "vit", **words(config)}
+    return said, headed(renamed(with_table(state, config, 1), VIT), "vit", config)
+
+
+def to_deit(state: State, config: Any) -> Written:
+    """Where both tokens have a head it is called "with a teacher"; else the second is only there to be attended to."""
+    registers = (0,) if config.dist_token else (1,)
+    require(config, "transformers' DeiT", {"registers": registers}, free=("dist_token",))
+    ours = with_table(state, config, 2)
+    if config.registers:
+        ours["embed.dist_token"] = ours.pop("embed.reg_token")
+    taught = config.dist_token and config.num_classes
+    said = {"architectures": [architecture("DeiT", config) + ("WithTeacher" if taught else "")], "model_type": "deit"}
+    heads = ("cls_classifier.", "distillation_classifier.") if taught else ("classifier.", "")
+    return {**said, **words(config)}, headed(renamed(ours, VIT), "deit", config, heads)
+
+
+def to_dinov2(state: State, config: Any) -> Written:
+    """Its classifier reads the class token and the mean of the patches: what reads one has zeros for the other."""
+    whose = "transformers' DINOv2"
+    gated, averages = config.mlp == "swiglu", config.pool != "class"
+    also = {"pool": ("class", "mean", "class_mean"), "mlp": ("mlp", "swiglu")}
+    also |= {"activation": ("silu",)} if gated else {}
+    also |= {"pool_prefix": (False,)} if averages else {}
+    require(config, whose, also, free=("registers", "layer_scale"))
+    body, name = "dinov2", "Dinov2"
+    own: dict[str, Any] = {"use_mask_token": False}
+    ours = scaled(with_table(state, config, 1 if not config.prefix_positions else config.prefix), config)
+    if config.registers:
+        body, name, own = "dinov2_with_registers", "Dinov2WithRegisters", {"num_register_tokens": config.registers}
+        ours = registered(ours, config)
+    if config.num_classes and config.pool != "class_mean":
+        parts = [ours["head.weight"], torch.zeros_like(ours["head.weight"])]  # (classes,D)
+        ours["head.weight"] = torch.cat(parts if config.pool == "class" else parts[::-1], dim=1)
+    said = {key: value for key, value in words(config).items() if key != "intermediate_size"}
+    said |= {"mlp_ratio": whole_ratio(config, whose), "use_swiglu_ffn": gated, **own}
+    said = {"architectures": [architecture(name, config)], "model_type": body, **said}
+    return said, headed(renamed(ours, SWIGLU if gated else DINOV2), body, config)
+
+
+def registered(ours: State, config: Any) -> dict[str, Tensor]:
+    """The state with the positions (1,1+N,D) of class token and patches; those of registers become part of them."""
+    table, registers = ours["embed.pos_embed"], ours["embed.reg_token"]
+    if config.prefix_positions:
+        registers = registers + table[:, 1 : config.prefix]
+        table = torch.cat([table[:, :1], table[:, config.prefix :]], dim=1)
+    mask = torch.zeros(1, config.dim)  # theirs has one, whether it is used or not
+    return {**ours, "embed.pos_embed": table, "embed.reg_token": registers, "embeddings.mask_token": mask}
+
+
+def whole_ratio(config: Any, whose: str) -> int:
+    """The `mlp_ratio` that gives this inner width there; of a SwiGLU two thirds, rounded up to eights, are taken.
+
+    Raises:
+        ValueError: no whole number does.
+    """
+    for ratio in range(1, 65):
+        inner = ratio * config.dim
+        if config.hidden == ((int(inner * 2 / 3) + 7) // 8 * 8 if config.mlp == "swiglu" else inner):
+            return ratio
+    raise ValueError(f"{whose} has an inner width that is a whole number of times {config.dim}"
+                     f"{', times two thirds' if config.mlp == 'swiglu' else ''}, but this one has {config.hidden}")
+
+
+def words(config: Any) -> dict[str, Any]:
+    """What config.json of ViT, DeiT and DINOv2 calls the same."""
+    return {**shared_words(config), **image_words(config), **dropout_words(config), "qkv_bias": config.qkv_bias}
+
+
+def architecture(name: str, config: Any) -> str:
+    return f"{name}ForImageClassification" if config.num_classes else f"{name}Model"
+
+
+def renamed(ours: State, rules: Rules) -> dict[str, Tensor]:
+    return {rename(name, rules): tensor for name, tensor in parted(ours).items()}
+
+
+def headed(
+    theirs: Mapping[str, Tensor], body: str, config: Any, heads: tuple[str, str] = ("classifier.", "")
+) -> dict[str, Tensor]:
+    """A classifier has the network under a name of its own and the heads beside it.
+
+    Args:
+        heads: their names for `head` and `head_dist`.
+    """
+    if not config.num_classes:
+        return dict(theirs)
+    outside: Rules = [(r"head\.", heads[0]), (r"head_dist\.", heads[1]), ("", f"{body}.")]
+    return {rename(name, outside): tensor for name, tensor in theirs.items()}
