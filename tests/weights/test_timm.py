@@ -6,6 +6,7 @@ import pytest
 import timm
 import torch
 
+from vit.exchange import import_weights
 from vit.models import VisionTransformer, VisionTransformerConfig
 from vit.weights import detect, timm_arguments, to_timm
 from vit.weights.recognise import recognise
@@ -168,6 +169,22 @@ def test_rotary_positions_are_not_guessed(case: str) -> None:
     state = foreign(case).state_dict()
     with pytest.raises(ValueError, match="the tensors do not tell these rotary positions"):
         recognise(state).format.facts(state, {})
+
+
+@pytest.mark.parametrize("case", ["res-post-norm", "relative rpn"])
+def test_where_norms_stand_is_not_guessed(case: str) -> None:
+    state = foreign(case).state_dict()
+    with pytest.raises(ValueError, match=r"do not tell where the norms of these blocks stand, before .* or after them"):
+        recognise(state).format.facts(state, {})
+
+
+def test_what_two_families_share_is_said() -> None:
+    reference = foreign("RoPE-ViT ape")
+    reference.set_input_size(img_size=64)
+    alone, report = import_weights(reference.state_dict(), num_heads=4)
+    assert alone.config.positions == "learned" and any("RoPE-ViT with a table" in note for note in report.notes)
+    told, report = import_weights(reference)
+    assert told.config.positions == "learned_rotary" and not any("RoPE-ViT" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("case", ["RoPE-Mixed", "RoPE-Mixed ape"])

@@ -120,6 +120,7 @@ def architecture(
         if known.format is TIMM and (kept := timms_own(source.config)) is not None:
             return kept.to_dict(), [f"kept as timm's own network, for {error}"]
         raise SourceError(f"{source.name}: {error}") from None
+    notes += known.format.doubts(known.state) if not source.config else []
     if "num_heads" not in facts and published_heads(config["dim"], config["depth"]) == config["num_heads"]:
         notes.append(f"num_heads {config['num_heads']} is that of the published models of dim {config['dim']} and "
                      f"depth {config['depth']}; give num_heads= for another")

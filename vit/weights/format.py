@@ -22,6 +22,8 @@ class Format:
             cannot tell, such as `norm_eps`, `activation` and `num_heads`; None where only the caller can know.
         apart: patterns of whole names that stand beside the network and are left out on purpose, such as the text tower
             of CLIP -> what they are.
+        doubts: state dict that came without a config -> how something was taken that its tensors leave open between
+            published models, a sentence each.
     """
 
     name: str
@@ -29,3 +31,4 @@ class Format:
     convert: Callable[[State], dict[str, Tensor]]
     facts: Callable[[State, Mapping[str, Any]], dict[str, Any]]
     apart: Mapping[str, str] = field(default_factory=dict)
+    doubts: Callable[[State], list[str]] = lambda state: []

@@ -21,6 +21,7 @@ LEAVES = [
     (r"(blocks\.\d+\.)mlp\.w3\.", r"\1mlp.fc2."),
     (r"(blocks\.\d+\.)gamma_([12])$", r"\1ls\2.gamma"),
 ]
+MARKS = ("mask_token", "register_tokens", "decoder_pos_embed", "blocks.0.mlp.w12.weight")
 TEACHING = r"(?:[a-z_]+\.)*"
 APART = {
     r"mask_token$": "what hid patches in pre-training",
@@ -46,10 +47,12 @@ def timm_name(name: str) -> str:
 
 def is_original(state: State) -> bool:
     """timm's names for most, and something that timm's own files do not have."""
-    marks = ("mask_token", "register_tokens", "decoder_pos_embed", "blocks.0.mlp.w12.weight")
-    deit3 = {"blocks.0.gamma_1", "pos_embed"} <= set(state) and not {"norm_pre.weight", "rope.freqs"} & set(state)
     heads = any(rename(name, [(pattern, "")]) != name for name in state for pattern in list(APART)[2:])
-    return is_timm(state) and (deit3 or heads or any(mark in state for mark in marks))
+    return is_timm(state) and (is_deit3(state) or heads or any(mark in state for mark in MARKS))
+
+
+def is_deit3(state: State) -> bool:
+    return {"blocks.0.gamma_1", "pos_embed"} <= set(state) and not {"norm_pre.weight", "rope.freqs"} & set(state)
 
 
 def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,4 +62,11 @@ def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     return {"norm_eps": 1e-6, "activation": "silu" if gated else "gelu"}
 
 
-ORIGINAL = Format("original DINO, DINOv2 or DeiT III", is_original, from_original, facts, APART)
+def doubts(state: State) -> list[str]:
+    if is_deit3(state) and not any(mark in state for mark in MARKS):
+        return ["positions are a table alone, as in DeiT III; a RoPE-ViT with a table (*_rope_ape_*) has the same "
+                "tensors, so load it with its config.json"]
+    return []
+
+
+ORIGINAL = Format("original DINO, DINOv2 or DeiT III", is_original, from_original, facts, APART, doubts)

@@ -173,10 +173,13 @@ def usual_facts(state: State) -> dict[str, Any]:
     The activation stays open where it differs between files of the same names: CLIP's (gelu or quick_gelu) and
     SigLIP's (gelu or gelu_tanh).
     """
-    if any("rel_pos.mlp." in name for name in state):
-        if "blocks.0.ls1.gamma" not in state:
-            raise ValueError("the tensors do not tell where the norms of these blocks stand; load the folder with the "
-                             "config.json they came with")
+    relative = any("rel_pos.mlp." in name for name in state)
+    # a mean without class token under a norm of its own: so are plain blocks, and those of `*_rpn_*`
+    averaged = "fc_norm.weight" in state and not {"cls_token", "reg_token", "norm_pre.weight"} & set(state)
+    if (relative or averaged) and not {"blocks.0.ls1.gamma", "blocks.0.in_proj.weight"} & set(state):
+        raise ValueError("the tensors do not tell where the norms of these blocks stand, before attention and MLP or "
+                         "after them (*_rpn_*); load the folder with the config.json they came with, or timm's module")
+    if relative:
         return {"norm_eps": 1e-6, "activation": "gelu", "positions": "relative"}
     if "blocks.0.in_proj.weight" in state:
         return {"norm_eps": 1e-6, "activation": "gelu"}
