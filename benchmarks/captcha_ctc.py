@@ -1,12 +1,13 @@
-"""The baseline that captcha readers are usually built as: a CNN, a recurrent layer and CTC (CRNN, arXiv 1507.05717).
+"""The baseline that captcha readers are usually built as: a CNN and CTC, with an LSTM between them or without.
 
-    python train.py experiment=captcha data.root=CAPTCHAS
-    python benchmarks/captcha_ctc.py CAPTCHAS --minutes 30        the time that the line above took
-    python benchmarks/captcha_ctc.py CAPTCHAS --minutes 30 --words recipe.optimizer.lr=0.003
+    OMP_NUM_THREADS=1 python train.py experiment=captcha data.root=CAPTCHAS
+    OMP_NUM_THREADS=1 python benchmarks/captcha_ctc.py CAPTCHAS --minutes 30    as much processor time as that took
+    OMP_NUM_THREADS=1 python benchmarks/captcha_ctc.py CAPTCHAS --recurrent 2 --words recipe.optimizer.lr=0.003
 
 The same images, split, augmentation, batches, optimizer, clipping and averaging as experiment=captcha; only the network
-and its loss differ. It stops after the given time, and its learning rate falls to nothing until then. By default half
-as wide as the paper's, so that a processor gets through more steps; `--width 64` is the whole one.
+and its loss differ. It stops after the given minutes of processor time, so that other work beside it costs it nothing,
+and its learning rate falls to nothing until then. `--recurrent 2 --width 64` is the CRNN of arXiv 1507.05717, less its
+last two convolutions; half as wide and without LSTM a processor gets through more steps and further.
 """
 
 import argparse
@@ -31,10 +32,15 @@ BLANK = PAD
 
 
 class Crnn(nn.Module):
-    """Images (B,C,32,W) -> log-probabilities (W/4,B,V) of a token or blank at each place along the line."""
+    """Images (B,C,32,W) -> log-probabilities (W/4,B,V) of a token or blank at each place along the line.
+
+    Args:
+        width: channels of the first convolution.
+        recurrent: layers of the LSTM, `hidden` wide in each direction.
+    """
 
     def __init__(
-        self, in_chans: int, vocab_size: int, width: int = 32, hidden: int = 128, recurrent: int = 2
+        self, in_chans: int, vocab_size: int, width: int = 32, hidden: int = 128, recurrent: int = 0
     ) -> None:
         super().__init__()
         widths, strides = [width, 2 * width, 4 * width, 4 * width], [(2, 2), (2, 2), (2, 1), (2, 1)]
@@ -92,9 +98,9 @@ def evaluate(model: Crnn, dataset: PairDataset, line: LinePreprocessing, tokeniz
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("root")
-    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--minutes", type=float, default=30, help="of processor time")
     parser.add_argument("--width", type=int, default=32, help="channels of the first convolution")
-    parser.add_argument("--recurrent", type=int, default=2, help="layers of the LSTM; 0 for convolutions alone")
+    parser.add_argument("--recurrent", type=int, default=0, help="layers of an LSTM after the convolutions")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--words", nargs="*", default=[], help="where its recipe is to be another than the reader's")
     options = parser.parse_args()
@@ -108,10 +114,10 @@ def main() -> None:
     rates = [group["lr"] for group in optimizer.param_groups]
     average = WeightAverage(model, recipe["ema"])
     batches = PairTrainBatches(job.datasets["train"], batch_size=recipe["batch_size"], seed=options.seed)
-    start, end, step = time.perf_counter(), options.minutes * 60, 0
-    while time.perf_counter() - start < end:
+    start, end, step = time.process_time(), options.minutes * 60, 0
+    while time.process_time() - start < end:
         for batch in batches:  # an epoch
-            share = min(1.0, (time.perf_counter() - start) / end)
+            share = min(1.0, (time.process_time() - start) / end)
             factor = factor_at(share, recipe["schedule"]["warmup"])
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * factor
@@ -125,7 +131,7 @@ def main() -> None:
             average.update(step)
             if share >= 1:
                 break
-        print(f"{(time.perf_counter() - start) / 60:.1f} min, step {step}, loss {float(loss.detach()):.3f}", flush=True)
+        print(f"{(time.process_time() - start) / 60:.1f} min, step {step}, loss {float(loss.detach()):.3f}", flush=True)
     average.swap_in()
     test = evaluate(model, PairDataset(job.source.splits["test"], line, tokenizer), line, tokenizer)
     parameters = sum(p.numel() for p in model.parameters())

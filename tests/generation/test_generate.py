@@ -337,6 +337,53 @@ def test_images_are_read_out() -> None:
     same(found[1:], generate(made, images[1:, :, :, :12], None, Generation(beam=3, max_len=6)))
 
 
+def ways_to_write(likely: Tensor) -> dict[tuple[int, ...], float]:
+    """Log-probabilities (columns,V) -> what each text has over all ways to write it along the columns."""
+    columns, ids = likely.shape
+    found: dict[tuple[int, ...], float] = {}
+    for path in itertools.product(range(ids), repeat=columns):
+        text = tuple(sign for sign, _ in itertools.groupby(path) if sign != 0)
+        way = math.exp(sum(float(likely[i, sign]) for i, sign in enumerate(path)))
+        found[text] = found.get(text, 0.0) + way
+    return {text: math.log(ways) for text, ways in found.items()}
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["one model", "two"])
+def test_columns_have_their_share_of_a_score(count: int) -> None:
+    options = {"source": "image", "image_size": (8, 20), "patch_size": 4, "tied": "target", "vocab_size": 7,
+               "stem": "pooled_conv", "positions": "learned", "class_token": True}
+    made = [model(seed, **options) for seed in range(count)]
+    images, mask = torch.randn(2, 3, 8, 20), torch.ones(2, 2, 5, dtype=torch.bool)
+    mask[1, :, 3:] = mask[1, 1, 2] = False
+    search = {"beam": 6, "max_len": 4, "length_penalty": 0.5}
+    plain = generate(made, images, mask.flatten(1), Generation(**search, n_best=6))
+    found = generate(made, images, mask.flatten(1), Generation(**search, n_best=3, ctc=0.4))
+    for row, width in ((0, 5), (1, 3)):
+        ways = []
+        for each in made:
+            columns, widths = each.spell(images, mask.flatten(1))
+            assert widths.tolist() == [5, 3]
+            ways.append(ways_to_write(columns[row, :width].detach()))
+        expected = []
+        for text in plain[row]:
+            spelled = sum(math.exp(each.get(text.ids, -math.inf)) for each in ways) / count
+            spelled = math.log(spelled) if spelled else -math.inf
+            expected.append((0.6 * text.score + 0.4 * spelled / (len(text.ids) + text.ended) ** 0.5, text.ids))
+        expected = sorted(expected, key=lambda each: -each[0])[:3]
+        assert [text.ids for text in found[row]] == [ids for _, ids in expected]
+        assert [text.score for text in found[row]] == pytest.approx([score for score, _ in expected], abs=1e-4)
+    assert texts(found) != [row[:3] for row in texts(plain)]  # it makes a difference
+
+
+def test_columns_are_asked_of_images_and_of_several_texts_only() -> None:
+    with pytest.raises(ValueError, match="ctc is for images, whose columns spell"):
+        generate(model(), *sources(), Generation(beam=2, max_len=4, ctc=0.5))
+    with pytest.raises(ValueError, match=r"ctc=0.5 puts the texts of a beam in order, but beam is 1; take beam=5"):
+        Generation(ctc=0.5)
+    with pytest.raises(ValueError, match=r"ctc is 1.5, but must lie in \[0, 1\]"):
+        Generation(beam=2, ctc=1.5)
+
+
 def test_no_text_is_longer_than_the_model_has_positions() -> None:
     made = model(max_len=7)
     with torch.no_grad():

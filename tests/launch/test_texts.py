@@ -227,6 +227,8 @@ def test_what_cannot_be(spelled, capsys):
         vit.train([*SPELL, "data.tokenizer.kind=bp"])
     with pytest.raises(ConfigError, match=r"recipe.loss.ctc=0.5 is for images.*; this data is text"):
         vit.train([*SPELL, "recipe.loss.ctc=0.5"])
+    with pytest.raises(ConfigError, match=r"task.decode.ctc=0.3 asks what .* recipe.loss.ctc=0 does not teach them"):
+        vit.train([*STRIPS, "task.decode.ctc=0.3"])
     with pytest.raises(ConfigError, match=r"recipe.loss: ctc=1.5 must lie in \[0, 1\)"):
         vit.train([*STRIPS, "recipe.loss.ctc=1.5"])
     with pytest.raises(ConfigError, match="recipe.batch_size and recipe.batch_tokens are both null"):

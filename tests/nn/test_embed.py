@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vit.nn import ConvStem, LinearPatches, PatchEmbed, TokenEmbed, learned, sincos_1d, sincos_2d
+from vit.nn import ConvStem, LinearPatches, PatchEmbed, PooledConvStem, TokenEmbed, learned, sincos_1d, sincos_2d
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
@@ -45,9 +45,10 @@ def test_a_fixed_table_is_not_saved_and_not_trained() -> None:
     torch.testing.assert_close(embed(images)[:, 1:], embed.proj(images) + sincos_2d((2, 2), 8), **CLOSE)
 
 
+@pytest.mark.parametrize("stem", [ConvStem, PooledConvStem])
 @pytest.mark.parametrize(("image", "patch"), [((16, 16), (4, 4)), ((16, 32), (4, 8)), ((8, 6), (2, 1))])
-def test_conv_stem_has_the_grid_of_the_patches(image, patch) -> None:
-    embed = PatchEmbed(image, patch, 3, 24, class_token=False, stem=ConvStem)
+def test_convolutions_have_the_grid_of_the_patches(stem, image, patch) -> None:
+    embed = PatchEmbed(image, patch, 3, 24, class_token=False, stem=stem)
     tokens = embed(torch.randn(2, 3, *image))
     assert tokens.shape == (2, embed.grid[0] * embed.grid[1], 24) and tokens.is_contiguous()
 
@@ -61,6 +62,7 @@ def test_conv_stem_has_the_grid_of_the_patches(image, patch) -> None:
          "image_size 8 is not divisible by patch_size 16; nearest valid: 16"),
         (lambda: PatchEmbed((8, 8), (4, 4), 3, 8, pos_embed=learned(7, 8)), r"pos_embed has 7 rows.*needs 4, or 5"),
         (lambda: ConvStem(3, 8, (6, 6)), "powers of two"),
+        (lambda: PooledConvStem(3, 8, (6, 6)), "powers of two"),
         (lambda: PatchEmbed((8, 8), (4, 4), 3, 8)(torch.zeros(1, 1, 8, 8)), "images have 1 channels.*in_chans 3"),
         (lambda: PatchEmbed((8, 8), (4, 4), 3, 8)(torch.zeros(1, 3, 8, 12)), "8x12 pixels.*image_size 8x8"),
         (lambda: PatchEmbed((8, 8), (4, 4), 3, 8)(torch.zeros(3, 8, 8)), r"must be a batch \(B,C,H,W\)"),

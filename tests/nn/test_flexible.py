@@ -13,6 +13,7 @@ from vit.nn import (
     MaskedConvStem,
     Mlp,
     PatchEmbed,
+    PooledConvStem,
     Rotary,
     learned,
     sincos_2d,
@@ -29,6 +30,8 @@ def embed(stem=LinearPatches, prefix: bool = False, **options) -> PatchEmbed:
     options |= {"class_token": prefix, "registers": int(prefix), "stem": stem, "flexible": True}
     made = PatchEmbed(IMAGE, PATCH, 3, D, **options)
     init_weights(made)
+    if stem is PooledConvStem:  # its norms have seen something
+        made(torch.randn(4, 3, *IMAGE) + 1)
     return made.eval()
 
 
@@ -54,7 +57,7 @@ def stack(rotary: bool, prefix: int = 0) -> Encoder:
     return made.eval()
 
 
-@pytest.mark.parametrize("stem", [LinearPatches, MaskedConvStem])
+@pytest.mark.parametrize("stem", [LinearPatches, MaskedConvStem, PooledConvStem])
 @pytest.mark.parametrize("positions", ["learned", "sincos", "rotary"])
 def test_padding_of_any_colour_changes_no_answer(stem, positions: str) -> None:
     tables = {"learned": learned(14, D), "sincos": sincos_2d((2, 6), D), "rotary": None}

@@ -127,7 +127,9 @@ def write_texts(
     """A text for each line, or for each image; with top_k above 1 the best ones with their scores."""
     from vit.report.tables import TABLES, open_table
 
-    settings = replace(writer.settings, beam=max(beam or writer.settings.beam, top_k), n_best=top_k)
+    beam = max(beam or writer.settings.beam, top_k)
+    ctc = writer.settings.ctc if beam > 1 else 0.0  # a single text is in no order
+    settings = replace(writer.settings, beam=beam, n_best=top_k, ctc=ctc)
     images = writer.reads_images
     format = format or (Format.csv if images or top_k > 1 else Format.text)
     sources = image_paths(inputs) if images else lines(inputs)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from vit.generation.beam import beam_search
 from vit.generation.models import Writers
 from vit.generation.settings import Generation, Hypothesis
+from vit.generation.spelling import spelled
 from vit.generation.walk import walk
 
 ROOM = 32  # steps that are made room for at first
@@ -43,6 +45,9 @@ def generate(
         return []
     with torch.inference_mode(), evaluating(models):
         writers = Writers(models, source, source_mask, first.shape[1] + settings.beam * min(longest, ROOM))
+        if settings.beam > 1 and settings.ctc:
+            found = beam_search(writers, first, replace(settings, n_best=settings.beam), longest)
+            return spelled(models, source, source_mask, found, settings)
         if settings.beam > 1:
             return beam_search(writers, first, settings, longest)
         times = settings.n_best  # lines of a row that go their own ways

@@ -15,6 +15,8 @@ class Generation:
         max_len: most tokens to choose, the end among them; fewer where the model has fewer positions.
         min_len: fewest tokens to choose before the end.
         n_best: how many texts per row, best first: at most `beam` of a search, any number of samples.
+        ctc: of a model that reads images and was trained to spell along their columns as well, the share that this has
+            in the score, by which the texts of the beam are put in order (arXiv 1609.06773).
         no_repeat_ngram: no run of so many tokens comes twice; 0 allows all.
         sample: draw each token instead of looking for the likeliest text.
         temperature: below 1 draws likely tokens more often.
@@ -29,6 +31,7 @@ class Generation:
     min_len: int = 0
     length_penalty: float = 1.0
     n_best: int = 1
+    ctc: float = 0.0
     no_repeat_ngram: int = 0
     sample: bool = False
     temperature: float = 1.0
@@ -50,6 +53,10 @@ class Generation:
                 raise ValueError(f"{key} is {value}, but must not be negative")
         if self.top_p > 1:
             raise ValueError(f"top_p is {self.top_p}, but must lie in (0, 1]")
+        if not 0 <= self.ctc <= 1:
+            raise ValueError(f"ctc is {self.ctc}, but must lie in [0, 1]")
+        if self.ctc and self.beam == 1:
+            raise ValueError(f"ctc={self.ctc} puts the texts of a beam in order, but beam is 1; take beam=5 or ctc=0")
         if self.min_len > self.max_len:
             raise ValueError(f"min_len is {self.min_len}, more than max_len {self.max_len}; lower it or raise max_len")
         if self.sample and self.beam > 1:

@@ -9,7 +9,7 @@ CHOICES = {
     "positions": ("learned", "sincos", "rotary", "none"),
     "rotary_pairs": ("halves", "neighbours"),
     "rotary_places": ("steps", "centred"),
-    "stem": ("linear", "normed", "conv", "masked_conv"),
+    "stem": ("linear", "normed", "conv", "masked_conv", "pooled_conv"),
     "pool": ("class", "mean", "class_mean", "attention"),
     "final_norm": ("tokens", "pooled", "none"),
     "norm": ("layer", "rms"),

@@ -19,6 +19,7 @@ STEMS = {
     "normed": parts.NormedPatches,
     "conv": parts.ConvStem,
     "masked_conv": parts.MaskedConvStem,
+    "pooled_conv": parts.PooledConvStem,
 }
 FIXED = {"sincos": parts.sincos_2d, "sincos_simple": parts.sincos_2d_simple}
 

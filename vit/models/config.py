@@ -159,7 +159,7 @@ class ImageConfig(StackConfig):
         patch_grid(self.image_size, self.patch_size)
         check_heads(self)
         check_block(self)
-        if self.stem in ("conv", "masked_conv") and None in map(power_of_two, self.patch_size):
+        if self.stem in ("conv", "masked_conv", "pooled_conv") and None in map(power_of_two, self.patch_size):
             raise ValueError(f"stem={self.stem} needs a patch_size of powers of two, such as 4 or 8, "
                              f"not {self.patch_size}")
         if self.stem != "linear" and (self.patch_norm or not self.patch_bias):

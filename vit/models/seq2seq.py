@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -64,6 +65,16 @@ class EncoderDecoder(nn.Module):
             x, places = self.embed(source), None
         return self.encoder(x, self.memory_mask(source_mask), places=places)
 
+    def spell(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """images (B,C,H,W) -> log-probabilities (B,columns,V) of the sign in each column (`pad` for none), and how many
+        columns are an image's own (B,); of use after training with `ctc`.
+        """
+        rows, columns = self.embed.size(source)
+        mask = source.new_ones(len(source), rows * columns, dtype=torch.bool) if source_mask is None else source_mask
+        patches = self.logits(self.encode(source, source_mask)[:, self.embed.prefix :])  # (B,rows*columns,V)
+        logits, widths = by_column(patches.float(), mask, rows)
+        return logits.log_softmax(-1), widths
+
     def memory_mask(self, source_mask: Tensor | None) -> Tensor | None:
         """(B,S) of tokens or patches -> (B,S) of the memory"""
         prefix = getattr(self.embed, "prefix", 0)
@@ -103,6 +114,14 @@ class EncoderDecoder(nn.Module):
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Compute each block's activations again in the backward pass instead of keeping them; named as in timm."""
         self.encoder.checkpointing = self.decoder.checkpointing = enable
+
+
+def by_column(patches: Tensor, mask: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """Patches (B,rows*columns,V) and which are an image's own -> the mean of each column's own (B,columns,V), and how
+    many columns (B,) have any."""
+    own = mask.unflatten(1, (rows, -1))  # (B,rows,columns)
+    shares = own / own.sum(1, keepdim=True).clamp(min=1)
+    return (patches.unflatten(1, (rows, -1)) * shares[..., None]).sum(1), own.any(1).sum(1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from vit.nn.attention import Attention, attention_maps
 from vit.nn.block import Block, BranchNormBlock, ParallelBlock
 from vit.nn.cache import Cache
 from vit.nn.drop import Dropout, DropPath, LayerScale, PatchDropout
-from vit.nn.embed import ConvStem, LinearPatches, MaskedConvStem, NormedPatches, PatchEmbed, TokenEmbed
+from vit.nn.embed import ConvStem, LinearPatches, MaskedConvStem, NormedPatches, PatchEmbed, PooledConvStem, TokenEmbed
 from vit.nn.init import init_weights
 from vit.nn.local import LocalAttention
 from vit.nn.mlp import Mlp, SwiGLU, quick_gelu
@@ -36,7 +36,7 @@ __all__ = [
     "Additive", "Attention", "AttentionPool", "Bilinear", "Block", "BranchNormBlock", "Cache", "ClassMean",
     "ClassToken", "ConvStem", "Cosine", "Decoder", "DotProduct", "DropPath", "Dropout", "Encoder", "LayerNorm",
     "LayerScale", "LinearPatches", "LocalAttention", "MaskedConvStem", "Mean", "MixedRotary", "Mlp", "NormedPatches",
-    "ParallelBlock", "PatchDropout", "PatchEmbed", "Pooler", "RMSNorm", "RelativePositions", "Rotary", "ScorePool",
-    "Sum", "SwiGLU", "TokenEmbed", "attention_maps", "centred", "init_weights", "learned", "quick_gelu", "resample",
-    "rotate", "rotate_neighbours", "sincos_1d", "sincos_2d", "sincos_2d_simple", "steps", "stretched",
+    "ParallelBlock", "PatchDropout", "PatchEmbed", "PooledConvStem", "Pooler", "RMSNorm", "RelativePositions", "Rotary",
+    "ScorePool", "Sum", "SwiGLU", "TokenEmbed", "attention_maps", "centred", "init_weights", "learned", "quick_gelu",
+    "resample", "rotate", "rotate_neighbours", "sincos_1d", "sincos_2d", "sincos_2d_simple", "steps", "stretched",
 ]

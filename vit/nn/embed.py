@@ -109,6 +109,37 @@ class MaskedConvStem(ConvStem):
         return self[-1](x).flatten(2).transpose(1, 2).contiguous()
 
 
+class PooledConvStem(nn.Sequential):
+    """3x3 convolutions at full resolution, each followed by a norm over the batch, ReLU and the largest of 2x2 or 2x1,
+    until one more convolution makes the patches: what readers of text lines begin with (CRNN, arXiv 1507.05717).
+
+    Dear, but what strokes make up is learned soon. Once trained, padding means nothing and images do not depend on each
+    other, as with a `MaskedConvStem`; in training the norms see the batch of their process.
+    """
+
+    def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int]) -> None:
+        steps = [power_of_two(size) for size in patch_size]
+        if None in steps or max(steps) == 0:
+            raise ValueError(f"a convolutional stem halves the image step by step: patch_size {patch_size} must be of "
+                             "powers of two, such as 4, 8 or 16")
+        layers, width = [], in_chans
+        for i in range(max(steps) - 1):
+            out = min(dim, max(8, dim // 4) << i)  # dim/4, dim/2, dim, dim ...
+            pool = nn.MaxPool2d(tuple(2 if i < step else 1 for step in steps))
+            layers += [nn.Conv2d(width, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU(), pool]
+            width = out
+        rest = tuple(2 if step == max(steps) else 1 for step in steps)  # of a patch, along each edge
+        super().__init__(*layers, nn.Conv2d(width, dim, rest, rest))
+
+    def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        """images (B,C,H,W), mask (B,rows,columns) of each image's own patches -> (B,N,D)"""
+        x, own = images, None if mask is None else mask[:, None].to(images.dtype)  # (B,1,rows,columns)
+        x = x.contiguous(memory_format=torch.channels_last)
+        for layer in self:
+            x = layer(within(x, own) if isinstance(layer, nn.Conv2d) else x)
+        return x.permute(0, 2, 3, 1).flatten(1, 2).contiguous()  # (B,N,D)
+
+
 def within(x: Tensor, own: Tensor | None) -> Tensor:
     """(B,C,H,W) with zeros wherever `own` (B,1,rows,columns) is zero."""
     return x if own is None else x * F.interpolate(own, size=x.shape[-2:], mode="nearest")
@@ -158,7 +189,8 @@ class PatchEmbed(nn.Module):
         self.norm = norm or nn.Identity()
         self.drop = Dropout(dropout)
         if flexible and type(self.proj) is ConvStem:
-            raise ValueError("a ConvStem mixes an image with its padding; take MaskedConvStem for flexible sizes")
+            raise ValueError("a ConvStem mixes an image with its padding; take MaskedConvStem or PooledConvStem for "
+                             "flexible sizes")
         patches = math.prod(self.grid)
         if pos_embed is not None and pos_embed.shape[1] not in (patches, self.prefix + patches):
             raise ValueError(f"pos_embed has {pos_embed.shape[1]} rows, but the grid {self.grid} needs {patches}, or "
@@ -167,7 +199,7 @@ class PatchEmbed(nn.Module):
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
         """images (B,C,H,W), mask (B,rows*columns) of each image's own patches -> (B,N,D)"""
         rows, columns = self.size(images)
-        if mask is not None and isinstance(self.proj, MaskedConvStem):
+        if mask is not None and isinstance(self.proj, MaskedConvStem | PooledConvStem):
             x = self.proj(images, mask.unflatten(1, (rows, columns)))
         else:
             x = self.proj(images)  # (B,rows*columns,D)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vit.data.text import EOS, PAD
+from vit.models.seq2seq import by_column
 
 
 class CrossEntropy(nn.Module):
@@ -92,10 +93,7 @@ class TextLoss(nn.Module):
         """Logits of patches (B,rows*columns,V), which of them are real (B,rows*columns), labels (B,T) -> scalar, the
         sum over the texts; `pad` is the sign for nothing. A text with more tokens than columns does not count. On a GPU
         torch waits for the lengths, once per call."""
-        real = mask.unflatten(1, (self.rows, -1))  # (B,rows,columns)
-        shares = real / real.sum(1, keepdim=True).clamp(min=1)
-        columns = (patches.float().unflatten(1, (self.rows, -1)) * shares[..., None]).sum(1)  # (B,columns,V)
+        columns, widths = by_column(patches.float(), mask, self.rows)  # (B,columns,V), (B,)
         signs = ((labels != PAD) & (labels != EOS)).sum(1)  # (B,)
         likely = columns.log_softmax(-1).transpose(0, 1)
-        widths = real.any(1).sum(1)
         return F.ctc_loss(likely, labels, widths, signs, blank=PAD, reduction="sum", zero_infinity=True)

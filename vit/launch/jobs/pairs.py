@@ -224,6 +224,9 @@ def build_task(
     rows = 0 if config["strategy"]["name"] == "fsdp" else task["decode_rows"]
     if rows < task["decode_rows"]:
         log.info("strategy=fsdp: no texts are written in validation, as sharded weights meet in whole forwards only")
+    if words.get("ctc") and not loss.ctc:
+        raise ConfigError(f"task.decode.ctc={words['ctc']} asks what the columns of images spell, but recipe.loss."
+                          "ctc=0 does not teach them; set recipe.loss.ctc=0.5 or task.decode.ctc=0")
     decode = build.checked("task.decode", Generation, {"max_len": model.config.max_len - 1, **words}, spread=True)
     return Seq2Seq(
         model,
@@ -231,7 +234,7 @@ def build_task(
         build.build_optimizing(recipe, model, steps // recipe["accumulate"]),
         prepare=line.normalize if line else None,
         loss=loss,
-        decode=replace(decode, beam=1, n_best=1),
+        decode=replace(decode, beam=1, n_best=1, ctc=0.0),
         decode_rows=rows,
         examples=task["examples"],
         unit="images" if line else "sentences",
