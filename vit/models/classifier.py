@@ -10,9 +10,9 @@ from vit import nn as parts
 from vit.models.build import ACTIVATIONS, build_blocks, build_head, build_norm
 from vit.models.config import ImageConfig, VisionTransformerConfig
 from vit.nn import Attention, Encoder, MixedRotary, PatchDropout, PatchEmbed, Rotary
-from vit.nn.embed import Stem
 from vit.nn.init import init_weights
 from vit.nn.position import Places
+from vit.nn.stem import Stem
 
 STEMS = {
     "linear": parts.LinearPatches,

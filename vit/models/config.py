@@ -15,7 +15,8 @@ from vit.models.checks import (
     pair,
     set_pairs,
 )
-from vit.nn.embed import patch_grid, power_of_two
+from vit.nn.embed import patch_grid
+from vit.nn.stem import power_of_two
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from vit.nn.attention import Attention, attention_maps
 from vit.nn.block import Block, BranchNormBlock, ParallelBlock
 from vit.nn.cache import Cache
 from vit.nn.drop import Dropout, DropPath, LayerScale, PatchDropout
-from vit.nn.embed import ConvStem, LinearPatches, MaskedConvStem, NormedPatches, PatchEmbed, PooledConvStem, TokenEmbed
+from vit.nn.embed import PatchEmbed, TokenEmbed
 from vit.nn.init import init_weights
 from vit.nn.local import LocalAttention
 from vit.nn.mlp import Mlp, SwiGLU, quick_gelu
@@ -30,6 +30,7 @@ from vit.nn.position import (
 )
 from vit.nn.relative import RelativePositions
 from vit.nn.scores import Additive, Bilinear, Cosine, DotProduct
+from vit.nn.stem import ConvStem, LinearPatches, MaskedConvStem, NormedPatches, PooledConvStem
 from vit.nn.transformer import Decoder, Encoder
 
 __all__ = [

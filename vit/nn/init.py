@@ -7,8 +7,9 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from vit.nn.attention import Stacked
-from vit.nn.embed import LinearPatches, PatchEmbed, TokenEmbed
+from vit.nn.embed import PatchEmbed, TokenEmbed
 from vit.nn.pool import AttentionPool
+from vit.nn.stem import LinearPatches
 
 
 def init_weights(model: nn.Module) -> None:
