@@ -212,7 +212,8 @@ def test_draws_follow_from_the_line_and_not_from_its_neighbours(spelled):
 
 def test_columns_that_spell_leave_the_same_model(strips, tmp_path):
     """The second loss has no weights of its own, and moves those of the reader."""
-    made = vit.train([*STRIPS, "recipe.loss.ctc=0.5", f"run_dir={tmp_path / 'run'}"])
+    made = vit.train([*STRIPS, "recipe.loss.ctc=0.5", "task.decode.ctc=0.4", f"run_dir={tmp_path / 'run'}"])
+    assert vit.load(made.path, device="cpu").settings.ctc == 0.4
     alone, both = (load_file(each.path / "model" / "model.safetensors") for each in (strips, made))
     assert {name: tensor.shape for name, tensor in alone.items()} == {name: each.shape for name, each in both.items()}
     assert not torch.equal(alone["encoder.blocks.0.attn.qkv.weight"], both["encoder.blocks.0.attn.qkv.weight"])

@@ -66,7 +66,9 @@ class Pairs(Job):
         folder.write_splits(self.source.split_lists())
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
-        extra = extra | {"generation": asdict(self.task.decode) | {"beam": self.config["task"]["decode"]["beam"]}}
+        words = self.config["task"]["decode"]  # in validation it wrote greedily
+        searched = {"beam": words["beam"], "ctc": words.get("ctc", 0.0)}
+        extra = extra | {"generation": asdict(self.task.decode) | searched}
         save_bundle(path, self.model, (), self.line, metrics, extra, weights, self.tokenizers)
 
     def test(self, folder: RunFolder, settings: dict) -> dict[str, Any]:
