@@ -135,8 +135,8 @@ def write_transformers(dest: Path, out: Outgoing) -> None:
     try:
         config, weights = to_transformers(out.model.state_dict(), out.model.config)
     except ValueError as error:
-        way = "timm writes a folder that transformers opens through timm" if out.model.config.kind == "vit" else (
-            "bundle keeps it as it is")
+        image = out.model.config.kind in ("vit", "timm")
+        way = "timm writes a folder that transformers opens through timm" if image else "bundle keeps it as it is"
         raise SourceError(f"{error}; --to {way}") from None
     if out.classes:
         labels = dict(enumerate(out.classes))

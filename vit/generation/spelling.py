@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from vit.generation.settings import Generation, Hypothesis
 
@@ -40,9 +41,7 @@ def likelihoods(
     rows = torch.tensor([row for row, texts in enumerate(found) for _ in texts], device=source.device)
     texts = [text.ids for each in found for text in each]
     lengths = torch.tensor([len(ids) for ids in texts], device=source.device)
-    signs = torch.full((len(texts), max(1, int(lengths.max()))), pad, device=source.device)
-    for i, ids in enumerate(texts):
-        signs[i, : len(ids)] = torch.tensor(ids, device=source.device)
+    signs = pad_sequence([torch.tensor(ids, dtype=torch.long) for ids in texts], True, pad).to(source.device)
     likely = columns[rows].transpose(0, 1)
     return -F.ctc_loss(likely, signs, widths[rows], lengths, blank=pad, reduction="none")
 

@@ -16,7 +16,7 @@ from vit.models.checks import (
     set_pairs,
 )
 from vit.nn.embed import patch_grid
-from vit.nn.stem import power_of_two
+from vit.nn.stem import halvings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,9 +160,8 @@ class ImageConfig(StackConfig):
         patch_grid(self.image_size, self.patch_size)
         check_heads(self)
         check_block(self)
-        if self.stem in ("conv", "masked_conv", "pooled_conv") and None in map(power_of_two, self.patch_size):
-            raise ValueError(f"stem={self.stem} needs a patch_size of powers of two, such as 4 or 8, "
-                             f"not {self.patch_size}")
+        if self.stem not in ("linear", "normed"):
+            halvings(self.patch_size)
         if self.stem != "linear" and (self.patch_norm or not self.patch_bias):
             raise ValueError(f"patch_bias=false and patch_norm=true need stem=linear, not stem={self.stem}")
         if self.rotary_places == "centred" and (self.rotary_span or self.rotary_offset):

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.nn.drop import Dropout
-from vit.nn.stem import ConvStem, LinearPatches, MaskedConvStem, PooledConvStem, Stem
+from vit.nn.stem import ConvStem, LinearPatches, Stem
 
 
 class PatchEmbed(nn.Module):
@@ -64,10 +64,7 @@ class PatchEmbed(nn.Module):
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
         """images (B,C,H,W), mask (B,rows*columns) of each image's own patches -> (B,N,D)"""
         rows, columns = self.size(images)
-        if mask is not None and isinstance(self.proj, MaskedConvStem | PooledConvStem):
-            x = self.proj(images, mask.unflatten(1, (rows, columns)))
-        else:
-            x = self.proj(images)  # (B,rows*columns,D)
+        x = self.proj(images, None if mask is None else mask.unflatten(1, (rows, columns)))  # (B,rows*columns,D)
         table = self.table(rows, columns)
         patches_only = table is not None and table.shape[1] == x.shape[1]
         if patches_only:

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# (in_chans, dim, patch_size) -> a module from images (B,C,H,W) to patch tokens (B,N,D)
+# (in_chans, dim, patch_size) -> a module from images (B,C,H,W) to patch tokens (B,N,D); it may be given a mask
+# (B,rows,columns) of each image's own patches as well
 Stem = Callable[[int, int, tuple[int, int]], nn.Module]
 
 
@@ -32,8 +33,8 @@ class LinearPatches(nn.Conv2d):
         super().__init__(in_chans, dim, kernel_size=patch_size, stride=patch_size, bias=bias)
         self.norm = norm or nn.Identity()
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(B,C,H,W) -> (B,N,D)"""
+    def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B,C,H,W) -> (B,N,D); the mask makes no difference, for a token is made of its own patch alone."""
         ph, pw = self.kernel_size
         x = images.unflatten(3, (-1, pw)).unflatten(2, (-1, ph))  # (B,C,rows,ph,columns,pw)
         x = x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B,N,C*ph*pw)
@@ -77,8 +78,8 @@ class ConvStem(nn.Sequential):
             width = out
         super().__init__(*layers, nn.Conv2d(width, dim, 1))
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(B,C,H,W) -> (B,N,D)"""
+    def forward(self, images: Tensor, mask: None = None) -> Tensor:
+        """(B,C,H,W) -> (B,N,D); for images without padding, so there is no mask."""
         return super().forward(images).flatten(2).transpose(1, 2).contiguous()
 
 
@@ -143,13 +144,7 @@ def halvings(patch_size: tuple[int, int]) -> list[int]:
     Raises:
         ValueError: no number of times does it.
     """
-    steps = [power_of_two(size) for size in patch_size]
-    if None in steps or max(steps) == 0:
+    if any(size < 1 or size & (size - 1) for size in patch_size) or max(patch_size) == 1:
         raise ValueError(f"a convolutional stem halves the image step by step: patch_size {patch_size} must be of "
                          "powers of two, such as 4, 8 or 16")
-    return steps
-
-
-def power_of_two(size: int) -> int | None:
-    """8 -> 3; None for a size that is no power of two."""
-    return size.bit_length() - 1 if size > 0 and size & (size - 1) == 0 else None
+    return [size.bit_length() - 1 for size in patch_size]
