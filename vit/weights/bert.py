@@ -1,7 +1,7 @@
 """transformers' BERT, in pre-training, as a classifier or alone: its names to ours, and ours back."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,30 +9,30 @@ from torch import Tensor
 
 from vit.weights.format import Format, State
 from vit.weights.outgoing import Written, parted, require
-from vit.weights.renaming import Renamed
+from vit.weights.renaming import Names, Renamed
 from vit.weights.transformers import dropout_words, read_config, shared_words
 
-# theirs -> ours; {} is the number of a block
-NAMES = {
-    "bert.embeddings.word_embeddings.weight": "embed.token.weight",
-    "bert.embeddings.position_embeddings.weight": "embed.pos_embed",
-    "bert.embeddings.token_type_embeddings.weight": "embed.segment.weight",
-    "bert.embeddings.LayerNorm.": "embed.norm.",
-    "bert.encoder.layer.{}.attention.self.query.": "encoder.blocks.{}.attn.q.",
-    "bert.encoder.layer.{}.attention.self.key.": "encoder.blocks.{}.attn.k.",
-    "bert.encoder.layer.{}.attention.self.value.": "encoder.blocks.{}.attn.v.",
-    "bert.encoder.layer.{}.attention.output.dense.": "encoder.blocks.{}.attn.proj.",
-    "bert.encoder.layer.{}.attention.output.LayerNorm.": "encoder.blocks.{}.norm1.",
-    "bert.encoder.layer.{}.intermediate.dense.": "encoder.blocks.{}.mlp.fc1.",
-    "bert.encoder.layer.{}.output.dense.": "encoder.blocks.{}.mlp.fc2.",
-    "bert.encoder.layer.{}.output.LayerNorm.": "encoder.blocks.{}.norm2.",
-    "bert.pooler.dense.": "pool.dense.",
-    "cls.predictions.transform.dense.": "token_head.dense.",
-    "cls.predictions.transform.LayerNorm.": "token_head.norm.",
-    "cls.predictions.bias": "token_head.bias",
-    "cls.seq_relationship.": "pair_head.",
-    "classifier.": "head.",
-}
+LAYER, BLOCK = "bert.encoder.layer.{}.", "encoder.blocks.{}."
+NAMES = Names([
+    ("bert.embeddings.word_embeddings.weight", "embed.token.weight"),
+    ("bert.embeddings.position_embeddings.weight", "embed.pos_embed"),
+    ("bert.embeddings.token_type_embeddings.weight", "embed.segment.weight"),
+    ("bert.embeddings.LayerNorm.", "embed.norm."),
+    (LAYER + "attention.self.query.", BLOCK + "attn.q."),
+    (LAYER + "attention.self.key.", BLOCK + "attn.k."),
+    (LAYER + "attention.self.value.", BLOCK + "attn.v."),
+    (LAYER + "attention.output.dense.", BLOCK + "attn.proj."),
+    (LAYER + "attention.output.LayerNorm.", BLOCK + "norm1."),
+    (LAYER + "intermediate.dense.", BLOCK + "mlp.fc1."),
+    (LAYER + "output.dense.", BLOCK + "mlp.fc2."),
+    (LAYER + "output.LayerNorm.", BLOCK + "norm2."),
+    ("bert.pooler.dense.", "pool.dense."),
+    ("cls.predictions.transform.dense.", "token_head.dense."),
+    ("cls.predictions.transform.LayerNorm.", "token_head.norm."),
+    ("cls.predictions.bias", "token_head.bias"),
+    ("cls.seq_relationship.", "pair_head."),
+    ("classifier.", "head."),
+])
 TOKENS, TOKEN_BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
 POSITIONS = "bert.embeddings.position_embeddings.weight"
 SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
@@ -44,7 +44,7 @@ OLD = {".gamma": ".weight", ".beta": ".bias"}  # of a LayerNorm in files of 2018
 def from_bert(state: State) -> dict[str, Tensor]:
     """transformers' names -> ours; queries, keys and values become one matrix. Wants `norm_eps=1e-12`, post-norm."""
     first = {name: tensor for name, tensor in state.items() if not REPEATED.match(name)}
-    ours = Renamed(first, lambda name: rename(full_name(name), NAMES.items()))
+    ours = Renamed(first, lambda name: NAMES.ours(full_name(name)))
     ours.fuse(("q", "k", "v"), "qkv")
     if "embed.pos_embed" in ours:
         ours.make("embed.pos_embed", ["embed.pos_embed"], lambda table: table[None])  # (1,max_len,D)
@@ -65,8 +65,7 @@ def to_bert(state: State, config: Any) -> Written:
     said = {"architectures": [f"BertFor{named}" if named else "BertModel"], "model_type": "bert"}
     sizes = {"vocab_size": config.vocab_size, "max_position_embeddings": config.max_len,
              "type_vocab_size": config.segments or 1}
-    pairs = [(ours, theirs) for theirs, ours in NAMES.items()]
-    theirs = {rename(name, pairs): tensor for name, tensor in parted(state).items()}
+    theirs = {NAMES.theirs(name): tensor for name, tensor in parted(state).items()}
     theirs[POSITIONS] = theirs[POSITIONS][0]  # (max_len,D)
     theirs.setdefault(SEGMENTS, torch.zeros(1, config.dim))
     if TOKEN_BIAS in theirs:  # the decoder's matrix and bias are tied there as well, and saved twice
@@ -88,15 +87,6 @@ def full_name(name: str) -> str:
     for old, new in OLD.items():
         if "LayerNorm" in name and name.endswith(old):
             name = name.removesuffix(old) + new
-    return name
-
-
-def rename(name: str, pairs: Iterable[tuple[str, str]]) -> str:
-    """The name with the first beginning of the table exchanged that fits, the block's number kept."""
-    for old, new in pairs:
-        pattern = re.escape(old).replace(r"\{\}", r"(\d+)")
-        if found := re.match(pattern, name):
-            return new.format(*found.groups()) + name[found.end() :]
     return name
 
 

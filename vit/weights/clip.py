@@ -8,46 +8,31 @@ from torch import Tensor
 
 from vit.weights.format import Format, State
 from vit.weights.outgoing import Written, parted, require, require_square, with_table
-from vit.weights.renaming import Renamed, rename
+from vit.weights.renaming import Names, Renamed
 from vit.weights.transformers import image_words, read_config, shared_words
 
+LAYER, BLOCK = "encoder.layers.{}.", "encoder.blocks.{}."
+NAMES = Names(
+    [
+        ("embeddings.class_embedding", "embed.cls_token"),
+        ("embeddings.patch_embedding.", "embed.proj."),
+        ("embeddings.position_embedding.weight", "embed.pos_embed"),
+        ("pre_layrnorm.", "embed.norm."),
+        ("post_layernorm.", "encoder.norm."),
+        ("head.probe", "pool.latent"),
+        ("head.attention.in_proj_", "pool.attn.qkv."),
+        ("head.attention.out_proj.", "pool.attn.proj."),
+        ("head.layernorm.", "pool.mlp_norm."),
+        ("head.mlp.", "pool.mlp."),
+        *((LAYER + f"self_attn.{part}_proj.", BLOCK + f"attn.{part}.") for part in "qkv"),
+        (LAYER + "self_attn.out_proj.", BLOCK + "attn.proj."),
+        (LAYER + "layer_norm{}.", BLOCK + "norm{}."),
+        (LAYER + "mlp.", BLOCK + "mlp."),
+        (("classifier.", "visual_projection."), "head."),
+    ],
+    before=["vision_model."],
+)
 TOWER = r"(?:vision_model\.)?"
-LAYER = TOWER + r"encoder\.layers\.(\d+)\."
-RULES = [
-    (TOWER + r"embeddings\.class_embedding$", "embed.cls_token"),
-    (TOWER + r"embeddings\.patch_embedding\.", "embed.proj."),
-    (TOWER + r"embeddings\.position_embedding\.weight$", "embed.pos_embed"),
-    (TOWER + r"pre_layrnorm\.", "embed.norm."),
-    (TOWER + r"post_layernorm\.", "encoder.norm."),
-    (TOWER + r"head\.probe$", "pool.latent"),
-    (TOWER + r"head\.attention\.in_proj_", "pool.attn.qkv."),
-    (TOWER + r"head\.attention\.out_proj\.", "pool.attn.proj."),
-    (TOWER + r"head\.layernorm\.", "pool.mlp_norm."),
-    (TOWER + r"head\.mlp\.", "pool.mlp."),
-    (r"visual_projection\.", "head."),
-    (r"classifier\.", "head."),
-    (LAYER + r"self_attn\.([qkv])_proj\.", r"encoder.blocks.\1.attn.\2."),
-    (LAYER + r"self_attn\.out_proj\.", r"encoder.blocks.\1.attn.proj."),
-    (LAYER + r"layer_norm([12])\.", r"encoder.blocks.\1.norm\2."),
-    (LAYER + r"mlp\.", r"encoder.blocks.\1.mlp."),
-]
-BLOCK = r"encoder\.blocks\.(\d+)\."
-BACK = [
-    (r"embed\.proj\.", "embeddings.patch_embedding."),
-    (r"embed\.cls_token$", "embeddings.class_embedding"),
-    (r"embed\.pos_embed$", "embeddings.position_embedding.weight"),
-    (r"embed\.norm\.", "pre_layrnorm."),
-    (r"encoder\.norm\.", "post_layernorm."),
-    (r"pool\.latent$", "head.probe"),
-    (r"pool\.attn\.qkv\.", "head.attention.in_proj_"),
-    (r"pool\.attn\.proj\.", "head.attention.out_proj."),
-    (r"pool\.mlp_norm\.", "head.layernorm."),
-    (r"pool\.mlp\.", "head.mlp."),
-    (BLOCK + r"norm([12])\.", r"encoder.layers.\1.layer_norm\2."),
-    (BLOCK + r"attn\.([qkv])\.", r"encoder.layers.\1.self_attn.\2_proj."),
-    (BLOCK + r"attn\.proj\.", r"encoder.layers.\1.self_attn.out_proj."),
-    (BLOCK + r"mlp\.", r"encoder.layers.\1.mlp."),
-]
 UNPOOLED = "takes the mean of the tokens and not what this pools"
 APART = {
     r"text_model\.": "the tower that reads text",
@@ -78,7 +63,7 @@ def from_siglip(state: State) -> dict[str, Tensor]:
 
 
 def convert(state: State) -> Renamed:
-    ours = Renamed(state, RULES)
+    ours = Renamed(state, NAMES.ours)
     ours.fuse(("q", "k", "v"), "qkv")
     ours.make("embed.pos_embed", ["embed.pos_embed"], lambda table: table[None])  # (1,N,D)
     return ours
@@ -146,7 +131,7 @@ def written_tower(state: State, config: Any, whose: str) -> tuple[dict[str, Any]
             ours[f"pool.attn.qkv.{leaf}"] = torch.cat(parts)
     head = {leaf: ours.pop(f"head.{leaf}") for leaf in ("weight", "bias") if f"head.{leaf}" in ours}
     said = {**shared_words(config), **image_words(config), "attention_dropout": config.attention_dropout}
-    return said, {rename(name, BACK): tensor for name, tensor in ours.items()}, head
+    return said, {NAMES.theirs(name): tensor for name, tensor in ours.items()}, head
 
 
 def classifying(

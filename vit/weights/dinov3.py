@@ -9,49 +9,39 @@ from torch import Tensor
 from vit.weights.eva import join_leaves, keep
 from vit.weights.format import Format, State
 from vit.weights.outgoing import Written, parted, require, scaled
-from vit.weights.renaming import Renamed, rename
+from vit.weights.renaming import Names, Renamed
 from vit.weights.timm import TIMM_RULES, is_timm
 from vit.weights.timm_facts import DINOV3_HEADS
 from vit.weights.transformers import image_words, read_config, shared_words
 
-LAYER = r"(?:model\.)?layer\.(\d+)\."
-RULES = [
-    (r"embeddings\.patch_embeddings\.", "embed.proj."),
-    (r"embeddings\.cls_token$", "embed.cls_token"),
-    (r"embeddings\.register_tokens$", "embed.reg_token"),
-    (r"norm\.", "encoder.norm."),
-    (LAYER + r"norm([12])\.", r"encoder.blocks.\1.norm\2."),
-    (LAYER + r"attention\.([qkv])_proj\.", r"encoder.blocks.\1.attn.\2."),
-    (LAYER + r"attention\.o_proj\.", r"encoder.blocks.\1.attn.proj."),
-    (LAYER + r"layer_scale([12])\.lambda1$", r"encoder.blocks.\1.ls\2.gamma"),
-    (LAYER + r"mlp\.gate_proj\.", r"encoder.blocks.\1.mlp.fc1_g."),
-    (LAYER + r"mlp\.up_proj\.", r"encoder.blocks.\1.mlp.fc1_x."),
-    (LAYER + r"mlp\.down_proj\.", r"encoder.blocks.\1.mlp.fc2."),
-]
-OURS = r"encoder\.blocks\.(\d+)\."
-BACK = [
-    (r"embed\.proj\.", "embeddings.patch_embeddings."),
-    (r"embed\.cls_token$", "embeddings.cls_token"),
-    (r"embed\.reg_token$", "embeddings.register_tokens"),
-    (r"encoder\.norm\.", "norm."),
-    (OURS + r"norm([12])\.", r"layer.\1.norm\2."),
-    (OURS + r"attn\.([qkv])\.", r"layer.\1.attention.\2_proj."),
-    (OURS + r"attn\.qkv\.([qv])_bias$", r"layer.\1.attention.\2_proj.bias"),
-    (OURS + r"attn\.proj\.", r"layer.\1.attention.o_proj."),
-    (OURS + r"ls([12])\.gamma$", r"layer.\1.layer_scale\2.lambda1"),
-    (OURS + r"mlp\.gate\.", r"layer.\1.mlp.gate_proj."),
-    (OURS + r"mlp\.(?:fc1|value)\.", r"layer.\1.mlp.up_proj."),
-    (OURS + r"mlp\.fc2\.", r"layer.\1.mlp.down_proj."),
-]
-BLOCK = r"blocks\.(\d+)\."
+LAYER, BLOCK = "layer.{}.", "encoder.blocks.{}."
+NAMES = Names(
+    [
+        ("embeddings.patch_embeddings.", "embed.proj."),
+        ("embeddings.cls_token", "embed.cls_token"),
+        ("embeddings.register_tokens", "embed.reg_token"),
+        ("norm.", "encoder.norm."),
+        (LAYER + "norm{}.", BLOCK + "norm{}."),
+        *((LAYER + f"attention.{part}_proj.", BLOCK + f"attn.{part}.") for part in "qkv"),
+        *((LAYER + f"attention.{part}_proj.bias", BLOCK + f"attn.qkv.{part}_bias") for part in "qv"),  # no key's
+        (LAYER + "attention.o_proj.", BLOCK + "attn.proj."),
+        (LAYER + "layer_scale{}.lambda1", BLOCK + "ls{}.gamma"),
+        (LAYER + "mlp.gate_proj.", BLOCK + "mlp.fc1_g."),
+        (LAYER + "mlp.up_proj.", BLOCK + "mlp.fc1_x."),
+        (LAYER + "mlp.up_proj.", BLOCK + "mlp.fc1."),
+        (LAYER + "mlp.down_proj.", BLOCK + "mlp.fc2."),
+    ],
+    before=["model."],
+)
+ORIGINAL_BLOCK = r"blocks\.(\d+)\."
 ORIGINAL_RULES = [
     (r"storage_tokens$", "embed.reg_token"),
-    (BLOCK + r"attn\.inner_attn_ln\.", r"encoder.blocks.\1.attn.norm."),
-    (BLOCK + r"mlp\.ffn_ln\.", r"encoder.blocks.\1.mlp.norm."),
-    (BLOCK + r"mlp\.w12\.", r"encoder.blocks.\1.mlp.fc1."),
-    (BLOCK + r"mlp\.w1\.", r"encoder.blocks.\1.mlp.fc1_g."),
-    (BLOCK + r"mlp\.w2\.", r"encoder.blocks.\1.mlp.fc1_x."),
-    (BLOCK + r"mlp\.w3\.", r"encoder.blocks.\1.mlp.fc2."),
+    (ORIGINAL_BLOCK + r"attn\.inner_attn_ln\.", r"encoder.blocks.\1.attn.norm."),
+    (ORIGINAL_BLOCK + r"mlp\.ffn_ln\.", r"encoder.blocks.\1.mlp.norm."),
+    (ORIGINAL_BLOCK + r"mlp\.w12\.", r"encoder.blocks.\1.mlp.fc1."),
+    (ORIGINAL_BLOCK + r"mlp\.w1\.", r"encoder.blocks.\1.mlp.fc1_g."),
+    (ORIGINAL_BLOCK + r"mlp\.w2\.", r"encoder.blocks.\1.mlp.fc1_x."),
+    (ORIGINAL_BLOCK + r"mlp\.w3\.", r"encoder.blocks.\1.mlp.fc2."),
     *TIMM_RULES,
 ]
 HIDING = "what hid patches in pre-training"
@@ -60,7 +50,7 @@ APART = {
     r"(?:embeddings\.)?mask_token$": HIDING,
     r"lm_head\.": HIDING,
     r"(?:.*\.)?rope\w*\.(?:freqs_cos|freqs_sin|periods|inv_freq)$": COMPUTED,
-    BLOCK + r"attn\.qkv\.bias_mask$": "which of the biases are zero: those of the keys",
+    ORIGINAL_BLOCK + r"attn\.qkv\.bias_mask$": "which of the biases are zero: those of the keys",
     r"local_cls_norm\.": "a norm for small crops in pre-training",
 }
 PATCHES = 16  # along an edge, where nobody says it: any number will do, for the positions are relative to the image
@@ -68,7 +58,7 @@ PATCHES = 16  # along an edge, where nobody says it: any number will do, for the
 
 def from_dinov3(state: State) -> dict[str, Tensor]:
     """transformers' DINOv3ViTModel -> ours; queries, keys and values become one matrix, gate and value too."""
-    ours = Renamed(state, RULES)
+    ours = Renamed(state, NAMES.ours)
     if not any(".mlp.fc1_g." in name for name in ours):
         for name in [name for name in ours if ".mlp.fc1_x." in name]:
             ours.make(name.replace("fc1_x", "fc1"), [name], keep)
@@ -106,14 +96,14 @@ def to_dinov3(state: State, config: Any) -> Written:
     if config.mlp == "swiglu":
         for name in [name for name in ours if ".mlp.fc1." in name]:
             gate, value = ours.pop(name).chunk(2)
-            ours |= {name.replace(".fc1.", ".gate."): gate, name.replace(".fc1.", ".value."): value}
+            ours |= {name.replace(".fc1.", ".fc1_g."): gate, name.replace(".fc1.", ".fc1_x."): value}
     said = {
         "architectures": ["DINOv3ViTModel"], "model_type": "dinov3_vit", **shared_words(config), **image_words(config),
         "query_bias": config.qkv_bias, "key_bias": config.qkv_bias and config.key_bias, "value_bias": config.qkv_bias,
         "rope_theta": config.rotary_theta, "use_gated_mlp": config.mlp == "swiglu",
         "num_register_tokens": config.registers, "attention_dropout": config.attention_dropout,
     }
-    return said, {rename(name, BACK): tensor for name, tensor in parted(ours).items()}
+    return said, {NAMES.theirs(name): tensor for name, tensor in parted(ours).items()}
 
 
 def is_dinov3(state: State) -> bool:

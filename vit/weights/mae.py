@@ -6,9 +6,7 @@ the one that ours computes, it is left out; any other keeps its name, so that a 
 """
 
 import math
-import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,62 +15,42 @@ from torch import Tensor
 from vit.nn.position import sincos_2d
 from vit.weights.format import Format, State
 from vit.weights.outgoing import Written, parted, require, with_table
-from vit.weights.renaming import Renamed
-from vit.weights.transformers import dropout_words, image_words, read_config, shared_words
+from vit.weights.renaming import Names, Renamed
+from vit.weights.transformers import VIT_BLOCK, dropout_words, image_words, read_config, shared_words, stacked
 
-# theirs in memory -> ours; the first that fits counts
-TRANSFORMERS = {
-    "vit.embeddings.patch_embeddings.projection.": "embed.proj.",
-    "vit.embeddings.cls_token": "embed.cls_token",
-    "vit.embeddings.position_embeddings": "embed.pos_embed",
-    "vit.layers.": "encoder.blocks.",
-    "vit.layernorm.": "encoder.norm.",
-    "decoder.decoder_embed.": "decoder.proj.",
-    "decoder.mask_token": "decoder.mask_token",
-    "decoder.decoder_pos_embed": "decoder_pos_embed",
-    "decoder.decoder_layers.": "decoder.blocks.",
-    "decoder.decoder_norm.": "decoder.norm.",
-    "decoder.decoder_pred.": "decoder.pixels.",
-}
-LAYER = {
-    "layernorm_before.": "norm1.",
-    "layernorm_after.": "norm2.",
-    "attention.q_proj.": "attn.q.",
-    "attention.k_proj.": "attn.k.",
-    "attention.v_proj.": "attn.v.",
-    "attention.o_proj.": "attn.proj.",
-    "mlp.": "mlp.",
-}
-FILES = {  # names in transformers' files -> those in memory
-    "vit.encoder.layer.": "vit.layers.",
-    "decoder.decoder_encoder.layer.": "decoder.decoder_layers.",  # how its version 5 happens to write them
-    "attention.attention.query.": "attention.q_proj.",
-    "attention.attention.key.": "attention.k_proj.",
-    "attention.attention.value.": "attention.v_proj.",
-    "attention.output.dense.": "attention.o_proj.",
-    "intermediate.dense.": "mlp.fc1.",
-    "output.dense.": "mlp.fc2.",
-}
-ORIGINAL = {
-    "patch_embed.proj.": "embed.proj.",
-    "cls_token": "embed.cls_token",
-    "pos_embed": "embed.pos_embed",
-    "blocks.": "encoder.blocks.",
-    "norm.": "encoder.norm.",
-    "decoder_embed.": "decoder.proj.",
-    "mask_token": "decoder.mask_token",
-    "decoder_blocks.": "decoder.blocks.",
-    "decoder_norm.": "decoder.norm.",
-    "decoder_pred.": "decoder.pixels.",
-}
-BLOCK = re.compile(r"((?:encoder|decoder)\.blocks\.\d+\.)(.*)")
+# the second is how version 5 happens to write files
+DECODER_LAYERS = ["decoder.decoder_layers.{}.", "decoder.decoder_encoder.layer.{}."]
+TRANSFORMERS = Names([
+    ("vit.embeddings.patch_embeddings.projection.", "embed.proj."),
+    ("vit.embeddings.cls_token", "embed.cls_token"),
+    ("vit.embeddings.position_embeddings", "embed.pos_embed"),
+    *stacked(VIT_BLOCK, theirs=["vit.encoder.layer.{}.", "vit.layers.{}."]),
+    ("vit.layernorm.", "encoder.norm."),
+    ("decoder.decoder_embed.", "decoder.proj."),
+    ("decoder.mask_token", "decoder.mask_token"),
+    ("decoder.decoder_pos_embed", "decoder_pos_embed"),
+    *stacked(VIT_BLOCK, theirs=DECODER_LAYERS, ours="decoder.blocks.{}."),
+    ("decoder.decoder_norm.", "decoder.norm."),
+    ("decoder.decoder_pred.", "decoder.pixels."),
+])
+ORIGINAL = Names([
+    ("patch_embed.proj.", "embed.proj."),
+    ("cls_token", "embed.cls_token"),
+    ("pos_embed", "embed.pos_embed"),
+    ("blocks.", "encoder.blocks."),
+    ("norm.", "encoder.norm."),
+    ("decoder_embed.", "decoder.proj."),
+    ("mask_token", "decoder.mask_token"),
+    ("decoder_blocks.", "decoder.blocks."),
+    ("decoder_norm.", "decoder.norm."),
+    ("decoder_pred.", "decoder.pixels."),
+])
 PLACES = "decoder_pos_embed"
 
 
 def from_mae(state: State) -> dict[str, Tensor]:
     """Names of the original files, or of transformers in memory or on disk -> ours."""
-    original = "decoder_embed.weight" in state
-    renamed = Renamed(state, partial(begun, beginnings=ORIGINAL) if original else from_transformers_name)
+    renamed = Renamed(state, ORIGINAL.ours if "decoder_embed.weight" in state else TRANSFORMERS.ours)
     renamed.fuse(("q", "k", "v"), "qkv")
     if PLACES in renamed and torch.allclose(renamed[PLACES].float(), decoder_places(renamed[PLACES]), atol=1e-4):
         del renamed[PLACES]
@@ -86,7 +64,7 @@ def to_mae(state: State, config: Any) -> Written:
         ValueError: that cannot be this network.
     """
     require(config, "transformers' ViTMAE", kind="mae")
-    theirs = {to_transformers_name(name): tensor for name, tensor in parted(with_table(state, config, 1)).items()}
+    theirs = {TRANSFORMERS.theirs(name): tensor for name, tensor in parted(with_table(state, config, 1)).items()}
     theirs["decoder.decoder_pos_embed"] = with_first(decoder_table(config.grid, config.decoder_dim))
     return {
         "architectures": ["ViTMAEForPreTraining"], "model_type": "vit_mae",
@@ -127,26 +105,3 @@ def decoder_places(table: Tensor) -> Tensor:
     if edge * edge != table.shape[1] - 1 or table.shape[2] % 4:
         return torch.full_like(table, math.nan)
     return with_first(decoder_table((edge, edge), table.shape[2]))
-
-
-def from_transformers_name(name: str) -> str:
-    for old, new in FILES.items():
-        name = name.replace(old, new)
-    name = begun(name, TRANSFORMERS)
-    if found := BLOCK.fullmatch(name):
-        name = found[1] + begun(found[2], LAYER)
-    return name
-
-
-def to_transformers_name(name: str) -> str:
-    if found := BLOCK.fullmatch(name):
-        name = found[1] + begun(found[2], {ours: theirs for theirs, ours in LAYER.items()})
-    return begun(name, {ours: theirs for theirs, ours in TRANSFORMERS.items()})
-
-
-def begun(name: str, beginnings: Mapping[str, str]) -> str:
-    """The name with its beginning exchanged; one that begins otherwise stays."""
-    for old, new in beginnings.items():
-        if name.startswith(old):
-            return new + name.removeprefix(old)
-    return name

@@ -1,13 +1,55 @@
 """Names exchanged by tables, matrices fused and split, and which of theirs each of ours was made of."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
 Rules = Sequence[tuple[str, str]]  # a pattern for the beginning of a name, and what replaces it; the first that fits
+Pairs = Sequence[tuple[str | Sequence[str], str]]  # theirs, in one way or several, and ours
+
+
+class Names:
+    """Their names beside ours, to read by and to write by.
+
+    `{}` stands for a number. What ends in "." or "_" is the beginning of names, all else is a whole name. The first
+    pair that fits counts, and a name that none fits stays. Where theirs are several, all are read and the first is
+    written.
+
+    Args:
+        before: what may stand before all of theirs.
+    """
+
+    def __init__(self, pairs: Pairs, before: Iterable[str] = ()) -> None:
+        self.reading, self.writing = [], []
+        optional = f"(?:{'|'.join(map(re.escape, before))})?" if before else ""
+        for theirs, ours in pairs:
+            self.reading += [(compiled(one, optional), ours) for one in several(theirs)]
+            self.writing.append((compiled(ours), several(theirs)[0]))
+
+    def ours(self, name: str) -> str:
+        return exchanged(name, self.reading)
+
+    def theirs(self, name: str) -> str:
+        return exchanged(name, self.writing)
+
+
+def several(names: str | Sequence[str]) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
+
+
+def compiled(template: str, optional: str = "") -> re.Pattern[str]:
+    whole = "" if template.endswith((".", "_")) else "$"
+    return re.compile(optional + re.escape(template).replace(r"\{\}", r"(\d+)") + whole)
+
+
+def exchanged(name: str, table: Iterable[tuple[re.Pattern[str], str]]) -> str:
+    for pattern, template in table:
+        if found := pattern.match(name):
+            return template.format(*found.groups()) + name[found.end() :]
+    return name
 
 
 class Renamed(dict[str, Tensor]):

@@ -23,39 +23,11 @@ from vit.weights.dinov3 import to_dinov3
 from vit.weights.format import State
 from vit.weights.mae import to_mae
 from vit.weights.outgoing import Written, parted, require, scaled, with_table
-from vit.weights.renaming import Rules, rename
-from vit.weights.transformers import dropout_words, image_words, shared_words
+from vit.weights.renaming import Names
+from vit.weights.transformers import DINOV2, SWIGLU, VIT, dropout_words, image_words, shared_words
 
-BLOCK, LAYER = r"encoder\.blocks\.(\d+)\.", r"encoder.layer.\1."
-SHARED: Rules = [
-    (r"embed\.proj\.", "embeddings.patch_embeddings.projection."),
-    (r"embed\.cls_token$", "embeddings.cls_token"),
-    (r"embed\.dist_token$", "embeddings.distillation_token"),
-    (r"embed\.reg_token$", "embeddings.register_tokens"),
-    (r"embed\.pos_embed$", "embeddings.position_embeddings"),
-    (r"encoder\.norm\.", "layernorm."),
-    (BLOCK + r"attn\.q\.", LAYER + "attention.attention.query."),
-    (BLOCK + r"attn\.k\.", LAYER + "attention.attention.key."),
-    (BLOCK + r"attn\.v\.", LAYER + "attention.attention.value."),
-    (BLOCK + r"attn\.proj\.", LAYER + "attention.output.dense."),
-]
-VIT: Rules = [
-    *SHARED,
-    (BLOCK + r"norm1\.", LAYER + "layernorm_before."),
-    (BLOCK + r"norm2\.", LAYER + "layernorm_after."),
-    (BLOCK + r"mlp\.fc1\.", LAYER + "intermediate.dense."),
-    (BLOCK + r"mlp\.fc2\.", LAYER + "output.dense."),
-]
-DINOV2: Rules = [
-    *SHARED,
-    (BLOCK + r"(norm[12]|mlp\.fc[12])\.", LAYER + r"\2."),
-    (BLOCK + r"ls([12])\.gamma$", LAYER + r"layer_scale\2.lambda1"),
-]
-SWIGLU: Rules = [
-    (BLOCK + r"mlp\.fc1\.", LAYER + "mlp.weights_in."),
-    (BLOCK + r"mlp\.fc2\.", LAYER + "mlp.weights_out."),
-    *DINOV2,
-]
+CLASSIFIER = {"head": "classifier"}
+TAUGHT = {"head": "cls_classifier", "head_dist": "distillation_classifier"}
 TEXTS = ("masked_text", "text_classifier")
 
 
@@ -104,8 +76,7 @@ def to_deit(state: State, config: Any) -> Written:
         ours["embed.dist_token"] = ours.pop("embed.reg_token")
     taught = config.dist_token and config.num_classes
     said = {"architectures": [architecture("DeiT", config) + ("WithTeacher" if taught else "")], "model_type": "deit"}
-    heads = ("cls_classifier.", "distillation_classifier.") if taught else ("classifier.", "")
-    return {**said, **words(config)}, headed(renamed(ours, VIT), "deit", config, heads)
+    return {**said, **words(config)}, headed(renamed(ours, VIT), "deit", config, TAUGHT if taught else CLASSIFIER)
 
 
 def to_dinov2(state: State, config: Any) -> Written:
@@ -164,19 +135,16 @@ def architecture(name: str, config: Any) -> str:
     return f"{name}ForImageClassification" if config.num_classes else f"{name}Model"
 
 
-def renamed(ours: State, rules: Rules) -> dict[str, Tensor]:
-    return {rename(name, rules): tensor for name, tensor in parted(ours).items()}
+def renamed(ours: State, names: Names) -> dict[str, Tensor]:
+    return {names.theirs(name): tensor for name, tensor in parted(ours).items()}
 
 
-def headed(
-    theirs: Mapping[str, Tensor], body: str, config: Any, heads: tuple[str, str] = ("classifier.", "")
-) -> dict[str, Tensor]:
-    """A classifier has the network under a name of its own and the heads beside it.
-
-    Args:
-        heads: their names for `head` and `head_dist`.
-    """
+def headed(theirs: State, body: str, config: Any, heads: Mapping[str, str] = CLASSIFIER) -> dict[str, Tensor]:
+    """A classifier has the network under a name of its own and the heads beside it, under theirs instead of ours."""
     if not config.num_classes:
         return dict(theirs)
-    outside: Rules = [(r"head\.", heads[0]), (r"head_dist\.", heads[1]), ("", f"{body}.")]
-    return {rename(name, outside): tensor for name, tensor in theirs.items()}
+    named = {}
+    for name, tensor in theirs.items():
+        first, _, leaf = name.partition(".")
+        named[f"{heads[first]}.{leaf}" if first in heads else f"{body}.{name}"] = tensor
+    return named

@@ -7,38 +7,26 @@ from torch import Tensor
 
 from vit.weights.format import Format, State
 from vit.weights.outgoing import require, require_square, with_table
-from vit.weights.renaming import Renamed, rename
+from vit.weights.renaming import Names, Renamed
 
-RULES = [
-    (r"conv_proj\.", "embed.proj."),
-    (r"class_token$", "embed.cls_token"),
-    (r"encoder\.pos_embedding$", "embed.pos_embed"),
-    (r"encoder\.ln\.", "encoder.norm."),
-    (r"heads\.head\.", "head."),
-    (r"encoder\.layers\.encoder_layer_(\d+)\.ln_([12])\.", r"encoder.blocks.\1.norm\2."),
-    (r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.in_proj_", r"encoder.blocks.\1.attn.qkv."),
-    (r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.out_proj\.", r"encoder.blocks.\1.attn.proj."),
-    (r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.(?:0|linear_1)\.", r"encoder.blocks.\1.mlp.fc1."),
-    (r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.(?:3|linear_2)\.", r"encoder.blocks.\1.mlp.fc2."),
-]
-BLOCK, LAYER = r"encoder\.blocks\.(\d+)\.", r"encoder.layers.encoder_layer_\1."
-BACK = [
-    (r"embed\.proj\.", "conv_proj."),
-    (r"embed\.cls_token$", "class_token"),
-    (r"embed\.pos_embed$", "encoder.pos_embedding"),
-    (r"encoder\.norm\.", "encoder.ln."),
-    (r"head\.", "heads.head."),
-    (BLOCK + r"norm([12])\.", LAYER + r"ln_\2."),
-    (BLOCK + r"attn\.qkv\.", LAYER + "self_attention.in_proj_"),
-    (BLOCK + r"attn\.proj\.", LAYER + "self_attention.out_proj."),
-    (BLOCK + r"mlp\.fc1\.", LAYER + "mlp.0."),
-    (BLOCK + r"mlp\.fc2\.", LAYER + "mlp.3."),
-]
+LAYER, BLOCK = "encoder.layers.encoder_layer_{}.", "encoder.blocks.{}."
+NAMES = Names([
+    ("conv_proj.", "embed.proj."),
+    ("class_token", "embed.cls_token"),
+    ("encoder.pos_embedding", "embed.pos_embed"),
+    ("encoder.ln.", "encoder.norm."),
+    ("heads.head.", "head."),
+    (LAYER + "ln_{}.", BLOCK + "norm{}."),
+    (LAYER + "self_attention.in_proj_", BLOCK + "attn.qkv."),
+    (LAYER + "self_attention.out_proj.", BLOCK + "attn.proj."),
+    ((LAYER + "mlp.0.", LAYER + "mlp.linear_1."), BLOCK + "mlp.fc1."),
+    ((LAYER + "mlp.3.", LAYER + "mlp.linear_2."), BLOCK + "mlp.fc2."),
+])
 
 
 def from_torchvision(state: State) -> dict[str, Tensor]:
     """torchvision's names -> ours; the old files of 2022 with `linear_1` too."""
-    return Renamed(state, RULES)
+    return Renamed(state, NAMES.ours)
 
 
 def to_torchvision(state: State, config: Any) -> dict[str, Tensor]:
@@ -52,7 +40,7 @@ def to_torchvision(state: State, config: Any) -> dict[str, Tensor]:
     require_square(config, whose)
     if not config.num_classes:
         raise ValueError(f"{whose} always has a head, but this one has num_classes=0")
-    return {rename(name, BACK): tensor for name, tensor in with_table(state, config, 1).items()}
+    return {NAMES.theirs(name): tensor for name, tensor in with_table(state, config, 1).items()}
 
 
 def is_torchvision(state: State) -> bool:

@@ -1,38 +1,65 @@
 """transformers' ViT, DeiT, DINOv2 and ViTMAE: names of its files, and those in memory since version 5, to ours."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from vit.weights.format import Format, State
-from vit.weights.renaming import Renamed
+from vit.weights.renaming import Names, Pairs, Renamed, several
 
-BODY = r"(?:vit\.|deit\.|dinov2\.|dinov2_with_registers\.)?"
-EMBED, LAYER = BODY + r"embeddings\.", BODY + r"(?:encoder\.layer|layers)\.(\d+)\."
-RULES = [
-    (EMBED + r"patch_embeddings\.projection\.", "embed.proj."),
-    (EMBED + r"cls_token$", "embed.cls_token"),
-    (EMBED + r"distillation_token$", "embed.dist_token"),
-    (EMBED + r"register_tokens$", "embed.reg_token"),
-    (EMBED + r"position_embeddings$", "embed.pos_embed"),
-    (BODY + r"layernorm\.", "encoder.norm."),
-    (r"(?:cls_)?classifier\.", "head."),
-    (r"distillation_classifier\.", "head_dist."),
-    (LAYER + r"(?:layernorm_before|norm1)\.", r"encoder.blocks.\1.norm1."),
-    (LAYER + r"(?:layernorm_after|norm2)\.", r"encoder.blocks.\1.norm2."),
-    (LAYER + r"attention\.(?:attention\.query|q_proj)\.", r"encoder.blocks.\1.attn.q."),
-    (LAYER + r"attention\.(?:attention\.key|k_proj)\.", r"encoder.blocks.\1.attn.k."),
-    (LAYER + r"attention\.(?:attention\.value|v_proj)\.", r"encoder.blocks.\1.attn.v."),
-    (LAYER + r"attention\.(?:output\.dense|o_proj)\.", r"encoder.blocks.\1.attn.proj."),
-    (LAYER + r"layer_scale([12])\.lambda1$", r"encoder.blocks.\1.ls\2.gamma"),
-    (LAYER + r"(?:intermediate\.dense|mlp\.fc1|mlp\.weights_in)\.", r"encoder.blocks.\1.mlp.fc1."),
-    (LAYER + r"mlp\.gate_proj\.", r"encoder.blocks.\1.mlp.gate."),
-    (LAYER + r"mlp\.up_proj\.", r"encoder.blocks.\1.mlp.value."),
-    (LAYER + r"(?:output\.dense|mlp\.fc2|mlp\.weights_out|mlp\.down_proj)\.", r"encoder.blocks.\1.mlp.fc2."),
+BODIES = ("vit.", "deit.", "dinov2.", "dinov2_with_registers.")
+# within a block: theirs, in files and in memory since version 5, and ours
+ATTENTION: Pairs = [
+    (("attention.attention.query.", "attention.q_proj."), "attn.q."),
+    (("attention.attention.key.", "attention.k_proj."), "attn.k."),
+    (("attention.attention.value.", "attention.v_proj."), "attn.v."),
+    (("attention.output.dense.", "attention.o_proj."), "attn.proj."),
 ]
+VIT_BLOCK: Pairs = [
+    *ATTENTION,
+    ("layernorm_before.", "norm1."),
+    ("layernorm_after.", "norm2."),
+    (("intermediate.dense.", "mlp.fc1."), "mlp.fc1."),
+    (("output.dense.", "mlp.fc2."), "mlp.fc2."),
+]
+DINOV2_BLOCK: Pairs = [
+    *ATTENTION,
+    ("norm{}.", "norm{}."),
+    ("layer_scale{}.lambda1", "ls{}.gamma"),
+    ("mlp.", "mlp."),
+]
+SWIGLU_BLOCK: Pairs = [
+    ("mlp.weights_in.", "mlp.fc1."),
+    (("mlp.weights_out.", "mlp.down_proj."), "mlp.fc2."),
+    ("mlp.gate_proj.", "mlp.gate."),
+    ("mlp.up_proj.", "mlp.value."),
+    *DINOV2_BLOCK,
+]
+
+
+def stacked(
+    block: Pairs, theirs: Sequence[str] = ("encoder.layer.{}.", "layers.{}."), ours: str = "encoder.blocks.{}."
+) -> Pairs:
+    """The names of a block within all blocks, as theirs and ours number them."""
+    return [([stack + name for name in several(names) for stack in theirs], ours + own) for names, own in block]
+
+
+SHARED: Pairs = [
+    ("embeddings.patch_embeddings.projection.", "embed.proj."),
+    ("embeddings.cls_token", "embed.cls_token"),
+    ("embeddings.distillation_token", "embed.dist_token"),
+    ("embeddings.register_tokens", "embed.reg_token"),
+    ("embeddings.position_embeddings", "embed.pos_embed"),
+    ("layernorm.", "encoder.norm."),
+]
+HEADS: Pairs = [(("classifier.", "cls_classifier."), "head."), ("distillation_classifier.", "head_dist.")]
+# to write each by, and to read all by
+VIT, DINOV2, SWIGLU = (Names([*SHARED, *stacked(block)]) for block in (VIT_BLOCK, DINOV2_BLOCK, SWIGLU_BLOCK))
+ANY = Names([*HEADS, *SHARED, *stacked([*VIT_BLOCK, *SWIGLU_BLOCK])], before=BODIES)
+BODY = rf"(?:{'|'.join(BODIES)})?".replace(".", r"\.")
 APART = {
-    EMBED + r"mask_token$": "what hid patches in pre-training",
+    BODY + r"embeddings\.mask_token$": "what hid patches in pre-training",
     r"decoder\.": "the decoder of pre-training",
     BODY + r"pooler\.": "a layer after the class token that no classifier there has",
 }
@@ -50,7 +77,7 @@ def from_transformers(state: State) -> dict[str, Tensor]:
     Where registers came later, only the class token has a position besides the patches: it becomes a part of the token.
     A distillation token that no head reads is a register.
     """
-    ours = Renamed(state, RULES)
+    ours = Renamed(state, ANY.ours)
     ours.fuse(("q", "k", "v"), "qkv")
     ours.fuse(("gate", "value"), "fc1")
     if "embed.reg_token" in ours:
@@ -71,7 +98,7 @@ def fold_class_position(ours: Renamed) -> None:
 
 def is_transformers(state: State) -> bool:
     return any(f"{body}embeddings.patch_embeddings.projection.weight" in state
-               for body in ("", "vit.", "deit.", "dinov2.", "dinov2_with_registers."))
+               for body in ("", *BODIES))
 
 
 def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
