@@ -349,30 +349,46 @@ def ways_to_write(likely: Tensor) -> dict[tuple[int, ...], float]:
 
 
 @pytest.mark.parametrize("count", [1, 2], ids=["one model", "two"])
-def test_columns_have_their_share_of_a_score(count: int) -> None:
+@pytest.mark.parametrize("more", [{}, {"min_len": 2}, {"prefix": (4,)}, {"no_repeat_ngram": 1}], ids=str)
+def test_columns_have_their_share_of_a_score_and_texts_of_their_own(count: int, more: dict) -> None:
+    """Against the sum over all ways to write a text, and a search that is wide enough to find them all."""
     options = {"source": "image", "image_size": (8, 20), "patch_size": 4, "tied": "target", "vocab_size": 7,
                "stem": "pooled_conv", "positions": "learned", "class_token": True}
     made = [model(seed, **options) for seed in range(count)]
     images, mask = torch.randn(2, 3, 8, 20), torch.ones(2, 2, 5, dtype=torch.bool)
     mask[1, :, 3:] = mask[1, 1, 2] = False
-    search = {"beam": 6, "max_len": 4, "length_penalty": 0.5}
-    plain = generate(made, images, mask.flatten(1), Generation(**search, n_best=6))
-    found = generate(made, images, mask.flatten(1), Generation(**search, n_best=3, ctc=0.4))
+    search = {"max_len": 4, "length_penalty": 0.5, **more}
+    everything = generate(made, images, mask.flatten(1), Generation(**search, beam=600, n_best=600))
+    plain = generate(made, images, mask.flatten(1), Generation(**search, beam=2, n_best=2))
+    found = generate(made, images, mask.flatten(1), Generation(**search, beam=2, n_best=2, ctc=0.9))
     for row, width in ((0, 5), (1, 3)):
-        ways = []
+        ways, candidates = [], {(text.ids, text.ended) for text in plain[row]}
         for each in made:
             columns, widths = each.spell(images, mask.flatten(1))
             assert widths.tolist() == [5, 3]
             ways.append(ways_to_write(columns[row, :width].detach()))
+            signs = itertools.groupby(columns[row, :width].argmax(-1).tolist())
+            candidates.add((tuple(sign for sign, _ in signs if sign), True))
         expected = []
-        for text in plain[row]:
-            spelled = sum(math.exp(each.get(text.ids, -math.inf)) for each in ways) / count
-            spelled = math.log(spelled) if spelled else -math.inf
-            expected.append((0.6 * text.score + 0.4 * spelled / (len(text.ids) + text.ended) ** 0.5, text.ids))
-        expected = sorted(expected, key=lambda each: -each[0])[:3]
+        for text in everything[row]:
+            if (text.ids, text.ended) in candidates:
+                spelled = sum(math.exp(each.get(text.ids, -math.inf)) for each in ways) / count
+                spelled = math.log(spelled) if spelled else -math.inf
+                length = len(text.ids) - len(more.get("prefix", ())) + text.ended
+                expected.append((0.1 * text.score + 0.9 * spelled / length**0.5, text.ids))
+        expected = sorted(expected, key=lambda each: -each[0])[:2]
         assert [text.ids for text in found[row]] == [ids for _, ids in expected]
         assert [text.score for text in found[row]] == pytest.approx([score for score, _ in expected], abs=1e-4)
-    assert texts(found) != [row[:3] for row in texts(plain)]  # it makes a difference
+
+
+def test_columns_decide_which_text_is_the_best() -> None:
+    made = model(source="image", image_size=(8, 20), patch_size=4, tied="target", vocab_size=7, stem="pooled_conv")
+    images, settings = torch.randn(8, 3, 8, 20), {"beam": 3, "max_len": 4}
+    plain = texts(generate(made, images, None, Generation(**settings)))
+    spelled = texts(generate(made, images, None, Generation(**settings, ctc=1.0)))
+    beams = texts(generate(made, images, None, Generation(**settings, n_best=3)))
+    assert plain != spelled
+    assert any(own not in beam for (own,), beam in zip(spelled, beams, strict=True))  # which no search had found
 
 
 def test_columns_are_asked_of_images_and_of_several_texts_only() -> None:

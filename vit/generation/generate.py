@@ -47,7 +47,7 @@ def generate(
         writers = Writers(models, source, source_mask, first.shape[1] + settings.beam * min(longest, ROOM))
         if settings.beam > 1 and settings.ctc:
             found = beam_search(writers, first, replace(settings, n_best=settings.beam), longest)
-            return spelled(models, source, source_mask, found, settings)
+            return spelled(models, source, source_mask, found, settings, longest)
         if settings.beam > 1:
             return beam_search(writers, first, settings, longest)
         times = settings.n_best  # lines of a row that go their own ways

@@ -16,7 +16,8 @@ class Generation:
         min_len: fewest tokens to choose before the end.
         n_best: how many texts per row, best first: at most `beam` of a search, any number of samples.
         ctc: of a model that reads images and was trained to spell along their columns as well, the share that this has
-            in the score, by which the texts of the beam are put in order (arXiv 1609.06773).
+            in the score, by which the texts of the beam and the one that the columns spell most plainly are put in
+            order (arXiv 1609.06773).
         no_repeat_ngram: no run of so many tokens comes twice; 0 allows all.
         sample: draw each token instead of looking for the likeliest text.
         temperature: below 1 draws likely tokens more often.

@@ -106,22 +106,23 @@ class MaskedConvStem(ConvStem):
 
 
 class PooledConvStem(nn.Sequential):
-    """3x3 convolutions at full resolution, each followed by a norm over the batch, ReLU and the largest of 2x2 or 2x1,
-    until one more convolution makes the patches: what readers of text lines begin with (CRNN, arXiv 1507.05717).
+    """Up to three 3x3 convolutions at full resolution, each followed by the largest of 2x2 or 2x1, a norm over the
+    batch and ReLU; one more makes the patches. So begin readers of text lines (CRNN, arXiv 1507.05717), but with more
+    convolutions, whose work the blocks do here, and norms in front of the pooling, where they cost four times as much.
 
-    Dear, but what strokes make up is learned soon. Once trained, padding means nothing and images do not depend on each
-    other, as with a `MaskedConvStem`; in training the norms see the batch of their process.
+    What strokes make up is learned soon. Once trained, padding means nothing and images do not depend on each other, as
+    with a `MaskedConvStem`; in training the norms see the batch of their process.
     """
 
     def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int]) -> None:
         steps = halvings(patch_size)
-        layers, width = [], in_chans
-        for i in range(max(steps) - 1):
-            out = min(dim, max(8, dim // 4) << i)  # dim/4, dim/2, dim, dim ...
-            pool = nn.MaxPool2d(tuple(2 if i < step else 1 for step in steps))
-            layers += [nn.Conv2d(width, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU(), pool]
-            width = out
-        rest = tuple(2 if step == max(steps) else 1 for step in steps)  # of a patch, along each edge
+        layers, width, rest = [], in_chans, list(patch_size)
+        for i in range(min(3, max(steps) - 1)):
+            out = min(dim, max(8, dim // 4) << i)  # dim/4, dim/2, dim
+            pool = tuple(2 if i < step else 1 for step in steps)
+            layers += [nn.Conv2d(width, out, 3, padding=1, bias=False), nn.MaxPool2d(pool)]
+            layers += [nn.BatchNorm2d(out), nn.ReLU()]
+            width, rest = out, [edge // by for edge, by in zip(rest, pool, strict=True)]
         super().__init__(*layers, nn.Conv2d(width, dim, rest, rest))
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
