@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision.transforms.functional as tv
+from PIL import Image
 from torchvision.transforms import InterpolationMode
 
 from vit.data import Augment, RandomAffine, uniform
@@ -61,6 +62,17 @@ def test_all_amounts_together_by_the_formula():
             around = pixels[top + 50 : top + 52, left + 50 : left + 52]
             wanted = np.array([1 - v, v]) @ around @ np.array([1 - u, u])
             assert abs(after[row, column] - round(wanted)) <= 1
+
+
+def test_what_comes_in_is_the_colour_asked_for():
+    colour, far = (200, 100, 50), drawn(right=1)
+    step = RandomAffine(0, 0, 0, 2, fill=colour)  # twice the width to the side: nothing of the image is left
+    assert (step(images(), far) == torch.tensor(colour).view(1, 3, 1, 1)).all()
+    gray = Image.new("RGB", (1, 1), colour).convert("L").getpixel((0, 0))
+    assert (step(images()[:, :1], far) == gray).all()
+    assert (RandomAffine(0, 0, 0, 2, fill=255)(images()[:, :1], far) == 255).all()
+    with pytest.raises(ValueError, match=r"fill=\(1, 2\) must be one number of 0..255, or three"):
+        RandomAffine(fill=(1, 2))
 
 
 def test_nothing_drawn_changes_nothing():

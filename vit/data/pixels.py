@@ -94,8 +94,9 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
     return to_bytes(_smooth(pixels, weights, 3).round_())
 
 
-def affine(images: Tensor, matrix: Tensor, fill: int) -> Tensor:
-    """Bilinear; matrix (B,2,3) maps output to input positions, in pixels from the upper left; outside lies `fill`."""
+def affine(images: Tensor, matrix: Tensor, fill: int | Tensor) -> Tensor:
+    """Bilinear; matrix (B,2,3) maps output to input positions, in pixels from the upper left; outside lies `fill`, a
+    number or (1,C,1,1)."""
     height, width = images.shape[-2:]
     x = torch.arange(width, device=images.device) + 0.5  # centres of the pixels
     y = torch.arange(height, device=images.device)[:, None] + 0.5
