@@ -16,7 +16,8 @@ def timm_folder(model: nn.Module, classes: Sequence[str], preprocessing: Preproc
     """What config.json says to timm and transformers; None, and a warning why, where timm has no words for it."""
     arguments = timm_arguments(model.config)
     if isinstance(arguments, str):
-        warnings.warn(f"saved under our own names, timm and transformers cannot load it: {arguments}", stacklevel=3)
+        warnings.warn(f"saved under our own names, timm and transformers cannot load it ({arguments}); "
+                      "vit convert --to transformers may know a family that can", stacklevel=3)
         return None
     if unsaid := _beyond_timm(preprocessing):
         text = f"timm and transformers will load this model, but prepare images another way: {unsaid}"

@@ -16,7 +16,7 @@ from vit.cli.inspecting import audit, models
 from vit.cli.predicting import predict
 from vit.cli.probing import probe
 from vit.cli.sharing import card, push
-from vit.cli.terminal import failed, one_line
+from vit.cli.terminal import failed, one_line, plain_warnings
 from vit.cli.watching import attention
 
 app = typer.Typer(
@@ -33,7 +33,8 @@ def main(argv: list[str] | None = None) -> int:
     debug = "--debug" in arguments or os.environ.get("VIT_DEBUG", "0") not in ("", "0")
     arguments = [word for word in arguments if word != "--debug"]
     try:
-        return app(arguments, prog_name="vit", standalone_mode=False, obj={"debug": debug}) or 0
+        with plain_warnings():
+            return app(arguments, prog_name="vit", standalone_mode=False, obj={"debug": debug}) or 0
     except KeyboardInterrupt:
         return failed("interrupted", 130)
     except typer.Abort:

@@ -1,13 +1,10 @@
 """`vit convert`: a model of anybody written as somebody else opens it."""
 
-import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from vit.cli.terminal import stderr
 
 
 class Target(StrEnum):
@@ -32,11 +29,7 @@ def convert(
     """Write a model for timm, transformers, torchvision or this program, and account for every tensor."""
     from vit.exchange.convert import convert as write
 
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", UserWarning)
-        report = write(source, dest, str(to), num_heads=num_heads, act=act, image_size=image_size,
-                       patch_size=patch_size, in_chans=in_chans, strict=strict)
-    for each in said:
-        stderr().print(str(each.message), style="yellow", markup=False, highlight=False, soft_wrap=True)
+    report = write(source, dest, str(to), num_heads=num_heads, act=act, image_size=image_size, patch_size=patch_size,
+                   in_chans=in_chans, strict=strict)
     typer.echo(report.table())
     typer.echo(f"wrote {dest} for {to}")

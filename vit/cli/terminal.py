@@ -1,6 +1,9 @@
 """What commands share: arguments they all take, progress and errors on standard error."""
 
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,6 +54,22 @@ def stderr() -> "Console":
     from rich.console import Console
 
     return Console(stderr=True)
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings for users in their own words alone, without the place in the code that Python puts around them."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
+            if category is UserWarning:
+                stderr().print(str(message), style="yellow", markup=False, highlight=False, soft_wrap=True)
+            else:
+                usual(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def progress() -> "Progress":

@@ -19,7 +19,7 @@ from vit.data.text import Tokenizer
 from vit.exchange import pixels, tokens
 from vit.exchange.importing import Size, Wanted, take
 from vit.exchange.opening import format_of, is_foreign, named, prepared
-from vit.exchange.read import PIXELS, Anything, Source, read
+from vit.exchange.read import MULTI_LABEL, PIXELS, THRESHOLDS, Anything, Source, read
 from vit.weights import KeyReport, timm_arguments
 from vit.weights.to_transformers import to_transformers
 from vit.weights.torchvision import to_torchvision
@@ -63,7 +63,7 @@ def convert(
     dest = Path(dest).expanduser()
     check_target(dest, to)
     wanted = Wanted(num_heads, act, image_size, patch_size, in_chans)
-    if to == "bundle" and not is_foreign(source) and wanted == Wanted():
+    if to == "bundle" and not is_foreign(source) and wanted == Wanted() and Path(source).expanduser().exists():
         return copy_bundle(source, dest)
     found = read(source)
     if to != "bundle" and (found.model or {}).get("kind") == "timm":
@@ -142,7 +142,7 @@ def write_transformers(dest: Path, out: Outgoing) -> None:
         labels = dict(enumerate(out.classes))
         config |= {"id2label": labels, "label2id": {name: i for i, name in labels.items()}}
     if out.thresholds:
-        config["problem_type"] = "multi_label_classification"
+        config |= {"problem_type": MULTI_LABEL, THRESHOLDS: list(out.thresholds)}
     files = {CONFIG: config}
     if out.preprocessing is not None:
         files[PIXELS], unsaid = pixels.for_transformers(out.preprocessing)

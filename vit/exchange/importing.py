@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from vit.bundle.files import SourceError
@@ -19,6 +20,7 @@ from vit.weights.timm import TIMM
 Size = int | Sequence[int]
 HEADS = ("head.", "head_dist.")
 IMAGES = ("vit", "mae")
+PARTS = ("embed.", "encoder.", "decoder.", "pool.", "head")  # what our own names begin with
 
 
 def import_weights(
@@ -62,11 +64,29 @@ class Wanted:
     num_classes: int | None = None
     strict: bool = True
 
+    def __post_init__(self) -> None:
+        for key in ("num_heads", "in_chans", "num_classes"):
+            value, least = getattr(self, key), 0 if key == "num_classes" else 1
+            if value is not None and not (is_count(value) and value >= least):
+                raise SourceError(f"{key}={value!r} must be a whole number of {least} or more")
+        for key in ("image_size", "patch_size"):
+            value = getattr(self, key)
+            edges = [value] if is_count(value) else value
+            if value is not None and not (isinstance(edges, list | tuple) and len(edges) in (1, 2)
+                                          and all(is_count(edge) and edge >= 1 for edge in edges)):
+                raise SourceError(f"{key}={value!r} must be one whole number of pixels, or two: (height, width)")
+
+
+def is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
 
 def take(found: Source, wanted: Wanted = Wanted()) -> tuple[nn.Module, KeyReport]:
     """`import_weights` of something that was read already."""
     known = recognised(found)
     config, notes = architecture(found, known, wanted.num_heads, wanted.act, wanted.image_size)
+    if config["kind"] != TimmConfig.kind:
+        check_numbers(found, known)
     own_head = wanted.num_classes in (None, config.get("num_classes"))
     grid = source_grid(config)
     for key in ("image_size", "patch_size", "in_chans", "num_classes"):
@@ -92,6 +112,19 @@ def recognised(source: Source) -> Recognised:
     raise SourceError(f"{source.name} holds {len(source.state)} tensors such as {some}{other}, which are of no known "
                       f"Vision Transformer; accepted: {', '.join(each.name for each in FORMATS)}; any model of timm "
                       "can be had by create_model('timm/NAME')")
+
+
+def check_numbers(source: Source, known: Recognised) -> None:
+    """Raises SourceError where a network's tensors are of a kind that cannot be computed with."""
+    for name, tensor in known.ours.items():
+        if not name.startswith(PARTS):
+            continue
+        if not tensor.is_floating_point():
+            raise SourceError(f"{source.name}: {name} is of {str(tensor.dtype).removeprefix('torch.')}, as quantised "
+                              "weights are; take the weights in float32, float16 or bfloat16")
+        if not torch.isfinite(tensor.sum(dtype=torch.float64)):
+            raise SourceError(f"{source.name}: {name} holds numbers that are not finite; the training that saved it "
+                              "had gone wrong")
 
 
 def architecture(
@@ -134,6 +167,8 @@ def check_stated(source: Source, facts: Mapping[str, Any], num_heads: int | None
         raise SourceError(f"{source.name}: num_heads={num_heads} was given, but the source's config says {heads}")
     if act is not None and act not in ACTIVATIONS:
         raise SourceError(f"act={act} is unknown; it must be one of {', '.join(ACTIVATIONS)}")
+    if act is not None and source.config and facts.get("activation") not in (None, act):
+        raise SourceError(f"{source.name}: act={act} was given, but the source's config says {facts['activation']}")
     guessed = heads is not None and num_heads is None and not source.config
     return [f"num_heads {heads} is what this format usually has; give num_heads= for another"] if guessed else []
 

@@ -12,6 +12,7 @@ from vit.exchange.importing import Wanted, take
 from vit.exchange.read import FILES, HUB, TIMM, Anything, Source, read
 from vit.weights import KeyReport
 
+PROJECTIONS = ("visual_projection.weight", "visual.proj", "proj", "visual.head.proj.weight")
 GUESS = ("shorter", 0.875, "bicubic", *pixels.IMAGENET)
 
 
@@ -30,12 +31,17 @@ def open_model(source: Anything, *, num_heads: int | None = None, act: str | Non
     if model.config.kind not in ("vit", "timm"):
         raise SourceError(f"{found.name} is a model of kind {model.config.kind}, which needs a tokenizer that its "
                           f"weights do not bring; begin a training with init_from={found.name}")
-    if not model.config.num_classes:
+    if not model.config.num_classes or projects(report):
         raise SourceError(f"{found.name} has no classes to answer with; vit.import_weights gives it for its features, "
                           f"and init_from={found.name} begins a training with it")
     preparation = prepared(found, format_of(report), tuple(model.config.image_size))
     classes = named(found, model.config.num_classes)
-    return Bundle(Path(found.name), model, classes, preparation, {}, {}, {}, {})
+    return Bundle(Path(found.name), model, classes, preparation, {}, {}, {}, {}, found.thresholds)
+
+
+def projects(report: KeyReport) -> bool:
+    """Whether the head is a CLIP's projection into the space that images and texts share."""
+    return any(row.name == "head.weight" and set(row.sources) & set(PROJECTIONS) for row in report.rows)
 
 
 def is_foreign(source: Anything) -> bool:
@@ -73,5 +79,7 @@ def named(source: Source, count: int) -> list[str]:
     """Its class names; numbers where there are none."""
     if len(source.classes) == count and len(set(source.classes)) == count:
         return source.classes
-    warnings.warn(f"{source.name} does not name its {count} classes; they are numbered", stacklevel=3)
+    names = f"names {len(set(source.classes))} classes and has {count}" if source.classes else (
+        f"does not name its {count} classes")
+    warnings.warn(f"{source.name} {names}; they are numbered", stacklevel=3)
     return [str(i) for i in range(count)]

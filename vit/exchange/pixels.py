@@ -8,6 +8,7 @@ from vit.bundle.files import SourceError
 from vit.data import Preprocessing
 
 CROP_MODES = {"center": "shorter", "squash": "squash", "border": "pad"}  # timm's -> our resize rule
+OPENCLIP_RESIZE = {"shortest": "shorter", "longest": "pad", "squash": "squash"}
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box")  # Pillow's numbers, which transformers writes
 INTERPOLATIONS = {"random": "bicubic"}  # timm's word for training with several
 
@@ -24,6 +25,14 @@ def of_timm(cfg: Mapping[str, Any]) -> Preprocessing:
         tuple(cfg["mean"]),
         tuple(cfg["std"]),
     )
+
+
+def of_openclip(cfg: Mapping[str, Any], model: Mapping[str, Any]) -> Preprocessing:
+    """`preprocess_cfg` of an open_clip_config.json, and the image size of the model it stands beside."""
+    size = cfg.get("size") or model["vision_cfg"]["image_size"]
+    resize = OPENCLIP_RESIZE[cfg.get("resize_mode") or "shortest"]
+    return Preprocessing((size, size) if isinstance(size, int) else tuple(size), resize, 1.0,
+                         cfg.get("interpolation") or "bicubic", tuple(cfg["mean"]), tuple(cfg["std"]))
 
 
 def of_transformers(values: Mapping[str, Any]) -> Preprocessing:

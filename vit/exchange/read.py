@@ -3,12 +3,14 @@ themselves.
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from vit.bundle import CONFIG, Contract, load_bundle
@@ -23,6 +25,7 @@ FILES = ("model.safetensors", "model.safetensors.index.json", "open_clip_model.s
          "pytorch_model.bin", "pytorch_model.bin.index.json", "open_clip_pytorch_model.bin")
 CONFIGS = (CONFIG, "open_clip_config.json")
 PIXELS = "preprocessor_config.json"
+MULTI_LABEL, THRESHOLDS = "multi_label_classification", "label_thresholds"  # words of a config.json
 # what programs call the weights in what they save; averages come before what they are averages of
 WRAPPERS = ("state_dict_ema", "model_ema", "ema_state_dict", "ema", "state_dict", "model_state_dict", "model",
             "teacher", "student", "target_encoder", "encoder", "module", "network", "net", "weights", "params")
@@ -119,8 +122,24 @@ def described(path: Path, config: Mapping[str, Any], name: str) -> Source:
     if isinstance(content, Mapped):
         state = unmapped(path, state)
     processor = read_json(path.parent / PIXELS) if config and (path.parent / PIXELS).is_file() else {}
-    return Source(name, state, config, preprocessing=preprocessing(config, processor), classes=class_names(config),
-                  notes=notes)
+    with explained(f"{path.parent}: how images are prepared"):
+        prepared = preprocessing(config, processor)
+    with explained(f"{path.parent}: the names of the classes"):
+        classes = class_names(config)
+        several = thresholds(config, len(classes))
+    return Source(name, state, config, preprocessing=prepared, classes=classes, notes=notes, thresholds=several)
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Raises SourceError where a config is read and cannot be understood."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise SourceError(f"{what} cannot be understood from the config beside the weights "
+                          f"({type(error).__name__}: {error}); correct it") from None
 
 
 def unmapped(path: Path, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -143,12 +162,13 @@ def from_module(module: nn.Module) -> Source:
     """A model in memory, whoever wrote it; what its class knows of itself counts as its config."""
     package, state = type(module).__module__.partition(".")[0], dict(module.state_dict())
     name = f"the {type(module).__name__} in memory"
+    check_plain(state, name)
     config = getattr(module, "config", None)
     if getattr(config, "kind", None) and hasattr(config, "to_dict"):
         return Source(name, state, model=config.to_dict(), shared=True)
     if package == "transformers":
-        values = config.to_dict()
-        return Source(name, state, values, classes=class_names(values), shared=True)
+        values, classes = config.to_dict(), class_names(config.to_dict())
+        return Source(name, state, values, classes=classes, thresholds=thresholds(values, len(classes)), shared=True)
     prepared = None
     if package == "timm" and getattr(module, "pretrained_cfg", None):
         timm = importlib.import_module("timm")
@@ -175,10 +195,20 @@ def pretrained(name: str) -> nn.Module:
         raise SourceError(f"{TIMM}{name}: timm {timm.__version__} has no such model"
                           + (f"; nearest: {', '.join(near)}" if near else ""))
     try:
+        ask_once(timm.get_pretrained_cfg(name))
         return timm.create_model(name, pretrained=True)
     except Exception as error:
         raise SourceError(f"{TIMM}{name}: its weights could not be fetched ({type(error).__name__}); without a network "
                           "give a file or folder of this machine") from None
+
+
+def ask_once(cfg: Any) -> None:
+    """Whether the hub answers, where timm would try for half a minute without a network; what is cached needs none."""
+    from huggingface_hub import HfApi, try_to_load_from_cache
+
+    repo = getattr(cfg, "hf_hub_id", None)
+    if repo and not any(isinstance(try_to_load_from_cache(repo, file), str) for file in FILES):
+        HfApi(library_name="vit").model_info(repo)
 
 
 def fetched(name: str) -> Path:
@@ -212,6 +242,7 @@ def unwrap(content: Any, place: str) -> tuple[dict[str, Tensor], list[str]]:
     if not isinstance(content, Mapping):
         raise SourceError(f"{place} holds {type(content).__name__} and no tensors by name; accepted: {KINDS}")
     state = {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
+    check_plain(state, place)
     if not state:
         keys = ", ".join(map(str, list(content)[:5])) or "nothing"
         raise SourceError(f"{place} holds no tensors by name, but {keys}; accepted: a state dict, alone or under one "
@@ -222,12 +253,29 @@ def unwrap(content: Any, place: str) -> tuple[dict[str, Tensor], list[str]]:
     return state, notes
 
 
+def check_plain(state: Mapping[str, Tensor], place: str) -> None:
+    """Raises SourceError where tensors are only described, or not kept number by number."""
+    for name, tensor in state.items():
+        if tensor.is_meta or tensor.layout != torch.strided:
+            what = "is on the meta device, without numbers" if tensor.is_meta else f"is kept as {tensor.layout}"
+            raise SourceError(f"{place}: {name} {what}; give weights that are plain tensors")
+
+
 def preprocessing(config: Mapping[str, Any], processor: Mapping[str, Any]) -> Preprocessing | None:
-    """How images are prepared, where timm or transformers say it."""
+    """How images are prepared, where timm, transformers or OpenCLIP say it."""
     if "image_mean" in processor:
         return pixels.of_transformers(processor)
+    if "preprocess_cfg" in config:
+        return pixels.of_openclip(config["preprocess_cfg"], config.get("model_cfg", config))
     cfg = config.get("pretrained_cfg") or {}
     return pixels.of_timm(cfg) if {"input_size", "mean", "std"} <= set(cfg) else None
+
+
+def thresholds(config: Mapping[str, Any], count: int) -> tuple[float, ...]:
+    """For several names per image, which transformers calls a problem type: those written here, else one half."""
+    if config.get("problem_type") != MULTI_LABEL:
+        return ()
+    return tuple(map(float, config.get(THRESHOLDS) or [0.5] * count))
 
 
 def class_names(config: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from vit.weights.format import Format, State
 from vit.weights.outgoing import Written, parted, require
 from vit.weights.renaming import Names, Renamed
-from vit.weights.transformers import dropout_words, read_config, shared_words
+from vit.weights.transformers import check_model_type, dropout_words, read_config, shared_words
 
 LAYER, BLOCK = "bert.encoder.layer.{}.", "encoder.blocks.{}."
 NAMES = Names([
@@ -91,7 +91,16 @@ def full_name(name: str) -> str:
 
 
 def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """BERT normalises after each branch; the rest from its config.json."""
+    """BERT normalises after each branch; the rest from its config.json.
+
+    Raises:
+        ValueError: one of the models that bear BERT's names, but count their positions from another number.
+    """
+    check_model_type(source_config, ("bert",))
+    positions, segments = (state.get(name, state.get(name.removeprefix("bert."))) for name in (POSITIONS, SEGMENTS))
+    if not source_config and positions is not None and len(segments) == 1 and len(positions) % 8 == 2:
+        raise ValueError(f"a table of {len(positions)} positions and one segment are RoBERTa's, which has BERT's "
+                         "names, but counts positions from 2; it is no model of ours")
     stated = read_config(source_config)
     own = {key: stated[key] for key in ("dim", "depth", "num_heads", "norm_eps", "activation") if key in stated}
     return {"norm_eps": 1e-12, "activation": "gelu", "pre_norm": False, **own}

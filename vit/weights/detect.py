@@ -61,7 +61,7 @@ def read_stack(ours: State, facts: Mapping[str, Any]) -> dict[str, Any]:
     heads = read_heads(ours, facts, inner, dim, len(numbers))
     if facts.get("activation") is None:
         raise ValueError("the activation cannot be read off tensors; give act=gelu, gelu_tanh (SigLIP), quick_gelu "
-                         "(OpenAI's CLIP), relu or silu")
+                         "(OpenAI's CLIP), relu or silu (vit convert --act; beside init_from it is model.activation)")
     norm_bias = FIRST + "norm1.bias" in ours
     return {
         "dim": dim,
@@ -119,7 +119,7 @@ def read_heads(ours: State, facts: Mapping[str, Any], inner: int, dim: int, dept
     heads = heads or (published_heads(dim, depth) if inner == dim else None)
     if heads is None:
         raise ValueError(f"the number of heads cannot be read off tensors of dim {dim} and depth {depth}; "
-                         "give num_heads=")
+                         "give num_heads= (vit convert --num-heads; beside init_from it is model.num_heads)")
     if inner % heads:
         raise ValueError(f"num_heads {heads} does not divide the {inner} channels of the queries")
     return heads
@@ -144,6 +144,9 @@ def read_image(ours: State, known: Mapping[str, Any]) -> dict[str, Any]:
     if patches.ndim != 4 or patches.shape[0] != known["dim"]:
         raise ValueError(f"embed.proj.weight is {tuple(patches.shape)}, but must be ({known['dim']}, channels, "
                          "patch height, patch width)")
+    for name in TOKENS:
+        if name in ours and (ours[name].ndim != 3 or ours[name].shape[2] != known["dim"]):
+            raise ValueError(f"{name} is {tuple(ours[name].shape)}, but must be (1, tokens, {known['dim']})")
     tokens = {name: ours[name].shape[1] for name in TOKENS if name in ours}
     seen = {
         "kind": "vit",
@@ -167,8 +170,9 @@ def read_positions(ours: State, known: Mapping[str, Any], prefix: int) -> dict[s
     if (table := ours.get("embed.pos_embed")) is None:
         for key in ("positions", "image_size"):
             if key not in known:
-                raise ValueError(f"there is no position table, so the tensors do not tell {key}; load the folder with "
-                                 "the config.json they came with")
+                also = "give image_size=, or " if key == "image_size" else ""
+                raise ValueError(f"there is no position table, so the tensors do not tell {key}; {also}load the folder "
+                                 "with the config.json they came with")
         return {"positions": known["positions"], "image_size": pair(known["image_size"]), "prefix_positions": True}
     if known.get("positions", "learned") not in ("learned", "learned_rotary"):
         raise ValueError(f"positions are {known['positions']} by the source's config, but the tensors have a table")

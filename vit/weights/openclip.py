@@ -25,6 +25,7 @@ RULES = [
     (LAYER + r"mlp\.c_fc\.", r"encoder.blocks.\1.mlp.fc1."),
     (LAYER + r"mlp\.c_proj\.", r"encoder.blocks.\1.mlp.fc2."),
 ]
+POOLS = {"tok": "class", "avg": "mean"}  # pool_type there
 TOWER, TRUNK, PROJECTION = "visual.", "visual.trunk.", "visual.head.proj."
 WORDS = ("input_resolution", "context_length", "vocab_size")  # sizes that only OpenAI's own files hold
 APART = {
@@ -88,6 +89,11 @@ def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     if vision:
         activation = "quick_gelu" if model.get("quick_gelu") else "gelu"
         stated["num_heads"] = vision["width"] // vision.get("head_width", 64)
+        if (pool := vision.get("pool_type", "tok")) not in POOLS or vision.get("final_ln_after_pool"):
+            raise ValueError(f"vision_cfg of the source's config says pool_type={pool}, final_ln_after_pool="
+                             f"{vision.get('final_ln_after_pool', False)}, which no model of ours does; known: "
+                             f"{', '.join(POOLS)}, the norm before it")
+        stated["pool"] = POOLS[pool]
     else:
         activation = "quick_gelu" if set(WORDS) <= set(state) else None
     return {"norm_eps": 1e-5, "activation": activation, "pool": "class", **stated}

@@ -10,7 +10,7 @@ from vit.nn.position import sincos_2d, sincos_2d_simple
 from vit.weights.eva import EVA_RULES, eva_arguments, is_eva, join_leaves, ratio, their_leaves
 from vit.weights.format import Format, State
 from vit.weights.renaming import Renamed
-from vit.weights.timm_facts import timm_facts
+from vit.weights.timm_facts import timm_facts, usual_doubts
 from vit.weights.timm_parallel import ARCHITECTURES as PARALLEL_ARCHITECTURES
 from vit.weights.timm_parallel import PARALLEL_RULES, join_in_proj, split_in_proj
 from vit.weights.timm_relative import (
@@ -91,7 +91,7 @@ def is_timm(state: State) -> bool:
     return all(any(re.match(part, name) for name in state) for part in (r"patch_embed\.", r"blocks\.\d+\."))
 
 
-TIMM = Format("timm", is_timm, from_timm, timm_facts)
+TIMM = Format("timm", is_timm, from_timm, timm_facts, doubts=usual_doubts)
 
 
 def timm_arguments(config: Any) -> dict[str, Any] | str:
@@ -101,6 +101,8 @@ def timm_arguments(config: Any) -> dict[str, Any] | str:
     """
     if config.kind == "timm":
         return {"architecture": config.name.split(".")[0], "model_args": config.input_arguments()}
+    if config.kind != "vit":
+        return f"timm's models classify images, and this is one of kind {config.kind}"
     if reason := beyond_timm(config):
         return f"timm's VisionTransformer has {reason}"
     if config.positions == "relative":

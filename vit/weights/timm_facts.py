@@ -13,6 +13,7 @@ CLASSES = ("VisionTransformer", "VisionTransformerDistilled", "VisionTransformer
 BLOCKS = {"Block": "serial", "EvaBlock": "serial", "ResPostBlock": "branch_norm", "EvaBlockPostNorm": "branch_norm",
           "ParallelScalingBlock": "parallel", "RelPosBlock": "serial", "ResPostRelPosBlock": "branch_norm"}
 LOADING = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"}
+BRANCH_NORM_WIDTHS = (1792,)  # EVA-02 enormous, whose tensors are called like EVA-1's
 DINOV3_HEADS = {1280: 20}  # by width, where other models of that width have other heads
 ATTENTIONS = ("Attention", "AttentionRope", "EvaAttention", "RelPosAttention", "SimpleNamespace")  # a parallel block's
 
@@ -173,6 +174,9 @@ def usual_facts(state: State) -> dict[str, Any]:
     The activation stays open where it differs between files of the same names: CLIP's (gelu or quick_gelu) and
     SigLIP's (gelu or gelu_tanh).
     """
+    if any("relative_position_bias_table" in name for name in state):
+        raise ValueError("BEiT's tables of relative positions are no part of ours; timm:NAME, or the folder with "
+                         "timm's config.json, keeps the model as timm's own network")
     relative = any("rel_pos.mlp." in name for name in state)
     # a mean without class token under a norm of its own: so are plain blocks, and those of `*_rpn_*`
     averaged = "fc_norm.weight" in state and not {"cls_token", "reg_token", "norm_pre.weight"} & set(state)
@@ -193,10 +197,24 @@ def usual_facts(state: State) -> dict[str, Any]:
         gated = widened.shape[0] == 2 * hidden.shape[1]
     eva = eva or (clip and (siglip or not {"norm.weight", "fc_norm.weight"} & set(state)))  # a Perception Encoder
     facts: dict[str, Any] = {
-        "norm_eps": 1e-5 if clip else 1e-6,
+        "norm_eps": 1e-5 if clip or (not eva and "blocks.0.attn.norm.weight" in state) else 1e-6,  # the latter BEiT-3
         "activation": "silu" if gated else None if clip or siglip else "gelu",
     }
     return {**facts, **usual_rope(state, gated)} if eva else facts
+
+
+def usual_doubts(state: State) -> list[str]:
+    """How tensors without any config were taken that published models of the same names read in two ways."""
+    doubts = []
+    if "blocks.0.attn.q_bias" in state and "blocks.0.mlp.fc1.weight" in state and "pos_embed" in state:
+        where = "after" if state["pos_embed"].shape[-1] in BRANCH_NORM_WIDTHS else "before"
+        doubts.append(f"the norms of the blocks are taken to stand {where} attention and MLP (EVA-1 has them before, "
+                      "EVA-02 enormous after); the config.json tells")
+    averaged = "norm.weight" in state and not {"cls_token", "attn_pool.latent", "blocks.0.ls1.gamma"} & set(state)
+    if averaged and "pos_embed" in state:
+        doubts.append("activation gelu is taken; some of SigLIP's models with a mean (*_siglip_gap_*) have "
+                      "another: give act=gelu_tanh for those")
+    return doubts
 
 
 def usual_rope(state: State, gated: bool) -> dict[str, Any]:
@@ -209,12 +227,13 @@ def usual_rope(state: State, gated: bool) -> dict[str, Any]:
                 **size}
     if "pos_embed" in state and "norm_pre.weight" not in state:
         if not gated:
-            return {"positions": "learned"}
+            branch_norm = state["pos_embed"].shape[-1] in BRANCH_NORM_WIDTHS
+            return {"positions": "learned", **({"block": "branch_norm"} if branch_norm else {})}
         return {"positions": "learned_rotary", "rotary_theta": 10_000.0, "rotary_pairs": "neighbours",
                 "rotary_span": [16, 16]}
     if "cls_token" in state and "reg_token" in state:
         dim, *_, patch = state["patch_embed.proj.weight"].shape
         return {"positions": "rotary", "rotary_places": "centred", "norm_eps": 1e-5, "image_size": 16 * patch,
-                "num_heads": DINOV3_HEADS.get(dim)}
+                "num_heads": DINOV3_HEADS.get(dim), "pool": "mean"}
     raise ValueError("the tensors do not tell these rotary positions; load the folder with the config.json they came "
                      "with")

@@ -69,6 +69,7 @@ ACTIVATIONS = {
     "quick_gelu": "quick_gelu", "relu": "relu", "silu": "silu", "swish": "silu",
 }
 SELF_TAUGHT = ("dinov2", "dinov2_with_registers")
+MODEL_TYPES = ("vit", "deit", *SELF_TAUGHT, "vit_mae", "vit_msn", "ijepa")
 
 
 def from_transformers(state: State) -> dict[str, Tensor]:
@@ -103,6 +104,7 @@ def is_transformers(state: State) -> bool:
 
 def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     """What config.json says; without one the usual ones: 1e-12 beside norms, but 1e-6 where LayerScale tells DINOv2."""
+    check_model_type(source_config, MODEL_TYPES)
     if not source_config:
         taught = any(".layer_scale1." in name for name in state)
         gated = any(".mlp.weights_in." in name or ".mlp.gate_proj." in name for name in state)
@@ -114,6 +116,18 @@ def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     ratio = {"mlp_ratio": source_config["intermediate_size"] / source_config["hidden_size"]} if (
         {"intermediate_size", "hidden_size"} <= set(source_config)) else {}
     return {"norm_eps": 1e-12, **stated, **ratio}
+
+
+def check_model_type(source_config: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Several models of transformers share names and are different networks.
+
+    Raises:
+        ValueError: the config says that this is another one.
+    """
+    kind = source_config.get("model_type", known[0])
+    if kind not in known:
+        raise ValueError(f"the source's config says model_type={kind}, whose tensors are called like those of "
+                         f"{known[0]}, but whose network is another; known: {', '.join(known)}")
 
 
 def read_config(source_config: Mapping[str, Any]) -> dict[str, Any]:

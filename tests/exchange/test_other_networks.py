@@ -1,0 +1,175 @@
+"""What looks like a network of ours and is another, or is said in two ways: refused, or taken as its config says."""
+
+import json
+
+import pytest
+import timm
+import torch
+import transformers as hf
+from open_clip import model as open_clip
+from PIL import Image
+from safetensors.torch import save_file
+
+import vit
+from tests.exchange.conftest import CLOSE, SIZE, images, scramble
+from vit.bundle import load_bundle, save_bundle
+from vit.bundle.files import SourceError
+from vit.data import Preprocessing
+from vit.exchange import import_weights
+from vit.exchange.convert import convert
+
+TINY = {"img_size": 28, "patch_size": 7, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 3}
+WORDS = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+def tiny(name: str = "vit_base_patch16_224", **options) -> torch.nn.Module:
+    return scramble(timm.create_model(name, **{**TINY, **options}))
+
+
+def refused(source, *said: str, **arguments) -> None:
+    with pytest.raises(SourceError) as error:
+        import_weights(source, **arguments)
+    for words in said:
+        assert words in str(error.value), error.value
+    assert "\n" not in str(error.value)
+
+
+def same(model: torch.nn.Module, reference: torch.nn.Module) -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(model(images(28)), reference(images(28)), **CLOSE)
+
+
+def test_roberta_is_not_bert() -> None:
+    model = hf.RobertaModel(hf.RobertaConfig(**WORDS, max_position_embeddings=34, type_vocab_size=1))
+    refused(model, "model_type=roberta", "known: bert")
+    refused(model.state_dict(), "RoBERTa's", "34 positions", num_heads=2)
+
+
+def test_a_vision_model_with_the_names_of_vit_is_not_vit() -> None:
+    model = hf.YolosModel(hf.YolosConfig(**{**SIZE, "image_size": [32, 32]}, num_detection_tokens=4))
+    refused(model, "model_type=yolos", "dinov2")
+
+
+def test_an_activation_that_contradicts_the_config() -> None:
+    refused(tiny(), "act=relu was given, but the source's config says gelu", act="relu")
+    model = hf.ViTForImageClassification(hf.ViTConfig(**SIZE, num_labels=5))
+    refused(model, "act=silu was given", "gelu", act="silu")
+    import_weights(model, act="gelu")
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda t: torch.zeros(32), "cls_token is (32,), but must be (1, tokens, 32)"),
+    (lambda t: t.to_sparse(), "cls_token is kept as torch.sparse_coo"),
+    (lambda t: t.to("meta"), "cls_token is on the meta device"),
+    (lambda t: t.to(torch.int8), "cls_token is of int8"),
+    (lambda t: t.to(torch.complex64), "cls_token is of complex64"),
+    (lambda t: t * torch.nan, "cls_token holds numbers that are not finite"),
+])
+def test_a_tensor_that_is_no_weight(change, said: str) -> None:
+    state = dict(tiny().state_dict())
+    refused({**state, "cls_token": change(state["cls_token"])}, said, num_heads=4)
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    ({"image_size": 32.0}, "image_size=32.0 must be"), ({"image_size": "64"}, "image_size='64' must be"),
+    ({"image_size": 0}, "image_size=0 must be"), ({"patch_size": (7, 0)}, "patch_size=(7, 0) must be"),
+    ({"num_classes": 2.5}, "num_classes=2.5 must be a whole number of 0"), ({"num_heads": 0}, "num_heads=0 must be"),
+])
+def test_arguments_that_are_no_sizes(arguments: dict, said: str) -> None:
+    refused(tiny(), said, **arguments)
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"id2label": {"a": "cat"}}, "the names of the classes cannot be understood"),
+    ({"pretrained_cfg": {"input_size": [3, 28, 28], "mean": "no", "std": [1, 1, 1]}}, "how images are prepared"),
+])
+def test_a_config_that_makes_no_sense(tmp_path, change: dict, said: str) -> None:
+    save_file(dict(tiny().state_dict()), tmp_path / "model.safetensors")
+    words = {key: value for key, value in TINY.items() if key != "num_classes"}
+    config = {"architecture": "vit_base_patch16_224", "model_args": words, "num_classes": 3}
+    (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
+    refused(tmp_path, str(tmp_path), said)
+
+
+def test_only_images_and_their_classes_go_to_timm(tmp_path) -> None:
+    texts = hf.BertForSequenceClassification(hf.BertConfig(**WORDS))
+    masked = vit.create_model("mae_tiny", image_size=16, patch_size=4, dim=32, depth=1, num_heads=2)
+    for model in (texts, masked):
+        with pytest.raises(SourceError, match="timm's models classify images, and this is one of kind"):
+            convert(model, tmp_path / "out", "timm")
+    assert not (tmp_path / "out").exists()
+
+
+def test_several_labels_go_to_transformers_and_back(tmp_path) -> None:
+    labels = {0: "cat", 1: "big", 2: "old"}
+    model = scramble(hf.ViTForImageClassification(hf.ViTConfig(**SIZE, id2label=labels, layer_norm_eps=1e-6)))
+    model.config.problem_type = "multi_label_classification"
+    model.save_pretrained(tmp_path / "theirs")
+    picture = Image.effect_noise((32, 32), 90).convert("RGB")
+    with pytest.warns(UserWarning, match="how images are prepared"):
+        loaded = vit.load(tmp_path / "theirs")
+    assert loaded.thresholds.tolist() == [0.5] * 3
+    x = loaded.preprocessing.normalize(loaded.preprocessing.image(picture)[None])
+    with torch.no_grad():
+        wanted = model(x).logits.sigmoid()[0]
+    found = loaded.predict([picture], top_k=3)[0]
+    assert dict(zip(found.names, found.probabilities, strict=True)) == pytest.approx(
+        {name: wanted[i].item() for i, name in labels.items()}, abs=1e-5)
+
+
+def test_thresholds_go_to_transformers_and_back(tmp_path) -> None:
+    model = scramble(vit.create_model("vit_tiny", image_size=32, patch_size=8, dim=32, depth=1, num_heads=2,
+                                      num_classes=2))
+    save_bundle(tmp_path / "ours", model, ["cat", "big"], Preprocessing(size=(32, 32)), thresholds=[0.25, 0.75])
+    convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
+    assert vit.load(tmp_path / "theirs").thresholds.tolist() == [0.25, 0.75]
+
+
+@pytest.fixture
+def clip_folder(tmp_path):
+    """OpenCLIP's folder with an average instead of the class token; the tower in it."""
+    words = {"layers": 2, "width": 32, "head_width": 8, "patch_size": 7, "image_size": 28, "pool_type": "avg"}
+    model = scramble(open_clip.CLIP(6, open_clip.CLIPVisionCfg(**words),
+                                    open_clip.CLIPTextCfg(width=16, heads=2, layers=1, vocab_size=40)))
+    prepared = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "interpolation": "bilinear", "resize_mode": "squash"}
+    config = {"model_cfg": {"embed_dim": 6, "vision_cfg": words, "text_cfg": {}}, "preprocess_cfg": prepared}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()},
+              tmp_path / "open_clip_model.safetensors")
+    return tmp_path, model
+
+
+def test_openclip_pools_and_prepares_as_its_config_says(clip_folder, tmp_path) -> None:
+    folder, reference = clip_folder
+    model, _ = import_weights(folder)
+    same(model, reference.visual)
+    with pytest.warns(UserWarning, match="does not name its 6 classes"):
+        convert(folder, tmp_path / "bundle", "bundle")
+    prepared = load_bundle(tmp_path / "bundle").preprocessing
+    assert (prepared.mean, prepared.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert (prepared.resize, prepared.interpolation) == ("squash", "bilinear")
+    config = json.loads((folder / "open_clip_config.json").read_text())
+    config["model_cfg"]["vision_cfg"]["final_ln_after_pool"] = True
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    refused(folder, "final_ln_after_pool=True", "no model of ours")
+
+
+def test_a_projection_is_no_answer(clip_folder) -> None:
+    tower = hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(**SIZE, projection_dim=6))
+    for source in (clip_folder[0], tower):
+        with pytest.raises(SourceError, match="has no classes to answer with"):
+            vit.load(source)
+
+
+def test_tensors_without_a_config_are_told_by_their_width_or_doubted() -> None:
+    wide = tiny("eva02_enormous_patch14_clip_224", embed_dim=1792, depth=1, num_heads=16, mlp_ratio=0.1)
+    model, report = import_weights(wide.state_dict(), num_heads=16)
+    same(model, wide)
+    assert any("EVA-02 enormous after" in note for note in report.notes)
+    gap = tiny("vit_so400m_patch16_siglip_gap_256", mlp_ratio=2)
+    model, _ = import_weights(gap.state_dict(), num_heads=4, act="gelu_tanh")
+    same(model, gap)
+    assert any("give act=gelu_tanh" in note for note in import_weights(gap.state_dict(), num_heads=4)[1].notes)
+    three = tiny("beit3_base_patch16_224")
+    same(import_weights(three.state_dict(), num_heads=4)[0], three)
+    refused(tiny("beit_base_patch16_224").state_dict(), "BEiT's tables of relative positions", num_heads=4)
