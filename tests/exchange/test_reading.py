@@ -125,6 +125,7 @@ def test_of_ours_nothing_is_changed(tmp_path) -> None:
     assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
     wider, report = vit.import_weights(tmp_path / "bundle", image_size=32, num_classes=2)
     assert wider.config.image_size == (32, 32) and set(report.named("new")) == {"head.weight", "head.bias"}
+    assert 0.01 < wider.head.weight.std() < 0.03 and not wider.head.bias.any()
 
 
 def test_tensors_of_a_living_model_are_copied() -> None:

@@ -12,7 +12,7 @@ from vit.exchange.kept import as_it_is, timms_own
 from vit.exchange.read import Anything, Source, read
 from vit.models import TimmConfig, model_from_config
 from vit.models.build import ACTIVATIONS
-from vit.nn.init import Unfilled
+from vit.nn.init import Unfilled, init_weights
 from vit.weights import FORMATS, KeyReport, Recognised, detect, load_weights, published_heads, recognise
 from vit.weights.report import SHOWN, shapes
 from vit.weights.timm import TIMM
@@ -190,9 +190,14 @@ def build(
         with Unfilled():
             model = model_from_config(config)
         report = load_weights(model, known, head=head, source_grid=grid, assign=not source.shared)
-        if report.count("new"):
-            model = model_from_config(config)
-            report = load_weights(model, known, head=head, source_grid=grid, assign=not source.shared)
+        if new := set(report.named("new")):
+            heads = {name: part for name, part in model.named_children() if f"{name}." in HEADS}
+            heads = {name: part for name, part in heads.items() if f"{name}.weight" in new}
+            if new == {f"{name}.{leaf}" for name, part in heads.items() for leaf in part.state_dict()}:
+                init_weights(nn.ModuleDict(heads))
+            else:  # twice the memory, so only where it must be
+                model = model_from_config(config)
+                report = load_weights(model, known, head=head, source_grid=grid, assign=not source.shared)
     except ValueError as error:
         raise SourceError(f"{source.name}: {error}") from None
     return model, report
