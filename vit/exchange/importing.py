@@ -16,6 +16,7 @@ from vit.nn.init import Unfilled, init_weights
 from vit.weights import FORMATS, KeyReport, Recognised, detect, load_weights, published_heads, recognise
 from vit.weights.report import SHOWN, shapes
 from vit.weights.timm import TIMM
+from vit.weights.torchvision import TORCHVISION
 
 Size = int | Sequence[int]
 HEADS = ("head.", "head_dist.")
@@ -106,6 +107,10 @@ def recognised(source: Source) -> Recognised:
         SourceError: it is none that is known.
     """
     if (found := recognise(source.state)) is not None:
+        kind = source.config.get("model_type")
+        if kind is not None and found.format in (TIMM, TORCHVISION) and "architecture" not in source.config:
+            raise SourceError(f"{source.name}: the config says that it describes a {kind} of transformers, but the "
+                              f"tensors have {found.format.name}'s names; take the config away, or the other weights")
         return found
     some = ", ".join(list(source.state)[:3])
     other = " (the names of a ResNet)" if "layer1.0.conv1.weight" in source.state else ""
@@ -191,8 +196,8 @@ def build(
             model = model_from_config(config)
         report = load_weights(model, known, head=head, source_grid=grid, assign=not source.shared)
         if new := set(report.named("new")):
-            heads = {name: part for name, part in model.named_children() if f"{name}." in HEADS}
-            heads = {name: part for name, part in heads.items() if f"{name}.weight" in new}
+            heads = {name: part for name, part in model.named_children()
+                     if f"{name}." in HEADS and isinstance(part, nn.Linear) and f"{name}.weight" in new}
             if new == {f"{name}.{leaf}" for name, part in heads.items() for leaf in part.state_dict()}:
                 init_weights(nn.ModuleDict(heads))
             else:  # twice the memory, so only where it must be
