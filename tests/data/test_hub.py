@@ -138,7 +138,7 @@ def nothing(place):
 @pytest.mark.parametrize(
     ("build", "options", "says"),
     [
-        (two_labels, {}, "no label column found among animal, coarse; name it with data.label=COLUMN"),
+        (two_labels, {}, "animal, coarse may all be the label column; name it with data.label=COLUMN"),
         (two_labels, {"label": "fine"}, "no column 'fine' for data.label; its columns are picture, animal, note, coa"),
         (two_labels, {"label": "animal", "image": "note"}, "column 'note' holds Value, not images; data.image may be "),
         (only, {}, r"none of its splits \(all\) is called train; say data.splits=\{train: all\}"),

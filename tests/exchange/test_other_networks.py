@@ -11,6 +11,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import vit
+import vit.cli
 from tests.exchange.conftest import SIZE, images, scramble
 from vit.bundle import load_bundle, save_bundle
 from vit.bundle.files import SourceError
@@ -180,3 +181,16 @@ def test_tensors_without_a_config_are_told_by_their_width_or_doubted() -> None:
     three = tiny("beit3_base_patch16_224")
     same(import_weights(three.state_dict(), num_heads=4)[0], three)
     refused(tiny("beit_base_patch16_224").state_dict(), "BEiT's tables of relative positions", num_heads=4)
+
+
+def test_another_aspect_and_other_classes_by_the_command_line(tmp_path, capsys) -> None:
+    words = {key: value for key, value in TINY.items() if key != "num_classes"}
+    save_file(dict(tiny().state_dict()), tmp_path / "model.safetensors")
+    config = {"architecture": "vit_base_patch16_224", "model_args": words, "num_classes": 3}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    changed = ["--image-size", "28x42", "--patch-size", "14", "--num-classes", "2"]
+    assert vit.cli.main(["convert", str(tmp_path), str(tmp_path / "out"), *changed]) == 0
+    config = load_bundle(tmp_path / "out").model.config
+    assert (config.image_size, config.patch_size, config.num_classes) == ((28, 42), (14, 14), 2)
+    assert vit.cli.main(["convert", str(tmp_path), str(tmp_path / "b"), "--image-size", "big"]) == 2
+    assert "--image-size big must be a number of pixels" in capsys.readouterr().err

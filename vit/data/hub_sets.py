@@ -177,8 +177,9 @@ def _only(name: str, rows: Any, what: str, possible: list[str], best: list[str],
         return best[0]
     found = next((column for column in usual if column in (best or possible)), None)
     if found is None:
-        listed = ", ".join(best or rows.features)
-        raise DataError(f"{name}: no {what} column found among {listed}; name it with data.{what}=COLUMN")
+        seen = f"{', '.join(best)} may all be the {what} column" if best else (
+            f"no {what} column found among {', '.join(rows.features)}")
+        raise DataError(f"{name}: {seen}; name it with data.{what}=COLUMN")
     return found
 
 

@@ -49,20 +49,21 @@ def convert(
     image_size: Size | None = None,
     patch_size: Size | None = None,
     in_chans: int | None = None,
+    num_classes: int | None = None,
     strict: bool = True,
 ) -> KeyReport:
     """Write a source's model for others: a folder, or for torchvision a file of its state dict.
 
     Args:
         to: "timm", "transformers", "torchvision" or "bundle" (which is a timm folder where timm can express the model).
-        num_heads, act, image_size, patch_size, in_chans, strict: as for `import_weights`.
+        num_heads, act, image_size, patch_size, in_chans, num_classes, strict: as for `import_weights`.
 
     Raises:
         SourceError: a source that cannot be taken, a model that the target cannot express, something in the way.
     """
     dest = Path(dest).expanduser()
     check_target(dest, to)
-    wanted = Wanted(num_heads, act, image_size, patch_size, in_chans)
+    wanted = Wanted(num_heads, act, image_size, patch_size, in_chans, num_classes)
     if to == "bundle" and not is_foreign(source) and wanted == Wanted() and Path(source).expanduser().exists():
         return copy_bundle(source, dest)
     found = read(source)
@@ -73,7 +74,8 @@ def convert(
     if model.config.kind in ("vit", "timm") and to != "torchvision":  # whose files hold nothing but tensors
         preparation = prepared(found, format_of(report), tuple(model.config.image_size))
         classes = named(found, model.config.num_classes) if model.config.num_classes else []
-    WRITERS[to](dest, Outgoing(model, classes, preparation, found.tokenizers, found.thresholds))
+    several = found.thresholds if len(found.thresholds) == len(classes) else ()
+    WRITERS[to](dest, Outgoing(model, classes, preparation, found.tokenizers, several))
     return report
 
 

@@ -15,7 +15,7 @@ from vit.exchange import Source, SourceError, pixels
 from vit.exchange.importing import architecture, recognised
 from vit.exchange.read import TIMM, from_module, read
 from vit.launch.composing import ConfigError
-from vit.models import MaskedImageConfig, VisionTransformerConfig
+from vit.models import MaskedImageConfig, TimmConfig, VisionTransformerConfig
 
 IMAGE_KINDS = {cls.kind: cls for cls in (VisionTransformerConfig, MaskedImageConfig)}
 
@@ -51,7 +51,14 @@ class Initial:
 
     @property
     def classifier(self) -> dict | None:
-        """The config of an image classifier that takes the weights over: that of the source, or what it began for."""
+        """The config of an image classifier that takes the weights over: that of the source, or what it began for.
+
+        Raises:
+            ConfigError: the source reads no images.
+        """
+        if self.model is not None and self.model["kind"] not in (*IMAGE_KINDS, TimmConfig.kind):
+            raise ConfigError(f"init_from={self.name}: a model of kind {self.model['kind']} does not classify images; "
+                              "take the weights of one that does, or data that it reads")
         if self.model is None or self.model["kind"] != MaskedImageConfig.kind:
             return self.model
         return MaskedImageConfig.from_dict(self.model).classifier()
