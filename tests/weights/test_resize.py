@@ -84,8 +84,9 @@ def test_the_report_says_how() -> None:
     old = create_model("vit_tiny", **small, image_size=32, patch_size=8)
     new = create_model("vit_tiny", **small, image_size=32, patch_size=(16, 8), in_chans=1)
     report = load_weights(new, old.state_dict())
-    row = next(row for row in report.rows if row.name == "embed.proj.weight")
-    assert (row.status, row.how) == ("resized", "patches of 8x8 to 16x8 pixels, 3 channels to 1")
+    rows = {row.name: row for row in report.rows if row.status == "resized"}
+    assert rows["embed.proj.weight"].how == "patches of 8x8 to 16x8 pixels, 3 channels to 1"
+    assert rows["embed.pos_embed"].how == "grid of 4x4 to 2x4 patches"
 
 
 def test_a_timm_model_takes_its_own_names_and_ours() -> None:

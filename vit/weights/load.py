@@ -56,8 +56,9 @@ def load_weights(
         how, (status, tensor) = "", fit(there, own)
         if name in POSITIONS and there is not None and reads_text(model):
             status, tensor = fit_lengths(there, own)
+            how = f"the first {min(there.shape[1], own.shape[1])} positions" if status == "resized" else ""
         elif name in POSITIONS and there is not None:
-            status, tensor = fit_positions(there, own, grid(model), prefix_length(state), source_grid)
+            status, tensor, how = fit_positions(there, own, grid(model), prefix_length(state), source_grid)
         elif name in PATCHES and there is not None:
             status, tensor, how = fit_patches(there, own)
         if tensor is not None:
@@ -115,21 +116,21 @@ def fit(tensor: Tensor | None, own: Tensor) -> tuple[str, Tensor | None]:
 
 def fit_positions(
     table: Tensor, own: Tensor, new: tuple[int, int] | None, prefix: int, old: tuple[int, int] | None
-) -> tuple[str, Tensor | None]:
-    """A position table (1,P+rows*columns,D) of grid `old` in the shape of our own one, of grid `new`.
+) -> tuple[str, Tensor | None, str]:
+    """A position table (1,P+rows*columns,D) of grid `old` in the shape of our own one, of grid `new`, and how.
 
     Rows of class token and registers that only one side has keep the values of our own.
     """
     same = table.shape == own.shape and old in (None, new)
     if same or new is None or table.ndim != 3 or table.shape[2] != own.shape[2]:
-        return fit(table, own)
+        return *fit(table, own), ""
     old = old or square_grid(table.shape[1], prefix)
     resampled = resample(table, old, new)  # (1,P+N',D)
     theirs, ours = table.shape[1] - math.prod(old), own.shape[1] - math.prod(new)
     fitted, shared = own.detach().clone(), min(theirs, ours)
     fitted[:, :shared] = resampled[:, :shared]
     fitted[:, ours:] = resampled[:, theirs:]
-    return "resized", fitted
+    return "resized", fitted, f"grid of {old[0]}x{old[1]} to {new[0]}x{new[1]} patches"
 
 
 def fit_lengths(table: Tensor, own: Tensor) -> tuple[str, Tensor | None]:
