@@ -188,9 +188,9 @@ def test_another_aspect_and_other_classes_by_the_command_line(tmp_path, capsys) 
     save_file(dict(tiny().state_dict()), tmp_path / "model.safetensors")
     config = {"architecture": "vit_base_patch16_224", "model_args": words, "num_classes": 3}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    changed = ["--image-size", "28x42", "--patch-size", "14", "--num-classes", "2"]
+    changed = ["--to", "bundle", "--image-size", "28x42", "--patch-size", "14", "--num-classes", "2"]
     assert vit.cli.main(["convert", str(tmp_path), str(tmp_path / "out"), *changed]) == 0
     config = load_bundle(tmp_path / "out").model.config
     assert (config.image_size, config.patch_size, config.num_classes) == ((28, 42), (14, 14), 2)
-    assert vit.cli.main(["convert", str(tmp_path), str(tmp_path / "b"), "--image-size", "big"]) == 2
+    assert vit.cli.main(["convert", str(tmp_path), str(tmp_path / "b"), "--to", "bundle", "--image-size", "big"]) == 2
     assert "--image-size big must be a number of pixels" in capsys.readouterr().err
