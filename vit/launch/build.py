@@ -13,10 +13,12 @@ from torch import nn
 
 from vit.data import (
     Augment,
+    CorpusSource,
     DataError,
     EvalBatches,
     ImageDataset,
     Mixup,
+    PairSource,
     Preprocessing,
     RandomCrop,
     RandomResizedCrop,
@@ -195,22 +197,32 @@ def build_sizing(crop: dict | None, seed: int) -> RandomResizedCrop | RandomCrop
     return RandomResizedCrop(tuple(crop["scale"]), tuple(crop["ratio"]), seed)
 
 
-def check_splits(source: Source, recipe: dict) -> None:
-    """Too few images to train or to choose the best epoch by are an error now, not in the first epoch.
+def check_validation(source: Source | PairSource | CorpusSource, unit: str) -> None:
+    """No samples to choose the best epoch by are an error now, not in the first epoch.
+
+    Raises:
+        DataError: with the numbers and the fix.
+    """
+    train, val = (len(source.splits.get(key, ())) for key in ("train", "val"))
+    if val == 0:
+        raise DataError(
+            f"{source.name}: 0 of its {train} {unit} are for validation, so the best epoch cannot be chosen; "
+            f"raise the second of data.fractions, or add {unit} for val"
+        )
+
+
+def check_splits(source: Source, recipe: dict, unit: str = "images") -> None:
+    """Too few samples to train or to choose the best epoch by, as `check_validation`.
 
     Raises:
         DataError, ConfigError: with the numbers and the fix.
     """
-    train, val = len(source.splits["train"]), len(source.splits["val"]) if "val" in source.splits else 0
-    if val == 0:
-        raise DataError(
-            f"{source.name}: 0 of its {train} images are for validation, so the best epoch cannot be chosen; "
-            "raise the second of data.fractions, or add images under val/"
-        )
+    check_validation(source, unit)
+    train = len(source.splits["train"])
     micro = recipe["batch_size"] // recipe["accumulate"]
     if train < micro:
         raise ConfigError(
-            f"recipe.batch_size={recipe['batch_size']} is larger than the training set of {train} images; "
+            f"recipe.batch_size={recipe['batch_size']} is larger than the training set of {train} {unit}; "
             f"take recipe.batch_size={max(1, train // 2)}"
         )
 

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from typing import TextIO
 
@@ -20,6 +21,8 @@ from vit.launch.composing import ConfigError
 
 log = logging.getLogger("vit")
 
+NAMED = 5  # of the samples that are left out, so many in the log
+
 RECORDED = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy", "pillow", "safetensors")
 
 
@@ -27,11 +30,10 @@ class RunFolder:
     """`config.yaml log.txt metrics.csv metrics.json environment.json splits/ samples/ checkpoints/ model/` under one
     path.
 
-    A run is finished when `metrics.json` stands; until then the folder can be resumed. Within `with RunFolder(path,
-    main)`
-    the first process holds the folder's lock, which the operating system frees however a process ends, and what is
-    logged
-    also goes to `log.txt`. A run that fails before `config.yaml` stands leaves no folder, unless there was one before.
+    A run is finished when `metrics.json` stands; until then the folder can be resumed. Within
+    `with RunFolder(path, main)` the first process holds the folder's lock, which the operating system frees however a
+    process ends, and what is logged also goes to `log.txt`. A run that fails before `config.yaml` stands leaves no
+    folder, unless there was one before.
     """
 
     def __init__(self, path: pathlib.Path, main: bool = True):
@@ -110,9 +112,16 @@ class RunFolder:
         log.addHandler(self._log)
         log.info("run folder: %s", self.path)
 
-    def write_splits(self, lists: dict[str, list[tuple[str, str]]]) -> None:
-        """Which sample is in which split, a text file each: name, tab, class."""
-        for split, rows in lists.items():
+    def write_splits(
+        self, lists: dict[str, list[tuple[str, str]]], left_out: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """Which sample is in which split, a text file each: name, tab, class. What is left out, with the reason, stands
+        in left_out.tsv, and the first of it in the log."""
+        for name, reason in left_out[:NAMED]:
+            log.warning("left out %s: %s", name, reason)
+        if len(left_out) > NAMED:
+            log.warning("left out %d more, listed in %s", len(left_out) - NAMED, self.path / "splits" / "left_out.tsv")
+        for split, rows in {**lists, **({"left_out": left_out} if left_out else {})}.items():
             target = self.path / "splits" / f"{split}.tsv"
             target.parent.mkdir(exist_ok=True)
             target.write_text(

@@ -1,7 +1,7 @@
 """Sequence to sequence: lines or images in, texts out; the same step for translation and for reading pictures."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -24,6 +24,7 @@ class Seq2Seq(Task):
     The loss is the mean over the target tokens of the global batch, however they are spread over processes.
 
     Args:
+        references: what should be written for each row of the validation data.
         prepare: source of a batch -> what the model takes, such as uint8 images -> normalised ones; None for ids.
         loss: of the logits; with its `ctc` also of those that the memory of an image gives by itself.
         decode: how validation texts are written.
@@ -38,6 +39,7 @@ class Seq2Seq(Task):
         model: nn.Module,
         tokenizer: Tokenizer,
         optimizing: Optimizing,
+        references: Sequence[str],
         prepare: Callable[[Tensor], Tensor] | None = None,
         loss: TextLoss | None = None,
         decode: Generation | None = None,
@@ -50,7 +52,7 @@ class Seq2Seq(Task):
         super().__init__(model, optimizing, seed, config)
         self.tokenizer, self.prepare, self.loss = tokenizer, prepare, loss or TextLoss(label_smoothing=0.1)
         self.decode, self.decode_rows, self.examples = decode or Generation(), decode_rows, examples
-        self.unit = unit
+        self.unit, self.references = unit, references
         self.written: list[tuple[int, str, str]] = []  # number of the row, answer, reference
 
     @property
@@ -92,9 +94,8 @@ class Seq2Seq(Task):
             return
         found = generate(self.model, self.source(batch)[rows], batch["source_mask"][rows], self.decode)
         for row, hypotheses in zip(rows.tolist(), found, strict=True):
-            answer = self.tokenizer.decode(hypotheses[0].ids)
-            reference = self.tokenizer.decode(batch["target"][row, 1:].tolist())
-            self.written.append((int(batch["index"][row]), answer, reference))
+            number = int(batch["index"][row])
+            self.written.append((number, self.tokenizer.decode(hypotheses[0].ids), self.references[number]))
 
     def on_validation_epoch_end(self) -> None:
         if not self.decode_rows:

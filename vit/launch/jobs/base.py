@@ -88,9 +88,13 @@ class Job(ABC):
     def headline(self, metrics: dict) -> dict[str, str]:
         """The result in a line or two of the final table."""
 
+    def omitted(self) -> list[tuple[str, str]]:
+        """(name, reason) of the samples that are left out from the start because they cannot be used."""
+        return list(self.source.left_out)
+
     def left_out(self) -> int:
-        """How many samples were left out because they cannot be used; each is named in the log."""
-        return len(self.batches.bad)
+        """How many samples were left out, those that turned out to be unreadable on the way included."""
+        return len(self.batches.bad) + len(self.omitted())
 
 
 def prepare(config: dict, devices: Devices, resuming: bool = False) -> Job:

@@ -45,8 +45,10 @@ class ImageJob(Job):
         if self.audit is not None:
             folder.write("audit.json", self.audit.to_dict())
 
-    def left_out(self) -> int:
-        return super().left_out() + (len(self.audit.bad_samples(decoded=False)) if self.audit else 0)
+    def omitted(self) -> list[tuple[str, str]]:
+        """Those that a header tells to be unreadable; audit.json has them too."""
+        found = self.audit.unreadable if self.audit else []
+        return [(sample.name, sample.reason) for sample in found if not sample.decoded]
 
 
 @dataclass(frozen=True)

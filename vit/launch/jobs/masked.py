@@ -16,7 +16,7 @@ from vit.launch.devices import Devices
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
 from vit.launch.jobs.base import Job
-from vit.launch.tokenizing import build_tokenizer
+from vit.launch.tokenizing import build_tokenizer, with_tokenizers
 from vit.models.masked import MaskedTextConfig
 from vit.tasks import Batches, MaskedTokens
 from vit.weights import load_weights
@@ -41,6 +41,7 @@ class Masked(Job):
 
     def write_facts(self, folder: RunFolder) -> None:
         """Which sentence is in which split follows from the files' order, so it is not written again."""
+        folder.write_splits({}, self.omitted())
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         save_bundle(path, self.model, (), None, metrics, extra, weights, {"source": self.tokenizer})
@@ -59,17 +60,15 @@ class Masked(Job):
         named = {"hidden tokens found": "token_accuracy", "pairs told right": "pair_accuracy"}
         return {text: f"{metrics[f'{self.split}/{name}']:.2%}" for text, name in named.items()}
 
-    def left_out(self) -> int:
-        return super().left_out() + len(self.source.left_out)
-
 
 def prepare(config: dict, devices: Devices, resuming: bool = False) -> Masked:
     """Data, tokenizer, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
     data, recipe = config["data"], config["recipe"]
     build.check_devices(config, devices.world)
     source = build.build_source(data)
+    build.check_validation(source, "sentences")
     initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
-    tokenizer = build_tokenizer(data["tokenizer"], source.splits["train"].texts, initial)
+    tokenizer = build_tokenizer(config, source.splits["train"].texts, initial)
     fits = {"vocab_size": tokenizer.vocab_size, "max_len": data["max_len"]}
     model = networks.text_model(config, fits, MaskedTextConfig, initial)
     if initial is not None:
@@ -93,7 +92,8 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Masked:
     )
     steps = len(datasets["train"]) // recipe["batch_size"]
     optimizing = build.build_optimizing(recipe, model, steps)
-    task = MaskedTokens(model, optimizing, seed=config["seed"], config=config)
+    told = with_tokenizers(config, {"source": tokenizer})
+    task = MaskedTokens(model, optimizing, seed=config["seed"], config=told)
     return Masked(config, model, task, batches, source, tokenizer, datasets)
 
 

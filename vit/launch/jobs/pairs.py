@@ -1,6 +1,7 @@
 """Sequence to sequence: texts to texts and images to texts; its parts, and its test."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from vit.weights import load_weights
 log = logging.getLogger("vit")
 
 SAMPLES = 8  # written as files
+SHOWN = 1000  # texts whose tokens are tried
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Pairs(Job):
         return recipe["batch_tokens"] / longest.mean() if recipe["batch_tokens"] else recipe["batch_size"]
 
     def write_facts(self, folder: RunFolder) -> None:
-        folder.write_splits(self.source.split_lists())
+        folder.write_splits(self.source.split_lists(), self.omitted())
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         words = self.config["task"]["decode"]  # in validation it wrote greedily
@@ -99,9 +101,8 @@ class Pairs(Job):
             "BLEU": f"{100 * metrics[f'{self.split}/bleu']:.2f}",
         }
 
-    def left_out(self) -> int:
-        long = sum(len(dataset.left_out) for dataset in self.datasets.values())
-        return super().left_out() + len(self.source.left_out) + long
+    def omitted(self) -> list[tuple[str, str]]:
+        return [*super().omitted(), *(each for dataset in self.datasets.values() for each in dataset.left_out)]
 
 
 def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
@@ -109,6 +110,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
     data, recipe = config["data"], config["recipe"]
     check_batches(recipe)
     source = build.build_source(data)
+    build.check_validation(source, "pairs")
     initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
     line = build_line(data, source, initial) if source.images else None
     tokenizers = build_tokenizers(data["tokenizer"], source, initial)
@@ -132,7 +134,9 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
     show(source, model, tokenizers, datasets)
     config = start_finetuning(config, model, taken)
     loss = build_loss(recipe["loss"], line, datasets["train"])
-    task = build_task(config, model, tokenizers["target"], line, loss, len(train(0, devices.world)))
+    references = source.splits["val"].targets
+    warn_of_unlike(tokenizers["target"], references)
+    task = build_task(config, model, tokenizers["target"], line, loss, references, len(train(0, devices.world)))
     return Pairs(config, model, task, Batches(train, val), source, tokenizers, line, datasets)
 
 
@@ -211,15 +215,19 @@ def build_datasets(
         if strict or key in ("train", "val")
     }
     for key, dataset in made.items():
-        for name, reason in dataset.left_out[:5]:
-            log.warning("left out of %s: %s: %s", key, name, reason)
         if dataset.cut:
             log.warning("%d texts of %s are cut, such as %s: %s", len(dataset.cut), key, *dataset.cut[0])
     return made
 
 
 def build_task(
-    config: dict, model: nn.Module, tokenizer: Tokenizer, line: LinePreprocessing | None, loss: TextLoss, steps: int
+    config: dict,
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    line: LinePreprocessing | None,
+    loss: TextLoss,
+    references: Sequence[str],
+    steps: int,
 ) -> Seq2Seq:
     recipe, task = config["recipe"], config["task"]
     words = {key: value for key, value in task["decode"].items() if value is not None}
@@ -234,6 +242,7 @@ def build_task(
         model,
         tokenizer,
         build.build_optimizing(recipe, model, steps // recipe["accumulate"]),
+        references,
         prepare=line.normalize if line else None,
         loss=loss,
         decode=replace(decode, beam=1, n_best=1, ctc=0.0),
@@ -243,6 +252,15 @@ def build_task(
         seed=config["seed"],
         config=config,
     )
+
+
+def warn_of_unlike(tokenizer: Tokenizer, references: Sequence[str]) -> None:
+    """Texts that can never be written as they are, such as those with capitals by a tokenizer that knows none."""
+    told = [(text, tokenizer.decode(tokenizer.encode(text))) for text, _ in zip(references, range(SHOWN), strict=False)]
+    unlike = [(text, spelled) for text, spelled in told if text != spelled]
+    if unlike:
+        log.warning("%d of the first %d validation texts cannot be written as they are and count as wrong, such as %r, "
+                    "whose tokens spell %r", len(unlike), len(told), *unlike[0])
 
 
 def build_loss(loss: dict, line: LinePreprocessing | None, train: PairDataset) -> TextLoss:

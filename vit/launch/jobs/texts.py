@@ -18,7 +18,7 @@ from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
 from vit.launch.jobs.base import Job
-from vit.launch.tokenizing import build_tokenizer
+from vit.launch.tokenizing import build_tokenizer, with_tokenizers
 from vit.models.text import TextClassifierConfig
 from vit.report.evaluation import write_text_evaluation
 from vit.tasks import Batches, TextClassification
@@ -49,7 +49,7 @@ class Texts(Job):
         return len(self.source.splits["train"].texts)
 
     def write_facts(self, folder: RunFolder) -> None:
-        folder.write_splits(self.source.split_lists())
+        folder.write_splits(self.source.split_lists(), self.omitted())
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         extra = extra | {"columns": self.columns}
@@ -75,8 +75,8 @@ class Texts(Job):
         texts = len(self.source.splits[self.split])
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {texts:,} texts"}
 
-    def left_out(self) -> int:
-        return super().left_out() + len(self.source.left_out) + len(self.train.left_out)
+    def omitted(self) -> list[tuple[str, str]]:
+        return [*super().omitted(), *self.train.left_out]
 
 
 def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
@@ -86,7 +86,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
     source = build.build_source(data)
     initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
     texts = [text for column in source.splits["train"].texts for text in column]
-    tokenizer = build_tokenizer(data["tokenizer"], texts, initial)
+    tokenizer = build_tokenizer(config, texts, initial)
     model = build_model(config, source, tokenizer, initial)
     networks.start_from_vectors(model, config["model"].get("vectors"), tokenizer)
     taken = None
@@ -94,11 +94,8 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
         loading = partial(load_weights, model, head=initial.classes == source.classes)
         taken = build.checked("init_from", loading, initial.state)
         log.info("weights from %s: %s", initial.name, taken.table())
-    datasets = {
-        key: TextDataset(source.splits[key], tokenizer, model.config.max_len, data["on_long"])
-        for key in ("train", "val")
-    }
-    build.check_splits(source, recipe)
+    build.check_splits(source, recipe, "texts")
+    datasets = build_datasets(source, tokenizer, model.config.max_len, data["on_long"])
     config = {
         **config,
         "model_name": config.get("model_name") or config["model"].get("name") or TextClassifierConfig.kind,
@@ -115,7 +112,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
         build.build_loss(recipe["loss"], source, data["balance"]),
         build.build_optimizing(recipe, model, len(datasets["train"]) // recipe["batch_size"]),
         seed=config["seed"],
-        config=config,
+        config=with_tokenizers(config, {"source": tokenizer}),
     )
     return Texts(config, model, task, batches, source, tokenizer, datasets["train"])
 
@@ -126,6 +123,19 @@ def build_model(config: dict, source: Source, tokenizer: Tokenizer, initial: Ini
     fits = {"vocab_size": tokenizer.vocab_size, "num_classes": source.num_classes}
     fits["max_len"] = known.get("max_len", config["data"]["max_len"])
     return networks.text_model(config, fits, TextClassifierConfig, initial)
+
+
+def build_datasets(source: Source, tokenizer: Tokenizer, max_len: int, on_long: str) -> dict[str, TextDataset]:
+    """What is trained and validated on; of that, longer texts are cut where training may leave them out."""
+    measured = "cut" if on_long == "skip" else on_long
+    made = {
+        "train": TextDataset(source.splits["train"], tokenizer, max_len, on_long),
+        "val": TextDataset(source.splits["val"], tokenizer, max_len, measured),
+    }
+    for key, dataset in made.items():
+        if dataset.cut:
+            log.warning("%d texts of %s are cut, such as %s: %s", len(dataset.cut), key, *dataset.cut[0])
+    return made
 
 
 def build_batches(config: dict, datasets: dict[str, TextDataset]) -> Batches:
