@@ -1,4 +1,4 @@
-"""What cannot be used is an error in words, or is left out, counted and listed; what is measured never shrinks unseen."""
+"""What cannot be used is an error in words, or is left out, counted and listed; nothing that is measured goes unseen."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_nothing_to_validate_on(tmp_path, data):
     word, head, unit = FILES[data]
     file = write(tmp_path / "t.tsv", [head, *(f"a {i}\tb {i % 2}" for i in range(40))])
     words = [f"data={data}", f"data.{word}={file}", "data.fractions=[1,0,0]"]
-    with pytest.raises(DataError, match=f"0 of its 4[01] {unit} are for validation.*raise the second of data.fractions"):
+    with pytest.raises(DataError, match=f"0 of its 4[01] {unit} are for validation.*data.fractions"):
         vit.train([*SMALL, *words, f"run_dir={tmp_path / 'run'}"])
 
 

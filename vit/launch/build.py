@@ -218,7 +218,11 @@ def check_splits(source: Source, recipe: dict, unit: str = "images") -> None:
         DataError, ConfigError: with the numbers and the fix.
     """
     check_validation(source, unit)
-    train = len(source.splits["train"])
+    check_batch(recipe, len(source.splits["train"]), unit)
+
+
+def check_batch(recipe: dict, train: int, unit: str) -> None:
+    """A micro-batch that all `train` samples do not fill is an error now."""
     micro = recipe["batch_size"] // recipe["accumulate"]
     if train < micro:
         raise ConfigError(

@@ -78,6 +78,7 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Masked:
         key: MaskedDataset(split, tokenizer, data["max_len"], data["masked"], config["seed"])
         for key, split in source.splits.items()
     }
+    build.check_batch(recipe, len(datasets["train"]), "sentence pairs")
     config = {
         **config,
         "model_name": config.get("model_name") or MaskedTextConfig.kind,
