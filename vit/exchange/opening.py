@@ -1,8 +1,10 @@
 """Somebody's model, ready to answer: `vit.load` over every source that `import_weights` takes."""
 
 import warnings
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from vit.bundle import CONFIG, WEIGHTS, Bundle, load_bundle
 from vit.bundle.files import SourceError, read_json
@@ -27,16 +29,25 @@ def open_model(source: Anything, *, num_heads: int | None = None, act: str | Non
     if not is_foreign(source):
         return load_bundle(source)
     found = read(source)
+    check_answers(found, found.model)
     model, report = take(found, Wanted(num_heads, act))
-    if model.config.kind not in ("vit", "timm"):
-        raise SourceError(f"{found.name} is a model of kind {model.config.kind}, which needs a tokenizer that its "
-                          f"weights do not bring; begin a training with init_from={found.name}")
+    check_answers(found, model.config.to_dict())
     if not model.config.num_classes or projects(report):
         raise SourceError(f"{found.name} has no classes to answer with; vit.import_weights gives it for its features, "
                           f"and init_from={found.name} begins a training with it")
     preparation = prepared(found, format_of(report), tuple(model.config.image_size))
     classes = named(found, model.config.num_classes)
     return Bundle(Path(found.name), model, classes, preparation, {}, {}, {}, {}, found.thresholds)
+
+
+def check_answers(found: Source, model: Mapping[str, Any] | None) -> None:
+    """Raises SourceError where weights alone do not make a model that answers; None where that is not known yet."""
+    if model is None or model["kind"] in ("vit", "timm"):
+        return
+    why = ("needs a tokenizer that its weights do not bring;" if found.model is None else
+           "answers from the folder of its run and not from weights alone; give that folder, or")
+    raise SourceError(f"{found.name} is a model of kind {model['kind']}, which {why} begin a training with "
+                      f"init_from={found.name}")
 
 
 def projects(report: KeyReport) -> bool:

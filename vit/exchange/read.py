@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from vit.bundle import CONFIG, Contract, load_bundle
 from vit.bundle.files import ACCEPTED, Mapped, SourceError, read_file, read_json
+from vit.bundle.reading import contract
 from vit.data import Preprocessing
-from vit.data.text import Tokenizer
+from vit.data.text import Tokenizer, tokenizer_from_dict
 from vit.exchange import pixels
 from vit.models.timm_model import nearest_timm_models
 
@@ -150,12 +151,13 @@ def unmapped(path: Path, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def from_checkpoint(path: Path, config: Mapping[str, Any]) -> Source:
-    """One of our own training checkpoints; its averaged weights where it has them."""
+    """One of our own training checkpoints, of any task; its averaged weights where it has them."""
     from vit.training import trained_weights  # here, because only this needs what trains
 
-    said = config["data"].get("preprocessing")
+    tokenizers = {side: tokenizer_from_dict(values) for side, values in config.get("tokenizers", {}).items()}
     return Source(str(path), trained_weights(path), model=dict(config["model"]),
-                  preprocessing=Preprocessing.from_dict(said) if said else None, classes=list(config["classes"]))
+                  preprocessing=contract(config["data"].get("preprocessing")),
+                  classes=list(config.get("classes", ())), tokenizers=tokenizers)
 
 
 def from_module(module: nn.Module) -> Source:

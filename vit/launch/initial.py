@@ -16,6 +16,7 @@ from vit.exchange.importing import architecture, recognised
 from vit.exchange.read import TIMM, from_module, read
 from vit.launch.composing import ConfigError
 from vit.models import MaskedImageConfig, TimmConfig, VisionTransformerConfig
+from vit.models.seq2seq import EncoderDecoderConfig
 
 IMAGE_KINDS = {cls.kind: cls for cls in (VisionTransformerConfig, MaskedImageConfig)}
 
@@ -48,6 +49,13 @@ class Initial:
         """(height, width) in pixels that the source was made for, where it says it."""
         config = IMAGE_KINDS.get((self.model or {}).get("kind"))
         return None if config is None else config.from_dict(self.model).image_size
+
+    @property
+    def writes(self) -> bool:
+        """Whether this is a model that writes texts; where the source does not say it, its decoder does."""
+        if self.model is None:
+            return any(name.startswith("decoder.") for name in self.state)
+        return self.model["kind"] == EncoderDecoderConfig.kind
 
     @property
     def classifier(self) -> dict | None:

@@ -12,11 +12,16 @@ from vit.data.text import Tokenizer
 from vit.launch.build import checked, pair
 from vit.launch.composing import ConfigError, stated
 from vit.launch.initial import Initial
-from vit.models import create_model, model_from_config
+from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_from_config
+from vit.models.checks import CHOICES, RATES
+from vit.models.config import ImageConfig, StackConfig
+from vit.models.seq2seq import EncoderDecoderConfig
 
 log = logging.getLogger("vit")
 
 NAMING = ("name", "fallback", "library")  # keys of a model node that say which network, not how it is built
+BLOCKS = [field.name for field in dataclasses.fields(StackConfig)  # what a block computes
+          if field.name not in ("depth", "layer_scale", "norm_eps", *RATES)]
 WHERE = {  # who decides what a network must fit
     "image_size": "data.image_size decides",
     "in_chans": "data.preprocessing.mode decides: L has 1 channel, RGB 3",
@@ -56,11 +61,45 @@ def text_model(config: dict, fits: dict, cls: type, initial: Initial | None) -> 
     if model.get("kind"):
         return checked("model", model_from_config, model)
     values = {key: value for key, value in model.items() if value is not None and key not in (*NAMING, "vectors")}
-    named = {key: values[key] for key in stated(config["words"], "model") if key in values}
+    named = {key: value for key, value in stated_values(config).items() if key in values}
     names = {field.name for field in dataclasses.fields(cls)}
     known = (initial.model or {}) if initial is not None else {}
     known = {key: value for key, value in known.items() if key in names and key not in fits}
     return checked("model", model_from_config, {"kind": cls.kind, **values, **known, **named, **fits})
+
+
+def stated_values(config: dict) -> dict:
+    """What the command line names of the model; a null names nothing."""
+    model = config["model"]
+    return {key: model[key] for key in stated(config["words"], "model") if model.get(key) is not None}
+
+
+def reader(config: dict, initial: Initial) -> Initial:
+    """A classifier of images as that which a model with a decoder reads with: what makes its embedding and its blocks.
+
+    Words may name another embedding, fewer blocks or other rates; of other blocks its weights would mean nothing.
+
+    Raises:
+        ConfigError: no classifier of ours, one with a part that no decoder has, a word that names other blocks.
+    """
+    known, named = initial.classifier, stated_values(config)
+    if known is None:
+        raise ConfigError(f"init_from={initial.name}: {initial.untold}")
+    if known["kind"] == TimmConfig.kind:
+        raise ConfigError(f"init_from={initial.name} is timm's own network, whose weights a reader cannot take; where "
+                          f"it can be one of ours, python -m vit convert {initial.name} FOLDER makes it one")
+    known = VisionTransformerConfig.from_dict(known).to_dict()
+    for key in BLOCKS:
+        if named.get(key, known[key]) != known[key]:
+            raise ConfigError(f"model.{key}={named[key]}, but the classifier of init_from={initial.name} has blocks "
+                              f"with {key}={known[key]}; leave the word out, or take init_from=null")
+    choices = {**CHOICES, **EncoderDecoderConfig.choices}
+    for key in ("block", "positions"):
+        if key not in named and known[key] not in choices[key]:
+            raise ConfigError(f"init_from={initial.name} is a classifier with {key}={known[key]}, but a model that "
+                              f"writes has one of {', '.join(choices[key])}; take another classifier")
+    names = [field.name for field in dataclasses.fields(ImageConfig) if field.name not in RATES]
+    return dataclasses.replace(initial, model={key: known[key] for key in names})
 
 
 def start_from_vectors(model: nn.Module, path: str | None, tokenizer: Tokenizer) -> None:

@@ -1,31 +1,91 @@
 """Tokenizers of a run: learned from its training texts, or those of the model it starts from."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
+from typing import Any
 
 from vit.data import PairSource, train_tokenizer
 from vit.data.text import Tokenizer
 from vit.launch.build import checked
-from vit.launch.initial import Initial
+from vit.launch.composing import ConfigError, stated
+from vit.launch.initial import Initial, load_initial
 
 
-def build_tokenizer(words: dict, texts: Iterable[str], initial: Initial | None = None) -> Tokenizer:
-    """One tokenizer as the node `data.tokenizer` says."""
-    if initial is not None and "source" in (initial.tokenizers or {}):
-        return initial.tokenizers["source"]
+def build_tokenizer(config: dict, texts: Iterable[str], initial: Initial | None = None) -> Tokenizer:
+    """The tokenizer of what is read, where nothing is written."""
+    return build(config, {"source": texts}, initial)["source"]
+
+
+def build_tokenizers(config: dict, source: PairSource, initial: Initial | None = None) -> dict[str, Tokenizer]:
+    """Those of both sides: one for both if `shared`; images need none."""
+    train = source.splits["train"]
+    read = {} if source.images else {"source": train.sources}
+    return build(config, {**read, "target": train.targets}, initial)
+
+
+def build(config: dict, texts: Mapping[str, Iterable[str]], initial: Initial | None) -> dict[str, Tokenizer]:
+    """A tokenizer for each side: that of `init_from`, else one learnt as the node `data.tokenizer` says."""
+    words = config["data"]["tokenizer"]
+    known = brought(config, initial)
+    found = {side: known[side] for side in texts if side in known}
+    check_stated(config, found)
+    if len(texts) == 2 and words["shared"] and len(found) < 2:
+        both = next(iter(found.values()), None) or learn(words, chain(*texts.values()))
+        return dict.fromkeys(texts, both)
+    found = {side: found[side] if side in found else learn(words, texts[side]) for side in texts}
+    if initial is not None and not known:
+        check_numbering(initial, found)
+    return found
+
+
+def brought(config: dict, initial: Initial | None) -> dict[str, Tokenizer]:
+    """Those of the model that the run started from, also where it is resumed and takes no weights from there."""
+    if initial is None and config["init_from"]:
+        initial = load_initial(config["init_from"])
+    return (initial.tokenizers or {}) if initial is not None else {}
+
+
+def learn(words: dict, texts: Iterable[str]) -> Tokenizer:
     options = {key: value for key, value in words.items() if key != "shared"}
     return checked("data.tokenizer", train_tokenizer, {**options, "lines": texts}, spread=True)
 
 
-def build_tokenizers(words: dict, source: PairSource, initial: Initial | None = None) -> dict[str, Tokenizer]:
-    """Those of both sides: one for both if `shared`; images need none."""
-    known = (initial.tokenizers or {}) if initial is not None else {}
-    if "target" in known and (source.images or "source" in known):
-        return known
-    train = source.splits["train"]
-    if source.images:
-        return {"target": build_tokenizer(words, train.targets)}
-    if words["shared"]:
-        both = build_tokenizer(words, chain(train.sources, train.targets))
-        return {"source": both, "target": both}
-    return {"source": build_tokenizer(words, train.sources), "target": build_tokenizer(words, train.targets)}
+def check_stated(config: dict, found: Mapping[str, Tokenizer]) -> None:
+    """A tokenizer that comes along is not learnt again, so words on it must be true of it.
+
+    Raises:
+        ConfigError: names the word and what the tokenizer has instead.
+    """
+    words = config["data"]["tokenizer"]
+    for key in sorted(stated(config["words"], "data.tokenizer")):
+        for tokenizer in found.values():
+            seen = {"kind": tokenizer.kind, "lower": tokenizer.lower, "vocab_size": tokenizer.vocab_size}.get(key)
+            fits = seen is None or (seen <= words[key] if key == "vocab_size" else seen == words[key])
+            if key == "vocab_size" and tokenizer.kind == "byte":  # of which there are as many as there are
+                fits = True
+            if not fits:
+                raise ConfigError(f"data.tokenizer.{key}={plain(words[key])}, but the tokenizer that comes along with "
+                                  f"init_from={config['init_from']} has {key}={plain(seen)}, and its embeddings know "
+                                  "no other; leave the word out")
+
+
+def check_numbering(initial: Initial, found: Mapping[str, Tokenizer]) -> None:
+    """Embeddings are taken over where there are as many, so the tokenizer that numbered them must come along.
+
+    Raises:
+        ConfigError: it does not, as in weights of others and in checkpoints that were written without it.
+    """
+    count = (initial.model or {}).get("vocab_size")
+    if any(tokenizer.vocab_size == count for tokenizer in found.values()):
+        raise ConfigError(f"init_from={initial.name} has embeddings of {count} tokens without the tokenizer that "
+                          "numbered them, and each would stand for another token of the one learnt here; take the "
+                          "folder of its run, or another data.tokenizer.vocab_size, for new embeddings")
+
+
+def with_tokenizers(config: dict, tokenizers: Mapping[str, Tokenizer]) -> dict[str, Any]:
+    """A config as it goes into checkpoints: weights of embeddings are of use only with what numbers the tokens."""
+    return {**config, "tokenizers": {side: tokenizer.to_dict() for side, tokenizer in tokenizers.items()}}
+
+
+def plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

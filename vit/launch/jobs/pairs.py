@@ -31,7 +31,7 @@ from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
 from vit.launch.jobs.base import Job
-from vit.launch.tokenizing import build_tokenizers
+from vit.launch.tokenizing import build_tokenizers, with_tokenizers
 from vit.models.seq2seq import EncoderDecoderConfig
 from vit.report.pairs import write_pairs
 from vit.tasks import Batches, Seq2Seq, TextLoss
@@ -111,9 +111,10 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
     check_batches(recipe)
     source = build.build_source(data)
     build.check_validation(source, "pairs")
-    initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
+    named = networks.stated_values(config)
+    initial = load_initial(config["init_from"], named) if config["init_from"] and not resuming else None
     line = build_line(data, source, initial) if source.images else None
-    tokenizers = build_tokenizers(data["tokenizer"], source, initial)
+    tokenizers = build_tokenizers(config, source, initial)
     model = build_model(config, line, tokenizers, initial)
     if line is None:
         networks.start_from_vectors(model, config["model"].get("vectors"), tokenizers["source"])
@@ -136,7 +137,8 @@ def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
     loss = build_loss(recipe["loss"], line, datasets["train"])
     references = source.splits["val"].targets
     warn_of_unlike(tokenizers["target"], references)
-    task = build_task(config, model, tokenizers["target"], line, loss, references, len(train(0, devices.world)))
+    told = with_tokenizers(config, tokenizers)
+    task = build_task(told, model, tokenizers["target"], line, loss, references, len(train(0, devices.world)))
     return Pairs(config, model, task, Batches(train, val), source, tokenizers, line, datasets)
 
 
@@ -167,8 +169,13 @@ def build_line(data: dict, source: PairSource, initial: Initial | None) -> LineP
 def build_model(
     config: dict, line: LinePreprocessing | None, tokenizers: dict[str, Tokenizer], initial: Initial | None
 ) -> nn.Module:
-    """The network of `model`, or that of a model which writes already, for these tokens, or these pixels."""
+    """The network of `model`, or that of a model which writes or reads already, for these tokens, or these pixels."""
     data = config["data"]
+    if initial is not None and not initial.writes:
+        if line is None:
+            raise ConfigError(f"init_from={initial.name} is no model that writes, and a translator can begin with no "
+                              "other; take init_from=null")
+        initial = networks.reader(config, initial)
     limits = [data[key] for key in ("max_source_len", "max_target_len") if data[key]]
     fits = {"vocab_size": tokenizers["target"].vocab_size, **({"max_len": max(limits)} if limits else {})}
     if line is None:
@@ -176,14 +183,12 @@ def build_model(
     else:
         sizes = {"image_size": [line.height, line.max_width], "patch_size": list(line.patch_size)}
         fits |= {"source": "image", "in_chans": line.channels, **sizes}
-    same = initial if initial is not None and (initial.model or {}).get("kind") == EncoderDecoderConfig.kind else None
-    return networks.text_model(config, fits, EncoderDecoderConfig, same)
+    return networks.text_model(config, fits, EncoderDecoderConfig, initial)
 
 
 def take(model: nn.Module, initial: Initial):
     """Weights of a model that writes, or of a classifier: of that, what reads."""
-    writes = any(name.startswith("decoder.") for name in initial.state)
-    loading = partial(load_weights, model if writes else model.reader, source_grid=initial.grid)
+    loading = partial(load_weights, model if initial.writes else model.reader, source_grid=initial.grid)
     return build.checked(f"init_from={initial.name}", loading, initial.state)
 
 
