@@ -102,7 +102,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(spelled, tmp_path, capf
 
 def test_a_line_that_is_too_long_is_named(spelled):
     writer = vit.load(spelled.path, device="cpu")
-    with pytest.raises(ValueError, match=r"line 2 has \d+ tokens, but the model reads at most 128"):
+    with pytest.raises(ValueError, match=r"text 2: has \d+ tokens, but the model reads at most 128"):
         writer.predict(["1", "1" * 500])
 
 

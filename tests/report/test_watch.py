@@ -96,7 +96,7 @@ def test_what_a_text_classifier_looks_at(tmp_path):
     maps = watch_text(predictor, "ab\tc")
     assert list(maps.keys) == list(maps.queries) == ["<bos>", "a", "b", "<eos>", "c", "<eos>"]
     assert [weights.shape for weights in maps.layers.values()] == [(2, 6, 6)] * 2
-    with pytest.raises(ValueError, match="the text has 1 texts, but the model reads two texts"):
+    with pytest.raises(ValueError, match="the text: has 1 texts, but the model reads two texts"):
         watch_text(predictor, "ab")
     assert watch(predictor, "ab\tc", tmp_path / "a.png", [-1]) == [tmp_path / "a.png"]
 

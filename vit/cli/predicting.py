@@ -1,18 +1,24 @@
 """`vit predict`: answers from a saved model for files of one's own."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from vit.cli.terminal import Device, Model, Precision, check_writable, list_unreadable, progress, stderr
 
 if TYPE_CHECKING:
-    from vit.inference import LabelSet, Predictor, TextPredictor, Writer
+    from vit.data.named_lines import Line
+    from vit.inference import Bad, LabelSet, Prediction, Predictor, TextPredictor, Writer, Written
+
+Answer = TypeVar("Answer")
+STDIN = Path("-")
+NO_TEXTS = "--format text is for texts that are written; take csv, json or parquet"
 
 
 class Format(StrEnum):
@@ -61,31 +67,21 @@ def name_images(
     predictor: "Predictor", inputs: list[Path], top_k: int | None, format: Format, output: Path | None, batch_size: int
 ) -> None:
     """One line per image with its best classes and their probabilities; with top_k None all labels it is given."""
-    from vit.data import BadImage
-    from vit.inference import named_images
-    from vit.report.tables import TABLES, open_table, prediction_cells, prediction_columns
+    from vit.report.tables import prediction_cells, prediction_columns
 
     if not inputs or format is Format.text:
-        text = "--format text is for texts that are written; take csv, json or parquet"
-        raise typer.BadParameter(text if inputs else "this model names images; give some")
-    paths = [path for _, path in named_images(inputs)]
+        text = NO_TEXTS if inputs else "this model names images; give some"
+        raise typer.BadParameter(text)
+    paths = image_paths(inputs)
     top_k = None if top_k is None else min(top_k, len(predictor.classes))
-    unreadable: list[BadImage] = []
     columns = ["file", *(["labels", "probabilities"] if top_k is None else prediction_columns(top_k))]
-    with open_table(output, columns, TABLES[format]) as table, progress() as bar:
-        task = bar.add_task("predict", total=len(paths))
-        for answer in predictor.stream(paths, top_k, batch_size):
-            if isinstance(answer, BadImage):
-                unreadable.append(answer)
-            elif top_k is None:
-                table.write({"file": answer.source, **label_cells(answer, predictor.classes, format)})
-            else:
-                table.write({"file": answer.source, **prediction_cells(answer.names, answer.probabilities)})
-            bar.advance(task)
-    list_unreadable(unreadable, len(paths))
-    if output is not None:
-        stderr().print(f"wrote {len(paths) - len(unreadable)} predictions to {output}", markup=False, soft_wrap=True)
-    raise typer.Exit(1 if len(unreadable) == len(paths) else 0)
+
+    def row(answer: "Prediction") -> dict:
+        if top_k is None:
+            return {"file": answer.source, **label_cells(answer, predictor.classes, format)}
+        return {"file": answer.source, **prediction_cells(answer.names, answer.probabilities)}
+
+    write_answers(predictor.stream(paths, top_k, batch_size), row, columns, format, output, "files", len(paths))
 
 
 def label_cells(answer: "LabelSet", classes: list[str], format: Format) -> dict[str, str | list]:
@@ -102,17 +98,17 @@ def name_texts(
     predictor: "TextPredictor", inputs: list[Path], top_k: int, format: Format, output: Path | None, batch_size: int
 ) -> None:
     """One line per text, or per pair with a tab between its texts, with its best classes and their probabilities."""
-    from vit.report.tables import TABLES, open_table, prediction_cells, prediction_columns
+    from vit.report.tables import prediction_cells, prediction_columns
 
     if format is Format.text:
-        raise typer.BadParameter("--format text is for texts that are written; take csv, json or parquet")
+        raise typer.BadParameter(NO_TEXTS)
     top_k = min(top_k, len(predictor.classes))
-    texts = (tuple(line.split("\t")) for line in lines(inputs))
-    with open_table(output, ["text", *prediction_columns(top_k)], TABLES[format]) as table, progress() as bar:
-        task = bar.add_task("predict", total=None)
-        for answer in predictor.stream(texts, top_k, batch_size):
-            table.write({"text": answer.source, **prediction_cells(answer.names, answer.probabilities)})
-            bar.advance(task)
+    answers = predictor.stream(lines(inputs), top_k, 1 if typed(inputs) else batch_size)
+
+    def row(answer: "Prediction") -> dict:
+        return {"text": answer.source, **prediction_cells(answer.names, answer.probabilities)}
+
+    write_answers(answers, row, ["text", *prediction_columns(top_k)], format, output, "lines")
 
 
 def write_texts(
@@ -125,23 +121,57 @@ def write_texts(
     beam: int | None,
 ) -> None:
     """A text for each line, or for each image; with top_k above 1 the best ones with their scores."""
-    from vit.report.tables import TABLES, open_table
-
     beam = max(beam or writer.settings.beam, top_k)
     ctc = writer.settings.ctc if beam > 1 else 0.0  # a single text is in no order
     settings = replace(writer.settings, beam=beam, n_best=top_k, ctc=ctc)
     images = writer.reads_images
-    format = format or (Format.csv if images or top_k > 1 else Format.text)
+    if images and not inputs:
+        raise typer.BadParameter("this model reads images; give image files or folders")
     sources = image_paths(inputs) if images else lines(inputs)
-    total = len(sources) if isinstance(sources, list) else None
     columns = ["file" if images else "source", *text_columns(top_k)]
+
+    def row(answer: "Written") -> dict:
+        cells = [cell for pair in zip(answer.texts, answer.scores, strict=True) for cell in pair]
+        return dict(zip(columns, [answer.source, *cells], strict=False))
+
+    answers = writer.stream(sources, settings, 1 if not images and typed(inputs) else batch_size)
+    format = format or (Format.csv if images or top_k > 1 else Format.text)
+    unit, total = ("files", len(sources)) if images else ("lines", None)
+    write_answers(answers, row, columns, format, output, unit, total)
+
+
+def write_answers(
+    answers: Iterable["Answer | Bad"],
+    row: Callable[[Answer], dict],
+    columns: list[str],
+    format: Format,
+    output: Path | None,
+    unit: str,
+    total: int | None = None,
+) -> None:
+    """A row per answer as it comes; what could not be read is listed at the end, and failed only if that is all.
+
+    In --format text an empty line stands for it, so that lines stay beside their answers.
+    """
+    from vit.inference import Bad
+    from vit.report.tables import TABLES, open_table
+
+    unreadable, good = [], 0
     with open_table(output, columns, TABLES[format]) as table, progress() as bar:
         task = bar.add_task("predict", total=total)
-        batch_size = batch_size if total is not None or not sys.stdin.isatty() else 1  # who types a line waits for it
-        for answer in writer.stream(sources, settings, batch_size):
-            cells = [cell for pair in zip(answer.texts, answer.scores, strict=True) for cell in pair]
-            table.write(dict(zip(columns, [answer.source, *cells], strict=False)))
+        for answer in answers:
+            if not isinstance(answer, Bad):
+                good += 1
+                table.write(row(answer))
+            else:
+                unreadable.append(answer)
+                if format is Format.text:
+                    table.write({"text": ""})
             bar.advance(task)
+    list_unreadable(unreadable, good + len(unreadable), unit)
+    if output is not None:
+        stderr().print(f"wrote {good} predictions to {output}", markup=False, soft_wrap=True)
+    raise typer.Exit(1 if unreadable and not good else 0)
 
 
 def text_columns(top_k: int) -> list[str]:
@@ -152,15 +182,19 @@ def text_columns(top_k: int) -> list[str]:
 def image_paths(inputs: list[Path]) -> list[Path]:
     from vit.inference import named_images
 
-    if not inputs:
-        raise typer.BadParameter("this model reads images; give image files or folders")
     return [path for _, path in named_images(inputs)]
 
 
-def lines(inputs: list[Path]) -> list[str] | Iterator[str]:
-    """The lines of the files; those of standard input as they come."""
-    from vit.data.lines import read_lines
+def lines(inputs: list[Path]) -> Iterator["Line"]:
+    """The lines of the files, all of which must be there; those of standard input as they come."""
+    from vit.data.lines import lines_of
+    from vit.data.named_lines import numbered
 
-    if not inputs or inputs == [Path("-")]:
-        return (line.rstrip("\r\n") for line in sys.stdin)
-    return [line for path in inputs for line in read_lines(path)]
+    if not inputs or inputs == [STDIN]:
+        return numbered(sys.stdin.buffer)
+    return chain.from_iterable([lines_of(path) for path in inputs])
+
+
+def typed(inputs: list[Path]) -> bool:
+    """Whether somebody types the lines, and waits for the answer to each."""
+    return (not inputs or inputs == [STDIN]) and sys.stdin.isatty()

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from vit.data import BadImage
+    from vit.inference import Bad
 
 
 class Precision(StrEnum):
@@ -41,11 +41,11 @@ def check_writable(file: Path | None) -> None:
         raise ValueError(f"{file} cannot be written: no permission; choose another place")
 
 
-def list_unreadable(unreadable: list["BadImage"], total: int) -> None:
+def list_unreadable(unreadable: Sequence["Bad"], total: int, unit: str = "files") -> None:
     if not unreadable:
         return
     console = stderr()
-    console.print(f"{len(unreadable)} of {total} files could not be read:", style="yellow", markup=False)
+    console.print(f"{len(unreadable)} of {total} {unit} could not be read:", style="yellow", markup=False)
     for error in unreadable:
         console.print(f"  {error}", markup=False, highlight=False, soft_wrap=True)
 

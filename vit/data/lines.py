@@ -10,14 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from vit.data.named_lines import MARK, Line, numbered
 from vit.data.source import DataError, RowNames
 
 TABLES = (".tsv", ".csv", ".jsonl")
 Column = str | int  # a name, or a number from 0 in a file without a header line
 
 
+def lines_of(path: Path) -> Iterator[Line]:
+    """The lines of a file; only a newline ends one: other line ends of Unicode stand inside lines."""
+    lines = _content(path).removeprefix(MARK).split(b"\n")
+    return numbered(lines[:-1] if lines[-1] == b"" else lines, path)
+
+
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file; only a newline ends one: other line ends of Unicode stand inside lines."""
+    """The lines of a UTF-8 file, all of which must be text."""
     return list(_lines(path))
 
 
@@ -86,17 +93,7 @@ def _kind(path: Path) -> str:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    data = _content(path)
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()
-    for number, line in enumerate(lines, 1):
-        try:
-            yield line.removesuffix(b"\r").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path} line {number}: byte {error.start + 1} of it is no UTF-8; save the file as UTF-8"
-            ) from None
+    return (line.text for line in lines_of(path))
 
 
 def _content(path: Path) -> bytes:

@@ -12,10 +12,11 @@ from vit.inference.images import (
 )
 from vit.inference.label_sets import LabelSet, LabelSetPredictor
 from vit.inference.loading import load
+from vit.inference.named_texts import Bad
 from vit.inference.text_classes import TextPredictor
 from vit.inference.texts import Writer, Written
 
 __all__ = [
-    "LabelSet", "LabelSetPredictor", "Prediction", "Predictions", "Predictor", "TextPredictor", "Writer", "Written",
-    "autocast", "best_device", "decode_ahead", "forward", "load", "named_images",
+    "Bad", "LabelSet", "LabelSetPredictor", "Prediction", "Predictions", "Predictor", "TextPredictor", "Writer",
+    "Written", "autocast", "best_device", "decode_ahead", "forward", "load", "named_images",
 ]

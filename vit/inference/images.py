@@ -147,10 +147,14 @@ def named_images(images: Images) -> Iterator[tuple[str, str | Path | Pixels]]:
         yield name, image
 
 
-def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Iterator[list]:
-    """Lists of `decode(item)` in order, the next batches decoded by threads while the caller computes."""
+def check_batch_size(batch_size: int) -> None:
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} must be at least 1")
+
+
+def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Iterator[list]:
+    """Lists of `decode(item)` in order, the next batches decoded by threads while the caller computes."""
+    check_batch_size(batch_size)
     items, waiting = iter(items), deque[list[Future]]()
     pool = ThreadPoolExecutor(min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4, 8))
     try:

@@ -1,6 +1,7 @@
 """Texts from a saved model: lines are translated, images are read, through the paths that training used."""
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -10,9 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vit.bundle import Bundle
+from vit.data import BadImage
+from vit.data.named_lines import BadText, Line
 from vit.data.text import EOS, PAD
 from vit.generation import Generation, Hypothesis, generate
-from vit.inference.images import autocast, best_device
+from vit.inference.images import Images, autocast, best_device, check_batch_size, named_images
+from vit.inference.named_texts import Bad, all_good, named_texts, text_of
 
 WINDOW = 16  # batches that are put in order of length together
 
@@ -64,7 +68,7 @@ class Writer:
         self.models = [each.model.eval().to(self.device) for each in (bundle, *others)]
         self.model = self.models[0]
         self.preprocessing = bundle.preprocessing
-        self.cuts = False  # a line that is too long is an error; True: its beginning is read
+        self.cuts = bundle.extra.get("cuts", False)  # of a text that is too long the beginning is read, as in training
         self.tokenizer = bundle.tokenizers["target"]
         self.settings = Generation(**{"beam": 5, "max_len": self.model.config.max_len - 1,
                                       **bundle.extra.get("generation", {})})
@@ -73,30 +77,52 @@ class Writer:
     def reads_images(self) -> bool:
         return self.model.config.source == "image"
 
-    def predict(self, sources: Iterable, settings: Generation | None = None, batch_size: int = 32) -> list[Written]:
-        """Texts for lines, or for images (paths, PIL images, arrays, bytes), in order.
+    def predict(
+        self, sources: Iterable[str] | Images, settings: Generation | None = None, batch_size: int = 32
+    ) -> list[Written]:
+        """Texts for texts, or for images (all that `Predictor.predict` takes), in order.
 
         Raises:
-            ValueError, BadImage: a source that the model cannot take; the text names it.
+            BadText, BadImage: a source that the model cannot read; the text names it and the reason.
         """
-        return list(self.stream(sources, settings, batch_size))
+        return all_good(self.stream(sources, settings, batch_size))
 
-    def stream(self, sources: Iterable, settings: Generation | None = None, batch_size: int = 32) -> Iterator[Written]:
-        """As `predict`, in order, as soon as a window of batches is done; sources of like length are written together.
+    def stream(
+        self, sources: Iterable[str] | Images, settings: Generation | None = None, batch_size: int = 32
+    ) -> Iterator[Written | Bad]:
+        """One answer per source, in order: what is written, or why there is nothing.
 
-        A line without text is answered by one, so that lines stay beside their answers.
+        It comes as soon as a window of batches is done, in which sources of like length are written together. A line
+        without text is answered by one, so that lines stay beside their answers.
         """
-        items, done = iter(sources), 0
-        while window := list(islice(items, WINDOW * batch_size)):
-            found = {row: Written(item, ("",), (0.0,)) for row, item in enumerate(window) if is_blank(item)}
-            full = [row for row in range(len(window)) if row not in found]
-            items_left, numbers = [window[row] for row in full], [done + row for row in full]
-            for places, source, mask in self.batches(items_left, batch_size, numbers):
-                written = self.generate(source, mask, settings, [numbers[place] for place in places])
-                for place, hypotheses in zip(places, written, strict=True):
-                    found[full[place]] = self.written(window[full[place]], hypotheses)
-            yield from (found[row] for row in range(len(window)))
+        check_batch_size(batch_size)
+        named = iter(named_images(sources) if self.reads_images else named_texts(sources))
+        size, done, cut = WINDOW * batch_size if batch_size > 1 else 1, 0, []
+        while window := list(islice(named, size)):
+            answers = self.tried(window, cut)
+            rows = [row for row, answer in enumerate(answers) if isinstance(answer, Tensor)]
+            for places, source, mask in self.together([answers[row] for row in rows], batch_size):
+                chosen = [rows[place] for place in places]
+                written = self.generate(source, mask, settings, [done + row for row in chosen])
+                for row, hypotheses in zip(chosen, written, strict=True):
+                    answers[row] = self.written(shown(*window[row]), hypotheses)
+            yield from answers
             done += len(window)
+        if cut:
+            warnings.warn(f"{len(cut)} of {done} texts are longer than the {self.model.config.max_len} tokens that the "
+                          f"model reads, and were cut, such as {cut[0]}", stacklevel=2)
+
+    def tried(self, window: Sequence[tuple[str, object]], cut: list[str]) -> list[Tensor | Written | Bad]:
+        """Of (name, source) what the model reads, or the answer where it need not; `cut` gains names of cut texts."""
+        found = []
+        for name, item in window:
+            try:
+                source = item if self.reads_images else text_of(item, name)
+                blank = isinstance(source, str) and not source.strip()
+                found.append(Written(source, ("",), (0.0,)) if blank else self.ready(source, name, cut))
+            except (BadImage, BadText) as error:
+                found.append(error)
+        return found
 
     @torch.inference_mode()
     def generate(
@@ -116,38 +142,38 @@ class Writer:
         return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none"), logits.argmax(-1) == labels
 
     def batches(
-        self, items: Sequence, batch_size: int, numbers: Sequence[int] | None = None
+        self, items: Sequence, batch_size: int, names: Sequence[str] | None = None
     ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-        """Items of like length together: their places, source ids (B,S) or images (B,C,H,W), mask (B,S).
+        """Items as `together` gives them; `names` are for messages."""
+        names = names or [f"text {row + 1}" for row in range(len(items))]
+        return self.together([self.ready(*each) for each in zip(items, names, strict=True)], batch_size)
 
-        Args:
-            numbers: where the items stand in what they were taken from, for messages.
-        """
-        ready = [self.ready(item, row + 1) for item, row in zip(items, numbers or range(len(items)), strict=True)]
+    def together(self, ready: Sequence[Tensor], batch_size: int) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Sources of like length together: their places, source ids (B,S) or images (B,C,H,W), mask (B,S)."""
         order = sorted(range(len(ready)), key=lambda row: ready[row].shape[-1])
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             source, mask = self.collated([ready[row] for row in rows])
             yield rows, source.to(self.device), mask.to(self.device)
 
-    def written(self, item: object, hypotheses: list[Hypothesis]) -> Written:
-        known = isinstance(item, str) or hasattr(item, "__fspath__")
+    def written(self, source: str, hypotheses: list[Hypothesis]) -> Written:
         texts = tuple(self.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses)
         scores = tuple(hypothesis.score for hypothesis in hypotheses)
-        return Written(str(item) if known else getattr(item, "filename", ""), texts, scores)
+        return Written(source, texts, scores)
 
-    def ready(self, item: object, number: int) -> Tensor:
-        """One source as the model's ids (S,) or pixels (C,H,W); `number` names a line that has no name."""
+    def ready(self, item: object, name: str, cut: list[str] | None = None) -> Tensor:
+        """One source as the model's ids (S,) or pixels (C,H,W); `cut` gains its name where it is cut."""
         if self.reads_images:
-            return self.preprocessing.image(item, str(item) if isinstance(item, str) else "")
+            return self.preprocessing.image(item, name)
         ids = [*self.bundle.tokenizers["source"].encode(item), EOS]
         most = self.model.config.max_len
-        if len(ids) > most and self.cuts:
-            return torch.tensor([*ids[: most - 1], EOS])
-        if len(ids) > most:
-            raise ValueError(f"line {number} has {len(ids)} tokens, but the model reads at most {most}; split it up: "
-                             f"{item[:60]}…")
-        return torch.tensor(ids)
+        if len(ids) <= most:
+            return torch.tensor(ids)
+        if not self.cuts:
+            raise BadText(name, f"has {len(ids)} tokens, but the model reads at most {most}; split it up: {item[:60]}…")
+        if cut is not None:
+            cut.append(name)
+        return torch.tensor([*ids[: most - 1], EOS])
 
     def collated(self, sources: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Ids (B,S), or normalized images (B,C,H,W), and their mask (B,S)."""
@@ -159,5 +185,6 @@ class Writer:
         return ids, torch.arange(ids.shape[1]) < lengths[:, None]
 
 
-def is_blank(item: object) -> bool:
-    return isinstance(item, str) and not item.strip()
+def shown(name: str, item: object) -> str:
+    """What an answer says it was made of: the text, or an image's name."""
+    return text_of(item, name) if isinstance(item, str | Line) else name

@@ -94,8 +94,8 @@ def watch_text(predictor: TextPredictor, text: str) -> TokenMaps:
     texts = tuple(text.split("\t"))
     with attention_maps(predictor.model) as recorded:
         predictor.logits([texts], ["the text"])
-    ids = TextInputs(predictor.tokenizer, [[each] for each in texts]).batch(np.arange(1))["source"][0]
-    tokens = predictor.tokenizer.tokens(ids.tolist())
+    inputs = TextInputs(predictor.tokenizer, [[each] for each in texts], predictor.model.config.max_len)
+    tokens = predictor.tokenizer.tokens(inputs.batch(np.arange(1))["source"][0].tolist())
     return TokenMaps(recorded_layers(recorded), tokens, tokens)
 
 
@@ -112,7 +112,7 @@ class Seen:
 
 def watch_writer(writer: Writer, source: str) -> Seen:
     """What a model looks at while it writes its best text for a line, or for the image at a path."""
-    ready = writer.ready(source, 1)
+    ready = writer.ready(source, source if writer.reads_images else "the text")
     inputs, mask = (x.to(writer.device) for x in writer.collated([ready]))
     best = writer.generate(inputs, mask)[0][0]
     target = [BOS, *best.ids, *([EOS] if best.ended else [])]

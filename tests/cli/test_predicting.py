@@ -1,0 +1,93 @@
+"""`vit predict` with models of texts: every good line is answered, the others are listed by file and line."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.inference.tiny_models import save_classifier, save_reader, save_writer
+from vit.cli import main
+
+LONG = "123456789"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    save_writer(folder / "writer"), save_classifier(folder / "classifier"), save_reader(folder / "reader")
+    return folder
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """What stands on standard input."""
+    def put(content):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8"))
+    return put
+
+
+def test_bad_lines_are_listed_by_file_and_line_after_the_answers(models, tmp_path, capfd):
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt"
+    first.write_text("ab\n\ncd\n")
+    second.write_bytes(b"e\n" + LONG.encode() + b"\nf\xff\ng\n")
+    assert main(["predict", str(models / "writer"), str(first), str(second)]) == 0
+    said = capfd.readouterr()
+    lines = said.out.split("\n")[:-1]
+    assert len(lines) == 7 and [lines[i] for i in (1, 4, 5)] == ["", "", ""]  # answers stay beside their lines
+    assert "2 of 7 lines could not be read:" in said.err
+    assert f"{second} line 2: has 10 tokens, but the model reads at most 9" in said.err
+    assert f"{second} line 3: byte 2 of it is no UTF-8" in said.err
+    out = tmp_path / "out.csv"
+    assert main(["predict", str(models / "writer"), str(first), str(second), "-k", "2", "-o", str(out)]) == 0
+    rows = list(csv.DictReader(out.open()))
+    assert [row["source"] for row in rows] == ["ab", "", "cd", "e", "g"]
+    assert f"wrote 5 predictions to {out}" in capfd.readouterr().err
+
+
+def test_a_classifier_answers_the_good_lines(models, typed, capfd):
+    typed(b"hello\n\nwith\ttab\n")
+    assert main(["predict", str(models / "classifier")]) == 0
+    said = capfd.readouterr()
+    assert [row["text"] for row in csv.DictReader(said.out.splitlines())] == ["hello"]
+    assert "2 of 3 lines could not be read:" in said.err
+    assert "line 2: is empty" in said.err and "line 3: has 2 texts, but the model reads one text" in said.err
+
+
+def test_an_image_that_cannot_be_read_costs_no_other_its_text(models, tmp_path, capfd):
+    for i in range(3):
+        Image.fromarray(np.full((8, 12), 80 * i, np.uint8)).save(tmp_path / f"{i}.png")
+    (tmp_path / "1.png").write_bytes(b"no image")
+    assert main(["predict", str(models / "reader"), str(tmp_path)]) == 0
+    said = capfd.readouterr()
+    assert [row["file"][-5:] for row in csv.DictReader(said.out.splitlines())] == ["0.png", "2.png"]
+    assert "1 of 3 files could not be read:" in said.err and "1.png: cannot be opened" in said.err
+
+
+@pytest.mark.parametrize("kind", ["writer", "classifier"])
+def test_it_failed_where_nothing_could_be_read(models, typed, capfd, kind):
+    typed(f"{LONG}\n{LONG}\n".encode())
+    assert main(["predict", str(models / kind), "-"]) == 1
+    assert "2 of 2 lines could not be read:" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["writer", "classifier"])
+def test_standard_input_is_read_as_a_file_is(models, typed, tmp_path, capfd, kind):
+    content = "\ufeffab\r\nc\u2028d\ne".encode() + b"\xff\nlast"
+    (tmp_path / "lines.txt").write_bytes(content)
+    typed(content)
+    command = ["predict", str(models / kind), "--format", "json"]
+    assert main(command) == 0
+    piped = capfd.readouterr()
+    assert main([*command, str(tmp_path / "lines.txt")]) == 0
+    read = capfd.readouterr()
+    assert piped.out == read.out and '"ab"' in piped.out and '"last"' in piped.out
+    assert piped.err == read.err.replace(f"{tmp_path / 'lines.txt'} ", "") and "line 3: byte 2" in piped.err
+
+
+def test_a_file_that_is_not_there_is_told_before_the_first_answer(models, tmp_path, capfd):
+    (tmp_path / "a.txt").write_text("ab\n")
+    assert main(["predict", str(models / "writer"), str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]) == 1
+    said = capfd.readouterr()
+    assert said.out == "" and "b.txt does not exist" in said.err

@@ -1,0 +1,153 @@
+"""Texts in, texts or class names out: what cannot be read is told by its name, beside the answers to the rest."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vit
+from tests.inference.tiny_models import save_classifier, save_reader, save_writer
+from vit.data import BadImage
+from vit.data.named_lines import BadText, Line
+
+LONG = "123456789"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def writer(folder):
+    return vit.load(save_writer(folder / "writer"), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def classifier(folder):
+    return vit.load(save_classifier(folder / "classifier"), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def pairs(folder):
+    return vit.load(save_classifier(folder / "pairs", columns=2), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def reader(folder):
+    return vit.load(save_reader(folder / "reader"), device="cpu")
+
+
+@pytest.fixture(params=["writer", "classifier"])
+def predictor(request):
+    return request.getfixturevalue(request.param)
+
+
+def near(answers, expected):
+    """The same answers, up to the rounding of other batches."""
+    assert [answer.source for answer in answers] == [answer.source for answer in expected]
+    for answer, other in zip(answers, expected, strict=True):
+        values = [each.probabilities if hasattr(each, "probabilities") else each.scores for each in (answer, other)]
+        assert values[0] == pytest.approx(values[1], abs=1e-5)
+
+
+def test_a_bad_text_costs_no_other_its_answer(predictor):
+    good = ["ab", "c", "defg", "hi"]
+    items = [good[0], LONG, *good[1:3], Line(b"\xff", 7, Path("in.txt")), good[3]]
+    for size in (1, 2, 64):
+        answers = list(predictor.stream(items, batch_size=size))
+        assert [isinstance(answer, BadText) for answer in answers] == [False, True, False, False, True, False]
+        near([answer for answer in answers if not isinstance(answer, BadText)], predictor.predict(good))
+        assert str(answers[1]).startswith("text 2: has 1")  # 10 or 11 tokens
+        assert str(answers[4]) == "in.txt line 7: byte 1 of it is no UTF-8; save the file as UTF-8"
+    with pytest.raises(BadText, match="text 2: has 1"):
+        predictor.predict(items)
+    assert [type(answer) for answer in predictor.stream([LONG, LONG])] == [BadText] * 2
+
+
+def test_a_text_alone_is_one_text(predictor):
+    near(predictor.predict("12"), predictor.predict(["12"]))
+    assert predictor.predict([]) == []
+
+
+def test_a_line_is_read_as_its_text(predictor):
+    near(predictor.predict([Line(b"ab\r\n", 1)]), predictor.predict(["ab"]))
+
+
+def test_lines_without_text(writer, classifier):
+    assert [answer.text for answer in writer.predict(["", " "])] == ["", ""]  # they stay beside their lines
+    with pytest.raises(BadText, match="text 2: is empty"):
+        classifier.predict(["a", "  "])  # nothing like it was in its training
+
+
+def test_pairs_are_tuples_or_lines_with_a_tab(pairs):
+    near(pairs.predict([Line(b"ab\tc\n", 1)]), pairs.predict([("ab", "c")]))
+    answers = list(pairs.stream(["ab", ("a", "b", "c"), ("a", ""), ("a", "b")]))
+    assert [str(answer) for answer in answers[:3]] == [
+        "text 1: has 1 texts, but the model reads two texts, with a tab between them",
+        "text 2: has 3 texts, but the model reads two texts, with a tab between them",
+        "text 3: one of its texts is empty",
+    ]
+    assert answers[3].source == "a\tb"
+
+
+def test_an_endless_iterator_is_answered_as_it_comes(predictor):
+    taken = []
+
+    def typing():
+        while True:
+            taken.append(1)
+            yield "ab"
+
+    answers = predictor.stream(typing(), batch_size=1)
+    for count in range(1, 4):
+        assert next(answers).source == "ab" and len(taken) == count
+
+
+@pytest.mark.parametrize(("sources", "says"), [
+    (5, "int is no text; give a str, or several in a list"),
+    (b"ab", "bytes is no text"),
+    ({"a": 1}, "dict is no text"),
+    (["a", 5], "text 2 is int, but the model reads texts; give a str"),
+    ([None], "text 1 is NoneType, but the model reads texts"),
+])
+def test_what_is_no_text_is_told(predictor, sources, says):
+    with pytest.raises(TypeError, match=says):
+        predictor.predict(sources)
+
+
+def test_a_batch_holds_something(predictor, reader):
+    for each in (predictor, reader):
+        with pytest.raises(ValueError, match="batch_size=0 must be at least 1"):
+            each.predict(["12"], batch_size=0)
+
+
+def test_a_model_that_was_trained_on_cut_texts_cuts_them_and_says_so(folder, writer, classifier):
+    cutting = [
+        (vit.load(save_writer(folder / "cutting writer", extra={"cuts": True}), device="cpu"), LONG[:8], writer),
+        (vit.load(save_classifier(folder / "cutting", extra={"cuts": True}), device="cpu"), LONG[:7], classifier),
+    ]
+    for predictor, beginning, strict in cutting:
+        with pytest.warns(UserWarning, match="2 of 3 texts are longer than the 9 tokens .* were cut, such as text 1"):
+            answers = predictor.predict([LONG, "ab", LONG * 2], batch_size=2)
+        assert [answer.source for answer in answers] == [LONG, "ab", LONG * 2]
+        (expected,) = strict.predict([beginning])
+        got = [getattr(answers[0], name) for name in ("scores", "probabilities") if hasattr(answers[0], name)]
+        assert got[0] == pytest.approx(getattr(expected, "scores", None) or expected.probabilities, abs=1e-5)
+
+
+def test_images_are_named_as_an_image_classifier_names_them(reader, tmp_path):
+    for i in range(3):
+        pixels = np.random.default_rng(i).integers(0, 255, (8, 12 + 4 * i), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+    (tmp_path / "1.png").write_bytes(b"no image")
+    answers = list(reader.stream(tmp_path))  # a folder is opened
+    assert [isinstance(answer, BadImage) for answer in answers] == [False, True, False]
+    assert [getattr(answer, "source", "") or answer.name for answer in answers] == sorted(map(str, tmp_path.iterdir()))
+    with pytest.raises(BadImage, match=r"1\.png: cannot be opened"):
+        reader.predict(tmp_path)
+    near(reader.predict(str(tmp_path / "0.png")), answers[:1])
+    assert reader.predict([pixels])[0].source == "image 0"
+    with pytest.raises(TypeError, match="int is no image"):
+        reader.predict([5])
