@@ -28,6 +28,13 @@ def test_vectors_of_the_words_asked_for(tmp_path, header, zipped):
     assert not matrix[[1, 3, 6]].any()
 
 
+def test_with_tabs_or_a_mark_before_the_first_word(tmp_path):
+    path = tmp_path / "v.txt"
+    for separator, first in (("\t", ""), (" ", "\ufeff"), ("\t", "\ufeff2\t2\n")):
+        path.write_text(first + "".join(separator.join(row) + "\n" for row in (("the", "1", "2"), ("dog", "3", "4"))))
+        assert read_vectors(path, ["the", "dog"])[0].tolist() == [[1, 2], [3, 4]]
+
+
 def test_as_gensim_writes_bytes_that_are_no_text(tmp_path):
     (tmp_path / "v.txt").write_bytes(b"\xff\xfe 1 2\n" + b"dog 3 4\r\n")
     assert read_vectors(tmp_path / "v.txt", ["dog"])[0].tolist() == [[3, 4]]
@@ -38,7 +45,13 @@ def test_as_gensim_writes_bytes_that_are_no_text(tmp_path):
     [
         ("the 1 2 3\ndog 1 2\n", "v.txt line 2: has 2 numbers, its first line has 3"),
         ("2 3\nthe 1 2 3\ndog 1 2\n", "v.txt line 3: has 2 numbers, its first line promises 3"),
-        ("the 1 2\ndog 1 x\n", "v.txt line 2: 'x' is no number"),
+        ("the 1 2\n. . 1 2\ncat 3 4 5\n", "v.txt line 3: has 3 numbers, its first line has 2; all lines must"),
+        ("the 1 2\ncat 3 4 5 6\n", "v.txt line 2: has 4 numbers, its first line has 2"),
+        ("2 1\nthe 1 2\ndog 1 2\n", "v.txt line 2: has 2 numbers, its first line promises 1"),
+        ("the 1 2\ndog 1 x\n", "v.txt line 2: 'x' is no number; mend the line"),
+        ("the 1 2\ndog nan 2\n", "v.txt line 2: 'nan' is no finite number; mend the line"),
+        ("the 1 -inf\n", "v.txt line 1: '-inf' is no finite number"),
+        ("the 1e39 2\n", "v.txt line 1: '1e39' is no finite number"),
         ("the\n", "v.txt line 1: has no numbers after the word"),
         ("", "has 0 word vectors"),
         ("3 50\n", "has 0 word vectors"),

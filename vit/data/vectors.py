@@ -1,7 +1,10 @@
 """Word vectors in the usual text format (GloVe, word2vec): a word and its numbers on each line."""
 
+import codecs
 import gzip
+import zlib
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +15,9 @@ from vit.data.source import DataError
 def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Vectors of the given words: (words, width) float32, zeros where one is not in the file; found (words,) bool.
 
-    A first line of two whole numbers is word2vec's header. The file may be gzipped; of a word that comes twice the
-    first vector counts, as the files are sorted by frequency. An empty word is never looked for.
+    A first line of two whole numbers is word2vec's header. The file may be gzipped, and tabs may stand in the place of
+    spaces; of a word that comes twice the first vector counts, as the files are sorted by frequency. An empty word is
+    never looked for.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -47,9 +51,10 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if line := line.decode("utf-8", "replace").rstrip("\r\n "):
+                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+                if line := line.decode("utf-8", "replace").replace("\t", " ").rstrip("\r\n "):
                     yield number, line
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
 
 
@@ -67,20 +72,31 @@ def _guessed_width(path: Path, number: int, line: str) -> int:
 
 
 def _parsed(path: Path, number: int, line: str, width: int, promised: int) -> tuple[str, list[str]]:
-    """A word may contain spaces, as in some GloVe files, so the numbers are counted from the end."""
+    """A word may contain spaces, as ". . ." in GloVe's largest file, so the numbers are counted from the end; but where
+    one would end in a number itself, the line has too many.
+    """
     word, *values = line.rsplit(" ", width)
-    if len(values) < width:
+    extra = list(takewhile(_is_number, word.split(" ")[:0:-1]))
+    if extra or len(values) < width:
         said = "its first line promises" if promised else "its first line has"
-        raise DataError(f"{path} line {number}: has {len(values)} numbers, {said} {width}")
+        raise DataError(
+            f"{path} line {number}: has {len(values) + len(extra)} numbers, {said} {width}; all lines must have as many"
+        )
     return word, values
 
 
 def _numbers(path: Path, number: int, values: list[str]) -> np.ndarray:
     try:
-        return np.array(values, dtype=np.float32)
+        with np.errstate(over="ignore"):
+            found = np.array(values, dtype=np.float32)
     except ValueError:
         wrong = next(value for value in values if not _is_number(value))
-        raise DataError(f"{path} line {number}: {wrong!r} is no number") from None
+        raise DataError(f"{path} line {number}: {wrong!r} is no number; mend the line or take it out") from None
+    finite = np.isfinite(found)
+    if not finite.all():
+        wrong = values[int(finite.argmin())]
+        raise DataError(f"{path} line {number}: {wrong!r} is no finite number; mend the line or take it out")
+    return found
 
 
 def _is_number(value: str) -> bool:

@@ -111,6 +111,12 @@ def start_from_vectors(model: nn.Module, path: str | None, tokenizer: Tokenizer)
     starting = partial(model.embed.start_from, torch.from_numpy(matrix))
     checked(f"model.vectors={path}", starting, torch.from_numpy(found))
     log.info("vectors from %s: %d of %d tokens", path, int(found.sum()), len(found))
+    if not found.any():
+        log.warning(
+            "no token is a word of model.vectors=%s, so it is of no use here: take a file of this language, and "
+            "data.tokenizer.lower=true where its words are lower case",
+            path,
+        )
 
 
 def model_name(model: dict, initial: Initial | None = None) -> str:

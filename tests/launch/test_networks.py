@@ -1,0 +1,27 @@
+"""The network of a run, and where it begins."""
+
+import torch
+
+from vit.data import ByteTokenizer
+from vit.launch.composing import compose
+from vit.launch.networks import start_from_vectors
+from vit.models import model_from_config
+
+TINY = {"kind": "text_classifier", "num_classes": 2, "max_len": 8, "dim": 2, "depth": 1, "num_heads": 1}
+
+
+def test_word_vectors_that_match_no_token_are_a_warning(tmp_path, caplog):
+    assert all(compose([f"model={name}"]).model.vectors is None for name in ("text", "seq2seq"))
+    tokenizer = ByteTokenizer()
+    model = model_from_config({**TINY, "vocab_size": tokenizer.vocab_size})
+    before, file = model.embed.token.weight.detach().clone(), tmp_path / "v.txt"
+    file.write_text("has 1 2\nwho 3 4\n")
+    start_from_vectors(model, str(file), tokenizer)
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told.startswith(f"no token is a word of model.vectors={file}, so it is of no use here: take ")
+    assert torch.equal(model.embed.token.weight, before)
+    caplog.clear()
+    file.write_text("a 1 2\n")
+    start_from_vectors(model, str(file), tokenizer)
+    (a,) = tokenizer.encode("a")
+    assert model.embed.token.weight[a].tolist() == [1, 2] and not caplog.records
