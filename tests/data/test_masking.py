@@ -165,6 +165,11 @@ def test_files_of_running_text(tmp_path):
     assert [line for key in ("train", "val", "test") for line in parts[key].texts] == lines
     assert {key: len(part) for key, part in parts.items()} == {"train": 70, "val": 10, "test": 20}
     assert len(corpus(tmp_path, test="all.txt").splits["test"]) == 100
+    (tmp_path / "few.txt").write_text("one\ntwo\nthree\nfour\n")
+    assert {key: len(part) for key, part in corpus(tmp_path / "few.txt", fractions=(0.5, 0.5, 0)).splits.items()} == {
+        "train": 2,
+        "val": 2,
+    }
 
 
 @pytest.mark.parametrize(
@@ -175,6 +180,13 @@ def test_files_of_running_text(tmp_path):
             {"fractions": (1, 0, 0)},
             r"no sentence of train \(3 lines\) has one that follows it",
         ),
+        (
+            ["a", "b", "c"],
+            {},
+            r"c.txt: by data.fractions=\[0.8, 0.1, 0.1\] val gets 1 of its 3 sentences, none with one that follows it",
+        ),
+        (["a", "b"], {}, "val gets 0 of its 2 sentences, .*; add text or raise that fraction"),
+        (["a", "b", "c"], {"fractions": (0.7, 0, 0.3)}, "test gets 1 of its 3 sentences"),
         (["", " "], {}, "has 0 sentences"),
         (["a", "b"], {"fractions": (0.5, 0.2, 0.1)}, "must be three numbers >= 0 that add up to 1"),
     ],

@@ -30,7 +30,7 @@ def corpus(
         return number_stories(split_seed=split_seed)
     root = Path(root).expanduser()
     if root.is_file():
-        return CorpusSource(root.name.split(".")[0], _cut(_read(root), fractions))
+        return CorpusSource(root.name.split(".")[0], _cut(root, _read(root), fractions))
     if not root.is_dir():
         raise FileNotFoundError(f"data.root: {root} does not exist; give a text file, or a folder with train.txt")
     splits = {}
@@ -41,7 +41,8 @@ def corpus(
             splits[key] = _read(found[0])
         elif name or key == "train":
             raise FileNotFoundError(f"data.{key}: {root} has no {names[0]}[.gz]; name the file with data.{key}=NAME")
-    return CorpusSource(root.resolve().name, _cut(splits["train"], fractions) if set(splits) == {"train"} else splits)
+    splits = _cut(root, splits["train"], fractions) if set(splits) == {"train"} else splits
+    return CorpusSource(root.resolve().name, splits)
 
 
 def _read(path: Path) -> CorpusSplit:
@@ -53,9 +54,16 @@ def _read(path: Path) -> CorpusSplit:
     return CorpusSplit(Names([lines[i] for i in rows]), line_names(path, rows + 1), np.cumsum(~full)[rows])
 
 
-def _cut(whole: CorpusSplit, fractions: Sequence[float]) -> dict[str, CorpusSplit]:
+def _cut(path: Path, whole: CorpusSplit, fractions: Sequence[float]) -> dict[str, CorpusSplit]:
     if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ValueError(f"fractions {tuple(fractions)} must be three numbers >= 0 that add up to 1")
     ends = np.rint(np.cumsum(fractions) * len(whole)).astype(int).tolist()
     rows = [np.arange(start, end) for start, end in zip([0, *ends], ends, strict=False)]
-    return {key: whole.take(part) for key, part in zip(("train", "val", "test"), rows, strict=True) if len(part)}
+    parts = {key: whole.take(part) for key, part in zip(("train", "val", "test"), rows, strict=True)}
+    bare = [key for key, share in zip(parts, fractions, strict=True) if share and not len(parts[key].firsts())]
+    if bare and len(whole.firsts()):
+        raise DataError(
+            f"{path}: by data.fractions={list(fractions)} {bare[0]} gets {len(parts[bare[0]])} of its {len(whole)} "
+            "sentences, none with one that follows it in its document; add text or raise that fraction"
+        )
+    return {key: part for key, part in parts.items() if len(part)}
