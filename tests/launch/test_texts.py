@@ -240,3 +240,29 @@ def test_what_cannot_be(spelled, capsys):
         vit.train([*SPELL, "model.num_heads=3"])
     assert main(["evaluate", str(spelled.path), "data=digits"]) == 1
     assert "digits holds labelled images, but the model is for pairs of texts" in capsys.readouterr().err
+
+
+def test_a_run_that_cut_its_texts_answers_the_lines_that_it_shows(tmp_path, capfd):
+    """What is too long for the model is cut in the test and by the saved model, as it was in training."""
+    for name, count in (("train", 40), ("val", 8), ("test", 8)):
+        for side in ("en", "de"):
+            lines = [f"{i} " + "word " * (1 + 4 * (i % 2)) for i in range(count)]
+            (tmp_path / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines))
+    rows = [f"{'many words ' * (1 + 5 * (i % 2))}{i},{'ab'[i % 2]}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    small = [*QUICK, "model.depth=1", "recipe.epochs=1", "data.on_long=cut", "data.tokenizer.kind=byte"]
+    pairs = ["data=parallel", f"data.root={tmp_path}", "data.source=en", "data.target=de", "data.max_source_len=16",
+             "data.max_target_len=16", "model.decoder_depth=1"]
+    texts = ["data=text_table", f"data.path={tmp_path / 't.csv'}", "data.max_len=24", "recipe.batch_size=8"]
+    for name, words in (("pairs", pairs), ("texts", texts)):
+        made = vit.train([*small, *words, f"run_dir={tmp_path / name}"])
+        samples = made.path / "samples" / "lines.txt"
+        assert main(["predict", str(made.path / "model"), str(samples)]) == 0
+        said = capfd.readouterr()
+        assert "texts are longer than the" in said.err and f"were cut, such as {samples} line" in said.err
+        assert "could not be read" not in said.err
+        assert main(["evaluate", str(made.path), "--json", str(tmp_path / "again.json")]) == 0
+        again = json.loads((tmp_path / "again.json").read_text())
+        assert all(made.metrics[key] == again[key] for key in again if key.startswith("test/"))
+        assert main(["evaluate", str(made.path), "data.on_long=error"]) == 1
+        assert "but the model reads at most" in capfd.readouterr().err

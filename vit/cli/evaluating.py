@@ -135,8 +135,10 @@ def texts(
 ) -> dict:
     from vit.evaluation import matched_split
     from vit.evaluation.text_classes import evaluate_texts
+    from vit.launch.build import cuts
     from vit.report.evaluation import write_text_evaluation
 
+    predictor.cuts = cuts(data)
     samples = matched_split(source, predictor.classes, split)
     with progress() as bar:
         task = bar.add_task("evaluate", total=len(samples))
@@ -152,12 +154,13 @@ def pairs(writer: "Writer", source: "PairSource", split: str, batch_size: int, d
 
     from vit.evaluation import bleu_signature
     from vit.evaluation.pairs import evaluate_pairs
+    from vit.launch.build import cuts
     from vit.report.pairs import write_pairs
     from vit.report.summary import summary_table
 
     if split not in source.splits:
         raise ValueError(f"{source.name} has no {split} split; it has {', '.join(source.splits)}")
-    chosen, writer.cuts = source.splits[split], data["on_long"] != "error"
+    chosen, writer.cuts = source.splits[split], cuts(data)
     with progress() as bar:
         task = bar.add_task("evaluate", total=len(chosen))
         evaluation = evaluate_pairs(writer, chosen, batch_size, lambda count: bar.advance(task, count))

@@ -67,6 +67,11 @@ def build_source(data: dict) -> Source:
         raise ConfigError(f"data: {' '.join(str(error).split())}") from None
 
 
+def cuts(data: dict) -> bool:
+    """Whether of longer texts, where they are measured and answered, the beginning is read: none is left out there."""
+    return data["on_long"] != "error"
+
+
 def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> Preprocessing:
     """The contract: what the config states, else what `init_from` brings, else the default (mean and std measured)."""
     stated = {key: value for key, value in data["preprocessing"].items() if value is not None}

@@ -69,13 +69,12 @@ class Pairs(Job):
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         words = self.config["task"]["decode"]  # in validation it wrote greedily
-        searched = {"beam": words["beam"], "ctc": words.get("ctc", 0.0)}
-        extra = extra | {"generation": asdict(self.task.decode) | searched}
+        searched = {key: words[key] for key in ("beam", "ctc") if words.get(key) is not None}
+        extra = extra | {"generation": asdict(self.task.decode) | searched, "cuts": build.cuts(self.config["data"])}
         save_bundle(path, self.model, (), self.line, metrics, extra, weights, self.tokenizers)
 
     def test(self, folder: RunFolder, settings: dict) -> dict[str, Any]:
         writer = Writer(load_bundle(folder.model), precision=settings["precision"])
-        writer.cuts = self.config["data"]["on_long"] != "error"
         split = self.source.splits[self.split]
         evaluation = evaluate_pairs(writer, split, settings["batch_size"] or 64)
         write_pairs(folder.path, evaluation, split, writer.preprocessing)

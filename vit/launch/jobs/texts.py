@@ -52,7 +52,7 @@ class Texts(Job):
         folder.write_splits(self.source.split_lists(), self.omitted())
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
-        extra = extra | {"columns": self.columns}
+        extra = extra | {"columns": self.columns, "cuts": build.cuts(self.config["data"])}
         save_bundle(path, self.model, self.source.classes, None, metrics, extra, weights, {"source": self.tokenizer})
 
     def test(self, folder: RunFolder, settings: dict) -> dict[str, float]:
