@@ -1,5 +1,6 @@
 """Parallel text: files and tables as people keep them, and one clear line for each thing that is wrong."""
 
+import csv
 import gzip
 import json
 
@@ -106,6 +107,22 @@ def test_split_column_and_tables_in_a_folder(tmp_path):
         parallel(write(tmp_path, {"n.tsv": ["en\tde\tsplit", "a\tb\ttest"]}) / "n.tsv")
 
 
+def test_csv_as_spreadsheets_write_it(tmp_path):
+    rows = [['say "a"\n\n, twice', 'b"c'], ["", '""'], [" x ", "y"]]
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file).writerows([["en", "de", "", ""], *([*row, "", ""] for row in rows), []])
+    found = parallel(tmp_path / "t.csv", fractions=(1, 0, 0), on_empty="skip")
+    assert pairs(found.splits["train"]) == [tuple(rows[0]), tuple(rows[2])]
+    assert found.splits["train"].names[1] == "t.csv line 6" and found.left_out == [("t.csv line 5", "en is empty")]
+
+
+def test_null_is_an_empty_text(tmp_path):
+    lines = ['{"en": null, "de": "a"}', '{"en": "b", "de": "c"}', '{"en": "\\ud83d\\ude00", "de": "\\u00e4"}']
+    found = parallel(write(tmp_path, {"t.jsonl": lines}) / "t.jsonl", fractions=(1, 0, 0), on_empty="skip")
+    assert pairs(found.splits["train"]) == [("b", "c"), ("\U0001f600", "ä")]
+    assert found.left_out == [("t.jsonl line 1", "en is empty")]
+
+
 def test_empty_sides_are_counted(tmp_path):
     lines = {"train.en": ["a", "", "c", "d", " \t"], "train.de": ["a", "b", "\u3000", "d", "e"]}
     root = write(tmp_path, lines | {"val.en": ["x"], "val.de": ["y"]})
@@ -150,8 +167,16 @@ def test_empty_sides_are_counted(tmp_path):
         ({"train.jsonl": ['{"en": "a", "de": "b"}', "{"]}, {}, "train.jsonl line 2: is no JSON"),
         ({"train.jsonl": ["[1]"]}, {}, "train.jsonl line 1: must be an object"),
         ({"train.jsonl": ['{"en": "a"}']}, {}, "line 1: has no key 'de' for data.target; its keys are en"),
-        ({"train.jsonl": ['{"en": "a", "de": ["b"]}']}, {}, r'line 1: de must be a text, but is \["b"\]'),
-        ({"train.jsonl": ['{"en": "a", "de": null}']}, {}, "line 1: de must be a text, but is null"),
+        ({"train.jsonl": ['{"en": "a", "de": ["b"]}']}, {}, "line 1: de must be a text, but is a list; give it one"),
+        ({"train.jsonl": ['{"en": "a", "de": {}}']}, {}, "line 1: de must be a text, but is an object; give it one"),
+        ({"train.jsonl": ['{"en": "a", "de": null}']}, {}, "line 1: de is empty, as in 1 of 1 lines; give them text"),
+        ({"train.jsonl": ['{"en": "a", "de": "b"}', r'{"en": "x\ud800", "de": "b"}']}, {}, "line 2: en has .ud800"),
+        ({"train.jsonl": [r'{"en": "\udc80", "de": "b"}']}, {}, r"line 1: en has \\udc80, half of a character;"),
+        ({"train.jsonl": ['{"en": ' + "[" * 9999 + "]" * 9999 + "}"]}, {}, "train.jsonl line 1: is no JSON that"),
+        ({"train.csv": ["en,de", "a,b", 'c,"d', "e,f"]}, {}, "train.csv line 3: .* no CSV .*; close every quote"),
+        ({"train.csv": ["en,de", 'a,"b" c']}, {}, "train.csv line 2: .* write a quote inside a quoted cell twice"),
+        ({"train.csv": ["en,de,en", "a,b,c"]}, {}, "train.csv: 2 columns of its header are named 'en'; give each"),
+        ({"train.tsv": ["en\tde\ten", "a\tb\tc"]}, {}, "train.tsv: 2 columns of its header are named 'en'"),
         ({}, {"source": "en", "target": "en"}, "source and target are both 'en'"),
     ],
 )

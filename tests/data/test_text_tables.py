@@ -91,6 +91,11 @@ def test_splits_and_class_names(tmp_path):
         (["text,label", "a,x", "b,x"], {"fractions": (1, 0, 0)}, "found 1 class"),
         (["text,label,split", "a,x,train", "b,y,test"], {}, r"1 of 2 classes have no training text \('y'\); add texts"),
         (["text,label"], {}, "has 0 rows"),
+        (
+            ["text,label", *(f'x{i},"a' if i == 60 else f"x{i},{'ab'[i % 2]}" for i in range(100))],
+            {},
+            "t.csv line 62: the row that begins there is no CSV",
+        ),
     ],
 )
 def test_wrong_tables(tmp_path, lines, options, text):

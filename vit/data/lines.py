@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,14 +107,45 @@ def _content(path: Path) -> bytes:
         raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
 
 
+def numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Rows of TSV (a tab always separates) or CSV (quotes protect), each with the line it begins on; empty lines are
+    none.
+    """
+    if _kind(path) == ".tsv":
+        yield from ((number, line.split("\t")) for number, line in enumerate(_lines(path), 1) if line)
+        return
+    reader = csv.reader((line + "\n" for line in _lines(path)), strict=True)  # else an open quote takes what follows
+    first = 1
+    try:
+        for row in reader:
+            if row:
+                yield first, row
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"{path} line {first}: the row that begins there is no CSV ({error}); close every quote, and write a quote "
+            "inside a quoted cell twice"
+        ) from None
+
+
+def check_header(path: Path, header: list[str]) -> None:
+    """Two columns of one name are an error: which of them is meant cannot be told. Nameless ones may be many."""
+    twice = next((name for name, count in Counter(header).items() if name and count > 1), None)
+    if twice is not None:
+        raise DataError(
+            f"{path}: {header.count(twice)} columns of its header are named {twice!r}; give each a name of its own"
+        )
+
+
 def _fields(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Rows of TSV (a tab always separates) or CSV (quotes protect), each with its line number."""
-    rows = _numbered(path)
+    """The wanted fields of each row, with its line number."""
+    rows = numbered_rows(path)
     headed = all(isinstance(column, str) for _, column in wanted)
     if not headed and not all(isinstance(column, int) for _, column in wanted):
         listed = ", ".join(f"data.{key}={column}" for key, column in wanted)
         raise DataError(f"{path}: {listed}: give either names, of a header line, or only numbers")
     header = next(rows, (0, []))[1] if headed else []
+    check_header(path, header)
     places = _places(path, header, wanted, maybe) if headed else dict(wanted)
     width = len(header)
     for number, row in rows:
@@ -122,21 +154,6 @@ def _fields(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> Ite
             said = "the header" if headed else "the first line"
             raise DataError(f"{path} line {number}: has {len(row)} fields, {said} has {width}")
         yield number, {key: _cell(path, number, row, place) for key, place in places.items()}
-
-
-def _numbered(path: Path) -> Iterator[tuple[int, list[str]]]:
-    if _kind(path) == ".tsv":
-        yield from ((number, line.split("\t")) for number, line in enumerate(_lines(path), 1) if line)
-        return
-    reader = csv.reader(line + "\n" for line in _lines(path))
-    first = 1
-    try:
-        for row in reader:
-            if row:
-                yield first, row
-            first = reader.line_num + 1
-    except csv.Error as error:
-        raise DataError(f"{path} line {first}: is no CSV ({error})") from error
 
 
 def _places(path: Path, header: list[str], wanted: Sequence[tuple[str, Column]], maybe: str) -> dict[str, int]:
@@ -162,8 +179,8 @@ def _objects(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> It
             continue  # no row at all; a row with an empty text is another thing
         try:
             row = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path} line {number}: is no JSON ({error})") from None
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path} line {number}: is no JSON that can be read ({error})") from None
         if not isinstance(row, dict):
             raise DataError(f'{path} line {number}: must be an object, like {{"text": ...}}')
         extra = {maybe: _text(path, number, maybe, row[maybe])} if maybe in row else {}
@@ -183,8 +200,19 @@ def _inner(path: Path, number: int, key: str, column: Column, row: Any) -> Any:
 
 
 def _text(path: Path, number: int, column: Column, value: Any) -> str:
-    if isinstance(value, str):
-        return value
+    """A cell as text; null is the empty one, as in Parquet."""
+    if value is None:
+        return ""
     if isinstance(value, int | float):
         return json.dumps(value)
-    raise DataError(f"{path} line {number}: {column} must be a text, but is {json.dumps(value)[:40]}")
+    if not isinstance(value, str):
+        kind = "a list" if isinstance(value, list) else "an object"
+        raise DataError(f"{path} line {number}: {column} must be a text, but is {kind}; give it one text in each line")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(value[error.start]):04x}"  # JSON can write half of a character, which no file and no token can
+        raise DataError(
+            f"{path} line {number}: {column} has {half}, half of a character; write both halves or take it out"
+        ) from None
+    return value

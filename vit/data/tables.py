@@ -1,6 +1,5 @@
 """Tables: CSV, Parquet or JSON with a column of image paths or encoded images, one of labels, perhaps one of splits."""
 
-import csv
 import json
 import os
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ import numpy as np
 
 from vit.data.class_names import labelled
 from vit.data.folders import SPLIT_NAMES
+from vit.data.lines import check_header, numbered_rows
 from vit.data.source import DataError, Raw, RowNames, Source, Split, file_split, three_ways, with_validation
 
 IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path")
@@ -89,15 +89,15 @@ def _read(path: Path) -> tuple[dict[str, Any], list[str] | None]:
         return read_parquet([path])
     if path.suffix.lower() in (".json", ".jsonl"):
         return _read_json(path), None
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.reader(file))
+    rows = list(numbered_rows(path))
     if len(rows) < 2:
         raise DataError(f"{path}: has {max(len(rows) - 1, 0)} rows; expected a header line and one line per image")
-    header = rows[0]
-    wrong = next((n for n, row in enumerate(rows, 1) if len(row) != len(header)), None)
+    header = rows[0][1]
+    check_header(path, header)
+    wrong = next(((number, row) for number, row in rows if len(row) != len(header)), None)
     if wrong:
-        raise DataError(f"{path} line {wrong}: has {len(rows[wrong - 1])} fields, the header has {len(header)}")
-    return {name: [row[i] for row in rows[1:]] for i, name in enumerate(header)}, None
+        raise DataError(f"{path} line {wrong[0]}: has {len(wrong[1])} fields, the header has {len(header)}")
+    return {name: [row[i] for _, row in rows[1:]] for i, name in enumerate(header)}, None
 
 
 def _read_json(path: Path) -> dict[str, list[Any]]:
@@ -106,7 +106,7 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
         text = path.read_text(encoding="utf-8-sig")
         lines = path.suffix.lower() == ".jsonl"
         rows = [json.loads(line) for line in text.split("\n") if line.strip()] if lines else json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: cannot be read as JSON ({error})") from None
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise DataError(f'{path}: must hold an object per image, like [{{"file": "1.jpg", "label": ["cat", "dog"]}}]')

@@ -1,0 +1,51 @@
+"""Tables of images that are damaged: what is wrong is said with its line, and no row is lost in silence."""
+
+import pytest
+
+from vit.data import DataError, table
+
+ROWS = [b"path,label", *(b"x/%03d.png,%c" % (i, b"ab"[i % 2]) for i in range(6))]
+
+
+@pytest.fixture
+def written(class_folders):
+    """written(rows) -> the path of a table with these lines, beside six images."""
+    path = class_folders({"x": 6}) / "t.csv"
+
+    def write(rows):
+        path.write_bytes(b"\n".join(rows))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b'x/002.png,"a', "t.csv line 4: the row that begins there is no CSV"),
+        (b'x/002.png,"a"b', "t.csv line 4: .*; close every quote, and write a quote inside a quoted cell twice"),
+        (b"x/002.png,\xe4", "t.csv line 4: byte 11 of it is no UTF-8"),
+        (b"x/002.png", "t.csv line 4: has 1 fields, the header has 2"),
+    ],
+)
+def test_a_damaged_line(written, line, text):
+    with pytest.raises(DataError, match=text):
+        table(written([*ROWS[:3], line, *ROWS[4:]]))
+
+
+def test_what_is_no_damage(written):
+    whole = table(written(ROWS), fractions=(1, 0, 0))
+    quoted = [b"\xef\xbb\xbf" + ROWS[0], *(row.replace(b",", b',"') + b'"' for row in ROWS[1:]), b"", b""]
+    found = table(written(quoted), fractions=(1, 0, 0))
+    assert found.split_lists() == whole.split_lists() and len(found.splits["train"]) == 6
+
+
+def test_two_columns_of_one_name(written):
+    with pytest.raises(DataError, match="t.csv: 2 columns of its header are named 'label'; give each a name"):
+        table(written([b"path,label,label", b"x/000.png,a,b", b"x/001.png,b,a"]))
+
+
+def test_json_that_is_too_deep(tmp_path):
+    (tmp_path / "t.json").write_text("[" * 9999 + "]" * 9999)
+    with pytest.raises(DataError, match="t.json: cannot be read as JSON"):
+        table(tmp_path / "t.json")
