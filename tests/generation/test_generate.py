@@ -166,7 +166,7 @@ class Table(nn.Module):
 
     def __init__(self, logits: Tensor) -> None:
         super().__init__()
-        self.logits = logits
+        self.logits, self.vocab_size = logits, logits.shape[-1]
 
     def start(self, source: Tensor, mask: Tensor | None, room: int) -> "Table":
         self.step = -1
@@ -441,12 +441,39 @@ def test_texts_equal_marians(beam: int, penalty: float) -> None:
         ({"min_len": 9, "max_len": 4}, "min_len is 9, more than max_len 4"),
         ({"top_k": 4}, "set sample=true as well"),
         ({"no_repeat_ngram": -1}, "must not be negative"),
+        ({"beam": 2.5}, "beam is 2.5, but must be a whole number"),
+        ({"beam": None}, "beam is None, but must be a whole number"),
+        ({"max_len": 1.5}, "max_len is 1.5, but must be a whole number"),
+        ({"n_best": True}, "n_best is True, but must be a whole number"),
+        ({"length_penalty": math.nan}, "length_penalty is nan, but must be a number, and a finite one"),
+        ({"length_penalty": "1"}, "length_penalty is '1', but must be a number"),
+        ({"sample": True, "temperature": math.inf}, "temperature is inf, but must be a number, and a finite one"),
+        ({"prefix": (1.5,)}, "prefix is 1.5, but must be a whole number"),
+        ({"prefix": (5, 2)}, r"prefix \(5, 2\) has 2, which is eos; give the ids of a text alone"),
+        ({"prefix": (0,)}, "has 0, which is pad"),
     ],
 )
 def test_wrong_settings_are_one_clear_line(settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         Generation(**settings)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"prefix": (5, V)}, f"prefix has the id {V}, but the model's ids are 0..{V - 1}"),
+    ({"prefix": (-1,)}, "prefix has the id -1"),
+    ({"eos": V}, f"eos has the id {V}"),
+])
+def test_ids_that_the_model_does_not_know_are_told(settings: dict, message: str) -> None:
+    made = model()
+    for each in (made, Uncached(made)):
+        with pytest.raises(ValueError, match=message):
+            generate(each, *sources(), Generation(max_len=4, **settings))
+
+
+def test_a_prefix_may_be_of_any_type_of_numbers() -> None:
+    settings = Generation(prefix=torch.tensor([9, 7]), max_len=torch.tensor(4))
+    assert settings == Generation(prefix=[9, 7], max_len=4) and settings.prefix == (9, 7)
 
 
 @pytest.mark.parametrize("more", [{}, {"beam": 3}, {"sample": True, "n_best": 2}])

@@ -226,6 +226,8 @@ def test_columns_that_spell_leave_the_same_model(strips, tmp_path):
 def test_what_cannot_be(spelled, capsys):
     with pytest.raises(ConfigError, match=r"data.tokenizer: tokenizer kind 'bp' is not one of byte, bpe"):
         vit.train([*SPELL, "data.tokenizer.kind=bp"])
+    with pytest.raises(ConfigError, match=r"task.decode: beam is 2.5, but must be a whole number"):
+        vit.train([*SPELL, "task.decode.beam=2.5"])
     with pytest.raises(ConfigError, match=r"recipe.loss.ctc=0.5 is for images.*; this data is text"):
         vit.train([*SPELL, "recipe.loss.ctc=0.5"])
     with pytest.raises(ConfigError, match=r"task.decode.ctc=0.3 asks what .* recipe.loss.ctc=0 does not teach them"):

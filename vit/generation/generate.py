@@ -35,9 +35,10 @@ def generate(
             batch; by default they are counted from 0.
 
     Raises:
-        ValueError: the model has no position for a single token after the forced ones.
+        ValueError: the model has no position for a single token after the forced ones, or knows no such id.
     """
     models, settings = [models] if isinstance(models, nn.Module) else list(models), settings or Generation()
+    settings.check_vocabulary(min(model.vocab_size for model in models))
     names = list(range(len(source))) if rows is None else [int(row) for row in rows]
     first = torch.tensor([settings.bos, *settings.prefix], device=source.device).repeat(len(source), 1)  # (B,P)
     longest = room_left(models, first.shape[1], settings.max_len)

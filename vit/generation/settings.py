@@ -1,6 +1,12 @@
 """How a text is to be written, and what comes of it."""
 
+import math
+import operator
 from dataclasses import dataclass
+from numbers import Real
+
+WHOLE = ("beam", "max_len", "min_len", "n_best", "no_repeat_ngram", "top_k", "seed", "bos", "eos", "pad")
+NUMBERS = ("length_penalty", "ctc", "temperature", "top_p")
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,7 @@ class Generation:
         temperature: below 1 draws likely tokens more often.
         top_k: draw among so many likeliest tokens; 0 for all.
         top_p: draw among the likeliest tokens that together are this likely (arXiv 1904.09751).
-        prefix: ids that every text begins with.
+        prefix: ids that every text begins with, after bos.
         seed: all draws follow from it, from the row's number and from the step.
     """
 
@@ -45,7 +51,12 @@ class Generation:
     pad: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prefix", tuple(self.prefix))
+        for key in WHOLE:
+            object.__setattr__(self, key, whole(key, getattr(self, key)))
+        for key in NUMBERS:
+            if not isinstance(value := getattr(self, key), Real) or not math.isfinite(value):
+                raise ValueError(f"{key} is {value!r}, but must be a number, and a finite one")
+        self.check_prefix()
         for key in ("beam", "max_len", "n_best", "temperature", "top_p"):
             if (value := getattr(self, key)) <= 0:
                 raise ValueError(f"{key} is {value}, but must be above 0")
@@ -67,6 +78,19 @@ class Generation:
         if not self.sample and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
             raise ValueError("temperature, top_k and top_p are for sampling; set sample=true as well")
 
+    def check_prefix(self) -> None:
+        """Ids as plain numbers; the special ones stand where generation puts them."""
+        object.__setattr__(self, "prefix", tuple(whole("prefix", token) for token in self.prefix))
+        for name in ("bos", "eos", "pad"):
+            if (token := getattr(self, name)) in self.prefix:
+                raise ValueError(f"prefix {self.prefix} has {token}, which is {name}; give the ids of a text alone")
+
+    def check_vocabulary(self, size: int) -> None:
+        """Raises ValueError where an id is none of the `size` that a model knows."""
+        for key, tokens in (("prefix", self.prefix), ("bos", [self.bos]), ("eos", [self.eos]), ("pad", [self.pad])):
+            if wrong := [token for token in tokens if not 0 <= token < size]:
+                raise ValueError(f"{key} has the id {wrong[0]}, but the model's ids are 0..{size - 1}")
+
     def score(self, total: float, length: int) -> float:
         """Of a text whose `length` chosen tokens have `total` as the sum of their log-probabilities."""
         return total / length**self.length_penalty
@@ -78,6 +102,16 @@ class Generation:
         length, or with a negative penalty at the smallest.
         """
         return self.score(total, longest if self.length_penalty >= 0 else min(max(length, self.min_len) + 1, longest))
+
+
+def whole(key: str, value: object) -> int:
+    """A whole number of any type as an int."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise ValueError(f"{key} is {value!r}, but must be a whole number")
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,10 @@ class Uncached(nn.Module):
         self.model = model
 
     @property
+    def vocab_size(self) -> int:
+        return self.model.vocab_size
+
+    @property
     def max_len(self) -> int | None:
         return self.model.max_len
 

@@ -101,6 +101,11 @@ class EncoderDecoder(nn.Module):
         return self.logits(x[:, -1:] if lines is None else x)
 
     @property
+    def vocab_size(self) -> int:
+        """How many ids can be written."""
+        return self.target_embed.token.num_embeddings
+
+    @property
     def max_len(self) -> int | None:
         """How many target tokens there are positions for; None for no limit."""
         tables = [self.target_embed.pos_embed, None if self.decoder.rotary is None else self.decoder.rotary.table]
