@@ -1,8 +1,14 @@
-"""What cannot be used is an error in words, or is left out, counted and listed; nothing that is measured goes unseen."""
+"""What cannot be used is an error in words, or is left out, counted and listed; what is measured is measured whole."""
 
+import json
+
+import numpy as np
 import pytest
+from PIL import Image
 
 import vit
+from tests.launch.conftest import table
+from vit.cli import main
 from vit.data import DataError
 
 SMALL = ["recipe.epochs=1", "recipe.batch_size=8", "precision=32-true", "logger=csv"]
@@ -51,3 +57,27 @@ def test_capitals_that_cannot_be_written_count_as_wrong_in_validation_and_test_a
     log = (run.path / "log.txt").read_text()
     assert "validation texts cannot be written as they are and count as wrong, such as 'Cat" in log
     assert "should be: Cat" in log
+
+
+def test_unreadable_pictures_of_the_test_are_left_out_named_and_counted(tmp_path):
+    rows = ["file,text,split"]
+    for i in range(60):
+        Image.fromarray(np.random.default_rng(i).integers(0, 255, (32, 48, 3), dtype=np.uint8)).save(
+            tmp_path / f"{i:02d}.png"
+        )
+        rows.append(f"{i:02d}.png,{i % 7},{'test' if i >= 50 else 'val' if i >= 40 else 'train'}")
+    (tmp_path / "50.png").write_bytes(b"no image at all")  # its header tells
+    whole = (tmp_path / "51.png").read_bytes()
+    (tmp_path / "51.png").write_bytes(whole[: len(whole) // 2])  # only decoding tells
+    file = write(tmp_path / "labels.csv", rows)
+    words = ["data=image_text", f"data.path={file}", "data.on_bad_sample=skip", "model.decoder_depth=1"]
+    run = vit.train([*SMALL, *words, "data.split=split", f"run_dir={tmp_path / 'run'}"])
+    log = (run.path / "log.txt").read_text()
+    assert run.metrics["skipped_images"] == 2
+    assert log.count("left out 50.png") == log.count("left out 51.png") == 1
+    answers = table(run.path / "predictions.csv")
+    assert [row["name"] for row in answers] == [f"{i}.png" for i in range(52, 60)]
+    assert len(list((run.path / "samples").iterdir())) == 6  # of the first eight
+    assert main(["evaluate", str(run.path), "--json", str(tmp_path / "again.json")]) == 0
+    found = json.loads((tmp_path / "again.json").read_text())
+    assert found["pairs"] == 8 and len(found["unreadable"]) == 2 and found["test/cer"] == run.metrics["test/cer"]

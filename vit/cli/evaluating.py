@@ -163,13 +163,18 @@ def pairs(writer: "Writer", source: "PairSource", split: str, batch_size: int, d
     chosen, writer.cuts = source.splits[split], cuts(data)
     with progress() as bar:
         task = bar.add_task("evaluate", total=len(chosen))
-        evaluation = evaluate_pairs(writer, chosen, batch_size, lambda count: bar.advance(task, count))
+        evaluation = evaluate_pairs(
+            writer, chosen, batch_size, data["on_bad_sample"], lambda count: bar.advance(task, count)
+        )
+    list_unreadable(evaluation.unreadable, len(chosen))
     facts = {name: repr(value) for name, value in evaluation.metrics.items()} | {"BLEU is": bleu_signature()}
-    Console().print(summary_table({**facts, "pairs": f"{len(chosen):,}"}, f"{source.name}, {split}"))
+    Console().print(summary_table({**facts, "pairs": f"{len(evaluation.rows):,}"}, f"{source.name}, {split}"))
     if output is not None:
         write_pairs(output, evaluation, chosen, writer.preprocessing)
     metrics = {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
-    return {**metrics, f"{split}/bleu_signature": bleu_signature(), "pairs": len(chosen)}
+    unreadable = [str(error) for error in evaluation.unreadable]
+    facts = {f"{split}/bleu_signature": bleu_signature(), "pairs": len(evaluation.rows), "unreadable": unreadable}
+    return metrics | facts
 
 
 def show_evaluation(evaluation: "Evaluation", title: str, unit: str) -> None:

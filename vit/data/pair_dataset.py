@@ -185,8 +185,4 @@ class _Images:
         return self.preprocessing.columns(*upright_size(image, told))
 
     def _image(self, i: int) -> Tensor:
-        name = self.split.names[i]
-        try:
-            return self.preprocessing.image(self.split.read(i), name)
-        except OSError as error:
-            raise BadImage(name, f"cannot be read ({error.strerror or error})") from error
+        return self.preprocessing.image(self.split.image(i), self.split.names[i])

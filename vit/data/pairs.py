@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.decode import BadImage
 from vit.data.folders import SPLIT_NAMES
 from vit.data.source import DataError, NameRows, Raw, ReadRows
 from vit.data.splitting import hold_out, split_three
@@ -37,6 +38,13 @@ class PairSplit:
     def place(self, i: int) -> Raw | Path:
         """Where image i lies: its file, else what `read` gives; enough to read a header without the whole file."""
         return getattr(self.read, "place", self.read)(i)
+
+    def image(self, i: int) -> Raw:
+        """What `read` gives; raises BadImage, with the name, where a file cannot be read."""
+        try:
+            return self.read(i)
+        except OSError as error:
+            raise BadImage(self.names[i], f"cannot be read ({error.strerror or error})") from error
 
     def take(self, rows: np.ndarray) -> "PairSplit":
         """The pairs at `rows`, in that order."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vit.data import PairSplit
+from vit.data import BadImage, DataError, PairSplit
 from vit.data.text import BOS, EOS, PAD
 from vit.evaluation.texts import text_metrics
 from vit.inference import Writer, Written
@@ -19,44 +19,68 @@ class PairEvaluation:
     """Numbers and single answers, in the order of the split.
 
     `metrics`: exact_match, cer, bleu, chrf of the written texts; loss and token_accuracy, each target token told from
-    the true ones before it.
+    the true ones before it. `rows`: the pairs' places in the split, fewer than it has where unreadable images were left
+    out.
     """
 
     metrics: dict[str, float]
+    rows: list[int]
     answers: list[Written]
     references: list[str]
+    unreadable: list[BadImage]
 
 
 def evaluate_pairs(
-    writer: Writer, split: PairSplit, batch_size: int = 64, progress: Callable[[int], None] | None = None
+    writer: Writer,
+    split: PairSplit,
+    batch_size: int = 64,
+    on_bad_sample: str = "error",
+    progress: Callable[[int], None] | None = None,
 ) -> PairEvaluation:
     """Let the model write for every source of a split, by its own settings.
 
     Args:
+        on_bad_sample: "error" stops at the first unreadable image, "skip" leaves such images out and lists them.
         progress: called with the number of pairs of every finished batch.
     """
-    answers: list[Written] = []
+    answers: dict[int, Written] = {}
+    unreadable: list[BadImage] = []
     loss = right = tokens = 0.0
     for start in range(0, len(split), WINDOW):
-        places = range(start, min(start + WINDOW, len(split)))
-        items = [split.read(i) if split.read else split.sources[i] for i in places]
-        window: dict[int, Written] = {}
-        for rows, source, mask in writer.batches(items, batch_size):
-            found = writer.generate(source, mask, rows=[start + row for row in rows])
-            for row, hypotheses in zip(rows, found, strict=True):
-                window[row] = writer.written(split.names[start + row], hypotheses)
-            target = padded_targets(writer, [split.targets[start + row] for row in rows])
+        ready = read(writer, split, range(start, min(start + WINDOW, len(split))), unreadable)
+        if unreadable and on_bad_sample == "error":
+            raise unreadable[0]
+        places = list(ready)
+        for found, source, mask in writer.together(list(ready.values()), batch_size):
+            rows = [places[place] for place in found]
+            for row, hypotheses in zip(rows, writer.generate(source, mask, rows=rows), strict=True):
+                answers[row] = writer.written(split.names[row], hypotheses)
+            target = padded_targets(writer, [split.targets[row] for row in rows])
             each, hit = writer.told(source, mask, target)  # (B,T-1)
             real = target[:, 1:] != PAD
             loss, right = loss + float(each[real].double().sum()), right + int(hit[real].sum())
             tokens += int(real.sum())
             if progress:
                 progress(len(rows))
-        answers += [window[row] for row in range(len(items))]
-    references = [split.targets[i] for i in range(len(split))]
-    told = {"loss": loss / tokens, "token_accuracy": right / tokens}
-    written = text_metrics([answer.text for answer in answers], references)
-    return PairEvaluation(written | told, answers, references)
+    if not answers:
+        raise unreadable[0] if unreadable else DataError("the split has 0 pairs; choose another split")
+    rows = sorted(answers)
+    written, references = [answers[row] for row in rows], [split.targets[row] for row in rows]
+    metrics = text_metrics([answer.text for answer in written], references)
+    metrics |= {"loss": loss / tokens, "token_accuracy": right / tokens}
+    return PairEvaluation(metrics, rows, written, references, unreadable)
+
+
+def read(writer: Writer, split: PairSplit, rows: range, unreadable: list[BadImage]) -> dict[int, torch.Tensor]:
+    """row -> what the model reads; rows whose image cannot be read are missing, and listed."""
+    ready = {}
+    for row in rows:
+        try:
+            source = split.image(row) if split.read else split.sources[row]
+            ready[row] = writer.ready(source, split.names[row])
+        except BadImage as error:
+            unreadable.append(error)
+    return ready
 
 
 def padded_targets(writer: Writer, texts: list[str]) -> torch.Tensor:

@@ -4,10 +4,12 @@ command.
 
 import logging
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 from pytorch_lightning import Trainer
 
+from vit.data import BadImage
 from vit.launch.composing import word
 from vit.launch.console import command, console
 from vit.launch.finetuning import whole_size
@@ -32,8 +34,9 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
         job.save(folder.model, trained_weights(checkpoints.best_path), metrics, extra)
     for remark in remarks:
         log.warning("model: %s", remark.message)
-    metrics |= {f"{job.split}/{name}": value for name, value in job.test(folder, settings).items()}
-    metrics |= numbers | left_out(job)
+    tested = job.test(folder, settings)
+    metrics |= {f"{job.split}/{name}": value for name, value in tested.metrics.items()}
+    metrics |= numbers | left_out(job, tested.unreadable)
     curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"])
     samples = job.write_samples(folder)
     folder.write("metrics.json", metrics)
@@ -65,11 +68,14 @@ def speed(job: Job, trainer: Trainer) -> dict:
     }
 
 
-def left_out(job: Job) -> dict:
-    """How many samples were left out because they cannot be used; each is named in the log."""
-    for name, reason in job.batches.bad.items():
+def left_out(job: Job, unreadable: Sequence[BadImage]) -> dict:
+    """How many samples were left out because they cannot be used: from the start, in training, and in the test."""
+    omitted = job.omitted()
+    met = job.batches.bad | {error.name: error.reason for error in unreadable}
+    met = {name: reason for name, reason in met.items() if name not in dict(omitted)}
+    for name, reason in met.items():
         log.warning("left out %s: %s", name, reason)
-    return {f"skipped_{job.task.unit}": job.left_out()}
+    return {f"skipped_{job.task.unit}": len(omitted) + len(met)}
 
 
 def tell(job: Job, folder: RunFolder, metrics: dict, samples: Path | None) -> None:

@@ -24,7 +24,7 @@ def write_pairs(
     source = ["source"] if split.sources is not None else []
     columns = ["name", *source, "reference", "answer", "right", "cer", "score"]
     with open_table(folder / "predictions.csv", columns) as table:
-        for i, (answer, reference) in enumerate(zip(evaluation.answers, evaluation.references, strict=True)):
+        for i, answer, reference in zip(evaluation.rows, evaluation.answers, evaluation.references, strict=True):
             source = {"source": split.sources[i]} if split.sources is not None else {}
             wrong = character_errors(answer.text, reference) / max(1, len(reference))
             right = int(answer.text == reference)
@@ -39,7 +39,8 @@ def write_mistakes(path: Path, evaluation: PairEvaluation, split: PairSplit, lin
     answers, references = evaluation.answers, evaluation.references
     wrong = [i for i in range(len(answers)) if answers[i].text != references[i]]
     worst = sorted(wrong, key=lambda i: -answers[i].score)[:MOST]
-    images = [line.image(split.read(i), split.names[i]).permute(1, 2, 0).numpy() for i in worst]
+    rows = [evaluation.rows[i] for i in worst]
+    images = [line.image(split.read(row), split.names[row]).permute(1, 2, 0).numpy() for row in rows]
     said = [answers[i].text for i in worst]
     sure = [answers[i].certainty for i in worst]
-    return mistakes_picture(path, images, [references[i] for i in worst], said, sure, [split.names[i] for i in worst])
+    return mistakes_picture(path, images, [references[i] for i in worst], said, sure, [split.names[i] for i in rows])

@@ -2,13 +2,15 @@
 
 import importlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from pytorch_lightning import Callback
 from torch import Tensor, nn
 
-from vit.data import CorpusSource, PairSource, Source
+from vit.data import BadImage, CorpusSource, PairSource, Source
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.devices import Devices
 from vit.launch.finetuning import check_task
@@ -23,6 +25,13 @@ JOBS = {  # task.name -> the module whose `prepare` makes the job; imported when
     "masked_text": "vit.launch.jobs.masked",
     "masked_image": "vit.launch.jobs.masked_images",
 }
+
+
+class Tested(NamedTuple):
+    """What a test found: numbers by their bare names, and what could not be read."""
+
+    metrics: dict[str, Any]
+    unreadable: Sequence[BadImage] = ()
 
 
 @dataclass(frozen=True)
@@ -73,8 +82,8 @@ class Job(ABC):
         """The bundle of the best epoch."""
 
     @abstractmethod
-    def test(self, folder: RunFolder, settings: dict) -> dict[str, float]:
-        """Test the model as it lies on disk, write answers and pictures; the numbers by their bare names."""
+    def test(self, folder: RunFolder, settings: dict) -> Tested:
+        """Test the model as it lies on disk, write answers and pictures."""
 
     @abstractmethod
     def write_samples(self, folder: RunFolder) -> Path | None:
@@ -91,10 +100,6 @@ class Job(ABC):
     def omitted(self) -> list[tuple[str, str]]:
         """(name, reason) of the samples that are left out from the start because they cannot be used."""
         return list(self.source.left_out)
-
-    def left_out(self) -> int:
-        """How many samples were left out, those that turned out to be unreadable on the way included."""
-        return len(self.batches.bad) + len(self.omitted())
 
 
 def prepare(config: dict, devices: Devices, resuming: bool = False) -> Job:

@@ -1,6 +1,7 @@
 """Image classification: its parts, built in the order in which they need each other, and its test."""
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
-from vit.data import DataError, Preprocessing, Source
+from vit.data import BadImage, DataError, Preprocessing, Source
 from vit.data.audit import AuditReport, audit
 from vit.evaluation import evaluate
 from vit.launch import build, networks
@@ -17,7 +18,7 @@ from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
-from vit.launch.jobs.base import Job
+from vit.launch.jobs.base import Job, Tested
 from vit.launch.teaching import build_distillation, located, with_token
 from vit.models import flops
 from vit.report.evaluation import write_evaluation
@@ -62,7 +63,7 @@ class ImageClassification(ImageJob):
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         save_bundle(path, self.model, self.source.classes, self.preprocessing, metrics, extra, weights)
 
-    def test(self, folder: RunFolder, settings: dict) -> dict[str, float]:
+    def test(self, folder: RunFolder, settings: dict) -> Tested:
         bundle = load_bundle(folder.model)
         samples = self.source.splits[self.split]
         evaluation = evaluate(
@@ -75,7 +76,7 @@ class ImageClassification(ImageJob):
         )
         heading = f"{self.config['name']}, {self.split}"
         write_evaluation(folder.path, evaluation, samples, bundle.preprocessing, heading)
-        return evaluation.metrics
+        return Tested(evaluation.metrics, evaluation.unreadable)
 
     def write_samples(self, folder: RunFolder) -> Path:
         """A few images of the split, evenly chosen, as files."""
@@ -84,10 +85,10 @@ class ImageClassification(ImageJob):
         target.mkdir(exist_ok=True)
         step = max(1, len(samples) // SAMPLES)
         for i in range(0, min(len(samples), step * SAMPLES), step):
-            image = self.preprocessing.decode(samples.read(i), samples.names[i])
             label = self.source.label_text(self.split, i)
             name = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in label)[:80]
-            image.save(target / f"{i:05d}_{name}.png")
+            with suppress(BadImage):
+                self.preprocessing.decode(samples.read(i), samples.names[i]).save(target / f"{i:05d}_{name}.png")
         return target
 
     def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:

@@ -12,6 +12,7 @@ from vit.data import DataError, Source
 from vit.evaluation import best_thresholds, evaluate_label_sets
 from vit.launch.composing import ConfigError, stated
 from vit.launch.folder import RunFolder
+from vit.launch.jobs.base import Tested
 from vit.launch.jobs.images import ImageClassification
 from vit.models import model_from_config
 from vit.report.label_sets import write_label_sets
@@ -51,7 +52,7 @@ class LabelSets(ImageClassification):
             log.warning("fewer than %d validation images have %s: a threshold from so few is a guess", FEW, listed(few))
         return chosen
 
-    def test(self, folder: RunFolder, settings: dict) -> dict[str, float]:
+    def test(self, folder: RunFolder, settings: dict) -> Tested:
         bundle = load_bundle(folder.model)
         samples = self.source.splits[self.split]
         evaluation = evaluate_label_sets(
@@ -66,7 +67,7 @@ class LabelSets(ImageClassification):
         write_label_sets(
             folder.path, evaluation, samples, bundle.preprocessing, f"{self.config['name']}, {self.split}"
         )
-        return evaluation.metrics
+        return Tested(evaluation.metrics, evaluation.unreadable)
 
     def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:
         return ("predict", folder.model, samples)

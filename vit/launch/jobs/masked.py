@@ -15,7 +15,7 @@ from vit.launch import build, networks
 from vit.launch.devices import Devices
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
-from vit.launch.jobs.base import Job
+from vit.launch.jobs.base import Job, Tested
 from vit.launch.tokenizing import build_tokenizer, with_tokenizers
 from vit.models.masked import MaskedTextConfig
 from vit.tasks import Batches, MaskedTokens
@@ -46,9 +46,10 @@ class Masked(Job):
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         save_bundle(path, self.model, (), None, metrics, extra, weights, {"source": self.tokenizer})
 
-    def test(self, folder: RunFolder, settings: dict) -> dict[str, float]:
+    def test(self, folder: RunFolder, settings: dict) -> Tested:
         model = load_bundle(folder.model).model
-        return evaluate_hidden(model, self.datasets[self.split], settings["batch_size"], settings["precision"])
+        found = evaluate_hidden(model, self.datasets[self.split], settings["batch_size"], settings["precision"])
+        return Tested(found)
 
     def write_samples(self, folder: RunFolder) -> Path | None:
         return None

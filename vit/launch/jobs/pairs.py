@@ -2,16 +2,17 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
 from vit.data import (
     Augment,
+    BadImage,
     LinePreprocessing,
     PairDataset,
     PairEvalBatches,
@@ -30,7 +31,7 @@ from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
-from vit.launch.jobs.base import Job
+from vit.launch.jobs.base import Job, Tested
 from vit.launch.tokenizing import build_tokenizers, with_tokenizers
 from vit.models.seq2seq import EncoderDecoderConfig
 from vit.report.pairs import write_pairs
@@ -73,12 +74,13 @@ class Pairs(Job):
         extra = extra | {"generation": asdict(self.task.decode) | searched, "cuts": build.cuts(self.config["data"])}
         save_bundle(path, self.model, (), self.line, metrics, extra, weights, self.tokenizers)
 
-    def test(self, folder: RunFolder, settings: dict) -> dict[str, Any]:
+    def test(self, folder: RunFolder, settings: dict) -> Tested:
         writer = Writer(load_bundle(folder.model), precision=settings["precision"])
         split = self.source.splits[self.split]
-        evaluation = evaluate_pairs(writer, split, settings["batch_size"] or 64)
+        batch_size, on_bad_sample = settings["batch_size"] or 64, self.config["data"]["on_bad_sample"]
+        evaluation = evaluate_pairs(writer, split, batch_size, on_bad_sample)
         write_pairs(folder.path, evaluation, split, writer.preprocessing)
-        return evaluation.metrics | {"bleu_signature": bleu_signature()}
+        return Tested(evaluation.metrics | {"bleu_signature": bleu_signature()}, evaluation.unreadable)
 
     def write_samples(self, folder: RunFolder) -> Path:
         """A few sources of the split, evenly chosen: image files, or lines of one file."""
@@ -89,7 +91,8 @@ class Pairs(Job):
             (target / "lines.txt").write_text("".join(f"{split.sources[i]}\n" for i in rows), encoding="utf-8")
             return target / "lines.txt"
         for i in rows:
-            self.line.pixels.decode(split.read(i), split.names[i]).save(target / f"{i:05d}.png")
+            with suppress(BadImage):
+                self.line.pixels.decode(split.image(i), split.names[i]).save(target / f"{i:05d}.png")
         return target
 
     def headline(self, metrics: dict) -> dict[str, str]:

@@ -17,7 +17,7 @@ from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
-from vit.launch.jobs.base import Job
+from vit.launch.jobs.base import Job, Tested
 from vit.launch.tokenizing import build_tokenizer, with_tokenizers
 from vit.models.text import TextClassifierConfig
 from vit.report.evaluation import write_text_evaluation
@@ -55,12 +55,12 @@ class Texts(Job):
         extra = extra | {"columns": self.columns, "cuts": build.cuts(self.config["data"])}
         save_bundle(path, self.model, self.source.classes, None, metrics, extra, weights, {"source": self.tokenizer})
 
-    def test(self, folder: RunFolder, settings: dict) -> dict[str, float]:
+    def test(self, folder: RunFolder, settings: dict) -> Tested:
         predictor = TextPredictor(load_bundle(folder.model), precision=settings["precision"])
         samples = self.source.splits[self.split]
         evaluation = evaluate_texts(predictor, samples, settings["batch_size"])
         write_text_evaluation(folder.path, evaluation, samples, f"{self.config['name']}, {self.split}")
-        return evaluation.metrics
+        return Tested(evaluation.metrics)
 
     def write_samples(self, folder: RunFolder) -> Path:
         """A few lines of the split, evenly chosen, the texts of a pair with a tab between them."""
