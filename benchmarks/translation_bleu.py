@@ -19,8 +19,7 @@ from sacremoses import MosesTokenizer
 
 def scores(run: Path, tokenizer: MosesTokenizer) -> dict[str, float | str]:
     """Both scores of one run's predictions.csv, in points."""
-    with open(run / "predictions.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = predictions(run)
     answers, references = [row["answer"] for row in rows], [row["reference"] for row in rows]
     plain, split = BLEU(), BLEU(tokenize="none", lowercase=True)
     texts = [[tokenizer.tokenize(t, return_str=True, escape=False) for t in side] for side in (answers, references)]
@@ -30,6 +29,18 @@ def scores(run: Path, tokenizer: MosesTokenizer) -> dict[str, float | str]:
     }
     signatures = [str(metric.get_signature()) for metric in (plain, split)]
     return {"run": str(run), "sentences": len(rows), **found, "signatures": signatures}
+
+
+def predictions(run: Path) -> list[dict[str, str]]:
+    """The rows of a run's answers; ends the program where they are none of texts."""
+    file = run / "predictions.csv"
+    if not file.is_file():
+        raise SystemExit(f"{file} does not exist; give the folder of a finished run")
+    with open(file, newline="", encoding="utf-8") as opened:
+        rows = list(csv.DictReader(opened))
+    if not rows or not {"answer", "reference"} <= rows[0].keys():
+        raise SystemExit(f"{file} holds no texts that were written; give the folder of a run that translates")
+    return rows
 
 
 def main() -> None:

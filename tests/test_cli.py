@@ -186,6 +186,29 @@ def test_audit_prints_and_writes_what_it_found(tmp_path, capsys):
     assert "bad.jpg" in capsys.readouterr().out
 
 
+def test_audit_looks_at_the_images_of_a_reader(tmp_path, capsys):
+    rows = []
+    for i in range(20):
+        pixels = np.random.default_rng(i).integers(0, 255, (16, 24 + i, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+        rows.append(f"{i}.png,{i}")
+    (tmp_path / "labels.csv").write_text("\n".join(["file,text", *rows]) + "\n")
+    words = ["audit", "data=image_text", f"data.path={tmp_path / 'labels.csv'}", "--json", str(tmp_path / "audit.json")]
+    assert main(words) == 0
+    assert "20 images" in capsys.readouterr().out
+    found = json.loads((tmp_path / "audit.json").read_text())
+    assert found["complete"] and found["sizes"] == {f"{24 + i}x16": 1 for i in range(20)} and found["odd"] == {}
+    (tmp_path / "3.png").write_bytes(b"no image")
+    assert main(words) == 1
+    assert "3.png" in capsys.readouterr().out
+
+
+def test_audit_says_that_texts_are_nothing_for_it(capsys):
+    assert main(["audit", "data=spelled_numbers"]) == 1
+    said = capsys.readouterr().err
+    assert "data=spelled_numbers holds texts, and an audit looks at images" in said and "KeyError" not in said
+
+
 def test_models_are_listed(capsys):
     assert main(["models", "vit_small*"]) == 0
     names = capsys.readouterr().out.split()

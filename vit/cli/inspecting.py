@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,30 +10,57 @@ from vit.cli.data_sets import data_config
 from vit.cli.data_sets import source as data_source
 from vit.cli.terminal import Words, check_writable, progress
 
+if TYPE_CHECKING:
+    from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
+
 
 def audit(
     words: Words = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole report to this file.")] = None,
     seconds: Annotated[float | None, typer.Option(min=0, help="Stop decoding after this time; all by default.")] = None,
 ) -> None:
-    """Look at every file of a data set: unreadable and odd ones, copies across splits, classes, sizes, mean and std."""
+    """Look at every image of a data set: unreadable and odd ones, copies across splits, classes, sizes, mean and std.
+    """
     check_writable(json_file)
-    from vit.data import Preprocessing
     from vit.data.audit import audit as inspect
 
     data = data_config(words or [])
-    stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
-    channels = 1 if stated.get("mode") == "L" else 3  # mean and std are what is asked for: any will do
-    usual = {"size": data["image_size"] or 224, "mean": [0.5] * channels, "std": [0.5] * channels}
-    source = data_source(data)
+    if "preprocessing" not in data:
+        raise ValueError(f"data={data['name']} holds texts, and an audit looks at images; what is wrong with "
+                         "texts is told by file and line when a training reads them, before its first step")
+    source = pictures(data_source(data))
     with progress() as bar:
         task = bar.add_task("audit", total=None)
-        report = inspect(source, Preprocessing.from_dict(usual | stated), seconds,
+        report = inspect(source, preprocessing(data), seconds,
                          lambda stage, done, of: bar.update(task, description=stage, completed=done, total=of))
     typer.echo(report.text())
     if json_file is not None:
         json_file.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
     raise typer.Exit(1 if report.unreadable else 0)
+
+
+def preprocessing(data: dict) -> "Preprocessing | LinePreprocessing":
+    """How images are decoded; mean and std are what an audit finds, so any will do."""
+    from vit.data import LinePreprocessing, Preprocessing
+
+    stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
+    channels = 1 if stated.get("mode") == "L" else 3
+    usual = {"mean": [0.5] * channels, "std": [0.5] * channels}
+    if "height" in stated:  # images of lines
+        return LinePreprocessing.from_dict(usual | stated | {"patch_size": data["patch_size"]})
+    return Preprocessing.from_dict(usual | {"size": data["image_size"] or 224} | stated)
+
+
+def pictures(source: "Source | PairSource") -> "Source":
+    """Of images with their text the images alone: no classes are counted."""
+    from numpy import zeros
+
+    from vit.data import PairSource, Pictures, Split
+
+    if not isinstance(source, PairSource):
+        return source
+    splits = {key: Split(zeros(len(each), int), each.names, each.read) for key, each in source.splits.items()}
+    return Pictures(source.name, [], splits, source.left_out)
 
 
 def models(pattern: Annotated[str, typer.Argument(help="Names with * and ?, such as 'vit_small*'.")] = "*") -> None:

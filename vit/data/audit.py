@@ -18,11 +18,13 @@ from torch import Tensor
 
 from vit.data.counters import permutation
 from vit.data.decode import ORIENTATION, BadImage, open_image, printable
+from vit.data.line_images import LinePreprocessing
 from vit.data.preprocessing import Preprocessing
 from vit.data.source import Source, Split
 from vit.data.statistics import ChannelSums
 
 Progress = Callable[[str, int, int], None]  # (stage, done, of)
+Contract = Preprocessing | LinePreprocessing
 _USUAL_SUFFIX = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
     "MPO": (".jpg", ".jpeg"),
@@ -101,7 +103,7 @@ class AuditReport:
 
 
 def audit(
-    source: Source, preprocessing: Preprocessing, seconds: float | None = 10.0, progress: Progress | None = None
+    source: Source, preprocessing: Contract, seconds: float | None = 10.0, progress: Progress | None = None
 ) -> AuditReport:
     """Looks at a source; `seconds` bounds decoding and hashing (None: all of it), headers are always all read."""
     begun = time.monotonic()
@@ -128,7 +130,7 @@ def audit(
 
 def _read_headers(
     source: Source,
-    preprocessing: Preprocessing,
+    preprocessing: Contract,
     report: AuditReport,
     sizes: Counter,
     odd: dict[str, list[str]],
@@ -155,7 +157,7 @@ def _read_headers(
     return bad
 
 
-def _header(split: Split, i: int, preprocessing: Preprocessing) -> tuple[tuple[int, int], list[str]]:
+def _header(split: Split, i: int, preprocessing: Contract) -> tuple[tuple[int, int], list[str]]:
     """(width, height) and what is unusual about one image."""
     name, place = split.names[i], split.place(i)
     if isinstance(place, np.ndarray):
@@ -170,9 +172,17 @@ def _header(split: Split, i: int, preprocessing: Preprocessing) -> tuple[tuple[i
         suffix = Path(name).suffix.lower()
         if suffix and image.format in _USUAL_SUFFIX and suffix not in _USUAL_SUFFIX[image.format]:
             remarks.append(f"{image.format} named {printable(suffix)}")
-        if min(image.width / preprocessing.size[1], image.height / preprocessing.size[0]) < 0.25:
+        height, width = _least_size(preprocessing)
+        if min(image.width / width, image.height / height) < 0.25:
             remarks.append("a side below a quarter of the input size")
         return image.size, remarks
+
+
+def _least_size(preprocessing: Contract) -> tuple[int, int]:
+    """(height, width) of the smallest image that is not enlarged; a line may be as short as it is."""
+    if isinstance(preprocessing, LinePreprocessing):
+        return preprocessing.height, preprocessing.patch_size[1]
+    return preprocessing.size
 
 
 def _extras(image: Any) -> tuple[int, int]:
@@ -187,7 +197,7 @@ def _extras(image: Any) -> tuple[int, int]:
 
 def _decode(
     source: Source,
-    preprocessing: Preprocessing,
+    preprocessing: Contract,
     report: AuditReport,
     bad: dict[tuple[str, int], str],
     sums: ChannelSums,
@@ -216,7 +226,7 @@ def _decode(
             sums.add(image)
 
 
-def _content(split: Split, i: int, preprocessing: Preprocessing) -> tuple[bytes, Tensor]:
+def _content(split: Split, i: int, preprocessing: Contract) -> tuple[bytes, Tensor]:
     """SHA-256 of the file or the pixels, and the image as the evaluation path gives it."""
     name = split.names[i]
     try:
