@@ -141,13 +141,6 @@ class Writer:
         labels = target[:, 1:]
         return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none"), logits.argmax(-1) == labels
 
-    def batches(
-        self, items: Sequence, batch_size: int, names: Sequence[str] | None = None
-    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-        """Items as `together` gives them; `names` are for messages."""
-        names = names or [f"text {row + 1}" for row in range(len(items))]
-        return self.together([self.ready(*each) for each in zip(items, names, strict=True)], batch_size)
-
     def together(self, ready: Sequence[Tensor], batch_size: int) -> Iterator[tuple[list[int], Tensor, Tensor]]:
         """Sources of like length together: their places, source ids (B,S) or images (B,C,H,W), mask (B,S)."""
         order = sorted(range(len(ready)), key=lambda row: ready[row].shape[-1])
