@@ -155,7 +155,10 @@ def from_checkpoint(path: Path, config: Mapping[str, Any]) -> Source:
     from vit.training import trained_weights  # here, because only this needs what trains
 
     tokenizers = {side: tokenizer_from_dict(values) for side, values in config.get("tokenizers", {}).items()}
-    return Source(str(path), trained_weights(path), model=dict(config["model"]),
+    state = trained_weights(path)
+    if config["model"].get("tied") == "all":  # an average knows one matrix by one name
+        state.setdefault("target_embed.token.weight", state["embed.token.weight"])
+    return Source(str(path), state, model=dict(config["model"]),
                   preprocessing=contract(config["data"].get("preprocessing")),
                   classes=list(config.get("classes", ())), tokenizers=tokenizers)
 
