@@ -35,18 +35,21 @@ BLANK = PAD
 
 
 class Crnn(nn.Module):
-    """Images (B,C,32,W) -> log-probabilities (W/4,B,V) of a token or blank at each place along the line.
+    """Images (B,C,H,W), H 32 or twice that -> log-probabilities (columns,B,V) of a token or blank at each place along
+    the line, 4 pixels wide, or 8. Images twice as high pass one more convolution, in front of the others.
 
     Args:
-        width: channels of the first convolution.
+        width: channels of the first convolution where H is 32.
         recurrent: layers of the LSTM, `hidden` wide in each direction.
     """
 
     def __init__(
-        self, in_chans: int, vocab_size: int, width: int = 32, hidden: int = 128, recurrent: int = 0
+        self, in_chans: int, vocab_size: int, high: bool, width: int = 32, hidden: int = 128, recurrent: int = 0
     ) -> None:
         super().__init__()
         widths, strides = [width, 2 * width, 4 * width, 4 * width], [(2, 2), (2, 2), (2, 1), (2, 1)]
+        if high:
+            widths, strides = [width // 2, *widths], [(2, 2), *strides]
         layers, before = [], in_chans
         for after, stride in zip(widths, strides, strict=True):
             layers += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
@@ -59,14 +62,14 @@ class Crnn(nn.Module):
         self.head = nn.Linear(2 * (hidden if recurrent else before), vocab_size)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.cnn(images).flatten(1, 2).transpose(1, 2)  # (B,W/4,2*D)
+        x = self.cnn(images).flatten(1, 2).transpose(1, 2)  # (B,columns,2*D)
         if self.rnn is not None:
-            x, _ = self.rnn(x)  # (B,W/4,2*hidden)
+            x, _ = self.rnn(x)  # (B,columns,2*hidden)
         return self.head(x).log_softmax(-1).transpose(0, 1)
 
 
 class StemAlone(nn.Module):
-    """Images (B,C,32,W) -> log-probabilities (W/4,B,V) by the reader's stem and a matrix."""
+    """Images (B,C,H,W) -> log-probabilities (columns,B,V) by the reader's stem and a matrix."""
 
     def __init__(self, in_chans: int, vocab_size: int, patch_size: tuple[int, int], dim: int) -> None:
         super().__init__()
@@ -85,7 +88,7 @@ def ctc_loss(logits: Tensor, target: Tensor, columns: Tensor) -> Tensor:
 
 def read(logits: Tensor, columns: Tensor, tokenizer: Tokenizer) -> list[str]:
     """The likeliest token at each place, repeats joined, blanks left out."""
-    best = logits.argmax(-1).transpose(0, 1)  # (B,W/4)
+    best = logits.argmax(-1).transpose(0, 1)  # (B,columns)
     texts = []
     for row, width in zip(best.tolist(), columns.tolist(), strict=True):
         ids = [token for i, token in enumerate(row[:width]) if token != BLANK and (i == 0 or token != row[i - 1])]
@@ -95,7 +98,7 @@ def read(logits: Tensor, columns: Tensor, tokenizer: Tokenizer) -> list[str]:
 
 def columns_of(batch: dict[str, Tensor], line: LinePreprocessing) -> Tensor:
     """How many places of the output belong to each image."""
-    return batch["source_mask"].view(len(batch["index"]), line.rows, -1)[:, 0].sum(1) * line.patch_size[1] // 4
+    return batch["source_mask"].view(len(batch["index"]), line.rows, -1)[:, 0].sum(1)
 
 
 def evaluate(model: nn.Module, dataset: PairDataset, line: LinePreprocessing, tokenizer: Tokenizer) -> dict[str, float]:
@@ -123,11 +126,13 @@ def main() -> None:
     config = read_words(plain(compose(words)), words).config
     job = prepare(config, find_devices(config["trainer"]))
     line, tokenizer, recipe = job.line, job.tokenizers["target"], config["recipe"]
+    if line.patch_size not in ((32, 4), (64, 8)):
+        parser.error(f"data.patch_size={list(line.patch_size)}: the CNN makes columns of [64,8] or [32,4] pixels")
     torch.manual_seed(options.seed)
     if options.stem:
         model = StemAlone(line.channels, tokenizer.vocab_size, line.patch_size, config["model"]["dim"])
     else:
-        model = Crnn(line.channels, tokenizer.vocab_size, options.width, recurrent=options.recurrent)
+        model = Crnn(line.channels, tokenizer.vocab_size, line.height == 64, options.width, recurrent=options.recurrent)
     optimizer = job.task.optimizing.optimizer(model)
     rates = [group["lr"] for group in optimizer.param_groups]
     average = WeightAverage(model, recipe["ema"])

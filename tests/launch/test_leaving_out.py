@@ -81,3 +81,15 @@ def test_unreadable_pictures_of_the_test_are_left_out_named_and_counted(tmp_path
     assert main(["evaluate", str(run.path), "--json", str(tmp_path / "again.json")]) == 0
     found = json.loads((tmp_path / "again.json").read_text())
     assert found["pairs"] == 8 and len(found["unreadable"]) == 2 and found["test/cer"] == run.metrics["test/cer"]
+
+
+def test_a_test_text_that_is_too_long_is_told_before_training_or_cut(tmp_path):
+    rows = [f"a {i},{i % 2},{'test' if i >= 50 else 'val' if i >= 40 else 'train'}" for i in range(60)]
+    file = write(tmp_path / "t.csv", ["text,label,split", *rows, f"{'long ' * 40},1,test"])
+    words = [*SMALL, "data=text_table", f"data.path={file}", "data.split=split", "data.max_len=12"]
+    with pytest.raises(DataError, match="t.csv line 62"):
+        vit.train([*words, f"run_dir={tmp_path / 'none'}"])
+    assert not (tmp_path / "none").exists()
+    run = vit.train([*words, "data.on_long=skip", f"run_dir={tmp_path / 'run'}"])
+    assert run.metrics["skipped_sentences"] == 0 and len(table(run.path / "predictions.csv")) == 11
+    assert "1 texts of test are cut, such as t.csv line 62" in (run.path / "log.txt").read_text()

@@ -185,7 +185,7 @@ def show_evaluation(evaluation: "Evaluation", title: str, unit: str) -> None:
     facts = {name: repr(value) for name, value in evaluation.metrics.items()}
     console = Console()
     console.print(summary_table({**facts, unit: f"{len(evaluation.rows):,}"}, title))
-    console.print(class_table(evaluation.class_scores()))
+    console.print(class_table(evaluation.class_scores(), unit))
 
 
 def numbers(evaluation: "Evaluation", split: str, unit: str) -> dict:

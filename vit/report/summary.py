@@ -31,13 +31,13 @@ def print_summary(facts: Mapping[str, object], title: str = "", next_command: st
         console.print(next_command, style="bold", markup=False, highlight=False, soft_wrap=True)
 
 
-def class_table(scores: list[ClassScore], most: int = 40) -> Table:
-    """One row per class; of more than `most` classes the worst ones."""
+def class_table(scores: list[ClassScore], unit: str = "images", most: int = 40) -> Table:
+    """One row per class, counting its `unit`; of more than `most` classes the worst ones."""
     worst = sorted(scores, key=lambda score: score.f1)[:most] if len(scores) > most else scores
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=f"the {most} worst of {len(scores)} classes"
                   if len(scores) > most else None, caption_justify="left")
     table.add_column("class")
-    for name in ("images", "accuracy", "precision", "F1"):
+    for name in (unit, "accuracy", "precision", "F1"):
         table.add_column(name, justify="right")
     for score in worst:
         table.add_row(escape(score.name), f"{score.images:,}", *(f"{value:.4f}" for value in

@@ -126,11 +126,11 @@ def build_model(config: dict, source: Source, tokenizer: Tokenizer, initial: Ini
 
 
 def build_datasets(source: Source, tokenizer: Tokenizer, max_len: int, on_long: str) -> dict[str, TextDataset]:
-    """What is trained and validated on; of that, longer texts are cut where training may leave them out."""
+    """All splits, so that what is wrong in one is told now; what is measured is cut where training leaves out."""
     measured = "cut" if on_long == "skip" else on_long
     made = {
-        "train": TextDataset(source.splits["train"], tokenizer, max_len, on_long),
-        "val": TextDataset(source.splits["val"], tokenizer, max_len, measured),
+        key: TextDataset(split, tokenizer, max_len, on_long if key == "train" else measured)
+        for key, split in source.splits.items()
     }
     for key, dataset in made.items():
         if dataset.cut:
