@@ -1,7 +1,7 @@
 """The baseline that captcha readers are usually built as: a CNN and CTC, with an LSTM between them or without.
 
     OMP_NUM_THREADS=1 python train.py experiment=captcha data.root=CAPTCHAS
-    OMP_NUM_THREADS=1 python benchmarks/captcha_ctc.py CAPTCHAS --minutes 30    as much processor time as that took
+    OMP_NUM_THREADS=1 python benchmarks/captcha_ctc.py CAPTCHAS --minutes 46    as much processor time as that took
     OMP_NUM_THREADS=1 python benchmarks/captcha_ctc.py CAPTCHAS --recurrent 2 --words recipe.optimizer.lr=0.003
     OMP_NUM_THREADS=1 python benchmarks/captcha_ctc.py CAPTCHAS --stem          the reader's own stem and no more
 
