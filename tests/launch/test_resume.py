@@ -16,7 +16,7 @@ from tests.launch.conftest import SMALL, start, table, write_photos
 from vit.launch.composing import ConfigError
 
 DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "recipe.batch_size=32", "model.depth=1"]
-SPEED = {"train/images_per_second", "train/data_wait"}
+SPEED = {"train/images_per_second", "train/sentences_per_second", "train/data_wait"}
 
 
 def outcome(folder):
@@ -220,6 +220,27 @@ def test_stopped_before_anything_was_saved(tmp_path, whole, monkeypatch):
     vit.train([f"resume={tmp_path}"])
     assert "from the start: it has saved nothing yet" in (tmp_path / "log.txt").read_text()
     assert_same(tmp_path, whole)
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+def test_stopped_before_anything_was_saved_it_begins_from_the_same_weights(tmp_path, whole, monkeypatch, kind):
+    words = [*DIGITS, "recipe.epochs=1", f"init_from={whole}"]
+    if kind == "text":
+        tiny = ["data=spelled_numbers", "data.limit=1000", "data.train=100", "data.val=20", "data.test=20", *DIGITS[1:3]]
+        tiny += ["recipe.epochs=1", "model.dim=16", "model.num_heads=2", "model.depth=1", "model.decoder_depth=1"]
+        vit.train([*tiny, f"run_dir={tmp_path / 'first'}"])
+        words = [*tiny, f"init_from={tmp_path / 'first'}"]
+    vit.train([*words, f"run_dir={tmp_path / 'one'}"])
+
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vit.launch.run.told_to_other_processes", stop)
+        with pytest.raises(KeyboardInterrupt):
+            vit.train([*words, f"run_dir={tmp_path / 'two'}"])
+    vit.train([f"resume={tmp_path / 'two'}"])
+    assert_same(tmp_path / "one", tmp_path / "two")
 
 
 def test_time_and_images_are_counted_through_the_stop(tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ from vit.nn import (
     rotate,
     rotate_neighbours,
 )
+from vit.nn.attention import fused
 from vit.nn.init import init_weights
 
 B, N, S, D, H = 2, 5, 7, 24, 3
@@ -40,6 +41,25 @@ def copied(ours: Attention) -> nn.MultiheadAttention:
             getattr(reference, f"in_proj_{part}").copy_(torch.cat([getattr(layer, part) for layer in weights]))
             getattr(reference.out_proj, part).copy_(getattr(ours.proj, part))
     return reference
+
+
+@pytest.mark.parametrize("tokens", [10, 300])  # those of few tokens take a way of their own on a CPU
+@pytest.mark.parametrize("autocast", [False, True])
+def test_training_in_bfloat16_follows_the_formula(tokens: int, autocast: bool) -> None:
+    torch.manual_seed(0)
+    shape, given = (2, 3, tokens, 16), torch.float32 if autocast else torch.bfloat16
+    q, k, v = (torch.randn(shape).bfloat16().to(given).requires_grad_() for _ in range(3))
+    added = torch.randn(2, 1, tokens, tokens).to(given)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        heads = fused(q, k, v, added, False, 0.0)
+    assert heads.dtype == torch.bfloat16
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    scores = exact[0] @ exact[1].mT / 4 + added.bfloat16().double()
+    wanted = scores.softmax(-1) @ exact[2]
+    weight = torch.randn(shape).bfloat16()
+    slopes = torch.autograd.grad((heads * weight).sum(), (q, k, v))
+    for one, two in zip([heads, *slopes], [wanted, *torch.autograd.grad((wanted * weight).sum(), exact)], strict=True):
+        assert (one - two).norm() / two.norm() < 0.01  # bfloat16 has 8 binary digits
 
 
 def test_cross_attention_with_a_mask_equals_torch() -> None:

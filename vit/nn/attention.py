@@ -11,6 +11,8 @@ from vit.nn.cache import KeyValues
 from vit.nn.norm import Norm
 from vit.nn.position import rotate
 
+SHORT = 256  # tokens
+
 
 class Stacked(nn.Linear):
     """Several projections of the same tokens as one product; `parts` are their widths."""
@@ -127,9 +129,7 @@ class Attention(nn.Module):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """q (B,H,N,K), k and v (B,H,S,K), mask and causal as in `forward` -> (B,H,N,K), as wide as the values"""
-        mask, causal = pairs(mask, causal, q, k)
-        dropout = self.dropout if self.training else 0.0
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+        return fused(q, k, v, *pairs(mask, causal, q, k), self.dropout if self.training else 0.0)
 
     def weights(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """What `attend` multiplies the values with, (B,H,N,S) in float32: for people, not for the result."""
@@ -158,6 +158,28 @@ class Attention(nn.Module):
         if self.value_dim == self.head_dim:  # fewer views, which a short step feels
             return x.unflatten(-1, (len(parts), self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         return [part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in x.split(parts, dim=-1)]
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
+    """softmax(q k^T K^-1/2) v by torch's kernel: q (...,N,K), k (...,S,K), v (...,S,V) -> (...,N,V); mask as `pairs`
+    gives it.
+
+    In training on a CPU short sequences leave bfloat16 for float32, where the kernel's way back is up to five times as
+    fast (benchmarks/attention_on_cpu.py); what comes out is bfloat16 again.
+    """
+    if torch.is_grad_enabled() and q.device.type == "cpu" and k.shape[-2] <= SHORT and computes_in_bfloat16(q):
+        mask = mask.float() if mask is not None and mask.is_floating_point() else mask
+        with torch.autocast("cpu", enabled=False):
+            heads = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, dropout, causal)
+        return heads.bfloat16()
+    return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
+
+
+def computes_in_bfloat16(x: Tensor) -> bool:
+    """Whether a product of x on a CPU would be one of bfloat16."""
+    if x.dtype == torch.float32 and torch.is_autocast_enabled("cpu"):
+        return torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return x.dtype == torch.bfloat16
 
 
 def pairs(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor | None, bool]:

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vit.nn.attention import Attention, pairs, within
+from vit.nn.attention import Attention, fused, pairs, within
 from vit.nn.norm import Norm
 
 BLOCK = 32  # queries that share a piece of keys; fewer would leave the kernel too little to do
@@ -48,7 +48,7 @@ class LocalAttention(Attention):
         keys, values = (pieces(x, self.window, block, ahead, rest).flatten(0, 1) for x in (k, v))
         allowed = self.allowed(q, block, ahead, rest, mask)
         dropout = self.dropout if self.training else 0.0
-        heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=allowed, dropout_p=dropout)
+        heads = fused(queries, keys, values, allowed, False, dropout)
         return heads.flatten(1, 2)[:, :N].unflatten(0, q.shape[:2])
 
     def allowed(self, q: Tensor, block: int, ahead: int, rest: int, mask: Tensor | None) -> Tensor:
