@@ -77,8 +77,8 @@ def test_a_model_with_additions_is_saved_as_a_plain_one(source, tmp_path):
     folder = vit.train([*DIGITS, f"init_from={source}", *words, f"run_dir={tmp_path}"]).path
     theirs = timm.create_model(f"local-dir:{folder / 'model'}", pretrained=True).eval()
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    job = prepare(config, find_devices(config["trainer"]), resuming=True)
-    checkpoint = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
+    best = folder / "checkpoints" / "best.ckpt"
+    job, checkpoint = prepare(config, find_devices(config["trainer"]), best), torch.load(best, weights_only=True)
     job.model.load_state_dict(checkpoint["callbacks"]["AverageWeights"]["average"])
     images = torch.from_numpy(np.random.default_rng(0).normal(size=(4, 3, 8, 8)))
     assert any(".lora." in name for name in job.model.state_dict())

@@ -226,8 +226,8 @@ def test_stopped_before_anything_was_saved(tmp_path, whole, monkeypatch):
 def test_stopped_before_anything_was_saved_it_begins_from_the_same_weights(tmp_path, whole, monkeypatch, kind):
     words = [*DIGITS, "recipe.epochs=1", f"init_from={whole}"]
     if kind == "text":
-        tiny = ["data=spelled_numbers", "data.limit=1000", "data.train=100", "data.val=20", "data.test=20", *DIGITS[1:3]]
-        tiny += ["recipe.epochs=1", "model.dim=16", "model.num_heads=2", "model.depth=1", "model.decoder_depth=1"]
+        tiny = ["data=spelled_numbers", "data.limit=1000", "data.train=100", "data.val=20", "data.test=20"]
+        tiny += [*DIGITS[1:3], "recipe.epochs=1", "model.dim=16", "model.depth=1", "model.decoder_depth=1"]
         vit.train([*tiny, f"run_dir={tmp_path / 'first'}"])
         words = [*tiny, f"init_from={tmp_path / 'first'}"]
     vit.train([*words, f"run_dir={tmp_path / 'one'}"])

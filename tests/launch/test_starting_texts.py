@@ -1,5 +1,7 @@
 """init_from, for models of texts: the tokenizer, the architecture and the weights that come along, and what cannot."""
 
+import shutil
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -65,7 +67,14 @@ def test_a_checkpoint_brings_the_tokenizer_that_numbered_its_embeddings(runs, ot
     assert tokenizers(run) == tokenizers(runs["classifier"])
     name = "embed.token.weight"
     assert torch.equal(weights(run)[name], weights(runs["classifier"])[name])
-    resumed = prepare(config := read_config(run), find_devices(config["trainer"]), resuming=True)
+
+
+def test_a_resumed_run_has_its_tokenizer_from_its_own_checkpoint(runs, others, tmp_path):
+    shutil.copytree(runs["classifier"], tmp_path / "source")
+    run = vit.train([*others, *STILL, f"init_from={tmp_path / 'source'}", f"run_dir={tmp_path / 'run'}"]).path
+    shutil.rmtree(tmp_path / "source")
+    config, checkpoint = read_config(run), run / "checkpoints" / "last.ckpt"
+    resumed = prepare(config, find_devices(config["trainer"]), checkpoint)
     assert resumed.tokenizer.to_dict() == tokenizers(run)["source"]
 
 

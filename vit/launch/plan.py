@@ -84,7 +84,7 @@ def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -
     """
     if checkpoint is None:
         return
-    content = torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)
+    content = without_weights(checkpoint)
     done = content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
     if done > epochs:
         raise ConfigError(
@@ -107,8 +107,13 @@ def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -
 
 
 def steps_done(checkpoint: pathlib.Path | None) -> int:
-    """Optimizer steps behind a checkpoint, read without its weights."""
-    return torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)["global_step"] if checkpoint else 0
+    """Optimizer steps behind a checkpoint."""
+    return without_weights(checkpoint)["global_step"] if checkpoint else 0
+
+
+def without_weights(checkpoint: pathlib.Path) -> dict:
+    """What a checkpoint of ours says, its tensors only by their shapes."""
+    return torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)
 
 
 def adjusted(config: dict, words: list[str]) -> tuple[dict, list[str]]:

@@ -54,7 +54,7 @@ def train(overrides: list[str] | None = None) -> Run | None:
             log.info(remark)
         seed_everything_once(config["seed"])
         devices = find_devices(config["trainer"])
-        job = prepare(config, devices, resuming=checkpoint is not None)
+        job = prepare(config, devices, checkpoint)
         check_fits(checkpoint, job.model, config["recipe"]["epochs"])
         trainer = build_trainer(job, folder, devices, steps_done(checkpoint))
         if config["compile"]:

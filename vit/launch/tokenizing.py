@@ -1,34 +1,46 @@
-"""Tokenizers of a run: learned from its training texts, or those of the model it starts from."""
+"""Tokenizers of a run: learned from its training texts, or those of the model or checkpoint it starts from."""
 
+import pathlib
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
 from vit.data import PairSource, train_tokenizer
-from vit.data.text import Tokenizer
+from vit.data.text import Tokenizer, tokenizer_from_dict
 from vit.launch.build import checked
 from vit.launch.composing import ConfigError, stated
-from vit.launch.initial import Initial, load_initial
+from vit.launch.initial import Initial
+from vit.launch.plan import without_weights
+
+Checkpoint = pathlib.Path | None
 
 
-def build_tokenizer(config: dict, texts: Iterable[str], initial: Initial | None = None) -> Tokenizer:
+def build_tokenizer(
+    config: dict, texts: Iterable[str], initial: Initial | None = None, checkpoint: Checkpoint = None
+) -> Tokenizer:
     """The tokenizer of what is read, where nothing is written."""
-    return build(config, {"source": texts}, initial)["source"]
+    return build(config, {"source": texts}, initial, checkpoint)["source"]
 
 
-def build_tokenizers(config: dict, source: PairSource, initial: Initial | None = None) -> dict[str, Tokenizer]:
+def build_tokenizers(
+    config: dict, source: PairSource, initial: Initial | None = None, checkpoint: Checkpoint = None
+) -> dict[str, Tokenizer]:
     """Those of both sides: one for both if `shared`; images need none."""
     train = source.splits["train"]
     read = {} if source.images else {"source": train.sources}
-    return build(config, {**read, "target": train.targets}, initial)
+    return build(config, {**read, "target": train.targets}, initial, checkpoint)
 
 
-def build(config: dict, texts: Mapping[str, Iterable[str]], initial: Initial | None) -> dict[str, Tokenizer]:
-    """A tokenizer for each side: that of `init_from`, else one learnt as the node `data.tokenizer` says."""
+def build(
+    config: dict, texts: Mapping[str, Iterable[str]], initial: Initial | None, checkpoint: Checkpoint
+) -> dict[str, Tokenizer]:
+    """A tokenizer for each side: that of the checkpoint which is resumed, that of `init_from`, else one learnt as the
+    node `data.tokenizer` says.
+    """
     words = config["data"]["tokenizer"]
-    known = brought(config, initial)
+    known = kept(checkpoint) if checkpoint else (initial.tokenizers or {}) if initial is not None else {}
     found = {side: known[side] for side in texts if side in known}
-    check_stated(config, found)
+    check_stated(config, found, f"resume={checkpoint}" if checkpoint else f"init_from={config['init_from']}")
     if len(texts) == 2 and words["shared"] and len(found) < 2:
         both = next(iter(found.values()), None) or learn(words, chain(*texts.values()))
         return dict.fromkeys(texts, both)
@@ -38,11 +50,10 @@ def build(config: dict, texts: Mapping[str, Iterable[str]], initial: Initial | N
     return found
 
 
-def brought(config: dict, initial: Initial | None) -> dict[str, Tokenizer]:
-    """Those of the model that the run started from, also where it is resumed and takes no weights from there."""
-    if initial is None and config["init_from"]:
-        initial = load_initial(config["init_from"])
-    return (initial.tokenizers or {}) if initial is not None else {}
+def kept(checkpoint: pathlib.Path) -> dict[str, Tokenizer]:
+    """Those that a run put into its checkpoint."""
+    stored = without_weights(checkpoint)["config"]["tokenizers"]
+    return {side: tokenizer_from_dict(values) for side, values in stored.items()}
 
 
 def learn(words: dict, texts: Iterable[str]) -> Tokenizer:
@@ -50,7 +61,7 @@ def learn(words: dict, texts: Iterable[str]) -> Tokenizer:
     return checked("data.tokenizer", train_tokenizer, {**options, "lines": texts}, spread=True)
 
 
-def check_stated(config: dict, found: Mapping[str, Tokenizer]) -> None:
+def check_stated(config: dict, found: Mapping[str, Tokenizer], origin: str) -> None:
     """A tokenizer that comes along is not learnt again, so words on it must be true of it.
 
     Raises:
@@ -65,8 +76,8 @@ def check_stated(config: dict, found: Mapping[str, Tokenizer]) -> None:
                 fits = True
             if not fits:
                 raise ConfigError(f"data.tokenizer.{key}={plain(words[key])}, but the tokenizer that comes along with "
-                                  f"init_from={config['init_from']} has {key}={plain(seen)}, and its embeddings know "
-                                  "no other; leave the word out")
+                                  f"{origin} has {key}={plain(seen)}, and its embeddings know no other; leave the word "
+                                  "out")
 
 
 def check_numbering(initial: Initial, found: Mapping[str, Tokenizer]) -> None:

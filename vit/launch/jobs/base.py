@@ -102,11 +102,11 @@ class Job(ABC):
         return list(self.source.left_out)
 
 
-def prepare(config: dict, devices: Devices, resuming: bool = False) -> Job:
+def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> Job:
     """All parts of the run that a config asks for, every check before the long work."""
     name = config["task"]["name"]
     if name not in JOBS:
         raise ConfigError(f"task.name={name}: must be one of {', '.join(JOBS)}{nearest(name, list(JOBS))}")
     check_task(config)
     distill_kind(config)
-    return importlib.import_module(JOBS[name]).prepare(config, devices, resuming)
+    return importlib.import_module(JOBS[name]).prepare(config, devices, checkpoint)

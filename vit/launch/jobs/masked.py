@@ -62,14 +62,14 @@ class Masked(Job):
         return {text: f"{metrics[f'{self.split}/{name}']:.2%}" for text, name in named.items()}
 
 
-def prepare(config: dict, devices: Devices, resuming: bool = False) -> Masked:
-    """Data, tokenizer, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
+def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> Masked:
+    """Data, tokenizer, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     data, recipe = config["data"], config["recipe"]
     build.check_devices(config, devices.world)
     source = build.build_source(data)
     build.check_validation(source, "sentences")
-    initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
-    tokenizer = build_tokenizer(config, source.splits["train"].texts, initial)
+    initial = load_initial(config["init_from"]) if config["init_from"] and checkpoint is None else None
+    tokenizer = build_tokenizer(config, source.splits["train"].texts, initial, checkpoint)
     fits = {"vocab_size": tokenizer.vocab_size, "max_len": data["max_len"]}
     model = networks.text_model(config, fits, MaskedTextConfig, initial)
     if initial is not None:

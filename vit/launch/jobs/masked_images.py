@@ -73,13 +73,13 @@ class MaskedImagesJob(ImageJob):
         return {f"{self.split} loss": f"{metrics[f'{self.split}/loss']:.4f} per hidden patch"}
 
 
-def prepare(config: dict, devices: Devices, resuming: bool = False) -> MaskedImagesJob:
+def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> MaskedImagesJob:
     """Data, preprocessing, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
     data, recipe, seed = config["data"], config["recipe"], config["seed"]
     check_examples(config["task"])
     build.check_devices(config, devices.world)
     source = build.build_source(data)
-    initial = load_initial(config["init_from"], config["model"]) if config["init_from"] and not resuming else None
+    initial = load_initial(config["init_from"], config["model"]) if config["init_from"] and checkpoint is None else None
     preprocessing = build.build_preprocessing(data, source, initial)
     source, report = audited(source, preprocessing, data)
     model = build_masked(config["model"], data["patch_size"], preprocessing)

@@ -107,16 +107,16 @@ class Pairs(Job):
         return [*super().omitted(), *(each for dataset in self.datasets.values() for each in dataset.left_out)]
 
 
-def prepare(config: dict, devices: Devices, resuming: bool = False) -> Pairs:
-    """Data, tokenizers, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
+def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> Pairs:
+    """Data, tokenizers, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     data, recipe = config["data"], config["recipe"]
     check_batches(recipe)
     source = build.build_source(data)
     build.check_validation(source, "pairs")
     named = networks.stated_values(config)
-    initial = load_initial(config["init_from"], named) if config["init_from"] and not resuming else None
+    initial = load_initial(config["init_from"], named) if config["init_from"] and checkpoint is None else None
     line = build_line(data, source, initial) if source.images else None
-    tokenizers = build_tokenizers(config, source, initial)
+    tokenizers = build_tokenizers(config, source, initial, checkpoint)
     model = build_model(config, line, tokenizers, initial)
     if line is None:
         networks.start_from_vectors(model, config["model"].get("vectors"), tokenizers["source"])

@@ -79,14 +79,14 @@ class Texts(Job):
         return [*super().omitted(), *self.train.left_out]
 
 
-def prepare(config: dict, devices: Devices, resuming: bool = False) -> Texts:
-    """Data, tokenizer, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
+def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> Texts:
+    """Data, tokenizer, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     data, recipe = config["data"], config["recipe"]
     build.check_devices(config, devices.world)
     source = build.build_source(data)
-    initial = load_initial(config["init_from"]) if config["init_from"] and not resuming else None
+    initial = load_initial(config["init_from"]) if config["init_from"] and checkpoint is None else None
     texts = [text for column in source.splits["train"].texts for text in column]
-    tokenizer = build_tokenizer(config, texts, initial)
+    tokenizer = build_tokenizer(config, texts, initial, checkpoint)
     model = build_model(config, source, tokenizer, initial)
     networks.start_from_vectors(model, config["model"].get("vectors"), tokenizer)
     taken = None
