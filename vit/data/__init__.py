@@ -1,7 +1,6 @@
 """Sources → samples → batches. Plain torch, numpy and Pillow; nothing here knows models, Lightning or Hydra."""
 
-from vit.data.affine import RandomAffine
-from vit.data.augment import Augment, HorizontalFlip, PadCrop, RandomErasing, VerticalFlip
+from vit.data.augment import Augment, HorizontalFlip, PadCrop, RandomChannelPermutation, RandomErasing, VerticalFlip
 from vit.data.batches import EvalBatches, TrainBatches
 from vit.data.buckets import PairEvalBatches, PairTrainBatches
 from vit.data.corpora import CorpusSource, CorpusSplit
@@ -34,15 +33,18 @@ from vit.data.text_dataset import TextDataset, TextInputs, TextSplit
 from vit.data.text_tables import text_table
 from vit.data.tokens import source_tokens, target_tokens
 from vit.data.vectors import read_vectors
+from vit.data.writing import RandomAffine, RandomElastic, RandomStrokeWidth
 
 __all__ = [
     "Augment", "BPETokenizer", "BadImage", "ByteTokenizer", "ColorJitter", "CorpusSource", "CorpusSplit",
     "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset", "LinePreprocessing", "MaskedDataset",
     "MaskedTrainBatches", "Mixup", "PadCrop", "PairDataset", "PairEvalBatches", "PairSource", "PairSplit",
-    "PairTrainBatches", "Pictures", "Preprocessing", "RandAugment", "RandomAffine", "RandomCrop", "RandomErasing",
-    "RandomResizedCrop", "Source", "Split", "TextDataset", "TextInputs", "TextSplit", "ThreeAugment",
-    "TrainBatches", "TrivialAugment", "VerticalFlip", "cifar10", "cifar100", "corpus", "digit_strips", "digits",
-    "estimate", "fashion_mnist", "folder", "hub", "image_text", "imagenet", "mnist", "number_questions",
-    "number_stories", "parallel", "permutation", "pictures", "read_vectors", "source_tokens", "spelled_numbers",
-    "table", "target_tokens", "text_table", "tokenizer_from_dict", "train_tokenizer", "uniform",
+    "PairTrainBatches", "Pictures", "Preprocessing", "RandAugment", "RandomAffine",
+    "RandomChannelPermutation", "RandomCrop", "RandomElastic", "RandomErasing", "RandomResizedCrop",
+    "RandomStrokeWidth", "Source", "Split", "TextDataset", "TextInputs", "TextSplit", "ThreeAugment",
+    "TrainBatches", "TrivialAugment", "VerticalFlip", "cifar10", "cifar100", "corpus", "digit_strips",
+    "digits", "estimate", "fashion_mnist", "folder", "hub", "image_text", "imagenet", "mnist",
+    "number_questions", "number_stories", "parallel", "permutation", "pictures", "read_vectors",
+    "source_tokens", "spelled_numbers", "table", "target_tokens", "text_table", "tokenizer_from_dict",
+    "train_tokenizer", "uniform",
 ]

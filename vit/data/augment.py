@@ -114,6 +114,15 @@ class RandomErasing(nn.Module):
         return result
 
 
+class RandomChannelPermutation(nn.Module):
+    """Red, green and blue in a random order, for images whose colours mean nothing; gray ones stay as they are."""
+
+    def forward(self, images: Tensor, draw: Draw) -> Tensor:
+        channels = torch.arange(images.shape[1], device=images.device)[:, None]
+        order = draw(channels).argsort(0).T[:, :, None, None]  # (B,C,1,1)
+        return images.gather(1, order.expand_as(images))
+
+
 def box_mask(top: Tensor, left: Tensor, box_height: Tensor, box_width: Tensor, height: int, width: int) -> Tensor:
     """(B,) corners and sizes in pixels → bool (B,H,W), True inside the box."""
     rows = torch.arange(height, device=top.device)

@@ -4,6 +4,8 @@ Definitions are those of torchvision's tensor functions (and so of AutoAugment);
 sample here.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -97,16 +99,57 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
 def affine(images: Tensor, matrix: Tensor, fill: int | Tensor) -> Tensor:
     """Bilinear; matrix (B,2,3) maps output to input positions, in pixels from the upper left; outside lies `fill`, a
     number or (1,C,1,1)."""
-    height, width = images.shape[-2:]
-    x = torch.arange(width, device=images.device) + 0.5  # centres of the pixels
-    y = torch.arange(height, device=images.device)[:, None] + 0.5
+    x, y = _centres(images)
     a, b, across, c, d, down = matrix.flatten(1)[..., None, None].unbind(1)  # (B,1,1) each
+    return _from_places(images, a * x + across, b * y, c * x, d * y + down, fill)
+
+
+def displaced(images: Tensor, field: Tensor, fill: int | Tensor) -> Tensor:
+    """Bilinear; every pixel comes from as far to the right and below as field (B,2,H,W) says, in pixels; outside lies
+    `fill`, a number or (1,C,1,1)."""
+    x, y = _centres(images)
+    return _from_places(images, field[:, 0], x, field[:, 1], y, fill)
+
+
+def darkest_around(images: Tensor) -> Tensor:
+    """The darkest of each pixel and the eight around it: erosion, which makes dark strokes thicker."""
+    return _around(_around(images, torch.minimum, 2), torch.minimum, 3)
+
+
+def brightest_around(images: Tensor) -> Tensor:
+    """The brightest of each pixel and the eight around it: dilation, which makes dark strokes thinner."""
+    return _around(_around(images, torch.maximum, 2), torch.maximum, 3)
+
+
+def towards(images: Tensor, other: Tensor, share: Tensor) -> Tensor:
+    """0 is `images`, 1 is `other`."""
+    return torch.lerp(images.float(), other.float(), _per_image(share)).round_().to(torch.uint8)
+
+
+def _centres(images: Tensor) -> tuple[Tensor, Tensor]:
+    """The places of the pixels' centres from the left (W,) and from the top (H,1)."""
+    height, width = images.shape[-2:]
+    return (torch.arange(width, device=images.device) + 0.5, torch.arange(height, device=images.device)[:, None] + 0.5)
+
+
+def _from_places(images: Tensor, x1: Tensor, x2: Tensor, y1: Tensor, y2: Tensor, fill: int | Tensor) -> Tensor:
+    """Bilinear, from the places (x1 + x2, y1 + y2), in pixels from the upper left, whose sums are (B,H,W)."""
+    height, width = images.shape[-2:]
     grid = torch.empty(len(images), height, width, 2, device=images.device)  # -1..1 from edge to edge
-    torch.add((a * x + across) * (2 / width) - 1, b * y * (2 / width), out=grid[..., 0])
-    torch.add(c * x * (2 / height), (d * y + down) * (2 / height) - 1, out=grid[..., 1])
+    torch.add(x1 * (2 / width) - 1, x2 * (2 / width), out=grid[..., 0])
+    torch.add(y1 * (2 / height), y2 * (2 / height) - 1, out=grid[..., 1])
     moved = images.float().sub_(fill)
     moved = F.grid_sample(moved, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     return to_bytes(moved.add_(fill).round_())
+
+
+def _around(images: Tensor, choose: Callable[..., Tensor], dim: int) -> Tensor:
+    """What `choose` takes of each pixel and its two neighbours along one dimension."""
+    n, found = images.shape[dim] - 1, images.clone()
+    for here, there in ((1, 0), (0, 1)):
+        kept = found.narrow(dim, here, n)
+        choose(kept, images.narrow(dim, there, n), out=kept)
+    return found
 
 
 def _per_image(numbers: Tensor) -> Tensor:

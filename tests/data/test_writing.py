@@ -1,16 +1,27 @@
-"""RandomAffine against torchvision, one amount at a time, and against its formula pixel by pixel, all amounts together.
+"""RandomAffine against torchvision, one amount at a time, and against its formula pixel by pixel, all amounts together;
+bent strokes against torchvision, thicker and thinner ones against Pillow.
 """
 
 import math
+from collections import Counter
+from itertools import permutations
 
 import numpy as np
 import pytest
 import torch
 import torchvision.transforms.functional as tv
-from PIL import Image
+from PIL import Image, ImageFilter
 from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2.functional import elastic
 
-from vit.data import Augment, RandomAffine, uniform
+from vit.data import (
+    Augment,
+    RandomAffine,
+    RandomChannelPermutation,
+    RandomElastic,
+    RandomStrokeWidth,
+    uniform,
+)
 
 SLOTS = ("turn", "across", "down", "shear", "right", "below")
 
@@ -70,6 +81,8 @@ def test_what_comes_in_is_the_colour_asked_for():
     assert (step(images(), far) == torch.tensor(colour).view(1, 3, 1, 1)).all()
     gray = Image.new("RGB", (1, 1), colour).convert("L").getpixel((0, 0))
     assert (step(images()[:, :1], far) == gray).all()
+    white = torch.full_like(images(), 255)
+    assert torch.equal(RandomElastic(fill=255)(white, lambda slot: torch.tensor([0.1, 0.5, 0.9])), white)
     assert (RandomAffine(0, 0, 0, 2, fill=255)(images()[:, :1], far) == 255).all()
     with pytest.raises(ValueError, match=r"fill=\(1, 2\) must be one number of 0..255, or three"):
         RandomAffine(fill=(1, 2))
@@ -80,9 +93,10 @@ def test_nothing_drawn_changes_nothing():
     assert torch.equal(RandomAffine(0, 0, 0, 0)(before, drawn()), before)
 
 
-def test_a_sample_does_not_depend_on_its_batch():
+@pytest.mark.parametrize("step", [RandomAffine, RandomElastic, RandomStrokeWidth, RandomChannelPermutation])
+def test_a_sample_does_not_depend_on_its_batch(step):
     before, index = images(8), torch.arange(100, 108)
-    step = Augment([RandomAffine()], seed=3)
+    step = Augment([step()], seed=3)
     together = step(before, index, 2)
     for i in range(8):
         assert torch.equal(step(before[i : i + 1], index[i : i + 1], 2), together[i : i + 1])
@@ -101,3 +115,59 @@ def test_amounts_lie_evenly_within_what_was_given():
 def test_negative_amounts_are_refused():
     with pytest.raises(ValueError, match=r"degrees=-1.* must be 0 or more"):
         RandomAffine(degrees=-1)
+
+
+def test_elastic_equals_torchvisions_for_the_same_displacement():
+    step, before = RandomElastic(amount=0.3, cell=5), images(1, 14, 18)
+    draw = lambda slot: torch.tensor([0.37])  # noqa: E731
+    field = step.field(draw, 14, 18)
+    shares = torch.stack([field[:, 0] * (2 / 18), field[:, 1] * (2 / 14)], dim=-1)  # theirs: half sides
+    wanted = elastic(before.float(), shares, InterpolationMode.BILINEAR)
+    torch.testing.assert_close(step(before, draw).float(), wanted, rtol=0, atol=1)
+    assert (step(before, draw).float() - before.float()).abs().mean() > 20
+
+
+def test_nodes_are_pulled_within_the_amount_and_it_gives_evenly_between_them():
+    index = torch.arange(500)
+    step = RandomElastic(amount=0.25, cell=8)
+    field = step.field(lambda slot: uniform(0, 0, index, slot), 16, 30)  # (500,2,16,30)
+    nodes = field[:, :, ::8, ::8]
+    assert 1.95 < nodes.abs().max() <= 2 and abs(nodes.mean()) < 0.05  # 0.25 * 8 pixels
+    assert torch.histc(nodes, 4).min() > 0.23 * nodes.numel()
+    torch.testing.assert_close(field[:, :, 4, 4], nodes[:, :, :2, :2].mean((2, 3)))
+    torch.testing.assert_close(field[:, :, 8, 10], 0.75 * nodes[:, :, 1, 1] + 0.25 * nodes[:, :, 1, 2])
+
+
+@pytest.mark.parametrize(("drawn", "filtered"), [(1.0, ImageFilter.MinFilter(3)), (0.0, ImageFilter.MaxFilter(3))])
+def test_strokes_at_their_thickest_and_thinnest_equal_pillows_filters(drawn, filtered):
+    before = images(2, 9, 11)
+    after = RandomStrokeWidth(thicker=1, thinner=1)(before, lambda slot: torch.full((2,), drawn))
+    for one, two in zip(before, after, strict=True):
+        wanted = np.asarray(Image.fromarray(one.permute(1, 2, 0).numpy()).filter(filtered))
+        assert np.array_equal(two.permute(1, 2, 0).numpy(), wanted)
+    half = RandomStrokeWidth(thicker=0.5, thinner=0.5)(before, lambda slot: torch.full((2,), drawn))
+    assert (half.float() - (before.float() + after.float()) / 2).abs().max() <= 0.5
+    assert torch.equal(RandomStrokeWidth()(before, lambda slot: torch.full((2,), 0.5)), before)
+
+
+def test_channels_come_in_every_order_and_stay_themselves():
+    before, index = images(1).expand(600, -1, -1, -1), torch.arange(600)
+    after = Augment([RandomChannelPermutation()])(before, index, 0)
+    orders = [tuple((one[:, None] == before[0]).flatten(2).all(2).nonzero()[:, 1].tolist()) for one in after]
+    assert sorted(set(orders)) == sorted(permutations(range(3)))
+    assert min(Counter(orders).values()) > 60
+    assert torch.equal(RandomChannelPermutation()(before[:, :1], lambda slot: torch.rand(1, 600)), before[:, :1])
+
+
+@pytest.mark.parametrize(
+    ("step", "options", "said"),
+    [
+        (RandomElastic, {"amount": 0.5}, r"amount=0.5 must be 0 or more, and below 0.5"),
+        (RandomElastic, {"cell": 1}, r"cell=1 must be 2 pixels or more"),
+        (RandomElastic, {"fill": 256}, r"fill=256 must be one number of 0..255, or three"),
+        (RandomStrokeWidth, {"thinner": 1.5}, r"thicker=0.8, thinner=1.5 must be parts of the way"),
+    ],
+)
+def test_what_cannot_be_is_refused(step, options, said):
+    with pytest.raises(ValueError, match=said):
+        step(**options)
