@@ -173,8 +173,8 @@ class TrainBatches(Epochs):
         _check_batch_size(batch_size, world)
         if len(dataset) < batch_size:
             raise DataError(
-                f"recipe.batch_size={batch_size} is larger than the training set of {len(dataset)} {dataset.unit}; "
-                f"take recipe.batch_size={max(1, len(dataset) // 2 // world) * world} (both times recipe.accumulate)"
+                f"batch_size={batch_size} is larger than the training set of {len(dataset)} {dataset.unit}; take "
+                f"batch_size={max(1, len(dataset) // 2 // world) * world}"
             )
         self.batch_size, self.balanced = batch_size, balance == "sampler"
 

@@ -8,10 +8,11 @@ from vit.tasks.loss import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss, Tex
 from vit.tasks.masked_image import MaskedImages
 from vit.tasks.masked_text import MaskedTokens
 from vit.tasks.multi_label import MultiLabel
-from vit.tasks.seq2seq import Seq2Seq
+from vit.tasks.seq2seq import Seq2Seq, Writing
 from vit.tasks.text_classification import TextClassification
 
 __all__ = [
     "Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "Distillation", "MaskedImages", "MaskedTokens",
     "MultiLabel", "MultiLabelLoss", "Optimizing", "Seq2Seq", "Task", "Teacher", "TextClassification", "TextLoss",
+    "Writing",
 ]

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -18,18 +19,32 @@ log = logging.getLogger("vit")
 WRITTEN = ("exact_match", "cer", "bleu")  # of the texts written while validating
 
 
+@dataclass(frozen=True)
+class Writing:
+    """The validation texts that a model writes each epoch.
+
+    Args:
+        references: what should be written for each row of the validation data.
+        decode: how it writes.
+        rows: how many; 0 for none, as where weights are sharded, which meet in whole forwards only.
+        examples: how many of those are shown in the log.
+    """
+
+    references: Sequence[str]
+    decode: Generation
+    rows: int = 200
+    examples: int = 3
+
+
 class Seq2Seq(Task):
     """Trains an `EncoderDecoder` to give the next target token, and lets it write some validation texts each epoch.
 
     The loss is the mean over the target tokens of the global batch, however they are spread over processes.
 
     Args:
-        references: what should be written for each row of the validation data.
+        writing: what it writes each epoch.
         prepare: source of a batch -> what the model takes, such as uint8 images -> normalised ones; None for ids.
         loss: of the logits; with its `ctc` also of those that the memory of an image gives by itself.
-        decode: how validation texts are written.
-        decode_rows: how many of them; 0 for none, as where weights are sharded, which meet in whole forwards only.
-        examples: how many of those are shown in the log.
     """
 
     means = ("val_loss", "val_accuracy")
@@ -39,25 +54,21 @@ class Seq2Seq(Task):
         model: nn.Module,
         tokenizer: Tokenizer,
         optimizing: Optimizing,
-        references: Sequence[str],
+        writing: Writing,
         prepare: Callable[[Tensor], Tensor] | None = None,
         loss: TextLoss | None = None,
-        decode: Generation | None = None,
-        decode_rows: int = 200,
-        examples: int = 3,
         unit: str = "sentences",
         seed: int = 0,
         config: dict | None = None,
     ):
         super().__init__(model, optimizing, seed, config)
-        self.tokenizer, self.prepare, self.loss = tokenizer, prepare, loss or TextLoss(label_smoothing=0.1)
-        self.decode, self.decode_rows, self.examples = decode or Generation(), decode_rows, examples
-        self.unit, self.references = unit, references
+        self.tokenizer, self.writing, self.prepare, self.unit = tokenizer, writing, prepare, unit
+        self.loss = loss or TextLoss(label_smoothing=0.1)
         self.written: list[tuple[int, str, str]] = []  # number of the row, answer, reference
 
     @property
     def metric_names(self) -> list[str]:
-        written = [f"val/{name}" for name in WRITTEN] if self.decode_rows else []
+        written = [f"val/{name}" for name in WRITTEN] if self.writing.rows else []
         return ["val/loss", "val/token_accuracy", *written, "train/loss"]
 
     def forward(self, batch: dict[str, Tensor], **options: bool) -> Tensor:
@@ -84,21 +95,21 @@ class Seq2Seq(Task):
         self.val_accuracy.update((logits.argmax(-1) == labels).float(), real.float())
         self.log("val/loss", self.val_loss)
         self.log("val/token_accuracy", self.val_accuracy)
-        if self.decode_rows:
+        if self.writing.rows:
             self.write(batch)
 
     def write(self, batch: dict[str, Tensor]) -> None:
         """Let the model write the rows of a batch that stand first in their file."""
-        rows = ((batch["index"] < self.decode_rows) & (batch["weight"] > 0)).nonzero()[:, 0]
+        rows = ((batch["index"] < self.writing.rows) & (batch["weight"] > 0)).nonzero()[:, 0]
         if len(rows) == 0:
             return
-        found = generate(self.model, self.source(batch)[rows], batch["source_mask"][rows], self.decode)
+        found = generate(self.model, self.source(batch)[rows], batch["source_mask"][rows], self.writing.decode)
         for row, hypotheses in zip(rows.tolist(), found, strict=True):
             number = int(batch["index"][row])
-            self.written.append((number, self.tokenizer.decode(hypotheses[0].ids), self.references[number]))
+            self.written.append((number, self.tokenizer.decode(hypotheses[0].ids), self.writing.references[number]))
 
     def on_validation_epoch_end(self) -> None:
-        if not self.decode_rows:
+        if not self.writing.rows:
             return
         parts = [self.written]
         if self.trainer.world_size > 1:
@@ -108,5 +119,5 @@ class Seq2Seq(Task):
         answers, references = [row[1] for row in written], [row[2] for row in written]
         metrics = text_metrics(answers, references) if written else dict.fromkeys(WRITTEN, 0.0)  # debug=true sees few
         self.log_dict({f"val/{name}": metrics[name] for name in WRITTEN}, prog_bar=True)
-        for _, answer, reference in written[: self.examples] if self.trainer.is_global_zero else ():
+        for _, answer, reference in written[: self.writing.examples] if self.trainer.is_global_zero else ():
             log.info("  %s\n    should be: %s", answer, reference)

@@ -35,7 +35,7 @@ from vit.launch.jobs.base import Job, Tested
 from vit.launch.tokenizing import build_tokenizers, with_tokenizers
 from vit.models.seq2seq import EncoderDecoderConfig
 from vit.report.pairs import write_pairs
-from vit.tasks import Batches, Seq2Seq, TextLoss
+from vit.tasks import Batches, Seq2Seq, TextLoss, Writing
 from vit.weights import load_weights
 
 log = logging.getLogger("vit")
@@ -71,7 +71,8 @@ class Pairs(Job):
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         words = self.config["task"]["decode"]  # in validation it wrote greedily
         searched = {key: words[key] for key in ("beam", "ctc") if words.get(key) is not None}
-        extra = extra | {"generation": asdict(self.task.decode) | searched, "cuts": build.cuts(self.config["data"])}
+        written = asdict(self.task.writing.decode) | searched
+        extra = extra | {"generation": written, "cuts": build.cuts(self.config["data"])}
         save_bundle(path, self.model, (), self.line, metrics, extra, weights, self.tokenizers)
 
     def test(self, folder: RunFolder, settings: dict) -> Tested:
@@ -249,12 +250,9 @@ def build_task(
         model,
         tokenizer,
         build.build_optimizing(recipe, model, steps // recipe["accumulate"]),
-        references,
+        Writing(references, replace(decode, beam=1, n_best=1, ctc=0.0), rows, task["examples"]),
         prepare=line.normalize if line else None,
         loss=loss,
-        decode=replace(decode, beam=1, n_best=1, ctc=0.0),
-        decode_rows=rows,
-        examples=task["examples"],
         unit="images" if line else "sentences",
         seed=config["seed"],
         config=config,
