@@ -4,12 +4,11 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.data.text import EOS, PAD, UNK, Tokenizer
+from vit.data.text import PAD, Tokenizer
 from vit.evaluation import text_metrics
 from vit.generation import Generation, generate
 from vit.tasks.base import Optimizing, Task
@@ -46,8 +45,6 @@ class Seq2Seq(Task):
         writing: what it writes each epoch.
         prepare: source of a batch -> what the model takes, such as uint8 images -> normalised ones; None for ids.
         loss: of the logits; with its `ctc` also of those that the memory of an image gives by itself.
-        word_dropout: share of the tokens before that training hides from the decoder (arXiv 1511.06349): what it writes
-            it then has to find in its source, and cannot know by heart from how the text began.
     """
 
     means = ("val_loss", "val_accuracy")
@@ -60,16 +57,12 @@ class Seq2Seq(Task):
         writing: Writing,
         prepare: Callable[[Tensor], Tensor] | None = None,
         loss: TextLoss | None = None,
-        word_dropout: float = 0.0,
         unit: str = "sentences",
         seed: int = 0,
         config: dict | None = None,
     ):
         super().__init__(model, optimizing, seed, config)
-        if not 0 <= word_dropout <= 1:
-            raise ValueError(f"word_dropout={word_dropout} must be a share of the tokens, 0..1")
         self.tokenizer, self.writing, self.prepare, self.unit = tokenizer, writing, prepare, unit
-        self.word_dropout = word_dropout
         self.loss = loss or TextLoss(label_smoothing=0.1)
         self.written: list[tuple[int, str, str]] = []  # number of the row, answer, reference
 
@@ -86,17 +79,9 @@ class Seq2Seq(Task):
         return batch["source"] if self.prepare is None else self.prepare(batch["source"])
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
-        seen = batch | {"target": self.hidden(batch["target"])}
-        logits, patches = self(seen, spell=True) if self.loss.ctc else (self(seen), None)  # (B,T-1,V), (B,S,V)
+        logits, patches = self(batch, spell=True) if self.loss.ctc else (self(batch), None)  # (B,T-1,V), (B,S,V)
         total = self.loss(logits, batch["target"][:, 1:], patches, batch["source_mask"])
         return total * self.trainer.world_size / batch["tokens"]  # processes are averaged afterwards
-
-    def hidden(self, target: Tensor) -> Tensor:
-        """(B,T) -> (B,T) with a random `word_dropout` of the tokens unknown; pad, bos and eos stay."""
-        if not self.word_dropout:
-            return target
-        chosen = torch.rand(target.shape, device=target.device) < self.word_dropout
-        return target.masked_fill(chosen & (target > EOS), UNK)
 
     def on_validation_epoch_start(self) -> None:
         self.written = []

@@ -246,8 +246,6 @@ def build_task(
         raise ConfigError(f"task.decode.ctc={words['ctc']} asks what the columns of images spell, but recipe.loss."
                           "ctc=0 does not teach them; set recipe.loss.ctc=0.5 or task.decode.ctc=0")
     decode = build.checked("task.decode", Generation, {"max_len": model.config.max_len - 1, **words}, spread=True)
-    if not 0 <= recipe["word_dropout"] <= 1:
-        raise ConfigError(f"recipe.word_dropout={recipe['word_dropout']}: must be a share of the tokens, 0..1")
     return Seq2Seq(
         model,
         tokenizer,
@@ -255,7 +253,6 @@ def build_task(
         Writing(references, replace(decode, beam=1, n_best=1, ctc=0.0), rows, task["examples"]),
         prepare=line.normalize if line else None,
         loss=loss,
-        word_dropout=recipe["word_dropout"],
         unit="images" if line else "sentences",
         seed=config["seed"],
         config=config,
