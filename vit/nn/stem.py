@@ -107,9 +107,8 @@ class MaskedConvStem(ConvStem):
 
 class PooledConvStem(nn.Sequential):
     """3x3 convolutions at full resolution, each followed by the largest of 2x2 or 2x1, a norm over the batch and ReLU,
-    until a patch is four places high or wide; one more makes the patches. So begin readers of text lines (CRNN, arXiv
-    1507.05717), but with more convolutions, whose work the blocks do here, and norms in front of the pooling, where
-    they cost four times as much.
+    until a patch is two places high or wide; one more makes the patches. So begin readers of text lines (CRNN, arXiv
+    1507.05717), but with norms everywhere, and behind the pooling, where they cost a quarter.
 
     What strokes make up is learned soon. Once trained, padding means nothing and images do not depend on each other, as
     with a `MaskedConvStem`; in training the norms see the batch of their process.
@@ -118,9 +117,9 @@ class PooledConvStem(nn.Sequential):
     def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int]) -> None:
         steps = halvings(patch_size)
         layers, width, rest = [], in_chans, list(patch_size)
-        last = max(0, max(steps) - 3)
-        for i in range(last + 1):
-            out = max(8, dim >> (last - i))  # ... dim/4, dim/2, dim
+        count = max(1, max(steps) - 1)
+        for i in range(count):
+            out = min(dim, max(8, dim >> max(0, count - 2 - i)))  # ... dim/4, dim/2, dim, dim
             pool = tuple(2 if i < step else 1 for step in steps)
             layers += [nn.Conv2d(width, out, 3, padding=1, bias=False), nn.MaxPool2d(pool)]
             layers += [nn.BatchNorm2d(out), nn.ReLU()]
