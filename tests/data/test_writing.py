@@ -133,7 +133,7 @@ def test_nodes_are_pulled_within_the_amount_and_it_gives_evenly_between_them():
     field = step.field(lambda slot: uniform(0, 0, index, slot), 16, 30)  # (500,2,16,30)
     nodes = field[:, :, ::8, ::8]
     assert 1.95 < nodes.abs().max() <= 2 and abs(nodes.mean()) < 0.05  # 0.25 * 8 pixels
-    assert torch.histc(nodes, 4).min() > 0.23 * nodes.numel()
+    assert torch.histc(nodes, 4).min() > 0.23 * nodes.numel()  # of a quarter each, less four deviations
     torch.testing.assert_close(field[:, :, 4, 4], nodes[:, :, :2, :2].mean((2, 3)))
     torch.testing.assert_close(field[:, :, 8, 10], 0.75 * nodes[:, :, 1, 1] + 0.25 * nodes[:, :, 1, 2])
 
@@ -146,7 +146,7 @@ def test_strokes_at_their_thickest_and_thinnest_equal_pillows_filters(drawn, fil
         wanted = np.asarray(Image.fromarray(one.permute(1, 2, 0).numpy()).filter(filtered))
         assert np.array_equal(two.permute(1, 2, 0).numpy(), wanted)
     half = RandomStrokeWidth(thicker=0.5, thinner=0.5)(before, lambda slot: torch.full((2,), drawn))
-    assert (half.float() - (before.float() + after.float()) / 2).abs().max() <= 0.5
+    assert (half.float() - (before.float() + after.float()) / 2).abs().max() < 1  # rounded down
     assert torch.equal(RandomStrokeWidth()(before, lambda slot: torch.full((2,), 0.5)), before)
 
 

@@ -209,14 +209,18 @@ def test_a_run_that_was_killed_while_it_was_tested_only_finishes(tmp_path, whole
     assert run.metrics["seconds"] > 0 and run.metrics["images_per_second"] > 0
 
 
-def test_stopped_before_anything_was_saved(tmp_path, whole, monkeypatch):
+def stop_before_training(words, monkeypatch):
     def stop(*arguments):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr("vit.launch.run.told_to_other_processes", stop)
         with pytest.raises(KeyboardInterrupt):
-            vit.train([*DIGITS, f"run_dir={tmp_path}"])
+            vit.train(words)
+
+
+def test_stopped_before_anything_was_saved(tmp_path, whole, monkeypatch):
+    stop_before_training([*DIGITS, f"run_dir={tmp_path}"], monkeypatch)
     vit.train([f"resume={tmp_path}"])
     assert "from the start: it has saved nothing yet" in (tmp_path / "log.txt").read_text()
     assert_same(tmp_path, whole)
@@ -231,14 +235,7 @@ def test_stopped_before_anything_was_saved_it_begins_from_the_same_weights(tmp_p
         vit.train([*tiny, f"run_dir={tmp_path / 'first'}"])
         words = [*tiny, f"init_from={tmp_path / 'first'}"]
     vit.train([*words, f"run_dir={tmp_path / 'one'}"])
-
-    def stop(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("vit.launch.run.told_to_other_processes", stop)
-        with pytest.raises(KeyboardInterrupt):
-            vit.train([*words, f"run_dir={tmp_path / 'two'}"])
+    stop_before_training([*words, f"run_dir={tmp_path / 'two'}"], monkeypatch)
     vit.train([f"resume={tmp_path / 'two'}"])
     assert_same(tmp_path / "one", tmp_path / "two")
 

@@ -4,8 +4,6 @@ Definitions are those of torchvision's tensor functions (and so of AutoAugment);
 sample here.
 """
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -34,12 +32,12 @@ def brightness(images: Tensor, factor: Tensor) -> Tensor:
 
 def saturation(images: Tensor, factor: Tensor) -> Tensor:
     """factor 0 is gray, 1 unchanged."""
-    return images if images.shape[1] == 1 else _blend(images, gray(images), factor)
+    return images if images.shape[1] == 1 else blend(images, gray(images), factor)
 
 
 def contrast(images: Tensor, factor: Tensor) -> Tensor:
     """factor 0 is the mean gray of the image, 1 unchanged."""
-    return _blend(images, gray(images).float().mean(dim=(1, 2, 3), keepdim=True), factor)
+    return blend(images, gray(images).float().mean(dim=(1, 2, 3), keepdim=True), factor)
 
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
@@ -51,7 +49,13 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
     around = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * whole[:, :, 1:-1, 1:-1]  # the 3x3 kernel times 13
     soft = images.float()
     soft[:, :, 1:-1, 1:-1] = around.float().div_(13).round_()
-    return _blend(images, soft, factor)
+    return blend(images, soft, factor)
+
+
+def blend(images: Tensor, other: Tensor, factor: Tensor) -> Tensor:
+    """factor 0 is `other`, 1 unchanged."""
+    factor = _per_image(factor)
+    return to_bytes(images.float().mul_(factor).add_(other * (1 - factor)))
 
 
 def posterize(images: Tensor, dropped: Tensor) -> Tensor:
@@ -113,17 +117,13 @@ def displaced(images: Tensor, field: Tensor, fill: int | Tensor) -> Tensor:
 
 def darkest_around(images: Tensor) -> Tensor:
     """The darkest of each pixel and the eight around it: erosion, which makes dark strokes thicker."""
-    return _around(_around(images, torch.minimum, 2), torch.minimum, 3)
-
-
-def brightest_around(images: Tensor) -> Tensor:
-    """The brightest of each pixel and the eight around it: dilation, which makes dark strokes thinner."""
-    return _around(_around(images, torch.maximum, 2), torch.maximum, 3)
-
-
-def towards(images: Tensor, other: Tensor, share: Tensor) -> Tensor:
-    """0 is `images`, 1 is `other`."""
-    return torch.lerp(images.float(), other.float(), _per_image(share)).round_().to(torch.uint8)
+    for dim in (2, 3):
+        n, found = images.shape[dim] - 1, images.clone()
+        for here, there in ((1, 0), (0, 1)):
+            kept = found.narrow(dim, here, n)
+            torch.minimum(kept, images.narrow(dim, there, n), out=kept)
+        images = found
+    return images
 
 
 def _centres(images: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,22 +143,8 @@ def _from_places(images: Tensor, x1: Tensor, x2: Tensor, y1: Tensor, y2: Tensor,
     return to_bytes(moved.add_(fill).round_())
 
 
-def _around(images: Tensor, choose: Callable[..., Tensor], dim: int) -> Tensor:
-    """What `choose` takes of each pixel and its two neighbours along one dimension."""
-    n, found = images.shape[dim] - 1, images.clone()
-    for here, there in ((1, 0), (0, 1)):
-        kept = found.narrow(dim, here, n)
-        choose(kept, images.narrow(dim, there, n), out=kept)
-    return found
-
-
 def _per_image(numbers: Tensor) -> Tensor:
     return numbers[:, None, None, None]
-
-
-def _blend(images: Tensor, other: Tensor, factor: Tensor) -> Tensor:
-    factor = _per_image(factor)
-    return to_bytes(images.float().mul_(factor).add_(other * (1 - factor)))
 
 
 def _smooth(pixels: Tensor, weights: Tensor, dim: int) -> Tensor:

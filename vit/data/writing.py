@@ -121,6 +121,7 @@ class RandomStrokeWidth(nn.Module):
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         """(B,C,H,W) uint8 -> (B,C,H,W) uint8"""
         amount = 2 * draw(0) - 1  # (B,) in -1..1
-        more = (amount > 0)[:, None, None, None]
-        other = torch.where(more, pixels.darkest_around(images), pixels.brightest_around(images))
-        return pixels.towards(images, other, torch.where(amount > 0, amount * self.thicker, -amount * self.thinner))
+        inverted = (amount < 0).to(torch.uint8).mul_(255)[:, None, None, None]  # what is bright grows as what is dark
+        other = pixels.darkest_around(images ^ inverted) ^ inverted
+        part = torch.where(amount > 0, amount * self.thicker, -amount * self.thinner)
+        return pixels.blend(images, other, 1 - part)

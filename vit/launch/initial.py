@@ -4,6 +4,7 @@ them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -72,15 +73,20 @@ class Initial:
         return MaskedImageConfig.from_dict(self.model).classifier()
 
 
-def load_initial(source: str, stated: Mapping[str, Any] | None = None) -> Initial:
-    """Whatever `import_weights` takes: a bundle, a run, a checkpoint, somebody's file or folder, timm:NAME, hub:NAME.
+def load_initial(config: dict, checkpoint: Path | None, stated: Mapping[str, Any] | None = None) -> Initial | None:
+    """What `init_from` names, None where it names nothing: whatever `import_weights` takes, which is a bundle, a run, a
+    checkpoint, somebody's file or folder, timm:NAME, hub:NAME.
 
     Args:
+        checkpoint: from which the run is resumed; it has all weights, so nothing is loaded beside it.
         stated: a `model` node, whose `num_heads` and `activation` tell what tensors cannot.
 
     Raises:
         ConfigError: nothing there, or nothing that is understood; says what is.
     """
+    source = config["init_from"]
+    if not source or checkpoint is not None:
+        return None
     try:
         found = read(source)
     except (SourceError, BundleError) as error:

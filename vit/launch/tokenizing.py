@@ -1,8 +1,8 @@
 """Tokenizers of a run: learned from its training texts, or those of the model or checkpoint it starts from."""
 
-import pathlib
 from collections.abc import Iterable, Mapping
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from vit.data import PairSource, train_tokenizer
@@ -12,18 +12,16 @@ from vit.launch.composing import ConfigError, stated
 from vit.launch.initial import Initial
 from vit.launch.plan import without_weights
 
-Checkpoint = pathlib.Path | None
-
 
 def build_tokenizer(
-    config: dict, texts: Iterable[str], initial: Initial | None = None, checkpoint: Checkpoint = None
+    config: dict, texts: Iterable[str], initial: Initial | None = None, checkpoint: Path | None = None
 ) -> Tokenizer:
     """The tokenizer of what is read, where nothing is written."""
     return build(config, {"source": texts}, initial, checkpoint)["source"]
 
 
 def build_tokenizers(
-    config: dict, source: PairSource, initial: Initial | None = None, checkpoint: Checkpoint = None
+    config: dict, source: PairSource, initial: Initial | None = None, checkpoint: Path | None = None
 ) -> dict[str, Tokenizer]:
     """Those of both sides: one for both if `shared`; images need none."""
     train = source.splits["train"]
@@ -32,7 +30,7 @@ def build_tokenizers(
 
 
 def build(
-    config: dict, texts: Mapping[str, Iterable[str]], initial: Initial | None, checkpoint: Checkpoint
+    config: dict, texts: Mapping[str, Iterable[str]], initial: Initial | None, checkpoint: Path | None
 ) -> dict[str, Tokenizer]:
     """A tokenizer for each side: that of the checkpoint which is resumed, that of `init_from`, else one learnt as the
     node `data.tokenizer` says.
@@ -50,7 +48,7 @@ def build(
     return found
 
 
-def kept(checkpoint: pathlib.Path) -> dict[str, Tokenizer]:
+def kept(checkpoint: Path) -> dict[str, Tokenizer]:
     """Those that a run put into its checkpoint."""
     stored = without_weights(checkpoint)["config"]["tokenizers"]
     return {side: tokenizer_from_dict(values) for side, values in stored.items()}

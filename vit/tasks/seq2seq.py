@@ -32,8 +32,8 @@ class Writing:
 
     references: Sequence[str]
     decode: Generation
-    rows: int = 200
-    examples: int = 3
+    rows: int
+    examples: int
 
 
 class Seq2Seq(Task):

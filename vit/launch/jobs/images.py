@@ -100,7 +100,7 @@ class ImageClassification(ImageJob):
 
 
 def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> ImageClassification:
-    """Data, preprocessing, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
+    """Data, preprocessing, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     from vit.launch.jobs import label_sets  # it builds on this module
 
     build.check_devices(config, devices.world)
@@ -108,7 +108,7 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> I
     if not source.classes:
         raise ConfigError(f"data={config['data']['name']}: its images have no labels, which task=classification needs; "
                           "take data=folder or data=table, or pre-train on them with task=masked_image model=mae")
-    initial = load_initial(config["init_from"], config["model"]) if config["init_from"] and checkpoint is None else None
+    initial = load_initial(config, checkpoint, config["model"])
     preprocessing = build.build_preprocessing(config["data"], source, initial)
     source, report = audited(source, preprocessing, config["data"])
     patch_size = config["data"]["patch_size"]

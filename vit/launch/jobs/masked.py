@@ -68,7 +68,7 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> M
     build.check_devices(config, devices.world)
     source = build.build_source(data)
     build.check_validation(source, "sentences")
-    initial = load_initial(config["init_from"]) if config["init_from"] and checkpoint is None else None
+    initial = load_initial(config, checkpoint)
     tokenizer = build_tokenizer(config, source.splits["train"].texts, initial, checkpoint)
     fits = {"vocab_size": tokenizer.vocab_size, "max_len": data["max_len"]}
     model = networks.text_model(config, fits, MaskedTextConfig, initial)

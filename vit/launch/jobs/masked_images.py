@@ -74,12 +74,12 @@ class MaskedImagesJob(ImageJob):
 
 
 def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> MaskedImagesJob:
-    """Data, preprocessing, model, task. A resumed run takes its weights from the checkpoint, not from `init_from`."""
+    """Data, preprocessing, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     data, recipe, seed = config["data"], config["recipe"], config["seed"]
     check_examples(config["task"])
     build.check_devices(config, devices.world)
     source = build.build_source(data)
-    initial = load_initial(config["init_from"], config["model"]) if config["init_from"] and checkpoint is None else None
+    initial = load_initial(config, checkpoint, config["model"])
     preprocessing = build.build_preprocessing(data, source, initial)
     source, report = audited(source, preprocessing, data)
     model = build_masked(config["model"], data["patch_size"], preprocessing)

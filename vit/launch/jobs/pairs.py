@@ -115,7 +115,7 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> P
     source = build.build_source(data)
     build.check_validation(source, "pairs")
     named = networks.stated_values(config)
-    initial = load_initial(config["init_from"], named) if config["init_from"] and checkpoint is None else None
+    initial = load_initial(config, checkpoint, named)
     line = build_line(data, source, initial) if source.images else None
     tokenizers = build_tokenizers(config, source, initial, checkpoint)
     model = build_model(config, line, tokenizers, initial)

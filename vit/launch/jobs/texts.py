@@ -84,7 +84,7 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> T
     data, recipe = config["data"], config["recipe"]
     build.check_devices(config, devices.world)
     source = build.build_source(data)
-    initial = load_initial(config["init_from"]) if config["init_from"] and checkpoint is None else None
+    initial = load_initial(config, checkpoint)
     texts = [text for column in source.splits["train"].texts for text in column]
     tokenizer = build_tokenizer(config, texts, initial, checkpoint)
     model = build_model(config, source, tokenizer, initial)
