@@ -6,10 +6,11 @@
     OMP_NUM_THREADS=1 python benchmarks/captcha_ctc.py CAPTCHAS --stem          the reader's own stem and no more
 
 The same images, split, augmentation, batches, optimizer, clipping, averaging and precision as experiment=captcha; only
-the network and its loss differ. It stops after the given minutes of processor time, so that other work beside it costs
-it nothing, and its learning rate falls to nothing until then. `--recurrent 2 --width 64` is the CRNN of arXiv
-1507.05717, less its last two convolutions; half as wide and without LSTM a processor gets through more steps and
-further. What `--stem` reads less well than the reader is due to its blocks and its writer.
+the network and its loss differ. It is read as such networks are, and once more by as many views of each image as the
+reader has. It stops after the given minutes of processor time, so that other work beside it costs it nothing, and its
+learning rate falls to nothing until then. `--recurrent 2 --width 64` is the CRNN of arXiv 1507.05717, less its last two
+convolutions; half as wide and without LSTM a processor gets through more steps and further. What `--stem` reads less
+well than the reader is due to its blocks and its writer.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from vit.data import LinePreprocessing, PairDataset, PairEvalBatches, PairTrainBatches
 from vit.data.text import EOS, PAD, Tokenizer
 from vit.evaluation import text_metrics
+from vit.generation.views import views
 from vit.inference.images import autocast
 from vit.launch.composing import compose, plain, word
 from vit.launch.devices import choose_precision, find_devices
@@ -103,12 +105,17 @@ def columns_of(batch: dict[str, Tensor], line: LinePreprocessing) -> Tensor:
     return batch["source_mask"].view(len(batch["index"]), line.rows, -1)[:, 0].sum(1)
 
 
-def evaluate(model: nn.Module, dataset: PairDataset, line: LinePreprocessing, tokenizer: Tokenizer) -> dict[str, float]:
+def evaluate(
+    model: nn.Module, dataset: PairDataset, line: LinePreprocessing, tokenizer: Tokenizer, count: int
+) -> dict[str, float]:
+    """Read by the mean of the probabilities over `count` views of each image."""
     answers = {}
     model.eval()
     with torch.inference_mode():
         for batch in PairEvalBatches(dataset, batch_size=64):
-            found = read(model(line.normalize(batch["source"])), columns_of(batch, line), tokenizer)
+            seen = views(line.normalize(batch["source"]), batch["source_mask"], count)
+            likely = torch.stack([model(view) for view in seen]).logsumexp(0)
+            found = read(likely, columns_of(batch, line), tokenizer)
             answers |= dict(zip(batch["index"].tolist(), found, strict=True))
     rows = range(len(dataset.split))
     return text_metrics([answers[i] for i in rows], [dataset.split.targets[i] for i in rows])
@@ -163,10 +170,11 @@ def main() -> None:
                 break
         print(f"{(time.process_time() - start) / 60:.1f} min, step {step}, loss {float(loss.detach()):.3f}", flush=True)
     average.swap_in()
-    test = evaluate(model, PairDataset(job.source.splits["test"], line, tokenizer), line, tokenizer)
     parameters = sum(p.numel() for p in model.parameters())
     facts = {"minutes": options.minutes, "seed": options.seed, "parameters": parameters, "steps": step}
-    print(json.dumps(facts | test))
+    test = PairDataset(job.source.splits["test"], line, tokenizer)
+    for count in sorted({1, config["task"]["decode"]["views"]}):
+        print(json.dumps(facts | {"views": count} | evaluate(model, test, line, tokenizer, count)))
 
 
 def factor_at(share: float, warmup: float) -> float:

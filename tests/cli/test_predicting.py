@@ -2,11 +2,13 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import vit
 from tests.inference.tiny_models import save_classifier, save_reader, save_writer
 from vit.cli import main
 
@@ -63,6 +65,22 @@ def test_an_image_that_cannot_be_read_costs_no_other_its_text(models, tmp_path, 
     said = capfd.readouterr()
     assert [row["file"][-5:] for row in csv.DictReader(said.out.splitlines())] == ["0.png", "2.png"]
     assert "1 of 3 files could not be read:" in said.err and "1.png: cannot be opened" in said.err
+
+
+def test_views_of_images_change_scores_and_are_no_matter_of_texts(models, tmp_path, typed, capfd):
+    image = np.random.default_rng(0).integers(0, 256, (8, 12), np.uint8)
+    Image.fromarray(image).save(tmp_path / "line.png")
+    writer = vit.load(models / "reader", device="cpu")
+    for views in (1, 3):
+        said = ["predict", str(models / "reader"), str(tmp_path / "line.png"), "-k", "2", "--views", str(views)]
+        assert main(said) == 0
+        (row,) = csv.DictReader(capfd.readouterr().out.splitlines())
+        (answer,) = writer.predict([image], replace(writer.settings, n_best=2, views=views))
+        assert float(row["score"]) == pytest.approx(answer.scores[0], abs=1e-5)
+    assert answer.scores != writer.predict([image], replace(writer.settings, n_best=2))[0].scores
+    typed(b"ab\n")
+    assert main(["predict", str(models / "writer"), "--views", "3"]) == 2
+    assert "--views is for images of writing, but this model reads texts" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["writer", "classifier"])

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 
@@ -12,6 +13,7 @@ from vit.generation import Generation, Uncached, generate
 from vit.generation.candidates import candidates
 from vit.generation.walk import draw, uniform
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
+from vit.nn import Cache
 from vit.weights.marian import marian_arguments, to_marian
 
 V, S, EOS = 150, 6, 2  # so many ids that candidates are looked for in groups
@@ -281,6 +283,69 @@ def test_an_ensemble_writes_by_the_mean_of_probabilities() -> None:
          generate(models[0], *sources(), Generation(beam=4, max_len=8)))
     with pytest.raises(ValueError, match="one vocabulary, but they have 150, 151 ids"):
         generate([models[0], model(vocab_size=V + 1)], *sources())
+
+
+def by_grid(images: Tensor, degrees: float, stretch: float) -> Tensor:
+    """A view by torch's own resampling: sheared, and as many times as high as exp(-stretch), about the middle."""
+    rows, columns = images.shape[2:]
+    y, x = torch.meshgrid(torch.arange(rows) + 0.5 - rows / 2, torch.arange(columns) + 0.5, indexing="ij")
+    x = x + math.tan(math.radians(degrees)) * y
+    grid = torch.stack([2 * x / columns - 1, 2 * math.exp(stretch) * y / rows], dim=-1)
+    grid = grid.expand(len(images), -1, -1, -1)
+    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+
+
+def image_model(**options) -> Transformer:
+    options = {"stem": "pooled_conv", "vocab_size": 7, **options}
+    return model(source="image", image_size=(8, 20), patch_size=4, tied="target", **options)
+
+
+class Seeing(nn.Module):
+    """A model that sees another view of what it is given."""
+
+    def __init__(self, model: Transformer, degrees: float, stretch: float) -> None:
+        super().__init__()
+        self.model, self.view = model, (degrees, stretch)
+        self.vocab_size, self.max_len, self.advance = model.vocab_size, model.max_len, model.advance
+
+    def start(self, images: Tensor, *options) -> Cache:
+        return self.model.start(by_grid(images, *self.view), *options)
+
+    def spell(self, images: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.model.spell(by_grid(images, *self.view), mask)
+
+    def forward(self, images: Tensor, ids: Tensor, mask: Tensor | None) -> Tensor:
+        return self.model(by_grid(images, *self.view), ids, mask)
+
+
+@pytest.mark.parametrize("settings", [{}, {"beam": 3}, {"beam": 3, "ctc": 0.4}], ids=str)
+@pytest.mark.parametrize("count", [1, 2], ids=["one model", "two"])
+def test_views_of_an_image_count_as_models_that_see_it(count: int, settings: dict) -> None:
+    """Five views: the image, and both ways sheared while it is higher and lower."""
+    made, images = [image_model(seed=seed) for seed in range(count)], torch.randn(4, 3, 8, 20)
+    shear, stretch = 8.5 / 2**0.5, 0.14 / 2**0.5
+    corners = [(0, 0), (shear, stretch), (-shear, stretch), (-shear, -stretch), (shear, -stretch)]
+    found = generate(made, images, None, Generation(views=5, max_len=5, **settings))
+    models = [Seeing(each, *corner) for each in made for corner in corners]
+    same(found, generate(models, images, None, Generation(max_len=5, **settings)))
+    plain = generate(made, images, None, Generation(max_len=5, **settings))
+    assert not torch.allclose(scores(found), scores(plain), atol=1e-3)
+
+
+def test_views_are_the_same_alone_and_in_any_batch() -> None:
+    made = image_model(stem="masked_conv")
+    images, mask = torch.randn(2, 3, 8, 20), torch.ones(2, 2, 5, dtype=torch.bool)
+    mask[1, :, 3:] = False
+    settings = Generation(beam=3, max_len=6, ctc=0.5, views=4)
+    found = generate(made, images, mask.flatten(1), settings)
+    same(found[1:], generate(made, images[1:, :, :, :12], None, settings))
+
+
+def test_views_are_of_images() -> None:
+    with pytest.raises(ValueError, match="views are of images, but this model reads texts; take views=1 instead of 3"):
+        generate(model(), *sources(), Generation(max_len=4, views=3))
+    with pytest.raises(ValueError, match="views is 0, but must be above 0"):
+        Generation(views=0)
 
 
 def test_draws_follow_the_distribution() -> None:

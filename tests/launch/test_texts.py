@@ -213,8 +213,10 @@ def test_draws_follow_from_the_line_and_not_from_its_neighbours(spelled):
 
 def test_columns_that_spell_leave_the_same_model(strips, tmp_path):
     """The second loss has no weights of its own, and moves those of the reader."""
-    made = vit.train([*STRIPS, "recipe.loss.ctc=0.5", "task.decode.ctc=0.4", f"run_dir={tmp_path / 'run'}"])
-    assert vit.load(made.path, device="cpu").settings.ctc == 0.4
+    made = vit.train([*STRIPS, "recipe.loss.ctc=0.5", "task.decode.ctc=0.4", "task.decode.views=3",
+                      f"run_dir={tmp_path / 'run'}"])
+    settings = vit.load(made.path, device="cpu").settings
+    assert (settings.ctc, settings.views) == (0.4, 3)
     alone, both = (load_file(each.path / "model" / "model.safetensors") for each in (strips, made))
     assert {name: tensor.shape for name, tensor in alone.items()} == {name: each.shape for name, each in both.items()}
     assert not torch.equal(alone["encoder.blocks.0.attn.qkv.weight"], both["encoder.blocks.0.attn.qkv.weight"])
@@ -233,6 +235,8 @@ def test_what_cannot_be(spelled, capsys):
         vit.train([*SPELL, "recipe.loss.ctc=0.5"])
     with pytest.raises(ConfigError, match=r"task.decode.ctc=0.3 asks what .* recipe.loss.ctc=0 does not teach them"):
         vit.train([*STRIPS, "task.decode.ctc=0.3"])
+    with pytest.raises(ConfigError, match=r"task.decode.views=2 is for images of writing, but this data is text"):
+        vit.train([*SPELL, "task.decode.views=2"])
     with pytest.raises(ConfigError, match=r"recipe.loss: ctc=1.5 must lie in \[0, 1\)"):
         vit.train([*STRIPS, "recipe.loss.ctc=1.5"])
     with pytest.raises(ConfigError, match="recipe.batch_size and recipe.batch_tokens are both null"):

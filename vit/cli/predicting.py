@@ -41,6 +41,8 @@ def predict(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of standard output.")] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
     beam: Annotated[int | None, typer.Option(min=1, help="Texts followed at once while writing one.")] = None,
+    views: Annotated[int | None, typer.Option(
+        min=1, help="So many views of an image of writing count together.")] = None,
     ensemble: Annotated[list[Path] | None, typer.Option(
         help="Another model that writes, whose probabilities count as much; again for more.")] = None,
     precision: Precision = Precision.full,
@@ -54,7 +56,7 @@ def predict(
 
     predictor = load(model, device, precision, ensemble or ())
     if isinstance(predictor, Writer):
-        write_texts(predictor, inputs or [], top_k or 1, format, output, batch_size, beam)
+        write_texts(predictor, inputs or [], top_k or 1, format, output, batch_size, beam, views)
     elif isinstance(predictor, TextPredictor):
         name_texts(predictor, inputs or [], top_k or 1, format or Format.csv, output, batch_size)
     elif isinstance(predictor, LabelSetPredictor) and top_k is None:
@@ -119,12 +121,15 @@ def write_texts(
     output: Path | None,
     batch_size: int,
     beam: int | None,
+    views: int | None,
 ) -> None:
     """A text for each line, or for each image; with top_k above 1 the best ones with their scores."""
     beam = max(beam or writer.settings.beam, top_k)
     ctc = writer.settings.ctc if beam > 1 else 0.0  # a single text is in no order
-    settings = replace(writer.settings, beam=beam, n_best=top_k, ctc=ctc)
     images = writer.reads_images
+    if views and not images:
+        raise typer.BadParameter("--views is for images of writing, but this model reads texts")
+    settings = replace(writer.settings, beam=beam, n_best=top_k, ctc=ctc, views=views or writer.settings.views)
     if images and not inputs:
         raise typer.BadParameter("this model reads images; give image files or folders")
     sources = image_paths(inputs) if images else lines(inputs)

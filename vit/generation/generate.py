@@ -11,6 +11,7 @@ from vit.generation.beam import beam_search
 from vit.generation.models import Writers
 from vit.generation.settings import Generation, Hypothesis
 from vit.generation.spelling import spelled
+from vit.generation.views import views
 from vit.generation.walk import walk
 
 ROOM = 32  # steps that are made room for at first
@@ -35,7 +36,8 @@ def generate(
             batch; by default they are counted from 0.
 
     Raises:
-        ValueError: the model has no position for a single token after the forced ones, or knows no such id.
+        ValueError: the model has no position for a single token after the forced ones, or knows no such id; views or
+            columns of what is no image.
     """
     models, settings = [models] if isinstance(models, nn.Module) else list(models), settings or Generation()
     settings.check_vocabulary(min(model.vocab_size for model in models))
@@ -45,10 +47,12 @@ def generate(
     if len(source) == 0:
         return []
     with torch.inference_mode(), evaluating(models):
-        writers = Writers(models, source, source_mask, first.shape[1] + settings.beam * min(longest, ROOM))
+        sources = views(source, source_mask, settings.views) * len(models)
+        models = [model for model in models for _ in range(settings.views)]
+        writers = Writers(models, sources, source_mask, first.shape[1] + settings.beam * min(longest, ROOM))
         if settings.beam > 1 and settings.ctc:
             found = beam_search(writers, first, replace(settings, n_best=settings.beam), longest)
-            return spelled(models, source, source_mask, found, settings, longest)
+            return spelled(models, sources, source_mask, found, settings, longest)
         if settings.beam > 1:
             return beam_search(writers, first, settings, longest)
         times = settings.n_best  # lines of a row that go their own ways

@@ -11,11 +11,16 @@ from vit.generation.settings import Generation
 Texts = Sequence[Sequence[Sequence[int]]]  # of every line of every row
 
 class Writers:
-    """Models with what each has kept of the same rows. Of several the mean of their probabilities counts."""
+    """Models with what each has kept of the same rows, of which each reads a source of its own. Of several the mean of
+    their probabilities counts.
+    """
 
-    def __init__(self, models: Sequence[nn.Module], source: Tensor, source_mask: Tensor | None, room: int) -> None:
+    def __init__(
+        self, models: Sequence[nn.Module], sources: Sequence[Tensor], source_mask: Tensor | None, room: int
+    ) -> None:
         self.models = models
-        self.caches = [model.start(source, source_mask, room) for model in models]
+        read = zip(models, sources, strict=True)
+        self.caches = [model.start(source, source_mask, room) for model, source in read]
 
     def advance(self, ids: Tensor, lines: Tensor | None = None) -> Tensor:
         """The next ids (B,T) -> log-probabilities (B,W,V) of what follows"""

@@ -2,10 +2,10 @@
 
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 
-WHOLE = ("beam", "max_len", "min_len", "n_best", "no_repeat_ngram", "top_k", "seed", "bos", "eos", "pad")
+WHOLE = ("beam", "max_len", "min_len", "n_best", "views", "no_repeat_ngram", "top_k", "seed", "bos", "eos", "pad")
 NUMBERS = ("length_penalty", "ctc", "temperature", "top_p")
 
 
@@ -24,6 +24,8 @@ class Generation:
         ctc: of a model that reads images and was trained to spell along their columns as well, the share that this has
             in the score, by which the texts of the beam and the one that the columns spell most plainly are put in
             order (arXiv 1609.06773).
+        views: of images of writing: so many views of each, sheared and stretched by a little, are read as if by so many
+            models; 1 for the image alone.
         no_repeat_ngram: no run of so many tokens comes twice; 0 allows all.
         sample: draw each token instead of looking for the likeliest text.
         temperature: below 1 draws likely tokens more often.
@@ -39,6 +41,7 @@ class Generation:
     length_penalty: float = 1.0
     n_best: int = 1
     ctc: float = 0.0
+    views: int = 1
     no_repeat_ngram: int = 0
     sample: bool = False
     temperature: float = 1.0
@@ -57,7 +60,7 @@ class Generation:
             if not isinstance(value := getattr(self, key), Real) or not math.isfinite(value):
                 raise ValueError(f"{key} is {value!r}, but must be a number, and a finite one")
         self.check_prefix()
-        for key in ("beam", "max_len", "n_best", "temperature", "top_p"):
+        for key in ("beam", "max_len", "n_best", "views", "temperature", "top_p"):
             if (value := getattr(self, key)) <= 0:
                 raise ValueError(f"{key} is {value}, but must be above 0")
         for key in ("min_len", "no_repeat_ngram", "top_k"):
@@ -90,6 +93,12 @@ class Generation:
         for key, tokens in (("prefix", self.prefix), ("bos", [self.bos]), ("eos", [self.eos]), ("pad", [self.pad])):
             if wrong := [token for token in tokens if not 0 <= token < size]:
                 raise ValueError(f"{key} has the id {wrong[0]}, but the model's ids are 0..{size - 1}")
+
+    @property
+    def greedy(self) -> "Generation":
+        """The quickest: the likeliest token each time, of one view, and no other opinion."""
+        simple = {"beam": 1, "n_best": 1, "ctc": 0.0, "views": 1}
+        return replace(self, **simple, sample=False, temperature=1.0, top_k=0, top_p=1.0)
 
     def score(self, total: float, length: int) -> float:
         """Of a text whose `length` chosen tokens have `total` as the sum of their log-probabilities."""

@@ -18,7 +18,7 @@ Text = tuple[int, ...]
 
 def spelled(
     models: Sequence[nn.Module],
-    source: Tensor,
+    sources: Sequence[Tensor],
     source_mask: Tensor | None,
     found: list[list[Hypothesis]],
     settings: Generation,
@@ -33,13 +33,14 @@ def spelled(
     Raises:
         ValueError: a model does not read images.
     """
-    if source.ndim != 4:
+    if sources[0].ndim != 4:
         raise ValueError("ctc is for images, whose columns spell the text from left to right; take ctc=0")
-    columns = [model.spell(source, source_mask) for model in models]  # (B,columns,V), (B,) of each
+    read = zip(models, sources, strict=True)
+    columns = [model.spell(source, source_mask) for model, source in read]  # (B,columns,V), (B,) of each
     plainest = zip(*(read_off(*each, settings.pad) for each in columns), strict=True)  # of each row one per model
     more = [{text for text in texts if allowed(text, settings, longest)} - {text.ids for text in row}
             for row, texts in zip(found, plainest, strict=True)]
-    added = written(models, source, source_mask, [sorted(texts) for texts in more], settings)
+    added = written(models, sources, source_mask, [sorted(texts) for texts in more], settings)
     found = [row + new for row, new in zip(found, added, strict=True)]
     each = [likelihoods(*both, found, settings) for both in columns]
     totals = iter((torch.stack(each).logsumexp(0) - math.log(len(each))).tolist())
@@ -65,17 +66,18 @@ def allowed(text: Text, settings: Generation, longest: int) -> bool:
 
 def written(
     models: Sequence[nn.Module],
-    source: Tensor,
+    sources: Sequence[Tensor],
     source_mask: Tensor | None,
     texts: list[list[Text]],
     settings: Generation,
 ) -> list[list[Hypothesis]]:
     """Texts of each row with the score that a search would have given them."""
-    rows, _, padded = flat(texts, source.device, settings)
+    rows, _, padded = flat(texts, sources[0].device, settings)
     if not len(rows):
         return [[] for _ in texts]
     mask = None if source_mask is None else source_mask[rows]
-    each = [model(source[rows], padded[:, :-1], mask).float().log_softmax(-1) for model in models]
+    read = zip(models, sources, strict=True)
+    each = [model(source[rows], padded[:, :-1], mask).float().log_softmax(-1) for model, source in read]
     likely = torch.stack(each).logsumexp(0) - math.log(len(each))  # (texts,T,V)
     chosen = likely.gather(2, padded[:, 1:, None])[..., 0].masked_fill(padded[:, 1:] == settings.pad, 0)
     totals = iter(chosen[:, len(settings.prefix) :].sum(1).tolist())

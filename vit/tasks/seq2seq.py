@@ -25,7 +25,7 @@ class Writing:
 
     Args:
         references: what should be written for each row of the validation data.
-        decode: how it writes.
+        decode: how it will write once it is trained; while validating it writes greedily.
         rows: how many; 0 for none, as where weights are sharded, which meet in whole forwards only.
         examples: how many of those are shown in the log.
     """
@@ -103,7 +103,7 @@ class Seq2Seq(Task):
         rows = ((batch["index"] < self.writing.rows) & (batch["weight"] > 0)).nonzero()[:, 0]
         if len(rows) == 0:
             return
-        found = generate(self.model, self.source(batch)[rows], batch["source_mask"][rows], self.writing.decode)
+        found = generate(self.model, self.source(batch)[rows], batch["source_mask"][rows], self.writing.decode.greedy)
         for row, hypotheses in zip(rows.tolist(), found, strict=True):
             number = int(batch["index"][row])
             self.written.append((number, self.tokenizer.decode(hypotheses[0].ids), self.writing.references[number]))

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -69,10 +69,7 @@ class Pairs(Job):
         folder.write_splits(self.source.split_lists(), self.omitted())
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
-        words = self.config["task"]["decode"]  # in validation it wrote greedily
-        searched = {key: words[key] for key in ("beam", "ctc") if words.get(key) is not None}
-        written = asdict(self.task.writing.decode) | searched
-        extra = extra | {"generation": written, "cuts": build.cuts(self.config["data"])}
+        extra = extra | {"generation": asdict(self.task.writing.decode), "cuts": build.cuts(self.config["data"])}
         save_bundle(path, self.model, (), self.line, metrics, extra, weights, self.tokenizers)
 
     def test(self, folder: RunFolder, settings: dict) -> Tested:
@@ -245,12 +242,15 @@ def build_task(
     if words.get("ctc") and not loss.ctc:
         raise ConfigError(f"task.decode.ctc={words['ctc']} asks what the columns of images spell, but recipe.loss."
                           "ctc=0 does not teach them; set recipe.loss.ctc=0.5 or task.decode.ctc=0")
+    if line is None and words.get("views", 1) != 1:
+        raise ConfigError(f"task.decode.views={words['views']} is for images of writing, but this data is text; set "
+                          "task.decode.views=1")
     decode = build.checked("task.decode", Generation, {"max_len": model.config.max_len - 1, **words}, spread=True)
     return Seq2Seq(
         model,
         tokenizer,
         build.build_optimizing(recipe, model, steps // recipe["accumulate"]),
-        Writing(references, replace(decode, beam=1, n_best=1, ctc=0.0), rows, task["examples"]),
+        Writing(references, decode, rows, task["examples"]),
         prepare=line.normalize if line else None,
         loss=loss,
         unit="images" if line else "sentences",
