@@ -36,9 +36,9 @@ class StopAfter:
     """Sends this process a signal once the run in `folder` has trained so many batches."""
 
     def __init__(self, monkeypatch, batches, signum=signal.SIGINT):
-        from vit.tasks import Classification
+        from vit.tasks.base import Task
 
-        step, self.seen = Classification.training_step, 0
+        step, self.seen = Task.training_step, 0
 
         def counted(task, batch, batch_idx):
             self.seen += 1
@@ -46,7 +46,7 @@ class StopAfter:
                 os.kill(os.getpid(), signum)
             return step(task, batch, batch_idx)
 
-        monkeypatch.setattr(Classification, "training_step", counted)
+        monkeypatch.setattr(Task, "training_step", counted)
 
 
 def stopped_and_resumed(words, folder, monkeypatch, batches, changed=()):
@@ -236,6 +236,21 @@ def test_stopped_before_anything_was_saved_it_begins_from_the_same_weights(tmp_p
         words = [*tiny, f"init_from={tmp_path / 'first'}"]
     vit.train([*words, f"run_dir={tmp_path / 'one'}"])
     stop_before_training([*words, f"run_dir={tmp_path / 'two'}"], monkeypatch)
+    vit.train([f"resume={tmp_path / 'two'}"])
+    assert_same(tmp_path / "one", tmp_path / "two")
+
+
+def test_word_vectors_are_not_needed_again(tmp_path, monkeypatch):
+    file = tmp_path / "vectors.txt"
+    file.write_text(f"has{' 0.5' * 16}\nwho{' -0.5' * 16}\n")
+    words = ["data=text_table", "model.dim=16", "model.num_heads=2", "model.depth=1", *DIGITS[1:3]]
+    words += ["recipe.epochs=2", "recipe.batch_size=1000", f"model.vectors={file}"]
+    vit.train([*words, f"run_dir={tmp_path / 'one'}"])
+    with monkeypatch.context() as patch:
+        StopAfter(patch, 3)
+        with pytest.raises(SystemExit):
+            vit.train([*words, f"run_dir={tmp_path / 'two'}"])
+    file.unlink()
     vit.train([f"resume={tmp_path / 'two'}"])
     assert_same(tmp_path / "one", tmp_path / "two")
 

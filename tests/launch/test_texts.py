@@ -199,6 +199,12 @@ def test_word_vectors_are_where_it_begins(tmp_path):
     (has,) = bundle.tokenizers["source"].encode(" has")
     torch.testing.assert_close(bundle.model.embed.token.weight[has], torch.full((16,), 0.5), rtol=0, atol=1e-5)
     assert "vectors from" in (run.path / "log.txt").read_text()
+    masked = vit.train(["data=corpus", *small, *vectors, "precision=32-true", f"run_dir={tmp_path / 'masked'}"])
+    bundle = load_bundle(masked.path)
+    (has,) = bundle.tokenizers["source"].encode(" has")
+    torch.testing.assert_close(bundle.model.embed.token.weight[has], torch.full((16,), 0.5), rtol=0, atol=1e-5)
+    with pytest.raises(ConfigError, match=r"model.vectors=x are of words that are read, but this data is images"):
+        vit.train([*STRIPS, "+model.vectors=x"])
     with pytest.raises(ConfigError, match="word vectors have 16 numbers each, but the model's dim is 32"):
         vit.train(["data=text_table", *small, *vectors, "model.dim=32"])
 

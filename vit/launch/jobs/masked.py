@@ -72,6 +72,8 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> M
     tokenizer = build_tokenizer(config, source.splits["train"].texts, initial, checkpoint)
     fits = {"vocab_size": tokenizer.vocab_size, "max_len": data["max_len"]}
     model = networks.text_model(config, fits, MaskedTextConfig, initial)
+    if checkpoint is None:
+        networks.start_from_vectors(model, config["model"].get("vectors"), tokenizer)
     if initial is not None:
         loading = partial(load_weights, model)
         log.info("weights from %s: %s", initial.name, build.checked("init_from", loading, initial.state).table())

@@ -114,9 +114,12 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> P
     named = networks.stated_values(config)
     initial = load_initial(config, checkpoint, named)
     line = build_line(data, source, initial) if source.images else None
+    if line is not None and (vectors := config["model"].get("vectors")):
+        raise ConfigError(f"model.vectors={vectors} are of words that are read, but this data is images; set "
+                          "model.vectors=null")
     tokenizers = build_tokenizers(config, source, initial, checkpoint)
     model = build_model(config, line, tokenizers, initial)
-    if line is None:
+    if line is None and checkpoint is None:
         networks.start_from_vectors(model, config["model"].get("vectors"), tokenizers["source"])
     taken = None
     if initial is not None:

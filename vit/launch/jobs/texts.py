@@ -88,7 +88,8 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> T
     texts = [text for column in source.splits["train"].texts for text in column]
     tokenizer = build_tokenizer(config, texts, initial, checkpoint)
     model = build_model(config, source, tokenizer, initial)
-    networks.start_from_vectors(model, config["model"].get("vectors"), tokenizer)
+    if checkpoint is None:
+        networks.start_from_vectors(model, config["model"].get("vectors"), tokenizer)
     taken = None
     if initial is not None:
         loading = partial(load_weights, model, head=initial.classes == source.classes)
