@@ -36,12 +36,12 @@ def moved(images: Tensor, own: Tensor, shear: float, stretch: float) -> Tensor:
     rows = torch.arange(height, device=images.device) - (height - 1) / 2  # from the middle
     above, part = split(rows * math.exp(stretch) + (height - 1) / 2)  # (H,)
     above, below = above.clamp(0, height - 1), (above + 1).clamp(0, height - 1)
-    images = torch.lerp(images[:, :, above], images[:, :, below], part[:, None])
+    images = torch.lerp(images[:, :, above], images[:, :, below], part[:, None].to(images))
     shift, part = split(rows * math.tan(shear))
     left = torch.arange(width, device=images.device) + shift[:, None]  # (H,W)
     last = (own - 1)[:, None, None, None]  # (B,1,1,1)
     left, right = (places.clamp(min=0).minimum(last).expand(images.shape) for places in (left, left + 1))
-    return torch.lerp(images.gather(3, left), images.gather(3, right), part[:, None])
+    return torch.lerp(images.gather(3, left), images.gather(3, right), part[:, None].to(images))
 
 
 def split(places: Tensor) -> tuple[Tensor, Tensor]:
