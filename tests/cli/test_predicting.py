@@ -83,6 +83,13 @@ def test_views_of_images_change_scores_and_are_no_matter_of_texts(models, tmp_pa
     assert "--views is for images of writing, but this model reads texts" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("word", ["--beam", "--views"])
+def test_who_writes_nothing_has_no_word_for_it(models, typed, capfd, word):
+    typed(b"ab\n")
+    assert main(["predict", str(models / "classifier"), word, "3"]) == 2
+    assert f"{word} is for models that write texts" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["writer", "classifier"])
 def test_it_failed_where_nothing_could_be_read(models, typed, capfd, kind):
     typed(f"{LONG}\n{LONG}\n".encode())

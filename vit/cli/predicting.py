@@ -55,6 +55,8 @@ def predict(
     from vit.inference import LabelSetPredictor, TextPredictor, Writer, load
 
     predictor = load(model, device, precision, ensemble or ())
+    if (beam or views) and not isinstance(predictor, Writer):
+        raise typer.BadParameter(f"--{'beam' if beam else 'views'} is for models that write texts, and {model} is none")
     if isinstance(predictor, Writer):
         write_texts(predictor, inputs or [], top_k or 1, format, output, batch_size, beam, views)
     elif isinstance(predictor, TextPredictor):
