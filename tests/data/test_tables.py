@@ -49,3 +49,14 @@ def test_json_that_is_too_deep(tmp_path):
     (tmp_path / "t.json").write_text("[" * 9999 + "]" * 9999)
     with pytest.raises(DataError, match="t.json: cannot be read as JSON"):
         table(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("label", [r'"b\ud800"', r'["a", "b\ud800"]'])
+def test_half_of_a_character_in_json(class_folders, label):
+    """It could be written into no file later, when the training is done."""
+    path = class_folders({"x": 2}) / "t.jsonl"
+    path.write_text(f'{{"path": "x/000.png", "label": "a"}}\n{{"path": "x/001.png", "label": {label}}}\n')
+    if "[" in label:
+        path.write_text(path.read_text().replace('"a"}', '["a"]}'))
+    with pytest.raises(DataError, match=r"t.jsonl row 1: the label 'b\\ud800' has \\ud800, half of a character; write"):
+        table(path)

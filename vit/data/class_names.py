@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from vit.data.lines import half_character
 from vit.data.source import DataError
 
 SEPARATORS = "|;,"  # what people put between several names
@@ -52,6 +53,10 @@ def numbered(
         return stored, numbers
     found = np.unique(numbers).tolist() if numbers is not None else sorted(set(map(str, values)))
     names = stored or known or [str(v) for v in found]
+    if broken := next((name for name in names if half_character(name)), None):
+        row = f" row {rows[values.index(broken)]}" if broken in values else ""
+        raise DataError(f"{path}{row}: the label {broken!r} has {half_character(broken)}, half of a character; write "
+                        "both halves or take it out")
     index = {name: i for i, name in enumerate(names)}
     texts = [str(v) for v in (values if numbers is None else numbers)]
     wrong = next((i for i, text in enumerate(texts) if text not in index), None)

@@ -208,11 +208,17 @@ def _text(path: Path, number: int, column: Column, value: Any) -> str:
     if not isinstance(value, str):
         kind = "a list" if isinstance(value, list) else "an object"
         raise DataError(f"{path} line {number}: {column} must be a text, but is {kind}; give it one text in each line")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        half = f"\\u{ord(value[error.start]):04x}"  # JSON can write half of a character, which no file and no token can
+    if half := half_character(value):
         raise DataError(
             f"{path} line {number}: {column} has {half}, half of a character; write both halves or take it out"
-        ) from None
+        )
     return value
+
+
+def half_character(text: str) -> str | None:
+    """The first half of a character, such as \\ud800, which JSON can write, but no file and no token can."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return f"\\u{ord(text[error.start]):04x}"
+    return None
