@@ -86,6 +86,25 @@ def test_token_embed_positions_scale_and_tied_logits() -> None:
     assert len(list(embed.parameters())) == 1
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", [(0, 2, 12), (1, 1, 12), (5, 1, 12), (3, 7, 12), (160, 12)], ids=str)
+def test_logits_are_the_product_with_and_without_gradients(shape: tuple, dtype: torch.dtype) -> None:
+    """Without them it is another library's, of the same memory."""
+    torch.manual_seed(0)
+    embed = TokenEmbed(131, 12).to(dtype)
+    x = torch.randn(shape[:-1] + (24,)).to(dtype)[..., ::2].requires_grad_()
+    logits = embed.logits(x)
+    assert logits.requires_grad and torch.equal(logits, F.linear(x, embed.token.weight))
+    exact = F.linear(x.double(), embed.token.weight.double())
+    for silence in (torch.no_grad, torch.inference_mode):
+        with silence():
+            found = embed.logits(x)
+        assert found.layout == torch.strided and found.dtype == dtype and found.shape == (*shape[:-1], 131)
+        torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-5 if dtype != torch.bfloat16 else 0.1)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert embed.logits(x).dtype == F.linear(x, embed.token.weight).dtype
+
+
 def test_token_embed_adds_segments_and_norms_the_sum() -> None:
     table, norm = learned(6, 8), torch.nn.LayerNorm(8)
     torch.nn.init.normal_(norm.weight)

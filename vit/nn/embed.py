@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from vit.nn.drop import Dropout
 from vit.nn.stem import ConvStem, LinearPatches, Stem
 
+FEW = 4  # rows below which a product is one of vectors
+
 
 class PatchEmbed(nn.Module):
     """An image as tokens: class token, distillation token, registers, then the patches row by row, with their positions
@@ -168,7 +170,19 @@ class TokenEmbed(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """(B,T,D) -> (B,T,V)"""
-        return F.linear(x, self.token.weight)
+        return over_vocabulary(x, self.token.weight)
+
+
+def over_vocabulary(x: Tensor, weight: Tensor) -> Tensor:
+    """x (...,D), weight (V,D) -> x weight^T (...,V)
+
+    Writing is mostly this product. In float32 torch leaves it to MKL, which on AMD's processors takes twice as long for
+    it as oneDNN does (benchmarks/logits_on_cpu.py), to which tensors of its layout go. It shares the weight's memory.
+    """
+    small = x.device.type != "cpu" or x.dtype != torch.float32 or x.numel() < FEW * x.shape[-1]
+    if small or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+        return F.linear(x, weight)
+    return F.linear(x.to_mkldnn(), weight).to_dense()
 
 
 def set_table(module: nn.Module, pos_embed: Tensor | None) -> None:
