@@ -1,10 +1,13 @@
 """Images and ids to tokens."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from vit.nn import ConvStem, LinearPatches, PatchEmbed, PooledConvStem, TokenEmbed, learned, sincos_1d, sincos_2d
+from vit.nn.embed import by_onednn
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
@@ -103,6 +106,16 @@ def test_logits_are_the_product_with_and_without_gradients(shape: tuple, dtype: 
         torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-5 if dtype != torch.bfloat16 else 0.1)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         assert embed.logits(x).dtype == F.linear(x, embed.token.weight).dtype
+
+
+@pytest.mark.parametrize("other", [None, lambda x: x, lambda *all: all[0] * 2], ids=["none", "less", "wrong"])
+def test_logits_need_no_operator_of_torch_that_may_go(monkeypatch, other) -> None:
+    monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace(**({"_linear_pointwise": other} if other else {})))
+    by_onednn.cache_clear()
+    embed, x = TokenEmbed(131, 12), torch.randn(5, 12)
+    with torch.no_grad():
+        assert by_onednn() is None and torch.equal(embed.logits(x), F.linear(x, embed.token.weight))
+    by_onednn.cache_clear()
 
 
 def test_token_embed_adds_segments_and_norms_the_sum() -> None:

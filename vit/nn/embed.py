@@ -1,6 +1,8 @@
 """The doors of the house: an image or a text becomes tokens (B,N,D)."""
 
 import math
+from collections.abc import Callable
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -8,8 +10,6 @@ from torch import Tensor, nn
 
 from vit.nn.drop import Dropout
 from vit.nn.stem import ConvStem, LinearPatches, Stem
-
-FEW = 4  # rows below which a product is one of vectors
 
 
 class PatchEmbed(nn.Module):
@@ -176,13 +176,27 @@ class TokenEmbed(nn.Module):
 def over_vocabulary(x: Tensor, weight: Tensor) -> Tensor:
     """x (...,D), weight (V,D) -> x weight^T (...,V)
 
-    Writing is mostly this product. In float32 torch leaves it to MKL, which on AMD's processors takes twice as long for
-    it as oneDNN does (benchmarks/logits_on_cpu.py), to which tensors of its layout go. It shares the weight's memory.
+    Writing is mostly this product. On a CPU in float32 torch leaves it to MKL, which takes twice as long for it on
+    AMD's processors as oneDNN does (benchmarks/logits_on_cpu.py).
     """
-    small = x.device.type != "cpu" or x.dtype != torch.float32 or x.numel() < FEW * x.shape[-1]
-    if small or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+    plain = x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu")
+    if plain or torch.is_grad_enabled() or torch.compiler.is_compiling() or (product := by_onednn()) is None:
         return F.linear(x, weight)
-    return F.linear(x.to_mkldnn(), weight).to_dense()
+    return product(x, weight, None, "none", [], "")
+
+
+@cache
+def by_onednn() -> Callable[..., Tensor] | None:
+    """`F.linear` without gradients as torch's compiler calls it; None where this torch has no such operator, or another
+    than is known here.
+    """
+    x = torch.ones(2, 3)
+    try:
+        with torch.inference_mode():
+            product = torch.ops.mkldnn._linear_pointwise
+            return product if torch.equal(product(x, x, None, "none", [], ""), F.linear(x, x)) else None
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return None
 
 
 def set_table(module: nn.Module, pos_embed: Tensor | None) -> None:
