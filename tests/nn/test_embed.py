@@ -1,13 +1,10 @@
 """Images and ids to tokens."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 import torch.nn.functional as F
 
 from vit.nn import ConvStem, LinearPatches, PatchEmbed, PooledConvStem, TokenEmbed, learned, sincos_1d, sincos_2d
-from vit.nn.embed import by_onednn
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
@@ -87,35 +84,6 @@ def test_token_embed_positions_scale_and_tied_logits() -> None:
     x = torch.randn(2, 3, 8)
     torch.testing.assert_close(embed.logits(x), x @ embed.token.weight.T)
     assert len(list(embed.parameters())) == 1
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
-@pytest.mark.parametrize("shape", [(0, 2, 12), (1, 1, 12), (5, 1, 12), (3, 7, 12), (160, 12)], ids=str)
-def test_logits_are_the_product_with_and_without_gradients(shape: tuple, dtype: torch.dtype) -> None:
-    """Without them it is another library's, of the same memory."""
-    torch.manual_seed(0)
-    embed = TokenEmbed(131, 12).to(dtype)
-    x = torch.randn(shape[:-1] + (24,)).to(dtype)[..., ::2].requires_grad_()
-    logits = embed.logits(x)
-    assert logits.requires_grad and torch.equal(logits, F.linear(x, embed.token.weight))
-    exact = F.linear(x.double(), embed.token.weight.double())
-    for silence in (torch.no_grad, torch.inference_mode):
-        with silence():
-            found = embed.logits(x)
-        assert found.layout == torch.strided and found.dtype == dtype and found.shape == (*shape[:-1], 131)
-        torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-5 if dtype != torch.bfloat16 else 0.1)
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert embed.logits(x).dtype == F.linear(x, embed.token.weight).dtype
-
-
-@pytest.mark.parametrize("other", [None, lambda x: x, lambda *all: all[0] * 2], ids=["none", "less", "wrong"])
-def test_logits_need_no_operator_of_torch_that_may_go(monkeypatch, other) -> None:
-    monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace(**({"_linear_pointwise": other} if other else {})))
-    by_onednn.cache_clear()
-    embed, x = TokenEmbed(131, 12), torch.randn(5, 12)
-    with torch.no_grad():
-        assert by_onednn() is None and torch.equal(embed.logits(x), F.linear(x, embed.token.weight))
-    by_onednn.cache_clear()
 
 
 def test_token_embed_adds_segments_and_norms_the_sum() -> None:

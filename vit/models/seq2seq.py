@@ -11,7 +11,7 @@ from vit.models.build import build_blocks, build_last_norm, build_text_rotary, b
 from vit.models.checks import check_block, check_heads, check_positions, check_values, set_pairs
 from vit.models.classifier import build_embed, build_rotary
 from vit.models.config import ImageConfig
-from vit.nn import Cache, Decoder, Encoder, PatchEmbed, TokenEmbed
+from vit.nn import Cache, Decoder, Encoder, Linear, PatchEmbed, TokenEmbed
 from vit.nn.init import init_weights
 
 
@@ -204,7 +204,7 @@ class Transformer(EncoderDecoder):
                 build_last_norm(config),
                 rotary=build_text_rotary(config, config.max_len),
             ),
-            nn.Linear(config.dim, config.vocab_size, bias=False) if untied else None,
+            Linear(config.dim, config.vocab_size, bias=False) if untied else None,
         )
         if config.tied == "all":
             self.target_embed.token = self.embed.token

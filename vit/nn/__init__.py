@@ -10,6 +10,7 @@ from vit.nn.cache import Cache
 from vit.nn.drop import Dropout, DropPath, LayerScale, PatchDropout
 from vit.nn.embed import PatchEmbed, TokenEmbed
 from vit.nn.init import init_weights
+from vit.nn.linear import Linear
 from vit.nn.local import LocalAttention
 from vit.nn.mlp import Mlp, SwiGLU, quick_gelu
 from vit.nn.norm import LayerNorm, RMSNorm
@@ -36,8 +37,9 @@ from vit.nn.transformer import Decoder, Encoder
 __all__ = [
     "Additive", "Attention", "AttentionPool", "Bilinear", "Block", "BranchNormBlock", "Cache", "ClassMean",
     "ClassToken", "ConvStem", "Cosine", "Decoder", "DotProduct", "DropPath", "Dropout", "Encoder", "LayerNorm",
-    "LayerScale", "LinearPatches", "LocalAttention", "MaskedConvStem", "Mean", "MixedRotary", "Mlp", "NormedPatches",
-    "ParallelBlock", "PatchDropout", "PatchEmbed", "PooledConvStem", "Pooler", "RMSNorm", "RelativePositions", "Rotary",
-    "ScorePool", "Sum", "SwiGLU", "TokenEmbed", "attention_maps", "centred", "init_weights", "learned", "quick_gelu",
-    "resample", "rotate", "rotate_neighbours", "sincos_1d", "sincos_2d", "sincos_2d_simple", "steps", "stretched",
+    "LayerScale", "Linear", "LinearPatches", "LocalAttention", "MaskedConvStem", "Mean", "MixedRotary", "Mlp",
+    "NormedPatches", "ParallelBlock", "PatchDropout", "PatchEmbed", "PooledConvStem", "Pooler", "RMSNorm",
+    "RelativePositions", "Rotary", "ScorePool", "Sum", "SwiGLU", "TokenEmbed", "attention_maps", "centred",
+    "init_weights", "learned", "quick_gelu", "resample", "rotate", "rotate_neighbours", "sincos_1d", "sincos_2d",
+    "sincos_2d_simple", "steps", "stretched",
 ]

@@ -8,13 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.nn.cache import KeyValues
+from vit.nn.linear import Linear, linear
 from vit.nn.norm import Norm
 from vit.nn.position import rotate
 
 SHORT = 256  # tokens
 
 
-class Stacked(nn.Linear):
+class Stacked(Linear):
     """Several projections of the same tokens as one product; `parts` are their widths."""
 
     def __init__(self, dim: int, parts: list[int], bias: bool) -> None:
@@ -36,7 +37,7 @@ class KeylessBias(Stacked):
     def forward(self, x: Tensor) -> Tensor:
         """(B,N,D) -> (B,N,sum of parts)"""
         bias = torch.cat([self.q_bias, self.q_bias.new_zeros(self.parts[1]), self.v_bias])
-        return F.linear(x, self.weight, bias)
+        return linear(x, self.weight, bias)
 
 
 class Attention(nn.Module):
@@ -82,7 +83,7 @@ class Attention(nn.Module):
         self.value_dim = value_dim or self.head_dim
         keys, values = num_heads * self.head_dim, num_heads * self.value_dim
         if cross:
-            self.q = nn.Linear(dim, keys, bias=qkv_bias)
+            self.q = Linear(dim, keys, bias=qkv_bias)
             self.kv = Stacked(dim, [keys, values], bias=qkv_bias)
         elif qkv_bias and not key_bias:
             self.qkv = KeylessBias(dim, [keys, keys, values])
@@ -91,7 +92,7 @@ class Attention(nn.Module):
         self.q_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
         self.k_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
         self.norm = norm(values) if norm else nn.Identity()
-        self.proj = nn.Linear(values, dim, bias=proj_bias)
+        self.proj = Linear(values, dim, bias=proj_bias)
         self.cross, self.dropout, self.rotate, self.relative = cross, dropout, rotate, relative
         self.recorder: list[Tensor] | None = None  # set by attention_maps
 

@@ -1,14 +1,12 @@
 """The doors of the house: an image or a text becomes tokens (B,N,D)."""
 
 import math
-from collections.abc import Callable
-from functools import cache
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.nn.drop import Dropout
+from vit.nn.linear import linear
 from vit.nn.stem import ConvStem, LinearPatches, Stem
 
 
@@ -170,33 +168,7 @@ class TokenEmbed(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """(B,T,D) -> (B,T,V)"""
-        return over_vocabulary(x, self.token.weight)
-
-
-def over_vocabulary(x: Tensor, weight: Tensor) -> Tensor:
-    """x (...,D), weight (V,D) -> x weight^T (...,V)
-
-    Writing is mostly this product. On a CPU in float32 torch leaves it to MKL, which takes twice as long for it on
-    AMD's processors as oneDNN does (benchmarks/logits_on_cpu.py).
-    """
-    plain = x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu")
-    if plain or torch.is_grad_enabled() or torch.compiler.is_compiling() or (product := by_onednn()) is None:
-        return F.linear(x, weight)
-    return product(x, weight, None, "none", [], "")
-
-
-@cache
-def by_onednn() -> Callable[..., Tensor] | None:
-    """`F.linear` without gradients as torch's compiler calls it; None where this torch has no such operator, or another
-    than is known here.
-    """
-    x = torch.ones(2, 3)
-    try:
-        with torch.inference_mode():
-            product = torch.ops.mkldnn._linear_pointwise
-            return product if torch.equal(product(x, x, None, "none", [], ""), F.linear(x, x)) else None
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return None
+        return linear(x, self.token.weight)
 
 
 def set_table(module: nn.Module, pos_embed: Tensor | None) -> None:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.nn.drop import Dropout
+from vit.nn.linear import Linear
 
 Activation = Callable[[Tensor], Tensor]  # nn.GELU(), F.relu, ...
 
@@ -35,11 +36,11 @@ class Mlp(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(dim, hidden, bias)
+        self.fc1 = Linear(dim, hidden, bias)
         self.activation = activation
         self.drop = Dropout(dropout)
         self.norm = norm or nn.Identity()
-        self.fc2 = nn.Linear(hidden, dim, bias)
+        self.fc2 = Linear(hidden, dim, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B,N,D) -> (B,N,D)"""
@@ -63,11 +64,11 @@ class SwiGLU(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(dim, 2 * hidden, bias)
+        self.fc1 = Linear(dim, 2 * hidden, bias)
         self.activation = activation
         self.drop = Dropout(dropout)
         self.norm = norm or nn.Identity()
-        self.fc2 = nn.Linear(hidden, dim, bias)
+        self.fc2 = Linear(hidden, dim, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B,N,D) -> (B,N,D)"""

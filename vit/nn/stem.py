@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vit.nn.linear import linear
+
 # (in_chans, dim, patch_size) -> a module from images (B,C,H,W) to patch tokens (B,N,D); it may be given a mask
 # (B,rows,columns) of each image's own patches as well
 Stem = Callable[[int, int, tuple[int, int]], nn.Module]
@@ -42,7 +44,7 @@ class LinearPatches(nn.Conv2d):
 
     def project(self, patches: Tensor) -> Tensor:
         """(B,N,C*ph*pw) -> (B,N,D)"""
-        return self.norm(F.linear(patches, self.weight.flatten(1), self.bias))
+        return self.norm(linear(patches, self.weight.flatten(1), self.bias))
 
 
 class NormedPatches(LinearPatches):
