@@ -1,4 +1,5 @@
-"""First floor: an encoder-decoder writes. Greedy and beam search, sampling, ensembles; nothing is computed twice.
+"""First floor: an encoder-decoder writes. Greedy and beam search, sampling, ensembles and views of images; nothing is
+computed twice.
 
 Nothing here knows a tokenizer: ids come and ids go. A model is anything with `start` and `advance`, as
 `vit.models.EncoderDecoder` has them; the logits that it gives are overwritten. Letters in shapes as in `vit.nn`, and W
