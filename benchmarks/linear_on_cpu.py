@@ -20,6 +20,8 @@ SHAPES = {  # tokens, width, width after it
     "logits of a small translator, 32 texts": (160, 128, 9_700),
     "logits of Marian-base, 1 text": (5, 512, 58_101),
     "logits of Marian-base, 8 texts": (40, 512, 58_101),
+    "MLP of a small translator, 8 texts": (40, 128, 256),
+    "MLP of a small translator, 32 texts": (160, 128, 256),
     "MLP of Marian-base, 8 texts": (40, 512, 2_048),
     "MLP of ViT-S/8 of 64 pixels, 32 images": (2_080, 384, 1_536),
     "MLP of ViT-B/16, 1 image": (197, 768, 3_072),

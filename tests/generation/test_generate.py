@@ -3,9 +3,10 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
+from scipy.ndimage import map_coordinates
 from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 
@@ -285,14 +286,13 @@ def test_an_ensemble_writes_by_the_mean_of_probabilities() -> None:
         generate([models[0], model(vocab_size=V + 1)], *sources())
 
 
-def by_grid(images: Tensor, degrees: float, stretch: float) -> Tensor:
-    """A view by torch's own resampling: sheared, and as many times as high as exp(-stretch), about the middle."""
-    rows, columns = images.shape[2:]
-    y, x = torch.meshgrid(torch.arange(rows) + 0.5 - rows / 2, torch.arange(columns) + 0.5, indexing="ij")
-    x = x + math.tan(math.radians(degrees)) * y
-    grid = torch.stack([2 * x / columns - 1, 2 * math.exp(stretch) * y / rows], dim=-1)
-    grid = grid.expand(len(images), -1, -1, -1)
-    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+def by_scipy(images: Tensor, degrees: float, stretch: float) -> Tensor:
+    """A view: sheared, and exp(-stretch) times as high, about the middle row; outside lies the outermost pixel."""
+    y, x = np.indices(images.shape[2:])
+    middle = (images.shape[2] - 1) / 2
+    places = [middle + math.exp(stretch) * (y - middle), x + math.tan(math.radians(degrees)) * (y - middle)]
+    seen = [map_coordinates(plane, places, order=1, mode="nearest") for plane in images.flatten(0, 1).numpy()]
+    return torch.from_numpy(np.stack(seen)).view_as(images)
 
 
 def image_model(**options) -> Transformer:
@@ -309,13 +309,13 @@ class Seeing(nn.Module):
         self.vocab_size, self.max_len, self.advance = model.vocab_size, model.max_len, model.advance
 
     def start(self, images: Tensor, *options) -> Cache:
-        return self.model.start(by_grid(images, *self.view), *options)
+        return self.model.start(by_scipy(images, *self.view), *options)
 
     def spell(self, images: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.model.spell(by_grid(images, *self.view), mask)
+        return self.model.spell(by_scipy(images, *self.view), mask)
 
     def forward(self, images: Tensor, ids: Tensor, mask: Tensor | None) -> Tensor:
-        return self.model(by_grid(images, *self.view), ids, mask)
+        return self.model(by_scipy(images, *self.view), ids, mask)
 
 
 @pytest.mark.parametrize("settings", [{}, {"beam": 3}, {"beam": 3, "ctc": 0.4}], ids=str)

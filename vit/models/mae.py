@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vit.models.build import build_blocks, build_norm
 from vit.models.classifier import build_embed, build_rotary
 from vit.models.config import ImageConfig, StackConfig, VisionTransformerConfig
-from vit.nn import Encoder, PatchEmbed
+from vit.nn import Encoder, Linear, PatchEmbed
 from vit.nn.block import Block
 from vit.nn.init import init_weights
 from vit.nn.transformer import Stack
@@ -86,10 +86,10 @@ class PixelDecoder(Stack):
         """width: of the encoder's tokens; dim: of the decoder's; pixels: numbers in a patch."""
         super().__init__(blocks, norm)
         self.prefix = prefix
-        self.proj = nn.Linear(width, dim)
+        self.proj = Linear(width, dim)
         self.mask_token = nn.Parameter(torch.randn(1, 1, dim) * 0.02)
         self.register_buffer("pos_embed", decoder_table(grid, dim), persistent=False)  # (1,N,D')
-        self.pixels = nn.Linear(dim, pixels)
+        self.pixels = Linear(dim, pixels)
 
     def forward(self, x: Tensor, kept: Tensor) -> Tensor:
         """x (B,P+K,D) of the encoder, kept (B,K) places of its patches -> pixels (B,N,ph*pw*C)"""

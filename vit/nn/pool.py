@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from vit.nn.attention import Attention
 from vit.nn.drop import Dropout
+from vit.nn.linear import Linear
 
 
 class ClassToken(nn.Module):
@@ -69,7 +70,7 @@ class Pooler(nn.Module):
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.dense = nn.Linear(dim, dim)
+        self.dense = Linear(dim, dim)
         self.drop = Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -87,8 +88,8 @@ class ScorePool(nn.Module):
 
     def __init__(self, dim: int, hidden: int = 0, prefix: int = 0, norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.hidden = nn.Linear(dim, hidden) if hidden else None
-        self.score = nn.Linear(hidden or dim, 1, bias=False)  # the softmax would not feel a bias
+        self.hidden = Linear(dim, hidden) if hidden else None
+        self.score = Linear(hidden or dim, 1, bias=False)  # the softmax would not feel a bias
         self.prefix, self.norm = prefix, norm or nn.Identity()
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
