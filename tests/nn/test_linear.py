@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from vit.nn import Linear
-from vit.nn.linear import LARGE, by_onednn, linear
+from vit.nn.linear import LARGE, OneDNN, Packed, by_onednn, linear
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +37,10 @@ def test_equal_to_torch(shape: tuple, dtype: torch.dtype, bias: bool) -> None:
 
 
 def calls(monkeypatch) -> list:
-    seen, operator = [], torch.ops.mkldnn._linear_pointwise
-    monkeypatch.setattr("vit.nn.linear.by_onednn", lambda: lambda *all: seen.append(1) or operator(*all))
+    """The weights of all products by oneDNN from now on."""
+    seen, onednn = [], by_onednn()
+    watched = OneDNN(lambda x, weight, *others: seen.append(weight) or onednn.product(x, weight, *others), onednn.pack)
+    monkeypatch.setattr("vit.nn.linear.by_onednn", lambda: watched)
     return seen
 
 
@@ -56,9 +58,27 @@ def test_only_large_products_without_gradients_go_elsewhere(monkeypatch) -> None
     assert seen
 
 
+def test_weights_are_packed_once_and_only_where_it_pays(monkeypatch) -> None:
+    torch.manual_seed(0)
+    seen, weight, packed = calls(monkeypatch), torch.randn(LARGE // 64, 64) / 8, Packed()
+    row, rows, more = torch.randn(1, 64), torch.randn(2, 3, 64), torch.randn(40, 64)
+    with torch.no_grad():
+        found = [linear(x, weight, packed=packed) for x in (row, rows, more, row.expand(2, 64), row)]
+    assert seen[0] is weight and seen[1] is not weight and all(each is seen[1] for each in seen[1:4])
+    assert seen[4] is weight and packed.weight is seen[1]
+    for x, y in zip((row, rows, more, row.expand(2, 64), row), found, strict=True):
+        assert y.layout == torch.strided
+        torch.testing.assert_close(y.double(), F.linear(x.double(), weight.double()), rtol=0, atol=1e-5)
+    linear(rows, weight.requires_grad_(), packed=packed).sum().backward()
+    assert len(seen) == 5 and weight.grad is not None
+
+
+@pytest.mark.parametrize("operator", ["_linear_pointwise", "_reorder_linear_weight"])
 @pytest.mark.parametrize("other", [None, lambda x: x, lambda *all: all[0] * 2], ids=["none", "less", "wrong"])
-def test_it_needs_no_operator_of_torch_that_may_go(monkeypatch, other) -> None:
-    monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace(**({"_linear_pointwise": other} if other else {})))
+def test_it_needs_no_operator_of_torch_that_may_go(monkeypatch, other, operator: str) -> None:
+    known = {name: getattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")}
+    known = known | {operator: other} if other else {name: each for name, each in known.items() if name != operator}
+    monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace(**known))
     x, weight = torch.randn(LARGE // 128, 128), torch.randn(8, 128)
     with torch.no_grad():
-        assert by_onednn() is None and torch.equal(linear(x, weight), F.linear(x, weight))
+        assert by_onednn() is None and torch.equal(linear(x, weight, packed=Packed()), F.linear(x, weight))

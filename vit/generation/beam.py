@@ -39,7 +39,7 @@ def beam_search(writers: Writers, first: Tensor, settings: Generation, longest: 
         scores = likely.new_tensor([[line.score for line in row] for row in lines])  # (B,W)
         W, V = likely.shape[1:]
         count = min(2 * settings.beam, W * V)
-        found = (each.tolist() for each in candidates(likely, scores, count))
+        found = candidates(likely, scores, count)
         wide = min(settings.beam, max(1, count - W))  # every line has one continuation that ends it
         lines = [go_on(*each, V, wide, step, longest, best[row], settings)
                  for row, *each in zip(leaving.rows, lines, *found, strict=True)]

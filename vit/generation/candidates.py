@@ -1,5 +1,7 @@
 """The best continuations of all lines of a row."""
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -8,35 +10,49 @@ STEP = 2.0**-50  # shares of a value: 2**24 places together take 2**-26, and the
 LARGE, TINY = 2.0**200, 2.0**-200  # beyond all numbers in float32: infinities and zeros differ by their places as well
 
 
-def candidates(likely: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def candidates(likely: Tensor, scores: Tensor, count: int) -> tuple[list[list[float]], list[list[int]]]:
     """The `count` best of W*V continuations per row, best first; of equal ones the first line, then the smallest id.
-
-    A maximum over small groups of ids rules out all but `count` of the groups, so that few numbers have to be sorted:
-    an id of another group is no better than the best ids of all of these.
 
     Args:
         likely, scores: log-probabilities (B,W,V) of each id, and (B,W) of the lines they would follow.
 
     Returns:
-        Values (B,count), the sums of both, and places (B,count), a place being line * V + id.
+        Per row values, the sums of both, and places, a place being line * V + id.
+    """
+    if likely.shape[1] * (likely.shape[2] // GROUP) > 4 * count:
+        values, places = (each.tolist() for each in quickly(likely, scores, count + 1))
+        if all(len(set(row)) > count for row in values):  # none are equal, so their order is no question
+            return [row[:count] for row in values], [row[:count] for row in places]
+    values, places = best((likely + scores[..., None]).flatten(1), count)
+    return values.tolist(), places.tolist()
+
+
+def quickly(likely: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The same, (B,count) each, but of equal ones any.
+
+    A maximum over small groups of ids rules out all but `count` of the groups, so that few numbers have to be sorted:
+    an id of another group is no better than the best ids of all of these.
     """
     B, W, V = likely.shape
-    whole = V // GROUP
-    if W * whole < 4 * count:
-        return best((likely + scores[..., None]).flatten(1), count)
-    tops = likely[..., : whole * GROUP].unflatten(-1, (whole, GROUP)).amax(-1)  # (B,W,G)
-    if whole * GROUP < V:
-        tops = torch.cat([tops, likely[..., whole * GROUP :].amax(-1, keepdim=True)], dim=-1)
-    G = tops.shape[-1]
-    groups = best((tops + scores[..., None]).flatten(1), count)[1].sort(-1).values  # (B,count), first lines first
+    G, rest = divmod(V, GROUP)
+    tops = likely[..., : V - rest].unflatten(-1, (G, GROUP)).amax(-1) + scores[..., None]  # (B,W,G)
+    groups = tops.flatten(1).topk(count).indices  # (B,count)
     lines = groups // G
-    ids = (groups % G * GROUP)[..., None] + torch.arange(GROUP, device=likely.device)  # (B,count,GROUP)
-    places = lines[..., None] * V + ids.clamp(max=V - 1)
+    firsts = torch.add(groups * GROUP, lines, alpha=rest)  # as places
+    places = firsts[..., None] + torch.arange(GROUP, device=likely.device)  # (B,count,GROUP)
     values = likely.flatten(1).gather(1, places.flatten(1)).view_as(places) + scores.gather(1, lines)[..., None]
-    if whole * GROUP < V:
-        values = values.masked_fill_(ids >= V, -torch.inf)
-    values, order = best(values.flatten(1), count)
-    return values, places.flatten(1).gather(1, order)
+    places, values = places.flatten(1), values.flatten(1)
+    if rest:  # the last ids of each line are no whole group
+        values = torch.cat([values, (likely[..., V - rest :] + scores[..., None]).flatten(1)], dim=1)
+        places = torch.cat([places, last_places(W, V, rest, likely.device).expand(B, -1)], dim=1)
+    values, order = values.topk(count)
+    return values, places.gather(1, order)
+
+
+@cache
+def last_places(W: int, V: int, rest: int, device: torch.device) -> Tensor:
+    """(W*rest,) those of the last ids of each line"""
+    return (torch.arange(1, W + 1, device=device)[:, None] * V + torch.arange(-rest, 0, device=device)).flatten()
 
 
 def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:

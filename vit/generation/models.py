@@ -47,9 +47,9 @@ class Writers:
 
 def forbid(likely: Tensor, texts: Texts, step: int, settings: Generation) -> None:
     """Sets log-probabilities (B,W,V) to -inf of what must not be chosen as token number `step` after these texts."""
-    likely[..., settings.pad] = likely[..., settings.bos] = -torch.inf
-    if step <= settings.min_len:
-        likely[..., settings.eos] = -torch.inf
+    never = (settings.pad, settings.bos, settings.eos) if step <= settings.min_len else (settings.pad, settings.bos)
+    for token in never:
+        likely.select(-1, token).fill_(-torch.inf)
     if size := settings.no_repeat_ngram:
         again = [(row, line, token) for row, lines in enumerate(texts) for line, text in enumerate(lines)
                  for token in repeating(text, size)]

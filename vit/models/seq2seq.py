@@ -13,6 +13,7 @@ from vit.models.classifier import build_embed, build_rotary
 from vit.models.config import ImageConfig
 from vit.nn import Cache, Decoder, Encoder, Linear, PatchEmbed, TokenEmbed
 from vit.nn.init import init_weights
+from vit.nn.linear import Packed
 
 
 class EncoderDecoder(nn.Module):
@@ -80,9 +81,9 @@ class EncoderDecoder(nn.Module):
         prefix = getattr(self.embed, "prefix", 0)
         return source_mask if source_mask is None or not prefix else F.pad(source_mask, (prefix, 0), value=True)
 
-    def logits(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor, packed: Packed | None = None) -> Tensor:
         """(...,D) -> (...,V)"""
-        return self.target_embed.logits(x) if self.head is None else self.head(x)
+        return self.target_embed.logits(x, packed) if self.head is None else self.head(x)
 
     def start(self, source: Tensor, source_mask: Tensor | None = None, room: int = 64) -> Cache:
         """Read the source, to write a text with `advance`."""
@@ -98,7 +99,7 @@ class EncoderDecoder(nn.Module):
         else:
             x = self.target_embed(ids.reshape(-1, 1), start=cache.position).view(*ids.shape, -1)
         x = self.decoder.advance(x, cache, lines)
-        return self.logits(x[:, -1:] if lines is None else x)
+        return self.logits(x[:, -1:] if lines is None else x, cache.packed)
 
     @property
     def vocab_size(self) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vit.nn.cache import KeyValues
 from vit.nn.linear import Linear, linear
-from vit.nn.norm import Norm
+from vit.nn.norm import Norm, same
 from vit.nn.position import rotate
 
 SHORT = 256  # tokens
@@ -89,9 +89,9 @@ class Attention(nn.Module):
             self.qkv = KeylessBias(dim, [keys, keys, values])
         else:
             self.qkv = Stacked(dim, [keys, keys, values], bias=qkv_bias)  # one product instead of three
-        self.q_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
-        self.k_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
-        self.norm = norm(values) if norm else nn.Identity()
+        self.q_norm = qk_norm(self.head_dim) if qk_norm else same
+        self.k_norm = qk_norm(self.head_dim) if qk_norm else same
+        self.norm = norm(values) if norm else same
         self.proj = Linear(values, dim, bias=proj_bias)
         self.cross, self.dropout, self.rotate, self.relative = cross, dropout, rotate, relative
         self.recorder: list[Tensor] | None = None  # set by attention_maps
@@ -145,7 +145,7 @@ class Attention(nn.Module):
 
     def queries(self, x: Tensor) -> Tensor:
         """(B,N,D) -> queries (B,H,N,K) of cross-attention"""
-        return self.q_norm(*self.split(self.q(x), [self.q.out_features]))
+        return self.q_norm(self.q(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2))
 
     def remember(self, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """(B,S,D) -> keys and values (B,H,S,K) of cross-attention, which depend on the memory alone."""

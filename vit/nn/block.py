@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vit.nn.attention import Attention
 from vit.nn.cache import LayerCache
 from vit.nn.drop import Dropout, DropPath, LayerScale
-from vit.nn.norm import LayerNorm, Norm
+from vit.nn.norm import LayerNorm, Norm, same
 
 
 class Block(nn.Module):
@@ -41,7 +41,7 @@ class Block(nn.Module):
         super().__init__()
 
         def scale() -> nn.Module:
-            return nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
+            return same if layer_scale is None else LayerScale(dim, layer_scale)
 
         self.norm1, self.attn, self.ls1 = norm(dim), attn, scale()
         self.cross_attn = cross_attn
@@ -97,7 +97,7 @@ class ParallelBlock(Block):
         if cross_attn is not None:
             raise ValueError("a parallel block has no place for a memory; take another block where one is read")
         super().__init__(dim, attn, mlp, **options)
-        self.norm2, self.ls2 = nn.Identity(), nn.Identity()  # the first ones are both branches'
+        del self.norm2, self.ls2  # the first ones are both branches'
 
     def forward(
         self,

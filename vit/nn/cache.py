@@ -1,9 +1,11 @@
 """What a decoder keeps while it writes, so that a step costs one token and not the whole text so far."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+
+from vit.nn.linear import Packed
 
 
 class KeyValues:
@@ -63,11 +65,13 @@ class LayerCache:
 
 @dataclass
 class Cache:
-    """What a decoder keeps, made by `Decoder.start`; `position` is where the next token stands."""
+    """What a decoder keeps, made by `Decoder.start`; `position` is where the next token stands, and `packed` the matrix
+    that makes logits."""
 
     layers: list[LayerCache]
     memory_mask: Tensor | None = None  # (B,S)
     position: int = 0
+    packed: Packed = field(default_factory=Packed)
 
     def keep(self, rows: Tensor) -> None:
         """Rows (R,) of the batch by their numbers, in their order: finished ones are left out, others taken twice."""

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from vit.nn.drop import Dropout
-from vit.nn.linear import linear
+from vit.nn.linear import Packed, linear
+from vit.nn.norm import same
 from vit.nn.stem import ConvStem, LinearPatches, Stem
 
 
@@ -51,7 +52,7 @@ class PatchEmbed(nn.Module):
         self.dist_token = nn.Parameter(torch.zeros(1, 1, dim)) if dist_token else None
         self.reg_token = nn.Parameter(torch.zeros(1, registers, dim)) if registers else None
         set_table(self, pos_embed)
-        self.norm = norm or nn.Identity()
+        self.norm = norm or same
         self.drop = Dropout(dropout)
         if flexible and type(self.proj) is ConvStem:
             raise ValueError("a ConvStem mixes an image with its padding; take MaskedConvStem or PooledConvStem for "
@@ -133,7 +134,7 @@ class TokenEmbed(nn.Module):
         self.segment = nn.Embedding(segments, dim) if segments else None
         set_table(self, pos_embed)
         self.scale = scale
-        self.norm = norm or nn.Identity()
+        self.norm = norm or same
         self.drop = Dropout(dropout)
 
     def forward(self, ids: Tensor, start: int = 0, segment: Tensor | None = None) -> Tensor:
@@ -166,9 +167,9 @@ class TokenEmbed(nn.Module):
         with torch.no_grad():
             self.token.weight[found] = (matrix[found] / self.scale).to(self.token.weight)
 
-    def logits(self, x: Tensor) -> Tensor:
-        """(B,T,D) -> (B,T,V)"""
-        return linear(x, self.token.weight)
+    def logits(self, x: Tensor, packed: Packed | None = None) -> Tensor:
+        """(B,T,D) -> (B,T,V); `packed` as in `vit.nn.linear.linear`"""
+        return linear(x, self.token.weight, packed=packed)
 
 
 def set_table(module: nn.Module, pos_embed: Tensor | None) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from vit.nn.drop import Dropout
 from vit.nn.linear import Linear
+from vit.nn.norm import same
 
 Activation = Callable[[Tensor], Tensor]  # nn.GELU(), F.relu, ...
 
@@ -39,7 +40,7 @@ class Mlp(nn.Module):
         self.fc1 = Linear(dim, hidden, bias)
         self.activation = activation
         self.drop = Dropout(dropout)
-        self.norm = norm or nn.Identity()
+        self.norm = norm or same
         self.fc2 = Linear(hidden, dim, bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,7 +68,7 @@ class SwiGLU(nn.Module):
         self.fc1 = Linear(dim, 2 * hidden, bias)
         self.activation = activation
         self.drop = Dropout(dropout)
-        self.norm = norm or nn.Identity()
+        self.norm = norm or same
         self.fc2 = Linear(hidden, dim, bias)
 
     def forward(self, x: Tensor) -> Tensor:

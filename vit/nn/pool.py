@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from vit.nn.attention import Attention
 from vit.nn.drop import Dropout
 from vit.nn.linear import Linear
+from vit.nn.norm import same
 
 
 class ClassToken(nn.Module):
@@ -17,7 +18,7 @@ class ClassToken(nn.Module):
 
     def __init__(self, norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.norm = norm or nn.Identity()
+        self.norm = norm or same
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,D)"""
@@ -43,7 +44,7 @@ class Mean(nn.Module):
 
     def __init__(self, prefix: int = 0, norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.prefix, self.norm = prefix, norm or nn.Identity()
+        self.prefix, self.norm = prefix, norm or same
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,D)"""
@@ -90,7 +91,7 @@ class ScorePool(nn.Module):
         super().__init__()
         self.hidden = Linear(dim, hidden) if hidden else None
         self.score = Linear(hidden or dim, 1, bias=False)  # the softmax would not feel a bias
-        self.prefix, self.norm = prefix, norm or nn.Identity()
+        self.prefix, self.norm = prefix, norm or same
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,D)"""
@@ -122,7 +123,7 @@ class AttentionPool(nn.Module):
         super().__init__()
         self.latent = nn.Parameter(torch.zeros(1, 1, dim))
         self.attn, self.mlp_norm, self.mlp = attn, mlp_norm, mlp
-        self.prefix, self.norm = prefix, norm or nn.Identity()
+        self.prefix, self.norm = prefix, norm or same
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,D)"""

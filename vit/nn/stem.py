@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.nn.linear import linear
+from vit.nn.norm import same
 
 # (in_chans, dim, patch_size) -> a module from images (B,C,H,W) to patch tokens (B,N,D); it may be given a mask
 # (B,rows,columns) of each image's own patches as well
@@ -33,7 +34,7 @@ class LinearPatches(nn.Conv2d):
         norm: nn.Module | None = None,
     ) -> None:
         super().__init__(in_chans, dim, kernel_size=patch_size, stride=patch_size, bias=bias)
-        self.norm = norm or nn.Identity()
+        self.norm = norm or same
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,C,H,W) -> (B,N,D); the mask makes no difference, for a token is made of its own patch alone."""
