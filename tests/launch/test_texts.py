@@ -103,7 +103,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(spelled, tmp_path, capf
 
 def test_a_line_that_is_too_long_is_named(spelled):
     writer = vit.load(spelled.path, device="cpu")
-    with pytest.raises(ValueError, match=r"text 2: has \d+ tokens, but the model reads at most 128"):
+    with pytest.raises(ValueError, match=r"text 2: has \d+ tokens, but the model reads at most 16"):
         writer.predict(["1", "1" * 500])
 
 
@@ -265,7 +265,7 @@ def test_a_run_that_cut_its_texts_answers_the_lines_that_it_shows(tmp_path, capf
     (tmp_path / "t.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     small = [*QUICK, "model.depth=1", "recipe.epochs=1", "data.on_long=cut", "data.tokenizer.kind=byte"]
     pairs = ["data=parallel", f"data.root={tmp_path}", "data.source=en", "data.target=de", "data.max_source_len=16",
-             "data.max_target_len=16", "model.decoder_depth=1"]
+             "data.max_target_len=12", "model.decoder_depth=1"]
     texts = ["data=text_table", f"data.path={tmp_path / 't.csv'}", "data.max_len=24", "recipe.batch_size=8"]
     for name, words in (("pairs", pairs), ("texts", texts)):
         made = vit.train([*small, *words, f"run_dir={tmp_path / name}"])
@@ -276,6 +276,17 @@ def test_a_run_that_cut_its_texts_answers_the_lines_that_it_shows(tmp_path, capf
         assert "could not be read" not in said.err
         assert main(["evaluate", str(made.path), "--json", str(tmp_path / "again.json")]) == 0
         again = json.loads((tmp_path / "again.json").read_text())
+        if name == "pairs":  # each side has a limit of its own
+            writer = vit.load(made.path / "model", device="cpu")
+            assert (writer.longest, writer.settings.max_len, writer.model.config.max_len) == (16, 12, 16)
         assert all(made.metrics[key] == again[key] for key in again if key.startswith("test/"))
+        copy = tmp_path / f"{name} of the checkpoint"
+        assert main(["convert", str(made.path / "checkpoints" / "best.ckpt"), str(copy), "--to", "bundle"]) == 0
+        extra, known = (load_bundle(folder).extra for folder in (copy, made.path / "model"))
+        of_the_run = ("data", "evaluation", "name")
+        assert extra["cuts"] and extra == {key: known[key] for key in known if key not in of_the_run}
+        capfd.readouterr()
+        assert main(["predict", str(copy), str(samples)]) == 0
+        assert said.out.endswith(capfd.readouterr().out)
         assert main(["evaluate", str(made.path), "data.on_long=error"]) == 1
         assert "but the model reads at most" in capfd.readouterr().err

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -37,6 +38,7 @@ class Outgoing:
     preprocessing: Contract | None
     tokenizers: dict[str, Tokenizer]
     thresholds: tuple[float, ...]
+    use: Mapping[str, Any]  # what a bundle tells of how its model is used
 
 
 def convert(
@@ -75,7 +77,7 @@ def convert(
         preparation = prepared(found, format_of(report), tuple(model.config.image_size))
         classes = named(found, model.config.num_classes) if model.config.num_classes else []
     several = found.thresholds if len(found.thresholds) == len(classes) else ()
-    WRITERS[to](dest, Outgoing(model, classes, preparation, found.tokenizers, several))
+    WRITERS[to](dest, Outgoing(model, classes, preparation, found.tokenizers, several, found.use))
     return report
 
 
@@ -107,7 +109,8 @@ def as_timm_module(found: Source) -> Source:
 
 
 def write_bundle(dest: Path, out: Outgoing) -> None:
-    save_bundle(dest, out.model, out.classes, out.preprocessing, tokenizers=out.tokenizers, thresholds=out.thresholds)
+    save_bundle(dest, out.model, out.classes, out.preprocessing, extra=out.use, tokenizers=out.tokenizers,
+                thresholds=out.thresholds)
 
 
 def write_timm(dest: Path, out: Outgoing) -> None:

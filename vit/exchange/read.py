@@ -42,6 +42,7 @@ class Source:
         state: tensors under the source's own names.
         config: `config.json` of timm, transformers or OpenCLIP, parsed; `{"module": model}` for a model in memory; {}.
         model: the values of our own config, where the source is ours.
+        use: what one of our checkpoints says of how its model is used.
         notes: what a report must say about the reading.
         shared: somebody else uses these tensors, so that they must be copied.
     """
@@ -54,6 +55,7 @@ class Source:
     classes: list[str] = field(default_factory=list)
     tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
     thresholds: tuple[float, ...] = ()
+    use: Mapping[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     shared: bool = False
 
@@ -160,7 +162,7 @@ def from_checkpoint(path: Path, config: Mapping[str, Any]) -> Source:
         state.setdefault("target_embed.token.weight", state["embed.token.weight"])
     return Source(str(path), state, model=dict(config["model"]),
                   preprocessing=contract(config["data"].get("preprocessing")),
-                  classes=list(config.get("classes", ())), tokenizers=tokenizers)
+                  classes=list(config.get("classes", ())), tokenizers=tokenizers, use=config.get("use", {}))
 
 
 def from_module(module: nn.Module) -> Source:

@@ -69,8 +69,9 @@ class Writer:
         self.model = self.models[0]
         self.preprocessing = bundle.preprocessing
         self.cuts = bundle.extra.get("cuts", False)  # of a text that is too long the beginning is read, as in training
+        self.longest = bundle.extra.get("max_source_len", self.model.config.max_len)  # tokens of what is read
         self.tokenizer = bundle.tokenizers["target"]
-        self.settings = Generation(**{"beam": 5, "max_len": self.model.config.max_len - 1,
+        self.settings = Generation(**{"beam": 5, "max_len": self.model.config.max_len,
                                       **bundle.extra.get("generation", {})})
 
     @property
@@ -109,8 +110,8 @@ class Writer:
             yield from answers
             done += len(window)
         if cut:
-            warnings.warn(f"{len(cut)} of {done} texts are longer than the {self.model.config.max_len} tokens that the "
-                          f"model reads, and were cut, such as {cut[0]}", stacklevel=2)
+            warnings.warn(f"{len(cut)} of {done} texts are longer than the {self.longest} tokens that the model reads, "
+                          f"and were cut, such as {cut[0]}", stacklevel=2)
 
     def tried(self, window: Sequence[tuple[str, object]], cut: list[str]) -> list[Tensor | Written | Bad]:
         """Of (name, source) what the model reads, or the answer where it need not; `cut` gains names of cut texts."""
@@ -159,14 +160,14 @@ class Writer:
         if self.reads_images:
             return self.preprocessing.image(item, name)
         ids = [*self.bundle.tokenizers["source"].encode(item), EOS]
-        most = self.model.config.max_len
-        if len(ids) <= most:
+        if len(ids) <= self.longest:
             return torch.tensor(ids)
         if not self.cuts:
-            raise BadText(name, f"has {len(ids)} tokens, but the model reads at most {most}; split it up: {item[:60]}…")
+            raise BadText(name, f"has {len(ids)} tokens, but the model reads at most {self.longest}; split it up: "
+                                f"{item[:60]}…")
         if cut is not None:
             cut.append(name)
-        return torch.tensor([*ids[: most - 1], EOS])
+        return torch.tensor([*ids[: self.longest - 1], EOS])
 
     def collated(self, sources: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Ids (B,S), or normalized images (B,C,H,W), and their mask (B,S)."""

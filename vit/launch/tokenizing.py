@@ -91,9 +91,16 @@ def check_numbering(initial: Initial, found: Mapping[str, Tokenizer]) -> None:
                           "folder of its run, or another data.tokenizer.vocab_size, for new embeddings")
 
 
-def with_tokenizers(config: dict, tokenizers: Mapping[str, Tokenizer]) -> dict[str, Any]:
-    """A config as it goes into checkpoints: weights of embeddings are of use only with what numbers the tokens."""
-    return {**config, "tokenizers": {side: tokenizer.to_dict() for side, tokenizer in tokenizers.items()}}
+def with_tokenizers(
+    config: dict, tokenizers: Mapping[str, Tokenizer], use: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A config as it goes into checkpoints: weights of embeddings are of use only with what numbers the tokens.
+
+    Args:
+        use: what else a model that is made of the checkpoint must know to answer as it was trained to.
+    """
+    known = {side: tokenizer.to_dict() for side, tokenizer in tokenizers.items()}
+    return {**config, "tokenizers": known, "use": dict(use or {})}
 
 
 def plain(value: Any) -> str:

@@ -69,7 +69,7 @@ class Pairs(Job):
         folder.write_splits(self.source.split_lists(), self.omitted())
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
-        extra = extra | {"generation": asdict(self.task.writing.decode), "cuts": build.cuts(self.config["data"])}
+        extra = extra | self.task.config["use"]
         save_bundle(path, self.model, (), self.line, metrics, extra, weights, self.tokenizers)
 
     def test(self, folder: RunFolder, settings: dict) -> Tested:
@@ -140,8 +140,12 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> P
     loss = build_loss(recipe["loss"], line, datasets["train"])
     references = source.splits["val"].targets
     warn_of_unlike(tokenizers["target"], references)
-    told = with_tokenizers(config, tokenizers)
-    task = build_task(told, model, tokenizers["target"], line, loss, references, len(train(0, devices.world)))
+    decode = build_decode(config, data["max_target_len"] or model.config.max_len, line)
+    use = {"generation": asdict(decode), "cuts": build.cuts(data)}
+    if line is None:
+        use["max_source_len"] = data["max_source_len"] or model.config.max_len
+    told, steps = with_tokenizers(config, tokenizers, use), len(train(0, devices.world))
+    task = build_task(told, model, tokenizers["target"], line, loss, decode, references, steps)
     return Pairs(config, model, task, Batches(train, val), source, tokenizers, line, datasets)
 
 
@@ -228,27 +232,32 @@ def build_datasets(
     return made
 
 
+def build_decode(config: dict, longest: int, line: LinePreprocessing | None) -> Generation:
+    """How texts are written, of `longest` tokens at most unless it is said."""
+    words = {key: value for key, value in config["task"]["decode"].items() if value is not None}
+    if words.get("ctc") and not config["recipe"]["loss"].get("ctc"):
+        raise ConfigError(f"task.decode.ctc={words['ctc']} asks what the columns of images spell, but recipe.loss."
+                          "ctc=0 does not teach them; set recipe.loss.ctc=0.5 or task.decode.ctc=0")
+    if line is None and words.get("views", 1) != 1:
+        raise ConfigError(f"task.decode.views={words['views']} is for images of writing, but this data is text; set "
+                          "task.decode.views=1")
+    return build.checked("task.decode", Generation, {"max_len": longest, **words}, spread=True)
+
+
 def build_task(
     config: dict,
     model: nn.Module,
     tokenizer: Tokenizer,
     line: LinePreprocessing | None,
     loss: TextLoss,
+    decode: Generation,
     references: Sequence[str],
     steps: int,
 ) -> Seq2Seq:
     recipe, task = config["recipe"], config["task"]
-    words = {key: value for key, value in task["decode"].items() if value is not None}
     rows = 0 if config["strategy"]["name"] == "fsdp" else task["decode_rows"]
     if rows < task["decode_rows"]:
         log.info("strategy=fsdp: no texts are written in validation, as sharded weights meet in whole forwards only")
-    if words.get("ctc") and not loss.ctc:
-        raise ConfigError(f"task.decode.ctc={words['ctc']} asks what the columns of images spell, but recipe.loss."
-                          "ctc=0 does not teach them; set recipe.loss.ctc=0.5 or task.decode.ctc=0")
-    if line is None and words.get("views", 1) != 1:
-        raise ConfigError(f"task.decode.views={words['views']} is for images of writing, but this data is text; set "
-                          "task.decode.views=1")
-    decode = build.checked("task.decode", Generation, {"max_len": model.config.max_len - 1, **words}, spread=True)
     return Seq2Seq(
         model,
         tokenizer,

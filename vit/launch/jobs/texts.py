@@ -44,15 +44,11 @@ class Texts(Job):
     def sample_flops(self) -> float:
         return networks.matrix_flops(self.model) * float(self.train.inputs.tokens.lengths.mean())
 
-    @property
-    def columns(self) -> int:
-        return len(self.source.splits["train"].texts)
-
     def write_facts(self, folder: RunFolder) -> None:
         folder.write_splits(self.source.split_lists(), self.omitted())
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
-        extra = extra | {"columns": self.columns, "cuts": build.cuts(self.config["data"])}
+        extra = extra | self.task.config["use"]
         save_bundle(path, self.model, self.source.classes, None, metrics, extra, weights, {"source": self.tokenizer})
 
     def test(self, folder: RunFolder, settings: dict) -> Tested:
@@ -107,13 +103,14 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> T
     show(source, model, tokenizer)
     config = start_finetuning(config, model, taken)
     batches = build_batches(config, datasets)
+    use = {"columns": len(source.splits["train"].texts), "cuts": build.cuts(data)}
     task = TextClassification(
         model,
         source.num_classes,
         build.build_loss(recipe["loss"], source, data["balance"]),
         build.build_optimizing(recipe, model, len(datasets["train"]) // recipe["batch_size"]),
         seed=config["seed"],
-        config=with_tokenizers(config, {"source": tokenizer}),
+        config=with_tokenizers(config, {"source": tokenizer}, use),
     )
     return Texts(config, model, task, batches, source, tokenizer, datasets["train"])
 
