@@ -271,6 +271,9 @@ def test_a_bundle_keeps_all_it_holds(tmp_path) -> None:
     assert (one.metrics, one.extra, one.classes, one.preprocessing) == (two.metrics, two.extra, two.classes,
                                                                         two.preprocessing)
     assert equal(one.model.state_dict(), two.model.state_dict())
+    convert(tmp_path / "one", tmp_path / "larger", image_size=48)
+    larger = load_bundle(tmp_path / "larger")
+    assert larger.extra == one.extra and larger.preprocessing.size == (48, 48) and larger.metrics == {}
 
 
 def test_several_labels_per_image(tmp_path) -> None:

@@ -42,7 +42,7 @@ class Source:
         state: tensors under the source's own names.
         config: `config.json` of timm, transformers or OpenCLIP, parsed; `{"module": model}` for a model in memory; {}.
         model: the values of our own config, where the source is ours.
-        use: what one of our checkpoints says of how its model is used.
+        use: what one of our checkpoints or bundles says of how its model is used.
         notes: what a report must say about the reading.
         shared: somebody else uses these tensors, so that they must be copied.
     """
@@ -113,7 +113,7 @@ def from_bundle(folder: Path) -> Source:
     bundle = load_bundle(folder)
     return Source(str(folder), bundle.model.state_dict(), model=bundle.model.config.to_dict(),
                   preprocessing=bundle.preprocessing, classes=bundle.classes, tokenizers=bundle.tokenizers,
-                  thresholds=bundle.thresholds)
+                  thresholds=bundle.thresholds, use=bundle.extra)
 
 
 def described(path: Path, config: Mapping[str, Any], name: str) -> Source:
