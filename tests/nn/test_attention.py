@@ -15,11 +15,10 @@ from vit.nn import (
     LayerNorm,
     LocalAttention,
     Mlp,
+    Neighbours,
     RMSNorm,
     Rotary,
     attention_maps,
-    rotate,
-    rotate_neighbours,
 )
 from vit.nn.attention import fused
 from vit.nn.init import init_weights
@@ -193,7 +192,7 @@ def test_rotated_products_depend_on_the_offset_alone() -> None:
     rotary = Rotary((rows, columns), width, prefix=1)
     q, k = torch.randn(1, 1, 1, width), torch.randn(1, 1, 1, width)
     tokens = 1 + rows * columns
-    turned_q, turned_k = (rotate(x.expand(1, 1, tokens, width), rotary()) for x in (q, k))
+    turned_q, turned_k = (rotary()(x.expand(1, 1, tokens, width)) for x in (q, k))
     assert torch.equal(turned_q[:, :, 0], q[:, :, 0])  # the class token stands nowhere
     products = (turned_q @ turned_k.transpose(-2, -1))[0, 0, 1:, 1:].view(rows, columns, rows, columns)
     torch.testing.assert_close(products[1, 2, 3, 1], products[2, 5, 4, 4], **CLOSE)
@@ -202,8 +201,9 @@ def test_rotated_products_depend_on_the_offset_alone() -> None:
 
 def test_rotary_of_some_tokens_is_part_of_all() -> None:
     rotary, places = Rotary((2, 3), 8, prefix=1), torch.tensor([[0, 3, 6], [0, 1, 2]])
-    some = rotary(places)  # (2,B,1,N',K/2)
-    assert torch.equal(some[:, 0, 0], rotary()[:, places[0]]) and torch.equal(some[:, 1, 0], rotary()[:, places[1]])
+    x = torch.randn(7, 8)
+    some, every = rotary(places)(x[places][:, None]), rotary()(x)  # (B,1,N',K), (N,K)
+    assert torch.equal(some[:, 0], every[places]) and torch.equal(rotary(places[0])(x[places[0]]), every[places[0]])
 
 
 @pytest.mark.parametrize(
@@ -267,6 +267,6 @@ def test_norm_on_the_joined_heads_and_keys_without_bias_equal_timms_eva() -> Non
 
 
 def test_neighbours_are_halves_in_another_order() -> None:
-    rotary, order = Rotary((3, 5), 16), torch.arange(16).view(8, 2).T.flatten()  # even channels, then odd ones
-    x = torch.randn(1, 2, 15, 16)
-    torch.testing.assert_close(rotate_neighbours(x, rotary())[..., order], rotate(x[..., order], rotary()))
+    x, order = torch.randn(1, 2, 15, 16), torch.arange(16).view(8, 2).T.flatten()  # even channels, then odd ones
+    halves, neighbours = Rotary((3, 5), 16)(), Rotary((3, 5), 16, pairs=Neighbours)()
+    torch.testing.assert_close(neighbours(x)[..., order], halves(x[..., order]))

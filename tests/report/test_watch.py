@@ -12,7 +12,7 @@ from vit.data import LinePreprocessing, Preprocessing
 from vit.data.text import ByteTokenizer
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
-from vit.nn import attention_maps, rotate
+from vit.nn import attention_maps
 from vit.report.watch import position_table, watch, watch_image, watch_text, watch_writer, watch_writing
 
 SIZE = {"image_size": (8, 12), "patch_size": 4, "num_classes": 3, "dim": 12, "num_heads": 2, "depth": 2}
@@ -67,10 +67,10 @@ def test_positions_of_every_kind(tmp_path):
     assert table.shape == (6, 12) and grid == (2, 3)
     model = vit.create_model("vit_tiny", **SIZE, positions="rotary", head_dim=8)
     table, grid = position_table(model)
-    assert table.shape == (6, 8) and grid == (2, 3)
+    assert table.shape == (6, 16) and grid == (2, 3)
     # turned by its position, a vector of ones and itself elsewhere: what is left of their product
-    turned = rotate(torch.ones(1, 1, 7, 8), model.encoder.rotary())[0, 0, 1:].numpy()
-    np.testing.assert_allclose(table @ table.T / 4, turned @ turned.T / 8, atol=1e-6)
+    turned = model.encoder.rotary()(torch.ones(1, 1, 7, 8))[0, 0, 1:].numpy()
+    np.testing.assert_allclose(table @ table.T / 8, turned @ turned.T / 8, atol=1e-6)
     with pytest.raises(ValueError, match="no position encodings"):
         position_table(vit.create_model("vit_tiny", **SIZE, positions="none"))
     table, grid = position_table(text_model())

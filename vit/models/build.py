@@ -25,7 +25,7 @@ ACTIVATIONS = {
     "relu": F.relu,
     "silu": F.silu,
 }
-ROTATIONS = {"halves": parts.rotate, "neighbours": parts.rotate_neighbours}
+PAIRS = {"halves": parts.Halves, "neighbours": parts.Neighbours}
 TEXT_THETA = 10_000.0  # rotary positions of a text turn more slowly than those of a grid (arXiv 2104.09864)
 
 
@@ -58,7 +58,6 @@ def build_attention(config: StackConfig, cross: bool = False) -> Attention:
         qk_norm=build_norm(config) if config.qk_norm else None,
         norm=build_norm(config) if config.attn_norm else None,
         proj_bias=config.proj_bias,
-        rotate=ROTATIONS[config.rotary_pairs],
         relative=None if cross else build_relative(config),
         dropout=config.attention_dropout,
     )
@@ -113,4 +112,6 @@ def build_text_encoder(config: TextConfig) -> Encoder:
 
 
 def build_text_rotary(config: StackConfig, max_len: int) -> Rotary | None:
-    return Rotary((max_len,), config.head_width, theta=TEXT_THETA) if config.positions == "rotary" else None
+    if config.positions != "rotary":
+        return None
+    return Rotary((max_len,), config.head_width, theta=TEXT_THETA, pairs=PAIRS[config.rotary_pairs])

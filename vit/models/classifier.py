@@ -7,7 +7,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from vit import nn as parts
-from vit.models.build import ACTIVATIONS, build_blocks, build_head, build_norm
+from vit.models.build import ACTIVATIONS, PAIRS, build_blocks, build_head, build_norm
 from vit.models.config import ImageConfig, VisionTransformerConfig
 from vit.nn import Attention, Encoder, MixedRotary, PatchDropout, PatchEmbed, Rotary
 from vit.nn.init import init_weights
@@ -139,11 +139,12 @@ def build_rotary(config: ImageConfig) -> Rotary | MixedRotary | None:
     """The positions that turn queries and keys, if there are any."""
     if config.positions not in ("rotary", "learned_rotary"):
         return None
+    pairs = PAIRS[config.rotary_pairs]
     if config.rotary_mixed:
         return MixedRotary(config.grid, config.head_width, config.depth, config.num_heads, config.prefix,
-                           config.rotary_theta, build_places(config), config.rotary_columns_first)
+                           config.rotary_theta, build_places(config), config.rotary_columns_first, pairs)
     return Rotary(config.grid, config.head_width, config.prefix, config.rotary_theta, build_places(config),
-                  config.rotary_columns_first)
+                  config.rotary_columns_first, pairs)
 
 
 def build_places(config: ImageConfig) -> Places:

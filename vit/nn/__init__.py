@@ -16,13 +16,14 @@ from vit.nn.mlp import Mlp, SwiGLU, quick_gelu
 from vit.nn.norm import LayerNorm, RMSNorm
 from vit.nn.pool import AttentionPool, ClassMean, ClassToken, Mean, Pooler, ScorePool, Sum
 from vit.nn.position import (
+    Halves,
     MixedRotary,
+    Neighbours,
     Rotary,
+    Rotation,
     centred,
     learned,
     resample,
-    rotate,
-    rotate_neighbours,
     sincos_1d,
     sincos_2d,
     sincos_2d_simple,
@@ -36,10 +37,10 @@ from vit.nn.transformer import Decoder, Encoder
 
 __all__ = [
     "Additive", "Attention", "AttentionPool", "Bilinear", "Block", "BranchNormBlock", "Cache", "ClassMean",
-    "ClassToken", "ConvStem", "Cosine", "Decoder", "DotProduct", "DropPath", "Dropout", "Encoder", "LayerNorm",
-    "LayerScale", "Linear", "LinearPatches", "LocalAttention", "MaskedConvStem", "Mean", "MixedRotary", "Mlp",
-    "NormedPatches", "ParallelBlock", "PatchDropout", "PatchEmbed", "PooledConvStem", "Pooler", "RMSNorm",
-    "RelativePositions", "Rotary", "ScorePool", "Sum", "SwiGLU", "TokenEmbed", "attention_maps", "centred",
-    "init_weights", "learned", "quick_gelu", "resample", "rotate", "rotate_neighbours", "sincos_1d", "sincos_2d",
+    "ClassToken", "ConvStem", "Cosine", "Decoder", "DotProduct", "DropPath", "Dropout", "Encoder", "Halves",
+    "LayerNorm", "LayerScale", "Linear", "LinearPatches", "LocalAttention", "MaskedConvStem", "Mean", "MixedRotary",
+    "Mlp", "Neighbours", "NormedPatches", "ParallelBlock", "PatchDropout", "PatchEmbed", "PooledConvStem", "Pooler",
+    "RMSNorm", "RelativePositions", "Rotary", "Rotation", "ScorePool", "Sum", "SwiGLU", "TokenEmbed",
+    "attention_maps", "centred", "init_weights", "learned", "quick_gelu", "resample", "sincos_1d", "sincos_2d",
     "sincos_2d_simple", "steps", "stretched",
 ]

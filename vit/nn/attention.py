@@ -1,6 +1,6 @@
 """Scaled dot-product attention for every use in the house: a token looks at its own sequence or at a memory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vit.nn.cache import KeyValues
 from vit.nn.linear import Linear, linear
 from vit.nn.norm import Norm, same
-from vit.nn.position import rotate
+from vit.nn.position import Rotation
 
 SHORT = 256  # tokens
 
@@ -54,7 +54,6 @@ class Attention(nn.Module):
         qk_norm: norm class for queries and keys per head, against growing logits (arXiv 2302.05442); None for none.
         norm: norm class for the joined heads before the last projection (arXiv 2210.06423); None for none.
         proj_bias: the last projection has a bias.
-        rotate: how queries and keys are turned by rotary positions, `rotate` or `rotate_neighbours`.
         relative: what is added to the scores of self-attention, such as `RelativePositions`.
         dropout: rate on the attention weights.
     """
@@ -72,7 +71,6 @@ class Attention(nn.Module):
         qk_norm: Norm | None = None,
         norm: Norm | None = None,
         proj_bias: bool = True,
-        rotate: Callable[[Tensor, Tensor], Tensor] = rotate,
         relative: nn.Module | None = None,
         dropout: float = 0.0,
     ) -> None:
@@ -93,7 +91,7 @@ class Attention(nn.Module):
         self.k_norm = qk_norm(self.head_dim) if qk_norm else same
         self.norm = norm(values) if norm else same
         self.proj = Linear(values, dim, bias=proj_bias)
-        self.cross, self.dropout, self.rotate, self.relative = cross, dropout, rotate, relative
+        self.cross, self.dropout, self.relative = cross, dropout, relative
         self.recorder: list[Tensor] | None = None  # set by attention_maps
 
     def forward(
@@ -102,7 +100,7 @@ class Attention(nn.Module):
         memory: Tensor | None = None,
         mask: Tensor | None = None,
         causal: bool = False,
-        rotary: Tensor | None = None,
+        rotary: Rotation | None = None,
         kept: KeyValues | None = None,
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D); S is N in self-attention.
@@ -111,7 +109,7 @@ class Attention(nn.Module):
             mask: True = may be attended: keys (B,S), pairs (B,N,S) or pairs per head (B,H,N,S). Of pairs it may also be
                 numbers that are added to the scores, -inf where nothing may be attended.
             causal: a token sees itself and what stands before it; the last query is aligned with the last key.
-            rotary: cosines and sines of the tokens' positions, from `vit.nn.position.Rotary`.
+            rotary: turns queries and keys by their tokens' positions; from `vit.nn.position.Rotary`.
             kept: keys and values of earlier calls: of the whole memory, or of the tokens before x, which x joins.
         """
         if self.cross:
@@ -137,11 +135,11 @@ class Attention(nn.Module):
         scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
         return softmax(scores, *pairs(mask, causal, q, k))
 
-    def project(self, x: Tensor, rotary: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, rotary: Rotation | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """(B,N,D) -> queries, keys and values (B,H,N,K) of self-attention, normalised and turned."""
         q, k, v = self.split(self.qkv(x), self.qkv.parts)
         q, k = self.q_norm(q), self.k_norm(k)
-        return (q, k, v) if rotary is None else (self.rotate(q, rotary), self.rotate(k, rotary), v)
+        return (q, k, v) if rotary is None else (rotary(q), rotary(k), v)
 
     def queries(self, x: Tensor) -> Tensor:
         """(B,N,D) -> queries (B,H,N,K) of cross-attention"""

@@ -10,6 +10,7 @@ from vit.nn.attention import Attention
 from vit.nn.cache import LayerCache
 from vit.nn.drop import Dropout, DropPath, LayerScale
 from vit.nn.norm import LayerNorm, Norm, same
+from vit.nn.position import Rotation
 
 
 class Block(nn.Module):
@@ -58,7 +59,7 @@ class Block(nn.Module):
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
         causal: bool = False,
-        rotary: Tensor | None = None,
+        rotary: Rotation | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D); masks as in `Attention`. A cache replaces the memory."""
@@ -106,7 +107,7 @@ class ParallelBlock(Block):
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
         causal: bool = False,
-        rotary: Tensor | None = None,
+        rotary: Rotation | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
         """As `Block`, without a memory."""

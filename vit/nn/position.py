@@ -5,6 +5,7 @@ A table is a tensor (1,N,D); an `nn.Parameter` is learned, a plain tensor is fix
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +88,61 @@ def pair_width(head_dim: int, axes: int) -> int:
     return unit
 
 
+class Halves:
+    """Channel i of a head's K turns with channel i + K/2 (as in Llama and DINOv3)."""
+
+    @staticmethod
+    def join(first: Tensor, second: Tensor) -> Tensor:
+        """What the first and the second channels of the pairs get, (...,K/2) each -> (...,K)"""
+        return torch.cat([first, second], dim=-1)
+
+    @staticmethod
+    def swap(x: Tensor) -> Tensor:
+        """(...,K) -> (...,K), where every channel stands in its partner's place"""
+        return x.roll(x.shape[-1] // 2, dims=-1)
+
+
+class Neighbours:
+    """Channel 2i turns with channel 2i + 1: the pairs of the first paper (arXiv 2104.09864) and of EVA-02."""
+
+    @staticmethod
+    def join(first: Tensor, second: Tensor) -> Tensor:
+        """What the first and the second channels of the pairs get, (...,K/2) each -> (...,K)"""
+        return torch.stack([first, second], dim=-1).flatten(-2)
+
+    @staticmethod
+    def swap(x: Tensor) -> Tensor:
+        """(...,K) -> (...,K), where every channel stands in its partner's place"""
+        return x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+
+
+Pairs = type[Halves] | type[Neighbours]
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Turns the pairs of channels of queries and keys, each by the angle of its token: `rotation(q)`.
+
+    Args:
+        cos, sin: of the angles, per channel (...,N,K); for the first channel of a pair the sine is negated.
+        pairs: which channels turn together.
+    """
+
+    cos: Tensor
+    sin: Tensor
+    pairs: Pairs
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(B,H,N,K) -> (B,H,N,K)"""
+        return torch.addcmul(x * self.cos.to(x.dtype), self.pairs.swap(x), self.sin.to(x.dtype))
+
+
+def per_channel(angles: Tensor, pairs: Pairs) -> Tensor:
+    """Angles of the pairs (...,K/2) -> their cosines and signed sines (2,...,K), as a `Rotation` has them."""
+    cos, sin = angles.cos(), angles.sin()
+    return torch.stack([pairs.join(cos, cos), pairs.join(-sin, sin)])
+
+
 class Rotary(nn.Module):
     """Positions as rotations of queries and keys (arXiv 2104.09864), along each axis of a grid (arXiv 2403.13298).
 
@@ -97,6 +153,7 @@ class Rotary(nn.Module):
         theta: longest wavelength over 2 pi, in tokens; 100 suits image grids, 10,000 texts.
         places: where the tokens stand along an axis.
         columns_first: the first half of the pairs tells the column instead of the row.
+        pairs: which channels turn together.
     """
 
     def __init__(
@@ -107,22 +164,29 @@ class Rotary(nn.Module):
         theta: float = 100.0,
         places: Places = steps,
         columns_first: bool = False,
+        pairs: Pairs = Halves,
     ) -> None:
         super().__init__()
+        self.pairs = pairs
         self.axes, unit = len(grid), pair_width(head_dim, len(grid))
         frequencies = theta ** (-torch.arange(head_dim // unit, dtype=torch.float64) / (head_dim // unit))
         where = spots(grid, prefix, places, columns_first)
         angles = (where[..., None] * frequencies).flatten(1)  # (N,K/2)
-        self.register_buffer("table", torch.stack([angles.cos(), angles.sin()]).float(), persistent=False)  # (2,N,K/2)
+        self.register_buffer("table", per_channel(angles, pairs).float(), persistent=False)  # (2,N,K)
 
-    def forward(self, places: Tensor | None = None) -> Tensor:
-        """Cosines and sines (2,N,K/2) of all, (2,N',K/2) or (2,B,1,N',K/2) of those at places (N') or (B,N')."""
+    def forward(self, places: Tensor | None = None) -> Rotation:
+        """Of all tokens, or of those at places (N') or (B,N')."""
         if places is None:
-            return self.table
-        return self.table[:, places] if places.ndim == 1 else self.table[:, places].unsqueeze(2)
+            return self.rotation(self.table)
+        table = self.table[:, places]
+        return self.rotation(table if places.ndim == 1 else table.unsqueeze(2))  # (2,N',K) or (2,B,1,N',K)
 
-    def part(self, start: int, length: int) -> Tensor:
-        """Cosines and sines (2,length,K/2) of the tokens from `start` on.
+    def rotation(self, table: Tensor) -> Rotation:
+        """(2,...,N,K)"""
+        return Rotation(*table, self.pairs)
+
+    def part(self, start: int, length: int) -> Rotation:
+        """Of `length` tokens from `start` on.
 
         Raises:
             ValueError: there are not so many positions, or they are a part of a grid, which has no order.
@@ -132,7 +196,7 @@ class Rotary(nn.Module):
         if start + length > self.table.shape[1]:
             raise ValueError(f"the sequence has {start + length} tokens, but max_len is {self.table.shape[1]}; "
                              "cut it or raise max_len")
-        return self.table[:, start : start + length]
+        return self.rotation(self.table[:, start : start + length])
 
 
 class MixedRotary(nn.Module):
@@ -141,7 +205,7 @@ class MixedRotary(nn.Module):
 
     Args:
         theta: longest wavelength at the start over 2 pi, in tokens.
-        prefix, places, columns_first: as in `Rotary`.
+        prefix, places, columns_first, pairs: as in `Rotary`.
     """
 
     def __init__(
@@ -154,8 +218,10 @@ class MixedRotary(nn.Module):
         theta: float = 10.0,
         places: Places = steps,
         columns_first: bool = False,
+        pairs: Pairs = Halves,
     ) -> None:
         super().__init__()
+        self.pairs = pairs
         pair_width(head_dim, len(grid))
         speeds = theta ** (-torch.arange(head_dim // 4) / (head_dim // 4))
         first = torch.rand(depth, num_heads, 1) * 2 * math.pi
@@ -164,14 +230,14 @@ class MixedRotary(nn.Module):
         self.freqs = nn.Parameter(freqs)  # (2,depth,H,K/2)
         self.register_buffer("where", spots(grid, prefix, places, columns_first).float(), persistent=False)  # (N,2)
 
-    def forward(self, places: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Per block cosines and sines: (2,H,N,K/2) of all, (2,H,N',K/2) or (2,B,H,N',K/2) at places (N') or (B,N')."""
+    def forward(self, places: Tensor | None = None) -> tuple[Rotation, ...]:
+        """Per block: of all tokens (H,N,K), or of those at places (N') or (B,N'), (H,N',K) or (B,H,N',K)."""
         where = (self.where if places is None else self.where[places]).float()
         first, second = where.unsqueeze(-3)[..., None].unbind(-2)  # (...,1,N,1)
         angles = [first * a[:, None] + second * b[:, None] for a, b in self.freqs.float().unbind(1)]  # (...,H,N,K/2)
-        return tuple(torch.stack([each.cos(), each.sin()]) for each in angles)
+        return tuple(Rotation(*per_channel(each, self.pairs), self.pairs) for each in angles)
 
-    def part(self, start: int, length: int) -> tuple[Tensor, ...]:
+    def part(self, start: int, length: int) -> tuple[Rotation, ...]:
         """`forward` of all tokens.
 
         Raises:
@@ -180,20 +246,6 @@ class MixedRotary(nn.Module):
         if start or length != len(self.where):
             raise ValueError(f"{length} tokens are not the {len(self.where)} of the whole grid; give their places")
         return self()
-
-
-def rotate(x: Tensor, rotary: Tensor) -> Tensor:
-    """(B,H,N,K) -> (B,H,N,K), each pair of channels (i, i + K/2) turned by the token's angle."""
-    cos, sin = rotary.to(x.dtype)
-    cos, sin = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)  # fewer passes than by halves
-
-
-def rotate_neighbours(x: Tensor, rotary: Tensor) -> Tensor:
-    """(B,H,N,K) -> (B,H,N,K), each pair of channels (2i, 2i + 1) turned: the pairs of the first paper and of EVA-02."""
-    cos, sin = rotary.to(x.dtype)
-    a, b = x[..., ::2], x[..., 1::2]
-    return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
 
 
 def resample(pos_embed: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:

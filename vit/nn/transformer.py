@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from vit.nn.block import Block
 from vit.nn.cache import Cache, KeyValues, LayerCache
 from vit.nn.drop import PatchDropout
-from vit.nn.position import MixedRotary, Rotary
+from vit.nn.position import MixedRotary, Rotary, Rotation
 
 
 class Stack(nn.Module):
@@ -30,14 +30,14 @@ class Stack(nn.Module):
         self,
         x: Tensor,
         *others: Tensor | bool | None,
-        rotary: Tensor | tuple[Tensor, ...] | None = None,
+        rotary: Rotation | tuple[Rotation, ...] | None = None,
         features: list[Tensor] | None = None,
     ) -> Tensor:
         """(B,N,D) -> (B,N,D) before the norm.
 
         Args:
             others: mask, memory, its mask and causality, as each block takes them.
-            rotary: cosines and sines of the positions, for all blocks or one for each.
+            rotary: what turns queries and keys, for all blocks or one for each.
             features: receives what each block puts out.
         """
         for i, block in enumerate(self.blocks):

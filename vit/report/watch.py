@@ -190,7 +190,7 @@ def position_table(model: nn.Module) -> tuple[np.ndarray, tuple[int, ...]]:
     if table is not None:
         table = table[0]
     elif model.encoder.rotary is not None:
-        table = torch.cat(list(model.encoder.rotary.table), dim=-1)  # (2,N,K/2) -> (N,K)
+        table = torch.cat(list(model.encoder.rotary.table), dim=-1)  # (2,N,K) -> (N,2K)
     else:
         raise ValueError("the model has no position encodings; positions=learned, sincos or rotary would give it some")
     grid = getattr(model.embed, "grid", (len(table),))
