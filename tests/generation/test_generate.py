@@ -181,9 +181,10 @@ class Table(nn.Module):
     def __init__(self, logits: Tensor) -> None:
         super().__init__()
         self.logits, self.vocab_size = logits, logits.shape[-1]
+        self.asked: list[Tensor] = []  # ids, step by step
 
     def start(self, source: Tensor, mask: Tensor | None, room: int) -> "Table":
-        self.step = -1
+        self.asked.clear()
         return self
 
     def keep(self, rows: Tensor) -> None:
@@ -193,8 +194,8 @@ class Table(nn.Module):
         pass
 
     def advance(self, ids: Tensor, cache: "Table", lines: Tensor | None = None) -> Tensor:
-        self.step += 1
-        return self.logits[self.step, ids if lines is not None else ids[:, -1:]].clone()
+        self.asked.append(ids)
+        return self.logits[len(self.asked) - 1, ids if lines is not None else ids[:, -1:]].clone()
 
 
 def test_a_line_that_is_behind_may_still_win_by_its_length() -> None:
@@ -220,9 +221,9 @@ def test_a_row_ends_as_soon_as_nothing_can_beat_what_it_has(beam: int) -> None:
     probabilities[..., EOS], probabilities[..., 3] = 0.5, 0.3
     table, source = Table(probabilities.log()), torch.zeros(1, 1).long()
     (best,) = generate(table, source, None, Generation(beam=beam, max_len=20, length_penalty=0.0))
-    assert best[0].ids == () and table.step == 0
+    assert best[0].ids == () and len(table.asked) == 1
     (best,) = generate(table, source, None, Generation(beam=beam, max_len=20, length_penalty=1.0))
-    assert best[0].ids == () and table.step == (0 if beam == 1 else 11)
+    assert best[0].ids == () and len(table.asked) == (1 if beam == 1 else 12)
 
 
 def test_equal_continuations_are_taken_in_order() -> None:

@@ -1,6 +1,7 @@
 """Beam search over a batch of rows."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -57,7 +58,7 @@ def beam_search(writers: Writers, first: Tensor, settings: Generation, longest: 
         if step % FORGET == 0:
             seen = forget(writers, seen)
         ids = torch.tensor([[line.text[-1] for line in row] for row in lines], device=first.device)
-        seen = torch.cat([seen, own(ids)], dim=-1)
+        seen = torch.cat([seen, own(*ids.shape, ids.device)], dim=-1)
         likely = writers.advance(ids, seen)
     return [each.found for each in best]
 
@@ -96,10 +97,10 @@ def pick(x: Tensor, lines: Tensor) -> Tensor:
     return x.gather(1, lines[..., None].expand(-1, -1, x.shape[-1]))
 
 
-def own(ids: Tensor) -> Tensor:
-    """Of the ids (B,W) that a row's lines write now each line sees its own: (B,W,W)"""
-    B, W = ids.shape
-    return torch.eye(W, dtype=torch.bool, device=ids.device).expand(B, -1, -1)
+@cache
+def own(B: int, W: int, device: torch.device) -> Tensor:
+    """Of the W tokens that a row's lines write now each line sees its own: (B,W,W)"""
+    return torch.eye(W, dtype=torch.bool, device=device).expand(B, -1, -1)
 
 
 def forget(writers: Writers, seen: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ def quickly(likely: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]
     groups = tops.flatten(1).topk(count).indices  # (B,count)
     lines = groups // G
     firsts = torch.add(groups * GROUP, lines, alpha=rest)  # as places
-    places = firsts[..., None] + torch.arange(GROUP, device=likely.device)  # (B,count,GROUP)
+    places = firsts[..., None] + counted(GROUP, likely.device)  # (B,count,GROUP)
     values = likely.flatten(1).gather(1, places.flatten(1)).view_as(places) + scores.gather(1, lines)[..., None]
     places, values = places.flatten(1), values.flatten(1)
     if rest:  # the last ids of each line are no whole group
@@ -47,6 +47,12 @@ def quickly(likely: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]
         places = torch.cat([places, last_places(W, V, rest, likely.device).expand(B, -1)], dim=1)
     values, order = values.topk(count)
     return values, places.gather(1, order)
+
+
+@cache
+def counted(count: int, device: torch.device) -> Tensor:
+    """0 ... count - 1, (count,)"""
+    return torch.arange(count, device=device)
 
 
 @cache

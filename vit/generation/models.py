@@ -1,5 +1,6 @@
 """One model or several that write together, seen from a search: ids in, logits out."""
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from vit.generation.settings import Generation
 
 Texts = Sequence[Sequence[Sequence[int]]]  # of every line of every row
+
 
 class Writers:
     """Models with what each has kept of the same rows, of which each reads a source of its own. Of several the mean of
@@ -48,13 +50,17 @@ class Writers:
 def forbid(likely: Tensor, texts: Texts, step: int, settings: Generation) -> None:
     """Sets log-probabilities (B,W,V) to -inf of what must not be chosen as token number `step` after these texts."""
     never = (settings.pad, settings.bos, settings.eos) if step <= settings.min_len else (settings.pad, settings.bos)
-    for token in never:
-        likely.select(-1, token).fill_(-torch.inf)
+    likely.index_fill_(-1, as_tensor(never, likely.device), -torch.inf)
     if size := settings.no_repeat_ngram:
         again = [(row, line, token) for row, lines in enumerate(texts) for line, text in enumerate(lines)
                  for token in repeating(text, size)]
         if again:
             likely[tuple(torch.tensor(again, device=likely.device).T)] = -torch.inf
+
+
+@functools.cache
+def as_tensor(ids: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(ids, device=device)
 
 
 def repeating(text: Sequence[int], size: int) -> set[int]:
