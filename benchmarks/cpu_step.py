@@ -1,10 +1,11 @@
-"""A training step of a small translator on the CPU: what our dropout and kept memory are worth, processor seconds.
+"""A training step of a small translator on the CPU: what our dropout, loss and kept memory are worth.
 
 The network of experiment=multi30k with random ids. Each way is a process of its own, since what the C library does
-with freed memory is decided once; the ways run in turns. "torch's" has `nn.Dropout` everywhere and the C library as it
-is.
+with freed memory is decided once; the ways run in turns. "torch's" has `nn.Dropout` everywhere, `F.cross_entropy` and
+the C library as it is.
 
-    OMP_NUM_THREADS=1 python benchmarks/cpu_step.py
+    OMP_NUM_THREADS=1 python benchmarks/cpu_step.py                as on a processor with bfloat16: bf16-mixed
+    OMP_NUM_THREADS=1 python benchmarks/cpu_step.py --float32
 """
 
 import argparse
@@ -12,32 +13,38 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 
 import torch
 import torch.nn.functional as F
 from pairs import report
 from torch import nn
 
+from vit.data.text import PAD
 from vit.models import EncoderDecoderConfig, Transformer
 from vit.nn import Dropout
+from vit.tasks.cross_entropy import cross_entropy
 from vit.training import keep_freed_memory
 
-WAYS = {"torch's": (False, False), "dropout": (True, False), "memory": (False, True), "both": (True, True)}
+WAYS = {"torch's": (), "dropout": ("dropout",), "loss": ("loss",), "memory": ("memory",),
+        "all": ("dropout", "loss", "memory")}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=6, help="in a process, after two that do not count")
+    parser.add_argument("--float32", action="store_true")
     parser.add_argument("--way", choices=WAYS, help="time one way in this process, as the others are started")
     options = parser.parse_args()
     if options.way:
-        print(seconds(*WAYS[options.way], options.steps))
+        print(seconds(WAYS[options.way], options.float32, options.steps))
         return
     times: dict[str, list[float]] = {way: [] for way in WAYS}
     for number in range(options.rounds):
         for way in list(WAYS)[:: -1 if number % 2 else 1]:
             words = [sys.executable, __file__, "--way", way, "--steps", str(options.steps)]
+            words += ["--float32"] if options.float32 else []
             times[way].append(float(subprocess.run(words, capture_output=True, text=True, check=True).stdout))
     plain = times["torch's"]
     rows = [
@@ -53,24 +60,30 @@ def main() -> None:
     report("a training step of a small translator, 136 pairs of 15 tokens, processor seconds", rows)
 
 
-def seconds(dropout: bool, memory: bool, steps: int) -> float:
-    """Processor seconds of one step."""
-    if memory and not keep_freed_memory():
+def seconds(ours: Collection[str], float32: bool, steps: int) -> float:
+    """Processor seconds of one step, with these parts of ours."""
+    if "memory" in ours and not keep_freed_memory():
         raise SystemExit("the C library of this machine cannot be told to keep memory")
     torch.manual_seed(0)
     config = EncoderDecoderConfig(
         dim=128, depth=4, decoder_depth=4, num_heads=4, mlp_ratio=2.0, mlp="swiglu", norm="rms", pre_norm=True,
-        positions="rotary", scale_embed=False, activation="silu", dropout=0.2, vocab_size=5000, max_len=64,
+        positions="rotary", scale_embed=False, activation="silu", dropout=0.2, vocab_size=10_000, max_len=64,
     )
     model = Transformer(config).train()
-    if not dropout:
+    if "dropout" not in ours:
         with_torchs_dropout(model)
     ids = torch.randint(5, config.vocab_size, (136, 16))
+    labels = ids[:, 1:].flatten()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
     def step() -> None:
-        logits = model(ids[:, 1:], ids[:, :-1])
-        F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), label_smoothing=0.1).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=not float32):
+            logits = model(ids[:, 1:], ids[:, :-1]).flatten(0, 1)
+            if "loss" in ours:
+                total = cross_entropy(logits, labels, PAD, 0.1)
+            else:
+                total = F.cross_entropy(logits, labels, ignore_index=PAD, label_smoothing=0.1, reduction="sum")
+        (total / len(labels)).backward()
         optimizer.step()
         optimizer.zero_grad()
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from vit.data.text import BOS, EOS, PAD
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, TextLoss
+from vit.tasks.cross_entropy import cross_entropy
 
 LOGITS = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
 LABELS = torch.tensor([0, 1, 2, 3, 4, 0, 2])
@@ -48,6 +49,40 @@ def test_padding_of_a_text_does_not_count():
     logits, labels = torch.randn(2, 4, 8), torch.tensor([[5, 6, 7, EOS], [5, EOS, PAD, PAD]])
     expected = F.cross_entropy(logits[labels != PAD], labels[labels != PAD], label_smoothing=0.1, reduction="sum")
     torch.testing.assert_close(TextLoss(0.1)(logits, labels), expected)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_by_parts_is_torchs(precision, smoothing, monkeypatch):
+    monkeypatch.setattr("vit.tasks.cross_entropy.PART", 3 * 50)  # three rows at a time, and a last one of one
+    torch.manual_seed(0)
+    values = torch.randn(10, 50) * torch.tensor([1.0, 5, 30, 1, 1, 1, 1, 1, 1, 200])[:, None]
+    values[4, 7] = -math.inf
+    labels = torch.randint(5, 50, (10,))
+    labels[3], labels[9] = PAD, values[9].argmin()  # what is all but impossible has a finite loss
+    ours, theirs = (values.to(precision).requires_grad_() for _ in range(2))
+    found = cross_entropy(ours, labels, PAD, smoothing)
+    options = {"ignore_index": PAD, "reduction": "sum", "label_smoothing": smoothing}
+    wanted = F.cross_entropy(theirs.float(), labels, **options)
+    if smoothing:
+        assert found.isinf() and wanted.isinf()
+    else:
+        torch.testing.assert_close(found, wanted)
+    (found / 3).backward()
+    (wanted / 3).backward()
+    assert ours.grad.dtype == precision and found.dtype == torch.float32
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    with torch.no_grad():
+        torch.testing.assert_close(cross_entropy(ours, labels, PAD, smoothing), wanted.detach())
+
+
+@pytest.mark.parametrize("ignored", [-100, 7])
+def test_what_is_ignored_may_be_no_id(ignored):
+    logits, labels = torch.randn(4, 7, requires_grad=True), torch.tensor([1, ignored, 6, 0])
+    found = cross_entropy(logits, labels, ignored)
+    torch.testing.assert_close(found, F.cross_entropy(logits[[0, 2, 3]], labels[[0, 2, 3]], reduction="sum"))
+    found.backward()
+    assert not logits.grad[1].any() and logits.grad[0].any()
 
 
 def spelled(path: tuple[int, ...]) -> list[int]:

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from vit.data.text import EOS, PAD
 from vit.models.seq2seq import by_column
+from vit.tasks.cross_entropy import cross_entropy
 
 
 class CrossEntropy(nn.Module):
@@ -80,13 +81,7 @@ class TextLoss(nn.Module):
         self, logits: Tensor, labels: Tensor, patches: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """logits (B,T,V), labels (B,T); with `ctc` the logits of the patches (B,S,V) and their mask (B,S) -> scalar"""
-        written = F.cross_entropy(
-            logits.flatten(0, 1).float(),
-            labels.flatten(),
-            ignore_index=PAD,
-            label_smoothing=self.label_smoothing,
-            reduction="sum",
-        )
+        written = cross_entropy(logits.flatten(0, 1), labels.flatten(), PAD, self.label_smoothing)
         return written if patches is None else torch.lerp(written, self.spelling(patches, mask, labels), self.ctc)
 
     def spelling(self, patches: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
