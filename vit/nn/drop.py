@@ -21,7 +21,7 @@ class Dropout(nn.Module):
     """Silences a random part of the numbers while training (JMLR 15, 2014), as `nn.Dropout` does.
 
     Torch draws each number's fate on the CPU one by one. Here four fates of 16 bits come from one draw, which makes a
-    small translator's step 1.09 times as fast (benchmarks/cpu_step.py); the part that is silenced is off by less than 1
+    small translator's step 1.1 times as fast (benchmarks/cpu_step.py); the part that is silenced is off by less than 1
     in 65,536.
     """
 

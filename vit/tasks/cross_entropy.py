@@ -12,7 +12,8 @@ def cross_entropy(logits: Tensor, labels: Tensor, ignored: int, label_smoothing:
     """logits (N,V), labels (N,) -> scalar, summed over all labels but `ignored`; computed in float32.
 
     On a CPU each part of the logits is read once and becomes its gradient at once, in the logits' own precision, where
-    torch would write five tensors of that size, four of them in float32 (benchmarks/cpu_step.py).
+    torch writes several tensors of that size in float32: a small translator's step is 1.2 to 1.4 times as fast where
+    freed memory is not kept (benchmarks/cpu_step.py).
     """
     elsewhere = logits.device.type != "cpu" or torch.compiler.is_compiling()
     if elsewhere or not (torch.is_grad_enabled() and logits.requires_grad):
