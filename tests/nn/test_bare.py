@@ -29,9 +29,7 @@ def test_a_stand_in_computes_the_same_with_the_same_tensors(options):
         assert torch.equal(stand_in(ids(), ids()), made(ids(), ids()))
         made.decoder.blocks[0].mlp.fc1.weight.mul_(2)
         assert torch.equal(stand_in(ids(), ids()), made(ids(), ids()))
-    assert [a is b for a, b in zip(stand_in.parameters(), made.parameters(), strict=True)] == [True] * len(
-        list(made.parameters())
-    )
+    assert all(a is b for a, b in zip(stand_in.parameters(), made.parameters(), strict=True))
 
 
 def test_a_stand_in_draws_as_its_module_did_when_it_was_made():

@@ -71,6 +71,13 @@ def test_positions_of_every_kind(tmp_path):
     # turned by its position, a vector of ones and itself elsewhere: what is left of their product
     turned = model.encoder.rotary()(torch.ones(1, 1, 7, 8))[0, 0, 1:].numpy()
     np.testing.assert_allclose(table @ table.T / 8, turned @ turned.T / 8, atol=1e-6)
+    model = vit.create_model("vit_tiny", **SIZE, positions="rotary", head_dim=8, rotary_mixed=True)
+    table, grid = position_table(model)
+    assert grid == (2, 3)
+    with torch.no_grad():
+        turned = torch.stack([turn(torch.ones(1, 2, 7, 8)) for turn in model.encoder.rotary()])[:, 0, :, 1:]
+    products = (turned @ turned.mT / 8).mean((0, 1))  # over blocks and heads
+    np.testing.assert_allclose(table @ table.T / (table**2).sum(1)[0], products, atol=1e-6)
     with pytest.raises(ValueError, match="no position encodings"):
         position_table(vit.create_model("vit_tiny", **SIZE, positions="none"))
     table, grid = position_table(text_model())

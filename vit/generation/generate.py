@@ -49,7 +49,7 @@ def generate(
         return []
     with torch.inference_mode(), evaluating(models):
         sources = views(source, source_mask, settings.views) * len(models)
-        models = [bare(model) for model in models for _ in range(settings.views)]
+        models = [model for model in map(bare, models) for _ in range(settings.views)]
         writers = Writers(models, sources, source_mask, first.shape[1] + settings.beam * min(longest, ROOM))
         if settings.beam > 1 and settings.ctc:
             found = beam_search(writers, first, replace(settings, n_best=settings.beam), longest)

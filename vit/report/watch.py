@@ -184,13 +184,15 @@ def position_table(model: nn.Module) -> tuple[np.ndarray, tuple[int, ...]]:
     """Vectors of the positions (N,D) and their grid, without class token and registers.
 
     Rotary positions count as the cosines and sines that they turn by: the cosine between two such vectors is what the
-    turning alone leaves of the product of two equal tokens.
+    turning alone leaves of the product of two equal tokens, in the mean over blocks and heads where each has its own.
     """
     table = getattr(model.embed, "pos_embed", None)
     if table is not None:
         table = table[0]
     elif model.encoder.rotary is not None:
-        table = torch.cat(list(model.encoder.rotary.table), dim=-1)  # (2,N,K) -> (N,2K)
+        turns = model.encoder.rotary()
+        parts = [part for turn in (turns if isinstance(turns, tuple) else [turns]) for part in (turn.cos, turn.sin)]
+        table = torch.cat([part.movedim(-2, 0).flatten(1) for part in parts], dim=1)  # (N,K) or (H,N,K) -> (N,...)
     else:
         raise ValueError("the model has no position encodings; positions=learned, sincos or rotary would give it some")
     grid = getattr(model.embed, "grid", (len(table),))

@@ -32,7 +32,7 @@ class ByParts(torch.autograd.Function):
         V = logits.shape[1]
         gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
         counted = (labels != ignored).float()[:, None]  # (N,1)
-        labels = labels.clamp(0, V - 1)[:, None]  # an ignored one may lie outside
+        labels = labels.where(labels != ignored, 0)[:, None]  # any that is counted must be an id: `gather` checks it
         rows = max(1, PART // V)
         total = logits.new_zeros((), dtype=torch.float32)
         for part, label, count, out in zip(*(x.split(rows) for x in (logits, labels, counted, gradient)), strict=True):
