@@ -12,8 +12,8 @@ def cross_entropy(logits: Tensor, labels: Tensor, ignored: int, label_smoothing:
     """logits (N,V), labels (N,) -> scalar, summed over all labels but `ignored`; computed in float32.
 
     On a CPU each part of the logits is read once and becomes its gradient at once, in the logits' own precision, where
-    torch writes several tensors of that size in float32: a small translator's step is 1.2 to 1.4 times as fast where
-    freed memory is not kept (benchmarks/cpu_step.py).
+    torch writes several tensors of that size in float32. A small translator's step is 1.1 to 1.5 times as fast where
+    freed memory is not kept, and little faster where it is (benchmarks/cpu_step.py).
     """
     elsewhere = logits.device.type != "cpu" or torch.compiler.is_compiling()
     if elsewhere or not (torch.is_grad_enabled() and logits.requires_grad):

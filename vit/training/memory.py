@@ -42,7 +42,7 @@ def keep_freed_memory() -> bool:
     """Let the C library keep what tensors on the CPU free, for the next step to use; whether it understood.
 
     It would hand large pieces back to the system, which fills them with zeros page by page when they are wanted again.
-    Without that a small translator's step with torch's cross entropy is 1.3 to 1.6 times as fast
+    Without that a small translator's step with torch's cross entropy is 1.2 to 1.7 times as fast
     (benchmarks/cpu_step.py): its logits and their gradients are 80 MB each in float32.
     """
     if platform.libc_ver()[0] != "glibc":
