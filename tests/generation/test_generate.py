@@ -489,8 +489,11 @@ def test_no_text_is_longer_than_the_model_has_positions() -> None:
 
 @pytest.mark.parametrize("penalty", [0.6, 1.0])
 @pytest.mark.parametrize("beam", [1, 4])
-def test_texts_equal_marians(beam: int, penalty: float) -> None:
-    made = model()
+@pytest.mark.parametrize("size", [V, 1500])  # few ids, and so many that the best are looked for in groups
+def test_texts_equal_marians(size: int, beam: int, penalty: float) -> None:
+    made = model(vocab_size=size)
+    with torch.no_grad():
+        made.target_embed.token.weight[EOS] *= size / V / 2 + 0.5  # among many ids as frequent as among few
     theirs = MarianMTModel(MarianConfig(**marian_arguments(made.config, bos=1, eos=EOS, pad=0))).eval()
     theirs.load_state_dict(to_marian(made.state_dict()), strict=False)
     source, mask = sources(9)
