@@ -1,8 +1,8 @@
 """A training step of a small translator on the CPU: what our dropout, loss and kept memory are worth.
 
-The network of experiment=multi30k with random ids. Each way is a process of its own, since what the C library does
-with freed memory is decided once; the ways run in turns. "torch's" has `nn.Dropout` everywhere, `F.cross_entropy` and
-the C library as it is.
+The network of experiment=multi30k with 10,000 ids, which are random. Each way is a process of its own, since what the
+C library does with freed memory is decided once; the ways run in turns. "torch's" has `nn.Dropout` everywhere,
+`F.cross_entropy` and the C library as it is.
 
     OMP_NUM_THREADS=1 python benchmarks/cpu_step.py                as on a processor with bfloat16: bf16-mixed
     OMP_NUM_THREADS=1 python benchmarks/cpu_step.py --float32
