@@ -33,6 +33,18 @@ def test_all_kinds_give_the_rows_back(count):
     assert pyarrow.parquet.read_table(io.BytesIO(written("parquet", rows))).to_pylist() == rows
 
 
+def test_no_sign_of_a_text_ends_its_row():
+    row = {**ROWS[0], "file": 'a\rb\nc\r\nd"e,f\x85g\u2028h'}
+    found = written("csv", [row, ROWS[1]])
+    assert [each["file"] for each in csv.DictReader(io.StringIO(found.decode(), newline=""))] == [
+        row["file"],
+        ROWS[1]["file"],
+    ]
+    assert found.count(b"\n") == 3 + 2 and found.endswith(b"0.250000\n")
+    assert json.loads(written("json", [row])) == [row]
+    assert written("text", [{"text": row["file"]}]).decode() == 'a b c  d"e,f\x85g\u2028h\n'
+
+
 def test_parquet_writes_more_rows_than_one_group():
     rows = [{**ROWS[0], "file": str(i)} for i in range(2500)]
     table = pyarrow.parquet.read_table(io.BytesIO(written("parquet", rows)))

@@ -24,12 +24,22 @@ class Table(Protocol):
     def close(self) -> None: ...
 
 
+class UnixLines:
+    """Ends the rows of a csv writer by "\\n" alone: told to do so itself, it quotes no "\\r" before Python 3.13."""
+
+    def __init__(self, text: io.TextIOBase) -> None:
+        self.text = text
+
+    def write(self, row: str) -> None:
+        self.text.write(row.removesuffix("\r\n") + "\n")
+
+
 class CsvTable:
     """Comma-separated lines with a header; file names that are no UTF-8 keep their bytes."""
 
     def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
         self.text = io.TextIOWrapper(stream, "utf-8", errors="surrogateescape", newline="")
-        self.rows = csv.DictWriter(self.text, list(columns), lineterminator="\n")
+        self.rows = csv.DictWriter(UnixLines(self.text), list(columns), lineterminator="\r\n")
         self.rows.writeheader()
 
     def write(self, row: Row) -> None:
@@ -95,7 +105,8 @@ class TextTable:
         self.stream = stream
 
     def write(self, row: Row) -> None:
-        self.stream.write(str(row["text"]).replace("\n", " ").encode("utf-8", "replace") + b"\n")
+        line = str(row["text"]).replace("\r", " ").replace("\n", " ")
+        self.stream.write(line.encode("utf-8", "replace") + b"\n")
         self.stream.flush()
 
     def close(self) -> None:
