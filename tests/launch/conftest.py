@@ -28,7 +28,8 @@ def write_photos(root: Path, tree: dict[str, int], size: tuple[int, int] = (20, 
 
 def table(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file."""
-    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 @pytest.fixture

@@ -200,6 +200,19 @@ def test_grey_pixels_all_through(tmp_path):
 def test_debug_goes_through_every_phase(tmp_path):
     run = vit.train(["debug=true", "precision=32-true", f"run_dir={tmp_path}"])
     assert run.metrics["steps"] == 8 and "test/accuracy" in run.metrics and (run.path / "model").is_dir()
+    answers = table(run.path / "predictions.csv")
+    assert len(answers) == 64 and len({row["true"] for row in answers}) > 5  # of 360, from all over the split
+
+
+@pytest.mark.parametrize("data", ["spelled_numbers", "text_table", "corpus"])
+def test_debug_tests_few_texts(data, tmp_path):
+    small = ["model.dim=16", "model.num_heads=2", "model.depth=1", "precision=32-true", "logger=csv"]
+    run = vit.train(["debug=true", f"data={data}", *small, f"run_dir={tmp_path}"])
+    if data == "corpus":
+        right = 64 * run.metrics["test/pair_accuracy"]
+        assert right == round(right) and 0 < right < 64
+    else:
+        assert len(table(run.path / "predictions.csv")) == 64
 
 
 def test_training_stops_when_nothing_gets_better(tmp_path):

@@ -11,14 +11,19 @@ from vit.inference import autocast, best_device
 
 @torch.inference_mode()
 def evaluate_hidden(
-    model: nn.Module, dataset: MaskedDataset, batch_size: int = 64, precision: str = "32-true"
+    model: nn.Module,
+    dataset: MaskedDataset,
+    batch_size: int = 64,
+    precision: str = "32-true",
+    most: int | None = None,
 ) -> dict[str, float]:
-    """loss (nats per hidden token), token_accuracy, pair_accuracy over all pairs of a split."""
+    """loss (nats per hidden token), token_accuracy, pair_accuracy over all pairs of a split, or its first `most`."""
     device = best_device()
     model = model.eval().to(device)
+    pairs = min(len(dataset), most or len(dataset))
     loss = tokens_right = tokens = pairs_right = 0.0
-    for start in range(0, len(dataset), batch_size):
-        index = np.arange(start, min(start + batch_size, len(dataset)))
+    for start in range(0, pairs, batch_size):
+        index = np.arange(start, min(start + batch_size, pairs))
         batch = dataset.__getitems__(np.stack([np.zeros_like(index), index], axis=1))
         masked = batch["masked"].flatten()
         places = (masked >= 0).nonzero()[:, 0]
@@ -30,4 +35,4 @@ def evaluate_hidden(
         tokens_right += int((token_logits.argmax(-1) == hidden).sum())
         pairs_right += int((pair_logits.argmax(-1).cpu() == batch["next"]).sum())
         tokens += len(hidden)
-    return {"loss": loss / tokens, "token_accuracy": tokens_right / tokens, "pair_accuracy": pairs_right / len(dataset)}
+    return {"loss": loss / tokens, "token_accuracy": tokens_right / tokens, "pair_accuracy": pairs_right / pairs}

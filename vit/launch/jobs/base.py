@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from pytorch_lightning import Callback
 from torch import Tensor, nn
 
-from vit.data import BadImage, CorpusSource, PairSource, Source
+from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.devices import Devices
 from vit.launch.finetuning import check_task
@@ -25,6 +26,8 @@ JOBS = {  # task.name -> the module whose `prepare` makes the job; imported when
     "masked_text": "vit.launch.jobs.masked",
     "masked_image": "vit.launch.jobs.masked_images",
 }
+
+QUICK = 64  # samples that are measured with `debug`
 
 
 class Tested(NamedTuple):
@@ -48,6 +51,18 @@ class Job(ABC):
     def split(self) -> str:
         """The split that the final numbers are measured on: test, or val where there is no test."""
         return "test" if "test" in self.source.splits else "val"
+
+    @property
+    def samples(self) -> Split | TextSplit | PairSplit | CorpusSplit:
+        """What the final numbers are measured on."""
+        return self.measured(self.split)
+
+    def measured(self, split: str) -> Split | TextSplit | PairSplit | CorpusSplit:
+        """The samples of a split that the trained model is measured on: all, or with `debug` a few of them."""
+        samples = self.source.splits[split]
+        if not self.config["debug"] or len(samples) <= QUICK:
+            return samples
+        return samples.take(np.arange(QUICK) * len(samples) // QUICK)
 
     @property
     @abstractmethod

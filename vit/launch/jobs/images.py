@@ -65,7 +65,7 @@ class ImageClassification(ImageJob):
 
     def test(self, folder: RunFolder, settings: dict) -> Tested:
         bundle = load_bundle(folder.model)
-        samples = self.source.splits[self.split]
+        samples = self.samples
         evaluation = evaluate(
             bundle.model,
             bundle.preprocessing,
@@ -95,7 +95,7 @@ class ImageClassification(ImageJob):
         return ("predict", folder.model, samples, "--top-k", 3)
 
     def headline(self, metrics: dict) -> dict[str, str]:
-        images = len(self.source.splits[self.split])
+        images = len(self.samples)
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {images:,} images"}
 
 

@@ -39,7 +39,7 @@ class LabelSets(ImageClassification):
         found = evaluate_label_sets(
             model,
             self.preprocessing,
-            self.source.splits["val"],
+            self.measured("val"),
             self.source.classes,
             [0.5] * self.source.num_classes,
             **settings,
@@ -54,7 +54,7 @@ class LabelSets(ImageClassification):
 
     def test(self, folder: RunFolder, settings: dict) -> Tested:
         bundle = load_bundle(folder.model)
-        samples = self.source.splits[self.split]
+        samples = self.samples
         evaluation = evaluate_label_sets(
             bundle.model,
             bundle.preprocessing,
@@ -73,7 +73,7 @@ class LabelSets(ImageClassification):
         return ("predict", folder.model, samples)
 
     def headline(self, metrics: dict) -> dict[str, str]:
-        images = len(self.source.splits[self.split])
+        images = len(self.samples)
         return {
             f"{self.split} mAP": f"{metrics[f'{self.split}/map']:.4f}, {images:,} images",
             f"{self.split} F1": f"{metrics[f'{self.split}/f1']:.4f} (mean over labels, thresholds of validation)",

@@ -15,7 +15,7 @@ from vit.launch import build, networks
 from vit.launch.devices import Devices
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
-from vit.launch.jobs.base import Job, Tested
+from vit.launch.jobs.base import QUICK, Job, Tested
 from vit.launch.tokenizing import build_tokenizer, with_tokenizers
 from vit.models.masked import MaskedTextConfig
 from vit.tasks import Batches, MaskedTokens
@@ -47,9 +47,8 @@ class Masked(Job):
         save_bundle(path, self.model, (), None, metrics, extra, weights, {"source": self.tokenizer})
 
     def test(self, folder: RunFolder, settings: dict) -> Tested:
-        model = load_bundle(folder.model).model
-        found = evaluate_hidden(model, self.datasets[self.split], settings["batch_size"], settings["precision"])
-        return Tested(found)
+        model, most = load_bundle(folder.model).model, QUICK if self.config["debug"] else None
+        return Tested(evaluate_hidden(model, self.datasets[self.split], **settings, most=most))
 
     def write_samples(self, folder: RunFolder) -> Path | None:
         return None

@@ -46,7 +46,7 @@ class MaskedImagesJob(ImageJob):
         save_bundle(path, self.model, (), self.preprocessing, metrics, extra, weights)
 
     def test(self, folder: RunFolder, settings: dict) -> Tested:
-        bundle, samples = load_bundle(folder.model), self.source.splits[self.split]
+        bundle, samples = load_bundle(folder.model), self.samples
         images, index = some_images(samples, bundle.preprocessing, self.config["task"]["examples"])
         if len(images):
             pictures = reconstructed(bundle.model, bundle.preprocessing, images, index)

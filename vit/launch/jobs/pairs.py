@@ -74,7 +74,7 @@ class Pairs(Job):
 
     def test(self, folder: RunFolder, settings: dict) -> Tested:
         writer = Writer(load_bundle(folder.model), precision=settings["precision"])
-        split = self.source.splits[self.split]
+        split = self.samples
         batch_size, on_bad_sample = settings["batch_size"] or 64, self.config["data"]["on_bad_sample"]
         evaluation = evaluate_pairs(writer, split, batch_size, on_bad_sample)
         write_pairs(folder.path, evaluation, split, writer.preprocessing)
@@ -94,7 +94,7 @@ class Pairs(Job):
         return target
 
     def headline(self, metrics: dict) -> dict[str, str]:
-        pairs = f"of {len(self.source.splits[self.split]):,} {self.task.unit}"
+        pairs = f"of {len(self.samples):,} {self.task.unit}"
         return {
             f"{self.split} exact match": f"{metrics[f'{self.split}/exact_match']:.2%} {pairs}",
             "character errors": f"{metrics[f'{self.split}/cer']:.2%}",

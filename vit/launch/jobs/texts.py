@@ -53,7 +53,7 @@ class Texts(Job):
 
     def test(self, folder: RunFolder, settings: dict) -> Tested:
         predictor = TextPredictor(load_bundle(folder.model), precision=settings["precision"])
-        samples = self.source.splits[self.split]
+        samples = self.samples
         evaluation = evaluate_texts(predictor, samples, settings["batch_size"])
         write_text_evaluation(folder.path, evaluation, samples, f"{self.config['name']}, {self.split}")
         return Tested(evaluation.metrics)
@@ -68,7 +68,7 @@ class Texts(Job):
         return file
 
     def headline(self, metrics: dict) -> dict[str, str]:
-        texts = len(self.source.splits[self.split])
+        texts = len(self.samples)
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {texts:,} texts"}
 
     def omitted(self) -> list[tuple[str, str]]:
