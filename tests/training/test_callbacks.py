@@ -152,7 +152,7 @@ def test_bfloat16_with_clipping_and_a_fused_optimizer(tmp_path):
 def test_a_line_per_epoch_off_a_terminal_and_a_bar_on_one(tmp_path):
     for terminal in (False, True):
         out = io.StringIO()
-        bar = ProgressBar(interval=0.0, console=Console(file=out, force_terminal=terminal, width=160))
+        bar = ProgressBar(interval=0.0, console=Console(file=out, force_terminal=terminal, width=80))
         meter = ThroughputMeter()
         pl.Trainer(
             max_epochs=2,

@@ -74,11 +74,9 @@ def plain_warnings() -> Iterator[None]:
 
 def progress() -> "Progress":
     """A bar on standard error with rate and time left; nothing where that is no terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from vit.report.bar import progress_bar
 
-    console = stderr()
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return progress_bar(stderr())
 
 
 def failed(text: str, code: int) -> int:

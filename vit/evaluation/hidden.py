@@ -1,5 +1,7 @@
 """How well a pre-trained model finds hidden tokens and tells sentence pairs, on questions that are always the same."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -16,8 +18,13 @@ def evaluate_hidden(
     batch_size: int = 64,
     precision: str = "32-true",
     most: int | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
-    """loss (nats per hidden token), token_accuracy, pair_accuracy over all pairs of a split, or its first `most`."""
+    """loss (nats per hidden token), token_accuracy, pair_accuracy over all pairs of a split, or its first `most`.
+
+    Args:
+        progress: called with the number of pairs of every finished batch.
+    """
     device = best_device()
     model = model.eval().to(device)
     pairs = min(len(dataset), most or len(dataset))
@@ -35,4 +42,6 @@ def evaluate_hidden(
         tokens_right += int((token_logits.argmax(-1) == hidden).sum())
         pairs_right += int((pair_logits.argmax(-1).cpu() == batch["next"]).sum())
         tokens += len(hidden)
+        if progress:
+            progress(len(index))
     return {"loss": loss / tokens, "token_accuracy": tokens_right / tokens, "pair_accuracy": pairs_right / pairs}

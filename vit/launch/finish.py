@@ -5,6 +5,7 @@ command.
 import logging
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from pytorch_lightning import Trainer
@@ -15,6 +16,7 @@ from vit.launch.console import command, console
 from vit.launch.finetuning import whole_size
 from vit.launch.folder import RunFolder
 from vit.launch.jobs import Job
+from vit.report.bar import progress_bar
 from vit.report.curves import curves_picture
 from vit.report.summary import print_summary
 from vit.training import Checkpoints, PeakMemory, ThroughputMeter, trained_weights
@@ -34,7 +36,8 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
         job.save(folder.model, trained_weights(checkpoints.best_path), metrics, extra)
     for remark in remarks:
         log.warning("model: %s", remark.message)
-    tested = job.test(folder, settings)
+    with progress_bar(console) as bar:
+        tested = job.test(folder, settings, partial(bar.advance, bar.add_task(job.split, total=job.count)))
     metrics |= {f"{job.split}/{name}": value for name, value in tested.metrics.items()}
     metrics |= numbers | left_out(job, tested.unreadable)
     curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"])

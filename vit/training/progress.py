@@ -3,13 +3,14 @@
 import logging
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ProgressBar as LightningProgressBar
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
 
 from vit.training.resume import batches_done, batches_per_epoch
 
@@ -120,6 +121,15 @@ class ThroughputMeter(pl.Callback):
             pl_module.log_dict({**rate, "train/data_wait": self.data_wait})
 
 
+class TwoLines(Progress):
+    """A task's bar, and below it the numbers of late, which are wider than many a terminal."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            yield Text(task.fields["numbers"])
+
+
 class ProgressBar(LightningProgressBar):
     """One bar for the whole run with rate, loss, validation numbers and time left.
 
@@ -154,16 +164,18 @@ class ProgressBar(LightningProgressBar):
         self._started = self._drawn = time.perf_counter()
         self._rows = 0
         if self.live and trainer.is_global_zero:
-            self.progress = Progress(
+            self.progress = TwoLines(
                 TextColumn("{task.description}"),
-                BarColumn(),
+                BarColumn(bar_width=None),
                 TextColumn("{task.percentage:>3.0f}%"),
-                TextColumn("{task.fields[facts]}"),
+                TextColumn("{task.fields[speed]}"),
                 console=self.console,
                 auto_refresh=False,
                 transient=True,
+                expand=True,
             )
-            self.progress.add_task("starting", total=self._total, completed=self._done_at_start, facts="")
+            done = self._done_at_start
+            self.progress.add_task("starting", total=self._total, completed=done, speed="", numbers="")
             self.progress.start()
 
     def on_train_batch_end(
@@ -187,7 +199,7 @@ class ProgressBar(LightningProgressBar):
             return
         if self._rows:
             self._measure()
-        line = f"{self._epoch(trainer)}  {self._facts(trainer)}"
+        line = "  ".join([self._epoch(trainer), *self._rates(trainer), *self._numbers(trainer), self._left(trainer)])
         log.debug(line)  # for a log file, also where the bar takes the place of the lines
         if self.live:
             self._draw(trainer)
@@ -222,7 +234,8 @@ class ProgressBar(LightningProgressBar):
                 self.progress.task_ids[0],
                 completed=batches_done(trainer),
                 description=self._epoch(trainer),
-                facts=self._facts(trainer),
+                speed="  ".join([*self._rates(trainer), self._left(trainer)]),
+                numbers="  ".join(self._numbers(trainer)),
             )
             self.progress.refresh()
 
@@ -230,12 +243,16 @@ class ProgressBar(LightningProgressBar):
         last = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else "?"
         return f"epoch {trainer.current_epoch + 1}/{last}"
 
-    def _facts(self, trainer: pl.Trainer) -> str:
-        facts = [f"{self._rate:,.0f} {unit(trainer.lightning_module)}/s"] if self._rate else []
+    def _rates(self, trainer: pl.Trainer) -> list[str]:
+        return [f"{self._rate:,.0f} {unit(trainer.lightning_module)}/s"] if self._rate else []
+
+    def _left(self, trainer: pl.Trainer) -> str:
+        return f"{clock(self.seconds_left(trainer))} left"
+
+    def _numbers(self, trainer: pl.Trainer) -> list[str]:
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
         metrics = {"loss": self._loss} | metrics if self._loss == self._loss else metrics
-        facts += [f"{name} {value:.4f}" for name, value in metrics.items()]
-        return "  ".join([*facts, f"{clock(self.seconds_left(trainer))} left"])
+        return [f"{name} {value:.4f}" for name, value in metrics.items()]
 
     def seconds_left(self, trainer: pl.Trainer) -> float:
         done = batches_done(trainer)

@@ -2,7 +2,7 @@
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ JOBS = {  # task.name -> the module whose `prepare` makes the job; imported when
     "masked_image": "vit.launch.jobs.masked_images",
 }
 
+Progress = Callable[[int], None]
 QUICK = 64  # samples that are measured with `debug`
 
 
@@ -51,6 +52,11 @@ class Job(ABC):
     def split(self) -> str:
         """The split that the final numbers are measured on: test, or val where there is no test."""
         return "test" if "test" in self.source.splits else "val"
+
+    @property
+    def count(self) -> int:
+        """How many samples the final numbers are measured on."""
+        return len(self.samples)
 
     @property
     def samples(self) -> Split | TextSplit | PairSplit | CorpusSplit:
@@ -97,8 +103,8 @@ class Job(ABC):
         """The bundle of the best epoch."""
 
     @abstractmethod
-    def test(self, folder: RunFolder, settings: dict) -> Tested:
-        """Test the model as it lies on disk, write answers and pictures."""
+    def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
+        """Test the model as it lies on disk, write answers and pictures; `progress` is told of each batch's samples."""
 
     @abstractmethod
     def write_samples(self, folder: RunFolder) -> Path | None:

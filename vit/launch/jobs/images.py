@@ -18,7 +18,7 @@ from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
-from vit.launch.jobs.base import Job, Tested
+from vit.launch.jobs.base import Job, Progress, Tested
 from vit.launch.teaching import build_distillation, located, with_token
 from vit.models import flops
 from vit.report.evaluation import write_evaluation
@@ -63,7 +63,7 @@ class ImageClassification(ImageJob):
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         save_bundle(path, self.model, self.source.classes, self.preprocessing, metrics, extra, weights)
 
-    def test(self, folder: RunFolder, settings: dict) -> Tested:
+    def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         bundle = load_bundle(folder.model)
         samples = self.samples
         evaluation = evaluate(
@@ -73,6 +73,7 @@ class ImageClassification(ImageJob):
             bundle.classes,
             **settings,
             on_bad_sample=self.config["data"]["on_bad_sample"],
+            progress=progress,
         )
         heading = f"{self.config['name']}, {self.split}"
         write_evaluation(folder.path, evaluation, samples, bundle.preprocessing, heading)
@@ -95,7 +96,7 @@ class ImageClassification(ImageJob):
         return ("predict", folder.model, samples, "--top-k", 3)
 
     def headline(self, metrics: dict) -> dict[str, str]:
-        images = len(self.samples)
+        images = self.count
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {images:,} images"}
 
 

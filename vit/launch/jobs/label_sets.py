@@ -12,7 +12,7 @@ from vit.data import DataError, Source
 from vit.evaluation import best_thresholds, evaluate_label_sets
 from vit.launch.composing import ConfigError, stated
 from vit.launch.folder import RunFolder
-from vit.launch.jobs.base import Tested
+from vit.launch.jobs.base import Progress, Tested
 from vit.launch.jobs.images import ImageClassification
 from vit.models import model_from_config
 from vit.report.label_sets import write_label_sets
@@ -52,7 +52,7 @@ class LabelSets(ImageClassification):
             log.warning("fewer than %d validation images have %s: a threshold from so few is a guess", FEW, listed(few))
         return chosen
 
-    def test(self, folder: RunFolder, settings: dict) -> Tested:
+    def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         bundle = load_bundle(folder.model)
         samples = self.samples
         evaluation = evaluate_label_sets(
@@ -63,6 +63,7 @@ class LabelSets(ImageClassification):
             bundle.thresholds,
             **settings,
             on_bad_sample=self.config["data"]["on_bad_sample"],
+            progress=progress,
         )
         write_label_sets(
             folder.path, evaluation, samples, bundle.preprocessing, f"{self.config['name']}, {self.split}"
@@ -73,7 +74,7 @@ class LabelSets(ImageClassification):
         return ("predict", folder.model, samples)
 
     def headline(self, metrics: dict) -> dict[str, str]:
-        images = len(self.samples)
+        images = self.count
         return {
             f"{self.split} mAP": f"{metrics[f'{self.split}/map']:.4f}, {images:,} images",
             f"{self.split} F1": f"{metrics[f'{self.split}/f1']:.4f} (mean over labels, thresholds of validation)",

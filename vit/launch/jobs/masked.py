@@ -15,7 +15,7 @@ from vit.launch import build, networks
 from vit.launch.devices import Devices
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
-from vit.launch.jobs.base import QUICK, Job, Tested
+from vit.launch.jobs.base import QUICK, Job, Progress, Tested
 from vit.launch.tokenizing import build_tokenizer, with_tokenizers
 from vit.models.masked import MaskedTextConfig
 from vit.tasks import Batches, MaskedTokens
@@ -39,6 +39,11 @@ class Masked(Job):
     def sample_flops(self) -> float:
         return networks.matrix_flops(self.model) * 2 * float(self.datasets["train"].tokens.lengths.mean())
 
+    @property
+    def count(self) -> int:
+        pairs = len(self.datasets[self.split])
+        return min(pairs, QUICK) if self.config["debug"] else pairs
+
     def write_facts(self, folder: RunFolder) -> None:
         """Which sentence is in which split follows from the files' order, so it is not written again."""
         folder.write_splits({}, self.omitted())
@@ -46,9 +51,10 @@ class Masked(Job):
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         save_bundle(path, self.model, (), None, metrics, extra, weights, {"source": self.tokenizer})
 
-    def test(self, folder: RunFolder, settings: dict) -> Tested:
-        model, most = load_bundle(folder.model).model, QUICK if self.config["debug"] else None
-        return Tested(evaluate_hidden(model, self.datasets[self.split], **settings, most=most))
+    def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
+        model = load_bundle(folder.model).model
+        found = evaluate_hidden(model, self.datasets[self.split], **settings, most=self.count, progress=progress)
+        return Tested(found)
 
     def write_samples(self, folder: RunFolder) -> Path | None:
         return None

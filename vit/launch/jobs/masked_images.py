@@ -16,7 +16,7 @@ from vit.launch.composing import ConfigError, word
 from vit.launch.devices import Devices
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
-from vit.launch.jobs.base import Tested
+from vit.launch.jobs.base import Progress, Tested
 from vit.launch.jobs.images import ImageJob, audited
 from vit.launch.reconstructions import Reconstructions, reconstructed, some_images
 from vit.models import MaskedImageConfig, flops
@@ -45,17 +45,15 @@ class MaskedImagesJob(ImageJob):
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         save_bundle(path, self.model, (), self.preprocessing, metrics, extra, weights)
 
-    def test(self, folder: RunFolder, settings: dict) -> Tested:
+    def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         bundle, samples = load_bundle(folder.model), self.samples
         images, index = some_images(samples, bundle.preprocessing, self.config["task"]["examples"])
         if len(images):
             pictures = reconstructed(bundle.model, bundle.preprocessing, images, index)
             heading = f"{self.config['name']}, {self.split}: the best epoch"
             reconstructions_picture(folder.path / "reconstructions.png", *pictures, heading)
-        skip = self.config["data"]["on_bad_sample"]
-        return Tested(
-            *evaluate_reconstruction(bundle.model, bundle.preprocessing, samples, **settings, on_bad_sample=skip)
-        )
+        settings = settings | {"on_bad_sample": self.config["data"]["on_bad_sample"], "progress": progress}
+        return Tested(*evaluate_reconstruction(bundle.model, bundle.preprocessing, samples, **settings))
 
     def write_samples(self, folder: RunFolder) -> Path | None:
         return None

@@ -31,7 +31,7 @@ from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
-from vit.launch.jobs.base import Job, Tested
+from vit.launch.jobs.base import Job, Progress, Tested
 from vit.launch.tokenizing import build_tokenizers, with_tokenizers
 from vit.models.seq2seq import EncoderDecoderConfig
 from vit.report.pairs import write_pairs
@@ -72,11 +72,11 @@ class Pairs(Job):
         extra = extra | self.task.config["use"]
         save_bundle(path, self.model, (), self.line, metrics, extra, weights, self.tokenizers)
 
-    def test(self, folder: RunFolder, settings: dict) -> Tested:
+    def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         writer = Writer(load_bundle(folder.model), precision=settings["precision"])
         split = self.samples
         batch_size, on_bad_sample = settings["batch_size"] or 64, self.config["data"]["on_bad_sample"]
-        evaluation = evaluate_pairs(writer, split, batch_size, on_bad_sample)
+        evaluation = evaluate_pairs(writer, split, batch_size, on_bad_sample, progress)
         write_pairs(folder.path, evaluation, split, writer.preprocessing)
         return Tested(evaluation.metrics | {"bleu_signature": bleu_signature()}, evaluation.unreadable)
 
@@ -94,7 +94,7 @@ class Pairs(Job):
         return target
 
     def headline(self, metrics: dict) -> dict[str, str]:
-        pairs = f"of {len(self.samples):,} {self.task.unit}"
+        pairs = f"of {self.count:,} {self.task.unit}"
         return {
             f"{self.split} exact match": f"{metrics[f'{self.split}/exact_match']:.2%} {pairs}",
             "character errors": f"{metrics[f'{self.split}/cer']:.2%}",

@@ -17,7 +17,7 @@ from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
-from vit.launch.jobs.base import Job, Tested
+from vit.launch.jobs.base import Job, Progress, Tested
 from vit.launch.tokenizing import build_tokenizer, with_tokenizers
 from vit.models.text import TextClassifierConfig
 from vit.report.evaluation import write_text_evaluation
@@ -51,10 +51,10 @@ class Texts(Job):
         extra = extra | self.task.config["use"]
         save_bundle(path, self.model, self.source.classes, None, metrics, extra, weights, {"source": self.tokenizer})
 
-    def test(self, folder: RunFolder, settings: dict) -> Tested:
+    def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         predictor = TextPredictor(load_bundle(folder.model), precision=settings["precision"])
         samples = self.samples
-        evaluation = evaluate_texts(predictor, samples, settings["batch_size"])
+        evaluation = evaluate_texts(predictor, samples, settings["batch_size"], progress)
         write_text_evaluation(folder.path, evaluation, samples, f"{self.config['name']}, {self.split}")
         return Tested(evaluation.metrics)
 
@@ -68,7 +68,7 @@ class Texts(Job):
         return file
 
     def headline(self, metrics: dict) -> dict[str, str]:
-        texts = len(self.samples)
+        texts = self.count
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {texts:,} texts"}
 
     def omitted(self) -> list[tuple[str, str]]:
