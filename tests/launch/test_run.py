@@ -1,13 +1,9 @@
 """One run from words to a tested model: what the folder holds, and that its numbers are those of the model in it."""
 
-import contextlib
 import csv
 import json
-import os
-import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -217,22 +213,6 @@ def test_debug_tests_few_texts(data, tmp_path):
         assert right == round(right) and 0 < right < 64
     else:
         assert len(table(run.path / "predictions.csv")) == 64
-
-
-def test_a_terminal_shows_training_and_test_as_they_go(tmp_path):
-    ours, theirs = os.openpty()
-    words = ["debug=true", "model.depth=1", "precision=32-true", "logger=csv"]
-    command = [sys.executable, "-m", "vit", "train", *words]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        shown = b""
-        with contextlib.suppress(OSError):  # how Linux tells that nobody writes any more
-            while piece := os.read(ours, 65536):
-                shown += piece
-    os.close(ours)
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
-    assert process.returncode == 0, text
-    assert re.search(r"epoch 2/2 ━+ +\d+% .* left", text) and re.search(r"test ━+ 64/64", text)
 
 
 def test_training_stops_when_nothing_gets_better(tmp_path):
