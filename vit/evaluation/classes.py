@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.data import BadImage, DataError, ImageDataset, Preprocessing, Source, Split
+from vit.evaluation.progress import Progress
 from vit.inference import best_device, decode_ahead, forward
 
 KEPT = 5  # answers kept per sample
@@ -64,7 +65,7 @@ def evaluate(
     precision: str = "32-true",
     on_bad_sample: str = "error",
     device: str | torch.device | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Run the model over a whole split in order, in batches of `batch_size`: that and the precision fix the numbers.
 
@@ -92,7 +93,7 @@ def over_split(
     precision: str,
     on_bad_sample: str,
     device: str | torch.device | None,
-    progress: Callable[[int], None] | None,
+    progress: Progress | None,
 ) -> tuple[list[Part], list[BadImage]]:
     """What `score(logits, labels, rows)` says of every batch, in order, and the images that could not be read."""
     dataset = ImageDataset(split, preprocessing, cache=False, on_bad_sample=on_bad_sample)

@@ -1,6 +1,6 @@
 """The vectors that a model makes of samples, with their names and labels, and the files they are kept in."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from vit.data import BadImage, ImageDataset, Split, TextDataset
+from vit.evaluation.progress import Progress
 from vit.inference import decode_ahead, named_images
 from vit.inference.features import Featurizer
 
 FORMS = (".npz", ".parquet")
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """How well a pre-trained model finds hidden tokens and tells sentence pairs, on questions that are always the same."""
 
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -8,6 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from vit.data import MaskedDataset
+from vit.evaluation.progress import Progress
 from vit.inference import autocast, best_device
 
 
@@ -18,7 +18,7 @@ def evaluate_hidden(
     batch_size: int = 64,
     precision: str = "32-true",
     most: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, float]:
     """loss (nats per hidden token), token_accuracy, pair_accuracy over all pairs of a split, or its first `most`.
 

@@ -1,6 +1,6 @@
 """A model that gives several labels per image, measured: average precision, and F1 at a threshold per label."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vit.data import BadImage, DataError, Preprocessing, Split
 from vit.evaluation.classes import Part, over_split
+from vit.evaluation.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def evaluate_label_sets(
     precision: str = "32-true",
     on_bad_sample: str = "error",
     device: str | torch.device | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> LabelSetEvaluation:
     """Run the model over a whole split in order, in batches of `batch_size`; arguments as those of `evaluate`.
 

@@ -1,13 +1,13 @@
 """A sequence-to-sequence model measured on pairs: what it writes, and how likely it finds what it should have written.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from vit.data import BadImage, DataError, PairSplit
 from vit.data.text import BOS, EOS, PAD
+from vit.evaluation.progress import Progress
 from vit.evaluation.texts import text_metrics
 from vit.inference import Writer, Written
 
@@ -35,7 +35,7 @@ def evaluate_pairs(
     split: PairSplit,
     batch_size: int = 64,
     on_bad_sample: str = "error",
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> PairEvaluation:
     """Let the model write for every source of a split, by its own settings.
 

@@ -1,6 +1,5 @@
 """How well a masked autoencoder tells hidden patches, which are always the same ones."""
 
-from collections.abc import Callable
 from itertools import islice
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 from vit.data import BadImage, ImageDataset, Preprocessing, Split
 from vit.data.hiding import EVALUATION, patch_noise
 from vit.evaluation.classes import readable
+from vit.evaluation.progress import Progress
 from vit.inference import autocast, best_device
 from vit.models.mae import MaskedAutoencoder, hidden_error
 
@@ -22,7 +22,7 @@ def evaluate_reconstruction(
     precision: str = "32-true",
     on_bad_sample: str = "error",
     device: str | torch.device | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[dict[str, float], list[BadImage]]:
     """loss, the mean squared error per hidden patch over a whole split, and the images that could not be read."""
     dataset = ImageDataset(split, preprocessing, cache=False, on_bad_sample=on_bad_sample)

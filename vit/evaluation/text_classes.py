@@ -1,17 +1,17 @@
 """A text classifier measured on labelled texts."""
 
-from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from vit.data import TextSplit
 from vit.evaluation.classes import KEPT, Evaluation, check_labels, gathered, scored
+from vit.evaluation.progress import Progress
 from vit.inference import TextPredictor
 
 
 def evaluate_texts(
-    predictor: TextPredictor, split: TextSplit, batch_size: int = 64, progress: Callable[[int], None] | None = None
+    predictor: TextPredictor, split: TextSplit, batch_size: int = 64, progress: Progress | None = None
 ) -> Evaluation:
     """Run the model over a whole split in order, in batches of `batch_size`.
 

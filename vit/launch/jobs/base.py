@@ -2,7 +2,7 @@
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
+from vit.evaluation.progress import Progress
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.devices import Devices
 from vit.launch.finetuning import check_task
@@ -27,7 +28,7 @@ JOBS = {  # task.name -> the module whose `prepare` makes the job; imported when
     "masked_image": "vit.launch.jobs.masked_images",
 }
 
-Progress = Callable[[int], None]
+Samples = Split | TextSplit | PairSplit | CorpusSplit
 QUICK = 64  # samples that are measured with `debug`
 
 
@@ -59,16 +60,19 @@ class Job(ABC):
         return len(self.samples)
 
     @property
-    def samples(self) -> Split | TextSplit | PairSplit | CorpusSplit:
+    def samples(self) -> Samples:
         """What the final numbers are measured on."""
         return self.measured(self.split)
 
-    def measured(self, split: str) -> Split | TextSplit | PairSplit | CorpusSplit:
-        """The samples of a split that the trained model is measured on: all, or with `debug` a few of them."""
+    def measured(self, split: str) -> Samples:
+        """The samples of a split that the trained model is measured on: all, or with `debug` a few from all over it."""
         samples = self.source.splits[split]
-        if not self.config["debug"] or len(samples) <= QUICK:
-            return samples
-        return samples.take(np.arange(QUICK) * len(samples) // QUICK)
+        every, some = len(samples), self.few(len(samples))
+        return samples if some == every else samples.take(np.arange(some) * every // some)
+
+    def few(self, count: int) -> int:
+        """How many of so many samples are measured."""
+        return min(count, QUICK) if self.config["debug"] else count
 
     @property
     @abstractmethod

@@ -12,13 +12,14 @@ from vit.bundle import load_bundle, save_bundle
 from vit.data import BadImage, DataError, Preprocessing, Source
 from vit.data.audit import AuditReport, audit
 from vit.evaluation import evaluate
+from vit.evaluation.progress import Progress
 from vit.launch import build, networks
 from vit.launch.composing import ConfigError
 from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
-from vit.launch.jobs.base import Job, Progress, Tested
+from vit.launch.jobs.base import Job, Tested
 from vit.launch.teaching import build_distillation, located, with_token
 from vit.models import flops
 from vit.report.evaluation import write_evaluation

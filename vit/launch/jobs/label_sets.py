@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from vit.bundle import load_bundle, save_bundle
 from vit.data import DataError, Source
 from vit.evaluation import best_thresholds, evaluate_label_sets
+from vit.evaluation.progress import Progress
 from vit.launch.composing import ConfigError, stated
 from vit.launch.folder import RunFolder
-from vit.launch.jobs.base import Progress, Tested
+from vit.launch.jobs.base import Tested
 from vit.launch.jobs.images import ImageClassification
 from vit.models import model_from_config
 from vit.report.label_sets import write_label_sets

@@ -11,11 +11,12 @@ from vit.bundle import load_bundle, save_bundle
 from vit.data import CorpusSource, MaskedDataset, MaskedTrainBatches
 from vit.data.text import Tokenizer
 from vit.evaluation.hidden import evaluate_hidden
+from vit.evaluation.progress import Progress
 from vit.launch import build, networks
 from vit.launch.devices import Devices
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
-from vit.launch.jobs.base import QUICK, Job, Progress, Tested
+from vit.launch.jobs.base import Job, Tested
 from vit.launch.tokenizing import build_tokenizer, with_tokenizers
 from vit.models.masked import MaskedTextConfig
 from vit.tasks import Batches, MaskedTokens
@@ -41,8 +42,7 @@ class Masked(Job):
 
     @property
     def count(self) -> int:
-        pairs = len(self.datasets[self.split])
-        return min(pairs, QUICK) if self.config["debug"] else pairs
+        return self.few(len(self.datasets[self.split]))
 
     def write_facts(self, folder: RunFolder) -> None:
         """Which sentence is in which split follows from the files' order, so it is not written again."""

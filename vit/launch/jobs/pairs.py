@@ -23,6 +23,7 @@ from vit.data import (
 from vit.data.text import Tokenizer
 from vit.evaluation import bleu_signature
 from vit.evaluation.pairs import evaluate_pairs
+from vit.evaluation.progress import Progress
 from vit.generation import Generation
 from vit.inference import Writer
 from vit.launch import build, networks
@@ -31,7 +32,7 @@ from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
-from vit.launch.jobs.base import Job, Progress, Tested
+from vit.launch.jobs.base import Job, Tested
 from vit.launch.tokenizing import build_tokenizers, with_tokenizers
 from vit.models.seq2seq import EncoderDecoderConfig
 from vit.report.pairs import write_pairs

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from vit.bundle import load_bundle, save_bundle
 from vit.data import Source, TextDataset
 from vit.data.text import Tokenizer
+from vit.evaluation.progress import Progress
 from vit.evaluation.text_classes import evaluate_texts
 from vit.inference import TextPredictor
 from vit.launch import build, networks
@@ -17,7 +18,7 @@ from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
-from vit.launch.jobs.base import Job, Progress, Tested
+from vit.launch.jobs.base import Job, Tested
 from vit.launch.tokenizing import build_tokenizer, with_tokenizers
 from vit.models.text import TextClassifierConfig
 from vit.report.evaluation import write_text_evaluation
