@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -67,6 +68,27 @@ def test_the_run_s_numbers_again_to_the_last_digit(spelled, tmp_path, capsys):
     for name, value in again.items():
         assert spelled.metrics[name] == value
     assert "exact_match" in capsys.readouterr().out
+
+
+def test_texts_are_measured_as_words_say_that_they_be_written(spelled, tmp_path):
+    words = ["evaluate", str(spelled.path), "task.decode.beam=1", "task.decode.max_len=3", "--output", str(tmp_path)]
+    assert main(words) == 0
+    rows = table(tmp_path / "predictions.csv")
+    sources, answers = [row["source"] for row in rows], [row["answer"] for row in rows]
+    writer = vit.load(spelled.path)
+    shorter = writer.predict(sources, replace(writer.settings, beam=1, max_len=3))
+    assert answers == [written.text for written in shorter] != [written.text for written in writer.predict(sources)]
+
+
+def test_a_word_that_would_change_nothing_is_told(spelled, capsys):
+    assert main(["evaluate", str(spelled.path), "recipe.batch_size=4"]) == 1
+    assert "recipe.batch_size=4 changes nothing here" in capsys.readouterr().err
+    assert main(["evaluate", str(spelled.path), "task.decode.bean=4"]) == 1
+    assert "did you mean task.decode.beam?" in capsys.readouterr().err
+    assert main(["evaluate", str(spelled.path), "task.decode.beam=0"]) == 1
+    assert "task.decode: beam is 0" in capsys.readouterr().err
+    assert main(["audit", "data=digits", "seed=3"]) == 1
+    assert "this command reads data=, experiment= and data.*" in capsys.readouterr().err
 
 
 def test_lines_are_answered_in_order_alone_and_together(spelled, tmp_path, capfdbinary):

@@ -16,9 +16,25 @@ def data_words(extra: dict, words: list[str]) -> list[str]:
 
 def data_config(words: list[str]) -> dict:
     """The `data` part of the config that these words compose."""
-    from vit.launch.composing import compose, plain
+    return composed(words)["data"]
 
-    return plain(compose(words))["data"]
+
+def composed(words: list[str], besides: str | None = None) -> dict:
+    """The config of words on data, and on one other node that the command reads.
+
+    Raises:
+        ConfigError: a word on anything else, which would change nothing.
+    """
+    from vit.launch.composing import ConfigError, compose, parse, plain
+
+    config = plain(compose(words))
+    read = ("data.", f"{besides}.") if besides else ("data.",)
+    for override in parse(words):
+        if override.key_or_group not in ("data", "experiment") and not override.key_or_group.startswith(read):
+            known = " or ".join(f"{node}*" for node in read)
+            raise ConfigError(f"{override.input_line} changes nothing here; leave it out: this command reads data=, "
+                              f"experiment= and {known}")
+    return config
 
 
 def source(data: dict) -> "Source | PairSource":

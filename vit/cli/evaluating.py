@@ -1,13 +1,14 @@
 """`vit evaluate`: a saved model measured on labelled data."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.data_sets import data_config, data_words
+from vit.cli.data_sets import composed, data_words
 from vit.cli.data_sets import source as data_source
 from vit.cli.terminal import Device, Model, Precision, Words, check_writable, list_unreadable, progress
 
@@ -33,13 +34,17 @@ def evaluate(
     """Measure a model on labelled data: by default the test split of the data set it was trained on."""
     check_writable(json_file)
     from vit.cli.evaluating_masked import evaluate_masked, is_masked
-    from vit.inference import load
+    from vit.inference import Writer, load
 
     if is_masked(model):
         found = evaluate_masked(model, words or [], split, batch_size, precision, device)
         return write_json(found, json_file)
     predictor = load(model, device)
-    data = data_config(data_words(predictor.bundle.extra, words or []))
+    writes = isinstance(predictor, Writer)
+    config = composed(data_words(predictor.bundle.extra, words or []), "task.decode" if writes else None)
+    if writes:
+        decode_by(predictor, config, words or [])
+    data = config["data"]
     source = data_source(data)
     split = split or ("test" if "test" in source.splits else "val")
     tested = predictor.bundle.extra.get("evaluation", {})
@@ -55,6 +60,16 @@ def evaluate(
 def write_json(found: dict, file: Path | None) -> None:
     if file is not None:
         file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+def decode_by(writer: "Writer", config: dict, words: list[str]) -> None:
+    """Let it write by what `words` say of task.decode, and for the rest as it was saved."""
+    from vit.launch.build import checked
+    from vit.launch.composing import stated
+
+    said = {key: config["task"]["decode"][key] for key in stated(words, "task.decode")}
+    said = {key: value for key, value in said.items() if value is not None}
+    writer.settings = checked("task.decode", partial(replace, writer.settings), said, spread=True)
 
 
 def kind_of_model(predictor: "Predictor | TextPredictor | Writer") -> str:
