@@ -40,9 +40,8 @@ def evaluate(
         found = evaluate_masked(model, words or [], split, batch_size, precision, device)
         return write_json(found, json_file)
     predictor = load(model, device)
-    writes = isinstance(predictor, Writer)
-    config = composed(data_words(predictor.bundle.extra, words or []), "task.decode" if writes else None)
-    if writes:
+    config = composed(data_words(predictor.bundle.extra, words or []), "task.decode")
+    if isinstance(predictor, Writer):
         decode_by(predictor, config, words or [])
     data = config["data"]
     source = data_source(data)
@@ -67,8 +66,8 @@ def decode_by(writer: "Writer", config: dict, words: list[str]) -> None:
     from vit.launch.build import checked
     from vit.launch.composing import stated
 
-    said = {key: config["task"]["decode"][key] for key in stated(words, "task.decode")}
-    said = {key: value for key, value in said.items() if value is not None}
+    decode = config["task"].get("decode", {})  # none where the words name data of another kind, which is refused next
+    said = {key: decode[key] for key in stated(words, "task.decode") if decode[key] is not None}
     writer.settings = checked("task.decode", partial(replace, writer.settings), said, spread=True)
 
 

@@ -1,6 +1,5 @@
 """How well a pre-trained model finds hidden tokens and tells sentence pairs, on questions that are always the same."""
 
-
 import numpy as np
 import torch
 import torch.nn.functional as F

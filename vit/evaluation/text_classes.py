@@ -1,6 +1,5 @@
 """A text classifier measured on labelled texts."""
 
-
 import numpy as np
 import torch
 
