@@ -53,12 +53,22 @@ def measure(chosen: dict[str, Promise], quick: bool, console: Console) -> list[d
     return rows
 
 
+def write(path: Path, rows: list[dict]) -> None:
+    """Rows into a JSON file, beside those of other promises that it has already, and as Markdown on standard output."""
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    found = {row["promise"]: row for row in [*earlier, *rows]}
+    path.write_text(json.dumps([found[name] for name in sorted(found)], indent=2) + "\n", encoding="utf-8")
+    for name in sorted(found):
+        row = found[name]
+        print(f"| {row['title']} | {row['held']} of {row['cases']} | {row['seconds']:.0f} s |")
+
+
 def main() -> int:
     known = promises()
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("promises", nargs="*", metavar="PROMISE", help=f"all by default: {', '.join(known)}")
     parser.add_argument("--quick", action="store_true", help="only the cases of the default test suite")
-    parser.add_argument("--output", type=Path, help="write the rows to this JSON file, tracebacks included")
+    parser.add_argument("--output", type=Path, help="add the rows, with tracebacks, to this JSON file; print it as Markdown")
     options = parser.parse_args()
     if unknown := set(options.promises) - set(known):
         parser.error(f"unknown promise {sorted(unknown)[0]!r}; known: {', '.join(known)}")
@@ -69,7 +79,7 @@ def main() -> int:
         table.add_row(row["title"], f"{row['held']} of {row['cases']}", f"{row['seconds']:.0f}")
     console.print(table)
     if options.output:
-        options.output.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        write(options.output, rows)
     return int(any(row["failures"] for row in rows))
 
 
