@@ -1,0 +1,222 @@
+"""A fault at every file operation of a run: what fails is reported, and what was saved before stays usable."""
+
+import builtins
+import errno
+import importlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from tests.faults.forking import Exit, forks
+from tests.faults.promise import Case, Promise
+
+KINDS = ("ENOSPC", "EIO", "EACCES", "EINTR", "crash")
+WRITES = 3  # of one open file so many are counted, more would be the same case again
+CRASHED = 77  # exit code
+COUNTED = "operations.json"
+SAVING = 9  # file operations of a save
+CHANGES_NOTHING = {  # no fault to inject: these fail anyway, and the caller expects it
+    "mkdir": os.path.lexists,
+    "unlink": lambda path: not os.path.lexists(path),
+    "remove": lambda path: not os.path.lexists(path),
+}
+
+
+class FileFaults:
+    """Counts the file operations below a folder that change something and lets one of them fail.
+
+    ENOSPC stays, as a full disk does: later operations that need space fail too. The other errors happen once. `crash`
+    ends the process just before the operation.
+
+    Args:
+        folder: operations elsewhere are neither counted nor disturbed.
+        kind: an errno by name, or "crash".
+        at: the number of the operation that fails, from 0; None only counts.
+    """
+
+    def __init__(self, folder: str | Path, kind: str = "EIO", at: int | None = None):
+        self.folder, self.kind, self.at = os.path.realpath(folder), kind, at
+        self.operations: list[str] = []
+        self.descriptors: dict[int, str] = {}
+        self.fired = False
+
+    def install(self) -> "FileFaults":
+        """For the rest of this process; meant for a fork."""
+        for name in ("replace", "rename", "link", "symlink"):
+            self._patch(name, lambda source, target, *rest, **options: target)
+        for name in ("unlink", "remove", "mkdir", "rmdir", "truncate"):
+            self._patch(name, lambda path, *rest, **options: path)
+        for name in ("fsync", "write", "ftruncate"):
+            self._patch(name, lambda descriptor, *rest: self.descriptors.get(descriptor))
+        self._patch_os_open()
+        self._patch_open()
+        return self
+
+    def inside(self, path: object) -> bool:
+        if not isinstance(path, str | bytes | os.PathLike):
+            return False
+        path = os.path.abspath(os.fsdecode(path))
+        return path == self.folder or path.startswith(self.folder + os.sep)
+
+    def count(self, operation: str, path: object) -> None:
+        """Raises where this operation is the one that fails."""
+        if not self.inside(path) or operation in CHANGES_NOTHING and CHANGES_NOTHING[operation](path):
+            return
+        name = os.path.relpath(os.path.abspath(os.fsdecode(path)), self.folder)
+        number = len(self.operations)
+        self.operations.append(f"{operation} {name}")
+        full = self.fired and self.kind == "ENOSPC" and operation not in ("unlink", "remove", "rmdir", "close")
+        if number == self.at or full:
+            self.fired = True
+            if self.kind == "crash":
+                os._exit(CRASHED)
+            code = getattr(errno, self.kind)
+            raise OSError(code, os.strerror(code), os.fsdecode(path))
+
+    def _patch(self, name: str, target: Callable) -> None:
+        original = getattr(os, name)
+
+        def patched(*arguments, **options):
+            self.count(name, target(*arguments, **options))
+            return original(*arguments, **options)
+
+        setattr(os, name, patched)
+
+    def _patch_os_open(self) -> None:
+        original = os.open
+
+        def patched(path, flags, *rest, **options):
+            if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+                self.count("open", path)
+            descriptor = original(path, flags, *rest, **options)
+            if self.inside(path):
+                self.descriptors[descriptor] = os.path.abspath(os.fsdecode(path))
+            else:
+                self.descriptors.pop(descriptor, None)
+            return descriptor
+
+        os.open = patched
+
+    def _patch_open(self) -> None:
+        original = builtins.open
+
+        def patched(file, mode="r", *rest, **options):
+            if not self.inside(file):
+                opened = original(file, mode, *rest, **options)
+                with_descriptor = getattr(opened, "fileno", None)
+                if with_descriptor and not isinstance(file, int):
+                    self.descriptors.pop(opened.fileno(), None)
+                return opened
+            if set(mode) & set("wax+"):
+                self.count("open", file)
+            opened = original(file, mode, *rest, **options)
+            self.descriptors[opened.fileno()] = os.path.abspath(os.fsdecode(file))
+            return CountedFile(opened, self, file) if set(mode) & set("wax+") else opened
+
+        builtins.open = io.open = patched
+
+
+class CountedFile:
+    """A file opened for writing whose first writes, flushes and the close can fail."""
+
+    def __init__(self, file, faults: FileFaults, path: object):
+        self._file, self._faults, self._path, self._writes = file, faults, path, 0
+
+    def write(self, data):
+        self._writes += 1
+        if self._writes <= WRITES or self._faults.fired:
+            try:
+                self._faults.count("write", self._path)
+            except OSError:
+                self._file.write(data[: len(data) // 2])  # a disk that fills up takes a part
+                raise
+        return self._file.write(data)
+
+    def close(self):
+        if not self._file.closed:
+            try:
+                self._faults.count("close", self._path)
+            finally:
+                self._file.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __iter__(self):
+        return iter(self._file)
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+
+def with_fault(function: str, arguments: list, folder: str, kind: str, at: int | None) -> int:
+    """Calls `module:function` in a fork with a fault installed; without `at` it writes the operations to a file."""
+    module, _, name = function.partition(":")
+    call = getattr(importlib.import_module(module), name)
+    faults = FileFaults(folder, kind, at).install()
+    try:
+        return call(*arguments) or 0
+    finally:
+        if at is None:
+            Path(COUNTED).write_text(json.dumps(faults.operations), encoding="utf-8")
+
+
+def fault_exit(function: str, arguments: list, watched: str, kind: str, at: int | None, folder: Path) -> Exit:
+    """One fault in a fork; raises where it passed without a message or with exit code 0."""
+    done = forks().run("tests.faults.file_faults:with_fault", function, arguments, watched, kind, at, folder=folder)
+    if at is not None and kind != "crash":
+        assert done.code != 0, f"{kind} at operation {at} was ignored: {done.output}"
+        assert os.strerror(getattr(errno, kind)) in done.output, f"the message does not name the fault: {done.output}"
+    return done
+
+
+def operations_of(function: str, arguments: list, watched: str, folder: Path) -> list[str]:
+    done = fault_exit(function, arguments, watched, "EIO", None, folder)
+    assert done.code == 0, done.output
+    return json.loads((folder / COUNTED).read_text(encoding="utf-8"))
+
+
+def save_again(folder: str) -> None:
+    from vit.training.checkpoint import AtomicCheckpointIO
+
+    AtomicCheckpointIO().save_checkpoint({"step": 2, "weights": torch.full((3000,), 2.0)}, Path(folder) / "last.ckpt")
+
+
+def failed_save(folder: Path, kind: str, at: int) -> None:
+    from vit.training.checkpoint import AtomicCheckpointIO, newest_valid
+
+    checkpoints = folder / "checkpoints"
+    AtomicCheckpointIO().save_checkpoint({"step": 1, "weights": torch.ones(3000)}, checkpoints / "last.ckpt")
+    fault_exit("tests.faults.file_faults:save_again", ["checkpoints"], "checkpoints", kind, at, folder)
+    path, _ = newest_valid(checkpoints)
+    assert path is not None, f"no whole checkpoint: {os.listdir(checkpoints)}"
+    content = AtomicCheckpointIO().load_checkpoint(path)
+    assert bool((content["weights"] == content["step"]).all())
+
+
+def the_number_of_operations(folder: Path) -> None:
+    """Fails when a save does more or fewer operations than there are cases."""
+    save_again(str(folder / "checkpoints"))
+    found = operations_of("tests.faults.file_faults:save_again", ["checkpoints"], "checkpoints", folder)
+    assert len(found) == SAVING, f"SAVING is {SAVING}, but there are {len(found)} operations: {found}"
+
+
+def cases() -> Iterator[Case]:
+    yield Case("saving: every operation has its case", the_number_of_operations, quick=True)
+    for kind in KINDS:
+        for at in range(SAVING):
+            yield Case(
+                f"saving: {kind} at operation {at}",
+                lambda folder, k=kind, a=at: failed_save(folder, k, a),
+                quick=kind in ("ENOSPC", "crash"),
+            )
+
+
+PROMISE = Promise("a fault at any file operation of a save is reported, and a whole checkpoint remains", cases)
