@@ -15,7 +15,7 @@ from PIL import Image
 import vit
 from vit.bundle import save_bundle
 from vit.cli import main
-from vit.cli.data_sets import data_words
+from vit.cli.data_sets import recorded_overrides
 from vit.data import Preprocessing, digits
 from vit.evaluation import evaluate
 
@@ -154,12 +154,12 @@ def test_evaluate_gives_the_numbers_of_the_recorded_data_set_again(model, tmp_pa
     assert {item.name for item in (tmp_path / "out").iterdir()} == {"predictions.csv", "confusion.png", "mistakes.png"}
 
 
-def test_recorded_words_make_room_for_given_ones():
+def test_a_data_set_of_the_command_replaces_the_recorded_one():
     extra = {"data": ["data=folder", "data.root=a"]}
-    assert data_words(extra, []) == ["data=folder", "data.root=a"]
-    assert data_words(extra, ["data.root=b"]) == ["data=folder", "data.root=a", "data.root=b"]
-    assert data_words(extra, ["data=digits"]) == ["data=digits"]
-    assert data_words({"data": []}, []) == []  # trained on the default set, without a word
+    assert recorded_overrides(extra, []) == ["data=folder", "data.root=a"]
+    assert recorded_overrides(extra, ["data.root=b"]) == ["data=folder", "data.root=a"]
+    assert recorded_overrides(extra, ["data=digits"]) == []
+    assert recorded_overrides({"data": []}, []) == []  # trained on the default set, without an override
 
 
 def test_evaluate_needs_a_data_set_when_none_is_recorded(tmp_path, capsys):

@@ -3,31 +3,42 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vit.bundle import Bundle
     from vit.data import PairSource, Source
 
 
-def data_words(extra: dict, words: list[str]) -> list[str]:
-    """The words that name the data set: those given, after the recorded ones unless another set is chosen."""
-    if "data" not in extra and not words:
+def recorded_overrides(extra: dict, overrides: list[str]) -> list[str]:
+    """What a bundle records of its data set; nothing where the command names another one."""
+    if "data" not in extra and not overrides:
         raise ValueError("the model does not say which data it was trained on; name some: data=folder data.root=photos")
-    recorded = [] if any(word.startswith("data=") for word in words) else extra.get("data", [])
-    return [*recorded, *words]
+    return [] if any(override.startswith("data=") for override in overrides) else extra.get("data", [])
 
 
-def data_config(words: list[str]) -> dict:
-    """The `data` part of the config that these words compose."""
-    return composed(words)["data"]
+def data_config(overrides: list[str], bundle: "Bundle | None" = None) -> dict:
+    """The `data` node of the config that these overrides compose, as `composed`."""
+    return composed(overrides, bundle)["data"]
 
 
-def composed(words: list[str], besides: str | None = None) -> dict:
-    """The config of words on data, and on one other node that the command reads.
+def composed(overrides: list[str], bundle: "Bundle | None" = None, besides: str | None = None) -> dict:
+    """The config of a data set: what a bundle records of it, then the overrides of the command.
+
+    A bundle may come from anybody, so it may choose among the data sets that the project or the command names.
+
+    Args:
+        besides: one other node that the command reads.
 
     Raises:
-        ConfigError: a word on anything else, which would change nothing.
+        ConfigError: an override of anything else, or a recorded data set that would run somebody's program.
     """
     from vit.launch.composing import ConfigError, compose, parse, plain
+    from vit.launch.targets import check_overrides, check_stored
 
+    recorded = recorded_overrides(bundle.extra, overrides) if bundle is not None else []
+    check_overrides(recorded, bundle.path if bundle is not None else "")
+    words = [*recorded, *overrides]
     config = plain(compose(words))
+    if recorded:
+        check_stored({"data": config["data"]}, bundle.path, overrides)
     read = ("data.", f"{besides}.") if besides else ("data.",)
     for override in parse(words):
         if override.key_or_group not in ("data", "experiment") and not override.key_or_group.startswith(read):

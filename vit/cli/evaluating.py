@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.data_sets import composed, data_words
+from vit.cli.data_sets import composed
 from vit.cli.data_sets import source as data_source
 from vit.cli.terminal import Device, Model, Precision, Words, check_writable, list_unreadable, progress
 
@@ -40,7 +40,7 @@ def evaluate(
         found = evaluate_masked(model, words or [], split, batch_size, precision, device)
         return write_json(found, json_file)
     predictor = load(model, device)
-    config = composed(data_words(predictor.bundle.extra, words or []), "task.decode")
+    config = composed(words or [], predictor.bundle, "task.decode")
     if isinstance(predictor, Writer):
         decode_by(predictor, config, words or [])
     data = config["data"]

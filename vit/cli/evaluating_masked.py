@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vit.cli.data_sets import data_config, data_words
+from vit.cli.data_sets import data_config
 from vit.cli.data_sets import source as data_source
 from vit.cli.terminal import list_unreadable, progress
 
@@ -25,7 +25,7 @@ def evaluate_masked(
     from vit.report.summary import summary_table
 
     bundle = load_bundle(model)
-    data, tested = data_config(data_words(bundle.extra, words)), bundle.extra.get("evaluation", {})
+    data, tested = data_config(words, bundle), bundle.extra.get("evaluation", {})
     source = data_source(data)
     if not isinstance(source, Source) or isinstance(source.splits["train"], TextSplit):
         raise ValueError(f"{source.name} holds no images, and {bundle.path} is for images; name some, data=folder")

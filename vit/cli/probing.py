@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.data_sets import data_config, data_words
+from vit.cli.data_sets import data_config
 from vit.cli.data_sets import source as data_source
 from vit.cli.terminal import Device, Model, Precision, check_writable, list_unreadable, progress, stderr
 
@@ -49,7 +49,7 @@ def probe(
     if paths:
         parts, classes = {"": embedded_files(featurizer, paths, batch_size)}, []
     else:
-        data = data_config(data_words(bundle.extra, words or []))
+        data = data_config(words or [], bundle)
         source = data_source(data)
         check_source(source, bundle)
         ks = fitting(ks, len(source.splits["train"]))

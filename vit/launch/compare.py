@@ -9,11 +9,12 @@ import shlex
 import yaml
 
 from vit.launch.apart import STOPPED, train_apart
-from vit.launch.composing import ConfigError, compose, plain
+from vit.launch.composing import ConfigError, compose, parse, plain
 from vit.launch.console import command, console
-from vit.launch.folder import new_path
+from vit.launch.folder import check_contents, new_path, read_stored
 from vit.launch.plan import CONTROL
 from vit.launch.run import Run
+from vit.launch.targets import TARGET, check_stored
 from vit.report.comparison import Contender, comparison_picture, comparison_table
 from vit.report.curves import read_curves
 from vit.training import Interrupted
@@ -41,6 +42,7 @@ def compare(config: dict, words: list[str]) -> Run:
         Interrupted: Ctrl-C or SIGTERM; the run under way has saved what was done.
     """
     folder, plan = find_plan(config, words)
+    own = [each for each in words if TARGET in each]  # a stored config may name what this command names
     log.info("comparison of %s: %s", ", ".join(plan["runs"]), folder)
     done, failed = [], []
     for number, (name, its_words) in enumerate(plan["runs"].items(), 1):
@@ -51,7 +53,7 @@ def compare(config: dict, words: list[str]) -> Run:
         heading = f"\n[{number}/{len(plan['runs'])}] {shlex.join(its_words)}"
         console.print(heading, markup=False, highlight=False, soft_wrap=True)
         begun = (run / "config.yaml").exists()
-        code = train_apart([f"resume={quoted(run)}"] if begun else [*its_words, f"run_dir={quoted(run)}"])
+        code = train_apart([f"resume={quoted(run)}", *own] if begun else [*its_words, f"run_dir={quoted(run)}"])
         if code in STOPPED:
             again = command("train", f"resume={folder}")
             told = f"\nGo on with the whole comparison:\n  {again}"
@@ -74,7 +76,9 @@ def find_plan(config: dict, words: list[str]) -> tuple[pathlib.Path, dict]:
     words = [word for word in words if word.split("=")[0] not in CONTROL]
     folder = find_stopped(config, words)
     if folder is not None:
-        return folder, read_plan(folder)
+        plan = read_plan(folder)
+        check_plan(plan, folder, words)
+        return folder, plan
     folder = new_path(config)
     if (folder / PLAN).exists():
         raise ConfigError(
@@ -114,7 +118,35 @@ def find_stopped(config: dict, words: list[str]) -> pathlib.Path | None:
 
 
 def read_plan(folder: pathlib.Path) -> dict:
-    return yaml.safe_load((folder / PLAN).read_text(encoding="utf-8"))
+    """The stored plan of a comparison.
+
+    Raises:
+        ConfigError: it cannot be read, or is none.
+    """
+    plan = read_stored(folder / PLAN)
+    runs = plan.get("runs")
+    lists = [plan.get("words"), *(runs.values() if isinstance(runs, dict) else [None])]
+    if not all(isinstance(each, list) and all(isinstance(item, str) for item in each) for each in lists):
+        raise ConfigError(f"{folder / PLAN} is no plan of a comparison: it wants lists of overrides as words and runs")
+    return plan
+
+
+def check_plan(plan: dict, folder: pathlib.Path, overrides: list[str]) -> None:
+    """A comparison may come from anybody: its runs lie inside it, and call nothing that `overrides` do not name.
+
+    Raises:
+        ConfigError: names the run and the override.
+    """
+    check_contents(folder)
+    for name, stored in plan["runs"].items():
+        if not isinstance(name, str) or pathlib.PurePath(name).name != name or name == "..":
+            raise ConfigError(f"{folder / PLAN}: the run {name!r} would lie outside {folder}; its name must be one "
+                              "folder name")
+        for override in parse(stored):
+            key = override.key_or_group
+            if key in CONTROL or key.partition("/")[0].partition(".")[0] == "hydra":
+                raise ConfigError(f"{folder / PLAN}: the run {name} may not set {override.input_line}")
+        check_stored(plain(compose(stored)), folder / PLAN, overrides)
 
 
 def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:

@@ -17,7 +17,9 @@ from typing import TextIO
 
 import yaml
 
+from vit.data.untrusted import read_yaml
 from vit.launch.composing import ConfigError
+from vit.launch.targets import check_stored
 
 log = logging.getLogger("vit")
 
@@ -45,6 +47,7 @@ class RunFolder:
     def __enter__(self) -> "RunFolder":
         if self.main:
             self._new = not self.path.exists()
+            check_contents(self.path)
             self._create()
         return self
 
@@ -138,6 +141,26 @@ class RunFolder:
         os.replace(part, target)
 
 
+def check_contents(folder: pathlib.Path) -> None:
+    """A folder that may come from anybody is written to only if all of it lies inside: files, folders, and links to
+    them.
+
+    Raises:
+        ConfigError: names a link that leads out of it, or a FIFO or device, at which a run would wait forever.
+    """
+    inside = os.path.realpath(folder)
+    for place, folders, files in os.walk(inside):
+        for name in (*folders, *files):
+            path = os.path.join(place, name)
+            if os.path.islink(path):
+                target = os.path.realpath(path)
+                if os.path.commonpath([inside, target]) != inside:
+                    raise ConfigError(f"{path} is a link to {target}, outside the run folder; a run writes only inside "
+                                      "its folder, so put a real file or folder there")
+            elif name in files and not os.path.isfile(path):
+                raise ConfigError(f"{path} is neither a file nor a folder; remove it")
+
+
 def new_path(config: dict) -> pathlib.Path:
     """`run_dir` where given, else `runs/<name>/<time>`; never one that exists."""
     if config["run_dir"]:
@@ -148,16 +171,38 @@ def new_path(config: dict) -> pathlib.Path:
     return next(path for path in tries if not path.exists())
 
 
-def read_config(path: pathlib.Path) -> dict:
-    """The config a run folder was made with.
+def read_config(path: pathlib.Path, overrides: Sequence[str] = ()) -> dict:
+    """The config a run folder was made with, which may be anybody's.
+
+    Args:
+        overrides: those of this command; a class of the user's own that they name may stand in the config too.
 
     Raises:
-        ConfigError: the folder holds no run.
+        ConfigError: the folder holds no run, or links that lead out of it, or its config names a class that neither
+            the project nor the user names.
     """
+    check_contents(path)
     file = pathlib.Path(path) / "config.yaml"
-    if not file.is_file():
+    if not file.exists():
         raise ConfigError(f"resume={path}: no config.yaml there, so no run to go on with")
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
+    config = read_stored(file)
+    check_stored(config, file, overrides)
+    return config
+
+
+def read_stored(file: pathlib.Path) -> dict:
+    """The plain values of a YAML file in a run folder, unchecked: nothing may be instantiated from them.
+
+    Raises:
+        ConfigError: it cannot be read, or holds something else.
+    """
+    try:
+        values = read_yaml(file)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file} holds no config, but {type(values).__name__}")
+    return values
 
 
 def unfinished(config: dict) -> pathlib.Path | None:
@@ -167,7 +212,7 @@ def unfinished(config: dict) -> pathlib.Path | None:
         folder = RunFolder(file.parent, main=False)
         if folder.finished or not any(folder.checkpoints.glob("*.ckpt")):
             continue
-        if read_config(folder.path).get("words") == config["words"]:
+        if read_stored(folder.config_file).get("words") == config["words"]:
             return folder.path
     return None
 

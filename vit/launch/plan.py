@@ -39,7 +39,7 @@ def read_words(config: dict, words: list[str]) -> Plan:
     if path is None:
         return Plan(config, None, new_path(config), ("resume=auto: nothing to go on with, this is a new run",))
     folder = path if path.is_dir() else path.parent.parent
-    stored, changes = adjusted(read_config(folder), words)
+    stored, changes = adjusted(read_config(folder, words), words)
     checkpoint, skipped = find_checkpoint(path)
     point = f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet"
     return Plan(
