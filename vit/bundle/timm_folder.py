@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from vit.data import Preprocessing
+from vit.data.depth import FULL, beyond_eight_bits
 from vit.weights.timm import timm_arguments
 
 CROP_MODES = {"squash": "squash", "none": "squash", "shorter": "center", "pad": "border"}  # our resize rule -> timm's
@@ -51,6 +52,8 @@ def _beyond_timm(preprocessing: Preprocessing) -> str:
     mean = tuple(round(255 * value) for value in preprocessing.mean)
     if preprocessing.mode != "RGB":
         return f"they read RGB, this one {preprocessing.mode}"
+    if preprocessing.range != FULL:
+        return beyond_eight_bits(preprocessing.range)
     if preprocessing.resize == "pad" and preprocessing.background != mean:
         return f"they pad with the mean colour {mean}, not with the background {preprocessing.background}"
     return ""

@@ -29,26 +29,37 @@ def audit(
         raise ValueError(f"data={data['name']} holds texts, and an audit looks at images; what is wrong with "
                          "texts is told by file and line when a training reads them, before its first step")
     source = pictures(data_source(data))
+    contract, pixels = preprocessing(data, source)
     with progress() as bar:
         task = bar.add_task("audit", total=None)
-        report = inspect(source, preprocessing(data), seconds,
+        report = inspect(source, contract, seconds,
                          lambda stage, done, of: bar.update(task, description=stage, completed=done, total=of))
-    typer.echo(report.text())
+    typer.echo(report.text() + (f"\npixels: {pixels}" if pixels else ""))
     if json_file is not None:
         json_file.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
     raise typer.Exit(1 if report.unreadable else 0)
 
 
-def preprocessing(data: dict) -> "Preprocessing | LinePreprocessing":
-    """How images are decoded; mean and std are what an audit finds, so any will do."""
+def preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | LinePreprocessing", str | None]:
+    """How a run would decode images, and a line about those of more than 8 bits, if there are any.
+
+    Mean and std are what an audit finds, so any will do.
+    """
     from vit.data import LinePreprocessing, Preprocessing
+    from vit.data.depth import RULES
+    from vit.data.statistics import resolve_range
 
     stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
+    rule = stated.pop("range", "auto")
     channels = 1 if stated.get("mode") == "L" else 3
     usual = {"mean": [0.5] * channels, "std": [0.5] * channels}
     if "height" in stated:  # images of lines
-        return LinePreprocessing.from_dict(usual | stated | {"patch_size": data["patch_size"]})
-    return Preprocessing.from_dict(usual | {"size": data["image_size"] or 224} | stated)
+        found = LinePreprocessing.from_dict(usual | stated | {"patch_size": data["patch_size"]})
+    else:
+        found = Preprocessing.from_dict(usual | {"size": data["image_size"] or 224} | stated)
+    if rule not in RULES:
+        return found.replace(range=rule), None
+    return resolve_range(source.splits["train"], found, rule)
 
 
 def pictures(source: "Source | PairSource") -> "Source":

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from vit.data.counters import permutation
 from vit.data.decode import ORIENTATION, BadImage, open_image, printable
+from vit.data.depth import FULL, Range
 from vit.data.line_images import LinePreprocessing
 from vit.data.preprocessing import Preprocessing
 from vit.data.source import Source, Split
@@ -59,6 +60,7 @@ class AuditReport:
     left_out: list[tuple[str, str]] = field(default_factory=list)
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    range: Range = FULL  # what becomes 0..255 in images of more than 8 bits
     seconds: float = 0.0
 
     @property
@@ -92,6 +94,8 @@ class AuditReport:
         lines.append("sizes: " + ", ".join(f"{n} of {size}" for size, n in shown) + _more(len(self.sizes), limit))
         if self.mean is not None:
             lines.append(f"mean {_numbers(self.mean)}, std {_numbers(self.std)} (decoded training images)")
+        if self.range != FULL:
+            lines.append(f"values {self.range[0]:g}..{self.range[1]:g} of images of more than 8 bits become 0..255")
         lines += [f"{what}: {len(names)} ({_listed(names, 3)})" for what, names in self.odd.items()]
         lines.append(f"unreadable: {len(self.unreadable)}{_first(self.unreadable, limit)}")
         lines += [f"  {printable(b.name)}: {b.reason}" for b in self.unreadable[:limit]]
@@ -108,7 +112,7 @@ def audit(
     """Looks at a source; `seconds` bounds decoding and hashing (None: all of it), headers are always all read."""
     begun = time.monotonic()
     counts = {s: dict(zip(source.classes, source.counts(s).tolist(), strict=True)) for s in source.splits}
-    report = AuditReport(source.name, source.classes, counts, left_out=list(source.left_out))
+    report = AuditReport(source.name, source.classes, counts, left_out=list(source.left_out), range=preprocessing.range)
     report.total = sum(map(len, source.splits.values()))
     sizes, odd = Counter(), defaultdict(list)
     bad = _read_headers(source, preprocessing, report, sizes, odd, progress)

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
+from vit.data.depth import FULL, Range, in_native_order, join_bytes, map_range, open_low_bytes
+
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "ICO", "PPM")
 EXTENSIONS = frozenset(
     (
@@ -38,7 +40,7 @@ def printable(name: str) -> str:
 
 def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> Image.Image:
     """The image with its header read and its size checked, nothing decoded yet."""
-    image = raw if isinstance(raw, Image.Image) else _open(raw, name)
+    image = in_native_order(raw if isinstance(raw, Image.Image) else _open(raw, name))
     if image.width * image.height > max_pixels:
         raise BadImage(
             name, f"{image.width}x{image.height} pixels are more than max_pixels={max_pixels}; shrink the file"
@@ -46,23 +48,33 @@ def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> I
     return image
 
 
-def load_image(image: Image.Image, name: str, exif: bool) -> Image.Image:
-    """Decodes an opened image (its first frame) and turns it upright as its EXIF orientation says."""
+def load_image(image: Image.Image, name: str, exif: bool, span: Range = FULL) -> Image.Image:
+    """Decodes an opened image (its first frame) and turns it upright as its EXIF orientation says.
+
+    16-bit colour, which Pillow cannot hold, comes out with 8 bits: the upper ones, or those of `span` in 0..255.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # palette and EXIF remarks of Pillow; what matters is an error below
+            low = open_low_bytes(image) if span != FULL else None  # before load() closes the file
             image.load()
+            if low is not None:
+                image.paste(_mapped_colour(join_bytes(image, low), span))
             return _upright(image) if exif else image
     except Exception as error:  # Pillow raises a dozen types here, SyntaxError and struct.error among them
         raise BadImage(name, f"cannot be decoded ({_reason(error)})") from error
 
 
-def to_eight_bits(image: Image.Image, mode: str, background: tuple[int, int, int], name: str) -> Image.Image:
-    """Any Pillow mode → "RGB" or "L": 16 bits scaled down, transparency laid on the background, the rest converted."""
+def to_eight_bits(
+    image: Image.Image, mode: str, background: tuple[int, int, int], name: str, span: Range = FULL
+) -> Image.Image:
+    """Any Pillow mode → "RGB" or "L": of more than 8 bits `span` becomes 0..255, transparency is laid on the
+    background, the rest converted.
+    """
     if image.mode == mode and "transparency" not in image.info:
         return image
     if image.mode.startswith("I") or image.mode == "F":
-        image = _scale_down(image, name)
+        image = _scale_down(image, name, span)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
@@ -72,13 +84,13 @@ def to_eight_bits(image: Image.Image, mode: str, background: tuple[int, int, int
         return image if image.mode == mode else image.convert(mode)
 
 
-def array_to_image(array: np.ndarray, name: str) -> Image.Image:
-    """Pixels (H,W), (H,W,1), (H,W,3) or (H,W,4) of uint8, uint16 or float in [0, 1] → an 8-bit Pillow image."""
+def array_to_image(array: np.ndarray, name: str, span: Range = FULL) -> Image.Image:
+    """Pixels (H,W), (H,W,1), (H,W,3) or (H,W,4) of uint8, or of other numbers in `span` → an 8-bit Pillow image."""
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in array.shape:
         raise BadImage(name, f"array of shape {array.shape} is no image; expected (H,W), (H,W,1), (H,W,3) or (H,W,4)")
-    return Image.fromarray(np.ascontiguousarray(_bytes_from(array, name)))
+    return Image.fromarray(np.ascontiguousarray(_bytes_from(array, name, span)))
 
 
 def _open(raw: bytes | Path, name: str) -> Image.Image:
@@ -106,28 +118,44 @@ def _on_background(image: Image.Image, background: tuple[int, int, int]) -> Imag
     return Image.alpha_composite(Image.new("RGBA", layer.size, (*background, 255)), layer).convert("RGB")
 
 
-def _scale_down(image: Image.Image, name: str) -> Image.Image:
+def _mapped_colour(pixels: np.ndarray, span: tuple[float, float]) -> Image.Image:
+    """uint16 (H,W,3) or (H,W,4), whose alpha keeps the format's range"""
+    mapped = map_range(pixels, span)
+    mapped[..., 3:] = pixels[..., 3:] >> 8
+    return Image.fromarray(mapped)
+
+
+def _scale_down(image: Image.Image, name: str, span: Range) -> Image.Image:
     pixels = np.asarray(image)
-    result = Image.fromarray(_bytes_from(pixels, name))
+    result = Image.fromarray(_bytes_from(pixels, name, span))
     clear = image.info.get("transparency")
     if isinstance(clear, int) and image.mode != "F":
         result.putalpha(Image.fromarray(np.where(pixels == clear, 0, 255).astype(np.uint8)))
     return result
 
 
-def _bytes_from(pixels: np.ndarray, name: str) -> np.ndarray:
-    """uint8 as it is, 16 bits scaled by 255/65535, floats of [0, 1] by 255; nothing is clipped or guessed."""
+def _bytes_from(pixels: np.ndarray, name: str, span: Range) -> np.ndarray:
+    """uint8 as it is; of other numbers `span` becomes 0..255: FULL scales 16 bits by 255/65535 and floats of [0, 1] by
+    255, and clips nothing."""
     if pixels.dtype == np.uint8:
         return pixels
     if pixels.dtype == bool:
         return pixels.astype(np.uint8) * 255
     low, high = pixels.min(), pixels.max()
-    if np.issubdtype(pixels.dtype, np.floating) and low >= 0 and high <= 1:
+    floats = np.issubdtype(pixels.dtype, np.floating)
+    if span != FULL and np.isfinite(high - low):
+        if floats and 0 < high <= 1 and span[1] >= 255:
+            known = f"the model was trained on values {span[0]:g}..{span[1]:g}; give those instead"
+            raise BadImage(name, f"{pixels.dtype} values {low:g}..{high:g} are scaled already, but {known}")
+        return map_range(pixels, span)
+    if floats and low >= 0 and high <= 1:
         return np.rint(pixels * 255).astype(np.uint8)
     if np.issubdtype(pixels.dtype, np.integer) and low >= 0 and high <= 65535:
         return ((pixels.astype(np.int64) * 255 + 32767) // 65535).astype(np.uint8)
-    wanted = "0..1 for floats" if np.issubdtype(pixels.dtype, np.floating) else "0..65535 for 16-bit images"
-    raise BadImage(name, f"{pixels.dtype} values {low}..{high} are outside {wanted}; convert the image to 8 bits")
+    wanted = "0..1 for floats" if floats else "0..65535 for 16-bit images"
+    mapped = "data.preprocessing.range=auto maps the training images' own range"
+    fix = mapped if np.isfinite(high - low) else "repair the image"
+    raise BadImage(name, f"{pixels.dtype} values {low}..{high} are outside {wanted}; {fix}")
 
 
 def _reason(error: Exception) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vit.data.depth import FULL, Range, check_range
 from vit.data.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, to_tensor
 
 
@@ -34,12 +35,14 @@ class LinePreprocessing:
     exif: bool = True
     background: tuple[int, int, int] = (255, 255, 255)
     max_pixels: int = 100_000_000
+    range: Range = FULL
 
     def __post_init__(self) -> None:
         patch = (self.patch_size,) * 2 if isinstance(self.patch_size, int) else tuple(int(p) for p in self.patch_size)
         object.__setattr__(self, "patch_size", patch)
         for name in ("mean", "std", "background"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "range", check_range(self.range))
         for name, size, edge in (("height", self.height, patch[0]), ("max_width", self.max_width, patch[1])):
             if edge < 1 or size < edge or size % edge:
                 near = [n for n in (size // max(edge, 1) * edge, -(-size // max(edge, 1)) * edge) if n > 0]

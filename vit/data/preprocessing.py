@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from vit.data.decode import ORIENTATION, PILLOW_LIMIT, BadImage, array_to_image, load_image, open_image, to_eight_bits
+from vit.data.depth import FULL, Range, check_range, is_deep, stored_values
 
 RESIZES = ("shorter", "squash", "pad", "none")
 INTERPOLATIONS = {
@@ -33,7 +34,9 @@ class Preprocessing:
     (as timm and torchvision do), "squash" ignores the aspect ratio, "pad" fits the image inside and fills with
     `background`, "none" demands images of exactly `size`. `mean` and `std` are those of pixels in [0, 1], one per
     channel. `background` also lies under transparency. `draft` lets the JPEG decoder shrink by 2, 4 or 8 while at least
-    twice the needed size is left: faster, other pixels.
+    twice the needed size is left: faster, other pixels. `range` is for images of more than 8 bits per sample: "full",
+    or the stored values (low, high) that become 0 and 255; what lies beyond is clipped. Images of 8 bits keep their
+    values.
     """
 
     size: tuple[int, int]
@@ -47,6 +50,7 @@ class Preprocessing:
     background: tuple[int, int, int] = (255, 255, 255)
     max_pixels: int = 100_000_000
     draft: bool = False
+    range: Range = FULL
 
     def __post_init__(self) -> None:
         size = (self.size, self.size) if isinstance(self.size, int) else tuple(int(s) for s in self.size)
@@ -54,6 +58,7 @@ class Preprocessing:
         for name in ("mean", "std"):
             object.__setattr__(self, name, tuple(float(v) for v in getattr(self, name)))
         object.__setattr__(self, "background", tuple(int(v) for v in self.background))
+        object.__setattr__(self, "range", check_range(self.range))
         self._check()
 
     def _check(self) -> None:
@@ -111,7 +116,7 @@ class Preprocessing:
         if isinstance(raw, Tensor):
             raw = raw.detach().cpu().permute(1, 2, 0).numpy() if raw.ndim == 3 else raw.detach().cpu().numpy()
         if isinstance(raw, np.ndarray):
-            return to_eight_bits(array_to_image(raw, name), self.mode, self.background, name)
+            return to_eight_bits(array_to_image(raw, name, self.range), self.mode, self.background, name)
         if isinstance(raw, str | Path):
             name = name or str(raw)
             raw = _file_bytes(Path(raw), name)
@@ -119,7 +124,18 @@ class Preprocessing:
         if self.draft and least is not None and image.format == "JPEG" and not isinstance(raw, Image.Image):
             ratio = 2 * least(*upright_size(image, self.exif))
             image.draft(None, (math.ceil(image.width * ratio), math.ceil(image.height * ratio)))
-        return to_eight_bits(load_image(image, name, self.exif), self.mode, self.background, name)
+        image = load_image(image, name, self.exif, self.range)
+        return to_eight_bits(image, self.mode, self.background, name, self.range)
+
+    def deep_values(self, raw: ImageLike, name: str = "") -> np.ndarray | None:
+        """The stored values of an image of more than 8 bits per sample, which `range` is about; None for any other."""
+        if isinstance(raw, np.ndarray):
+            return None if raw.dtype in (np.uint8, bool) else raw
+        image = open_image(raw, name, self.max_pixels)
+        try:
+            return stored_values(image) if is_deep(image) else None
+        except Exception as error:  # as in load_image
+            raise BadImage(name, f"cannot be decoded ({type(error).__name__}: {error})") from error
 
     def fit(self, image: Image.Image, name: str = "") -> Image.Image:
         """A decoded image at the contract's size."""

@@ -1,13 +1,18 @@
-"""Mean and deviation per channel, measured on the pixels the evaluation path produces."""
+"""What is measured on the training images: the range of deep ones; mean and deviation per channel of the pixels that the
+evaluation path produces.
+"""
 
 import math
+from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vit.data.counters import permutation
 from vit.data.dataset import ImageDataset
 from vit.data.decode import BadImage
+from vit.data.depth import FULL, Measured, measure_range
 from vit.data.line_images import LinePreprocessing
 from vit.data.pairs import PairSplit
 from vit.data.preprocessing import Preprocessing
@@ -65,3 +70,37 @@ def estimate(
             f"{split.names[0]}: none of {min(limit, len(split))} images can be read, so mean and std are unknown"
         )
     return sums.mean_std()
+
+
+def find_range(
+    split: Split | PairSplit, preprocessing: Preprocessing | LinePreprocessing, rule: str, limit: int = 1000
+) -> Measured | None:
+    """The range that `rule` finds in the images of more than 8 bits among `limit` of a split; None without such images.
+
+    The choice is a fixed permutation, as that of `estimate`. Of other images only the headers are read.
+    """
+    if getattr(split, "pixels", None) is not None and split.pixels.dtype == np.uint8:
+        return None
+    pixels = preprocessing.pixels if isinstance(preprocessing, LinePreprocessing) else preprocessing
+
+    def deep() -> Iterator[np.ndarray]:
+        for i in permutation(0, 0, len(split))[:limit].tolist():
+            try:
+                values = pixels.deep_values(split.place(i), split.names[i])
+            except (BadImage, OSError):
+                continue
+            if values is not None:
+                yield values[..., :3] if values.ndim == 3 else values
+
+    return measure_range(deep(), rule)
+
+
+def resolve_range(
+    split: Split | PairSplit, preprocessing: Preprocessing | LinePreprocessing, rule: str
+) -> tuple[Preprocessing | LinePreprocessing, str | None]:
+    """The contract with the range that `rule` (auto, full or percentile) finds, and a line that says so, if there are
+    images of more than 8 bits."""
+    found = find_range(split, preprocessing, rule)
+    if found is None:
+        return preprocessing.replace(range=FULL), None
+    return preprocessing.replace(range=found.range), found.text(rule)

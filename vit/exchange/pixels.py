@@ -6,6 +6,7 @@ from typing import Any
 
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
+from vit.data.depth import FULL, beyond_eight_bits
 
 CROP_MODES = {"center": "shorter", "squash": "squash", "border": "pad"}  # timm's -> our resize rule
 OPENCLIP_RESIZE = {"shortest": "shorter", "longest": "pad", "squash": "squash"}
@@ -61,6 +62,8 @@ def for_transformers(preparation: Preprocessing) -> tuple[dict[str, Any], str]:
     unsaid = {"pad": "they do not pad", "none": "they resize every image"}.get(preparation.resize, "")
     if preparation.mode != "RGB":
         unsaid = f"they read RGB, this one {preparation.mode}"
+    if preparation.range != FULL:
+        unsaid = beyond_eight_bits(preparation.range)
     values = {
         "do_convert_rgb": True, "do_resize": True, "resample": RESAMPLING.index(preparation.interpolation),
         "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": list(preparation.mean),

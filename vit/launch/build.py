@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import logging
 import os
 from collections.abc import Callable
 from functools import partial
@@ -17,15 +18,20 @@ from vit.data import (
     DataError,
     EvalBatches,
     ImageDataset,
+    LinePreprocessing,
     Mixup,
     PairSource,
+    PairSplit,
     Preprocessing,
     RandomCrop,
     RandomResizedCrop,
     Source,
+    Split,
     TrainBatches,
     estimate,
 )
+from vit.data.depth import FULL, RULES
+from vit.data.statistics import resolve_range
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.initial import Initial
 from vit.tasks import (
@@ -40,7 +46,10 @@ from vit.tasks import (
 )
 from vit.training import build_optimizer, build_schedule, scaled_lr
 
+log = logging.getLogger("vit")
+
 DEFAULT_SIZE = 224
+Contract = Preprocessing | LinePreprocessing
 BALANCES = ["none", "sampler", "loss"]
 LOADING = {  # keys of a data node that say how samples are read, not where they come from
     "_target_", "name", "image_size", "patch_size", "preprocessing", "workers", "balance", "on_bad_sample",
@@ -73,20 +82,47 @@ def cuts(data: dict) -> bool:
 
 
 def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> Preprocessing:
-    """The contract: what the config states, else what `init_from` brings, else the default (mean and std measured)."""
-    stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
+    """The contract: what the config states, else what `init_from` brings, else the default (mean, std and range
+    measured).
+    """
+    stated, rule = stated_preprocessing(data)
     if data["image_size"] is not None:
         stated["size"] = pair(data["image_size"])
+    train = source.splits["train"]
     if initial is not None and initial.preprocessing is not None:
-        return checked("data.preprocessing", Preprocessing.from_dict, adopted(initial.preprocessing, stated))
+        values = adopted(initial.preprocessing, stated)
+        return ranged(checked("data.preprocessing", Preprocessing.from_dict, values), train, rule)
     stated.setdefault("size", (initial.image_size if initial is not None else None) or pair(DEFAULT_SIZE))
     channels = 1 if stated.get("mode") == "L" else 3
     blank = {"mean": [0.5] * channels, "std": [0.5] * channels, **stated}
-    preprocessing = checked("data.preprocessing", Preprocessing.from_dict, blank)
+    preprocessing = ranged(checked("data.preprocessing", Preprocessing.from_dict, blank), train, rule)
     if "mean" in stated and "std" in stated:
         return preprocessing
-    mean, std = estimate(source.splits["train"], preprocessing)
+    mean, std = estimate(train, preprocessing)
     return preprocessing.replace(**{"mean": mean, "std": std, **{k: stated[k] for k in ("mean", "std") if k in stated}})
+
+
+def stated_preprocessing(data: dict) -> tuple[dict, str | None]:
+    """What `data.preprocessing` states, and the rule by which the range is measured where it states none.
+
+    The rule is None where the range is `full` or [low, high], as runs record it (older ones without a range had `full`),
+    and empty where nothing is stated: that of `init_from`, else `auto`.
+    """
+    stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
+    rule = stated.get("range", "" if "range" in data["preprocessing"] else FULL)
+    if rule not in ("", *RULES) or rule == FULL:
+        return {**stated, "range": rule}, None
+    return {key: value for key, value in stated.items() if key != "range"}, rule
+
+
+def ranged(preprocessing: Contract, train: Split | PairSplit, rule: str | None) -> Contract:
+    """The contract with the range measured by the rule of `stated_preprocessing`."""
+    if rule is None or (not rule and preprocessing.range != FULL):
+        return preprocessing
+    preprocessing, text = resolve_range(train, preprocessing, rule or "auto")
+    if text:
+        log.info("pixels: %s", text)
+    return preprocessing
 
 
 def adopted(source: Preprocessing, stated: dict) -> dict:

@@ -160,14 +160,15 @@ def check_batches(recipe: dict) -> None:
 
 def build_line(data: dict, source: PairSource, initial: Initial | None) -> LinePreprocessing:
     """The contract of line images: as stated; colours as `init_from` saw them, else measured."""
-    stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
+    stated, rule = build.stated_preprocessing(data)
     stated["patch_size"] = data["patch_size"]
     known = initial.preprocessing.to_dict() if initial is not None and initial.preprocessing is not None else {}
     if known.get("mode") == stated.get("mode", "RGB"):
-        stated = {key: known[key] for key in ("mean", "std")} | stated
+        stated = {key: known[key] for key in ("mean", "std", "range")} | stated
     channels = 1 if stated.get("mode") == "L" else 3
     blank = {"mean": [0.5] * channels, "std": [0.5] * channels, **stated}
     line = build.checked("data.preprocessing", LinePreprocessing.from_dict, blank)
+    line = build.ranged(line, source.splits["train"], rule)
     if "mean" in stated and "std" in stated:
         return line
     mean, std = estimate(source.splits["train"], line)

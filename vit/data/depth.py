@@ -1,0 +1,161 @@
+"""Images of more than eight bits per sample: their stored values, and which range of these becomes 0..255."""
+
+import io
+import math
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+FULL = "full"  # integers 0..65535, floats 0..1: the range of the container
+RULES = ("auto", FULL, "percentile")
+Range = str | tuple[float, float]  # FULL, or the values that become 0 and 255
+
+PERCENTILES = (0.5, 99.5)  # of rule "percentile"
+OUTLIERS = (0.01, 99.99)  # what lies beyond may be a hot pixel
+PIXELS = 16_384  # per image that percentiles are taken of
+NATIVE = {"I;16BS": "I;16NS", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}  # what libtiff gives, whatever the file's order
+SWAPPED = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}  # byte orders of Pillow's raw modes
+
+
+class Measured(NamedTuple):
+    """The range that a rule finds in images, and the facts it rests on."""
+
+    range: Range
+    low: float  # smallest and largest value seen
+    high: float
+    images: int  # of more than 8 bits
+    whole: int  # what FULL ends at: 65535, or 1 for floats
+
+    def text(self, rule: str) -> str:
+        """One line for the log and the audit."""
+        seen = f"values {self.low:g}..{self.high:g} in {self.images} training images of more than 8 bits"
+        if self.range == FULL:
+            return f"{seen}; the whole range of the format becomes 0..255 (data.preprocessing.range={rule})"
+        low, high = self.range
+        levels = round((self.high - self.low) / self.whole * 255) + 1
+        note = f"; range=full would leave {levels} grey levels" if self.low >= 0 and levels < 128 else ""
+        return f"{seen}; {low:g}..{high:g} becomes 0..255 (data.preprocessing.range={rule}{note})"
+
+
+def check_range(value: object) -> Range:
+    """`full` or (low, high) as it is stored.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if value == FULL:
+        return FULL
+    numbers = tuple(value) if isinstance(value, list | tuple) else ()
+    good = len(numbers) == 2 and all(isinstance(v, int | float) and math.isfinite(v) for v in numbers)
+    if not good or numbers[0] >= numbers[1]:
+        raise ValueError(f"range={value!r} must be {', '.join(RULES)} or [low, high] with low below high")
+    return float(numbers[0]), float(numbers[1])
+
+
+def beyond_eight_bits(span: tuple[float, float]) -> str:
+    """Why a library that has no such range prepares deep images another way."""
+    return (
+        f"in images of more than 8 bits they do not map {span[0]:g}..{span[1]:g} to 0..255; give them images of 8 bits "
+        "mapped so"
+    )
+
+
+def is_deep(image: Image.Image) -> bool:
+    """Whether an opened image has more than 8 bits per sample; its header tells."""
+    return image.mode.startswith("I") or image.mode == "F" or _low_mode(image) is not None
+
+
+def in_native_order(image: Image.Image) -> Image.Image:
+    """An opened image that decodes to its values: of big-endian compressed TIFFs Pillow swaps bytes that libtiff has
+    swapped already, where they are signed, 32 bits or floats.
+    """
+    for number, tile in enumerate(getattr(image, "tile", None) or ()):
+        mode = NATIVE.get(tile.args[0]) if tile.codec_name == "libtiff" else None
+        if mode is not None:
+            image.tile[number] = tile._replace(args=(mode, *tile.args[1:]))
+    return image
+
+
+def stored_values(image: Image.Image) -> np.ndarray:
+    """The values of an opened deep image as they are stored: (H,W), or (H,W,3) and (H,W,4) in 16-bit colour."""
+    low = open_low_bytes(image)
+    return np.asarray(image) if low is None else join_bytes(image, low)
+
+
+def open_low_bytes(image: Image.Image) -> Image.Image | None:
+    """16-bit colour opened once more, to decode to the lower byte of each sample; None for any other image.
+
+    Pillow has no mode for such images and keeps the upper byte; read in the other byte order, that is the lower one.
+    """
+    mode = _low_mode(image)
+    if mode is None:
+        return None
+    image.fp.seek(0)
+    low = Image.open(io.BytesIO(image.fp.read()), formats=[image.format])
+    low.tile = [
+        tile._replace(args=mode if isinstance(tile.args, str) else (mode, *tile.args[1:])) for tile in low.tile
+    ]
+    return low
+
+
+def join_bytes(upper: Image.Image, lower: Image.Image) -> np.ndarray:
+    """uint16 (H,W,C)"""
+    return np.asarray(upper).astype(np.uint16) << 8 | np.asarray(lower)
+
+
+def map_range(values: np.ndarray, span: tuple[float, float]) -> np.ndarray:
+    """Any numbers → uint8: span becomes 0..255, rounded; what lies beyond is clipped."""
+    low, high = span
+    scaled = (np.clip(values, low, high).astype(np.float64) - low) * (255 / (high - low))
+    return np.rint(scaled).astype(np.uint8)
+
+
+def measure_range(images: Iterable[np.ndarray], rule: str) -> Measured | None:
+    """The range of deep images by `auto`, `full` or `percentile`; None where there are none.
+
+    `auto` is the first that the values fill by at least a half: the format's whole range, the range of fewer bits
+    (8 to 15) for integers, else the values' own range, without outliers where these would stretch it fourfold.
+    """
+    low, high, count, samples, floats = math.inf, -math.inf, 0, [], False
+    for values in images:
+        floats |= bool(np.issubdtype(values.dtype, np.floating))
+        values = values[np.isfinite(values)]
+        if values.size:
+            low, high, count = min(low, float(values.min())), max(high, float(values.max())), count + 1
+            samples.append(values[:: max(1, values.size // PIXELS)].astype(np.float64))
+    if not count:
+        return None
+    pixels, whole = np.concatenate(samples), 1 if floats else 65535
+    if rule == "percentile":
+        span = tuple(float(v) for v in np.percentile(pixels, PERCENTILES))
+    else:
+        span = FULL if rule == FULL else own_range(low, high, pixels, whole)
+    if span != FULL and span[0] >= span[1]:  # nothing varies
+        span = (low, high) if low < high else (low, low + 1)
+    return Measured(span, low, high, count, whole)
+
+
+def own_range(low: float, high: float, pixels: np.ndarray, whole: int) -> Range:
+    """The rule `auto` for values low..high, of which `pixels` are a part; `whole` is where the format's range ends."""
+    inner = [float(v) for v in np.percentile(pixels, OUTLIERS)]
+    if inner[1] > inner[0] and high - low > 4 * (inner[1] - inner[0]):
+        low, high = inner
+    limits = [1] if whole == 1 else [65535, *(2**bits - 1 for bits in range(8, 16))]
+    filled = (limit for limit in limits if low >= 0 and high <= limit <= 2 * (high - low))
+    limit = next(filled, None)
+    if limit is None:
+        return low, high
+    return FULL if limit == whole else (0.0, float(limit))
+
+
+def _low_mode(image: Image.Image) -> str | None:
+    """The raw mode that swaps the bytes of 16-bit colour; None for any other image."""
+    if image.mode not in ("RGB", "RGBA") or not getattr(image, "tile", None):
+        return None
+    args = image.tile[0].args
+    mode = args if isinstance(args, str) else args[0] if args else ""
+    name, _, order = str(mode).partition(";16")
+    return f"{name};16{SWAPPED[order]}" if name in ("RGB", "RGBA") and order in SWAPPED else None
