@@ -406,6 +406,76 @@ def test_a_model_in_training_writes_without_dropout_and_trains_on() -> None:
     assert made.training and made.decoder.training
 
 
+def test_every_module_is_left_in_the_mode_it_was_in(monkeypatch) -> None:
+    made = model().train()
+    made.encoder.eval()
+    made.decoder.blocks[1].mlp.eval()
+    before = {name: module.training for name, module in made.named_modules()}
+    generate(made, *sources(), Generation(max_len=3))
+    assert {name: module.training for name, module in made.named_modules()} == before
+    monkeypatch.setattr(made, "advance", lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        generate(made, *sources(), Generation(max_len=3))
+    assert {name: module.training for name, module in made.named_modules()} == before
+
+
+def double(module: nn.Module, inputs: tuple, output: Tensor) -> Tensor:
+    return output * 2
+
+
+def subclassed(part: nn.Module) -> None:
+    kind = type(part)
+
+    class Other(kind):
+        def forward(self, *given, **more) -> Tensor:
+            return super().forward(*given, **more) * 2
+
+    part.__class__ = Other
+
+
+def patched(part: nn.Module) -> None:
+    forward = part.forward
+    part.forward = lambda *given, **more: forward(*given, **more) * 2
+
+
+CHANGES = {"hook": lambda part: part.register_forward_hook(double), "subclass": subclassed, "patched": patched}
+PARTS = ["", "encoder", "decoder", "decoder.blocks.0", "decoder.blocks.1.attn", "decoder.blocks.1.cross_attn",
+         "decoder.blocks.0.mlp.fc1", "decoder.norm", "target_embed"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"beam": 3}], ids=["greedy", "beam"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("part", PARTS)
+def test_another_forward_of_any_part_counts(part: str, change: str, settings: dict) -> None:
+    made, chosen = model(pre_norm=True), Generation(max_len=9, **settings)
+    before = generate(made, *sources(), chosen)
+    CHANGES[change](made.get_submodule(part))
+    after = generate(made, *sources(), chosen)
+    same(after, generate(Uncached(made), *sources(), chosen))
+    assert scores(after).tolist() != scores(before).tolist()
+
+
+def test_a_class_that_gets_another_forward_later_counts(monkeypatch) -> None:
+    made = model()
+    before = generate(made, *sources(), Generation(max_len=9))
+    forward = type(made.decoder.blocks[0]).forward
+    monkeypatch.setattr(type(made.decoder.blocks[0]), "forward", lambda *given, **more: forward(*given, **more) * 2)
+    after = generate(made, *sources(), Generation(max_len=9))
+    same(after, generate(Uncached(made), *sources(), Generation(max_len=9)))
+    assert [row[0].score for row in after] != [row[0].score for row in before]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_quantised_copy_has_every_layer_quantised_and_generates() -> None:
+    made = model(qkv_bias=True, tied="target")
+    quantised = torch.ao.quantization.quantize_dynamic(made, {nn.Linear}, dtype=torch.qint8)
+    layers = [name for name, module in made.named_modules() if isinstance(module, nn.Linear)]
+    kinds = {name: type(quantised.get_submodule(name)) for name in layers}
+    assert len(layers) == 18 and set(kinds.values()) == {torch.ao.nn.quantized.dynamic.Linear}
+    found, exact = (generate(each, *sources(), Generation(beam=2, max_len=9)) for each in (quantised, made))
+    torch.testing.assert_close(scores(found), scores(exact), rtol=0, atol=0.1)
+
+
 def test_images_are_read_out() -> None:
     made = model(source="image", image_size=(8, 24), patch_size=4, tied="target", stem="masked_conv")
     images, mask = torch.randn(2, 3, 8, 24), torch.ones(2, 2, 6, dtype=torch.bool)

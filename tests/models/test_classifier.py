@@ -146,3 +146,27 @@ def test_one_exported_program_for_every_batch_size(options: dict) -> None:
     model, x = small(**options).eval(), pixels(2)
     program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
     torch.testing.assert_close(program.module()(pixels(5)), model(pixels(5)), rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch announces the end of this way to quantise
+def test_every_linear_layer_can_be_quantised() -> None:
+    model = create_model("vit_tiny", image_size=32, patch_size=16, num_classes=5).eval()
+    quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+    kinds = [type(quantised.get_submodule(name)) for name, module in model.named_modules()
+             if isinstance(module, torch.nn.Linear)]
+    assert len(kinds) == 49 and set(kinds) == {torch.ao.nn.quantized.dynamic.Linear}
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(quantised(images), model(images), rtol=0, atol=0.05)
+
+
+def test_a_hook_on_a_linear_layer_is_called_whatever_its_size(monkeypatch) -> None:
+    monkeypatch.setattr("vit.nn.linear.LARGE", 1)
+    model = small().eval()
+    layers = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    called = []
+    for name in layers:
+        model.get_submodule(name).register_forward_hook(lambda *seen, name=name: called.append(name))
+    with torch.inference_mode():
+        model(pixels())
+    assert called == layers

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vit.nn import Linear
-from vit.nn.linear import LARGE, OneDNN, Packed, by_onednn, linear
+from vit.nn import Mlp
+from vit.nn.linear import LARGE, OneDNN, Packed, apply_linear, by_onednn, linear
 
 
 @pytest.fixture(autouse=True)
@@ -22,18 +22,18 @@ def asked_anew():
 @pytest.mark.parametrize("shape", [(0, 2), (3,), (1, 1), (5, 1), (3, 70), (2, 8, 20)], ids=str)
 def test_equal_to_torch(shape: tuple, dtype: torch.dtype, bias: bool) -> None:
     torch.manual_seed(0)
-    layer = Linear(96, 131, bias).to(dtype)
+    layer = torch.nn.Linear(96, 131, bias).to(dtype)
     x = torch.randn(*shape, 192).to(dtype)[..., ::2].requires_grad_()
-    found = layer(x)
+    found = apply_linear(layer, x)
     assert found.requires_grad and torch.equal(found, F.linear(x, layer.weight, layer.bias))
     exact = F.linear(x.double(), layer.weight.double(), None if layer.bias is None else layer.bias.double())
     for silence in (torch.no_grad, torch.inference_mode):
         with silence():
-            found = layer(x)
+            found = apply_linear(layer, x)
         assert found.layout == torch.strided and found.dtype == dtype and found.shape == (*shape, 131)
         torch.testing.assert_close(found.double(), exact, rtol=0, atol=0.1 if dtype == torch.bfloat16 else 1e-5)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(layer(x), F.linear(x, layer.weight, layer.bias))
+        assert torch.equal(apply_linear(layer, x), F.linear(x, layer.weight, layer.bias))
 
 
 def calls(monkeypatch) -> list:
@@ -51,7 +51,7 @@ def test_only_large_products_without_gradients_go_elsewhere(monkeypatch) -> None
     with torch.no_grad():
         linear(few, weight)
         traced = torch.jit.trace(lambda x: linear(x, weight), many, check_trace=False)
-        exported = torch.export.export(Linear(128, 64), (many,)).module()
+        exported = torch.export.export(Mlp(128, 64), (many,)).module()
     assert not seen and "mkldnn" not in str(traced.graph) + str(exported.graph)
     with torch.no_grad():
         linear(many, weight)

@@ -1,12 +1,23 @@
 """Every choice of score against its formula, written with a loop over batch, heads, queries and keys."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-from vit.nn import Attention, Block, Encoder, LayerNorm, Mlp, attention_maps, init_weights
+from vit.nn import (
+    Attention,
+    Block,
+    Encoder,
+    LayerNorm,
+    LocalAttention,
+    Mlp,
+    RelativePositions,
+    attention_maps,
+    init_weights,
+)
 from vit.nn.scores import Additive, Bilinear, Cosine, DotProduct
 
 B, N, S, D, H = 2, 5, 7, 12, 3
@@ -119,6 +130,35 @@ def test_a_token_that_may_attend_to_nothing_gives_no_nan(kind) -> None:
     result.sum().backward()
     assert result.isfinite().all() and x.grad.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in made.parameters())
+
+
+MASKS = {  # of (B,N) keys that may be attended
+    "keys": lambda allowed: allowed,
+    "pairs": lambda allowed: allowed[:, None].expand(-1, N, -1),
+    "heads": lambda allowed: allowed[:, None, None].expand(-1, H, N, -1),
+    "numbers": lambda allowed: torch.zeros(()).where(allowed[:, None].expand(-1, N, -1), -torch.inf),
+}
+LAYERS = {
+    **{kind.__name__: partial(layer, kind) for kind in FORMULAS},
+    "one after the other": lambda: LocalAttention(D, H, window=1),
+    "relative": lambda: layer(Attention, relative=RelativePositions((1, N), H)),
+    "cross": lambda: layer(Additive, cross=True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_row_with_nothing_to_attend_to_has_finite_gradients_and_maps(name, mask, dtype) -> None:
+    made = LAYERS[name]().to(dtype)
+    x = torch.randn(B, N, D, dtype=dtype, requires_grad=True)
+    allowed = MASKS[mask](torch.tensor([[True] * N, [False] * N]))
+    allowed = allowed.to(dtype) if mask == "numbers" else allowed
+    with attention_maps(made) as maps:
+        y = made(x, *([x] if name == "cross" else []), mask=allowed)
+    y.float().square().sum().backward()
+    gradients = [x.grad, *(each.grad for each in made.parameters() if each.grad is not None)]
+    assert all(torch.isfinite(each).all() for each in (y, *maps[""], *gradients))
 
 
 @pytest.mark.parametrize("kind", FORMULAS)

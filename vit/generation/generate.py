@@ -11,6 +11,7 @@ from vit.generation.beam import beam_search
 from vit.generation.models import Writers
 from vit.generation.settings import Generation, Hypothesis
 from vit.generation.spelling import spelled
+from vit.generation.uncached import Uncached, bypassed
 from vit.generation.views import views
 from vit.generation.walk import walk
 from vit.nn.bare import bare
@@ -27,7 +28,8 @@ def generate(
 ) -> list[list[Hypothesis]]:
     """For every source its `n_best` texts, best first; fewer where there are no more.
 
-    A source gets the same texts alone and in any batch.
+    A source gets the same texts alone and in any batch. Every module is left in the mode it was in. A model whose own
+    or whose decoder's `forward` was overridden or hooked runs whole at every step, because the cache would bypass that.
 
     Args:
         models: an `EncoderDecoder`, or several of one vocabulary, the mean of whose probabilities counts.
@@ -49,7 +51,7 @@ def generate(
         return []
     with torch.inference_mode(), evaluating(models):
         sources = views(source, source_mask, settings.views) * len(models)
-        models = [model for model in map(bare, models) for _ in range(settings.views)]
+        models = [model for model in map(stepping, models) for _ in range(settings.views)]
         writers = Writers(models, sources, source_mask, first.shape[1] + settings.beam * min(longest, ROOM))
         if settings.beam > 1 and settings.ctc:
             found = beam_search(writers, first, replace(settings, n_best=settings.beam), longest)
@@ -77,12 +79,17 @@ def room_left(models: Sequence[nn.Module], forced: int, max_len: int) -> int:
 
 @contextmanager
 def evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
-    """Without dropout inside, and as before afterwards."""
-    training = [model.training for model in models]
+    """Without dropout inside; afterwards every module is in the mode it was in."""
+    modes = {module: module.training for model in models for module in model.modules()}
     for model in models:
         model.eval()
     try:
         yield
     finally:
-        for model, mode in zip(models, training, strict=True):
-            model.train(mode)
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def stepping(model: nn.Module) -> nn.Module:
+    """The quickest form of a model that computes what its `forward` does."""
+    return Uncached(model) if bypassed(model) else bare(model)

@@ -1,9 +1,11 @@
-"""The slow way to write, to test and to measure the fast one against: every step reads the whole text again."""
+"""Generation without a cache: every step runs the whole model, for models whose `forward` steps would bypass."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from vit.nn.bare import calls_more
 
 
 @dataclass
@@ -37,6 +39,12 @@ class Uncached(nn.Module):
     def max_len(self) -> int | None:
         return self.model.max_len
 
+    def forward(self, source: Tensor, target_in: Tensor, source_mask: Tensor | None = None) -> Tensor:
+        return self.model(source, target_in, source_mask)
+
+    def spell(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return self.model.spell(source, source_mask)
+
     def start(self, source: Tensor, source_mask: Tensor | None, room: int) -> Everything:
         return Everything(source, source_mask, torch.zeros(len(source), 0, dtype=torch.long, device=source.device))
 
@@ -50,3 +58,25 @@ class Uncached(nn.Module):
         source = kept.source.repeat_interleave(W, dim=0)
         mask = None if kept.mask is None else kept.mask.repeat_interleave(W, dim=0)
         return self.model(source, texts, mask)[:, -1].view(B, W, -1)
+
+
+def bypassed(model: nn.Module) -> bool:
+    """Whether generation step by step would leave out what somebody changed: the model or its decoder has another
+    `forward` than its `advance` belongs to, or hooks on its call."""
+    parts = [getattr(model, "_orig_mod", model), getattr(model, "decoder", None)]
+    return any(isinstance(part, nn.Module) and not is_sharded(part) and is_changed(part) for part in parts)
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether FSDP2 manages it: the hooks on its call only gather its parameters."""
+    return any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__)
+
+
+def is_changed(module: nn.Module) -> bool:
+    forward, advance = (first_with(name, type(module)) for name in ("forward", "advance"))
+    return (forward is not advance and issubclass(forward, advance)) or calls_more(module)
+
+
+def first_with(name: str, kind: type) -> type:
+    """The class among a class and its ancestors that defines an attribute."""
+    return next((each for each in kind.__mro__ if name in vars(each)), object)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vit import nn as parts
 from vit.models.config import StackConfig, TextConfig
-from vit.nn import Attention, Block, Encoder, Linear, RelativePositions, Rotary, TokenEmbed
+from vit.nn import Attention, Block, Encoder, RelativePositions, Rotary, TokenEmbed
 from vit.nn.drop import drop_path_rates
 from vit.nn.norm import Norm
 
@@ -86,7 +86,7 @@ def build_last_norm(config: StackConfig) -> nn.Module:
 
 
 def build_head(config: StackConfig) -> nn.Module:
-    return Linear(config.pooled_dim, config.num_classes) if config.num_classes else nn.Identity()
+    return nn.Linear(config.pooled_dim, config.num_classes) if config.num_classes else nn.Identity()
 
 
 def build_text_embed(config: TextConfig) -> TokenEmbed:

@@ -41,7 +41,7 @@ class Classifier(nn.Module):
     def forward(self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None) -> Tensor:
         """images (B,C,H,W), or ids (B,N) with a mask (B,N) and segments (B,N) -> logits (B,classes)"""
         x = self.encode(source, mask, segment)  # (B,N,D)
-        return self.head(self.pool(x, mask))
+        return parts.apply_linear(self.head, self.pool(x, mask))
 
     def encode(self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None) -> Tensor:
         """images (B,C,H,W) or ids (B,N) -> tokens (B,N,D)"""

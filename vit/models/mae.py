@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vit.models.build import build_blocks, build_norm
 from vit.models.classifier import build_embed, build_rotary
 from vit.models.config import ImageConfig, StackConfig, VisionTransformerConfig
-from vit.nn import Encoder, Linear, PatchEmbed
+from vit.nn import Encoder, PatchEmbed, apply_linear
 from vit.nn.block import Block
 from vit.nn.init import init_weights
 from vit.nn.transformer import Stack
@@ -86,19 +86,19 @@ class PixelDecoder(Stack):
         """width: of the encoder's tokens; dim: of the decoder's; pixels: numbers in a patch."""
         super().__init__(blocks, norm)
         self.prefix = prefix
-        self.proj = Linear(width, dim)
+        self.proj = nn.Linear(width, dim)
         self.mask_token = nn.Parameter(torch.randn(1, 1, dim) * 0.02)
         self.register_buffer("pos_embed", decoder_table(grid, dim), persistent=False)  # (1,N,D')
-        self.pixels = Linear(dim, pixels)
+        self.pixels = nn.Linear(dim, pixels)
 
     def forward(self, x: Tensor, kept: Tensor) -> Tensor:
         """x (B,P+K,D) of the encoder, kept (B,K) places of its patches -> pixels (B,N,ph*pw*C)"""
-        first, seen = self.proj(x).split([self.prefix, kept.shape[1]], dim=1)
+        first, seen = apply_linear(self.proj, x).split([self.prefix, kept.shape[1]], dim=1)
         whole = self.mask_token.to(x.dtype).expand(x.shape[0], self.pos_embed.shape[1], -1)  # (B,N,D')
         whole = whole.scatter(1, kept[..., None].expand(-1, -1, whole.shape[2]), seen.to(x.dtype))
         x = torch.cat([first.to(x.dtype), whole + self.pos_embed], dim=1)  # (B,P+N,D')
         x = self.norm(self.run(x, None, None, None, False))
-        return self.pixels(x[:, self.prefix :])
+        return apply_linear(self.pixels, x[:, self.prefix :])
 
 
 class MaskedAutoencoder(nn.Module):

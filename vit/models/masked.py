@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vit.models.build import ACTIVATIONS, build_norm, build_text_embed, build_text_encoder
 from vit.models.config import TextConfig
-from vit.nn import Encoder, Linear, Pooler, TokenEmbed
+from vit.nn import Encoder, Pooler, TokenEmbed, apply_linear
 from vit.nn.init import init_weights
 from vit.nn.mlp import Activation
 
@@ -74,12 +74,12 @@ class TokenHead(nn.Module):
 
     def __init__(self, vocab_size: int, dim: int, activation: Activation, norm: nn.Module) -> None:
         super().__init__()
-        self.dense, self.activation, self.norm = Linear(dim, dim), activation, norm
+        self.dense, self.activation, self.norm = nn.Linear(dim, dim), activation, norm
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, x: Tensor, embed: TokenEmbed) -> Tensor:
         """(...,D) -> (...,V)"""
-        return embed.logits(self.norm(self.activation(self.dense(x)))) + self.bias
+        return embed.logits(self.norm(self.activation(apply_linear(self.dense, x)))) + self.bias
 
 
 class Bert(MaskedText):
@@ -92,7 +92,7 @@ class Bert(MaskedText):
             build_text_encoder(config),
             Pooler(config.dim),
             TokenHead(config.vocab_size, config.dim, ACTIVATIONS[config.activation], norm),
-            Linear(config.dim, 2),
+            nn.Linear(config.dim, 2),
         )
         self.config = config
         init_weights(self)

@@ -11,7 +11,7 @@ from vit.models.build import build_blocks, build_last_norm, build_text_rotary, b
 from vit.models.checks import check_block, check_heads, check_positions, check_values, set_pairs
 from vit.models.classifier import build_embed, build_rotary
 from vit.models.config import ImageConfig
-from vit.nn import Cache, Decoder, Encoder, Linear, PatchEmbed, TokenEmbed
+from vit.nn import Cache, Decoder, Encoder, PatchEmbed, TokenEmbed, apply_linear
 from vit.nn.init import init_weights
 from vit.nn.linear import Packed
 
@@ -83,7 +83,7 @@ class EncoderDecoder(nn.Module):
 
     def logits(self, x: Tensor, packed: Packed | None = None) -> Tensor:
         """(...,D) -> (...,V)"""
-        return self.target_embed.logits(x, packed) if self.head is None else self.head(x)
+        return self.target_embed.logits(x, packed) if self.head is None else apply_linear(self.head, x)
 
     def start(self, source: Tensor, source_mask: Tensor | None = None, room: int = 64) -> Cache:
         """Read the source, to write a text with `advance`."""
@@ -205,7 +205,7 @@ class Transformer(EncoderDecoder):
                 build_last_norm(config),
                 rotary=build_text_rotary(config, config.max_len),
             ),
-            Linear(config.dim, config.vocab_size, bias=False) if untied else None,
+            nn.Linear(config.dim, config.vocab_size, bias=False) if untied else None,
         )
         if config.tied == "all":
             self.target_embed.token = self.embed.token

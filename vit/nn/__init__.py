@@ -10,7 +10,7 @@ from vit.nn.cache import Cache
 from vit.nn.drop import Dropout, DropPath, LayerScale, PatchDropout
 from vit.nn.embed import PatchEmbed, TokenEmbed
 from vit.nn.init import init_weights
-from vit.nn.linear import Linear
+from vit.nn.linear import apply_linear
 from vit.nn.local import LocalAttention
 from vit.nn.mlp import Mlp, SwiGLU, quick_gelu
 from vit.nn.norm import LayerNorm, RMSNorm
@@ -38,9 +38,9 @@ from vit.nn.transformer import Decoder, Encoder
 __all__ = [
     "Additive", "Attention", "AttentionPool", "Bilinear", "Block", "BranchNormBlock", "Cache", "ClassMean",
     "ClassToken", "ConvStem", "Cosine", "Decoder", "DotProduct", "DropPath", "Dropout", "Encoder", "Halves",
-    "LayerNorm", "LayerScale", "Linear", "LinearPatches", "LocalAttention", "MaskedConvStem", "Mean", "MixedRotary",
+    "LayerNorm", "LayerScale", "LinearPatches", "LocalAttention", "MaskedConvStem", "Mean", "MixedRotary",
     "Mlp", "Neighbours", "NormedPatches", "ParallelBlock", "PatchDropout", "PatchEmbed", "PooledConvStem", "Pooler",
     "RMSNorm", "RelativePositions", "Rotary", "Rotation", "ScorePool", "Sum", "SwiGLU", "TokenEmbed",
-    "attention_maps", "centred", "init_weights", "learned", "quick_gelu", "resample", "sincos_1d", "sincos_2d",
-    "sincos_2d_simple", "steps", "stretched",
+    "apply_linear", "attention_maps", "centred", "init_weights", "learned", "quick_gelu", "resample", "sincos_1d",
+    "sincos_2d", "sincos_2d_simple", "steps", "stretched",
 ]

@@ -8,29 +8,29 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.nn.cache import KeyValues
-from vit.nn.linear import Linear, linear
+from vit.nn.linear import apply_linear, linear
 from vit.nn.norm import Norm, same
 from vit.nn.position import Rotation
 
 SHORT = 256  # tokens
 
 
-class Stacked(Linear):
+def stacked(dim: int, parts: list[int], bias: bool) -> nn.Linear:
     """Several projections of the same tokens as one product; `parts` are their widths."""
+    layer = nn.Linear(dim, sum(parts), bias)
+    layer.parts = parts
+    return layer
 
-    def __init__(self, dim: int, parts: list[int], bias: bool) -> None:
-        super().__init__(dim, sum(parts), bias)
-        self.parts = parts
 
-
-class KeylessBias(Stacked):
+class KeylessBias(nn.Linear):
     """Queries, keys and values as one product, with no bias on the keys (BEiT, arXiv 2106.08254; EVA-02, 2303.11331).
 
     A key's bias adds the same to all of a query's scores, which the softmax does not feel, unless it is turned.
     """
 
     def __init__(self, dim: int, parts: list[int]) -> None:
-        super().__init__(dim, parts, bias=False)
+        super().__init__(dim, sum(parts), bias=False)
+        self.parts = parts
         self.q_bias = nn.Parameter(torch.zeros(parts[0]))
         self.v_bias = nn.Parameter(torch.zeros(parts[2]))
 
@@ -81,16 +81,17 @@ class Attention(nn.Module):
         self.value_dim = value_dim or self.head_dim
         keys, values = num_heads * self.head_dim, num_heads * self.value_dim
         if cross:
-            self.q = Linear(dim, keys, bias=qkv_bias)
-            self.kv = Stacked(dim, [keys, values], bias=qkv_bias)
+            self.q = nn.Linear(dim, keys, bias=qkv_bias)
+            self.kv = stacked(dim, [keys, values], bias=qkv_bias)
         elif qkv_bias and not key_bias:
             self.qkv = KeylessBias(dim, [keys, keys, values])
         else:
-            self.qkv = Stacked(dim, [keys, keys, values], bias=qkv_bias)  # one product instead of three
+            self.qkv = stacked(dim, [keys, keys, values], bias=qkv_bias)  # one product instead of three
+        self.parts = [keys, values] if cross else [keys, keys, values]
         self.q_norm = qk_norm(self.head_dim) if qk_norm else same
         self.k_norm = qk_norm(self.head_dim) if qk_norm else same
         self.norm = norm(values) if norm else same
-        self.proj = Linear(values, dim, bias=proj_bias)
+        self.proj = nn.Linear(values, dim, bias=proj_bias)
         self.cross, self.dropout, self.relative = cross, dropout, relative
         self.recorder: list[Tensor] | None = None  # set by attention_maps
 
@@ -124,7 +125,7 @@ class Attention(nn.Module):
         heads = self.attend(q, k, v, mask, causal)
         if self.recorder is not None:
             self.recorder.append(self.weights(q.detach(), k.detach(), mask, causal))
-        return self.proj(self.norm(heads.transpose(1, 2).flatten(2)))  # (B,H,N,K) -> (B,N,H*K) -> (B,N,D)
+        return apply_linear(self.proj, self.norm(heads.transpose(1, 2).flatten(2)))  # (B,H,N,K) -> (B,N,H*K) -> (B,N,D)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """q (B,H,N,K), k and v (B,H,S,K), mask and causal as in `forward` -> (B,H,N,K), as wide as the values"""
@@ -137,19 +138,19 @@ class Attention(nn.Module):
 
     def project(self, x: Tensor, rotary: Rotation | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """(B,N,D) -> queries, keys and values (B,H,N,K) of self-attention, normalised and turned."""
-        q, k, v = self.split(self.qkv(x), self.qkv.parts)
+        q, k, v = self.split(apply_linear(self.qkv, x), self.parts)
         q, k = self.q_norm(q), self.k_norm(k)
         return (q, k, v) if rotary is None else (rotary(q), rotary(k), v)
 
     def queries(self, x: Tensor) -> Tensor:
         """(B,N,D) -> queries (B,H,N,K) of cross-attention"""
-        return self.q_norm(self.q(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2))
+        return self.q_norm(apply_linear(self.q, x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2))
 
     def remember(self, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """(B,S,D) -> keys and values (B,H,S,K) of cross-attention, which depend on the memory alone."""
         if memory is None:
             raise ValueError("cross-attention needs a memory (B,S,D) to look at, but got none")
-        k, v = self.split(self.kv(memory), self.kv.parts)
+        k, v = self.split(apply_linear(self.kv, memory), self.parts)
         return self.k_norm(k), v
 
     def split(self, x: Tensor, parts: list[int]) -> Sequence[Tensor]:
@@ -214,7 +215,8 @@ def softmax(scores: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     if causal:
         mask = torch.ones_like(scores, dtype=torch.bool).tril()
     if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        scores, mask = (scores, mask) if mask.dtype == torch.bool else (scores + mask, mask > -torch.inf)
+        scores = scores.masked_fill(~mask, -torch.inf)  # whose gradient is 0 here, where that of the softmax may be NaN
     return scores.softmax(-1).nan_to_num()  # a query that may attend to nothing
 
 

@@ -6,7 +6,6 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from vit.nn.attention import Stacked
 from vit.nn.embed import PatchEmbed, TokenEmbed
 from vit.nn.pool import AttentionPool
 from vit.nn.stem import LinearPatches
@@ -24,7 +23,7 @@ def init_weights(model: nn.Module) -> None:
         if isinstance(module, nn.Linear) and leaf in ("head", "head_dist"):
             nn.init.trunc_normal_(module.weight, std=0.02)
         elif isinstance(module, nn.Linear):
-            parts = module.parts if isinstance(module, Stacked) else [module.out_features]
+            parts = getattr(module, "parts", [module.out_features])  # several matrices in one
             for matrix in module.weight.detach().split(parts):
                 nn.init.xavier_uniform_(matrix)
         elif isinstance(module, LinearPatches):

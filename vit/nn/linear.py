@@ -8,15 +8,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vit.nn.bare import calls_more
+
 LARGE = 2**21  # multiplications from which on oneDNN, which takes longer to begin, is the quicker one
 
 
-class Linear(nn.Linear):
-    """`nn.Linear`, which computes by `linear`."""
+def apply_linear(layer: nn.Module, x: Tensor) -> Tensor:
+    """`layer(x)`, (...,D) -> (...,E), where large products of a plain `nn.Linear` are computed as by `linear`.
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(...,D) -> (...,E)"""
-        return linear(x, self.weight, self.bias)
+    The layers of a model are `nn.Linear` itself, so that quantisation and other tools which select layers by their type
+    find them. A layer with hooks, another `forward` or another type is called as it is.
+    """
+    if torch.is_grad_enabled() or (onednn := quicker(x, getattr(layer, "out_features", 0))) is None:
+        return layer(x)
+    return onednn.product(x, layer.weight, layer.bias, "none", [], "") if is_plain(layer) else layer(x)
+
+
+def is_plain(layer: nn.Module) -> bool:
+    """Whether a call of the layer is the product of `nn.Linear` with a plain matrix, and nothing else."""
+    is_linear = type(layer).forward is nn.Linear.forward and type(layer.weight) in (nn.Parameter, Tensor)
+    return is_linear and not calls_more(layer)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, packed: "Packed | None" = None) -> Tensor:
@@ -29,17 +40,22 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, packed: "Packe
     Args:
         packed: remembers the weights for the next product with them.
     """
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return F.linear(x, weight, bias)
-    if x.numel() * weight.shape[0] < LARGE or not plain(x) or (onednn := by_onednn()) is None:
+    if (onednn := quicker(x, weight.shape[0])) is None:
         return F.linear(x, weight, bias)
     if packed is not None and x.numel() > weight.shape[1]:  # a single row gains nothing
         weight = packed.take(weight, onednn)
     return onednn.product(x, weight, bias, "none", [], "")
 
 
-def plain(x: Tensor) -> bool:
-    """Whether its product is one of float32 on a CPU."""
+def quicker(x: Tensor, width: int) -> "OneDNN | None":
+    """The operators to compute x (...,D) -> (...,width) by; None where `F.linear` is as quick, or must be used."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return None
+    return by_onednn() if x.numel() * width >= LARGE and is_float_on_cpu(x) else None
+
+
+def is_float_on_cpu(x: Tensor) -> bool:
+    """Whether a product of x is computed in float32 on a CPU."""
     return x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.nn.drop import Dropout
-from vit.nn.linear import Linear
+from vit.nn.linear import apply_linear
 from vit.nn.norm import same
 
 Activation = Callable[[Tensor], Tensor]  # nn.GELU(), F.relu, ...
@@ -37,15 +37,15 @@ class Mlp(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.fc1 = Linear(dim, hidden, bias)
+        self.fc1 = nn.Linear(dim, hidden, bias)
         self.activation = activation
         self.drop = Dropout(dropout)
         self.norm = norm or same
-        self.fc2 = Linear(hidden, dim, bias)
+        self.fc2 = nn.Linear(hidden, dim, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B,N,D) -> (B,N,D)"""
-        return self.fc2(self.norm(self.drop(self.activation(self.fc1(x)))))
+        return apply_linear(self.fc2, self.norm(self.drop(self.activation(apply_linear(self.fc1, x)))))
 
 
 class SwiGLU(nn.Module):
@@ -65,13 +65,13 @@ class SwiGLU(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.fc1 = Linear(dim, 2 * hidden, bias)
+        self.fc1 = nn.Linear(dim, 2 * hidden, bias)
         self.activation = activation
         self.drop = Dropout(dropout)
         self.norm = norm or same
-        self.fc2 = Linear(hidden, dim, bias)
+        self.fc2 = nn.Linear(hidden, dim, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B,N,D) -> (B,N,D)"""
-        gate, value = self.fc1(x).chunk(2, dim=-1)
-        return self.fc2(self.norm(self.drop(self.activation(gate) * value)))
+        gate, value = apply_linear(self.fc1, x).chunk(2, dim=-1)
+        return apply_linear(self.fc2, self.norm(self.drop(self.activation(gate) * value)))

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from vit.nn.attention import Attention
 from vit.nn.drop import Dropout
-from vit.nn.linear import Linear
+from vit.nn.linear import apply_linear
 from vit.nn.norm import same
 
 
@@ -71,12 +71,12 @@ class Pooler(nn.Module):
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.dense = Linear(dim, dim)
+        self.dense = nn.Linear(dim, dim)
         self.drop = Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,D)"""
-        return self.drop(self.dense(x[:, 0]).tanh())
+        return self.drop(apply_linear(self.dense, x[:, 0]).tanh())
 
 
 class ScorePool(nn.Module):
@@ -89,8 +89,8 @@ class ScorePool(nn.Module):
 
     def __init__(self, dim: int, hidden: int = 0, prefix: int = 0, norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.hidden = Linear(dim, hidden) if hidden else None
-        self.score = Linear(hidden or dim, 1, bias=False)  # the softmax would not feel a bias
+        self.hidden = nn.Linear(dim, hidden) if hidden else None
+        self.score = nn.Linear(hidden or dim, 1, bias=False)  # the softmax would not feel a bias
         self.prefix, self.norm = prefix, norm or same
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -100,7 +100,7 @@ class ScorePool(nn.Module):
 
     def weights(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,N) in float32; each row sums to 1, its prefix and its masked tokens being 0."""
-        scores = self.score(x if self.hidden is None else self.hidden(x).tanh()).squeeze(-1).float()
+        scores = self.score(x if self.hidden is None else apply_linear(self.hidden, x).tanh()).squeeze(-1).float()
         allowed = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
         if self.prefix:
             allowed = allowed & (torch.arange(x.shape[1], device=x.device) >= self.prefix)

@@ -71,7 +71,7 @@ class Bilinear(Scored):
 
     def change(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """q (B,H,N,K), k (B,H,S,K) -> the same shapes"""
-        return q @ self.matrix * self.head_dim**0.5, k
+        return q @ self.matrix.to(q.dtype) * self.head_dim**0.5, k
 
 
 class Additive(Scored):
