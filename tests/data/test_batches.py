@@ -100,8 +100,26 @@ def test_ranks_share_the_same_global_batches(balance):
     for world in (2, 4):
         ranks = [passes(TrainBatches(dataset, 12, 2, rank, world, balance=balance), 2) for rank in range(world)]
         for b, batch in enumerate(whole):
-            joined = {k: torch.cat([r[b][k] for r in ranks]) for k in batch}
-            assert same(joined, batch)
+            joined = {k: torch.cat([r[b][k] for r in ranks]) for k in batch if k != "samples"}
+            assert same(joined | {"samples": ranks[0][b]["samples"]}, batch)
+            assert batch["samples"] == 12
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("accumulate", [2, 3])
+def test_micro_batches_divide_the_same_steps(accumulate, world):
+    """50 samples in steps of 12: 4 steps of an epoch, however they are divided; the last 2 samples are dropped."""
+    dataset = ImageDataset(toy(50), P8)
+    whole = passes(TrainBatches(dataset, 12, seed=2), 2)
+    parts = [
+        passes(TrainBatches(dataset, 12, 2, rank, world, accumulate=accumulate), 2) for rank in range(world)
+    ]
+    assert {len(part) for part in parts} == {len(whole) * accumulate}
+    for step, batch in enumerate(whole):
+        micros = [part[step * accumulate + micro] for micro in range(accumulate) for part in parts]
+        assert same({k: torch.cat([m[k] for m in micros]) for k in ("image", "index")},
+                    {k: batch[k] for k in ("image", "index")})
+        assert all(m["samples"] == 12 and len(m["index"]) == 12 // world // accumulate for m in micros)
 
 
 def test_balanced_sampling_draws_classes_equally():
@@ -220,10 +238,21 @@ def test_skipped_images_are_counted_and_never_replaced(files, cache, sizing):
         assert [len(b["index"]) for b in whole] == [14, 16, 7] and all((b["weight"] == 1).all() for b in whole)
 
 
-def test_a_batch_of_nothing_is_an_error(files):
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_batch_of_nothing_is_a_filler(files, cache):
+    spoil(files, range(39))
+    dataset = ImageDataset(files, P8, cache=cache, on_bad_sample="skip")
+    batches = passes(TrainBatches(dataset, 5, workers=0), 1)
+    assert len(batches) == 8 and sorted("filler" in batch for batch in batches) == [False] + 7 * [True]
+    assert {len(batch["index"]) for batch in batches} == {1} and {int(batch["samples"]) for batch in batches} == {5}
+    weights = torch.cat([batch["weight"] for batch in EvalBatches(dataset, 5, workers=0)])
+    assert weights.sum() == 1 and len(weights) == 8
+
+
+def test_a_split_of_nothing_is_an_error(files):
     spoil(files, range(40))
     dataset = ImageDataset(files, P8, cache=False, on_bad_sample="skip")
-    with pytest.raises(BadImage, match="with it all 20 images of this batch are unreadable"):
+    with pytest.raises(BadImage, match="with it all 40 images are unreadable"):
         passes(TrainBatches(dataset, 20, workers=0), 1)
 
 

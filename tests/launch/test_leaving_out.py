@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import vit
-from tests.launch.conftest import table
+from tests.launch.conftest import run, table, write_photos
 from vit.cli import main
 from vit.data import DataError
 
@@ -81,6 +81,25 @@ def test_unreadable_pictures_of_the_test_are_left_out_named_and_counted(tmp_path
     assert main(["evaluate", str(run.path), "--json", str(tmp_path / "again.json")]) == 0
     found = json.loads((tmp_path / "again.json").read_text())
     assert found["pairs"] == 8 and len(found["unreadable"]) == 2 and found["test/cer"] == run.metrics["test/cer"]
+
+
+@pytest.mark.parametrize("strategy", ["single", "ddp"])
+def test_a_batch_of_unreadable_pictures_only_ends_no_run(tmp_path, strategy):
+    """Of 20 pictures for training 14 are cut, so that many batches of two, or of one on each of two devices, are."""
+    root = write_photos(tmp_path / "photos", {"train/cat": 10, "train/dog": 10, "val/cat": 3, "val/dog": 3})
+    spoilt = [path for i, path in enumerate(sorted((root / "train").rglob("*.png"))) if i % 10 > 2]
+    for path in spoilt:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    words = ["data=folder", f"data.root={root}", "data.image_size=16", "data.patch_size=8", "model=micro",
+             "data.audit_seconds=0", "data.on_bad_sample=skip",
+             "recipe.batch_size=2", "recipe.epochs=2", "recipe.crop=null", "precision=32-true", "logger=csv",
+             "run_dir=run", f"strategy={strategy}", f"trainer.devices={1 + (strategy == 'ddp')}",
+             "trainer.accelerator=cpu"]
+    code, out, err = run(words, tmp_path)
+    assert code == 0, err
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["steps"] == 20 and metrics["epochs"] == 2
+    assert all(np.isfinite(float(row["train/loss"])) for row in table(tmp_path / "run" / "metrics.csv"))
 
 
 def test_a_test_text_that_is_too_long_is_told_before_training_or_cut(tmp_path):

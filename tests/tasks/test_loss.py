@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from vit.data.text import BOS, EOS, PAD
-from vit.tasks import BinaryCrossEntropy, CrossEntropy, TextLoss
+from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss, TextLoss
 from vit.tasks.cross_entropy import cross_entropy
 
 LOGITS = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
@@ -20,15 +20,16 @@ SOFT = torch.rand(7, 5, generator=torch.Generator().manual_seed(1)).softmax(dim=
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_cross_entropy_is_torchs(smoothing):
     expected = F.cross_entropy(LOGITS, LABELS, label_smoothing=smoothing)
-    assert torch.allclose(CrossEntropy(smoothing)(LOGITS, LABELS), expected, atol=1e-6)
+    assert torch.allclose(CrossEntropy(smoothing)(LOGITS, LABELS).mean(), expected, atol=1e-6)
 
 
 def test_soft_targets_are_timms():
-    assert torch.allclose(CrossEntropy()(LOGITS, SOFT), timm.loss.SoftTargetCrossEntropy()(LOGITS, SOFT), atol=1e-6)
+    expected = timm.loss.SoftTargetCrossEntropy()(LOGITS, SOFT)
+    assert torch.allclose(CrossEntropy()(LOGITS, SOFT).mean(), expected, atol=1e-6)
 
 
 def test_binary_cross_entropy_is_timms():
-    ours = BinaryCrossEntropy(0.1)(LOGITS, LABELS)
+    ours = BinaryCrossEntropy(0.1)(LOGITS, LABELS).mean()
     theirs = timm.loss.BinaryCrossEntropy(smoothing=0.0, sum_classes=True)(LOGITS, F.one_hot(LABELS, 5) * 0.9 + 0.1 / 5)
     assert torch.allclose(ours, theirs, atol=1e-6)
 
@@ -37,8 +38,44 @@ def test_weights_count_a_class_more():
     weights = torch.tensor([2.0, 0.5, 1.0, 1.0, 3.0])
     each = F.cross_entropy(LOGITS, LABELS, reduction="none")
     assert torch.allclose(
-        CrossEntropy(weights=weights.numpy())(LOGITS, LABELS), (each * weights[LABELS]).mean(), atol=1e-6
+        CrossEntropy(weights=weights.numpy())(LOGITS, LABELS).mean(), (each * weights[LABELS]).mean(), atol=1e-6
     )
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("share", [1.0, 0.7, 0.5])
+def test_weighted_classes_have_equal_parts_in_mixed_images(share, smoothing):
+    """Images of 80 %, 15 % and 5 %, every one mixed with every one: the best answer without looking is 1/3 each."""
+    labels = torch.tensor([0] * 16 + [1] * 3 + [2])
+    own = F.one_hot(labels, 3).float()
+    mixed = torch.lerp(own[None], own[:, None], share).flatten(0, 1)  # (400,3)
+    weights = (20 / (3 * own.sum(0))).numpy()
+    for loss, logit in ((CrossEntropy, 0.0), (BinaryCrossEntropy, None)):
+        third = 1 / 3 * (1 - smoothing) + smoothing / 3
+        logit = math.log(third / (1 - third)) if logit is None else logit
+        logits = torch.full((3,), logit, requires_grad=True)
+        loss(smoothing, weights)(logits.expand(400, 3), mixed).mean().backward()
+        assert logits.grad.abs().max() < 1e-6, loss
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_weighted_labels_are_yes_as_often_as_no(smoothing):
+    """Labels of 1 %, 30 % and 90 % of the images: a smoothed no is not counted as a rare yes."""
+    targets = torch.stack([torch.arange(100) < n for n in (1, 30, 90)], dim=1).float()
+    weights = ((100 - targets.sum(0)) / targets.sum(0)).numpy()
+    logits = torch.zeros(3, requires_grad=True)
+    MultiLabelLoss(smoothing, weights)(logits.expand(100, 3), targets).mean().backward()
+    assert logits.grad.abs().max() < 1e-6
+
+
+def test_a_row_of_padding_is_taught_nothing():
+    """What fills up a rank; an empty text, which is its end, is a text."""
+    generator = torch.Generator().manual_seed(0)
+    logits, patches = (torch.randn(3, 4, 8, generator=generator, requires_grad=True) for _ in range(2))
+    labels = torch.tensor([[5, 6, EOS, PAD], [PAD] * 4, [EOS, PAD, PAD, PAD]])
+    TextLoss(0.1, ctc=0.5)(logits, labels, patches, torch.ones(3, 4, dtype=torch.bool)).backward()
+    for grad in (logits.grad, patches.grad):
+        assert (grad[1] == 0).all() and (grad[0] != 0).any() and (grad[2] != 0).any()
 
 
 def test_bfloat16_logits_are_summed_in_float32():

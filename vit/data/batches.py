@@ -8,7 +8,7 @@ nothing.
 import os
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -46,6 +46,9 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def __getitems__(self, keys: np.ndarray) -> Batch: ...
+
+    def filler(self) -> Batch:
+        """One row that no loss counts, with 1 as its epoch; asked for only where samples can be unreadable."""
 
 
 class Fetching:
@@ -101,29 +104,38 @@ class Fetching:
         if bad and self.dataset.on_bad_sample == "error":
             raise BadImage(*bad[0])
         self.bad.update(bad)
-        if len(batch["index"]) == 0:  # a step over nothing has no loss
-            raise BadImage(bad[0][0], f"{bad[0][1]}; with it all {len(bad)} images of this batch are unreadable")
+        if bad and len(self.bad) >= len(self.dataset):
+            raise BadImage(bad[0][0], f"{bad[0][1]}; with it all {len(self.bad)} {self.dataset.unit} are unreadable")
+        if len(batch["index"]) == 0:  # every process must take part in a step, also one that has nothing to learn
+            return self.dataset.filler() | {"filler": True}
         return batch
+
+    def names(self, index: Sequence[int]) -> list[str]:
+        """The samples' names, such as the paths of files."""
+        return [str(self.dataset.split.names[int(i)]) for i in index]
 
 
 class Epochs(Fetching, ABC):
     """Endless epochs, one per pass, whose keys are a function of (seed, epoch).
 
     Set `epoch` and `start` (batches of that epoch already done) before the first batch to go on there; afterwards each
-    pass is the next epoch. Global batch b of an epoch is the same for every `world`; a rank gets its slice.
+    pass is the next epoch. The samples of an optimizer step are the same for every `world` and `accumulate`: the step
+    is divided into `accumulate` micro-batches, which come one after the other, and each of those among the ranks.
     """
 
-    def __init__(self, dataset: Samples, seed: int, rank: int, world: int, workers: int | str):
+    def __init__(self, dataset: Samples, seed: int, rank: int, world: int, workers: int | str, accumulate: int = 1):
         super().__init__(dataset, rank, world, workers)
-        self.seed, self.start, self.epoch = seed, 0, 0
+        if accumulate < 1:
+            raise ValueError(f"accumulate={accumulate} must be 1 or more")
+        self.seed, self.accumulate, self.start, self.epoch = seed, accumulate, 0, 0
 
     @abstractmethod
     def __len__(self) -> int:
-        """Batches of a whole epoch, also when the next pass starts in its middle (as Lightning counts)."""
+        """Micro-batches of a whole epoch, also when the next pass starts in its middle (as Lightning counts)."""
 
     @abstractmethod
     def keys(self, epoch: int) -> list[np.ndarray]:
-        """This rank's (B,2) keys of every batch of an epoch."""
+        """This rank's (B,2) keys of every micro-batch of an epoch."""
 
     @property
     def epoch(self) -> int:
@@ -140,7 +152,7 @@ class Epochs(Fetching, ABC):
         yield from self.batches_of(self._epoch, start)
 
     def batches_of(self, epoch: int, start: int) -> Iterator[Batch]:
-        """The batches of one epoch from number `start` on."""
+        """The micro-batches of one epoch from number `start` on."""
         yield from self._fetch(self.keys(epoch)[start:])
 
     def state_dict(self) -> dict[str, int]:
@@ -152,7 +164,11 @@ class Epochs(Fetching, ABC):
 
 
 class TrainBatches(Epochs):
-    """Endless epochs of shuffled batches; `batch_size` counts all ranks, the incomplete last batch is dropped.
+    """Endless epochs of shuffled batches; the incomplete last step is dropped.
+
+    `batch_size` counts the samples of an optimizer step: those of all ranks and of its `accumulate` micro-batches. It
+    is in each batch as `samples`, by which losses are divided. A sample that is skipped counts there without a loss,
+    because how many are skipped elsewhere is unknown.
 
     `balance`: "sampler" shows every class equally often; "loss" is the task's to do, with Source.class_weights().
     """
@@ -166,27 +182,31 @@ class TrainBatches(Epochs):
         world: int = 1,
         workers: int | str = "auto",
         balance: str = "none",
+        accumulate: int = 1,
     ):
-        super().__init__(dataset, seed, rank, world, workers)
+        super().__init__(dataset, seed, rank, world, workers, accumulate)
         if balance not in ("none", "sampler", "loss"):
             raise ValueError(f"balance={balance!r} is not one of none, sampler, loss")
-        _check_batch_size(batch_size, world)
+        _check_batch_size(batch_size, world, accumulate)
         if len(dataset) < batch_size:
             raise DataError(
                 f"batch_size={batch_size} is larger than the training set of {len(dataset)} {dataset.unit}; take "
-                f"batch_size={max(1, len(dataset) // 2 // world) * world}"
+                f"batch_size={max(1, len(dataset) // 2 // world // accumulate) * world * accumulate}"
             )
         self.batch_size, self.balanced = batch_size, balance == "sampler"
 
     def __len__(self) -> int:
-        return len(self.dataset) // self.batch_size
+        return len(self.dataset) // self.batch_size * self.accumulate
 
     def keys(self, epoch: int) -> list[np.ndarray]:
-        """This rank's (B,2) keys of every batch of an epoch."""
-        order = self.order(epoch)
-        share = self.batch_size // self.world
-        starts = range(self.rank * share, len(self) * self.batch_size, self.batch_size)
-        return [order[s : s + share] for s in starts]
+        """This rank's (B,2) keys of every micro-batch of an epoch."""
+        share = self.batch_size // self.accumulate // self.world
+        order = self.order(epoch)[: len(self) * self.world * share]
+        return list(order.reshape(len(self), self.world, share, 2)[:, self.rank])
+
+    def batches_of(self, epoch: int, start: int) -> Iterator[Batch]:
+        for batch in super().batches_of(epoch, start):
+            yield batch | {"samples": torch.tensor(self.batch_size)}
 
     def order(self, epoch: int) -> np.ndarray:
         """(N,2) of (counter, index): all samples once in random order, or classes in equal numbers when balanced."""
@@ -216,6 +236,7 @@ class EvalBatches(Fetching):
     def __iter__(self) -> Iterator[Batch]:
         for batch in self._fetch([self._keys(b) for b in range(len(self))]):
             weight = (batch.pop("epoch") == 0).float()
+            batch.pop("filler", None)  # its weight is 0
             yield batch | {"weight": weight}
 
     def _keys(self, b: int) -> np.ndarray:
@@ -262,11 +283,13 @@ def _told_apart(keys: np.ndarray, epoch: int) -> np.ndarray:
     return keys
 
 
-def _check_batch_size(batch_size: int, world: int) -> None:
-    if batch_size < 1 or batch_size % world:
-        valid = max(1, batch_size // world) * world
+def _check_batch_size(batch_size: int, world: int, accumulate: int = 1) -> None:
+    parts = world * accumulate
+    if batch_size < 1 or batch_size % parts:
+        valid = max(1, batch_size // parts) * parts
+        among = f"{world} devices" + (f" with {accumulate} micro-batches each" if accumulate > 1 else "")
         raise DataError(
-            f"batch_size {batch_size} is not divisible by {world} devices; nearest valid: {valid}, {valid + world}"
+            f"batch_size {batch_size} is not divisible by {among}; nearest valid: {valid}, {valid + parts}"
         )
 
 

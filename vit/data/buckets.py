@@ -17,7 +17,8 @@ class PairTrainBatches(Epochs):
 
     Rows are shuffled, sorted by rounded lengths (stable, so rows of like lengths change their neighbours), cut where
     the padded batch could exceed `batch_tokens` on the larger side or `batch_size` rows, and the batches shuffled. Both
-    limits count all ranks. `tokens` is the number of tokens to predict in the whole batch over all ranks.
+    limits count an optimizer step: all ranks and its `accumulate` micro-batches, as `tokens` does, the number of tokens
+    to predict, by which losses are divided.
     """
 
     def __init__(
@@ -29,32 +30,33 @@ class PairTrainBatches(Epochs):
         rank: int = 0,
         world: int = 1,
         workers: int | str = "auto",
+        accumulate: int = 1,
     ):
-        super().__init__(dataset, seed, rank, world, workers)
+        super().__init__(dataset, seed, rank, world, workers, accumulate)
         self.ends = _ends(dataset, batch_tokens, batch_size)
 
     def __len__(self) -> int:
-        return len(self.ends)
+        return len(self.ends) * self.accumulate
 
     def order(self, epoch: int) -> list[np.ndarray]:
-        """The rows of every batch of an epoch, over all ranks."""
+        """The rows of every optimizer step of an epoch, over all ranks and micro-batches."""
         rows = self.dataset.rows[permutation(self.seed, epoch, len(self.dataset)).numpy()]
         batches = np.split(_by_length(self.dataset, rows), self.ends[:-1])
         places = torch.argsort(hashed(self.seed, epoch, torch.arange(len(batches)), 1), stable=True)
         return [batches[place] for place in places.tolist()]
 
     def keys(self, epoch: int) -> list[np.ndarray]:
-        """This rank's (B,2) keys; of a batch with too few rows, the last ranks get one with nothing to predict."""
-        return [self._keys(epoch, batch) for batch in self.order(epoch)]
+        """This rank's (B,2) keys; of a step with too few rows, the last parts get one with nothing to predict."""
+        return [self._keys(epoch, rows, micro) for rows in self.order(epoch) for micro in range(self.accumulate)]
 
     def batches_of(self, epoch: int, start: int) -> Iterator[Batch]:
-        order = self.order(epoch)[start:]
-        fetched = self._fetch([self._keys(epoch, batch) for batch in order])
-        for rows, batch in zip(order, fetched, strict=True):
-            yield batch | {"tokens": _predicted(self.dataset, rows)}
+        tokens = [_predicted(self.dataset, rows) for rows in self.order(epoch)]
+        for b, batch in enumerate(super().batches_of(epoch, start), start):
+            yield batch | {"tokens": tokens[b // self.accumulate]}
 
-    def _keys(self, epoch: int, batch: np.ndarray) -> np.ndarray:
-        share = batch[self.rank :: self.world] if self.rank < len(batch) else ~batch[:1]
+    def _keys(self, epoch: int, rows: np.ndarray, micro: int) -> np.ndarray:
+        part = micro * self.world + self.rank
+        share = rows[part :: self.accumulate * self.world] if part < len(rows) else ~rows[:1]
         return np.stack([np.full(len(share), epoch), share], axis=1)
 
 
@@ -84,6 +86,7 @@ class PairEvalBatches(Fetching):
         fetched = self._fetch([self._keys(rows) for rows in self.order])
         for rows, batch in zip(self.order, fetched, strict=True):
             weight = (batch.pop("epoch") == 0).float()
+            batch.pop("filler", None)  # its weight is 0
             yield batch | {"weight": weight, "tokens": _predicted(self.dataset, rows)}
 
     def _keys(self, rows: np.ndarray) -> np.ndarray:

@@ -72,6 +72,12 @@ class ImageDataset(Dataset):
         batch: Batch = {"image": images, "label": self.labels[index], "index": index, "epoch": epoch}
         return batch | {"bad": bad} if bad else batch
 
+    def filler(self) -> Batch:
+        """A blank image, as evaluation's padding marked by epoch 1."""
+        image = torch.zeros((1, self.preprocessing.channels, *self.preprocessing.size), dtype=torch.uint8)
+        first = torch.zeros(1, dtype=torch.int64)
+        return {"image": image, "label": torch.zeros_like(self.labels[:1]), "index": first, "epoch": first + 1}
+
     def _from_memory(self, index: Tensor) -> tuple[Tensor | slice, Tensor, list[tuple[str, str]]]:
         if not self.bad:
             return slice(None), self.images.index_select(0, index), []  # much faster than [index]

@@ -114,10 +114,12 @@ class MaskedDataset(Dataset):
 
 
 class MaskedTrainBatches(TrainBatches):
-    """TrainBatches that add `tokens`: how many masked tokens the whole batch has over all ranks."""
+    """TrainBatches that add `tokens`: how many masked tokens the optimizer step has over all ranks and micro-batches.
+    """
 
     def batches_of(self, epoch: int, start: int) -> Iterator[Batch]:
         order = self.order(epoch)
         for b, batch in enumerate(super().batches_of(epoch, start), start):
-            keys = order[b * self.batch_size : (b + 1) * self.batch_size]
+            first = b // self.accumulate * self.batch_size
+            keys = order[first : first + self.batch_size]
             yield batch | {"tokens": torch.tensor(self.dataset.masked_count(keys))}

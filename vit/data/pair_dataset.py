@@ -79,7 +79,7 @@ class PairDataset(Dataset):
         """source (B,S) or (B,C,H,W), source_mask (B,S), target (B,T), index (B,), epoch (B,); "bad": (name, reason)."""
         epoch, index = np.array(keys, dtype=np.int64).reshape(-1, 2).T
         blank, index = index < 0, np.where(index < 0, ~index, index)
-        source, mask, unread = self.sources.batch(index, epoch)
+        source, mask, unread = self.sources.batch(index, epoch, blank)
         if unread:
             good = np.setdiff1d(np.arange(len(index)), list(unread))
             bad = [(self.split.names[int(index[row])], reason) for row, reason in unread.items()]
@@ -89,6 +89,10 @@ class PairDataset(Dataset):
         batch = {"source": source, "source_mask": mask, "target": target}
         batch |= {"index": torch.from_numpy(index), "epoch": torch.from_numpy(np.ascontiguousarray(epoch))}
         return batch | {"bad": bad} if unread else batch
+
+    def filler(self) -> Batch:
+        """A pair with nothing to predict, as evaluation's padding marked by epoch 1."""
+        return self.__getitems__(np.array([(1, ~0)]))
 
 
 class _Texts:
@@ -104,7 +108,7 @@ class _Texts:
             self.tokens = source_tokens(tokenizer, split.sources, max_len)
         self.lengths = self.tokens.lengths
 
-    def batch(self, index: np.ndarray, epoch: np.ndarray) -> Sources:
+    def batch(self, index: np.ndarray, epoch: np.ndarray, blank: np.ndarray) -> Sources:
         return *self.tokens.padded(index), {}
 
 
@@ -137,20 +141,24 @@ class _Images:
             if image is not None:
                 self.lengths[i] = preprocessing.rows * (image.shape[2] // preprocessing.patch_size[1])
 
-    def batch(self, index: np.ndarray, epoch: np.ndarray) -> Sources:
+    def batch(self, index: np.ndarray, epoch: np.ndarray, blank: np.ndarray) -> Sources:
+        """Images of the rows at `index`; a `blank` row needs no readable image."""
         images, unread = [], {}
+        size = (self.preprocessing.channels, self.preprocessing.height, self.preprocessing.patch_size[1])
         for row, i in enumerate(index.tolist()):
             try:
-                images.append(self._image(i) if self.images is None else self.images[i])
+                if blank[row]:
+                    images.append(torch.zeros(size, dtype=torch.uint8))
+                else:
+                    images.append(self._image(i) if self.images is None else self.images[i])
             except BadImage as error:
                 unread[row] = error.reason
         if self.augment is not None and images:
             good = np.setdiff1d(np.arange(len(index)), list(unread))
             images = self._augmented(images, torch.from_numpy(index[good]), torch.from_numpy(epoch[good]))
         if not images:
-            size = (0, self.preprocessing.channels, self.preprocessing.height, self.preprocessing.patch_size[1])
-            nothing = torch.empty(size, dtype=torch.uint8), torch.empty(0, self.preprocessing.rows, dtype=torch.bool)
-            return *nothing, unread
+            mask = torch.empty(0, self.preprocessing.rows, dtype=torch.bool)
+            return torch.empty((0, *size), dtype=torch.uint8), mask, unread
         return *self.preprocessing.batch(images), unread
 
     def _augmented(self, images: list[Tensor], index: Tensor, epoch: Tensor) -> list[Tensor]:

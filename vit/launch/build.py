@@ -191,9 +191,10 @@ def build_optimizing(recipe: dict, model: nn.Module, steps: int) -> Optimizing:
         lr = scaled_lr(lr, recipe["batch_size"], recipe["optimizer"]["lr_base_batch"])
     options = {key: value for key, value in recipe["optimizer"].items() if key not in ("lr", "lr_base_batch")}
     optimizing = partial(build_optimizer, lr=lr, **options)
-    scheduling = partial(_schedule, **recipe["schedule"])
+    total = max(1, recipe["epochs"] * steps)
+    scheduling = partial(_schedule, planned=total, **recipe["schedule"])
     tried = checked("recipe.optimizer", optimizing, model)
-    checked("recipe.schedule", partial(scheduling, tried), max(1, recipe["epochs"] * steps))
+    checked("recipe.schedule", partial(scheduling, tried), total)
     return Optimizing(optimizing, scheduling, recipe["clip"])
 
 
@@ -209,11 +210,6 @@ def build_augment(steps: dict | None, seed: int) -> Augment | None:
 def build_batches(config: dict, source: Source, preprocessing: Preprocessing) -> Batches:
     """The training and validation loaders; `recipe.batch_size` counts all devices and accumulated micro-batches."""
     data, recipe = config["data"], config["recipe"]
-    if recipe["batch_size"] % recipe["accumulate"]:
-        raise ConfigError(
-            f"recipe.batch_size={recipe['batch_size']} is not divisible by recipe.accumulate={recipe['accumulate']}"
-        )
-    micro = recipe["batch_size"] // recipe["accumulate"]
     check_splits(source, recipe)
     if data["on_bad_sample"] not in ("error", "skip"):
         raise ConfigError(f"data.on_bad_sample={data['on_bad_sample']}: must be error or skip")
@@ -223,8 +219,8 @@ def build_batches(config: dict, source: Source, preprocessing: Preprocessing) ->
     train = ImageDataset(source.splits["train"], preprocessing, sizing, on_bad_sample=data["on_bad_sample"])
     val = ImageDataset(source.splits["val"], preprocessing, on_bad_sample=data["on_bad_sample"])
     return Batches(
-        partial(train_loader, train, micro, config["seed"], data["workers"], data["balance"]),
-        partial(val_loader, val, micro, data["workers"]),
+        partial(train_loader, train, recipe, config["seed"], data["workers"], data["balance"]),
+        partial(val_loader, val, micro_batch(recipe), data["workers"]),
     )
 
 
@@ -263,12 +259,12 @@ def check_splits(source: Source, recipe: dict, unit: str = "images") -> None:
 
 
 def check_batch(recipe: dict, train: int, unit: str) -> None:
-    """A micro-batch that all `train` samples do not fill is an error now."""
-    micro = recipe["batch_size"] // recipe["accumulate"]
-    if train < micro:
+    """A batch that all `train` samples do not fill is an error now."""
+    if train < recipe["batch_size"]:
+        parts = recipe["accumulate"]
         raise ConfigError(
             f"recipe.batch_size={recipe['batch_size']} is larger than the training set of {train} {unit}; "
-            f"take recipe.batch_size={max(1, train // 2)}"
+            f"take recipe.batch_size={max(1, train // 2 // parts) * parts}"
         )
 
 
@@ -277,9 +273,15 @@ def check_devices(config: dict, devices: int) -> None:
     for key in ("epochs", "batch_size", "accumulate"):
         if config["recipe"][key] < 1:
             raise ConfigError(f"recipe.{key}={config['recipe'][key]}: must be 1 or more")
-    micro = config["recipe"]["batch_size"] // config["recipe"]["accumulate"]
+    batch_size, accumulate = config["recipe"]["batch_size"], config["recipe"]["accumulate"]
+    if batch_size % accumulate:
+        near = max(1, batch_size // accumulate) * accumulate
+        raise ConfigError(
+            f"recipe.batch_size={batch_size} is not divisible by recipe.accumulate={accumulate}; nearest: {near}"
+        )
+    micro = batch_size // accumulate
     if micro % devices:
-        near = max(1, micro // devices) * devices * config["recipe"]["accumulate"]
+        near = max(1, micro // devices) * devices * accumulate
         raise ConfigError(
             f"recipe.batch_size={config['recipe']['batch_size']} cannot be shared by {devices} devices; "
             f"nearest: {near} (it is the global batch)"
@@ -291,17 +293,25 @@ def pair(size) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-def train_loader(dataset, batch_size, seed, workers, balance, rank, world):
-    return TrainBatches(dataset, batch_size, seed, rank, world, workers, balance)
+def micro_batch(recipe: dict) -> int:
+    """Samples that all devices together have in memory at a time."""
+    return recipe["batch_size"] // recipe["accumulate"]
+
+
+def train_loader(dataset, recipe, seed, workers, balance, rank, world):
+    return TrainBatches(
+        dataset, recipe["batch_size"], seed, rank, world, workers, balance, accumulate=recipe["accumulate"]
+    )
 
 
 def val_loader(dataset, batch_size, workers, rank, world):
     return EvalBatches(dataset, max(batch_size, world) // world * world, rank, world, workers)
 
 
-def _schedule(optimizer, total_steps, name, warmup, final, cooldown):
-    steps = round(warmup * total_steps) if warmup < 1 else int(warmup)
-    return build_schedule(optimizer, name, total_steps, steps, final, cooldown)
+def _schedule(optimizer, total_steps, planned, name, warmup, final, cooldown):
+    """A warm-up of so many steps is a part of the `planned` ones; `debug` takes that part of its few."""
+    part = warmup if warmup < 1 else int(warmup) / planned
+    return build_schedule(optimizer, name, total_steps, round(part * total_steps), final, cooldown)
 
 
 def located(data: dict) -> dict:

@@ -39,7 +39,7 @@ def build_trainer(job: Job, folder: RunFolder, devices: Devices, done: int = 0) 
     `done`: optimizer steps that a resumed run has behind it.
     """
     config, recipe = job.config, job.config["recipe"]
-    limits = {"limit_train_batches": 4, "limit_val_batches": 2} if config["debug"] else {}
+    limits = {"limit_train_batches": 4 * recipe["accumulate"], "limit_val_batches": 2} if config["debug"] else {}
     return Trainer(
         accelerator=devices.accelerator,
         devices=devices.number,

@@ -1,7 +1,8 @@
 """What every task shares: the training step around a loss, the optimizer, exact sums across a stop."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -63,12 +64,20 @@ class Task(LightningModule, ABC):
 
     @abstractmethod
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
-        """The loss of this process's part of a batch; `step` and `micro` count optimizer steps and micro-batches."""
+        """What a micro-batch adds to the loss of its optimizer step: a sum over its samples or tokens, divided by those
+        of the whole step (`samples`, `tokens`), over all processes and micro-batches. So the gradient does not depend
+        on how a step is divided. `step` and `micro` count optimizer steps and their micro-batches.
+        """
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
-        step, micro = self.global_step, batch_idx % self.trainer.accumulate_grad_batches
+        accumulate = self.trainer.accumulate_grad_batches
+        step, micro = self.global_step, batch_idx % accumulate
         seed_step(self.seed, step, micro, self.global_rank)
-        loss = self.training_loss(batch, step, micro)
+        filler = "filler" in batch
+        with evaluating(self.model) if filler else nullcontext():
+            loss = self.training_loss(batch, step, micro)
+        # micro-batches and processes are averaged afterwards; a filler's gradient is zero, but every process has one
+        loss = loss * (0 if filler else accumulate * self.trainer.world_size)
         self.train_loss.update(loss.detach())
         if step % self.trainer.log_every_n_steps == 0:
             self.log("train/step_loss", loss.detach())  # of this process's part of the batch
@@ -105,6 +114,18 @@ class Task(LightningModule, ABC):
         total = int(self.trainer.estimated_stepping_batches)
         schedule = self.optimizing.schedule(optimizer, total)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode, in which no running statistics change; afterwards each module is as before."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 class Mean(Metric):

@@ -53,9 +53,12 @@ class Classification(Task):
         images = self.preprocessing.normalize(images)  # float (B,C,H,W)
         if self.mixup is not None:
             images, targets = self.mixup(images, targets, self.seed, step, micro, self.global_rank)  # (B,classes)
+        outputs = self.model(images)
         if self.distillation is None:
-            return self.loss(self.model(images), targets)
-        return self.distillation(self.model(images), images, lambda logits: self.loss(logits, targets))
+            each = self.loss(outputs, targets)  # (B,)
+        else:
+            each = self.distillation(outputs, images, lambda logits: self.loss(logits, targets))
+        return each.sum() / batch["samples"]
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         logits = self(batch["image"])

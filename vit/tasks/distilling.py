@@ -72,13 +72,13 @@ class Distillation:
         self.teacher, self.target, self.alpha, self.tau = teacher, target, alpha, tau
 
     def __call__(self, outputs: Outputs, images: Tensor, label_loss: Callable[[Tensor], Tensor]) -> Tensor:
-        """logits of one head or two, images (B,C,H,W), logits -> loss on the labels; -> scalar"""
+        """logits of one head or two, images (B,C,H,W), logits -> loss on the labels (B,); -> (B,)"""
         logits, told = outputs if isinstance(outputs, tuple) else (outputs, outputs)
         return (1 - self.alpha) * label_loss(logits) + self.alpha * self.difference(told.float(), self.teacher(images))
 
     def difference(self, logits: Tensor, taught: Tensor) -> Tensor:
-        """(B,classes), (B,classes) -> scalar"""
+        """(B,classes), (B,classes) -> (B,)"""
         if self.target == "hard":
-            return F.cross_entropy(logits, taught.argmax(dim=1))
+            return F.cross_entropy(logits, taught.argmax(dim=1), reduction="none")
         ours, theirs = ((each / self.tau).log_softmax(dim=1) for each in (logits, taught))
-        return F.kl_div(ours, theirs, reduction="batchmean", log_target=True) * self.tau**2
+        return F.kl_div(ours, theirs, reduction="none", log_target=True).sum(dim=1) * self.tau**2

@@ -1,4 +1,4 @@
-"""Losses: of classification on hard (B,) or soft (B,classes) targets, and of texts."""
+"""Losses: of classification on hard (B,) or soft (B,classes) targets, one number per sample, and of texts."""
 
 import numpy as np
 import torch
@@ -11,10 +11,11 @@ from vit.tasks.cross_entropy import cross_entropy
 
 
 class CrossEntropy(nn.Module):
-    """Cross entropy with label smoothing (Szegedy et al. 2016), averaged over the batch.
+    """Cross entropy with label smoothing (Szegedy et al. 2016).
 
     Args:
-        weights: (classes,) factors against class imbalance; a mixed target takes its share of each.
+        weights: (classes,) factors against class imbalance. The loss of a mixed image is that of its labels, each with
+            its share and its own class's weight: so classes count alike however often they meet in one image.
     """
 
     def __init__(self, label_smoothing: float = 0.0, weights: np.ndarray | None = None):
@@ -23,10 +24,12 @@ class CrossEntropy(nn.Module):
         self.register_buffer("weights", None if weights is None else torch.as_tensor(weights), persistent=False)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """(B,classes), (B,) or (B,classes) -> scalar"""
+        """(B,classes), (B,) or (B,classes) -> (B,)"""
         soft = targets if targets.ndim == 2 else F.one_hot(targets, logits.shape[1]).float()
-        each = self.each(logits.float(), soft)  # (B,)
-        return each.mean() if self.weights is None else (each * (soft @ self.weights)).mean()
+        if self.weights is None:
+            return self.each(logits.float(), soft)
+        total = soft @ self.weights  # (B,)
+        return total * self.each(logits.float(), soft * self.weights / total[:, None])
 
     def each(self, logits: Tensor, soft: Tensor) -> Tensor:
         """(B,classes), (B,classes) -> (B,)"""
@@ -43,7 +46,7 @@ class BinaryCrossEntropy(CrossEntropy):
 
 
 class MultiLabelLoss(nn.Module):
-    """One yes/no question per label, averaged over labels and batch; smoothed answers lie s/2 from 0 and from 1.
+    """One yes/no question per label, averaged over labels; smoothed answers lie s/2 from 0 and from 1.
 
     Args:
         weights: (classes,) how much a yes counts for each no of that label.
@@ -55,13 +58,17 @@ class MultiLabelLoss(nn.Module):
         self.register_buffer("weights", None if weights is None else torch.as_tensor(weights), persistent=False)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """(B,classes), (B,classes) yes or no, or shares of mixed images -> scalar"""
-        smooth = targets.float() * (1 - self.label_smoothing) + self.label_smoothing / 2
-        return F.binary_cross_entropy_with_logits(logits.float(), smooth, pos_weight=self.weights)
+        """(B,classes), (B,classes) yes or no, or shares of mixed images -> (B,)"""
+        targets = targets.float()
+        yes = targets if self.weights is None else targets * self.weights
+        total = yes + (1 - targets)  # a smoothed no is still a no: only what is really a yes has its weight
+        smooth = yes / total * (1 - self.label_smoothing) + self.label_smoothing / 2
+        each = F.binary_cross_entropy_with_logits(logits.float(), smooth, reduction="none")
+        return (each * total).mean(dim=1)
 
 
 class TextLoss(nn.Module):
-    """Cross entropy of every next token, summed over the batch; `pad` does not count.
+    """Cross entropy of every next token, summed over the batch; `pad` does not count, nor a row of nothing else.
 
     Args:
         label_smoothing: share of the target that goes to all tokens alike (arXiv 1512.00567).
@@ -91,4 +98,5 @@ class TextLoss(nn.Module):
         columns, widths = by_column(patches.float(), mask, self.rows)  # (B,columns,V), (B,)
         signs = ((labels != PAD) & (labels != EOS)).sum(1)  # (B,)
         likely = columns.log_softmax(-1).transpose(0, 1)
-        return F.ctc_loss(likely, labels, widths, signs, blank=PAD, reduction="sum", zero_infinity=True)
+        each = F.ctc_loss(likely, labels, widths, signs, blank=PAD, reduction="none", zero_infinity=True)  # (B,)
+        return (each * (labels != PAD).any(1)).sum()  # an empty text still has its end

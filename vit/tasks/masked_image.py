@@ -43,7 +43,8 @@ class MaskedImages(Task):
         images = batch["image"]
         if self.augment is not None:
             images = self.augment(images, batch["index"], batch["epoch"])
-        return self(images, patch_noise(self.seed, batch["epoch"], batch["index"], self.patches)).mean()
+        errors = self(images, patch_noise(self.seed, batch["epoch"], batch["index"], self.patches))  # (B,)
+        return errors.sum() / batch["samples"]
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         errors = self(batch["image"], patch_noise(EVALUATION, 0, batch["index"], self.patches))

@@ -31,9 +31,9 @@ class MaskedTokens(Task):
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
         tokens, pairs = self(batch)
-        total = F.cross_entropy(tokens.float(), batch["hidden"], reduction="sum")
-        mean = total * self.trainer.world_size / batch["tokens"]  # processes are averaged afterwards
-        return mean + F.cross_entropy(pairs.float(), batch["next"])
+        hidden = F.cross_entropy(tokens.float(), batch["hidden"], reduction="sum")
+        follows = F.cross_entropy(pairs.float(), batch["next"], reduction="sum")
+        return hidden / batch["tokens"] + follows / batch["samples"]
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         tokens, pairs = self(batch)

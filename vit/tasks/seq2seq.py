@@ -39,7 +39,7 @@ class Writing:
 class Seq2Seq(Task):
     """Trains an `EncoderDecoder` to give the next target token, and lets it write some validation texts each epoch.
 
-    The loss is the mean over the target tokens of the global batch, however they are spread over processes.
+    The loss is the mean over the target tokens of an optimizer step, over all its processes and micro-batches.
 
     Args:
         writing: what it writes each epoch.
@@ -80,8 +80,7 @@ class Seq2Seq(Task):
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
         logits, patches = self(batch, spell=True) if self.loss.ctc else (self(batch), None)  # (B,T-1,V), (B,S,V)
-        total = self.loss(logits, batch["target"][:, 1:], patches, batch["source_mask"])
-        return total * self.trainer.world_size / batch["tokens"]  # processes are averaged afterwards
+        return self.loss(logits, batch["target"][:, 1:], patches, batch["source_mask"]) / batch["tokens"]
 
     def on_validation_epoch_start(self) -> None:
         self.written = []

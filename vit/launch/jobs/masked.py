@@ -94,10 +94,9 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> M
         "data": build.located(data),
     }
     show(source, model, tokenizer, datasets)
-    micro = recipe["batch_size"] // recipe["accumulate"]
     batches = Batches(
-        partial(train_loader, datasets["train"], micro, config["seed"], data["workers"]),
-        partial(build.val_loader, datasets["val"], micro, data["workers"]),
+        partial(train_loader, datasets["train"], recipe, config["seed"], data["workers"]),
+        partial(build.val_loader, datasets["val"], build.micro_batch(recipe), data["workers"]),
     )
     steps = len(datasets["train"]) // recipe["batch_size"]
     optimizing = build.build_optimizing(recipe, model, steps)
@@ -106,8 +105,10 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> M
     return Masked(config, model, task, batches, source, tokenizer, datasets)
 
 
-def train_loader(dataset, batch_size: int, seed: int, workers, rank: int, world: int) -> MaskedTrainBatches:
-    return MaskedTrainBatches(dataset, batch_size, seed, rank, world, workers)
+def train_loader(dataset, recipe: dict, seed: int, workers, rank: int, world: int) -> MaskedTrainBatches:
+    return MaskedTrainBatches(
+        dataset, recipe["batch_size"], seed, rank, world, workers, accumulate=recipe["accumulate"]
+    )
 
 
 def show(source: CorpusSource, model: nn.Module, tokenizer: Tokenizer, datasets: dict[str, MaskedDataset]) -> None:

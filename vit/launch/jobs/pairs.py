@@ -297,10 +297,9 @@ def build_loss(loss: dict, line: LinePreprocessing | None, train: PairDataset) -
 
 
 def train_loader(dataset, recipe: dict, seed: int, workers, rank: int, world: int) -> PairTrainBatches:
-    parts = recipe["accumulate"]
-    tokens, rows = recipe["batch_tokens"], recipe["batch_size"]
-    limits = (tokens and tokens // parts, None if tokens else rows // parts)
-    return PairTrainBatches(dataset, *limits, seed, rank, world, workers)
+    tokens = recipe["batch_tokens"]
+    limits = (tokens, None if tokens else recipe["batch_size"])
+    return PairTrainBatches(dataset, *limits, seed, rank, world, workers, recipe["accumulate"])
 
 
 def val_loader(dataset, recipe: dict, workers, rank: int, world: int) -> PairEvalBatches:

@@ -140,10 +140,9 @@ def build_datasets(source: Source, tokenizer: Tokenizer, max_len: int, on_long: 
 def build_batches(config: dict, datasets: dict[str, TextDataset]) -> Batches:
     """The training and validation loaders; `recipe.batch_size` counts all devices and accumulated micro-batches."""
     data, recipe = config["data"], config["recipe"]
-    micro = recipe["batch_size"] // recipe["accumulate"]
     return Batches(
-        partial(build.train_loader, datasets["train"], micro, config["seed"], data["workers"], data["balance"]),
-        partial(build.val_loader, datasets["val"], micro, data["workers"]),
+        partial(build.train_loader, datasets["train"], recipe, config["seed"], data["workers"], data["balance"]),
+        partial(build.val_loader, datasets["val"], build.micro_batch(recipe), data["workers"]),
     )
 
 
