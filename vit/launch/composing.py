@@ -18,6 +18,8 @@ from omegaconf.errors import OmegaConfBaseException
 # here keys of one's own may be added: who reads these nodes knows every key that it takes
 OPEN = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger")
 
+REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
+
 
 class ConfigError(ValueError):
     """A command line or config that cannot run; the text is one sentence with the fix."""
@@ -163,6 +165,8 @@ def _check_keys(known: dict, parsed: list[Override]) -> None:
             continue
         if known.get(key.rpartition(".")[0]) == {}:
             raise ConfigError(f"{key} is a key of your own: write +{override.input_line}")
+        if key in REMOVED:
+            raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
         raise ConfigError(f"unknown key {key}{nearest(key, list(known))} (see all of them with: --cfg)")
 
 

@@ -1,5 +1,6 @@
 """Lightning's Trainer for a config: strategy, loggers, callbacks."""
 
+import logging
 import re
 from functools import partial
 
@@ -30,7 +31,10 @@ from vit.training import (
     ThroughputMeter,
     Unfreezing,
     build_strategy,
+    mode_of,
 )
+
+log = logging.getLogger("vit")
 
 
 def build_trainer(job: Job, folder: RunFolder, devices: Devices, done: int = 0) -> Trainer:
@@ -72,8 +76,15 @@ def build_callbacks(job: Job, folder: RunFolder, devices: Devices, done: int) ->
     config, chosen, recipe = job.config, job.config["callbacks"], job.config["recipe"]
     if chosen["monitor"] not in job.task.metric_names:
         raise ConfigError(f"callbacks.monitor={chosen['monitor']}: must be one of {', '.join(job.task.metric_names)}")
-    if chosen["mode"] not in ("min", "max"):
-        raise ConfigError(f"callbacks.mode={chosen['mode']}: must be min or max")
+    mode = mode_of(chosen["monitor"])
+    if chosen["mode"] not in (None, mode):
+        contradiction = (
+            f"callbacks.mode={chosen['mode']}: {chosen['monitor']} is best where it is "
+            f"{'lowest' if mode == 'min' else 'highest'} ({mode})"
+        )
+        if not config["resumed"]:
+            raise ConfigError(f"{contradiction}; leave callbacks.mode out")
+        log.warning("%s; the run goes on with that", contradiction)
     callbacks: list[Callback] = [
         GracefulStop(),
         FollowEpoch(),
@@ -91,7 +102,7 @@ def build_callbacks(job: Job, folder: RunFolder, devices: Devices, done: int) ->
     if config["trainer"]["max_time"]:
         callbacks.append(build_timer(config["trainer"]["max_time"], "step" if devices.world == 1 else "epoch"))
     if chosen["patience"]:
-        callbacks.append(EarlyStopping(chosen["monitor"], mode=chosen["mode"], patience=chosen["patience"]))
+        callbacks.append(EarlyStopping(chosen["monitor"], mode=mode, patience=chosen["patience"]))
     if (finetune := read_finetune(config)).freezes:
         callbacks.append(Unfreezing(finetune.begins(job.model, recipe["epochs"])))
     table = MetricsTable(folder.path / "metrics.csv", done)
@@ -99,7 +110,7 @@ def build_callbacks(job: Job, folder: RunFolder, devices: Devices, done: int) ->
         *callbacks,
         *job.callbacks(folder),
         table,
-        Checkpoints(folder.checkpoints, chosen["monitor"], chosen["mode"], chosen["every_steps"]),
+        Checkpoints(folder.checkpoints, chosen["monitor"], mode, chosen["every_steps"]),
     ]
 
 

@@ -8,6 +8,7 @@ import importlib
 _HOMES = {
     "optim": ("build_optimizer", "clip_gradients", "parameter_groups", "scaled_lr"),
     "schedule": ("build_schedule",),
+    "direction": ("mode_of",),
     "seeding": ("seed_everything_once", "seed_step"),
     "ema": ("EpochAverage", "WeightAverage"),
     "averages": ("AverageEpochs", "AverageWeights"),
