@@ -17,7 +17,7 @@ def test_the_best_epoch_is_the_best_by_its_metric(tmp_path, monitor, best):
     values = [float(row[monitor]) for row in table(tmp_path / "run" / "metrics.csv")]
     assert len(values) == 4 and max(values) > min(values)
     assert run.metrics[monitor] == pytest.approx(best(values))
-    assert best(values) == values[-1] and run.metrics["best_epoch"] in (3, 4)
+    assert run.metrics["best_epoch"] - values.index(best(values)) in (0, 1)  # counted from 0 or 1
 
 
 @pytest.mark.parametrize("name", ["classification", "multi-label", "masked images", "masked texts", "text classes",
