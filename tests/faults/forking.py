@@ -30,7 +30,10 @@ class Forks:
     """A server process. Each fork runs one function in a process group and a folder of its own."""
 
     def __init__(self) -> None:
-        variables = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        variables = {
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        }
         self.server = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.forking"],
             cwd=ROOT,
@@ -40,7 +43,9 @@ class Forks:
             text=True,
         )
 
-    def start(self, function: str, *arguments: object, folder: Path, environment: Mapping[str, str] | None = None) -> int:
+    def start(
+        self, function: str, *arguments: object, folder: Path, environment: Mapping[str, str] | None = None
+    ) -> int:
         """Calls `module:function` with JSON arguments in a fork -> its process id, also that of its process group."""
         return self._ask(
             function=function, arguments=arguments, folder=str(folder), environment=dict(environment or {})

@@ -10,15 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from vit.training.checkpoint import (
-    AtomicCheckpointIO,
-    CheckpointError,
-    copy_checkpoint,
-    newest_valid,
-    sweep,
-    temporary_path,
-    verify,
-)
+from vit.training.atomic import CheckpointError, link_atomically, sweep, temporary_path
+from vit.training.checkpoint import AtomicCheckpointIO, newest_valid, settle, verify
 
 
 def content(step, size=4000):
@@ -46,27 +39,32 @@ def load(path):
     return AtomicCheckpointIO().load_checkpoint(path)
 
 
+def checkpoints(folder):
+    """What the folder holds beside its manifest."""
+    return sorted(set(os.listdir(folder)) - {"manifest.json"})
+
+
 def test_round_trip_keeps_the_one_before(tmp_path):
     for step in range(3):
         save(tmp_path / "last.ckpt", step)
     assert same(load(tmp_path / "last.ckpt"), content(2)) and same(load(tmp_path / "previous.ckpt"), content(1))
-    assert sorted(os.listdir(tmp_path)) == ["last.ckpt", "previous.ckpt"]
+    assert checkpoints(tmp_path) == ["last.ckpt", "previous.ckpt"]
     assert newest_valid(tmp_path) == (tmp_path / "last.ckpt", [])
 
 
 def test_other_names_are_replaced_without_a_copy(tmp_path):
     save(tmp_path / "best.ckpt", 0)
     save(tmp_path / "best.ckpt", 1)
-    assert os.listdir(tmp_path) == ["best.ckpt"] and same(load(tmp_path / "best.ckpt"), content(1))
+    assert checkpoints(tmp_path) == ["best.ckpt"] and same(load(tmp_path / "best.ckpt"), content(1))
 
 
 def test_copy_is_a_file_of_its_own_once_the_source_is_replaced(tmp_path):
     save(tmp_path / "last.ckpt", 0)
-    copy_checkpoint(tmp_path / "last.ckpt", tmp_path / "best.ckpt")
-    copy_checkpoint(tmp_path / "last.ckpt", tmp_path / "best.ckpt")
+    link_atomically(tmp_path / "last.ckpt", tmp_path / "best.ckpt")
+    link_atomically(tmp_path / "last.ckpt", tmp_path / "best.ckpt")
     save(tmp_path / "last.ckpt", 1)
     assert same(load(tmp_path / "best.ckpt"), content(0))
-    assert sorted(os.listdir(tmp_path)) == ["best.ckpt", "last.ckpt", "previous.ckpt"]
+    assert checkpoints(tmp_path) == ["best.ckpt", "last.ckpt", "previous.ckpt"]
 
 
 KILLS = """
@@ -150,19 +148,17 @@ def test_a_full_disk_is_one_line_and_keeps_the_old_file(tmp_path):
     for limit in (0, 700, 5000, 15_000):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         try:
-            with pytest.raises(
-                CheckpointError, match=r"cannot write checkpoint .*last.ckpt: .*File too large.* kept"
-            ) as e:
+            with pytest.raises(CheckpointError, match=r"cannot write .*last.ckpt: .*File too large.* kept") as e:
                 save(tmp_path / "last.ckpt", 2)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert "\n" not in str(e.value)
-        assert os.listdir(tmp_path) == ["last.ckpt"] and same(load(tmp_path / "last.ckpt"), content(1))
+        assert checkpoints(tmp_path) == ["last.ckpt"] and same(load(tmp_path / "last.ckpt"), content(1))
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="cannot write checkpoint .*nothing was saved"):
+    with pytest.raises(CheckpointError, match="cannot write .*nothing was saved"):
         save(tmp_path / "file" / "last.ckpt", 1)
 
 
@@ -176,6 +172,84 @@ def test_a_read_only_folder_is_an_error(tmp_path):
     finally:
         tmp_path.chmod(0o700)
     assert same(load(tmp_path / "last.ckpt"), content(1))
+
+
+def test_an_older_or_saved_again_file_under_the_name_is_noticed(tmp_path):
+    last, previous = tmp_path / "last.ckpt", tmp_path / "previous.ckpt"
+    for step in (1, 2, 3):
+        AtomicCheckpointIO().save_checkpoint({**content(step), "global_step": step, "is_best": step == 1}, last)
+    newest = last.read_bytes()
+    last.write_bytes((tmp_path / "best.ckpt").read_bytes())
+    assert "another checkpoint of this run, of optimizer step 1" in verify(last)
+    assert newest_valid(tmp_path)[0] == previous and load(previous)["step"] == 2
+    last.write_bytes(newest)
+    assert verify(last) is None
+    torch.save(torch.load(last, weights_only=True) | {"step": 4}, last)
+    assert "not the file that this run saved" in verify(last)
+
+
+def test_a_damaged_last_file_is_moved_aside_before_the_next_save(tmp_path):
+    """The next save would put it in the place of the one that is whole."""
+    for step in (1, 2):
+        save(tmp_path / "last.ckpt", step)
+    (tmp_path / "last.ckpt").write_bytes(b"half")
+    settle(tmp_path)
+    assert checkpoints(tmp_path) == ["last.ckpt.unusable", "previous.ckpt"]
+    save(tmp_path / "last.ckpt", 3)
+    assert same(load(tmp_path / "previous.ckpt"), content(1)) and same(load(tmp_path / "last.ckpt"), content(3))
+
+
+def test_a_folder_without_a_manifest_is_checked_by_the_files_own_checksums(tmp_path, caplog):
+    for step in (1, 2):
+        save(tmp_path / "last.ckpt", step)
+    for manifest in (None, "{", '{"files": 3}'):
+        if manifest is None:
+            (tmp_path / "manifest.json").unlink()
+        else:
+            (tmp_path / "manifest.json").write_text(manifest)
+        assert newest_valid(tmp_path) == (tmp_path / "last.ckpt", [])
+    assert "manifest.json is damaged" in caplog.text
+    save(tmp_path / "last.ckpt", 3)
+    assert newest_valid(tmp_path) == (tmp_path / "last.ckpt", []) and verify(tmp_path / "previous.ckpt") is None
+    settle(tmp_path)
+    assert same(load(tmp_path / "previous.ckpt"), content(2))
+
+
+CRASHES = """
+import os, sys
+from pathlib import Path
+from tests.faults.file_faults import FileFaults
+from tests.training.test_checkpoint import content
+from vit.training.checkpoint import AtomicCheckpointIO, settle, trained_weights, verify
+
+folder = Path(sys.argv[1])
+for crash in range(100):
+    place = folder / str(crash)
+    for step in (1, 2):
+        saved = {**content(step), "global_step": step, "is_best": True}
+        AtomicCheckpointIO().save_checkpoint(saved, place / "last.ckpt")
+    if os.fork() == 0:
+        FileFaults(place, "crash", crash).install()
+        saved = {**content(3), "global_step": 3, "is_best": True}
+        AtomicCheckpointIO().save_checkpoint(saved, place / "last.ckpt")
+        os._exit(0)
+    if os.wait()[1] == 0:
+        break
+    settle(place)
+    last, best = (AtomicCheckpointIO().load_checkpoint(place / name)["step"] for name in ("last.ckpt", "best.ckpt"))
+    assert last == best and last in (2, 3), (crash, last, best)
+    assert verify(place / "previous.ckpt") in (None, "there is no such file")
+print("crashes", crash)
+"""
+
+
+def test_after_a_crash_at_any_operation_the_best_is_the_one_that_the_last_names(tmp_path):
+    places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    command = [sys.executable, "-c", CRASHES, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) > 20
 
 
 class Harm:

@@ -1,5 +1,6 @@
 """A run that is stopped anywhere and resumed ends with the bits of one that never stopped."""
 
+import json
 import os
 import signal
 
@@ -8,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 
 from tests.training.tiny_run import Data, Task, outcome, trainer
-from vit.training import Interrupted, newest_valid, trained_weights
+from vit.training import Checkpoints, Interrupted, newest_valid, trained_weights
 from vit.training.checkpoint import AtomicCheckpointIO
 
 EPOCHS, BATCHES = 3, 6
@@ -133,4 +134,39 @@ def test_the_checkpoint_holds_plain_values_both_weights_and_the_best(tmp_path):
     assert best.best_epoch == min(range(EPOCHS), key=validated.__getitem__)
     assert best.best_score == pytest.approx(min(validated))
     assert AtomicCheckpointIO().load_checkpoint(best.best_path)["epoch"] == best.best_epoch
-    assert sorted(os.listdir(tmp_path)) == ["best.ckpt", "last.ckpt", "previous.ckpt"]
+    assert sorted(os.listdir(tmp_path)) == ["best.ckpt", "last.ckpt", "manifest.json", "previous.ckpt"]
+
+
+def checkpoints_of(run):
+    return next(c for c in run.callbacks if isinstance(c, Checkpoints))
+
+
+@pytest.mark.parametrize("loss", ["removed", "damaged", "of an earlier epoch"])
+def test_a_lost_best_checkpoint_is_noticed_on_resuming_and_the_run_goes_on(tmp_path, loss, caplog):
+    fit(tmp_path, StopAt(2 * BATCHES + 3))
+    best = tmp_path / "best.ckpt"
+    if loss == "removed":
+        best.unlink()
+    elif loss == "damaged":
+        content = best.read_bytes()
+        best.unlink()  # it may be a link to last.ckpt
+        best.write_bytes(content[:-100])
+    else:  # a whole file that the manifest knows under this name, but not what the checkpoint calls its best
+        record = json.loads((tmp_path / "manifest.json").read_text())
+        record["files"]["best.ckpt"]["step"] -= 3
+        (tmp_path / "manifest.json").write_text(json.dumps(record))
+    run, _ = fit(tmp_path, resume=newest_valid(tmp_path)[0])
+    assert "the best epoch is chosen among those that follow" in caplog.text
+    path, score, epoch = checkpoints_of(run).final_weights()
+    assert (path.name, epoch) == ("best.ckpt", EPOCHS - 1) and score == checkpoints_of(run).best_score
+    assert AtomicCheckpointIO().load_checkpoint(path)["epoch"] == EPOCHS - 1
+
+
+def test_a_best_checkpoint_lost_at_the_end_is_replaced_by_the_last(tmp_path, caplog):
+    run, _ = fit(tmp_path)
+    (tmp_path / "best.ckpt").unlink()  # it may be a link to last.ckpt
+    (tmp_path / "best.ckpt").write_bytes(b"half")
+    path, score, epoch = checkpoints_of(run).final_weights()
+    assert (path.name, epoch) == ("last.ckpt", EPOCHS - 1) and score == checkpoints_of(run).last_score
+    assert "the model is made from" in caplog.text
+    trained_weights(path)

@@ -30,10 +30,11 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     checkpoints = next(c for c in trainer.callbacks if isinstance(c, Checkpoints))
     settings = {"batch_size": job.config["recipe"]["batch_size"], "precision": trainer.precision}
     extra = {"data": data_words(job.config), "evaluation": settings, "name": job.config["name"]}
-    metrics = {checkpoints.monitor: checkpoints.best_score, "best_epoch": checkpoints.best_epoch}
+    weights, score, epoch = checkpoints.final_weights()
+    metrics = {checkpoints.monitor: score, "best_epoch": epoch}
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always", UserWarning)
-        job.save(folder.model, trained_weights(checkpoints.best_path), metrics, extra)
+        job.save(folder.model, trained_weights(weights), metrics, extra)
     for remark in remarks:
         log.warning("model: %s", remark.message)
     with progress_bar(console) as bar:

@@ -9,7 +9,8 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Checkpoint
 
-from vit.training.checkpoint import BEST, LAST, CheckpointError, copy_checkpoint, sweep, write_atomically
+from vit.training.atomic import CheckpointError, sweep, write_atomically
+from vit.training.checkpoint import BEST, IS_BEST, LAST, saved_step, settle, verify
 from vit.training.optim import local
 from vit.training.resume import batches_done
 from vit.training.stopping import Interrupted
@@ -24,7 +25,7 @@ class NonFiniteError(FloatingPointError):
 class Checkpoints(Checkpoint):
     """`last.ckpt` after every epoch, every `every_n_steps` optimizer steps and on a stop; `best.ckpt` by a metric.
 
-    The one before stays as `previous.ckpt`. A checkpoint is only ever taken between two optimizer steps, so that a
+    The one before stays as `previous.ckpt`. A checkpoint is only ever saved between two optimizer steps, so that a
     resumed run repeats nothing. Other files in the folder are left alone.
     """
 
@@ -36,7 +37,10 @@ class Checkpoints(Checkpoint):
         self.folder, self.monitor, self.mode, self.every_n_steps = Path(folder), monitor, mode, every_n_steps
         self.best_score: float | None = None
         self.best_epoch: int | None = None
-        self._between_steps = self._validated = False
+        self.best_step: int | None = None
+        self.last_score: float | None = None  # of the last validated epoch
+        self.last_epoch: int | None = None
+        self._between_steps = self._validated = self._improved = False
         self._saved_batches = -1
 
     @property
@@ -55,9 +59,13 @@ class Checkpoints(Checkpoint):
             write_atomically(probe, lambda file: file.write(b"x"))
             probe.unlink()
             sweep(self.folder)
+            settle(self.folder)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._between_steps, self._saved_batches = False, batches_done(trainer)
+        if trainer.is_global_zero and (reason := self._best_is_lost()):
+            log.warning("%s; the best epoch is chosen among those that follow", reason)
+            self.best_score = self.best_epoch = self.best_step = None
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -77,11 +85,10 @@ class Checkpoints(Checkpoint):
         self._validated = not trainer.sanity_checking
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        improved = self._validated and self._improves(trainer)
+        self._improved = self._validated and self._improves(trainer)
         self._validated = False
         self.save_last(trainer)
-        if improved and trainer.is_global_zero:
-            copy_checkpoint(self.last_path, self.folder / BEST)
+        self._improved = False
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Saves what was done since the last checkpoint, where the weights are those of a finished step.
@@ -105,8 +112,30 @@ class Checkpoints(Checkpoint):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
+        checkpoint[IS_BEST] = self._improved
         if trainer.validating:
             validate_again(checkpoint)
+
+    def final_weights(self) -> tuple[Path, float | None, int | None]:
+        """(the checkpoint to ship, its score, its epoch): the best, or the last with a warning where that is lost."""
+        if self.best_score is not None and (reason := self._best_is_lost()) is None:
+            return self.best_path, self.best_score, self.best_epoch
+        if self.best_score is not None:
+            log.warning("%s; the model is made from %s, of epoch %s", reason, self.last_path, self.last_epoch)
+        return self.last_path, self.last_score, self.last_epoch
+
+    def _best_is_lost(self) -> str | None:
+        """Why `best.ckpt` does not hold the best epoch's weights, or None where it does or nothing is monitored."""
+        if self.best_score is None:
+            return None
+        path = self.folder / BEST
+        if reason := verify(path):
+            return f"the checkpoint of the best epoch so far ({self.best_epoch}) cannot be used: {path}: {reason}"
+        step = saved_step(self.folder, BEST)
+        if None in (step, self.best_step) or step == self.best_step:  # None: saved by an earlier version
+            return None
+        best = f"the best epoch so far ({self.best_epoch}) ended at step {self.best_step}"
+        return f"{path} is of optimizer step {step}, but {best}"
 
     def _improves(self, trainer: pl.Trainer) -> bool:
         if self.monitor is None:
@@ -115,18 +144,23 @@ class Checkpoints(Checkpoint):
             known = ", ".join(sorted(trainer.callback_metrics)) or "none"
             raise ValueError(f"checkpoints follow {self.monitor!r}, but the run has no such metric; it has: {known}")
         score = float(trainer.callback_metrics[self.monitor])
+        self.last_score, self.last_epoch = score, trainer.current_epoch
         sign = 1 if self.mode == "max" else -1
         best = -math.inf if self.best_score is None else sign * self.best_score
         if math.isnan(score) or sign * score < best:  # of equals the later one: it has trained longer
             return False
-        self.best_score, self.best_epoch = score, trainer.current_epoch
+        self.best_score, self.best_epoch, self.best_step = score, trainer.current_epoch, trainer.global_step
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best_score": self.best_score, "best_epoch": self.best_epoch}
+        return {name: getattr(self, name) for name in STATE}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best_score, self.best_epoch = state["best_score"], state["best_epoch"]
+        for name in STATE:
+            setattr(self, name, state.get(name))
+
+
+STATE = ("best_score", "best_epoch", "best_step", "last_score", "last_epoch")
 
 
 def validate_again(checkpoint: dict[str, Any]) -> None:

@@ -1,27 +1,23 @@
-"""Checkpoints that are whole or not there: written beside the target, forced to disk, then renamed over it."""
+"""Checkpoints that are whole or not there, and recorded with their SHA-256."""
 
+import logging
 import os
-import re
-import shutil
-import socket
 import zipfile
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 
+from vit.training.atomic import NO_LINKS, CheckpointError, file_sha256, link_atomically, write_atomically
 from vit.training.lora import merged
+from vit.training.manifest import Manifest
 from vit.training.names import clean_name
 
+log = logging.getLogger("vit")
+
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
-TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.tmp$")
-
-
-class CheckpointError(OSError):
-    """A checkpoint that could not be written or is damaged; the message names the file and what to do."""
+IS_BEST = "is_best"  # in a checkpoint: it also becomes best.ckpt
 
 
 class AtomicCheckpointIO(CheckpointIO):
@@ -32,13 +28,15 @@ class AtomicCheckpointIO(CheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         path = Path(path)
-        if path.name == LAST:
-            write_atomically(path, lambda file: torch.save(checkpoint, file), keep_as=PREVIOUS)
-        else:
-            write_atomically(path, lambda file: torch.save(checkpoint, file))
+        entry = {"step": checkpoint.get("global_step"), IS_BEST: checkpoint.get(IS_BEST, False)}
+        write_atomically(
+            path,
+            lambda file: torch.save(checkpoint, file),
+            lambda temporary, sha256: put_in_place(temporary, path, {"sha256": sha256, **entry}),
+        )
 
     def load_checkpoint(self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = True) -> dict:
-        """Reads plain tensors and values only, whatever `weights_only` says; a damaged file is an error."""
+        """Reads plain tensors and values only, whatever `weights_only` is; a damaged file is an error."""
         if reason := verify(path):
             raise CheckpointError(f"checkpoint {path} cannot be used: {reason}")
         return torch.load(path, map_location=map_location, weights_only=True)
@@ -47,76 +45,116 @@ class AtomicCheckpointIO(CheckpointIO):
         Path(path).unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, write: Callable[[Any], None], keep_as: str | None = None) -> None:
-    """Calls `write` with an open file and puts it at `path` once its bytes are on the disk.
+def put_in_place(temporary: Path, path: Path, entry: dict) -> None:
+    """Renames a written checkpoint to `path`; the manifest describes every state that a crash can leave behind.
 
-    `keep_as` renames the file that was there. Raises CheckpointError, with the earlier file as it was, when the disk is
-    full or the folder cannot be written.
+    The manifest announces the file, then the names change one by one, then the manifest confirms it. `settle` ends
+    what a crash interrupted.
     """
-    temporary = temporary_path(path)
+    manifest = Manifest.read(path.parent)
+    manifest.saving = {"name": path.name, **entry}
+    manifest.write()
+    if path.name == LAST and path.exists():
+        keep_previous(path)
+        replace_entry(manifest, PREVIOUS, manifest.files.get(LAST))
+    os.replace(temporary, path)
+    complete(manifest)
+
+
+def keep_previous(path: Path) -> None:
+    """The file stays under its own name too, so that there is always a `last.ckpt`, unless links are unknown here."""
+    previous = path.with_name(PREVIOUS)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        if keep_as and path.exists():
-            os.replace(path, path.with_name(keep_as))
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except (OSError, RuntimeError) as error:  # torch's zip writer wraps a full disk into a RuntimeError
-        cause = error if isinstance(error, OSError) else error.__context__ or error
-        raise CheckpointError(
-            f"cannot write checkpoint {path}: {cause}; "
-            f"{'the earlier one is kept' if path.exists() else 'nothing was saved'}"
-        ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()  # there only after a failure
+        if previous.exists():
+            previous.unlink()
+        os.link(path, previous)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        os.replace(path, previous)
 
 
-def temporary_path(path: Path) -> Path:
-    """Beside the target, because a rename is atomic only within a file system; says whose it is."""
-    return path.with_name(f".{path.name}.{socket.gethostname().split('.')[0]}.{os.getpid()}.tmp")
+def complete(manifest: Manifest) -> None:
+    """The last part of a save: the announced checkpoint is in place, its other name and its record follow."""
+    entry = dict(manifest.saving)
+    name = entry.pop("name")
+    if entry[IS_BEST] and name == LAST:
+        link_atomically(manifest.folder / LAST, manifest.folder / BEST)
+        manifest.files[BEST] = entry
+    manifest.files[name], manifest.saving = entry, None
+    manifest.write()
 
 
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def replace_entry(manifest: Manifest, name: str, entry: dict | None) -> None:
+    manifest.files.pop(name, None)
+    if entry:
+        manifest.files[name] = entry
 
 
-def copy_checkpoint(source: Path, target: Path) -> None:
-    """`target` becomes the same file as `source`, atomically: a link where the file system has them, else a copy.
+def settle(folder: str | Path) -> None:
+    """Ends a save that a crash interrupted and moves unusable checkpoints aside, before a run goes on in `folder`."""
+    manifest = Manifest.read(folder)
+    names = [name for name in (LAST, PREVIOUS, BEST) if (manifest.folder / name).exists()]
+    found = {name: record(manifest, name) for name in names}
+    saving = manifest.saving
+    manifest.files = {}
+    for name, (entry, reason) in found.items():
+        path = manifest.folder / name
+        if reason:
+            aside = path.with_name(f"{name}.unusable")
+            os.replace(path, aside)
+            log.warning("%s: %s; moved to %s", path, reason, aside.name)
+        elif entry:
+            manifest.files[name] = entry
+    manifest.saving = None
+    last = manifest.files.get(LAST)
+    if saving and last and last["sha256"] == saving["sha256"] and saving["name"] == LAST:
+        manifest.saving = saving
+        complete(manifest)
+    elif names:
+        manifest.write()
 
-    A link is safe because no checkpoint is ever written in place.
+
+def record(manifest: Manifest, name: str) -> tuple[dict | None, str | None]:
+    """(what the manifest says of the content that a file has now, why the file cannot be used); None for neither.
+
+    A name that the manifest does not know, as in folders of earlier versions, is checked by the file's own checksums.
     """
-    temporary = temporary_path(target)
-    temporary.unlink(missing_ok=True)
-    try:
-        os.link(source, temporary)
-    except OSError:
-        with open(source, "rb") as original:
-            write_atomically(target, lambda file: shutil.copyfileobj(original, file))
-        return
-    os.replace(temporary, target)
-    temporary.unlink(missing_ok=True)  # a rename onto a link to the same file does nothing
-    sync_folder(target.parent)
+    path = manifest.folder / name
+    saving = {key: value for key, value in (manifest.saving or {}).items() if key != "name"}
+    expected = [manifest.files.get(name), manifest.files.get(LAST) if name == PREVIOUS else None]
+    if saving and (manifest.saving["name"] == name or name == BEST and saving[IS_BEST]):
+        expected.append(saving)
+    expected = [entry for entry in expected if entry]
+    sha256 = file_sha256(path) if expected else None
+    for entry in expected:
+        if entry["sha256"] == sha256:
+            return entry, None
+    if name not in manifest.files:
+        return None, damage(path)
+    for entry in manifest.files.values():
+        if entry["sha256"] == sha256:
+            return None, f"it is another checkpoint of this run, of optimizer step {entry['step']}"
+    return None, damage(path) or "it is not the file that this run saved (its SHA-256 is not the one in manifest.json)"
 
 
 def verify(path: str | Path) -> str | None:
-    """Why the file cannot be used, or None when every byte of every tensor in it is as it was written.
+    """Why a checkpoint cannot be used, or None when it is, byte for byte, as it was written."""
+    path = Path(path)
+    if not path.is_file():
+        return "there is no such file"
+    return record(Manifest.read(path.parent), path.name)[1]
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with a file by itself, or None.
 
     The zip checksums cover the content; reading the structure without the tensors covers the table of contents.
     """
-    if not os.path.isfile(path):
-        return "there is no such file"
     try:
         with zipfile.ZipFile(path) as archive:
-            if record := archive.testzip():
-                return f"it is damaged (record {record})"
+            if damaged := archive.testzip():
+                return f"it is damaged (record {damaged})"
     except Exception as error:  # a broken archive can raise nearly anything
         return f"it is damaged or incomplete ({one_line(error)})"
     try:
@@ -131,9 +169,9 @@ def one_line(error: BaseException) -> str:
 
 
 def newest_valid(folder: str | Path) -> tuple[Path | None, list[str]]:
-    """The newest whole checkpoint to go on from, and one line for every newer one that had to be skipped."""
+    """The newest whole checkpoint to resume from, and one line for every newer one that had to be skipped."""
     skipped = []
-    for name in (LAST, PREVIOUS):
+    for name in (LAST, PREVIOUS, BEST):
         path = Path(folder) / name
         if path.exists():
             if (reason := verify(path)) is None:
@@ -142,8 +180,13 @@ def newest_valid(folder: str | Path) -> tuple[Path | None, list[str]]:
     return None, skipped
 
 
+def saved_step(folder: str | Path, name: str) -> int | None:
+    """The optimizer step of a checkpoint as the manifest of its folder has it."""
+    return Manifest.read(folder).files.get(name, {}).get("step")
+
+
 def trained_weights(path: str | Path) -> dict[str, torch.Tensor]:
-    """The bare model's weights to go and use: the averaged ones where the run kept an average, else its last ones.
+    """The bare model's weights for use: the averaged ones where the run has an average, else the last ones.
 
     What `lora` learnt beside the weights is added to them.
     """
@@ -155,24 +198,3 @@ def trained_weights(path: str | Path) -> dict[str, torch.Tensor]:
         if name.startswith("model.")
     }
     return merged(average or raw)
-
-
-def sweep(folder: str | Path) -> list[Path]:
-    """Removes what writers of this machine left behind when they were killed; files of living ones stay."""
-    host, swept = socket.gethostname().split(".")[0], []
-    for path in Path(folder).glob(".*.tmp"):
-        found = TEMPORARY.match(path.name)
-        if found and found["host"] == host and not alive(int(found["pid"])):
-            path.unlink(missing_ok=True)
-            swept.append(path)
-    return swept
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

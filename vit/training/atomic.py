@@ -1,0 +1,133 @@
+"""Files that are whole or not there: written beside the target, forced to disk, then renamed over it."""
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.tmp$")
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+
+
+class CheckpointError(OSError):
+    """A file of a run that could not be written or is damaged; the message names the file and what to do."""
+
+
+class HashedFile:
+    """Passes writes on to a file and computes the SHA-256 of what was written."""
+
+    def __init__(self, file: Any):
+        self.file, self.hash = file, hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.hash.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def write_atomically(path: Path, write: Callable[[Any], Any], commit: Callable[[Path, str], None] | None = None) -> str:
+    """Calls `write` with an open file and renames it to `path` once its bytes are on the disk -> their SHA-256.
+
+    Args:
+        commit: called as `commit(temporary, sha256)` instead of the rename; it must synchronise the folder too.
+
+    Raises:
+        CheckpointError: the disk is full or the folder cannot be written; the earlier file is as it was.
+    """
+    temporary = temporary_path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            hashed = HashedFile(file)
+            write(hashed)
+            file.flush()
+            os.fsync(file.fileno())
+        sha256 = hashed.hash.hexdigest()
+        if commit:
+            commit(temporary, sha256)
+        else:
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+    except (OSError, RuntimeError) as error:  # torch's zip writer wraps a full disk into a RuntimeError
+        with suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, CheckpointError):
+            raise
+        cause = error if isinstance(error, OSError) else error.__context__ or error
+        kept = "the earlier one is kept" if path.exists() else "nothing was saved"
+        raise CheckpointError(f"cannot write {path}: {cause}; {kept}") from error
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    return sha256
+
+
+def temporary_path(path: Path) -> Path:
+    """Beside the target, because a rename is atomic only within a file system; names its host and process."""
+    return path.with_name(f".{path.name}.{socket.gethostname().split('.')[0]}.{os.getpid()}.tmp")
+
+
+def sync_folder(folder: Path) -> None:
+    if os.name == "nt":  # Windows opens no folders
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def link_atomically(source: Path, target: Path) -> None:
+    """`target` becomes the same file as `source`: a hard link where the file system has them, else a copy.
+
+    A link is safe because no file of a run is ever written in place.
+    """
+    temporary = temporary_path(target)
+    if temporary.exists():
+        temporary.unlink()
+    try:
+        os.link(source, temporary)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        with open(source, "rb") as original:
+            write_atomically(target, lambda file: shutil.copyfileobj(original, file))
+        return
+    os.replace(temporary, target)
+    if temporary.exists():  # a rename onto a link to the same file does nothing
+        temporary.unlink()
+
+
+def file_sha256(path: str | Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sweep(folder: str | Path) -> list[Path]:
+    """Removes the temporary files of killed processes of this machine; those of running processes stay."""
+    host, swept = socket.gethostname().split(".")[0], []
+    for path in Path(folder).glob(".*.tmp"):
+        found = TEMPORARY.match(path.name)
+        if found and found["host"] == host and not alive(int(found["pid"])):
+            path.unlink(missing_ok=True)
+            swept.append(path)
+    return swept
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
