@@ -60,7 +60,7 @@ class NormedPatches(LinearPatches):
 
     def project(self, patches: Tensor) -> Tensor:
         """(B,N,C*ph*pw) -> (B,N,D)"""
-        return self.after(super().apply_linear(self.before(patches)))
+        return self.after(super().project(self.before(patches)))
 
 
 class ConvStem(nn.Sequential):
