@@ -2,7 +2,8 @@
 
 import pytest
 
-from vit.launch.composing import ConfigError, compose, options, plain, sweep
+from vit.launch.composing import ConfigError, compose, options, plain
+from vit.launch.overrides import sweep
 
 
 def test_default_is_digits_with_what_suits_it():

@@ -30,7 +30,8 @@ def composed(overrides: list[str], bundle: "Bundle | None" = None, besides: str 
     Raises:
         ConfigError: an override of anything else, or a recorded data set that would run somebody's program.
     """
-    from vit.launch.composing import ConfigError, compose, parse, plain
+    from vit.launch.composing import ConfigError, compose, plain
+    from vit.launch.overrides import parse
     from vit.launch.targets import check_overrides, check_stored
 
     recorded = recorded_overrides(bundle.extra, overrides) if bundle is not None else []

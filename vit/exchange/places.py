@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-PLACES = ("data.root", "data.path", "init_from", "model.vectors", "distill.teacher")  # words that name places
+# the keys of a config whose values are paths: taken literally on the command line, and told to nobody else
+PLACES = ("data.root", "data.path", "init_from", "model.vectors", "distill.teacher", "resume", "run_dir", "runs")
 # the folders of a place in any word; a sign such as '/' alone is none
 FOLDERS = re.compile(r"(?<![\w.:/-])(?:~|\.{1,2}|[A-Za-z]:)?[/\\](?:[^/\\,\]}'\"]+[/\\])*(?=[^/\\,\]}'\"\s])")
 

@@ -4,7 +4,8 @@ import os
 import shlex
 import sys
 
-from vit.launch.composing import ConfigError, compose, options, plain, sweep
+from vit.launch.composing import ConfigError, compose, options, plain
+from vit.launch.overrides import sweep
 
 GROUPS = ("data", "model", "recipe", "finetune", "distill", "strategy", "trainer", "logger", "callbacks", "experiment")
 

@@ -9,9 +9,10 @@ import shlex
 import yaml
 
 from vit.launch.apart import STOPPED, train_apart
-from vit.launch.composing import ConfigError, compose, parse, plain
+from vit.launch.composing import ConfigError, compose, plain
 from vit.launch.console import command, console
 from vit.launch.folder import check_contents, new_path, read_stored
+from vit.launch.overrides import parse
 from vit.launch.plan import CONTROL
 from vit.launch.run import Run
 from vit.launch.targets import TARGET, check_stored

@@ -3,26 +3,24 @@ right one.
 """
 
 import difflib
-import itertools
+import os
 import pathlib
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from vit.exchange.places import PLACES
+from vit.launch.overrides import ConfigError, parse
+
 # here keys of one's own may be added: who reads these nodes knows every key that it takes
 OPEN = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger")
 
 REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
-
-
-class ConfigError(ValueError):
-    """A command line or config that cannot run; the text is one sentence with the fix."""
 
 
 def config_folder() -> pathlib.Path:
@@ -47,7 +45,17 @@ def compose(overrides: list[str]) -> DictConfig:
     adopt = adopted(parsed, chosen.task.name)
     known = dict(_nodes(OmegaConf.to_container(_compose([*adopt, *groups]) if adopt else chosen, resolve=False)))
     _check_keys(known, parsed)
-    return _compose([*adopt, *(_added(o, known) for o in parsed)])
+    return _with_paths(_compose([*adopt, *(_added(o, known) for o in parsed)]))
+
+
+def _with_paths(config: DictConfig) -> DictConfig:
+    """Paths are texts, also where YAML reads a number, and `~` is the home folder."""
+    values = dict(_nodes(OmegaConf.to_container(config, resolve=False)))
+    for key in PLACES:
+        value = values.get(key)
+        if isinstance(value, int | float) or isinstance(value, str) and value.startswith("~"):
+            OmegaConf.update(config, key, os.path.expanduser(str(value)))
+    return config
 
 
 def adopted(parsed: list[Override], task: str) -> list[str]:
@@ -64,32 +72,6 @@ def stated(words: list[str], node: str) -> set[str]:
     return {key.removeprefix(f"{node}.") for key in keys if key.startswith(f"{node}.")}
 
 
-def parse(overrides: list[str]) -> list[Override]:
-    """The words as Hydra understands them; one that has no `=` is an error that shows the form."""
-    for word in overrides:
-        if "=" not in word and not word.startswith("~"):
-            raise ConfigError(f"{word!r} is not of the form key=value, such as data=digits or recipe.epochs=10")
-    try:
-        return OverridesParser.create().parse_overrides(overrides)
-    except HydraException as error:
-        reason = _first_line(error).partition(" See https")[0]
-        raise ConfigError(
-            f"{' '.join(overrides)}: {reason} (a value with special signs wants quotes: 'key=\"a=b\"')"
-        ) from None
-
-
-def sweep(overrides: list[str]) -> list[list[str]]:
-    """Every combination of the values that comma lists and ranges name, as one list of words per run."""
-    choices = []
-    for override in parse(overrides):
-        if override.is_sweep_override():
-            key = override.get_key_element()
-            choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
-        else:
-            choices.append([override.input_line])
-    return [list(words) for words in itertools.product(*choices)]
-
-
 def options(group: str) -> list[str]:
     """The names a group offers, such as `digits, folder, mnist` for `data`."""
     return sorted(path.stem for path in (config_folder() / group).glob("[!_]*.yaml"))
@@ -102,14 +84,6 @@ def plain(config: DictConfig) -> dict:
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "a value"
         raise ConfigError(f"{key} must be given: add {key}=VALUE to the command") from None
-
-
-def word(key: str, value: str) -> str:
-    """`key=value` as `parse` reads it, quoted where the value has signs that mean something to Hydra."""
-    if not any(sign in value for sign in "\\'\"{}[](),:=$ \t~#"):
-        return f"{key}={value}"
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{key}='{escaped}'"
 
 
 def nearest(word: str, among: list[str]) -> str:

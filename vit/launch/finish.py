@@ -11,11 +11,11 @@ from pathlib import Path
 from pytorch_lightning import Trainer
 
 from vit.data import BadImage
-from vit.launch.composing import word
 from vit.launch.console import command, console
 from vit.launch.finetuning import whole_size
 from vit.launch.folder import RunFolder
 from vit.launch.jobs import Job
+from vit.launch.overrides import word
 from vit.report.bar import progress_bar
 from vit.report.curves import curves_picture
 from vit.report.summary import print_summary

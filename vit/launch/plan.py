@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from vit.launch.composing import ConfigError, parse
+from vit.launch.composing import ConfigError
 from vit.launch.folder import new_path, read_config, unfinished
+from vit.launch.overrides import parse
 from vit.training import newest_valid, verify
 from vit.training.names import clean_name
 

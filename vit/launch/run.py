@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from vit.data import BadImage, DataError
 from vit.launch import build
-from vit.launch.composing import compose, plain, word
+from vit.launch.composing import compose, plain
 from vit.launch.console import command, console, log_to_console
 from vit.launch.devices import compile_model, find_devices, suited_threads
 from vit.launch.finish import finish
 from vit.launch.folder import RunFolder, environment
 from vit.launch.jobs import Job, prepare
+from vit.launch.overrides import word
 from vit.launch.plan import RUN_DIR, check_fits, is_main_process, read_words, steps_done
 from vit.launch.trainer import build_trainer
 from vit.training import Interrupted, explain_out_of_memory, keep_freed_memory, quiet_lightning, seed_everything_once

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from vit.launch.composing import ConfigError, config_folder, parse, word
+from vit.launch.composing import ConfigError, config_folder
+from vit.launch.overrides import parse, word
 
 TARGET = "_target_"
 DATA_SETS = ("cifar10", "cifar100", "corpus", "digit_strips", "digits", "fashion_mnist", "folder", "hub",

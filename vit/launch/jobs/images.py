@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from vit.bundle import load_bundle, save_bundle
 from vit.data import BadImage, DataError, Preprocessing, Source
 from vit.data.audit import AuditReport, audit
+from vit.data.decode import printable
+from vit.data.image_files import summary
 from vit.evaluation import evaluate
 from vit.evaluation.progress import Progress
 from vit.launch import build, networks
@@ -28,6 +30,7 @@ from vit.weights import load_weights
 log = logging.getLogger("vit")
 
 SAMPLES = 8  # written as files
+NAMED = 20  # unreadable images in the log
 
 
 @dataclass(frozen=True)
@@ -154,10 +157,12 @@ def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[S
     report = audit(source, preprocessing, data["audit_seconds"])
     if report.unreadable and data["on_bad_sample"] == "error":
         raise DataError(report.problem())
-    for name, reason in report.left_out[:5]:
-        log.info("left out %s: %s", name, reason)
-    for sample in report.unreadable:
-        log.warning("left out %s: %s", sample.name, sample.reason)
+    if report.left_out:
+        log.info("left out %d: %s (listed in audit.json)", len(report.left_out), summary(report.left_out))
+    for sample in report.unreadable[:NAMED]:
+        log.warning("left out %s: %s", printable(sample.name), sample.reason)
+    if len(report.unreadable) > NAMED:
+        log.warning("left out %d more unreadable images, listed in audit.json", len(report.unreadable) - NAMED)
     if report.duplicates:
         example = " = ".join(name for _, name in report.duplicates[0])
         log.warning("%d groups of images stand in more than one split, such as %s", len(report.duplicates), example)

@@ -13,12 +13,13 @@ from vit.data import Preprocessing, Source
 from vit.evaluation.progress import Progress
 from vit.evaluation.reconstruction import evaluate_reconstruction
 from vit.launch import build, networks
-from vit.launch.composing import ConfigError, word
+from vit.launch.composing import ConfigError
 from vit.launch.devices import Devices
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
 from vit.launch.jobs.base import Tested
 from vit.launch.jobs.images import ImageJob, audited
+from vit.launch.overrides import word
 from vit.launch.reconstructions import Reconstructions, reconstructed, some_images
 from vit.models import MaskedImageConfig, flops
 from vit.report.reconstructions import reconstructions_picture
