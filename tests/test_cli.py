@@ -18,6 +18,7 @@ from vit.cli import main
 from vit.cli.data_sets import recorded_overrides
 from vit.data import Preprocessing, digits
 from vit.evaluation import evaluate
+from vit.report.tables import TABLES, open_table
 
 DIGITS = [str(i) for i in range(10)]
 
@@ -58,8 +59,9 @@ def test_help_is_answered_without_torch():
 def test_predict_as_a_real_command(model, photos):
     (photos / "bad.jpg").write_bytes(b"no image")
     done = run("predict", model, photos, "--top-k", 3)
-    assert done.returncode == 0, done.stderr
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert done.returncode == 3, done.stderr
+    *rows, last = csv.DictReader(io.StringIO(done.stdout))
+    assert last["file"].endswith("bad.jpg") and last["error"].startswith("cannot be opened") and not last["label"]
     expected = vit.load(model).predict([photos / f"{i}.png" for i in range(4)], top_k=3)
     assert [row["file"] for row in rows] == [answer.source for answer in expected]
     assert [(row["label"], row["label_2"], row["label_3"]) for row in rows] == [answer.names for answer in expected]
@@ -79,15 +81,51 @@ def test_predict_writes_files_of_every_format(model, photos, tmp_path, capsys, f
     else:
         rows = list(csv.DictReader(output.open()))
     assert [Path(row["file"]).name for row in rows] == ["0.png", "1.png", "2.png", "3.png"]
-    assert list(rows[0]) == ["file", "label", "probability", "label_2", "probability_2"]
+    assert list(rows[0]) == ["file", "label", "probability", "label_2", "probability_2", "error"]
+    assert not rows[0]["error"]
 
 
 def test_predict_fails_where_nothing_could_be_read(model, tmp_path, capsys):
     (tmp_path / "bad.jpg").write_bytes(b"no image")
     assert main(["predict", str(model), str(tmp_path / "bad.jpg"), str(tmp_path / "missing.png")]) == 1
     said = capsys.readouterr()
-    assert said.out == "file,label,probability\n"
+    assert [row["error"][:14] for row in csv.DictReader(said.out.splitlines())] == ["cannot be open", "cannot be read"]
     assert "2 of 2 files could not be read:" in said.err
+
+
+def test_predict_accounts_for_every_file(model, photos, tmp_path, capsys):
+    (photos / "notes.txt").write_text("x")
+    (photos / ".hidden.png").write_bytes((photos / "0.png").read_bytes())
+    (photos / "1.png").write_bytes(b"no image")
+    (tmp_path / "more").mkdir()
+    (photos / "2.png").rename(tmp_path / "more" / "2.png")
+    (photos / "more").symlink_to(tmp_path / "more", target_is_directory=True)
+    assert main(["predict", str(model), str(photos), "--format", "json"]) == 3
+    said = capsys.readouterr()
+    assert [Path(row["file"]).name for row in json.loads(said.out)] == ["0.png", "1.png", "3.png", "2.png"]
+    assert "1 of 4 files could not be read:" in said.err
+    assert "left out 2 of 6 found: 1 hidden, 1 not an image (.txt), such as" in said.err
+    assert main(["predict", str(model), str(photos), "--strict"]) == 1
+    answers = vit.load(model).predict(photos, top_k=99, on_error="skip")
+    assert len(answers) == 3 and len(answers.unreadable) == 1 and len(answers.left_out) == 2
+    assert len(answers[0].names) == 10
+
+
+def test_errors_in_all_first_rows_do_not_decide_the_columns_of_a_parquet_file(tmp_path):
+    with open_table(tmp_path / "a.parquet", ["file", "label", "probability", "error"], TABLES["parquet"]) as rows:
+        for i in range(1000):
+            rows.write({"file": str(i), "error": "bad"})
+        rows.write({"file": "x", "label": "a", "probability": 0.5})
+    found = pyarrow.parquet.read_table(tmp_path / "a.parquet").to_pylist()
+    assert found[0]["label"] is None and found[1000] == {"file": "x", "label": "a", "probability": 0.5, "error": None}
+
+
+def test_a_large_image_is_read_on_request(photos, tmp_path, capsys):
+    network = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=2, depth=1)
+    model = save_bundle(tmp_path / "model", network, ["a", "b"], Preprocessing(size=(8, 8), max_pixels=500))
+    assert main(["predict", str(model), str(photos)]) == 1
+    assert "30x20 pixels are more than max_pixels=500" in capsys.readouterr().err
+    assert main(["predict", str(model), str(photos), "--max-pixels", "600"]) == 0
 
 
 def test_predict_gives_at_most_as_many_answers_as_there_are_classes(model, photos, capsys):
@@ -139,7 +177,7 @@ def test_an_unexpected_error_names_its_kind(model, photos, capsys, monkeypatch):
 def test_a_closed_pipe_ends_quietly(model, photos):
     command = f"{sys.executable} -m vit predict {model} {photos} {photos} | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert done.stdout == "file,label,probability\n" and not done.stderr
+    assert done.stdout == "file,label,probability,error\n" and not done.stderr
 
 
 def test_evaluate_gives_the_numbers_of_the_recorded_data_set_again(model, tmp_path, capsys):

@@ -34,7 +34,7 @@ def test_bad_lines_are_listed_by_file_and_line_after_the_answers(models, tmp_pat
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"
     first.write_text("ab\n\ncd\n")
     second.write_bytes(b"e\n" + LONG.encode() + b"\nf\xff\ng\n")
-    assert main(["predict", str(models / "writer"), str(first), str(second)]) == 0
+    assert main(["predict", str(models / "writer"), str(first), str(second)]) == 3
     said = capfd.readouterr()
     lines = said.out.split("\n")[:-1]
     assert len(lines) == 7 and [lines[i] for i in (1, 4, 5)] == ["", "", ""]  # answers stay beside their lines
@@ -42,17 +42,18 @@ def test_bad_lines_are_listed_by_file_and_line_after_the_answers(models, tmp_pat
     assert f"{second} line 2: has 10 tokens, but the model reads at most 9" in said.err
     assert f"{second} line 3: byte 2 of it is no UTF-8" in said.err
     out = tmp_path / "out.csv"
-    assert main(["predict", str(models / "writer"), str(first), str(second), "-k", "2", "-o", str(out)]) == 0
+    assert main(["predict", str(models / "writer"), str(first), str(second), "-k", "2", "-o", str(out)]) == 3
     rows = list(csv.DictReader(out.open()))
-    assert [row["source"] for row in rows] == ["ab", "", "cd", "e", "g"]
-    assert f"wrote 5 predictions to {out}" in capfd.readouterr().err
+    assert [row["source"] for row in rows if not row["error"]] == ["ab", "", "cd", "e", "g"]
+    assert [row["error"].split(":")[0] for row in rows if row["error"]] == [f"{second} line 2", f"{second} line 3"]
+    assert f"wrote 5 predictions and 2 errors to {out}" in capfd.readouterr().err
 
 
 def test_a_classifier_answers_the_good_lines(models, typed, capfd):
     typed(b"hello\n\nwith\ttab\n")
-    assert main(["predict", str(models / "classifier")]) == 0
+    assert main(["predict", str(models / "classifier")]) == 3
     said = capfd.readouterr()
-    assert [row["text"] for row in csv.DictReader(said.out.splitlines())] == ["hello"]
+    assert [row["text"] for row in csv.DictReader(said.out.splitlines())] == ["hello", "", ""]
     assert "2 of 3 lines could not be read:" in said.err
     assert "line 2: is empty" in said.err and "line 3: has 2 texts, but the model reads one text" in said.err
 
@@ -61,9 +62,11 @@ def test_an_image_that_cannot_be_read_costs_no_other_its_text(models, tmp_path, 
     for i in range(3):
         Image.fromarray(np.full((8, 12), 80 * i, np.uint8)).save(tmp_path / f"{i}.png")
     (tmp_path / "1.png").write_bytes(b"no image")
-    assert main(["predict", str(models / "reader"), str(tmp_path)]) == 0
+    assert main(["predict", str(models / "reader"), str(tmp_path)]) == 3
     said = capfd.readouterr()
-    assert [row["file"][-5:] for row in csv.DictReader(said.out.splitlines())] == ["0.png", "2.png"]
+    rows = list(csv.DictReader(said.out.splitlines()))
+    assert [row["file"][-5:] for row in rows] == ["0.png", "1.png", "2.png"]
+    assert [row["error"][:16] for row in rows] == ["", "cannot be opened", ""]
     assert "1 of 3 files could not be read:" in said.err and "1.png: cannot be opened" in said.err
 
 
@@ -103,11 +106,12 @@ def test_standard_input_is_read_as_a_file_is(models, typed, tmp_path, capfd, kin
     (tmp_path / "lines.txt").write_bytes(content)
     typed(content)
     command = ["predict", str(models / kind), "--format", "json"]
-    assert main(command) == 0
+    assert main(command) == 3
     piped = capfd.readouterr()
-    assert main([*command, str(tmp_path / "lines.txt")]) == 0
+    assert main([*command, str(tmp_path / "lines.txt")]) == 3
     read = capfd.readouterr()
-    assert piped.out == read.out and '"ab"' in piped.out and '"last"' in piped.out
+    assert piped.out == read.out.replace(f"{tmp_path / 'lines.txt'} ", "")
+    assert '"ab"' in piped.out and '"last"' in piped.out
     assert piped.err == read.err.replace(f"{tmp_path / 'lines.txt'} ", "") and "line 3: byte 2" in piped.err
 
 

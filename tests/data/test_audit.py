@@ -34,7 +34,7 @@ def test_finds_everything(root):
         ("train", "train/dog/002.png"),
     ]
     assert report.duplicates == [[("train", "train/cat/004.png"), ("val", "val/cat/000.png")]]
-    assert report.left_out == [("train/cat/notes.txt", "no image extension")]
+    assert report.left_out == [("train/cat/notes.txt", "not an image (.txt)")]
     assert report.odd["JPEG of mode CMYK"] == ["train/dog/big.jpg"] == report.odd["EXIF orientation 6"]
     assert report.sizes == {"10x12": 15, "30x20": 1} and report.counts["val"] == {"cat": 2, "dog": 2}
     assert report.complete and report.headers == report.decoded == report.total == 17

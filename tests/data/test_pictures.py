@@ -26,7 +26,7 @@ def test_all_images_below_a_folder_are_divided(tmp_path):
     assert {key: len(split) for key, split in source.splits.items()} == {"train": 14, "val": 2, "test": 4}
     names = [name for split in source.splits.values() for name in split.names]
     assert sorted(names) == sorted({str(p.relative_to(root)) for p in root.rglob("*.png")})
-    assert source.classes == [] and source.left_out == [("notes.txt", "no image extension")]
+    assert source.classes == [] and source.left_out == [("notes.txt", "not an image (.txt)")]
     assert source.split_lists()["val"] == [(name, "") for name in source.splits["val"].names]
     assert [list(split.names) for split in pictures(root, (0.7, 0.1, 0.2)).splits.values()] == [
         list(split.names) for split in source.splits.values()

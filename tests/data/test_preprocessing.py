@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torchvision import transforms
 
-from vit.data import BadImage, Preprocessing
+from vit.data import BadImage, Preprocessing, decode
 
 P8 = Preprocessing(size=8)
 
@@ -174,6 +174,23 @@ def test_contract_survives_json():
     assert Preprocessing.from_dict(json.loads(json.dumps(contract.to_dict()))) == contract
     with pytest.raises(ValueError, match="unknown preprocessing key 'sise'"):
         Preprocessing.from_dict({"sise": 8})
+
+
+def test_libtiff_prints_nothing(capfd):
+    data = bytearray(encoded(Image.fromarray(noise(64, 64)), "TIFF", compression="tiff_lzw"))
+    data[60:400] = b"\xff" * 340
+    with pytest.raises(BadImage, match="x.tif: cannot be decoded"):
+        P8.image(bytes(data), "x.tif")
+    assert capfd.readouterr().err == ""
+
+
+def test_pillows_own_limit_gives_way_to_a_larger_one(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50)
+    monkeypatch.setattr(decode, "PILLOW_LIMIT", 100)
+    raw = encoded(Image.new("RGB", (12, 10)))
+    with pytest.raises(BadImage, match="has more than 100 pixels; .*data.preprocessing.max_pixels"):
+        P8.replace(max_pixels=100).image(raw)
+    assert P8.replace(max_pixels=120).image(raw).shape == (3, 8, 8)
 
 
 def test_errors_name_the_file_on_one_line(tmp_path):

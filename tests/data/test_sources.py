@@ -118,7 +118,7 @@ def test_folder_lists_what_it_leaves_out(class_folders):
         "train/.ipynb_checkpoints": "hidden",
         "train/stray.png": "outside any class folder",
         "train/cat/._000.png": "hidden",
-        "train/cat/notes.txt": "no image extension",
+        "train/cat/notes.txt": "not an image (.txt)",
     }
 
 

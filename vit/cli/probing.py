@@ -8,7 +8,7 @@ import typer
 
 from vit.cli.data_sets import data_config
 from vit.cli.data_sets import source as data_source
-from vit.cli.terminal import Device, Model, Precision, check_writable, list_unreadable, progress, stderr
+from vit.cli.terminal import Device, Model, Precision, check_writable, list_left_out, list_unreadable, progress, stderr
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle
@@ -117,11 +117,13 @@ def embedded_files(featurizer: "Featurizer", paths: list[str], batch_size: int) 
 
     if featurizer.preprocessing is None:
         raise ValueError("this model reads texts; name a data set of texts, data=text_table data.path=FILE")
-    files = [path for _, path in named_images(paths)]
+    left_out = []
+    files = [path for _, path in named_images(paths, left_out)]
     with progress() as bar:
         task = bar.add_task("features", total=len(files))
         found = embed_files(featurizer, files, batch_size, "skip", lambda count: bar.advance(task, count))
     list_unreadable(found.unreadable, len(files))
+    list_left_out(left_out, len(files))
     return found
 
 

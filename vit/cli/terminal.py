@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from vit.data.image_files import LeftOut
     from vit.inference import Bad
 
 
@@ -41,13 +42,26 @@ def check_writable(file: Path | None) -> None:
         raise ValueError(f"{file} cannot be written: no permission; choose another place")
 
 
-def list_unreadable(unreadable: Sequence["Bad"], total: int, unit: str = "files") -> None:
+def list_unreadable(unreadable: Sequence["Bad"], total: int, unit: str = "files", limit: int = 100) -> None:
     if not unreadable:
         return
     console = stderr()
     console.print(f"{len(unreadable)} of {total} {unit} could not be read:", style="yellow", markup=False)
-    for error in unreadable:
+    for error in unreadable[:limit]:
         console.print(f"  {error}", markup=False, highlight=False, soft_wrap=True)
+    if len(unreadable) > limit:
+        console.print(f"  and {len(unreadable) - limit} more", markup=False, highlight=False)
+
+
+def list_left_out(left_out: Sequence["LeftOut"], used: int) -> None:
+    """What folders hold besides the files that were used: how many for each reason, and an example."""
+    if not left_out:
+        return
+    from vit.data.decode import printable
+    from vit.data.image_files import summary
+
+    text = f"left out {len(left_out)} of {used + len(left_out)} found: {summary(left_out)}, "
+    stderr().print(f"{text}such as {printable(left_out[0][0])}", markup=False, highlight=False, soft_wrap=True)
 
 
 def stderr() -> "Console":

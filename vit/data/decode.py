@@ -5,6 +5,8 @@ Formats are an explicit list (no PostScript, no plug-ins that start programs), t
 is decoded.
 """
 
+import contextlib
+import ctypes
 import io
 import warnings
 from pathlib import Path
@@ -22,7 +24,9 @@ EXTENSIONS = frozenset(
     )
 )
 ORIENTATION = 0x0112  # the EXIF tag
-PILLOW_LIMIT = 178_956_970  # Pillow itself refuses larger images at open
+PILLOW_LIMIT = 178_956_970  # Pillow by itself refuses larger images at open
+MOST_PIXELS = 2**32  # that may be asked for: 12 GB of RGB
+RAISE_LIMIT = "shrink the file, or raise the limit (predict --max-pixels, data.preprocessing.max_pixels)"
 
 
 class BadImage(ValueError):
@@ -33,6 +37,20 @@ class BadImage(ValueError):
         self.name, self.reason = name, reason
 
 
+def _silence_libtiff() -> None:
+    """libtiff prints what is wrong with a file on standard error without naming it; Pillow raises the same as errors.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # where libtiff is no library of its own, it goes on printing
+        libtiff = ctypes.CDLL(Image.core.__file__)
+        for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
+            setter = getattr(libtiff, name)
+            setter.argtypes, setter.restype = [ctypes.c_void_p], ctypes.c_void_p
+            setter(None)
+
+
+_silence_libtiff()
+
+
 def printable(name: str) -> str:
     """A file name on one line, whatever characters are in it."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
@@ -40,11 +58,12 @@ def printable(name: str) -> str:
 
 def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> Image.Image:
     """The image with its header read and its size checked, nothing decoded yet."""
+    if max_pixels > PILLOW_LIMIT and Image.MAX_IMAGE_PIXELS is not None:  # asked for, so Pillow's own limit gives way
+        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, max_pixels)
     image = in_native_order(raw if isinstance(raw, Image.Image) else _open(raw, name))
     if image.width * image.height > max_pixels:
-        raise BadImage(
-            name, f"{image.width}x{image.height} pixels are more than max_pixels={max_pixels}; shrink the file"
-        )
+        size = f"{image.width}x{image.height}"
+        raise BadImage(name, f"{size} pixels are more than max_pixels={max_pixels}; {RAISE_LIMIT}")
     return image
 
 
@@ -100,6 +119,8 @@ def _open(raw: bytes | Path, name: str) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return Image.open(io.BytesIO(raw) if isinstance(raw, bytes) else raw, formats=FORMATS)
+    except Image.DecompressionBombError:
+        raise BadImage(name, f"has more than {PILLOW_LIMIT} pixels; {RAISE_LIMIT}") from None
     except Exception as error:
         raise BadImage(name, f"cannot be opened ({_reason(error)})") from error
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.decode import EXTENSIONS, printable
+from vit.data.decode import printable
+from vit.data.image_files import ImageFiles, LeftOut, image_files, summary
 from vit.data.source import DataError, Source, Split, file_split, three_ways, with_validation
 
 SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
@@ -16,34 +17,30 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
     """Images under root/CLASS, or root/train/CLASS, root/val/CLASS, root/test/CLASS.
 
     Without split folders all is split by `fractions` (train, val, test; stratified); with train but no val, val is
-    split off train. Classes of val and test are matched by name to those of train. Files that are no images are listed
-    in `left_out`.
+    split off train. Classes of val and test are matched by name to those of train. What `image_files` leaves out, and
+    images that are in no class folder, are listed in `left_out`.
     """
     root = Path(root).expanduser()
     if not root.is_dir():
         raise FileNotFoundError(
             f"data.root: the folder {root} does not exist; it must hold one folder of images per class"
         )
-    left_out: list[tuple[str, str]] = []
-    places = _split_folders(root)
+    places = {key: str(place.relative_to(root)) for key, place in _split_folders(root).items()}
+    files = image_files(root, list(places.values()))
     if "train" not in places:
-        classes = _class_names(root, root, left_out)
-        return Source(
-            root.resolve().name,
-            classes,
-            three_ways(_read(root, root, classes, left_out), fractions, split_seed),
-            left_out,
-        )
-    _list_strangers(root, set(places.values()), left_out)
-    classes = _class_names(root, places["train"], left_out)
+        classes = _class_names(root, "", files)
+        splits = three_ways(_read(root, "", classes, files), fractions, split_seed)
+        return Source(root.resolve().name, classes, splits, files.left_out)
+    files.left_out.extend(_beside(root, set(places.values())))
+    classes = _class_names(root, places["train"], files)
     splits = {}
     for key, place in places.items():
-        _match(classes, _class_names(root, place, left_out) if key != "train" else classes, place)
-        splits[key] = _read(root, place, classes, left_out)
+        _match(classes, _class_names(root, place, files) if key != "train" else classes, root / place)
+        splits[key] = _read(root, place, classes, files)
         if len(splits[key]) == 0 and key != "train":
-            raise DataError(f"{place}: the {key} folder has 0 images; add images or remove the folder")
+            raise DataError(f"{root / place}: the {key} folder has 0 images; add images or remove the folder")
     share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
-    return Source(root.resolve().name, classes, with_validation(splits, None, share, split_seed), left_out)
+    return Source(root.resolve().name, classes, with_validation(splits, None, share, split_seed), files.left_out)
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
@@ -62,25 +59,17 @@ def _split_folders(root: Path) -> dict[str, Path]:
     return found
 
 
-def _class_names(root: Path, place: Path, left_out: list[tuple[str, str]]) -> list[str]:
-    names = []
-    for entry in sorted(place.iterdir()):
-        relative = str(entry.relative_to(root))
-        if entry.name.startswith("."):
-            left_out.append((relative, "hidden"))
-        elif entry.is_dir():
-            names.append(entry.name)
-        elif place != root or entry.suffix.lower() in EXTENSIONS:
-            left_out.append((relative, "outside any class folder"))
+def _class_names(root: Path, place: str, files: ImageFiles) -> list[str]:
+    names = [os.path.basename(folder) for folder in files.folders if folder and os.path.dirname(folder) == place]
     if not names:
-        raise DataError(f"{place}: holds no class folders; expected one folder of images per class")
+        listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""
+        raise DataError(f"{root / place}: holds no class folders; expected one folder of images per class{listed}")
     return names
 
 
-def _list_strangers(root: Path, known: set[Path], left_out: list[tuple[str, str]]) -> None:
-    for entry in sorted(root.iterdir()):
-        if entry not in known and (entry.is_dir() or entry.suffix.lower() in EXTENSIONS):
-            left_out.append((entry.name, "hidden" if entry.name.startswith(".") else "beside the split folders"))
+def _beside(root: Path, places: set[str]) -> list[LeftOut]:
+    names = sorted(name for name in os.listdir(root) if name not in places)
+    return [(name, "hidden" if name.startswith(".") else "beside the split folders") for name in names]
 
 
 def _match(classes: list[str], found: list[str], place: Path) -> None:
@@ -92,30 +81,17 @@ def _match(classes: list[str], found: list[str], place: Path) -> None:
         )
 
 
-def _read(root: Path, place: Path, classes: list[str], left_out: list[tuple[str, str]]) -> Split:
-    names: list[str] = []
-    labels: list[int] = []
-    for label, name in enumerate(classes):
-        found = images_below(root, place / name, left_out)
-        names += found
-        labels += [label] * len(found)
+def _read(root: Path, place: str, classes: list[str], files: ImageFiles) -> Split:
+    """The images of one split; those that are in none of its class folders are listed as left out."""
+    index = {os.path.join(place, name): label for label, name in enumerate(classes)}
+    depth = len(Path(place).parts) + 1
+    names, labels = [], []
+    for name in files.images:
+        *folders, _ = name.split(os.sep)
+        label = index.get(os.sep.join(folders[:depth]))
+        if label is not None:
+            names.append(name)
+            labels.append(label)
+        elif folders == list(Path(place).parts):
+            files.left_out.append((name, "outside any class folder"))
     return file_split(root, names, np.array(labels, dtype=np.int64))
-
-
-def images_below(root: Path, place: Path, left_out: list[tuple[str, str]]) -> list[str]:
-    """Paths, relative to `root`, of the image files in a folder and below it, sorted; others are listed as left out."""
-    found = []
-    for directory, subfolders, files in os.walk(place, followlinks=True):
-        left_out += [
-            (os.path.relpath(os.path.join(directory, d), root), "hidden") for d in subfolders if d.startswith(".")
-        ]
-        subfolders[:] = sorted(d for d in subfolders if not d.startswith("."))
-        for file in sorted(files):
-            relative = os.path.relpath(os.path.join(directory, file), root)
-            if file.startswith("."):
-                left_out.append((relative, "hidden"))
-            elif os.path.splitext(file)[1].lower() not in EXTENSIONS:
-                left_out.append((relative, "no image extension"))
-            else:
-                found.append(relative)
-    return found

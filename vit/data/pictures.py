@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from vit.data.decode import EXTENSIONS
-from vit.data.folders import SPLIT_NAMES, images_below
+from vit.data.folders import SPLIT_NAMES
+from vit.data.image_files import image_files
 from vit.data.source import DataError, Source, Split, file_split, three_ways, with_validation
 
 
@@ -40,16 +41,17 @@ def pictures(root: str | Path, fractions: Sequence[float] = (0.9, 0.05, 0.05), s
     root = Path(root).expanduser()
     if not root.is_dir():
         raise FileNotFoundError(f"data.root: the folder {root} does not exist; it must hold images")
-    left_out: list[tuple[str, str]] = []
-    places = {key: root / name for key, names in SPLIT_NAMES.items() for name in names if (root / name).is_dir()}
-    if "train" not in places:
-        splits = three_ways(below(root, root, left_out), fractions, split_seed)
-        return Pictures(root.resolve().name, [], splits, left_out)
-    found = {key: below(root, place, left_out) for key, place in places.items()}
-    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
-    return Pictures(root.resolve().name, [], with_validation(found, None, share, split_seed), left_out)
+    places = {key: name for key, names in SPLIT_NAMES.items() for name in names if (root / name).is_dir()}
+    whole = "train" not in places
+    files = image_files(root, [] if whole else list(places.values()))
+    if whole:
+        splits = three_ways(_split(root, files.images), fractions, split_seed)
+    else:
+        found = {key: _split(root, files.below(place)) for key, place in places.items()}
+        share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
+        splits = with_validation(found, None, share, split_seed)
+    return Pictures(root.resolve().name, [], splits, files.left_out)
 
 
-def below(root: Path, place: Path, left_out: list[tuple[str, str]]) -> Split:
-    names = images_below(root, place, left_out)
+def _split(root: Path, names: list[str]) -> Split:
     return file_split(root, names, np.zeros(len(names), dtype=np.int64))

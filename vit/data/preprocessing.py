@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vit.data.decode import ORIENTATION, PILLOW_LIMIT, BadImage, array_to_image, load_image, open_image, to_eight_bits
+from vit.data.decode import MOST_PIXELS, ORIENTATION, BadImage, array_to_image, load_image, open_image, to_eight_bits
 from vit.data.depth import FULL, Range, check_range, is_deep, stored_values
 
 RESIZES = ("shorter", "squash", "pad", "none")
@@ -84,8 +84,8 @@ class Preprocessing:
             raise ValueError(f"std {self.std} must be above 0 in every channel")
         if len(self.background) != 3 or not all(0 <= v <= 255 for v in self.background):
             raise ValueError(f"background {self.background} must be three numbers of 0..255")
-        if not 1 <= self.max_pixels <= PILLOW_LIMIT:
-            raise ValueError(f"max_pixels={self.max_pixels} must be 1..{PILLOW_LIMIT} (Pillow's own limit)")
+        if not 1 <= self.max_pixels <= MOST_PIXELS:
+            raise ValueError(f"max_pixels={self.max_pixels} must be 1..{MOST_PIXELS}")
 
     @property
     def channels(self) -> int:

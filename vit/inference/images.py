@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from vit.bundle import Bundle
 from vit.data import BadImage, Preprocessing
 from vit.data.decode import EXTENSIONS
+from vit.data.image_files import LeftOut, image_files, summary
 
 Pixels = bytes | Image.Image | np.ndarray | Tensor
 Images = str | PathLike[str] | Pixels | Iterable["Images"]
@@ -44,11 +45,17 @@ class Prediction:
 
 
 class Predictions(list[Prediction]):
-    """Predictions in the order of the images; those that could not be read stand in `unreadable`."""
+    """Predictions in the order of the images.
+
+    Attributes:
+        unreadable: images that could not be read (`on_error="skip"`).
+        left_out: (name, reason) of everything in the folders that is no image.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.unreadable: list[BadImage] = []
+        self.left_out: list[LeftOut] = []
 
 
 class Predictor:
@@ -69,7 +76,8 @@ class Predictor:
         bytes, or any iterable of those.
 
         Args:
-            top_k: names per image; by default the best one, or where an image may have several labels all it is given.
+            top_k: names per image, at most as many as there are classes; by default the best one, or where an image may
+                have several labels all whose threshold is reached.
             on_error: "raise" stops at the first image that cannot be read, "skip" collects them in `.unreadable`.
 
         Raises:
@@ -78,7 +86,7 @@ class Predictor:
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error={on_error!r} is not one of raise, skip")
         answers = Predictions()
-        for answer in self.stream(images, top_k, batch_size):
+        for answer in self.stream(images, top_k, batch_size, answers.left_out):
             if not isinstance(answer, BadImage):
                 answers.append(answer)
             elif on_error == "raise":
@@ -88,12 +96,14 @@ class Predictor:
         return answers
 
     def stream(
-        self, images: Images, top_k: int | None = None, batch_size: int = 64
+        self, images: Images, top_k: int | None = None, batch_size: int = 64, left_out: list[LeftOut] | None = None
     ) -> Iterator[Prediction | BadImage]:
-        """One answer per image, in order, as soon as its batch is done: a Prediction, or why there is none."""
-        if top_k is not None and not 1 <= top_k <= len(self.classes):
-            raise ValueError(f"top_k={top_k} must be 1..{len(self.classes)}, the number of classes")
-        for batch in decode_ahead(named_images(images), self._decode, batch_size):
+        """One answer per image, in order, as soon as its batch is done: a Prediction, or why there is none.
+
+        `left_out` gains the (name, reason) of everything in the folders that is no image.
+        """
+        top_k = checked_top_k(top_k, len(self.classes))
+        for batch in decode_ahead(named_images(images, left_out), self._decode, batch_size):
             good = [pixels for _, pixels in batch if isinstance(pixels, Tensor)]
             answers = iter(self._answer(self._logits(good), top_k)) if good else iter(())
             for name, pixels in batch:
@@ -140,9 +150,19 @@ def best_device(device: str | torch.device | None = None) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def named_images(images: Images) -> Iterator[tuple[str, str | Path | Pixels]]:
-    """(name, image) for everything an argument stands for, folders opened and batches taken apart, read lazily."""
-    for count, image in enumerate(_flat(images)):
+def checked_top_k(top_k: int | None, classes: int) -> int | None:
+    """At most the number of classes, so that a request for the 5 best names is answered by both of 2 classes."""
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k={top_k} must be at least 1")
+    return None if top_k is None else min(top_k, classes)
+
+
+def named_images(images: Images, left_out: list[LeftOut] | None = None) -> Iterator[tuple[str, str | Path | Pixels]]:
+    """(name, image) for everything an argument stands for, folders opened and batches taken apart, read lazily.
+
+    `left_out` gains the (name, reason) of everything in the folders that is no image.
+    """
+    for count, image in enumerate(_flat(images, [] if left_out is None else left_out)):
         name = str(image) if isinstance(image, str | Path) else getattr(image, "filename", "") or f"image {count}"
         yield name, image
 
@@ -168,29 +188,26 @@ def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Itera
         pool.shutdown(cancel_futures=True)
 
 
-def _flat(images: Images) -> Iterator[Path | Pixels]:
+def _flat(images: Images, left_out: list[LeftOut]) -> Iterator[Path | Pixels]:
     if isinstance(images, str | PathLike):
         path = Path(images).expanduser()
-        yield from _inside(path) if path.is_dir() else (path,)
+        yield from _inside(path, left_out) if path.is_dir() else (path,)
     elif isinstance(images, np.ndarray | Tensor):
         yield from images if images.ndim == 4 else (images,)
     elif isinstance(images, bytes | Image.Image):
         yield images
     elif isinstance(images, Iterable) and not isinstance(images, dict):
         for image in images:
-            yield from _flat(image)
+            yield from _flat(image, left_out)
     else:
         raise TypeError(f"{type(images).__name__} is no image; give paths, PIL images, arrays, tensors or bytes")
 
 
-def _inside(folder: Path) -> Iterator[Path]:
+def _inside(folder: Path, left_out: list[LeftOut]) -> Iterator[Path]:
     """The image files of a folder and all folders inside it, in the order of their names."""
-    found = False
-    for place, folders, files in os.walk(folder):
-        folders.sort()
-        for file in sorted(files):
-            if os.path.splitext(file)[1].lower() in EXTENSIONS:
-                found = True
-                yield Path(place) / file
-    if not found:
-        raise FileNotFoundError(f"{folder} holds no image (endings {' '.join(sorted(EXTENSIONS))})")
+    files = image_files(folder)
+    if not files.images:
+        listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""
+        raise FileNotFoundError(f"{folder} holds no image (endings {' '.join(sorted(EXTENSIONS))}){listed}")
+    left_out += [(str(folder / name), reason) for name, reason in files.left_out]
+    yield from (folder / name for name in files.images)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from vit.bundle import Bundle
 from vit.data import BadImage
+from vit.data.image_files import LeftOut
 from vit.inference.images import Images, Prediction, Predictor
 
 
@@ -36,10 +37,10 @@ class LabelSetPredictor(Predictor):
         self.thresholds = torch.tensor(bundle.thresholds, dtype=torch.float64)
 
     def stream(
-        self, images: Images, top_k: int | None = None, batch_size: int = 64
+        self, images: Images, top_k: int | None = None, batch_size: int = 64, left_out: list[LeftOut] | None = None
     ) -> Iterator[LabelSet | BadImage]:
         """One answer per image, in order: the labels that reach their thresholds, or with `top_k` the best so many."""
-        return super().stream(images, top_k, batch_size)
+        return super().stream(images, top_k, batch_size, left_out)
 
     def _answer(self, logits: Tensor, top_k: int | None) -> Iterator[tuple[tuple[str, ...], tuple[float, ...]]]:
         probabilities = logits.sigmoid().cpu()  # (B,classes)

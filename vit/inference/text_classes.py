@@ -11,7 +11,7 @@ from torch import Tensor
 from vit.bundle import Bundle
 from vit.data import TextInputs
 from vit.data.named_lines import BadText, Line
-from vit.inference.images import Prediction, autocast, best_device, check_batch_size
+from vit.inference.images import Prediction, autocast, best_device, check_batch_size, checked_top_k
 from vit.inference.named_texts import all_good, named_texts, text_of
 
 Text = str | Line | tuple[str, ...]  # one text, or the two of a pair
@@ -41,8 +41,7 @@ class TextPredictor:
 
         In a `Line` of a file the texts of a pair have a tab between them.
         """
-        if not 1 <= top_k <= len(self.classes):
-            raise ValueError(f"top_k={top_k} must be 1..{len(self.classes)}, the number of classes")
+        top_k = checked_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
         named, done, cut = iter(named_texts(texts)), 0, []
         while batch := list(islice(named, batch_size)):

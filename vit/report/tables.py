@@ -9,11 +9,15 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from os import PathLike
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow
 
 Cell = str | int | float | bool | None | list[str] | list[float]
 Row = Mapping[str, Cell]
 LISTS = {"labels": "string", "probabilities": "double"}  # columns of lists, and the Arrow type of what is in them
+NUMBERS = ("probability", "score")  # how the names of columns of numbers begin
 
 
 class Table(Protocol):
@@ -83,10 +87,10 @@ class ParquetTable:
         schema = self.writer.schema if self.writer else None
         batch = pyarrow.Table.from_pylist(self.rows, schema) if self.rows or schema else pyarrow.table(
             {name: pyarrow.array([], pyarrow.string()) for name in self.columns})
-        for name in LISTS:  # whatever they hold: in the first rows all lists may be empty
-            if name in batch.column_names and pyarrow.types.is_list(batch.schema.field(name).type):
-                typed = batch[name].cast(pyarrow.list_(pyarrow.type_for_alias(LISTS[name])))
-                batch = batch.set_column(batch.schema.get_field_index(name), name, typed)
+        for number, name in enumerate(batch.column_names):  # empty in the first rows, but perhaps not in later ones
+            kind = batch.schema.field(name).type
+            if pyarrow.types.is_null(kind) or pyarrow.types.is_list(kind):
+                batch = batch.set_column(number, name, batch[name].cast(_arrow_type(name)))
         if self.writer is None:
             self.writer = pyarrow.parquet.ParquetWriter(self.stream, batch.schema)
         self.writer.write_table(batch)
@@ -144,6 +148,15 @@ def prediction_cells(names: Iterable[str], probabilities: Iterable[float]) -> di
         tail = "" if place == 1 else f"_{place}"
         cells |= {f"label{tail}": name, f"probability{tail}": float(probability)}
     return cells
+
+
+def _arrow_type(name: str) -> "pyarrow.DataType":
+    """The type of a column, where its first rows do not show it."""
+    import pyarrow
+
+    if name in LISTS:
+        return pyarrow.list_(pyarrow.type_for_alias(LISTS[name]))
+    return pyarrow.float64() if name.startswith(NUMBERS) else pyarrow.string()
 
 
 def _utf8(value: Cell) -> Cell:
