@@ -12,8 +12,9 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import vit
-from vit.bundle import BundleError, load_bundle, save_bundle
+from vit.bundle import BundleError, load_bundle, replacing, save_bundle
 from vit.data import Preprocessing
+from vit.weights.timm import from_timm
 
 CLASSES = ["cat", "dog", "hörse"]
 PREPROCESSING = Preprocessing(size=(32, 48), resize="squash", mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
@@ -204,18 +205,67 @@ def test_a_second_save_replaces_the_first_and_keeps_other_files(folder, model):
     assert [item.name for item in folder.parent.iterdir()] == ["model"]
 
 
-def test_a_failing_swap_puts_the_older_bundle_back(folder, model, monkeypatch):
-    rename = Path.rename
+@pytest.mark.parametrize("one_step", [True, False])
+def test_a_failing_swap_leaves_the_older_bundle(folder, model, monkeypatch, one_step):
+    def failing(*_):
+        raise OSError("disk gone")
 
-    def failing(self, target):
-        if ".part-" in self.name:
-            raise OSError("disk gone")
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(OSError, match="disk gone"):
+    if one_step:
+        monkeypatch.setattr(replacing, "exchange", failing)
+    else:
+        rename = Path.rename
+        monkeypatch.setattr(replacing, "exchange", lambda *_: False)
+        monkeypatch.setattr(Path, "rename", lambda self, to: (failing if self.suffix == ".part" else rename)(self, to))
+    with pytest.raises(BundleError, match="could not be saved to .*disk gone"):
         save_bundle(folder, model, ["a", "b", "c"], PREPROCESSING)
     assert load_bundle(folder).classes == CLASSES
+    assert [item.name for item in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_bundle_that_does_not_read_back_replaces_nothing(folder, model, monkeypatch):
+    monkeypatch.setattr("vit.bundle.reading.from_timm", lambda weights, config: {
+        name: tensor + (name == "head.bias") for name, tensor in from_timm(weights, config).items()})
+    with pytest.raises(BundleError, match="head.bias does not read back"):
+        save_bundle(folder, model, ["a", "b", "c"], PREPROCESSING)
+    monkeypatch.undo()
+    assert load_bundle(folder).classes == CLASSES
+
+
+def test_numbers_that_json_cannot_express_are_left_out_with_a_log_line(tmp_path, model, caplog):
+    metrics, extra = {"val/loss": float("nan"), "val/accuracy": 0.5}, {"best": {"score": float("inf")}}
+    bundle = load_bundle(save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING, metrics, extra))
+    assert bundle.metrics == {"val/accuracy": 0.5} and bundle.extra == {"best": {"score": None}}
+    assert "val/loss is nan" in caplog.text and "best.score is inf" in caplog.text
+
+
+def test_a_config_with_nan_is_refused(folder):
+    text = (folder / "config.json").read_text().replace("0.9", "NaN", 1)
+    (folder / "config.json").write_text(text)
+    with pytest.raises(BundleError, match="config.json cannot be read: NaN is no JSON number; write null"):
+        load_bundle(folder)
+
+
+def test_a_config_edited_by_hand_says_how_to_go_on(folder, caplog):
+    edit(folder, lambda c: c["vit"]["preprocessing"].update(crop_pct=0.5))
+    with pytest.raises(BundleError, match="was changed after it was saved.*if you edited it, remove"):
+        load_bundle(folder)
+    edit(folder, lambda c: c["vit"].pop("config_sha256"))
+    with caplog.at_level("INFO"):
+        assert load_bundle(folder).preprocessing.crop_pct == 0.5
+    assert "has no SHA-256 of its own" in caplog.text
+
+
+def test_a_copy_with_the_line_ends_of_windows_is_no_damage(folder):
+    file = folder / "config.json"
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    assert load_bundle(folder).classes == CLASSES
+
+
+def test_a_bundle_whose_saving_was_killed_between_two_renames_is_brought_back(folder, model):
+    old = replacing.temporary(folder, "old")
+    folder.rename(old)
+    assert load_bundle(folder).classes == CLASSES
+    assert [item.name for item in folder.parent.iterdir()] == ["model"]
 
 
 def test_somebodys_folder_is_not_overwritten(tmp_path, model):

@@ -105,6 +105,7 @@ def test_the_three_files_are_there_and_nothing_of_this_machine(hub, pushed, run)
     local, there = json.loads((run / "model/config.json").read_text()), json.loads(files["config.json"])
     assert "data.root=pets" in there["vit"]["extra"]["data"]
     local["vit"]["extra"].pop("data"), there["vit"]["extra"].pop("data")
+    assert local["vit"].pop("config_sha256") != there["vit"].pop("config_sha256")
     assert there == local
     for text in (files["config.json"].decode(), files["README.md"].decode()):
         assert not [word for word in ("private disk", str(run.parent), f"{Path.home()}/", "127.0.0.1") if word in text]

@@ -1,7 +1,8 @@
 """A bundle read back: a model with all that is needed to use it."""
 
-import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -14,20 +15,29 @@ from vit.bundle.files import read_file
 from vit.bundle.record import (
     CONFIG,
     FORMAT,
+    SEAL,
     WEIGHTS,
     BundleError,
     Contract,
     check_classes,
+    check_seal,
     check_thresholds,
     outputs,
     sha256,
     tied,
 )
+from vit.bundle.replacing import recovered
 from vit.data import LinePreprocessing, Preprocessing
 from vit.data.text import Tokenizer, tokenizer_from_dict
+from vit.data.untrusted import check_regular, parse_json, read_text
 from vit.models import model_from_config
 from vit.nn.init import Unfilled
 from vit.weights.timm import from_timm
+
+REQUIRED = {"model", "names", "sha256", "classes", "preprocessing", "metrics", "extra"}
+TRIES = 100
+KEYS = REQUIRED | {"format", "tokenizers", "thresholds", "versions", SEAL}
+TYPES = {"model": dict, "classes": list, "metrics": dict, "extra": dict, "tokenizers": dict, "thresholds": list}
 
 
 @dataclass(frozen=True)
@@ -57,8 +67,38 @@ def load_bundle(path: str | PathLike[str]) -> Bundle:
         FileNotFoundError: nothing is there.
         BundleError: no bundle, a damaged one, or one of a newer format.
     """
-    folder = find_bundle(path)
-    record = _read_record(folder)
+    for _ in range(TRIES):
+        folder = find_bundle(path)
+        with suppress(_Replaced), _unchanged(folder):
+            return _load(folder)
+    raise BundleError(f"{path} is replaced by other processes all the time; load it when they have ended")
+
+
+class _Replaced(Exception):
+    """The folder was replaced while it was read."""
+
+
+@contextmanager
+def _unchanged(folder: Path) -> Iterator[None]:
+    """Raises _Replaced, whatever else the block raises, where `folder` is another folder in the end."""
+    held = os.open(folder, os.O_RDONLY) if os.name != "nt" else None  # while it is open its number is not used again
+    before = os.stat(folder).st_ino
+    try:
+        yield
+    finally:
+        try:
+            changed = os.stat(folder).st_ino != before
+        except FileNotFoundError:
+            changed = True
+        if held is not None:
+            os.close(held)
+        if changed:
+            raise _Replaced
+
+
+def _load(folder: Path) -> Bundle:
+    record, text = _read_record(folder)
+    check_regular(folder / WEIGHTS)
     digest = sha256(folder / WEIGHTS)
     if digest != record["sha256"]:
         raise BundleError(f"{folder / WEIGHTS} is damaged or belongs to another model: its SHA-256 is {digest[:16]}…, "
@@ -79,6 +119,7 @@ def load_bundle(path: str | PathLike[str]) -> Bundle:
         model.load_state_dict(weights, assign=not once and same_types(model, weights))
     except Exception as error:
         raise BundleError(f"{folder}: the model cannot be built from {CONFIG}: {one_line(error)}") from error
+    check_seal(text, record, folder / CONFIG)  # last, because any other fault says more
     return Bundle(folder, model.eval(), classes, preprocessing, tokenizers, record["metrics"], record["extra"], record,
                   thresholds)
 
@@ -98,8 +139,8 @@ def contract(values: dict[str, Any] | None) -> Contract | None:
 def model_kind(path: str | PathLike[str]) -> str | None:
     """The kind of model that a bundle holds, its weights left unread; None where there is no bundle."""
     try:
-        return _read_record(find_bundle(path))["model"]["kind"]
-    except (BundleError, FileNotFoundError):
+        return _read_record(find_bundle(path))[0]["model"]["kind"]
+    except (BundleError, FileNotFoundError, KeyError):
         return None
 
 
@@ -111,37 +152,47 @@ def is_bundle(path: str | PathLike[str]) -> bool:
 def find_bundle(path: str | PathLike[str]) -> Path:
     """The bundle folder that a path means: itself, `model/` inside a run folder, or the folder of a file in it."""
     path = Path(path).expanduser()
-    if not path.exists():
+    if not path.exists() and not recovered(path):
         raise FileNotFoundError(f"{path}: there is no such model; give a run folder or one with {CONFIG} and {WEIGHTS}")
     if path.is_file():
         if path.name not in (CONFIG, WEIGHTS):
             raise BundleError(f"{path} is a single file; a model is a folder with {CONFIG} and {WEIGHTS} "
                               "(a run keeps it in model/)")
         path = path.parent
+    if not (path / CONFIG).exists():
+        recovered(path / "model")
     for folder in (path, path / "model"):
-        if (folder / CONFIG).is_file():
+        if (folder / CONFIG).exists():
             return folder
     raise BundleError(f"{path} holds no model: neither {CONFIG} nor model/{CONFIG} is there")
 
 
-def _read_record(folder: Path) -> dict[str, Any]:
+def _read_record(folder: Path) -> tuple[dict[str, Any], str]:
+    """What stands under the key `vit` of config.json, and the whole text of that file."""
     file = folder / CONFIG
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        text = read_text(file)
+        config = parse_json(text)
     except (OSError, ValueError) as error:
-        raise BundleError(f"{file} cannot be read: {one_line(error)}") from None
+        raise BundleError(f"{file} cannot be read: {getattr(error, 'strerror', None) or one_line(error)}") from None
     record = config.get("vit") if isinstance(config, dict) else None
     if not isinstance(record, dict):
         raise BundleError(f"{file} was not written by this program: it has no key vit")
     if record.get("format") != FORMAT:
         raise BundleError(f"{file} has bundle format {record.get('format')}, but vit {vit.__version__} reads {FORMAT}; "
                           "update vit")
-    missing = {"model", "names", "sha256", "classes", "preprocessing", "metrics", "extra"} - set(record)
+    missing = REQUIRED - set(record)
     if missing:
         raise BundleError(f"{file} is incomplete: vit.{sorted(missing)[0]} is missing")
+    if SEAL not in record and (unknown := set(record) - KEYS):
+        raise BundleError(f"{file} has an unknown key vit.{sorted(unknown)[0]} and no {SEAL}; it is damaged or from a "
+                          "newer version: copy the folder again")
+    for key, kind in TYPES.items():
+        if not isinstance(record.get(key, kind()), kind):
+            raise BundleError(f"{file}: vit.{key} must be a {kind.__name__}, not {type(record[key]).__name__}")
     if not (folder / WEIGHTS).is_file():
         raise BundleError(f"{folder} has a {CONFIG}, but no {WEIGHTS}; copy the folder again")
-    return record
+    return record, text
 
 
 def one_line(error: Exception) -> str:

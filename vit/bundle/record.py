@@ -1,16 +1,23 @@
 """What writing and reading a bundle have in common: its files, its format, and what must agree in it."""
 
 import hashlib
-from collections.abc import Sequence
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
 from vit.data import LinePreprocessing, Preprocessing
 
+log = logging.getLogger("vit")
+
 Contract = Preprocessing | LinePreprocessing
 FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+SEAL, UNSEALED = "config_sha256", "0" * 64  # the key of config.json's own SHA-256, and its value while that is computed
 
 
 class BundleError(ValueError):
@@ -50,3 +57,38 @@ def check_thresholds(thresholds: Sequence[float], classes: Sequence[str]) -> Non
 def sha256(file: Path) -> str:
     with open(file, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sealed(config: Mapping[str, Any]) -> str:
+    """The text of config.json, with the SHA-256 of all the rest of it as `vit.config_sha256`."""
+    content = {**config, "vit": {**config["vit"], SEAL: UNSEALED}}
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    return text.replace(UNSEALED, digest_of(text), 1)
+
+
+def check_seal(text: str, record: Mapping[str, Any], file: Path) -> None:
+    """Raises BundleError where the text of a config.json is not what was saved."""
+    promised = record.get(SEAL)
+    if promised is None:
+        log.info("%s has no SHA-256 of its own (%s): changes in it go unnoticed", file, SEAL)
+        return
+    found = digest_of(text.replace("\r\n", "\n").replace(str(promised), UNSEALED, 1))
+    if found != promised:
+        raise BundleError(f"{file} was changed after it was saved: its SHA-256 is {found[:16]}…, but {SEAL} says "
+                          f"{str(promised)[:16]}…; copy the folder again, or, if you edited it, remove the key {SEAL}")
+
+
+def digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def finite(value: Any, name: str = "") -> Any:
+    """The same plain values with null in the place of NaN and infinity, which JSON has no words for."""
+    if isinstance(value, float) and not math.isfinite(value):
+        log.warning("%s is %s and is saved as null", name, value)
+        return None
+    if isinstance(value, Mapping):
+        return {key: finite(each, f"{name}.{key}" if name else str(key)) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each, f"{name}.{i}") for i, each in enumerate(value)]
+    return value

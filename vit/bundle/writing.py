@@ -1,20 +1,20 @@
-"""A model as one folder, written whole or not at all."""
+"""A model saved as one folder, whole or not at all."""
 
 import json
-import os
 import platform
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import vit
+from vit.bundle.reading import load_bundle, one_line
 from vit.bundle.record import (
     CONFIG,
     FORMAT,
@@ -23,10 +23,13 @@ from vit.bundle.record import (
     Contract,
     check_classes,
     check_thresholds,
+    finite,
     outputs,
+    sealed,
     sha256,
     tied,
 )
+from vit.bundle.replacing import replacing
 from vit.bundle.timm_folder import timm_folder
 from vit.data import Preprocessing
 from vit.data.text import Tokenizer
@@ -44,7 +47,9 @@ def save_bundle(
     tokenizers: Mapping[str, Tokenizer] | None = None,
     thresholds: Sequence[float] = (),
 ) -> Path:
-    """Write the model as one folder, whole or not at all; an older bundle stays until the new one is complete.
+    """Save the model as one folder, whole or not at all.
+
+    The new folder is read back and compared before it replaces an older one. Several processes may save to one path.
 
     Args:
         metrics: final numbers by name, such as `{"val/accuracy": 0.98}`.
@@ -54,7 +59,8 @@ def save_bundle(
         thresholds: the probability from which each class is given, where an image may have several, or none.
 
     Raises:
-        BundleError: the classes do not fit the model, or the folder holds something that is no bundle.
+        BundleError: the classes do not fit the model, the folder holds something that is no bundle, it cannot be
+            written, or it does not read back as the same model. The older bundle is still there.
     """
     path = Path(path).expanduser().resolve()
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
@@ -63,7 +69,8 @@ def save_bundle(
     _check_target(path)
     classifies = isinstance(preprocessing, Preprocessing) and model.config.kind != "mae"
     foreign = timm_folder(model, classes, preprocessing) if classifies else None
-    weights = _weights(model, state or model.state_dict(), timm_names=bool(foreign) and model.config.kind == "vit")
+    state = state or model.state_dict()
+    weights = _weights(model, state, timm_names=bool(foreign) and model.config.kind == "vit")
     record = {
         "format": FORMAT,
         "model": model.config.to_dict(),
@@ -71,14 +78,15 @@ def save_bundle(
         "classes": list(classes),
         "preprocessing": None if preprocessing is None else preprocessing.to_dict(),
         "tokenizers": {name: tokenizer.to_dict() for name, tokenizer in (tokenizers or {}).items()},
-        "metrics": dict(metrics or {}),
+        "metrics": {name: value for name, value in finite(dict(metrics or {})).items() if value is not None},
         "versions": _versions(),
         "extra": dict(extra or {}),
         **({"thresholds": list(map(float, thresholds))} if thresholds else {}),
     }
     names = {"num_classes": len(classes), "label_names": list(classes)} if classes else {}
     kind = {"problem_type": "multi_label_classification"} if thresholds else {}  # transformers: no softmax
-    _write(path, weights, {**(foreign or names), **kind}, record)
+    _write(path, weights, {**(foreign or names), **kind}, record,
+           lambda part: _check_read_back(part, model, state, record))
     return path
 
 
@@ -89,19 +97,40 @@ def _weights(model: nn.Module, state: Mapping[str, Tensor], timm_names: bool) ->
     return to_timm(weights, model.config) if timm_names else weights
 
 
-def _write(path: Path, weights: dict[str, Tensor], config: Mapping[str, Any], record: Mapping[str, Any]) -> None:
-    """Both files under another name first, which is then exchanged for the real one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part-{os.getpid()}")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
+def _write(path: Path, weights: dict[str, Tensor], config: Mapping[str, Any], record: Mapping[str, Any],
+           check: Callable[[Path], None]) -> None:
+    """Both files into a new folder, which replaces `path` when `check` finds nothing wrong with it."""
     try:
-        save_file(weights, part / WEIGHTS, metadata={"format": "pt"})
-        content = {**config, "vit": {**record, "sha256": sha256(part / WEIGHTS)}}
-        (part / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        _replace(part, path)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+        with replacing(path, (WEIGHTS, CONFIG)) as part:
+            save_file(weights, part / WEIGHTS, metadata={"format": "pt"})
+            content = finite({**config, "vit": {**record, "sha256": sha256(part / WEIGHTS)}})
+            (part / CONFIG).write_text(sealed(content), encoding="utf-8")
+            check(part)
+    except (OSError, SafetensorError) as error:
+        raise BundleError(f"the model could not be saved to {path}: {one_line(error)}") from error
+
+
+def _check_read_back(part: Path, model: nn.Module, state: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
+    """Opens what was saved, as anybody would, and compares it with what it was made of.
+
+    Raises:
+        BundleError: it cannot be opened, or something in it differs.
+    """
+    found = load_bundle(part)
+    again = found.model.state_dict()
+    for name, tensor in state.items():
+        other = again.get(name)
+        if other is None or not same_bits(tensor.detach().to("cpu", other.dtype), other):
+            raise BundleError(f"{name} does not read back as it was saved; please report this with the model's config: "
+                              f"{model.config}")
+    for key, value in record.items():
+        if found.record.get(key) != json.loads(json.dumps(finite(value))):
+            raise BundleError(f"{key} does not read back as it was saved; please report this")
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(
+        *(each.contiguous().flatten().view(torch.uint8) for each in (one, other)))
 
 
 def _check_target(path: Path) -> None:
@@ -121,31 +150,6 @@ def _plain(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         plain[name] = tensor.clone() if storage in seen else tensor
         seen.add(storage)
     return plain
-
-
-def _replace(part: Path, path: Path) -> None:
-    """Put the finished folder in its place; files that somebody added to an older bundle move along."""
-    for file in (part / WEIGHTS, part / CONFIG):
-        _flush(file)
-    if not path.exists():
-        part.rename(path)
-        return
-    for item in path.iterdir():
-        if item.name not in (WEIGHTS, CONFIG):
-            (shutil.copytree if item.is_dir() else shutil.copy2)(item, part / item.name)
-    old = path.with_name(f".{path.name}.old-{os.getpid()}")
-    path.rename(old)
-    try:
-        part.rename(path)
-    except BaseException:
-        old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _flush(file: Path) -> None:
-    with open(file, "rb+") as stream:
-        os.fsync(stream.fileno())
 
 
 def _versions() -> dict[str, str]:

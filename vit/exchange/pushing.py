@@ -5,6 +5,7 @@ from pathlib import Path
 
 from vit.bundle import CONFIG, WEIGHTS
 from vit.bundle.files import SourceError
+from vit.bundle.record import sealed
 from vit.exchange.card import README
 from vit.exchange.hub import explained
 from vit.exchange.places import placeless, without_places
@@ -49,4 +50,4 @@ def published(config: Path) -> bytes:
     extra = values["vit"]["extra"]
     words = {"data": without_places(extra["data"])} if "data" in extra else {}
     values["vit"]["extra"] = placeless(extra) | words
-    return (json.dumps(values, indent=2) + "\n").encode()
+    return sealed(values).encode()
