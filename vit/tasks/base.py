@@ -95,15 +95,17 @@ class Task(LightningModule, ABC):
             clip_gradients(self.model.parameters(), self.optimizing.clip)
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
-        """In every process. A run that stopped within an epoch goes on with the sum of its losses over all processes.
-        """
+        """In every process. Each resumes with its own sum of losses: another order of adding changes the last bit."""
         losses = torch.stack([self.train_loss.total, self.train_loss.weight])  # (2,) sum, batches
-        checkpoint["train_loss"] = self.trainer.strategy.reduce(losses, reduce_op="sum")
+        checkpoint["train_loss"] = self.all_gather(losses).reshape(-1, 2)  # (processes, 2)
         checkpoint["config"] = self.config
 
     def on_load_checkpoint(self, checkpoint: dict) -> None:
-        if self.global_rank == 0:
-            self.train_loss.total, self.train_loss.weight = checkpoint["train_loss"].to(self.device).unbind()
+        saved = checkpoint["train_loss"].to(self.device).reshape(-1, 2)
+        if len(saved) == self.trainer.world_size:
+            self.train_loss.total, self.train_loss.weight = saved[self.global_rank].clone().unbind()
+        elif self.global_rank == 0:  # another number of processes
+            self.train_loss.total, self.train_loss.weight = saved.sum(0).unbind()
 
     def configure_model(self) -> None:
         if self.device_mesh is not None:

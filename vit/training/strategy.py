@@ -2,6 +2,7 @@
 
 import re
 
+import torch
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -35,7 +36,30 @@ def build_strategy(
             process_group_backend=backend,
             save_distributed_checkpoint=False,
         )
-    return DDPStrategy(process_group_backend=backend, gradient_as_bucket_view=True)
+    return Replicas(process_group_backend=backend, gradient_as_bucket_view=True)
+
+
+class Replicas(DDPStrategy):
+    """DDP whose buckets are the same from the first step on, so that a resumed run adds gradients in the same order.
+
+    DDP arranges its buckets anew after its first backward pass, in the order in which the gradients came. With three
+    processes or more the place of a gradient in its bucket decides in which order the processes' parts are added, so
+    the first step after a start would round differently from the same step of a run that was not stopped.
+    """
+
+    def configure_ddp(self) -> None:
+        super().configure_ddp()
+        arrange_buckets(self.model)
+
+
+def arrange_buckets(replicas: nn.parallel.DistributedDataParallel) -> None:
+    """A backward pass of zeros, from the last parameter to the first, as most models' gradients come."""
+    parameters = [parameter for parameter in replicas.module.parameters() if parameter.requires_grad]
+    zeros = [(parameter * 0).sum().float() for parameter in parameters]
+    replicas.reducer.prepare_for_backward([])
+    torch.stack(zeros).sum().backward()
+    for parameter in parameters:
+        parameter.grad = None
 
 
 def shard(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
