@@ -11,9 +11,9 @@ from pytorch_lightning.callbacks import Checkpoint
 
 from vit.training.atomic import CheckpointError, sweep, write_atomically
 from vit.training.checkpoint import BEST, IS_BEST, LAST, saved_step, settle, verify
+from vit.training.interrupts import Interrupted
 from vit.training.optim import local
 from vit.training.resume import batches_done
-from vit.training.stopping import Interrupted
 
 log = logging.getLogger(__name__)
 
