@@ -287,9 +287,12 @@ def test_debug_shows_where(tmp_path):
         main(["recipe.epoch=3", "--debug"])
 
 
-def test_a_loss_that_is_not_a_number_stops_the_run(capsys, tmp_path):
-    words = ["recipe.optimizer.lr=1e30", "recipe.clip=null", "recipe.schedule.warmup=0", "recipe.ema=null", *QUICK]
-    assert main([*words, f"run_dir={tmp_path / 'run'}"]) == 1
+@pytest.mark.parametrize("words", [
+    ["recipe.optimizer.lr=1e30", "recipe.clip=null", "recipe.schedule.warmup=0", "recipe.ema=null"],
+    ["recipe.optimizer.lr=1e10"],
+])
+def test_a_rate_that_destroys_the_model_stops_the_run(words, capsys, tmp_path):
+    assert main([*words, *QUICK, f"run_dir={tmp_path / 'run'}"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: ") and "Lower the learning rate" in said and said.count("\n") == 1
-    assert "Traceback" in (tmp_path / "run" / "log.txt").read_text()
+    assert "Traceback" in (tmp_path / "run" / "log.txt").read_text() and not (tmp_path / "run" / "model").exists()

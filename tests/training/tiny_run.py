@@ -119,7 +119,7 @@ def trainer(
     every_n_steps=None,
     epochs=3,
     precision="32-true",
-    finite=50,
+    late=None,
     **options,
 ):
     quiet_lightning()
@@ -139,9 +139,9 @@ def trainer(
         callbacks=[
             *callbacks,
             FollowEpoch(),
-            FiniteLoss(finite),
+            FiniteLoss(late),
             AverageWeights(0.9),
-            GracefulStop(),
+            GracefulStop(every=2),
             ThroughputMeter(),
             ProgressBar(),
             Checkpoints(folder, "val/loss", "min", every_n_steps),

@@ -53,6 +53,8 @@ class Task(LightningModule, ABC):
         super().__init__()
         self.model = model
         self.optimizing, self.seed, self.config = optimizing, seed, config or {}
+        self.inputs: Tensor | None = None  # what the model read in this micro-batch, if that can be NaN: for FiniteLoss
+        self.gradient_norm: Tensor | None = None  # of this step, measured by FiniteLoss
         self.train_loss = Mean()
         for name in self.means:
             setattr(self, name, Mean())
@@ -92,7 +94,8 @@ class Task(LightningModule, ABC):
 
     def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
         if self.optimizing.clip is not None:
-            clip_gradients(self.model.parameters(), self.optimizing.clip)
+            parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+            clip_gradients(parameters, self.optimizing.clip, self.gradient_norm)
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         """In every process. Each resumes with its own sum of losses: another order of adding changes the last bit."""
@@ -133,7 +136,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 class Mean(Metric):
     """A weighted mean over batches and processes that never looks for NaN, which would wait for the device.
 
-    torchmetrics' MeanMetric without its look for NaN takes all weights as 1 (1.9); `FiniteLoss` looks now and then.
+    torchmetrics' MeanMetric without its look for NaN takes all weights as 1 (1.9); `FiniteLoss` looks for it.
     """
 
     total: Tensor

@@ -53,6 +53,7 @@ class Classification(Task):
         images = self.preprocessing.normalize(images)  # float (B,C,H,W)
         if self.mixup is not None:
             images, targets = self.mixup(images, targets, self.seed, step, micro, self.global_rank)  # (B,classes)
+        self.inputs = images.detach()
         outputs = self.model(images)
         if self.distillation is None:
             each = self.loss(outputs, targets)  # (B,)

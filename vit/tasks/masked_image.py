@@ -35,7 +35,7 @@ class MaskedImages(Task):
 
     def forward(self, images: Tensor, noise: Tensor) -> Tensor:
         """uint8 (B,C,H,W), noise (B,N) -> the error of each image, (B,)"""
-        images = self.preprocessing.normalize(images)
+        images = self.inputs = self.preprocessing.normalize(images)
         pixels, hidden = self.model(images, noise)
         return hidden_error(pixels, self.model.targets(images), hidden)
 

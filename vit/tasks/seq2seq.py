@@ -76,7 +76,10 @@ class Seq2Seq(Task):
         return self.model(self.source(batch), batch["target"][:, :-1], batch["source_mask"], **options)
 
     def source(self, batch: dict[str, Tensor]) -> Tensor:
-        return batch["source"] if self.prepare is None else self.prepare(batch["source"])
+        if self.prepare is None:
+            return batch["source"]
+        self.inputs = self.prepare(batch["source"])
+        return self.inputs
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
         logits, patches = self(batch, spell=True) if self.loss.ctc else (self(batch), None)  # (B,T-1,V), (B,S,V)

@@ -1,4 +1,4 @@
-"""Lightning callbacks that keep a run safe: checkpoints and the guard against NaN."""
+"""The Lightning callback that saves checkpoints."""
 
 import logging
 import math
@@ -6,20 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.callbacks import Checkpoint
 
 from vit.training.atomic import CheckpointError, sweep, write_atomically
 from vit.training.checkpoint import BEST, IS_BEST, LAST, saved_step, settle, verify
-from vit.training.interrupts import Interrupted
-from vit.training.optim import local
+from vit.training.finite import NonFiniteError
 from vit.training.resume import batches_done
+from vit.training.stopping import Interrupted
 
 log = logging.getLogger(__name__)
-
-
-class NonFiniteError(FloatingPointError):
-    """The loss or a weight became NaN or infinite."""
 
 
 class Checkpoints(Checkpoint):
@@ -172,69 +167,3 @@ def validate_again(checkpoint: dict[str, Any]) -> None:
     progress["total"].update(ready=1, started=1, processed=0, completed=0)
     progress["current"].update(ready=0, started=0, processed=0, completed=0)
     progress["is_last_batch"] = False
-
-
-class FiniteLoss(pl.Callback):
-    """Stops a run whose loss is NaN or infinite, before such weights are saved; looks at it every `every` batches.
-
-    Looking makes the host wait for the device, so the losses are collected and looked at together.
-    """
-
-    def __init__(self, every: int = 50):
-        self.every = every
-        self._losses: list[torch.Tensor] = []
-        self._steps: list[int] = []
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        loss = outputs["loss"] if isinstance(outputs, dict) else outputs
-        if loss is not None:
-            self._losses.append(loss.detach())
-            self._steps.append(trainer.global_step)
-        if (batch_idx + 1) % self.every == 0:
-            self.check(trainer)
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.check(trainer)
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not trainer.sanity_checking:
-            self.check(trainer)
-
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """The last gate before a file is written: the weights too must be finite, which the last loss does not tell."""
-        self.check(trainer)
-        weights = [local(p.detach()) for p in pl_module.parameters() if p.is_floating_point()]
-        norm = torch.stack([norm.float() for norm in torch._foreach_norm(weights)]).sum()
-        if not trainer.strategy.reduce_boolean_decision(bool(norm.isfinite()), all=True):
-            raise NonFiniteError(
-                f"a weight is not finite after optimizer step {trainer.global_step} "
-                f"(lr {current_lr(trainer):.3g}); nothing was saved. {ADVICE}"
-            )
-
-    def check(self, trainer: pl.Trainer) -> None:
-        losses, steps = self._losses, self._steps
-        self._losses, self._steps = [], []
-        finite = torch.stack(losses).isfinite().cpu() if losses else torch.ones(0, dtype=torch.bool)
-        if trainer.strategy.reduce_boolean_decision(bool(finite.all()), all=True):
-            return
-        bad = int((~finite).nonzero()[0]) if not finite.all() else None
-        where = (
-            f"{float(losses[bad])} at optimizer step {steps[bad]}"
-            if bad is not None
-            else "not finite in another process"
-        )
-        raise NonFiniteError(
-            f"the training loss is {where} (epoch {trainer.current_epoch}, lr {current_lr(trainer):.3g}); "
-            f"stopped, the last checkpoint is from before. {ADVICE}"
-        )
-
-
-ADVICE = "Lower the learning rate, lengthen the warm-up, clip gradients, or train in precision=32-true."
-
-
-def current_lr(trainer: pl.Trainer) -> float:
-    return max(group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups)

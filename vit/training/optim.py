@@ -3,7 +3,7 @@
 import difflib
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
@@ -17,6 +17,7 @@ NO_DECAY = re.compile(
 POSITION_TABLE = re.compile(r"(^|\.)(pos_embed|position_embeddings?)\.")  # positions held in a module of their own
 BLOCK = re.compile(r"(^|\.)blocks\.(\d+)\.")
 STEM = re.compile(r"^(model\.)?(embed|encoder\.rotary|rope|patch_embed|cls_token|dist_token|reg_token|pos_embed)\b")
+SMALL = 2**16  # elements of a tensor
 # torch.optim classes that a list of named groups cannot drive: sparse gradients, closures, matrices only
 UNSUITED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
 
@@ -160,16 +161,35 @@ def fusable(parameters: Iterable[torch.Tensor]) -> bool:
     return all(parameter.device.type in devices and parameter.is_floating_point() for parameter in parameters)
 
 
-def clip_gradients(parameters: Iterable[torch.Tensor], max_norm: float) -> torch.Tensor:
-    """Scales all gradients to a joint length of at most `max_norm` and returns the length they had.
+def gradient_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Their joint length; of sharded gradients it is summed over the processes."""
+    if any(hasattr(gradient, "full_tensor") for gradient in gradients):
+        return torch.nn.utils.get_total_norm(gradients).full_tensor()
+    return torch.linalg.vector_norm(norms(gradients))
 
-    Used in `configure_gradient_clipping`: Lightning's own clipping refuses fused optimizers under mixed
-    precision. Knows sharded parameters, whose norm is summed over the processes.
+
+@torch.no_grad()
+def norms(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Lengths of parts of the tensors: of each large one, and of all small ones together, because on a CPU a call costs
+    more than their elements."""
+    small = [tensor for tensor in tensors if tensor.numel() < SMALL and tensor.dtype == torch.float32]
+    large = [tensor for tensor in tensors if tensor.numel() >= SMALL or tensor.dtype != torch.float32]
+    found = list(torch._foreach_norm(large, dtype=torch.float32)) if large else []
+    if small:
+        found.append(torch.linalg.vector_norm(torch._utils._flatten_dense_tensors(small)))
+    return torch.stack(found) if found else torch.zeros(1)
+
+
+def clip_gradients(
+    parameters: Iterable[torch.Tensor], max_norm: float, norm: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Scales all gradients to a joint length of at most `max_norm` and returns the length they had; `norm` where it is
+    known.
+
+    Used in `configure_gradient_clipping`: Lightning's own clipping refuses fused optimizers under mixed precision.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients)
-    if hasattr(norm, "full_tensor"):
-        norm = norm.full_tensor()
+    norm = gradient_norm(gradients) if norm is None else norm
     scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     torch._foreach_mul_([local(gradient) for gradient in gradients], scale)
     return norm

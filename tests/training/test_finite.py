@@ -1,0 +1,85 @@
+"""The guard against numbers that are not finite: what a skipped update leaves, and when the host looks."""
+
+import math
+
+import pytest
+import timm.optim
+import torch
+from torch import nn
+
+from tests.training.tiny_run import Data, Task, trainer
+from vit.training import NonFiniteError
+from vit.training.finite import LIMIT, norm_of, skip_update
+
+OPTIMIZERS = {
+    "fused AdamW": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=0.1, fused=False),
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=False),
+    "LAMB": lambda p: timm.optim.Lamb(p, lr=0.1),
+}
+
+
+def step(model, optimizer, skip):
+    optimizer.zero_grad()
+    (model(torch.ones(2, 3)).sum() * (math.nan if skip else 1.0)).backward()
+    skip_update(optimizer, [p.grad for p in model.parameters()], torch.tensor(skip))
+    optimizer.step()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_skipped_update_leaves_finite_weights_and_states(name):
+    model = nn.Linear(3, 4)
+    optimizer = OPTIMIZERS[name](model.parameters())
+    step(model, optimizer, skip=False)
+    before = [p.detach().clone() for p in model.parameters()]
+    step(model, optimizer, skip=True)
+    after = list(model.parameters())
+    if name.startswith("fused"):
+        assert all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
+    step(model, optimizer, skip=False)
+    assert all(p.isfinite().all() for p in after)
+    assert not any(torch.equal(x, y) for x, y in zip(before, after, strict=True)), "training goes on"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30, -1e30])
+def test_one_bad_element_of_any_tensor_is_noticed(value):
+    tensors = [torch.randn(4), torch.randn(300, 300), torch.randn(3, 4), torch.randn(5, dtype=torch.bfloat16)]
+    assert 1 < norm_of(tensors) < LIMIT
+    for tensor in tensors:
+        spoilt = tensor.clone()
+        spoilt.view(-1)[-1] = value
+        assert not norm_of([spoilt if each is tensor else each for each in tensors]) < LIMIT
+
+
+def test_a_running_statistic_that_is_not_finite_is_not_saved(tmp_path):
+    class Normed(Task):
+        def __init__(self):
+            super().__init__()
+            self.model.norm = nn.BatchNorm1d(3)
+
+        def on_train_epoch_end(self):
+            self.model.norm.running_var[0] = math.inf
+
+    with pytest.raises(NonFiniteError, match="after optimizer step 6.*nothing was saved"):
+        trainer(tmp_path).fit(Normed(), datamodule=Data())
+
+
+@pytest.mark.parametrize(("late", "steps"), [(False, 0), (True, 1)])
+def test_on_a_device_the_host_looks_one_step_later(tmp_path, late, steps):
+    """Nothing is saved in between, and the weights stay those of the last good step."""
+    task = Task(poison_at=8)
+    run = trainer(tmp_path, late=late)
+    with pytest.raises(NonFiniteError, match=r"loss is nan at optimizer step 9 "):
+        run.fit(task, datamodule=Data())
+    assert [line[3] for line in task.log_lines if line[0] == "train"][-1] == 8 + steps
+    assert all(p.isfinite().all() for p in task.parameters())
+
+
+def test_a_validation_loss_that_is_not_finite_is_not_saved(tmp_path):
+    class Breaking(Task):
+        def validation_step(self, batch, batch_idx):
+            self.log("val/loss", torch.tensor(math.nan))
+
+    with pytest.raises(NonFiniteError, match=r"validation loss is nan after optimizer step 6 \(epoch 1"):
+        trainer(tmp_path).fit(Breaking(), datamodule=Data())
+    assert not (tmp_path / "last.ckpt").exists()

@@ -1,0 +1,228 @@
+"""The guard against NaN, infinity and explosion: a run stops before the update that would spoil its weights."""
+
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from vit.training.optim import gradient_norm, local, norms
+
+log = logging.getLogger(__name__)
+
+LIMIT = 1e18  # squares of larger numbers overflow float32, and optimizers square gradients
+SHOWN = 8  # samples named in the error
+WATCHED = ("training loss", "norm of the weights", "norm of the input")
+ADVICE = "Lower the learning rate, lengthen the warm-up, clip gradients, or train in precision=32-true."
+
+
+class NonFiniteError(FloatingPointError):
+    """A loss, a gradient or a weight became NaN or infinite, or exploded."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step as the guard sees it.
+
+    Args:
+        number: counted from 1, as `epoch` is.
+        batches: what identifies the samples of each micro-batch, on the device.
+        found: (micro-batches, len(WATCHED)) this process's numbers.
+        norm: of the gradient, the same in every process.
+        fine: whether the step may be made, and `copied` an event after which the host can see it.
+    """
+
+    number: int
+    epoch: int
+    lr: float
+    batches: list[Any]
+    found: Tensor
+    norm: Tensor
+    fine: Tensor
+    copied: torch.Event | None = None
+
+
+class FiniteLoss(pl.Callback):
+    """Stops a run before an update where the loss, the gradient, a weight or an input is not finite or exceeds `LIMIT`.
+
+    Whatever is wrong in one process makes its gradient NaN. Gradients are averaged, so their norm, which clipping needs
+    as well, gives all processes the same answer without another exchange. On a CPU it is looked at before the update.
+    Elsewhere the update is skipped on the device and the answer read one step later, so that the host never waits.
+    With float16 the gradient scaler skips steps that overflow; there a run stops when the scale has fallen below 1.
+
+    Args:
+        late: whether to look one step later; None decides by the device.
+    """
+
+    def __init__(self, late: bool | None = None):
+        self.late = late
+        self._batches: list[Any] = []
+        self._found: list[Tensor] = []
+        self._weights: Tensor | None = None
+        self._steps: deque[Step] = deque()
+        self._parameters: list[Tensor] = []
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._parameters = list(pl_module.parameters())
+        if self.late is None:
+            self.late = pl_module.device.type != "cpu"
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        self._batches.append(batch.get("index") if isinstance(batch, dict) else None)
+
+    def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
+        """A micro-batch with a wrong number gets a gradient of NaN."""
+        if self._weights is None:  # they do not change between the micro-batches of a step
+            self._weights = norm_of(self._parameters)
+        inputs, pl_module.inputs = getattr(pl_module, "inputs", None), None
+        norm = torch.zeros_like(self._weights) if inputs is None else torch.linalg.vector_norm(inputs)
+        found = torch.stack([loss.detach().float().abs(), self._weights, norm.float()])
+        self._found.append(found)
+        fine = (found < LIMIT).all()
+        if self.late or not fine:
+            loss.register_hook(lambda gradient: gradient.where(fine, torch.nan))
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        norm = gradient_norm(gradients)
+        step = Step(trainer.global_step + 1, trainer.current_epoch + 1, current_lr(trainer), self._batches,
+                    torch.stack(self._found), norm, norm < LIMIT)
+        self._batches, self._found, self._weights = [], [], None
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        if scaler is not None:
+            step = Step(**vars(step) | {"fine": step.fine | (scaler._scale >= 1)})
+        pl_module.gradient_norm = norm
+        if self.late:
+            if scaler is None:  # which skips such updates itself
+                skip_update(optimizer, gradients, ~step.fine)
+                pl_module.gradient_norm = norm.where(step.fine, 0)  # clipping must not bring the NaN back
+            self._steps.append(on_its_way(step))
+            self._look(trainer, pl_module, behind=1)
+        else:
+            self._steps.append(step)
+            self._look(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._look(trainer, pl_module)
+        self._batches, self._found = [], []  # of a step that was not finished
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._look(trainer, pl_module)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Weights that the last update spoilt answer with NaN before a step's loss can tell."""
+        loss = trainer.callback_metrics.get("val/loss")
+        if loss is not None and not trainer.sanity_checking and not abs(float(loss)) < LIMIT:
+            raise NonFiniteError(
+                f"the validation loss is {float(loss):.3g} after optimizer step {trainer.global_step} (epoch "
+                f"{trainer.current_epoch + 1}, lr {current_lr(trainer):.3g}); stopped, the last checkpoint is from "
+                f"before. {ADVICE}"
+            )
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """The last gate before a file is written."""
+        self._look(trainer, pl_module)
+        statistics = [buffer for name, buffer in pl_module.named_buffers() if ".running_" in name]
+        fine = bool(norm_of([*pl_module.parameters(), *statistics]) < LIMIT)
+        if not trainer.strategy.reduce_boolean_decision(fine, all=True):
+            raise NonFiniteError(
+                f"a weight is not finite after optimizer step {trainer.global_step} "
+                f"(lr {current_lr(trainer):.3g}{named(wrong_weights(pl_module))}); nothing was saved. {ADVICE}"
+            )
+
+    def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule, behind: int = 0) -> None:
+        """Reads the answers of all steps but the last `behind`."""
+        while len(self._steps) > behind:
+            step = self._steps.popleft()
+            if step.copied is not None:
+                step.copied.synchronize()
+            if not step.fine:
+                raise NonFiniteError(explanation(step, trainer, pl_module))
+
+
+def norm_of(tensors: list[Tensor]) -> Tensor:
+    """A number that is below `LIMIT` only if all of this process's elements are."""
+    return norms([local(tensor) for tensor in tensors if tensor.is_floating_point()]).sum()
+
+
+def skip_update(optimizer: torch.optim.Optimizer, gradients: list[Tensor], skip: Tensor) -> None:
+    """Makes the coming update harmless where `skip`, a bool on the device, is true.
+
+    Fused optimizers read such a flag and change nothing; others get gradients of zero, so that only their momentum
+    moves the weights.
+    """
+    sharded = any(hasattr(gradient, "to_local") for gradient in gradients)
+    if getattr(optimizer, "_step_supports_amp_scaling", False) and not sharded:
+        optimizer.found_inf = skip.float()
+        return
+    for gradient in gradients:
+        local(gradient).masked_fill_(skip, 0)
+
+
+def on_its_way(step: Step) -> Step:
+    """The step with its answer on the way to the host."""
+    if step.fine.device.type == "cpu":
+        return step
+    fine = step.fine.to("cpu", non_blocking=True)
+    copied = torch.Event(step.fine.device)
+    copied.record()
+    return Step(**vars(step) | {"fine": fine, "copied": copied})
+
+
+def explanation(step: Step, trainer: pl.Trainer, module: pl.LightningModule) -> str:
+    """What is wrong, in which process, with which samples. All processes call this for the same step."""
+    found = step.found.tolist()
+    wrong = [micro for micro, numbers in enumerate(found) if not all(number < LIMIT for number in numbers)]
+    what = {WATCHED[i]: found[m][i] for m in wrong for i in range(len(WATCHED)) if not found[m][i] < LIMIT}
+    if WATCHED[1] in what:
+        what |= {f"weight {name}": number for name, number in wrong_weights(module)[:1]}
+    names = [name for m in wrong or range(len(found)) for name in sample_names(trainer, step.batches[m])]
+    reports = [(trainer.global_rank, what, names)]
+    if trainer.world_size > 1:
+        reports = [None] * trainer.world_size
+        dist.all_gather_object(reports, (trainer.global_rank, what, names))
+    told = [report for report in reports if report[1]]
+    causes = [f"the {name} is {number:.3g}" + (f" in process {rank}" if len(reports) > 1 else "")
+              for rank, what, _ in told for name, number in what.items()]
+    causes = causes or [f"the norm of the gradient is {float(step.norm):.3g}"]
+    for rank, _, names in reports:
+        log.debug("the batch of optimizer step %d, process %d: %s", step.number, rank, ", ".join(names))
+    samples = [name for report in told or reports for name in report[2]]
+    return (f"{', '.join(causes)} at optimizer step {step.number} (epoch {step.epoch}, lr {step.lr:.3g}); stopped "
+            f"before the update, the last checkpoint is from before. The batch: {shortened(samples)}. {ADVICE}")
+
+
+def wrong_weights(module: torch.nn.Module) -> list[tuple[str, float]]:
+    """(name, largest value) of this process's weights that are not finite or too large."""
+    sizes = [(name, local(p.detach()).abs().max()) for name, p in module.named_parameters() if p.numel()]
+    return [(name.removeprefix("model."), float(size)) for name, size in sizes if not size < LIMIT]
+
+
+def named(wrong: list[tuple[str, float]]) -> str:
+    return f", {wrong[0][0]} is {wrong[0][1]:.3g}" if wrong else ""
+
+
+def sample_names(trainer: pl.Trainer, index: Tensor | None) -> list[str]:
+    loader = trainer.train_dataloader
+    if index is None:
+        return []
+    return loader.names(index.tolist()) if hasattr(loader, "names") else [str(i) for i in index.tolist()]
+
+
+def shortened(names: list[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more (log.txt has all)" if more > 0 else "") or "unknown"
+
+
+def current_lr(trainer: pl.Trainer) -> float:
+    return max(group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups)
