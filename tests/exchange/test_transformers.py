@@ -112,3 +112,11 @@ def test_the_report_says_what_was_made_of_what(tmp_path) -> None:
     assert qkv.status == "fused" and [name.split(".")[-2] for name in qkv.sources] == ["q_proj", "k_proj", "v_proj"]
     assert rows["pool.attn.kv.weight"].status == rows["pool.attn.q.weight"].status == "split"
     assert "format: transformers SigLIP" in report.table() and " fused" in report.table()
+
+
+def test_every_family_is_put_to_the_test_of_cut_files() -> None:
+    from tests.exchange.test_convert import BOTH_WAYS
+    from tests.faults.cut_weights import TIMM, TRANSFORMERS
+    from tests.weights.test_timm import FAMILIES
+
+    assert {*TRANSFORMERS} == {*BOTH_WAYS, "BERT", "BERT, classes"} and tuple(FAMILIES) == TIMM

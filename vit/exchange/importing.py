@@ -14,6 +14,7 @@ from vit.models import TimmConfig, model_from_config
 from vit.models.build import ACTIVATIONS
 from vit.nn.init import Unfilled, init_weights
 from vit.weights import FORMATS, KeyReport, Recognised, detect, load_weights, published_heads, recognise
+from vit.weights.detect import Contradiction, check_declared
 from vit.weights.report import SHOWN, shapes
 from vit.weights.timm import TIMM
 from vit.weights.torchvision import TORCHVISION
@@ -22,6 +23,10 @@ Size = int | Sequence[int]
 HEADS = ("head.", "head_dist.")
 IMAGES = ("vit", "mae")
 PARTS = ("embed.", "encoder.", "decoder.", "pool.", "head")  # what our own names begin with
+
+
+class ContradictionError(SourceError):
+    """Weights that are not what the config beside them describes, such as a file that was cut."""
 
 
 def import_weights(
@@ -152,17 +157,33 @@ def architecture(
         if image_size is not None and "embed.pos_embed" not in known.ours and "image_size" not in facts:
             facts["image_size"] = image_size
         config = detect(known.ours, facts)
+        check_declared(config, known.format.declared(known.state, source.config))
     except SourceError:
         raise
+    except Contradiction as error:
+        raise ContradictionError(f"{source.name}: {error}") from None
     except ValueError as error:
         if known.format is TIMM and (kept := timms_own(source.config)) is not None:
             return kept.to_dict(), [f"kept as timm's own network, for {error}"]
         raise SourceError(f"{source.name}: {error}") from None
+    if source.config:
+        check_whole(source, known, config)
     notes += known.format.doubts(known.state) if not source.config else []
     if "num_heads" not in facts and published_heads(config["dim"], config["depth"]) == config["num_heads"]:
         notes.append(f"num_heads {config['num_heads']} is that of the published models of dim {config['dim']} and "
                      f"depth {config['depth']}; give num_heads= for another")
     return config, notes
+
+
+def check_whole(source: Source, known: Recognised, config: Mapping[str, Any]) -> None:
+    """Raises ContradictionError where a source that describes itself lacks a tensor of the network it describes."""
+    with torch.device("meta"):
+        needed = model_from_config(config).state_dict()
+    if missing := [name for name in needed if name not in known.ours]:
+        first, more = missing[0], f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise ContradictionError(f"{source.name}: the config beside the weights describes a network with {first} "
+                                 f"{tuple(needed[first].shape)}, but no tensors are there for it{more}; the file is "
+                                 "cut")
 
 
 def check_stated(source: Source, facts: Mapping[str, Any], num_heads: int | None, act: str | None) -> list[str]:

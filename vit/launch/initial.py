@@ -13,7 +13,7 @@ from vit.bundle import BundleError
 from vit.data import Preprocessing
 from vit.data.text import Tokenizer
 from vit.exchange import Source, SourceError, pixels
-from vit.exchange.importing import architecture, recognised
+from vit.exchange.importing import ContradictionError, architecture, recognised
 from vit.exchange.read import TIMM, from_module, read
 from vit.launch.composing import ConfigError
 from vit.models import MaskedImageConfig, TimmConfig, VisionTransformerConfig
@@ -106,6 +106,8 @@ def told(source: Source, stated: Mapping[str, Any]) -> tuple[dict | None, Prepro
     try:
         known = recognised(source)
         model, _ = architecture(source, known, stated.get("num_heads"), stated.get("activation"))
+    except ContradictionError as error:
+        raise ConfigError(f"init_from={error}") from None
     except SourceError as error:
         return None, source.preprocessing, str(error).removeprefix(source.name).lstrip(": ")
     preprocessing = source.preprocessing

@@ -8,9 +8,16 @@ import torch
 from torch import Tensor
 
 from vit.weights.format import Format, State
-from vit.weights.outgoing import Written, parted, require
+from vit.weights.outgoing import Written, fixed, parted, require
 from vit.weights.renaming import Names, Renamed
-from vit.weights.transformers import check_model_type, dropout_words, read_config, shared_words
+from vit.weights.transformers import (
+    architecture,
+    check_model_type,
+    declared_classes,
+    dropout_words,
+    read_config,
+    shared_words,
+)
 
 LAYER, BLOCK = "bert.encoder.layer.{}.", "encoder.blocks.{}."
 NAMES = Names([
@@ -106,4 +113,18 @@ def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     return {"norm_eps": 1e-12, "activation": "gelu", "pre_norm": False, **own}
 
 
-BERT = Format("transformers BERT", is_bert, from_bert, facts)
+def declared(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every part of a BERT of this config.json."""
+    if source_config.get("model_type") is None:
+        return {}
+    name, sizes = architecture(source_config), {"max_position_embeddings": "max_len", "type_vocab_size": "segments",
+                                                "vocab_size": "vocab_size"}
+    kind = {"kind": "masked_text" if name in ("BertForPreTraining", "BertForMaskedLM") else "text_classifier"}
+    parts = fixed(pre_norm=False, embed_norm=True, qkv_bias=True, **declared_classes(source_config),
+                  mlp_ratio=source_config.get("intermediate_size", 3072) / source_config.get("hidden_size", 768))
+    parts |= kind if name else {}
+    parts |= {"pool": "pooler"} if "Classification" in name else {}
+    return parts | {ours: source_config[theirs] for theirs, ours in sizes.items() if theirs in source_config}
+
+
+BERT = Format("transformers BERT", is_bert, from_bert, facts, declared=declared)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from vit.weights.format import Format, State
-from vit.weights.outgoing import Written, parted, require, require_square, with_table
+from vit.weights.outgoing import Written, fixed, parted, require, require_square, with_table
 from vit.weights.renaming import Names, Renamed
-from vit.weights.transformers import image_words, read_config, shared_words
+from vit.weights.transformers import architecture, declared_classes, image_words, read_config, shared_words
 
 LAYER, BLOCK = "encoder.layers.{}.", "encoder.blocks.{}."
 NAMES = Names(
@@ -48,7 +48,8 @@ def from_clip(state: State) -> dict[str, Tensor]:
     classifies = "classifier.weight" in state
     ours = convert({name: tensor for name, tensor in state.items() if not (classifies and "post_layernorm." in name)})
     ours.make("embed.cls_token", ["embed.cls_token"], lambda token: token[None, None])  # (1,1,D)
-    ours.zeros("head.bias", like="head.weight")
+    if not classifies:
+        ours.zeros("head.bias", like="head.weight")
     return keep(ours, state)
 
 
@@ -171,5 +172,37 @@ def siglip_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, An
     return {"norm_eps": 1e-6, "activation": "gelu_tanh", **pool, **stated}
 
 
-CLIP = Format("transformers CLIP", is_clip, from_clip, clip_facts, APART)
-SIGLIP = Format("transformers SigLIP", is_siglip, from_siglip, siglip_facts, APART)
+def clip_declared(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every part of the tower for images; the classifier passes its last norm by."""
+    if source_config.get("model_type") is None:
+        return {}
+    name = architecture(source_config)
+    projects = name in ("CLIPModel", "CLIPVisionModelWithProjection")
+    classes = declared_classes(source_config, source_config.get("projection_dim", 512) if projects else 0)
+    last = {"final_norm": "none" if "Classification" in name else "tokens"} if name else {}
+    parts = fixed(embed_norm=True, patch_bias=False, qkv_bias=True, **classes)
+    return parts | last | declared_sizes(source_config, patch_size=32)
+
+
+def siglip_declared(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every part of the tower for images; the classifier has the mean of the patches in the place of its pooling."""
+    if source_config.get("model_type") is None:
+        return {}
+    vision = source_config.get("vision_config", source_config)
+    classifies = "Classification" in architecture(source_config)
+    pool = "attention" if vision.get("vision_use_head", True) and not classifies else "mean"
+    parts = fixed(class_token=False, qkv_bias=True, pool=pool, **declared_classes(source_config))
+    return parts | declared_sizes(source_config, patch_size=16)
+
+
+def declared_sizes(source_config: Mapping[str, Any], patch_size: int) -> dict[str, Any]:
+    """Sizes of the tower for images; what a config.json leaves out is as in the first of its family."""
+    usual = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
+             "num_channels": 3, "image_size": 224, "patch_size": patch_size}
+    vision = usual | dict(source_config.get("vision_config", source_config))
+    sizes = {key: value for key, value in read_config(vision).items() if key not in ("norm_eps", "activation")}
+    return sizes | {"mlp_ratio": vision["intermediate_size"] / vision["hidden_size"]}
+
+
+CLIP = Format("transformers CLIP", is_clip, from_clip, clip_facts, APART, clip_declared)
+SIGLIP = Format("transformers SigLIP", is_siglip, from_siglip, siglip_facts, APART, siglip_declared)

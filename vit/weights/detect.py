@@ -21,6 +21,10 @@ FIRST = "encoder.blocks.0."
 MATRICES = ("attn.qkv.weight", "attn.proj.weight", "mlp.fc1.weight", "mlp.fc2.weight")
 
 
+class Contradiction(ValueError):
+    """Tensors are not those of the network that the config beside them describes."""
+
+
 def detect(ours: State, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The whole config, with its `kind`, of the network whose tensors these are.
 
@@ -37,9 +41,21 @@ def detect(ours: State, facts: Mapping[str, Any]) -> dict[str, Any]:
     seen = stack | read(ours, {**stack, **facts})
     for key, value in facts.items():
         if key in seen and not same(key, seen[key], value):
-            raise ValueError(f"{key} is {plain(value)} by the source's config or the argument, but the tensors have "
-                             f"{plain(seen[key])}; correct the one or take the other weights")
+            raise Contradiction(f"{key} is {plain(value)} by the source's config or the argument, but the tensors have "
+                                f"{plain(seen[key])}; correct the one or take the other weights")
     return {**seen, **facts}
+
+
+def check_declared(config: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
+    """That a config which was read off tensors is the declared one.
+
+    Raises:
+        Contradiction: another value was declared, or a part that the tensors lack; names both.
+    """
+    for key, value in declared.items():
+        if key in config and not same(key, config[key], value):
+            raise Contradiction(f"{key} is {plain(value)} by the source's config, but {plain(config[key])} by its "
+                                "tensors; the file is cut, or belongs to another config")
 
 
 def published_heads(dim: int, depth: int) -> int | None:
@@ -249,9 +265,9 @@ def read_text(ours: State, known: Mapping[str, Any]) -> dict[str, Any]:
 def same(key: str, seen: Any, stated: Any) -> bool:
     """Whether a stated value is the one the tensors have; a LayerScale's first value is no longer to be seen."""
     if key in ("image_size", "patch_size"):
-        return list(pair(stated)) == list(seen)
+        return pair(stated) == pair(seen)
     if key == "layer_scale":
-        return seen is not None
+        return (seen is None) == (stated is None)
     if key == "mlp_ratio":
         return abs(seen - stated) < 1e-2
     return seen == stated

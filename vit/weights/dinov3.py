@@ -8,11 +8,11 @@ from torch import Tensor
 
 from vit.weights.eva import join_leaves, keep
 from vit.weights.format import Format, State
-from vit.weights.outgoing import Written, parted, require, scaled
+from vit.weights.outgoing import Written, fixed, parted, require, scaled
 from vit.weights.renaming import Names, Renamed
 from vit.weights.timm import TIMM_RULES, is_timm
 from vit.weights.timm_facts import DINOV3_HEADS
-from vit.weights.transformers import image_words, read_config, shared_words
+from vit.weights.transformers import declared_classes, image_words, read_config, shared_words
 
 LAYER, BLOCK = "layer.{}.", "encoder.blocks.{}."
 NAMES = Names(
@@ -129,6 +129,24 @@ def dinov3_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, An
     }
 
 
+def dinov3_declared(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every part of a DINOv3ViTModel of this config.json."""
+    if source_config.get("model_type") is None:
+        return {}
+    biased = {part: source_config.get(f"{part}_bias", part != "key") for part in ("query", "key", "value")}
+    return fixed(
+        positions="rotary",
+        layer_scale=source_config.get("layerscale_value", 1.0),
+        registers=source_config.get("num_register_tokens", 0),
+        qkv_bias=any(biased.values()),
+        key_bias=biased["key"] or not biased["query"],
+        proj_bias=source_config.get("proj_bias", True),
+        mlp="swiglu" if source_config.get("use_gated_mlp", False) else "mlp",
+        mlp_ratio=source_config.get("intermediate_size", 1536) / source_config.get("hidden_size", 384),
+        **declared_classes(source_config),
+    )
+
+
 def original_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     """What all published files of these names have; the tables of the rotary positions tell the heads."""
     dim = state["patch_embed.proj.weight"].shape[0]
@@ -158,5 +176,5 @@ def centred(patch: Tensor, theta: float) -> dict[str, Any]:
     }
 
 
-DINOV3 = Format("transformers DINOv3", is_dinov3, from_dinov3, dinov3_facts, APART)
+DINOV3 = Format("transformers DINOv3", is_dinov3, from_dinov3, dinov3_facts, APART, dinov3_declared)
 DINOV3_ORIGINAL = Format("original DINOv3 or EVA-02", is_original, from_original, original_facts, APART)

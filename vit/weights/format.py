@@ -20,6 +20,8 @@ class Format:
             report shows it as unused; a part that ours cannot compute raises a ValueError of one sentence.
         facts: state dict and the source's own config, parsed ({} without one) -> values of our config that shapes
             cannot tell, such as `norm_eps`, `activation` and `num_heads`; None where only the caller can know.
+        declared: state dict and the source's own config -> all values of our config that the source's config fixes and
+            tensors can contradict, None for a part that is not there.
         apart: patterns of whole names that stand beside the network and are left out on purpose, such as the text tower
             of CLIP -> what they are.
         doubts: state dict that came without a config -> how something was taken that its tensors leave open between
@@ -31,4 +33,5 @@ class Format:
     convert: Callable[[State], dict[str, Tensor]]
     facts: Callable[[State, Mapping[str, Any]], dict[str, Any]]
     apart: Mapping[str, str] = field(default_factory=dict)
+    declared: Callable[[State, Mapping[str, Any]], dict[str, Any]] = lambda state, source_config: {}
     doubts: Callable[[State], list[str]] = lambda state: []

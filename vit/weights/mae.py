@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vit.nn.position import sincos_2d
 from vit.weights.format import Format, State
-from vit.weights.outgoing import Written, parted, require, with_table
+from vit.weights.outgoing import Written, fixed, parted, require, with_table
 from vit.weights.renaming import Names, Renamed
 from vit.weights.transformers import VIT_BLOCK, dropout_words, image_words, read_config, shared_words, stacked
 
@@ -75,6 +75,13 @@ def to_mae(state: State, config: Any) -> Written:
     }, theirs
 
 
+def declared(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every part of the encoder, as a classifier without a head."""
+    if source_config.get("model_type") is None:
+        return {}
+    return fixed(qkv_bias=source_config.get("qkv_bias", True), num_classes=0)
+
+
 def is_mae(state: State) -> bool:
     return "decoder_embed.weight" in state or "decoder.decoder_embed.weight" in state
 
@@ -85,7 +92,8 @@ def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     return {"activation": "gelu", "pool": "class", "norm_eps": usual, **read_config(source_config)}
 
 
-MAE = Format("masked autoencoder", is_mae, from_mae, facts, {r"decoder[._]": "the decoder of pre-training"})
+MAE = Format("masked autoencoder", is_mae, from_mae, facts, {r"decoder[._]": "the decoder of pre-training"},
+             declared)
 
 
 def decoder_table(grid: tuple[int, int], dim: int) -> Tensor:

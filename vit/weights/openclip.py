@@ -6,8 +6,9 @@ from typing import Any
 from torch import Tensor
 
 from vit.weights.format import Format, State
+from vit.weights.outgoing import fixed
 from vit.weights.renaming import Renamed
-from vit.weights.timm import from_timm
+from vit.weights.timm import from_timm, timm_declared
 from vit.weights.timm_facts import timm_facts
 
 LAYER = r"transformer\.resblocks\.(\d+)\."
@@ -68,10 +69,15 @@ def trunk_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any
     """What timm knows of the tower that open_clip_config.json names."""
     vision = source_config.get("model_cfg", source_config).get("vision_cfg", {})
     tower = {name.removeprefix(TRUNK): tensor for name, tensor in state.items() if name.startswith(TRUNK)}
+    return timm_facts(tower, trunk_config(vision))
+
+
+def trunk_config(vision: Mapping[str, Any]) -> dict[str, Any]:
+    """What a timm folder would say of the tower; {} where it is not named."""
     if "timm_model_name" not in vision:
-        return timm_facts(tower, {})
+        return {}
     pool = {"global_pool": vision["timm_pool"]} if vision.get("timm_pool") else {}
-    return timm_facts(tower, {"architecture": vision["timm_model_name"], "model_args": {"num_classes": 0, **pool}})
+    return {"architecture": vision["timm_model_name"], "model_args": {"num_classes": 0, **pool}}
 
 
 def is_openclip(state: State) -> bool:
@@ -99,5 +105,30 @@ def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     return {"norm_eps": 1e-5, "activation": activation, "pool": "class", **stated}
 
 
-OPENCLIP = Format("OpenAI CLIP or OpenCLIP", is_openclip, from_openclip, facts, APART)
-OPENCLIP_TIMM = Format("OpenCLIP with a tower of timm", is_trunk, from_trunk, trunk_facts, APART)
+def declared(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every part of the tower for images that open_clip_config.json describes."""
+    model = source_config.get("model_cfg", source_config)
+    if not (vision := model.get("vision_cfg")):
+        return {}
+    scale = vision.get("ls_init_value")
+    parts = fixed(embed_norm=not vision.get("no_ln_pre", False), patch_bias=False, qkv_bias=True, layer_scale=scale,
+                  mlp_ratio=vision.get("mlp_ratio", 4.0), depth=vision.get("layers", 12), dim=vision.get("width", 768))
+    return parts | projected(model)
+
+
+def trunk_declared(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every part of the tower of timm, and the projection after it."""
+    model = source_config.get("model_cfg", source_config)
+    if not (tower := trunk_config(model.get("vision_cfg", {}))):
+        return {}
+    linear = model["vision_cfg"].get("timm_proj") == "linear"
+    return timm_declared(state, tower) | (projected(model) if linear else {})
+
+
+def projected(model: Mapping[str, Any]) -> dict[str, int]:
+    """The width of the space shared with texts, where it is said."""
+    return {"num_classes": model["embed_dim"]} if "embed_dim" in model else {}
+
+
+OPENCLIP = Format("OpenAI CLIP or OpenCLIP", is_openclip, from_openclip, facts, APART, declared)
+OPENCLIP_TIMM = Format("OpenCLIP with a tower of timm", is_trunk, from_trunk, trunk_facts, APART, trunk_declared)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vit.weights.format import Format, State
 from vit.weights.renaming import rename
-from vit.weights.timm import from_timm, is_timm
+from vit.weights.timm import from_timm, is_timm, timm_declared
 from vit.weights.timm_facts import timm_facts
 from vit.weights.transformers import fold_class_position
 
@@ -69,4 +69,5 @@ def doubts(state: State) -> list[str]:
     return []
 
 
-ORIGINAL = Format("original DINO, DINOv2 or DeiT III", is_original, from_original, facts, APART, doubts)
+ORIGINAL = Format("original DINO, DINOv2 or DeiT III", is_original, from_original, facts, APART, timm_declared,
+                  doubts)

@@ -22,6 +22,11 @@ PLAIN = {
 }
 
 
+def fixed(**other: Any) -> dict[str, Any]:
+    """What a network of the original form has, and what another form has in its place; tables are learned in files."""
+    return {key: values[0] for key, values in PLAIN.items() if key not in ("pre_norm", "pool")} | other
+
+
 def require(
     config: Any, whose: str, also: Mapping[str, Collection[Any]] = {}, free: Collection[str] = (), kind: str = "vit"
 ) -> None:

@@ -70,7 +70,13 @@ class Renamed(dict[str, Tensor]):
             self.origins[ours] = (theirs,)
 
     def make(self, name: str, parts: Sequence[str], how: Callable[..., Tensor]) -> None:
-        """Put one tensor in the place of others."""
+        """Put one tensor in the place of others.
+
+        Raises:
+            ValueError: one of these is missing.
+        """
+        if missing := [part for part in parts if part not in self]:
+            raise ValueError(f"there is no tensor for {missing[0]}; the file is cut")
         tensors = [self.pop(part) for part in parts]
         self.origins[name] = tuple(theirs for part in parts for theirs in self.origins.pop(part, ()))
         self[name] = how(*tensors)

@@ -1,16 +1,17 @@
 """timm's VisionTransformer and Eva: their names to ours and back, and the words that make timm build our networks."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from vit.nn.position import sincos_2d, sincos_2d_simple
+from vit.weights.detect import detect
 from vit.weights.eva import EVA_RULES, eva_arguments, is_eva, join_leaves, ratio, their_leaves
 from vit.weights.format import Format, State
 from vit.weights.renaming import Renamed
-from vit.weights.timm_facts import timm_facts, usual_doubts
+from vit.weights.timm_facts import module_facts, skeleton, timm_facts, usual_doubts
 from vit.weights.timm_parallel import ARCHITECTURES as PARALLEL_ARCHITECTURES
 from vit.weights.timm_parallel import PARALLEL_RULES, join_in_proj, split_in_proj
 from vit.weights.timm_relative import (
@@ -91,7 +92,18 @@ def is_timm(state: State) -> bool:
     return all(any(re.match(part, name) for name in state) for part in (r"patch_embed\.", r"blocks\.\d+\."))
 
 
-TIMM = Format("timm", is_timm, from_timm, timm_facts, doubts=usual_doubts)
+def timm_declared(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every part of the model that the `config.json` of a timm folder describes."""
+    if "architecture" not in source_config:
+        return {}
+    model = skeleton(source_config)
+    parts = detect(from_timm(model.state_dict()), module_facts(model))
+    if "num_classes" not in {**(source_config.get("pretrained_cfg") or {}), **source_config}:
+        del parts["num_classes"]
+    return parts
+
+
+TIMM = Format("timm", is_timm, from_timm, timm_facts, declared=timm_declared, doubts=usual_doubts)
 
 
 def timm_arguments(config: Any) -> dict[str, Any] | str:

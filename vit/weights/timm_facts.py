@@ -1,6 +1,8 @@
 """What the tensors of a timm model do not say: from the module, its architecture's name, or what is usual."""
 
+import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from vit.weights.format import State
@@ -37,28 +39,37 @@ def timm_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]
 def skeleton(config: Mapping[str, Any]) -> Any:
     """timm's model of a `config.json` without tensors: only timm knows what the name of an architecture stands for."""
     import timm  # here, because it takes a second that most programs need not wait for
-    import torch
 
     arguments, cfg = config.get("model_args") or {}, config.get("pretrained_cfg") or {}
     if not (isinstance(config["architecture"], str) and isinstance(arguments, dict) and isinstance(cfg, dict)):
         raise ValueError("the config's architecture must be a word, its model_args and pretrained_cfg tables of values")
     name, arguments = config["architecture"].split(".")[0], dict(arguments)
-    if cfg.get("fixed_input_size") and cfg.get("input_size"):
+    if cfg.get("input_size"):
         arguments.setdefault("in_chans", cfg["input_size"][0])
+    if cfg.get("fixed_input_size") and cfg.get("input_size"):
         arguments.setdefault("img_size", cfg["input_size"][1:])
+    stated = {"num_classes": cfg.get("num_classes"), **config}
     for key in ("num_classes", "global_pool"):
-        if key in config:
-            arguments.setdefault(key, config[key])
+        if stated.get(key) is not None:
+            arguments.setdefault(key, stated[key])
     if not timm.is_model(name):
         raise ValueError(f"the config names the architecture {name!r}, which timm {timm.__version__} does not know")
     if loading := LOADING & set(arguments):
         raise ValueError(f"the config's model_args have {min(loading)}, which would load another file; take it out")
     try:
-        with torch.device("meta"):
-            return timm.create_model(name, **arguments)
+        return built(name, json.dumps(arguments, sort_keys=True))
     except (TypeError, ValueError, AssertionError, RuntimeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"timm cannot build {name} with the config's model_args: {reason}") from None
+
+
+@lru_cache(maxsize=4)  # facts and declarations of one folder are read off the same
+def built(name: str, arguments: str) -> Any:
+    import timm
+    import torch
+
+    with torch.device("meta"):
+        return timm.create_model(name, **json.loads(arguments))
 
 
 def module_facts(module: Any) -> dict[str, Any]:

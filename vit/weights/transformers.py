@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from vit.weights.format import Format, State
+from vit.weights.outgoing import fixed
 from vit.weights.renaming import Names, Pairs, Renamed, several
 
 BODIES = ("vit.", "deit.", "dinov2.", "dinov2_with_registers.")
@@ -89,7 +90,13 @@ def from_transformers(state: State) -> dict[str, Tensor]:
 
 
 def fold_class_position(ours: Renamed) -> None:
-    """Add the first row of the table (1,1+N,D) to the class token (1,1,D), which leaves a row per patch (1,N,D)."""
+    """Add the first row of the table (1,1+N,D) to the class token (1,1,D), which leaves a row per patch (1,N,D).
+
+    Raises:
+        ValueError: one of both is missing.
+    """
+    if missing := [name for name in ("embed.cls_token", "embed.pos_embed") if name not in ours]:
+        raise ValueError(f"there are registers, but no tensor for {missing[0]}; the file is cut")
     origins = ours.origins["embed.cls_token"] + ours.origins["embed.pos_embed"]
     table = ours["embed.pos_embed"]
     ours.make("embed.cls_token", ["embed.cls_token"], lambda token: token + table[:, :1])
@@ -116,6 +123,48 @@ def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     ratio = {"mlp_ratio": source_config["intermediate_size"] / source_config["hidden_size"]} if (
         {"intermediate_size", "hidden_size"} <= set(source_config)) else {}
     return {"norm_eps": 1e-12, **stated, **ratio}
+
+
+def declared(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every part of a ViT, DeiT, DINOv2 or ViTMAE of this config.json."""
+    kind, name = source_config.get("model_type"), architecture(source_config)
+    if kind is None:
+        return {}
+    parts = fixed(qkv_bias=source_config.get("qkv_bias", True), **declared_classes(source_config))
+    if kind == "ijepa":
+        parts["class_token"] = False
+    if kind == "deit" and name:
+        taught = name.endswith("WithTeacher")
+        parts |= {"dist_token": taught, "registers": 0 if taught else 1}
+    if kind in SELF_TAUGHT:
+        parts |= {"layer_scale": source_config.get("layerscale_value", 1.0), **declared_mlp(source_config)}
+        parts["registers"] = source_config.get("num_register_tokens", 4) if kind == SELF_TAUGHT[1] else 0
+    return parts
+
+
+def declared_mlp(source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """DINOv2's MLP; of a SwiGLU's width two thirds are taken, rounded up to eights."""
+    ratio, width = source_config.get("mlp_ratio", 4), source_config.get("hidden_size", 768)
+    if not source_config.get("use_swiglu_ffn", False):
+        return {"mlp": "mlp", "mlp_ratio": ratio}
+    return {"mlp": "swiglu", "mlp_ratio": (int(width * ratio * 2 / 3) + 7) // 8 * 8 / width}
+
+
+def architecture(source_config: Mapping[str, Any]) -> str:
+    """The class of transformers that was saved; empty where nobody says it."""
+    return str((source_config.get("architectures") or [""])[0])
+
+
+def declared_classes(source_config: Mapping[str, Any], otherwise: int = 0) -> dict[str, int]:
+    """How many classes the head has; nothing where config.json does not say whether there is one.
+
+    Args:
+        otherwise: the width of what other classes of transformers have in the head's place.
+    """
+    if not (name := architecture(source_config)):
+        return {}
+    labels = len(source_config.get("id2label") or ()) or source_config.get("num_labels", 2)
+    return {"num_classes": labels if "Classification" in name else otherwise}
 
 
 def check_model_type(source_config: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -169,4 +218,5 @@ def dropout_words(config: Any) -> dict[str, Any]:
     return {"hidden_dropout_prob": config.dropout, "attention_probs_dropout_prob": config.attention_dropout}
 
 
-TRANSFORMERS = Format("transformers ViT, DeiT, DINOv2 or ViTMAE", is_transformers, from_transformers, facts, APART)
+TRANSFORMERS = Format("transformers ViT, DeiT, DINOv2 or ViTMAE", is_transformers, from_transformers, facts, APART,
+                      declared)
