@@ -214,7 +214,7 @@ def stop_before_training(words, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("vit.launch.run.told_to_other_processes", stop)
+        patch.setattr("vit.launch.run.suited_threads", stop)
         with pytest.raises(KeyboardInterrupt):
             vit.train(words)
 

@@ -141,7 +141,7 @@ def trainer(
             FollowEpoch(),
             FiniteLoss(late),
             AverageWeights(0.9),
-            GracefulStop(every=2),
+            GracefulStop(),
             ThroughputMeter(),
             ProgressBar(),
             Checkpoints(folder, "val/loss", "min", every_n_steps),

@@ -6,6 +6,7 @@ import sys
 
 from vit.launch.composing import ConfigError, compose, options, plain
 from vit.launch.overrides import sweep
+from vit.training.interrupts import StopSignals
 
 GROUPS = ("data", "model", "recipe", "finetune", "distill", "strategy", "trainer", "logger", "callbacks", "experiment")
 
@@ -13,11 +14,18 @@ GROUPS = ("data", "model", "recipe", "finetune", "distill", "strategy", "trainer
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code: 0 done, 1 the data or the training failed, 2 a word that cannot be.
 
-    A run that is stopped leaves with SystemExit: 130 for Ctrl-C, 143 for SIGTERM.
+    A run that is stopped leaves with SystemExit: 128 + the signal's number, so 130 for Ctrl-C and 143 for SIGTERM.
     """
+    with StopSignals().handled():  # before torch is loaded, which takes seconds
+        return answer(argv)
+
+
+def answer(argv: list[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     flags = {word for word in words if word.startswith("-")}
     words = [word for word in words if word not in flags]
+    if "--debug" in flags:
+        os.environ["VIT_DEBUG"] = "1"  # for the ranks too
     unknown = flags - {"-m", "--multirun", "-h", "--help", "--cfg", "--debug"}
     try:
         if unknown:
@@ -39,9 +47,6 @@ def main(argv: list[str] | None = None) -> int:
 
         train(words)
         return 0
-    except KeyboardInterrupt:
-        print("\nstopped", file=sys.stderr)
-        return 130
     except Exception as error:
         if "--debug" in flags or os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
             raise
@@ -90,5 +95,5 @@ def run_each(jobs: list[list[str]]) -> int:
         code = train_apart(words)
         if code in STOPPED:
             return code
-        worst = max(worst, abs(code))
+        worst = max(worst, code)
     return worst

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +33,13 @@ class Devices:
     @property
     def world(self) -> int:
         return self.number * self.nodes
+
+    @property
+    def rank(self) -> int:
+        """This process's number among all, as torchrun, SLURM or Lightning's variables count them."""
+        if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
+            return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0)))
+        return int(os.environ.get("NODE_RANK", 0)) * self.number + int(os.environ.get("LOCAL_RANK", 0))
 
 
 def find_devices(trainer: dict) -> Devices:

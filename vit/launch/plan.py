@@ -9,11 +9,11 @@ from torch import nn
 
 from vit.launch.composing import ConfigError
 from vit.launch.folder import new_path, read_config, unfinished
-from vit.launch.overrides import parse
+from vit.launch.overrides import parse, word
+from vit.launch.ranks import RUN_DIR
 from vit.training import newest_valid, verify
 from vit.training.names import clean_name
 
-RUN_DIR = "VIT_RUN_DIR"  # tells the other processes of a run which folder the first one made
 CONTROL = ("resume", "run_dir", "runs")  # words that say where, not what
 
 
@@ -33,10 +33,9 @@ def read_words(config: dict, words: list[str]) -> Plan:
     """The run that the words ask for: a new one, or one to go on with. `config` is what they compose."""
     config = {**config, "resumed": False}
     config["words"] = [w for w in words if w.split("=")[0].lstrip("+~") not in CONTROL]
-    made = None if is_main_process() else os.environ.get(RUN_DIR)
     if not config["resume"]:
-        return Plan(config, None, pathlib.Path(made) if made else new_path(config))
-    path = pathlib.Path(made) if made else find_resumable(config)
+        return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config)))
+    path = find_resumable(config)
     if path is None:
         return Plan(config, None, new_path(config), ("resume=auto: nothing to go on with, this is a new run",))
     folder = path if path.is_dir() else path.parent.parent
@@ -46,6 +45,12 @@ def read_words(config: dict, words: list[str]) -> Plan:
     return Plan(
         {**stored, "resumed": True}, checkpoint, folder, (*skipped, f"going on with {folder} {point}", *changes)
     )
+
+
+def words_of_ranks(plan: Plan, words: list[str]) -> list[str]:
+    """The overrides for the ranks of a run: `resume=auto` is decided once, before they start."""
+    others = [w for w in words if w.partition("=")[0].lstrip("+~") != "resume"]
+    return [*others, word("resume", str(plan.checkpoint or plan.path))] if plan.config["resumed"] else others
 
 
 def find_resumable(config: dict) -> pathlib.Path | None:

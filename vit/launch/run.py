@@ -1,6 +1,7 @@
 """One run from command-line words to a model on disk: compose, build, fit, test, save."""
 
 import contextlib
+import json
 import logging
 import os
 import pathlib
@@ -11,14 +12,24 @@ from vit.data import BadImage, DataError
 from vit.launch import build
 from vit.launch.composing import compose, plain
 from vit.launch.console import command, console, log_to_console
-from vit.launch.devices import compile_model, find_devices, suited_threads
+from vit.launch.devices import Devices, compile_model, find_devices, suited_threads
 from vit.launch.finish import finish
 from vit.launch.folder import RunFolder, environment
 from vit.launch.jobs import Job, prepare
 from vit.launch.overrides import word
-from vit.launch.plan import RUN_DIR, check_fits, is_main_process, read_words, steps_done
-from vit.launch.trainer import build_trainer
-from vit.training import Interrupted, explain_out_of_memory, keep_freed_memory, quiet_lightning, seed_everything_once
+from vit.launch.plan import Plan, check_fits, is_main_process, read_words, steps_done, words_of_ranks
+from vit.launch.ranks import LAUNCHER, RankError, is_launched, run_ranks
+from vit.launch.trainer import build_trainer, check_timeout
+from vit.training import (
+    Heartbeat,
+    Interrupted,
+    StopSignals,
+    explain_out_of_memory,
+    keep_freed_memory,
+    quiet_lightning,
+    seed_everything_once,
+    store_of_environment,
+)
 
 log = logging.getLogger("vit")
 
@@ -36,38 +47,66 @@ def train(overrides: list[str] | None = None) -> Run | None:
 
     Raises:
         ConfigError, DataError: before the long work starts, with the key or file, and the fix.
-        Interrupted: Ctrl-C or SIGTERM; what was done is saved, `resume` goes on with it.
+        Interrupted: Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP; what was done is saved, `resume` goes on with it.
+        RankError: a process of a distributed run failed, died or hung.
     """
     from vit.launch.compare import compare, is_comparison  # this module is what it builds on
 
     main = is_main_process()
     quiet_lightning()
     log_to_console(main)
-    words = list(overrides or [])
-    if is_comparison(asked := plain(compose(words))):
-        return compare(asked, words)
-    plan = read_words(asked, words)
-    config, checkpoint = plan.config, plan.checkpoint
-    with RunFolder(plan.path, main) as folder, explained(config, folder):
+    words, signals = list(overrides or []), StopSignals(main)
+    with signals.handled():
+        if is_comparison(asked := plain(compose(words))):
+            return compare(asked, words)
+        plan = read_words(asked, words)
+        devices = find_devices(plan.config["trainer"])
+        if devices.world > 1 and not is_launched():
+            return train_ranks(plan, words, devices)
+        return train_here(plan, devices, signals)
+
+
+def train_ranks(plan: Plan, words: list[str], devices: Devices) -> Run:
+    """One process per device; this one starts and watches them."""
+    folder = RunFolder(plan.path, main=False)
+    if not plan.config["resumed"]:
+        for remark in plan.remarks:
+            log.info(remark)
+    with explained(plan.config, folder):
+        run_ranks(words_of_ranks(plan, words), devices, plan.path, check_timeout(plan.config["trainer"]))
+    return Run(folder.path, json.loads((folder.path / "metrics.json").read_text(encoding="utf-8")))
+
+
+def train_here(plan: Plan, devices: Devices, signals: StopSignals) -> Run | None:
+    """The whole run, or one rank of it, in this process."""
+    main, config, checkpoint = is_main_process(), plan.config, plan.checkpoint
+    with RunFolder(plan.path, main) as folder, explained(config, folder), heartbeat(config, devices) as beat:
         if main:
             folder.begin(resuming=config["resumed"])
         for remark in plan.remarks:
             log.info(remark)
         seed_everything_once(config["seed"])
-        devices = find_devices(config["trainer"])
         job = prepare(config, devices, checkpoint)
         check_fits(checkpoint, job.model, config["recipe"]["epochs"])
-        trainer = build_trainer(job, folder, devices, steps_done(checkpoint))
+        trainer = build_trainer(job, folder, devices, signals, beat, steps_done(checkpoint))
         if config["compile"]:
             compile_model(job.model, devices)
         if main:
             write_facts(job, folder)
         if devices.accelerator == "cpu":
             keep_freed_memory()
-        threads = suited_threads(job.step_flops, devices)
-        with told_to_other_processes(folder), contextlib.closing(job.batches), threads:
+        with contextlib.closing(job.batches), suited_threads(job.step_flops, devices):
             trainer.fit(job.task, job.batches, ckpt_path=checkpoint, weights_only=True)
         return Run(folder.path, finish(job, folder, trainer)) if trainer.is_global_zero else None
+
+
+def heartbeat(config: dict, devices: Devices) -> contextlib.AbstractContextManager[Heartbeat | None]:
+    """This rank's beats, where there are other ranks."""
+    timeout = check_timeout(config["trainer"])
+    if devices.world == 1 or timeout is None:
+        return contextlib.nullcontext()
+    launcher = int(os.environ[LAUNCHER]) if LAUNCHER in os.environ else None
+    return Heartbeat(lambda: store_of_environment(timeout), devices.rank, devices.world, timeout, launcher)
 
 
 def write_facts(job: Job, folder: RunFolder) -> None:
@@ -78,24 +117,13 @@ def write_facts(job: Job, folder: RunFolder) -> None:
 
 
 @contextlib.contextmanager
-def told_to_other_processes(folder: RunFolder) -> Iterator[None]:
-    """Lightning starts the other processes by the same command: they find the folder in the environment."""
-    os.environ.setdefault(RUN_DIR, str(folder.path.resolve()))
-    try:
-        yield
-    finally:
-        os.environ.pop(RUN_DIR, None)
-
-
-@contextlib.contextmanager
 def explained(config: dict, folder: RunFolder) -> Iterator[None]:
     """An unreadable image or too little memory in words, and how to go on after a stop."""
     try:
         yield
-    except (Interrupted, KeyboardInterrupt):
-        if folder.main and folder.used:
-            again = command("train", word("resume", str(folder.path)))
-            console.print(f"\nStopped. Go on with:\n  {again}", markup=False, highlight=False, soft_wrap=True)
+    except (Interrupted, KeyboardInterrupt, RankError):
+        if is_main_process() and LAUNCHER not in os.environ:
+            console.print(f"\nStopped. {how_to_go_on(folder)}", markup=False, highlight=False, soft_wrap=True)
         raise
     except BadImage as error:
         raise DataError(f"{error}; remove it, or leave such images out with data.on_bad_sample=skip") from None
@@ -104,6 +132,12 @@ def explained(config: dict, folder: RunFolder) -> Iterator[None]:
         if reason is None:
             raise
         raise MemoryError(reason) from error
+
+
+def how_to_go_on(folder: RunFolder) -> str:
+    if not folder.used:
+        return "Training had not begun: nothing was saved."
+    return f"Go on with:\n  {command('train', word('resume', str(folder.path)))}"
 
 
 def what_was_computed(config: dict) -> tuple:

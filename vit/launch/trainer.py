@@ -6,6 +6,7 @@ from functools import partial
 
 from hydra.errors import HydraException
 from hydra.utils import instantiate
+from lightning_fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, Timer
 from pytorch_lightning.loggers import Logger
@@ -26,8 +27,11 @@ from vit.training import (
     FiniteLoss,
     FollowEpoch,
     GracefulStop,
+    Heartbeat,
     PeakMemory,
+    Progress,
     ProgressBar,
+    StopSignals,
     ThroughputMeter,
     Unfreezing,
     build_strategy,
@@ -37,7 +41,14 @@ from vit.training import (
 log = logging.getLogger("vit")
 
 
-def build_trainer(job: Job, folder: RunFolder, devices: Devices, done: int = 0) -> Trainer:
+def build_trainer(
+    job: Job,
+    folder: RunFolder,
+    devices: Devices,
+    signals: StopSignals,
+    heartbeat: Heartbeat | None = None,
+    done: int = 0,
+) -> Trainer:
     """A Trainer that writes into `folder` and trains for `recipe.epochs`, or a few batches where `debug` is on.
 
     `done`: optimizer steps that a resumed run has behind it.
@@ -50,16 +61,16 @@ def build_trainer(job: Job, folder: RunFolder, devices: Devices, done: int = 0) 
         num_nodes=devices.nodes,
         strategy=checked(
             "strategy",
-            partial(build_strategy, config["strategy"]["name"], devices.accelerator, devices.number),
-            devices.nodes,
+            partial(build_strategy, config["strategy"]["name"], devices.accelerator, devices.number, devices.nodes),
+            check_timeout(config["trainer"]),
         ),
         precision=choose_precision(config["precision"], devices.accelerator, job.model),
         max_epochs=min(2, recipe["epochs"]) if config["debug"] else recipe["epochs"],
         accumulate_grad_batches=recipe["accumulate"],
         log_every_n_steps=config["trainer"]["log_every_n_steps"],
         logger=build_loggers(config, folder),
-        callbacks=build_callbacks(job, folder, devices, done),
-        plugins=[AtomicCheckpointIO()],
+        callbacks=build_callbacks(job, folder, devices, signals, heartbeat, done),
+        plugins=[AtomicCheckpointIO(), *cluster_plugins()],
         default_root_dir=folder.path,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
@@ -68,7 +79,23 @@ def build_trainer(job: Job, folder: RunFolder, devices: Devices, done: int = 0) 
     )
 
 
-def build_callbacks(job: Job, folder: RunFolder, devices: Devices, done: int) -> list[Callback]:
+def cluster_plugins() -> list[SLURMEnvironment]:
+    """Under SLURM without Lightning's handler of SIGUSR1, which would resubmit the job on its own."""
+    slurm = SLURMEnvironment.detect() and not TorchElasticEnvironment.detect()
+    return [SLURMEnvironment(auto_requeue=False)] if slurm else []
+
+
+def check_timeout(trainer: dict) -> float | None:
+    """`trainer.timeout` in seconds, or None for no limit; 30 minutes in the records of runs that lack it."""
+    timeout = trainer.get("timeout", 1800)
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0):
+        raise ConfigError(f"trainer.timeout={timeout}: must be a number of seconds above 0, or null for no limit")
+    return timeout
+
+
+def build_callbacks(
+    job: Job, folder: RunFolder, devices: Devices, signals: StopSignals, heartbeat: Heartbeat | None, done: int
+) -> list[Callback]:
     """The checkpoint callback stands last: what it saves, the others have finished with.
 
     Several processes look at the clock once an epoch, because they must agree on what it says.
@@ -86,13 +113,15 @@ def build_callbacks(job: Job, folder: RunFolder, devices: Devices, done: int) ->
             raise ConfigError(f"{contradiction}; leave callbacks.mode out")
         log.warning("%s; the run goes on with that", contradiction)
     callbacks: list[Callback] = [
-        GracefulStop(),
+        GracefulStop(signals),
         FollowEpoch(),
         FiniteLoss(),
         ThroughputMeter(),
         PeakMemory(),
         ProgressBar(console=console),
     ]
+    if heartbeat:
+        callbacks.append(Progress(heartbeat))
     if recipe["ema"] and recipe["average_epochs"]:
         raise ConfigError("recipe.ema and recipe.average_epochs are two ways to average; set one of them to null")
     if recipe["ema"]:

@@ -11,8 +11,8 @@ from pytorch_lightning.callbacks import Checkpoint
 from vit.training.atomic import CheckpointError, sweep, write_atomically
 from vit.training.checkpoint import BEST, IS_BEST, LAST, saved_step, settle, verify
 from vit.training.finite import NonFiniteError
+from vit.training.interrupts import Interrupted
 from vit.training.resume import batches_done
-from vit.training.stopping import Interrupted
 
 log = logging.getLogger(__name__)
 

@@ -1,56 +1,65 @@
-"""Stopping on request: Ctrl-C and SIGTERM end a run between two steps, with a checkpoint."""
+"""Stopping on request: a stop signal to any rank ends the run between two steps, with a checkpoint."""
 
 import signal
 import sys
+import time
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Checkpoint
 
-EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+from vit.training.interrupts import Interrupted, StopSignals, install
 
 
-class Interrupted(SystemExit):
-    """A run that was asked to stop. `agreed`: every process stops at this same step, so that they can save together.
+class Agreement:
+    """The highest value that any rank passed, known to all ranks at the same call.
 
-    Uncaught, it ends the process with 130 (Ctrl-C) or 143 (SIGTERM); processes other than the first with 0, because
-    Lightning kills the first one with SIGKILL when another ends with an error.
+    Every rank makes the same calls in the same order. They communicate in about one call per `interval` seconds, so
+    the cost does not depend on how fast the steps are.
     """
 
-    def __init__(self, signum: int, agreed: bool, rank: int = 0):
-        super().__init__(EXIT_CODES[signum] if rank == 0 else 0)
-        self.signal, self.agreed = signal.Signals(signum), agreed
+    def __init__(self, interval: float = 1.0, most: int = 1000):
+        self.interval, self.most = interval, most
+        self._calls, self._every, self._last = 0, 1, time.monotonic()
+
+    def highest(self, value: int, trainer: pl.Trainer, now: bool = False) -> int:
+        """0 in the calls without communication; `now` forces one, and must be the same in every rank."""
+        if trainer.world_size == 1:
+            return value
+        self._calls += 1
+        if self._calls < self._every and not now:
+            return 0
+        per_call = (time.monotonic() - self._last) / self._calls
+        shared = torch.tensor([float(value), per_call], device=trainer.strategy.root_device)
+        torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX)
+        value, per_call = shared.tolist()
+        self._every = min(self.most, max(1, int(self.interval / max(per_call, 1e-6))))
+        self._calls, self._last = 0, time.monotonic()
+        return int(value)
 
 
 class GracefulStop(Checkpoint):
-    """Turns SIGINT and SIGTERM into `Interrupted` at the end of a step; a second Ctrl-C stops at once.
+    """Turns a stop signal into `Interrupted` at the end of an optimizer step or of a validation batch.
 
-    With several processes any one of them may get the signal: they compare notes every `every` steps. This replaces
-    Lightning's handler, which waits inside the signal for processes that never come, and its broadcast in every step.
-    As a kind of checkpoint callback it runs after the ordinary ones, when the step is complete for them too.
+    With several ranks any of them may get the signal; all stop at the same step. This replaces Lightning's handlers:
+    the one for SIGTERM communicates inside the signal handler, with ranks that may be elsewhere, and the one for
+    SIGUSR1 under SLURM saves and resubmits the job without being asked to. As a kind of checkpoint callback it runs
+    after the ordinary ones, when the step is complete for them too.
     """
 
-    def __init__(self, every: int = 8):
-        self.every = every
-        self.requested: int | None = None
-        self._previous: dict[int, object] = {}
-        self._rank = 0
+    def __init__(self, signals: StopSignals | None = None, interval: float = 1.0):
+        self.signals = signals or StopSignals()
+        self._agreement = Agreement(interval)
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.requested, self._rank = None, trainer.global_rank
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if stage != "fit":
+            return
         trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None
-        self._previous = {signum: signal.signal(signum, self._handle) for signum in EXIT_CODES}
-
-    def _handle(self, signum: int, frame: object) -> None:
-        if self.requested is not None and signum == signal.SIGINT:
-            raise Interrupted(signum, agreed=False, rank=self._rank)
-        self.requested = signum
-        if self._rank == 0:
-            print(
-                f"\n{signal.Signals(signum).name}: stopping after this step and saving"
-                f"{'; Ctrl-C again stops at once, without saving' if signum == signal.SIGINT else ''}",
-                file=sys.stderr,
-            )
+        self.signals.rank, self.signals.deferred = trainer.global_rank, True
+        self.signals.verbose &= trainer.is_global_zero
+        connector = trainer._signal_connector
+        connector.register_signal_handlers = lambda: None
+        connector._original_handlers = install(self.signals.handle)  # Lightning restores them at its very end
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object, batch_idx: int
@@ -58,7 +67,7 @@ class GracefulStop(Checkpoint):
         loop = trainer.fit_loop
         # gradients that wait for more batches are not saved; after the last batch the epoch's end comes first
         if not loop._should_accumulate() and not loop.epoch_loop.batch_progress.is_last_batch:
-            self._stop_if_asked(trainer, batch_idx)
+            self._stop_if_requested(trainer)
 
     def on_validation_batch_end(
         self,
@@ -70,34 +79,17 @@ class GracefulStop(Checkpoint):
         dataloader_idx: int = 0,
     ) -> None:
         if not trainer.sanity_checking:
-            self._stop_if_asked(trainer, batch_idx)
+            self._stop_if_requested(trainer)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._stop_if_asked(trainer, 0)
+        self._stop_if_requested(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._stop_if_asked(trainer, 0)
-        self._restore()
+        self.signals.deferred = False
+        self._stop_if_requested(trainer, now=True)
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._restore()
-
-    def _stop_if_asked(self, trainer: pl.Trainer, counter: int) -> None:
-        asked = self.requested or 0
-        if trainer.world_size > 1:
-            if counter % self.every:
-                return
-            asked = highest(asked, trainer)
-        if asked:
-            raise Interrupted(asked, agreed=True, rank=self._rank)
-
-    def _restore(self) -> None:
-        for signum, handler in self._previous.items():
-            signal.signal(signum, handler)
-        self._previous = {}
-
-
-def highest(value: int, trainer: pl.Trainer) -> int:
-    shared = torch.tensor(value, device=trainer.strategy.root_device)
-    torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX)
-    return int(shared)
+    def _stop_if_requested(self, trainer: pl.Trainer, now: bool = False) -> None:
+        if signum := self._agreement.highest(self.signals.requested or 0, trainer, now):
+            if trainer.is_global_zero and not self.signals.requested:
+                print(f"\n{signal.Signals(signum).name}: stopping, as another rank was asked to", file=sys.stderr)
+            raise Interrupted(signum, agreed=True, rank=trainer.global_rank)

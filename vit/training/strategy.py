@@ -1,22 +1,30 @@
 """How a run spreads over processes: one device, replicas (ddp) or shards (fsdp)."""
 
 import re
+from datetime import timedelta
 
 import torch
+from lightning_fabric.plugins.collectives.torch_collective import default_pg_timeout
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
+SLACK = 30  # seconds
 NAMES = ("auto", "single", "ddp", "fsdp")
 BLOCK = re.compile(r"(^|\.)blocks\.\d+$")  # a transformer block, or one of a timm convolution stage
 
 
 def build_strategy(
-    name: str = "auto", accelerator: str = "cpu", devices: int = 1, num_nodes: int = 1
+    name: str = "auto",
+    accelerator: str = "cpu",
+    devices: int = 1,
+    num_nodes: int = 1,
+    timeout: float | None = None,
 ) -> str | Strategy:
     """What to hand to `Trainer(strategy=...)`. `auto` is single on one device and ddp on several.
 
-    On CPU the processes talk through gloo, on GPUs through nccl.
+    On CPU the processes communicate through gloo, on GPUs through nccl. A collective that takes `SLACK` seconds longer
+    than `timeout` fails: the watchdog, which knows which rank is at fault, comes first.
     """
     if name not in NAMES:
         raise ValueError(f"strategy is {name!r}, but must be one of {', '.join(NAMES)}")
@@ -29,14 +37,16 @@ def build_strategy(
     if name == "single" or (name == "auto" and world == 1):
         return "auto"
     backend = "gloo" if accelerator == "cpu" else None
+    limit = default_pg_timeout if timeout is None else timedelta(seconds=timeout + SLACK)
     if name == "fsdp":
         return ModelParallelStrategy(
             data_parallel_size=world,
             tensor_parallel_size=1,
             process_group_backend=backend,
             save_distributed_checkpoint=False,
+            timeout=limit,
         )
-    return Replicas(process_group_backend=backend, gradient_as_bucket_view=True)
+    return Replicas(process_group_backend=backend, gradient_as_bucket_view=True, timeout=limit)
 
 
 class Replicas(DDPStrategy):

@@ -1,0 +1,206 @@
+"""Tiny trainings in forks, with something done in the middle of a phase by the process that is there."""
+
+import functools
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from tests.faults.forking import Exit, forks
+
+WORDS = ["recipe.epochs=3", "precision=32-true", "logger=csv", "recipe.batch_size=64", "model.depth=1", "run_dir=run",
+         "trainer.accelerator=cpu"]
+DDP = ["strategy=ddp", "trainer.devices=2"]
+PHASES = ("start", "training", "validation", "saving", "test")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens when a rank comes to a phase for the first time.
+
+    Args:
+        phase: one of PHASES.
+        rank: the rank that does it; None for all.
+        action: a function of this module.
+        argument: its argument.
+    """
+
+    phase: str
+    action: str
+    argument: int = 0
+    rank: int | None = None
+
+
+def run(folder: Path, words: list[str], *faults: Fault, seconds: float = 240, **environment: str) -> Exit:
+    """`python train.py WORDS` in a fork with faults; kills what is left of it and raises if anything is."""
+    arguments = [[*WORDS, *words], [asdict(fault) for fault in faults]]
+    environment |= {"FAULTS_FOLDER": str(folder)}
+    done = forks().run("tests.faults.tiny_training:train", *arguments, folder=folder, seconds=seconds, **environment)
+    left = orphans(folder)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left, f"processes that were left: {left}; printed: {done.output}"
+    return done
+
+
+def orphans(folder: Path, patience: float = 5.0) -> list[int]:
+    """Processes of the run that live on; a loading process needs some seconds to see that it is alone."""
+    pids = [int(path.name) for path in folder.glob("pids/*")]
+    end = time.monotonic() + patience
+    while living := [pid for pid in pids if is_alive(pid)]:
+        if time.monotonic() > end:
+            break
+        time.sleep(0.1)
+    return living
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+# in the fork from here on
+
+
+def train(words: list[str], faults: list[dict]) -> int:
+    import vit.launch.ranks
+    from vit.launch.command import main
+
+    os.register_at_fork(after_in_child=remember_process)
+    remember_process()
+    vit.launch.ranks.start = lambda words, environment: ForkedRank(words, environment, faults)
+    if not any(word.startswith("strategy=") for word in words):
+        inject(faults)
+    return main(words)
+
+
+def remember_process() -> None:
+    folder = Path(os.environ["FAULTS_FOLDER"]) / "pids"
+    folder.mkdir(exist_ok=True)
+    (folder / str(os.getpid())).touch()
+
+
+class ForkedRank:
+    """What `subprocess.Popen` of a rank offers, without the seconds of its imports."""
+
+    def __init__(self, words: list[str], environment: dict[str, str], faults: list[dict]):
+        self.code: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                os.setsid()
+                for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+                    signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
+                os.environ.update(environment)
+                code = self._train(words, faults)
+            except SystemExit as stop:
+                code = stop.code
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+
+    def _train(self, words: list[str], faults: list[dict]) -> int:
+        import vit.launch.rank
+
+        logging.getLogger("vit").handlers.clear()
+        inject(faults)
+        return vit.launch.rank.main(words)
+
+    def poll(self) -> int | None:
+        if self.code is None:
+            done, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if done else None
+        return self.code
+
+    def wait(self) -> int:
+        while self.poll() is None:
+            time.sleep(0.01)
+        return self.code
+
+    def send_signal(self, signum: int) -> None:
+        os.kill(self.pid, signum)
+
+
+def inject(faults: list[dict]) -> None:
+    """Patches the function of each fault's phase, in this rank."""
+    from vit.launch import run as running
+    from vit.launch.jobs.images import ImageClassification
+    from vit.tasks.classification import Classification
+    from vit.training import Checkpoints
+
+    rank = int(os.environ.get("RANK", 0))
+    places = {
+        "start": (running, "prepare", 1),
+        "training": (Classification, "training_step", 5),
+        "validation": (Classification, "validation_step", 2),
+        "saving": (torch, "save", 2) if rank == 0 else (Checkpoints, "save_last", 2),
+        "test": (ImageClassification, "test", 1),
+    }
+    for fault in (Fault(**values) for values in faults):
+        if fault.rank in (None, rank):
+            at_call(*places[fault.phase], functools.partial(globals()[fault.action], fault.argument))
+
+
+def at_call(owner: object, name: str, number: int, action: Callable[[], None]) -> None:
+    """Calls `action` once, in the middle of the number-th call of a function."""
+    original, calls = getattr(owner, name), 0
+
+    @functools.wraps(original)
+    def patched(*arguments, **options):
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            (Path(os.environ["FAULTS_FOLDER"]) / "injected").touch()
+            action()
+        return original(*arguments, **options)
+
+    setattr(owner, name, patched)
+
+
+def signal_self(signum: int) -> None:
+    os.kill(os.getpid(), signum)
+
+
+def signal_twice(signum: int) -> None:
+    """The second one comes while the run is saving, ending or still at the step."""
+    threading.Timer(0.3, os.kill, (os.getpid(), signum)).start()
+    os.kill(os.getpid(), signum)
+
+
+def signal_launcher(signum: int) -> None:
+    os.kill(int(os.environ["VIT_LAUNCHER"]), signum)
+    time.sleep(0.5)
+
+
+def fail(_: int) -> None:
+    raise ValueError("a fault of this rank")
+
+
+def run_out_of_memory(_: int) -> None:
+    raise MemoryError("the memory of this rank")
+
+
+def end_process(code: int) -> None:
+    os._exit(code)
+
+
+def loop(_: int) -> None:
+    while True:
+        time.sleep(0.01)
+
+
+def loop_without_sleep(_: int) -> None:
+    while True:
+        pass

@@ -1,0 +1,180 @@
+"""Which rank of a distributed run is dead, frozen or stuck, and where in the code it is.
+
+Every rank has a thread that writes a beat into the run's rendezvous store: how far the rank is, and the line it
+executes. A `Watch` reads the beats of all ranks: in the process that launched them, or in every rank where torchrun or
+SLURM did.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch.distributed import PrefixStore, Store, TCPStore
+
+INTERVAL = 1.0  # seconds between two beats
+FROZEN = 5.0  # seconds without a beat after which a rank that makes no progress counts as frozen
+TORCH = str(Path(torch.__file__).parent)
+
+
+def connect(store: Store) -> Store:
+    """The part of a run's store that belongs to beats; torchrun's restarts each have their own."""
+    return PrefixStore(f"vit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+
+
+class Heartbeat(threading.Thread):
+    """Writes this rank's beats while it trains.
+
+    Args:
+        open_store: connects to the store, which may take as long as the first rank needs to start it.
+        launcher: process that watches the ranks; None where each rank watches the others and ends when one is lost.
+    """
+
+    def __init__(self, open_store: Callable[[], Store], rank: int, world: int, timeout: float,
+                 launcher: int | None = None):
+        super().__init__(name="heartbeat", daemon=True)
+        self.open_store, self.rank, self.world, self.timeout = open_store, rank, world, timeout
+        self.steps = 0  # counts whatever shows progress
+        self._over = threading.Event()
+        self._thread, self._launcher = threading.get_ident(), launcher
+
+    def __enter__(self) -> "Heartbeat":
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self.join(2 * INTERVAL)
+
+    def run(self) -> None:
+        number, store, watch = 0, None, None
+        while not self._over.is_set():
+            try:
+                if store is None:
+                    store = connect(self.open_store())
+                    watch = Watch(store, self.world, self.timeout) if self._launcher is None else None
+                number += 1
+                store.set(str(self.rank), json.dumps({"number": number, **self._beat()}))
+                if watch and (lost := watch.lost()):
+                    end_with(lost, watch)
+            except RuntimeError:  # the store is gone: its process ends, or is not there yet
+                pass
+            if self._launcher not in (None, os.getppid()):
+                end_as_orphan()
+            self._over.wait(INTERVAL)
+        if store is not None:
+            with suppress(RuntimeError):
+                store.set(str(self.rank), json.dumps({"number": number + 1, **self._beat(), "done": True}))
+
+    def _beat(self) -> dict[str, Any]:
+        place, waiting = whereabouts(self._thread)
+        return {"steps": self.steps, "place": place, "waiting": waiting, "host": socket.gethostname(),
+                "pid": os.getpid(), "done": False}
+
+
+class Progress(pl.Callback):
+    """Counts every hook that shows that this rank moves on."""
+
+    def __init__(self, heartbeat: Heartbeat):
+        self._heartbeat = heartbeat
+
+    def _count(self, *arguments: object, **options: object) -> None:
+        self._heartbeat.steps += 1
+
+    setup = on_train_start = on_train_epoch_start = on_train_batch_start = on_before_backward = _count
+    on_after_backward = on_train_batch_end = on_train_epoch_end = on_train_end = on_save_checkpoint = _count
+    on_validation_start = on_validation_batch_start = on_validation_batch_end = on_validation_end = _count
+
+
+class Watch:
+    """Reads the beats of all ranks and finds those that are lost.
+
+    A rank that waits for another one makes no progress either. So of the ranks without progress for `timeout` seconds
+    the ones to name are those without beats, then those that do not wait in a collective, the least advanced first.
+    """
+
+    def __init__(self, store: Store, world: int, timeout: float, clock: Callable[[], float] = time.monotonic):
+        self.store, self.world, self.timeout, self.clock = store, world, timeout, clock
+        self.beats: dict[int, dict] = {}
+        now = clock()
+        self._heard, self._moved = dict.fromkeys(range(world), now), dict.fromkeys(range(world), now)
+
+    def lost(self) -> dict[int, str]:
+        """Lost ranks, each with a sentence; none as a rule."""
+        now = self.clock()
+        for rank in range(self.world):
+            self._read(rank, now)
+        active = [rank for rank in range(self.world) if not self.beats.get(rank, {}).get("done")]
+        if not any(now - self._moved[rank] > self.timeout for rank in active):
+            return {}
+        silent = [rank for rank in active if now - self._heard[rank] > min(FROZEN, self.timeout)]
+        if silent:
+            return {rank: f"{self.name(rank)} has given no sign of life for {now - self._heard[rank]:.0f} s: it is "
+                          "frozen, or its machine is lost" for rank in silent}
+        still = [rank for rank in active if now - self._moved[rank] > self.timeout]
+        busy = [rank for rank in still if not self.beats[rank]["waiting"]] or still
+        least = min(self.beats[rank]["steps"] for rank in busy)
+        return {rank: f"{self.name(rank)} has made no progress for {now - self._moved[rank]:.0f} s (trainer.timeout="
+                      f"{self.timeout:g}); it is at {self.beats[rank]['place']}"
+                for rank in busy if self.beats[rank]["steps"] == least}
+
+    def name(self, rank: int) -> str:
+        beat = self.beats.get(rank)
+        return f"rank {rank} ({beat['host']}, process {beat['pid']})" if beat else f"rank {rank}"
+
+    def _read(self, rank: int, now: float) -> None:
+        if not self.store.check([str(rank)]):
+            return
+        beat, last = json.loads(self.store.get(str(rank))), self.beats.get(rank, {})
+        if beat["number"] != last.get("number"):
+            self._heard[rank] = now
+        if beat["steps"] != last.get("steps"):
+            self._moved[rank] = now
+        self.beats[rank] = beat
+
+
+def whereabouts(thread: int) -> tuple[str, bool]:
+    """The line a thread executes, outside of torch where possible, and whether it waits for other ranks there."""
+    frame = sys._current_frames().get(thread)
+    inner = frame.f_code.co_filename if frame else ""
+    waiting = inner.startswith((f"{TORCH}/distributed", f"{TORCH}/autograd/graph.py"))
+    while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(TORCH):
+        frame = frame.f_back
+    place = f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})" if frame else "its end"
+    return place, waiting
+
+
+def store_of_environment(timeout: float) -> Store:
+    """The store at MASTER_ADDR:MASTER_PORT, of torchrun's agent, a launcher of ours or the first rank."""
+    while "MASTER_PORT" not in os.environ:  # Lightning sets it under SLURM
+        time.sleep(INTERVAL)
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=max(timeout, 30)))
+
+
+def end_with(lost: dict[int, str], watch: Watch) -> None:
+    """Ends this rank, and the lost ones on this machine: a frozen process obeys no signal but SIGKILL."""
+    print(f"error: {'; '.join(lost.values())}", file=sys.stderr, flush=True)
+    for rank in lost:
+        beat = watch.beats.get(rank)
+        if beat and beat["host"] == socket.gethostname() and beat["pid"] != os.getpid():
+            with suppress(ProcessLookupError):
+                os.kill(beat["pid"], getattr(signal, "SIGKILL", signal.SIGTERM))
+    os._exit(1)
+
+
+def end_as_orphan(grace: float = 20.0) -> None:
+    """The launcher is gone: stop as on SIGTERM, with a checkpoint, or at the latest after `grace` seconds."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(grace)
+    os.killpg(0, signal.SIGKILL)
