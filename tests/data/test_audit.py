@@ -1,12 +1,15 @@
 """What the audit finds: bad files, duplicates across splits, odd modes, statistics."""
 
+import io
 import json
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from vit.data import DataError, ImageDataset, Preprocessing, digits, estimate, folder
+from vit.data import DataError, ImageDataset, Preprocessing, digits, estimate, folder, table
 from vit.data.audit import audit
 from vit.data.source import Source, array_split, file_split
 
@@ -107,3 +110,20 @@ def test_real_photos_and_nasty_images(real):
     source = Source("nasty", ["a", "b"], {"train": file_split(root, names, np.arange(len(names)) % 2)})
     report = audit(source, Preprocessing(size=32), seconds=None)
     assert len(report.unreadable) == 14 and "empty_file.jpg" in {b.name for b in report.unreadable}
+
+
+def test_the_text_is_bounded_whatever_is_found(tmp_path):
+    """Rows of a table have no file names, so that their numbers are no endings."""
+    image = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(image, "PNG")
+    splits = ["train"] * 150 + ["test"] * 50
+    rows = {"image": [image.getvalue()] * 200, "label": [i % 2 for i in range(200)], "split": splits}
+    pyarrow.parquet.write_table(pyarrow.table(rows), tmp_path / "t.parquet")
+    report = audit(table(tmp_path / "t.parquet"), P8, seconds=None)
+    assert report.odd == {}
+    report.odd |= {f"remark {i}": ["a"] * (i + 1) for i in range(500)}
+    report.left_out += [(f"{i}.txt", "not an image (.txt)") for i in range(500)]
+    text = report.text()
+    assert len(text.splitlines()) < 60 and max(map(len, text.splitlines())) < 300
+    assert "remark 499: 500 (a, a, a, ...)" in text and "490 other remarks: 120295" in text
+    assert "left out: 500 (500 not an image (.txt)), the first 10:" in text

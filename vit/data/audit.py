@@ -19,6 +19,7 @@ from torch import Tensor
 from vit.data.counters import permutation
 from vit.data.decode import ORIENTATION, BadImage, open_image, printable
 from vit.data.depth import FULL, Range
+from vit.data.image_files import summary
 from vit.data.line_images import LinePreprocessing
 from vit.data.preprocessing import Preprocessing
 from vit.data.source import Source, Split
@@ -96,12 +97,16 @@ class AuditReport:
             lines.append(f"mean {_numbers(self.mean)}, std {_numbers(self.std)} (decoded training images)")
         if self.range != FULL:
             lines.append(f"values {self.range[0]:g}..{self.range[1]:g} of images of more than 8 bits become 0..255")
-        lines += [f"{what}: {len(names)} ({_listed(names, 3)})" for what, names in self.odd.items()]
+        common = sorted(self.odd.items(), key=lambda item: -len(item[1]))
+        lines += [f"{what}: {len(names)} ({_listed(names, 3)})" for what, names in common[:limit]]
+        if rare := common[limit:]:
+            lines.append(f"{len(rare)} other remarks: {sum(len(names) for _, names in rare)}")
         lines.append(f"unreadable: {len(self.unreadable)}{_first(self.unreadable, limit)}")
         lines += [f"  {printable(b.name)}: {b.reason}" for b in self.unreadable[:limit]]
         lines.append(f"same content in different splits: {len(self.duplicates)} groups{_first(self.duplicates, limit)}")
-        lines += ["  " + " = ".join(printable(name) for _, name in group) for group in self.duplicates[:limit]]
-        lines.append(f"left out: {len(self.left_out)}{_first(self.left_out, limit)}")
+        lines += [f"  {_listed([name for _, name in group], 5, ' = ')}" for group in self.duplicates[:limit]]
+        reasons = f" ({summary(self.left_out)})" if self.left_out else ""
+        lines.append(f"left out: {len(self.left_out)}{reasons}{_first(self.left_out, limit)}")
         lines += [f"  {printable(name)}: {reason}" for name, reason in self.left_out[:limit]]
         return "\n".join(lines)
 
@@ -173,7 +178,7 @@ def _header(split: Split, i: int, preprocessing: Contract) -> tuple[tuple[int, i
         orientation, frames = _extras(image)
         remarks += [f"EXIF orientation {orientation}"] if orientation in range(2, 9) else []
         remarks += ["more than one frame, the first is used"] if frames > 1 else []
-        suffix = Path(name).suffix.lower()
+        suffix = Path(name).suffix.lower() if isinstance(place, Path) else ""  # a row of a table has no file name
         if suffix and image.format in _USUAL_SUFFIX and suffix not in _USUAL_SUFFIX[image.format]:
             remarks.append(f"{image.format} named {printable(suffix)}")
         height, width = _least_size(preprocessing)
@@ -258,8 +263,8 @@ def _class_table(classes: list[str], counts: dict[str, dict[str, int]], limit: i
         yield f"... and {len(classes) - limit} more classes"
 
 
-def _listed(names: list[str], limit: int) -> str:
-    return ", ".join(printable(n) for n in names[:limit]) + (", ..." if len(names) > limit else "")
+def _listed(names: list[str], limit: int, sign: str = ", ") -> str:
+    return sign.join([*map(printable, names[:limit]), *(["..."] if len(names) > limit else [])])
 
 
 def _first(found: list[Any], limit: int) -> str:

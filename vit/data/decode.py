@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vit.data.depth import FULL, Range, in_native_order, join_bytes, map_range, open_low_bytes
 
@@ -20,9 +20,10 @@ FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "ICO
 EXTENSIONS = frozenset(
     (
         *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif"),
-        *(".jp2", ".j2k", ".jpx", ".ico", ".ppm", ".pgm", ".pbm"),
+        *(".jp2", ".j2k", ".jpx", ".ico", ".ppm", ".pgm", ".pbm", ".mpo", ".heic", ".heif", ".hif"),
     )
 )
+HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 ORIENTATION = 0x0112  # the EXIF tag
 PILLOW_LIMIT = 178_956_970  # Pillow by itself refuses larger images at open
 MOST_PIXELS = 2**32  # that may be asked for: 12 GB of RGB
@@ -118,11 +119,35 @@ def _open(raw: bytes | Path, name: str) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return Image.open(io.BytesIO(raw) if isinstance(raw, bytes) else raw, formats=FORMATS)
+            try:
+                return Image.open(io.BytesIO(raw) if isinstance(raw, bytes) else raw, formats=FORMATS)
+            except UnidentifiedImageError:
+                if not _is_heif(raw):
+                    raise
+                return _open_heif(raw, name)
+    except BadImage:
+        raise
     except Image.DecompressionBombError:
         raise BadImage(name, f"has more than {PILLOW_LIMIT} pixels; {RAISE_LIMIT}") from None
     except Exception as error:
         raise BadImage(name, f"cannot be opened ({_reason(error)})") from error
+
+
+def _is_heif(raw: bytes | Path) -> bool:
+    if isinstance(raw, Path):
+        with raw.open("rb") as file:
+            raw = file.read(12)
+    return raw[4:8] == b"ftyp" and raw[8:12] in HEIF_BRANDS
+
+
+def _open_heif(raw: bytes | Path, name: str) -> Image.Image:
+    """Photos of iPhones, by an optional library; it turns them upright itself."""
+    try:
+        import pillow_heif
+    except ImportError:
+        raise BadImage(name, "is a HEIC image, which pillow-heif reads: pip install 'vitwright[heic]'") from None
+    pillow_heif.register_heif_opener()
+    return Image.open(io.BytesIO(raw) if isinstance(raw, bytes) else raw, formats=("HEIF",))
 
 
 def _upright(image: Image.Image) -> Image.Image:

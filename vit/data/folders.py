@@ -21,10 +21,7 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
     images that are in no class folder, are listed in `left_out`.
     """
     root = Path(root).expanduser()
-    if not root.is_dir():
-        raise FileNotFoundError(
-            f"data.root: the folder {root} does not exist; it must hold one folder of images per class"
-        )
+    check_folder(root, "it must hold one folder of images per class")
     places = {key: str(place.relative_to(root)) for key, place in _split_folders(root).items()}
     files = image_files(root, list(places.values()))
     if "train" not in places:
@@ -41,6 +38,15 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
             raise DataError(f"{root / place}: the {key} folder has 0 images; add images or remove the folder")
     share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
     return Source(root.resolve().name, classes, with_validation(splits, None, share, split_seed), files.left_out)
+
+
+def check_folder(root: Path, wanted: str) -> None:
+    if root.is_file():
+        table = root.suffix.lower() in (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".xlsx", ".npz")
+        hint = f"for a table write data=table data.path={root}" if table else "give the folder that holds the images"
+        raise DataError(f"data.root: {root} is a file, not a folder; {hint}")
+    if not root.is_dir():
+        raise FileNotFoundError(f"data.root: the folder {root} does not exist; {wanted}")
 
 
 def _split_folders(root: Path) -> dict[str, Path]:

@@ -54,6 +54,18 @@ def is_image_name(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
+def listed_files(root: Path, names: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Names of a table as paths below `root`, those of Windows too, and the rows whose file is not there."""
+    found, missing = [], []
+    for row, name in enumerate(names):
+        if not (there := os.path.isfile(root / name)) and "\\" in name:
+            name = name.replace("\\", "/")
+            there = os.path.isfile(root / name)
+        found.append(name)
+        missing += [] if there else [row]
+    return found, missing
+
+
 def summary(left_out: Iterable[LeftOut], limit: int = 8) -> str:
     """How many were left out for each reason: `8 not an image (.txt), 2 hidden`."""
     counts = Counter(reason for _, reason in left_out).most_common()

@@ -1,11 +1,14 @@
 """Text files as people keep them: lines, TSV, CSV, JSONL, gzipped or not; what is wrong is named by file and line."""
 
+import codecs
+import contextlib
 import csv
 import gzip
 import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -100,21 +103,30 @@ def _lines(path: Path) -> Iterator[str]:
 def _content(path: Path) -> bytes:
     try:
         data = path.read_bytes()
-        return gzip.decompress(data) if path.suffix == ".gz" else data
+        return _as_utf8(gzip.decompress(data) if path.suffix == ".gz" else data)
     except FileNotFoundError:
         raise FileNotFoundError(f"the file {path} does not exist") from None
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+
+
+def _as_utf8(data: bytes) -> bytes:
+    """UTF-16, as spreadsheets save it, begins with its own mark."""
+    return data.decode("utf-16").encode() if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else data
 
 
 def numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Rows of TSV (a tab always separates) or CSV (quotes protect), each with the line it begins on; empty lines are
     none.
+
+    CSV is separated by commas, or by semicolons or tabs where these are what divides its first rows.
     """
     if _kind(path) == ".tsv":
         yield from ((number, line.split("\t")) for number, line in enumerate(_lines(path), 1) if line)
         return
-    reader = csv.reader((line + "\n" for line in _lines(path)), strict=True)  # else an open quote takes what follows
+    csv.field_size_limit(2**31 - 1)  # an encoded image in a cell is longer than csv's own 131,072 characters
+    lines = [line + "\n" for line in _lines(path)]
+    reader = csv.reader(iter(lines), strict=True, delimiter=separator(lines))  # else an open quote takes what follows
     first = 1
     try:
         for row in reader:
@@ -126,6 +138,16 @@ def numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             f"{path} line {first}: the row that begins there is no CSV ({error}); close every quote, and write a quote "
             "inside a quoted cell twice"
         ) from None
+
+
+def separator(lines: Sequence[str], rows: int = 20) -> str:
+    """The first of comma, semicolon and tab that divides each of the first rows into as many fields, 2 or more."""
+    for sign in ",;\t":
+        with contextlib.suppress(csv.Error):
+            widths = {len(row) for row in islice(csv.reader(iter(lines), delimiter=sign), rows) if row}
+            if len(widths) == 1 and widths.pop() > 1:
+                return sign
+    return ","
 
 
 def check_header(path: Path, header: list[str]) -> None:

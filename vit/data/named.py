@@ -100,6 +100,8 @@ def _first(name: str, places: list[Path], stem: str) -> Path:
 
 def _existing(root: str | Path, name: str) -> Path:
     root = Path(root).expanduser()
+    if root.is_file():
+        raise DataError(f"data.root: {root} is a file, not a folder; give the folder that holds {name}")
     if not root.is_dir():
         raise FileNotFoundError(f"{name}: the folder {root} does not exist; set data.root to where {name} lies")
     return root

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from vit.data.decode import EXTENSIONS
-from vit.data.folders import SPLIT_NAMES
+from vit.data.folders import SPLIT_NAMES, check_folder
 from vit.data.image_files import image_files
 from vit.data.source import DataError, Source, Split, file_split, three_ways, with_validation
 
@@ -39,8 +39,7 @@ def pictures(root: str | Path, fractions: Sequence[float] = (0.9, 0.05, 0.05), s
     Without them all is split by `fractions` (train, val, test); with train but no val, val is split off train.
     """
     root = Path(root).expanduser()
-    if not root.is_dir():
-        raise FileNotFoundError(f"data.root: the folder {root} does not exist; it must hold images")
+    check_folder(root, "it must hold images")
     places = {key: name for key, names in SPLIT_NAMES.items() for name in names if (root / name).is_dir()}
     whole = "train" not in places
     files = image_files(root, [] if whole else list(places.values()))

@@ -1,5 +1,6 @@
 """Tables: CSV, Parquet or JSON with a column of image paths or encoded images, one of labels, perhaps one of splits."""
 
+import difflib
 import json
 import os
 from collections.abc import Sequence
@@ -9,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from vit.data.arrays import npz
 from vit.data.class_names import labelled
 from vit.data.folders import SPLIT_NAMES
-from vit.data.lines import check_header, numbered_rows
+from vit.data.image_files import is_image_name, listed_files
+from vit.data.lines import Column, check_header, numbered_rows
 from vit.data.source import DataError, Raw, RowNames, Source, Split, file_split, three_ways, with_validation
+from vit.data.spreadsheets import spreadsheet_rows
 
 IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path")
 LABEL_COLUMNS = ("label", "class", "target", "category", "fine_label", "labels", "tags")
@@ -32,36 +36,46 @@ class ReadCell:
 
 def table(
     path: str | Path,
-    image: str | None = None,
-    label: str | None = None,
-    split: str | None = None,
+    image: Column | None = None,
+    label: Column | None = None,
+    split: Column | None = None,
     root: str | Path | None = None,
     classes: Sequence[str] | None = None,
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     split_seed: int = 0,
     label_separator: str | None = None,
+    on_bad_sample: str = "error",
 ) -> Source:
-    """A CSV, Parquet, JSON or JSONL file: the columns `image`, `label`, `split`, else found by their usual names.
+    """A CSV, TSV, Excel, Parquet, JSON or JSONL file: the columns `image`, `label`, `split`, else found by their usual
+    names; in a file without a header line their numbers from 0. An .npz file holds arrays of images and labels.
 
     Paths are relative to `root` (default: the table's folder). Labels are class names, or numbers: indices into
     `classes` where that is given (or stored in the Parquet file by Hugging Face, or in classes.json beside it), else
     names themselves. An image may have several, or none, where labels are lists or have `label_separator` between them.
+    Rows whose file is not there are an error, or with on_bad_sample=skip left out.
     """
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"data.path: the table {path} does not exist")
-    columns, names = _read(path)
+    if path.suffix.lower() == ".npz":
+        return npz(path, classes, fractions, split_seed)
+    columns, names = _read(path, headed=not isinstance(image, int))
     image = _column(path, columns, image, IMAGE_COLUMNS, "image")
     label = _column(path, columns, label, LABEL_COLUMNS, "label")
     classes, labels = labelled(path, _listed(columns[label]), label_separator, list(classes) if classes else names)
     place = Path(root).expanduser() if root else path.parent
-    whole = _samples(path, place, columns[image], labels)
-    split = _column(path, columns, split, (), "split") if split else ("split" if "split" in columns else None)
+    whole, missing = _samples(path, place, columns[image], labels, on_bad_sample)
+    left_out = [(whole.names[i], "the file is not there") for i in missing]
+    there = np.delete(np.arange(len(whole)), missing)
+    whole = whole.take(there) if missing else whole
+    if split is not None or "split" in columns:
+        split = _column(path, columns, split, ("split",), "split")
     if split is None:
-        return Source(path.stem, classes, three_ways(whole, fractions, split_seed))
-    splits = _by_column(path, whole, _listed(columns[split]))
+        return Source(path.stem, classes, three_ways(whole, fractions, split_seed), left_out)
+    values = _listed(columns[split])
+    splits = _by_column(path, whole, [values[i] for i in there])
     share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
-    return Source(path.stem, classes, with_validation(splits, None, share, split_seed))
+    return Source(path.stem, classes, with_validation(splits, None, share, split_seed), left_out)
 
 
 def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], dict[str, Split]] | None:
@@ -79,25 +93,40 @@ def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], di
         path = files[key][0]
         image, label = (_column(path, columns, None, *c) for c in ((IMAGE_COLUMNS, "image"), (LABEL_COLUMNS, "label")))
         known, labels = labelled(path, _listed(columns[label]), None, stored, known)
-        splits[key] = _samples(path, path.parent, columns[image], labels)
+        splits[key], _ = _samples(path, path.parent, columns[image], labels)
     return known, splits
 
 
-def _read(path: Path) -> tuple[dict[str, Any], list[str] | None]:
-    """Columns by name, and class names where the file or its folder brings them."""
+def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], list[str] | None]:
+    """Columns by name, or by number where there is no header, and class names where the file or its folder brings them.
+    """
     if path.suffix.lower() == ".parquet":
         return read_parquet([path])
     if path.suffix.lower() in (".json", ".jsonl"):
         return _read_json(path), None
-    rows = list(numbered_rows(path))
-    if len(rows) < 2:
+    if path.suffix.lower() in (".xls", ".ods", ".numbers"):
+        raise DataError(f"{path}: {path.suffix} files are not read; save it as .xlsx or .csv")
+    rows = list(spreadsheet_rows(path) if path.suffix.lower() == ".xlsx" else numbered_rows(path))
+    if len(rows) <= headed:
         raise DataError(f"{path}: has {max(len(rows) - 1, 0)} rows; expected a header line and one line per image")
-    header = rows[0][1]
-    check_header(path, header)
+    header = _header(path, rows[0][1]) if headed else list(range(len(rows[0][1])))
     wrong = next(((number, row) for number, row in rows if len(row) != len(header)), None)
     if wrong:
-        raise DataError(f"{path} line {wrong[0]}: has {len(wrong[1])} fields, the header has {len(header)}")
-    return {name: [row[i] for _, row in rows[1:]] for i, name in enumerate(header)}, None
+        said = "the header" if headed else "the first line"
+        raise DataError(f"{path} line {wrong[0]}: has {len(wrong[1])} fields, {said} has {len(header)}")
+    return {name: [row[i] for _, row in rows[headed:]] for i, name in enumerate(header)}, None
+
+
+def _header(path: Path, header: list[str]) -> list[str]:
+    check_header(path, header)
+    image = next((i for i, cell in enumerate(header) if is_image_name(cell)), None)
+    if image is not None:
+        other = next((i for i in range(len(header)) if i != image), 1)
+        raise DataError(
+            f"{path}: its first line holds {header[image]!r} where a header should name the columns; add a header, "
+            f"or give the columns' numbers, such as data.image={image} data.label={other}"
+        )
+    return header
 
 
 def _read_json(path: Path) -> dict[str, list[Any]]:
@@ -159,14 +188,20 @@ def _classes_beside(place: Path) -> list[str] | None:
     return names
 
 
-def _column(path: Path, columns: dict[str, Any], wanted: str | None, usual: Sequence[str], what: str) -> str:
+def _column(path: Path, columns: dict[Column, Any], wanted: Column | None, usual: Sequence[str], what: str) -> Column:
+    """The column that is asked for, else the one with a usual name, in capitals or not."""
+    listed = ", ".join(map(str, columns)) or "none"
     if wanted is not None:
         if wanted not in columns:
-            raise DataError(f"{path}: has no column {wanted!r} for data.{what}; its columns are {', '.join(columns)}")
+            near = difflib.get_close_matches(str(wanted), list(map(str, columns)), n=1)
+            hint = f"; did you mean data.{what}={near[0]}?" if near else ""
+            raise DataError(f"{path}: has no column {wanted!r} for data.{what}; its columns are {listed}{hint}")
         return wanted
-    found = next((name for name in usual if name in columns), None)
+    plain = {str(name).strip().lower(): name for name in reversed(columns)}
+    found = next((plain[name] for name in usual if name in plain), None)
     if found is None:
-        raise DataError(f"{path}: no {what} column found among {', '.join(columns)}; name it with data.{what}=COLUMN")
+        near = next((plain[close] for name in usual for close in difflib.get_close_matches(name, plain, n=1)), "COLUMN")
+        raise DataError(f"{path}: no {what} column found among {listed}; name it with data.{what}={near}")
     return found
 
 
@@ -174,21 +209,24 @@ def _listed(column: Any) -> list[Any]:
     return column if isinstance(column, list) else column.to_pylist()
 
 
-def _samples(path: Path, root: Path, column: Any, labels: np.ndarray) -> Split:
+def _samples(
+    path: Path, root: Path, column: Any, labels: np.ndarray, on_bad_sample: str = "error"
+) -> tuple[Split, list[int]]:
+    """All samples, and the rows whose file is not there, which only on_bad_sample=skip allows."""
     first = column[0] if isinstance(column, list) else column[0].as_py()
     if not isinstance(first, str):
-        return Split(labels, RowNames(path.name, np.arange(len(labels))), ReadCell(column))
+        return Split(labels, RowNames(path.name, np.arange(len(labels))), ReadCell(column)), []
     names = _listed(column)
     wrong = next((i for i, name in enumerate(names) if not isinstance(name, str) or not name), None)
     if wrong is not None:
         raise DataError(f"{path} row {wrong}: the image is {names[wrong]!r}, expected a path; remove the row")
-    missing = [n for n in names if not (root / n).is_file()]
-    if missing:
+    names, missing = listed_files(root, names)
+    if missing and (on_bad_sample != "skip" or len(missing) == len(names)):
         raise FileNotFoundError(
-            f"{path}: {len(missing)} of {len(names)} files are not under {root}, first {missing[0]!r}; "
-            "set data.root to their folder"
+            f"{path}: {len(missing)} of {len(names)} files are not under {root}, first {names[missing[0]]!r}; "
+            "set data.root to their folder, or leave these rows out with data.on_bad_sample=skip"
         )
-    return file_split(root, names, labels)
+    return file_split(root, names, labels), missing
 
 
 def _by_column(path: Path, whole: Split, values: list[Any]) -> dict[str, Split]:

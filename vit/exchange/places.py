@@ -15,7 +15,8 @@ def without_places(words: list[str]) -> list[str]:
     found = []
     for word in words:
         key, equals, value = word.partition("=")
-        bare = value.strip("'\"").replace("\\'", "'")
+        quotes = re.fullmatch(r"(['\"])(.*)\1", value, re.DOTALL)
+        bare = quotes[2].replace("\\'", "'") if quotes else value
         if key.lstrip("+~") in PLACES and not bare.startswith(("hub:", "timm:")):
             found.append(f"{key}={quoted(Path(bare).name)}")
         else:

@@ -12,7 +12,7 @@ from vit.launch.apart import STOPPED, train_apart
 from vit.launch.composing import ConfigError, compose, plain
 from vit.launch.console import command, console
 from vit.launch.folder import check_contents, new_path, read_stored
-from vit.launch.overrides import parse
+from vit.launch.overrides import parse, shown, word
 from vit.launch.plan import CONTROL
 from vit.launch.run import Run
 from vit.launch.targets import TARGET, check_stored
@@ -54,9 +54,9 @@ def compare(config: dict, words: list[str]) -> Run:
         heading = f"\n[{number}/{len(plan['runs'])}] {shlex.join(its_words)}"
         console.print(heading, markup=False, highlight=False, soft_wrap=True)
         begun = (run / "config.yaml").exists()
-        code = train_apart([f"resume={quoted(run)}", *own] if begun else [*its_words, f"run_dir={quoted(run)}"])
+        code = train_apart([word("resume", str(run)), *own] if begun else [*its_words, word("run_dir", str(run))])
         if code in STOPPED:
-            again = command("train", f"resume={folder}")
+            again = command("train", word("resume", str(folder)))
             told = f"\nGo on with the whole comparison:\n  {again}"
             console.print(told, markup=False, highlight=False, soft_wrap=True)
             raise Interrupted(STOPPED[code], agreed=True)
@@ -67,7 +67,7 @@ def compare(config: dict, words: list[str]) -> Run:
     if failed:
         raise ConfigError(
             f"{', '.join(failed)} of the comparison failed, as said above; when the cause is gone, "
-            f"resume={folder} goes on"
+            f"{shown('resume', folder)} goes on"
         )
     return Run(folder, rows)
 
@@ -83,7 +83,7 @@ def find_plan(config: dict, words: list[str]) -> tuple[pathlib.Path, dict]:
     folder = new_path(config)
     if (folder / PLAN).exists():
         raise ConfigError(
-            f"run_dir={folder}: a comparison lies there already; resume={folder} goes on with it, "
+            f"run_dir={folder}: a comparison lies there already; {shown('resume', folder)} goes on with it, "
             "or choose another run_dir"
         )
     runs = {
@@ -212,8 +212,3 @@ def row(each: Contender, metrics: dict) -> dict:
         "seconds": each.seconds,
         "peak_memory": each.memory,
     }
-
-
-def quoted(path: pathlib.Path) -> str:
-    """A path as a value that Hydra reads back whatever signs are in it."""
-    return "'" + str(path).replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -87,11 +87,17 @@ def plain(config: DictConfig) -> dict:
 
 
 def nearest(word: str, among: list[str]) -> str:
-    """`; did you mean X?` when something is near, else nothing."""
-    near = difflib.get_close_matches(word, among, n=1, cutoff=0.5)
-    if not near:
-        near = [name for name in among if name.rsplit(".", 1)[-1] == word.rsplit(".", 1)[-1]][:1]
-    return f"; did you mean {near[0]}?" if near else ""
+    """`; did you mean X?` when something is near, else nothing: the same name in another node, then like spelling."""
+    leaf = word.rpartition(".")[2]
+    leaves = {name.rpartition(".")[2]: name for name in reversed(among)}
+    near = (
+        [name for name in among if name.endswith(f".{word}")]
+        or [name for name in among if name.rpartition(".")[2] == leaf]
+        or difflib.get_close_matches(word, among, n=1, cutoff=0.7)
+        or [leaves[name] for name in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.75)]
+    )
+    near = [f"{name}.name" if f"{name}.name" in among and "." in name else name for name in near[:3]]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def _compose(overrides: list[str]) -> DictConfig:
@@ -139,6 +145,9 @@ def _check_keys(known: dict, parsed: list[Override]) -> None:
             continue
         if known.get(key.rpartition(".")[0]) == {}:
             raise ConfigError(f"{key} is a key of your own: write +{override.input_line}")
+        if key.startswith("hydra"):
+            raise ConfigError(f"{key}: Hydra composes the config here but does not run the program, so that its own "
+                              "settings change nothing; -m runs sweeps, one run after the other")
         if key in REMOVED:
             raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
         raise ConfigError(f"unknown key {key}{nearest(key, list(known))} (see all of them with: --cfg)")
@@ -147,6 +156,9 @@ def _check_keys(known: dict, parsed: list[Override]) -> None:
 def _check_kind(override: Override, usual: object) -> None:
     """A word in the place of a number or of true and false is told by its key."""
     value = override.value()
+    if isinstance(usual, dict) and usual and value is not None and not isinstance(value, dict):
+        inner = f"{override.key_or_group}.{'name' if 'name' in usual else next(iter(usual))}"
+        raise ConfigError(f"{override.key_or_group}={value}: it has keys of its own; set one of them, such as {inner}")
     if isinstance(usual, bool):
         wanted = "true or false" if not isinstance(value, bool) else None
     else:

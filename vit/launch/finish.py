@@ -40,6 +40,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     with progress_bar(console) as bar:
         tested = job.test(folder, settings, partial(bar.advance, bar.add_task(job.split, total=job.count)))
     metrics |= {f"{job.split}/{name}": value for name, value in tested.metrics.items()}
+    metrics[f"{job.split}/{job.task.unit}"] = job.count - len(tested.unreadable)
     metrics |= numbers | left_out(job, tested.unreadable)
     curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"])
     samples = job.write_samples(folder)

@@ -18,7 +18,7 @@ from typing import TextIO
 import yaml
 
 from vit.data.untrusted import read_yaml
-from vit.launch.composing import ConfigError
+from vit.launch.overrides import ConfigError, shown
 from vit.launch.targets import check_stored
 
 log = logging.getLogger("vit")
@@ -103,12 +103,13 @@ class RunFolder:
         """
         if self.used and not resuming:
             raise ConfigError(
-                f"run_dir={self.path}: a run lies there already; resume={self.path} goes on with it, "
+                f"run_dir={self.path}: a run lies there already; {shown('resume', self.path)} goes on with it, "
                 "or choose another run_dir"
             )
         if self.finished and resuming:
             raise ConfigError(
-                f"resume={self.path}: that run is finished; start from its model with init_from={self.path}"
+                f"resume={self.path}: that run is finished; start from its model with "
+                f"{shown('init_from', self.path)}"
             )
         self._log = logging.FileHandler(self.path / "log.txt", encoding="utf-8")
         self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

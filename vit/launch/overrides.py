@@ -26,9 +26,13 @@ class ConfigError(ValueError):
 def parse(overrides: list[str], multirun: bool = False) -> list[Override]:
     """The overrides as Hydra understands them, paths taken literally; one without `=` is an error that shows the form.
     """
+    return [_parsed(override, multirun) for override in as_list(overrides)]
+
+
+def as_list(overrides: list[str] | None) -> list[str]:
     if isinstance(overrides, str):
         raise ConfigError(f"the overrides must be a list of strings, not one string: [{overrides!r}]")
-    return [_parsed(override, multirun) for override in overrides]
+    return list(overrides or [])
 
 
 def sweep(overrides: list[str]) -> list[list[str]]:

@@ -16,7 +16,7 @@ from vit.launch.devices import Devices, compile_model, find_devices, suited_thre
 from vit.launch.finish import finish
 from vit.launch.folder import RunFolder, environment
 from vit.launch.jobs import Job, prepare
-from vit.launch.overrides import word
+from vit.launch.overrides import as_list, word
 from vit.launch.plan import Plan, check_fits, is_main_process, read_words, steps_done, words_of_ranks
 from vit.launch.ranks import LAUNCHER, RankError, is_launched, run_ranks
 from vit.launch.trainer import build_trainer, check_timeout
@@ -55,7 +55,7 @@ def train(overrides: list[str] | None = None) -> Run | None:
     main = is_main_process()
     quiet_lightning()
     log_to_console(main)
-    words, signals = list(overrides or []), StopSignals(main)
+    words, signals = as_list(overrides), StopSignals(main)
     with signals.handled():
         if is_comparison(asked := plain(compose(words))):
             return compare(asked, words)

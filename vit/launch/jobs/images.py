@@ -100,7 +100,7 @@ class ImageClassification(ImageJob):
         return ("predict", folder.model, samples, "--top-k", 3)
 
     def headline(self, metrics: dict) -> dict[str, str]:
-        images = self.count
+        images = metrics[f"{self.split}/images"]
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {images:,} images"}
 
 

@@ -75,7 +75,7 @@ class LabelSets(ImageClassification):
         return ("predict", folder.model, samples)
 
     def headline(self, metrics: dict) -> dict[str, str]:
-        images = self.count
+        images = metrics[f"{self.split}/images"]
         return {
             f"{self.split} mAP": f"{metrics[f'{self.split}/map']:.4f}, {images:,} images",
             f"{self.split} F1": f"{metrics[f'{self.split}/f1']:.4f} (mean over labels, thresholds of validation)",

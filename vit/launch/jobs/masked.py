@@ -17,6 +17,7 @@ from vit.launch.devices import Devices
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
 from vit.launch.jobs.base import Job, Tested
+from vit.launch.overrides import word
 from vit.launch.tokenizing import build_tokenizer, with_tokenizers
 from vit.models.masked import MaskedTextConfig
 from vit.tasks import Batches, MaskedTokens
@@ -60,7 +61,7 @@ class Masked(Job):
         return None
 
     def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:
-        return ("train", "data=text_table", f"init_from={folder.path}")
+        return ("train", "data=text_table", word("init_from", str(folder.path)))
 
     def headline(self, metrics: dict) -> dict[str, str]:
         named = {"hidden tokens found": "token_accuracy", "pairs told right": "pair_accuracy"}

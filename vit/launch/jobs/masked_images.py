@@ -63,11 +63,11 @@ class MaskedImagesJob(ImageJob):
     def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:
         data = self.config["data"]
         if not self.source.classes:
-            return ("train", "experiment=finetune", "data.root=PHOTOS", f"init_from={folder.path}")
+            return ("train", "experiment=finetune", "data.root=PHOTOS", word("init_from", str(folder.path)))
         words = [f"data={data['name']}", *([word("data.root", data["root"])] if data.get("root") else [])]
         height, width = self.preprocessing.size
         size = str(height) if height == width else f"[{height},{width}]"
-        return ("train", *words, word("data.image_size", size), f"init_from={folder.path}")
+        return ("train", *words, f"data.image_size={size}", word("init_from", str(folder.path)))
 
     def headline(self, metrics: dict) -> dict[str, str]:
         return {f"{self.split} loss": f"{metrics[f'{self.split}/loss']:.4f} per hidden patch"}
