@@ -58,8 +58,8 @@ MODES = {
     "epoch average": Mode((*DIGITS, "recipe.ema=null", "recipe.average_epochs=2")),
     "accumulation": Mode((*DIGITS, "recipe.accumulate=2"), stops=12),
     "accumulation and mixup": Mode((*DIGITS, *MIXUP, "recipe.accumulate=3")),
-    "two workers": Mode((*DIGITS, "data.workers=2", "data.cache=0")),
-    "another number of workers": Mode((*DIGITS, "data.workers=0", "data.cache=0"), changed=("data.workers=2",)),
+    "two workers": Mode((*DIGITS, "data.workers=2")),
+    "another number of workers": Mode((*DIGITS, "data.workers=0"), changed=("data.workers=2",)),
     "balance by sampling": Mode((*DIGITS, "data.balance=sampler")),
     "balance by loss": Mode((*DIGITS, "data.balance=loss")),
     "bfloat16": Mode((*DIGITS, "precision=bf16-mixed")),
@@ -70,11 +70,11 @@ MODES = {
     "frequent saves": Mode((*DIGITS, "callbacks.every_steps=1")),
     "translation": Mode((*PAIRS, "data=spelled_numbers", "data.limit=1000")),
     "image to text": Mode((*PAIRS, "data=digit_strips", "data.digits=2")),
-    "masked text": Mode((*TEXTS, "experiment=bert", "recipe.epochs=2")),
+    "masked text": Mode((*TEXTS, "experiment=bert", "recipe.epochs=2", "recipe.batch_size=256")),
     "masked images": Mode(
         (*DIGITS, "experiment=mae", "model.decoder_dim=16", "model.decoder_depth=1", "task.examples=0")
     ),
-    "text classification": Mode((*TEXTS, "data=text_table")),
+    "text classification": Mode((*TEXTS, "data=text_table", "recipe.batch_size=4000")),
     "several labels": Mode((*SMALL, *PHOTOS, "data=table", "data.path={labels}", "data.label_separator='|'")),
     "layer-wise rates": Mode((*DIGITS, "init_from={source}", "finetune=llrd")),
     "head alone": Mode((*DIGITS, "init_from={source}", "finetune=head")),
@@ -94,6 +94,7 @@ def train(overrides: list[str], stop: int | None, alone: bool) -> int:
     """In a fork: a run without what comes after training, stopped in batch `stop`: by a signal, or, one process of
     several, by its end."""
     import vit.launch.run
+    from vit.data.dataset import ImageDataset
     from vit.launch.command import main
     from vit.tasks.base import Task
 
@@ -113,6 +114,8 @@ def train(overrides: list[str], stop: int | None, alone: bool) -> int:
         return {}
 
     Task.training_step, vit.launch.run.finish = counted, count
+    if any(override.startswith("data.workers=") for override in overrides):
+        ImageDataset._fits = lambda dataset, limit: False  # read by the workers, not from memory
     return main(overrides)
 
 
@@ -124,8 +127,8 @@ def run(overrides: list[str], folder: Path, processes: int = 1, stop: int | None
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes), "NODE_RANK": "0"}
-    ranks = [call(environment={**places, "LOCAL_RANK": str(rank)}) for rank in range(processes)]
+    places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes)}
+    ranks = [call(environment={**places, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(processes)]
     try:
         return [forks().wait(rank) for rank in ranks]
     finally:

@@ -49,3 +49,14 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, ValueError | OSError | MemoryError | FloatingPointError) and text:
         return text
     return f"{type(error).__name__}: {text} (add --debug for the traceback)"
+
+
+class LogFile(logging.FileHandler):
+    """A log file whose first failed write is printed; `logging` prints a traceback for each and goes on."""
+
+    error: BaseException | None = None
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if self.error is None:
+            self.error = sys.exc_info()[1]
+            print(f"cannot write {self.baseFilename}: {self.error}", file=sys.stderr)

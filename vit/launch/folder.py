@@ -2,30 +2,33 @@
 
 import datetime
 import fcntl
+import hashlib
 import json
 import logging
 import os
 import pathlib
-import platform
-import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import TextIO
 
 import yaml
 
 from vit.data.untrusted import read_yaml
+from vit.launch.console import LogFile
 from vit.launch.overrides import ConfigError, shown
 from vit.launch.targets import check_stored
+from vit.training.atomic import CheckpointError, sweep, write_atomically
+from vit.training.checkpoint import LAST, newest_valid
+from vit.training.manifest import MANIFEST, Manifest
 
 log = logging.getLogger("vit")
 
 NAMED = 5  # of the samples that are left out, so many in the log
 
-RECORDED = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy", "pillow", "safetensors")
+CONFIG = "config.yaml"
+FACTS = ("splits", "environment.json", "audit.json")
+NODES = ("data", "model", "recipe", "task", "trainer", "words")  # of every config
+OUTPUTS = ("metrics.csv", "metrics.json", "model", "samples", "predictions.csv", "curves.png", "tensorboard")
 
 
 class RunFolder:
@@ -41,7 +44,7 @@ class RunFolder:
     def __init__(self, path: pathlib.Path, main: bool = True):
         self.path, self.main = pathlib.Path(path).expanduser(), main
         self._lock: TextIO | None = None
-        self._log: logging.Handler | None = None
+        self._log: LogFile | None = None
         self._new = False
 
     def __enter__(self) -> "RunFolder":
@@ -52,15 +55,26 @@ class RunFolder:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if self._log is not None:
-            if error is not None and not isinstance(error, SystemExit):
-                log.debug("failed", exc_info=error)
-            log.removeHandler(self._log)
-            self._log.close()
-        if self._new and not self.used:
-            shutil.rmtree(self.path, ignore_errors=True)
-        if self._lock is not None:
-            self._lock.close()
+        try:
+            if self._log is not None:
+                self._close_log(error)
+        finally:
+            if self._new and not self.used:
+                shutil.rmtree(self.path, ignore_errors=True)
+            if self._lock is not None:
+                self._lock.close()
+
+    def _close_log(self, error: BaseException | None) -> None:
+        """
+        Raises:
+            OSError: a line of the log could not be written, and nothing else went wrong.
+        """
+        if error is not None and not isinstance(error, SystemExit):
+            log.debug("failed", exc_info=error)
+        log.removeHandler(self._log)
+        self._log.close()
+        if error is None and self._log.error is not None:
+            raise CheckpointError(f"cannot write {self._log.baseFilename}: {self._log.error}; all else was written")
 
     @property
     def config_file(self) -> pathlib.Path:
@@ -76,7 +90,14 @@ class RunFolder:
 
     @property
     def used(self) -> bool:
-        return self.config_file.exists()
+        """Whether a run lies here, even one that lost its config."""
+        return self.config_file.exists() or any(self.checkpoints.glob("*.ckpt"))
+
+    def _in_the_way(self) -> str | None:
+        """A file that a new run would overwrite; a start that was killed early left `splits` beside a manifest."""
+        started = (self.path / MANIFEST).exists()
+        names = OUTPUTS if started else (*OUTPUTS, *FACTS)
+        return next((name for name in names if os.path.lexists(self.path / name)), None)
 
     @property
     def finished(self) -> bool:
@@ -111,7 +132,13 @@ class RunFolder:
                 f"resume={self.path}: that run is finished; start from its model with "
                 f"{shown('init_from', self.path)}"
             )
-        self._log = logging.FileHandler(self.path / "log.txt", encoding="utf-8")
+        if not resuming and (found := self._in_the_way()):
+            raise ConfigError(
+                f"run_dir={self.path}: {found} is there already and a new run would overwrite it; "
+                "choose another run_dir"
+            )
+        sweep(self.path)
+        self._log = LogFile(self.path / "log.txt", encoding="utf-8")
         self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(self._log)
         log.info("run folder: %s", self.path)
@@ -126,20 +153,19 @@ class RunFolder:
         if len(left_out) > NAMED:
             log.warning("left out %d more, listed in %s", len(left_out) - NAMED, self.path / "splits" / "left_out.tsv")
         for split, rows in {**lists, **({"left_out": left_out} if left_out else {})}.items():
-            target = self.path / "splits" / f"{split}.tsv"
-            target.parent.mkdir(exist_ok=True)
-            target.write_text(
-                "".join(f"{name}\t{label}\n" for name, label in rows), encoding="utf-8", errors="surrogateescape"
-            )
+            self.write_text(f"splits/{split}.tsv", "".join(f"{name}\t{label}\n" for name, label in rows))
 
     def write(self, name: str, value: dict | list) -> None:
         """Write `name` as YAML or JSON, whole or not at all."""
-        target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(value, sort_keys=False) if name.endswith(".yaml") else json.dumps(value, indent=2) + "\n"
-        part = target.with_suffix(target.suffix + ".part")
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, target)
+        self.write_text(name, text)
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text file, whole or not at all; the manifest has the SHA-256 of what a resumed run relies on."""
+        content = text.encode("utf-8", "surrogateescape")
+        if name == CONFIG or name.startswith("splits/"):
+            Manifest.read(self.path).announce(name, hashlib.sha256(content).hexdigest())
+        write_atomically(self.path / name, lambda file: file.write(content))
 
 
 def check_contents(folder: pathlib.Path) -> None:
@@ -183,12 +209,55 @@ def read_config(path: pathlib.Path, overrides: Sequence[str] = ()) -> dict:
             the project nor the user names.
     """
     check_contents(path)
-    file = pathlib.Path(path) / "config.yaml"
-    if not file.exists():
-        raise ConfigError(f"resume={path}: no config.yaml there, so no run to go on with")
-    config = read_stored(file)
+    check_unchanged(path)
+    file = pathlib.Path(path) / CONFIG
+    config = stored_config(file)
     check_stored(config, file, overrides)
     return config
+
+
+def check_unchanged(path: pathlib.Path) -> None:
+    """
+    Raises:
+        ConfigError: a file that the run recorded has another content now.
+    """
+    manifest = Manifest.read(path)
+    for name in manifest.files:
+        if manifest.changed(name):
+            fix = f"; or remove it, to resume with the config in {LAST}" if name == CONFIG else ""
+            raise ConfigError(
+                f"{pathlib.Path(path) / name} is not the file that this run wrote (its SHA-256 is not the one in "
+                f"{MANIFEST}); put it back as it was{fix}"
+            )
+
+
+def stored_config(file: pathlib.Path) -> dict:
+    """A run's `config.yaml`, unchecked; where it is missing or cut, the copy in the newest checkpoint.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    try:
+        if not file.exists():
+            raise ConfigError(f"resume={file.parent}: no {CONFIG} there, so no run to go on with")
+        config = read_stored(file)
+        if absent := [node for node in NODES if node not in config]:
+            raise ConfigError(f"{file} is incomplete: it has no {absent[0]}")
+    except ConfigError as error:
+        checkpoint, _ = newest_valid(file.parent / "checkpoints")
+        config = embedded_config(checkpoint) if checkpoint else None
+        if not config:
+            raise
+        log.warning("%s; resuming with the config in %s", error, checkpoint)
+    return config
+
+
+def embedded_config(checkpoint: pathlib.Path) -> dict | None:
+    """The config in a checkpoint of ours."""
+    import torch
+
+    config = torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True).get("config")
+    return config if isinstance(config, dict) and all(node in config for node in NODES) else None
 
 
 def read_stored(file: pathlib.Path) -> dict:
@@ -208,47 +277,15 @@ def read_stored(file: pathlib.Path) -> dict:
 
 def unfinished(config: dict) -> pathlib.Path | None:
     """The newest run of the same name and command-line words that has a checkpoint and did not finish."""
-    folders = sorted((pathlib.Path(config["runs"]) / config["name"]).glob("*/config.yaml"), reverse=True)
-    for file in folders:
-        folder = RunFolder(file.parent, main=False)
-        if folder.finished or not any(folder.checkpoints.glob("*.ckpt")):
+    for path in sorted((pathlib.Path(config["runs"]) / config["name"]).glob("*/checkpoints"), reverse=True):
+        folder = RunFolder(path.parent, main=False)
+        if folder.finished or not any(path.glob("*.ckpt")):
             continue
-        if read_stored(folder.config_file).get("words") == config["words"]:
+        try:
+            stored = stored_config(folder.config_file)
+        except ConfigError as error:
+            log.warning("resume=auto passes over %s: %s", folder.path, error)
+            continue
+        if stored.get("words") == config["words"]:
             return folder.path
     return None
-
-
-def environment() -> dict:
-    """Where and with what a run was made: command, versions, processor, accelerator, git commit."""
-    import torch
-
-    return {
-        "command": shlex.join([pathlib.Path(sys.executable).name, *sys.argv]),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "versions": {name: metadata.version(name) for name in RECORDED}
-        | {"torch": torch.__version__},  # with its build
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "commit": _commit(),
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
-
-
-def _commit() -> str | None:
-    command = ["git", "-C", str(pathlib.Path(__file__).parent), "describe", "--always", "--dirty"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
-    except FileNotFoundError:  # no git on this machine
-        return None

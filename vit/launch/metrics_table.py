@@ -1,11 +1,13 @@
 """`metrics.csv`: one row per epoch, kept across resumed runs."""
 
 import csv
-import os
+import io
 from pathlib import Path
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
+
+from vit.training.atomic import write_atomically
 
 
 class MetricsTable(Checkpoint):
@@ -22,9 +24,16 @@ class MetricsTable(Checkpoint):
         self.path, self.done, self.rows = Path(path), done, []
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.done and self.path.exists():
+        """A checkpoint holds the rows up to it; those of earlier versions do not, there the file is read."""
+        if not self.rows and self.done and self.path.exists():
             with open(self.path, newline="", encoding="utf-8") as file:
                 self.rows = [row for row in csv.DictReader(file) if int(row["step"]) <= self.done]
+
+    def state_dict(self) -> dict[str, list]:
+        return {"rows": self.rows}
+
+    def load_state_dict(self, state: dict[str, list]) -> None:
+        self.rows = list(state["rows"])
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """In every process, because the processes put their numbers together here; the first one writes."""
@@ -36,9 +45,8 @@ class MetricsTable(Checkpoint):
 
     def write(self) -> None:
         columns = list(dict.fromkeys(name for row in self.rows for name in row))
-        part = self.path.with_suffix(".part")
-        with open(part, "w", newline="", encoding="utf-8") as file:
-            table = csv.DictWriter(file, columns)
-            table.writeheader()
-            table.writerows(self.rows)
-        os.replace(part, self.path)
+        text = io.StringIO(newline="")
+        table = csv.DictWriter(text, columns)
+        table.writeheader()
+        table.writerows(self.rows)
+        write_atomically(self.path, lambda file: file.write(text.getvalue().encode()))

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vit.launch.composing import ConfigError
-from vit.launch.folder import new_path, read_config, unfinished
+from vit.launch.folder import RunFolder, new_path, read_config, unfinished
 from vit.launch.overrides import parse, word
 from vit.launch.ranks import RUN_DIR
 from vit.training import newest_valid, verify
@@ -39,7 +39,7 @@ def read_words(config: dict, words: list[str]) -> Plan:
     if path is None:
         return Plan(config, None, new_path(config), ("resume=auto: nothing to go on with, this is a new run",))
     folder = path if path.is_dir() else path.parent.parent
-    stored, changes = adjusted(read_config(folder, words), words)
+    stored, changes = adjusted(read_config(folder, words), [strategy_by_key(word) for word in words])
     checkpoint, skipped = find_checkpoint(path)
     point = f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet"
     return Plan(
@@ -53,6 +53,12 @@ def words_of_ranks(plan: Plan, words: list[str]) -> list[str]:
     return [*others, word("resume", str(plan.checkpoint or plan.path))] if plan.config["resumed"] else others
 
 
+def strategy_by_key(override: str) -> str:
+    """`strategy=ddp` as `strategy.name=ddp`: of all groups, this one may be another in a resumed run."""
+    group, _, name = override.partition("=")
+    return f"strategy.name={name}" if group == "strategy" else override
+
+
 def find_resumable(config: dict) -> pathlib.Path | None:
     """`resume=auto`: `run_dir` where it holds a run, else the newest unfinished run with the same words."""
     if config["resume"] != "auto":
@@ -62,7 +68,7 @@ def find_resumable(config: dict) -> pathlib.Path | None:
         return path
     if config["run_dir"]:
         path = pathlib.Path(config["run_dir"]).expanduser()
-        return path if (path / "config.yaml").exists() else None
+        return path if RunFolder(path, main=False).used else None
     return unfinished(config)
 
 

@@ -13,8 +13,9 @@ from vit.launch import build
 from vit.launch.composing import compose, plain
 from vit.launch.console import command, console, log_to_console
 from vit.launch.devices import Devices, compile_model, find_devices, suited_threads
+from vit.launch.environment import environment
 from vit.launch.finish import finish
-from vit.launch.folder import RunFolder, environment
+from vit.launch.folder import RunFolder
 from vit.launch.jobs import Job, prepare
 from vit.launch.overrides import as_list, word
 from vit.launch.plan import Plan, check_fits, is_main_process, read_words, steps_done, words_of_ranks

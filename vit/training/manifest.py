@@ -4,7 +4,7 @@ import json
 import logging
 from pathlib import Path
 
-from vit.training.atomic import write_atomically
+from vit.training.atomic import file_sha256, write_atomically
 
 log = logging.getLogger("vit")
 
@@ -38,3 +38,14 @@ class Manifest:
     def write(self) -> None:
         text = json.dumps({"files": self.files, "saving": self.saving}, indent=2) + "\n"
         write_atomically(self.folder / MANIFEST, lambda file: file.write(text.encode()))
+
+    def announce(self, name: str, sha256: str) -> None:
+        """Records the content that a file is about to get; until then the content that it has now is right too."""
+        path = self.folder / name
+        self.files[name] = {"sha256": sha256, **({"before": file_sha256(path)} if path.is_file() else {})}
+        self.write()
+
+    def changed(self, name: str) -> bool:
+        """Whether a recorded file has another content; one that is absent or not recorded has not."""
+        entry, path = self.files.get(name), self.folder / name
+        return bool(entry) and path.is_file() and file_sha256(path) not in (entry["sha256"], entry.get("before"))

@@ -2,12 +2,16 @@
 
 import re
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import torch
 from lightning_fabric.plugins.collectives.torch_collective import default_pg_timeout
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+
+from vit.training.names import clean_name
 
 SLACK = 30  # seconds
 NAMES = ("auto", "single", "ddp", "fsdp")
@@ -39,7 +43,7 @@ def build_strategy(
     backend = "gloo" if accelerator == "cpu" else None
     limit = default_pg_timeout if timeout is None else timedelta(seconds=timeout + SLACK)
     if name == "fsdp":
-        return ModelParallelStrategy(
+        return Shards(
             data_parallel_size=world,
             tensor_parallel_size=1,
             process_group_backend=backend,
@@ -70,6 +74,39 @@ def arrange_buckets(replicas: nn.parallel.DistributedDataParallel) -> None:
     torch.stack(zeros).sum().backward()
     for parameter in parameters:
         parameter.grad = None
+
+
+class Shards(ModelParallelStrategy):
+    """FSDP2 that resumes from the checkpoints of every strategy.
+
+    Lightning numbers the optimizer's parameters as the model does; a checkpoint of one process or of ddp numbers them
+    group by group. The place in the groups is the same in both.
+    """
+
+    def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = True) -> dict[str, Any]:
+        from torch.distributed.checkpoint import state_dict
+
+        path = self.broadcast(checkpoint_path)
+        checkpoint = torch.load(path, mmap=True, map_location="cpu", weights_only=True)
+        options = state_dict.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+        state_dict.set_model_state_dict(self.model, checkpoint["state_dict"], options=options)
+        for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            state_dict.set_optimizer_state_dict(
+                self.model, optimizer, named(saved, optimizer, self.model), options=options
+            )
+        return checkpoint
+
+
+def named(saved: dict, optimizer: torch.optim.Optimizer, model: nn.Module) -> dict:
+    """A saved optimizer state with parameter names in the place of numbers."""
+    names = {parameter: clean_name(name) for name, parameter in model.named_parameters()}
+    now = [[names[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
+    pairs = zip(saved["param_groups"], now, strict=True)
+    numbers = {number: name for group, named in pairs for number, name in zip(group["params"], named, strict=True)}
+    return {
+        "state": {numbers[number]: state for number, state in saved["state"].items()},
+        "param_groups": [{**group, "params": names} for group, names in zip(saved["param_groups"], now, strict=True)],
+    }
 
 
 def shard(model: nn.Module, mesh: DeviceMesh) -> nn.Module:

@@ -1,0 +1,47 @@
+"""`environment.json` of a run folder."""
+
+import os
+import pathlib
+import platform
+import shlex
+import subprocess
+import sys
+from importlib import metadata
+
+RECORDED = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy", "pillow", "safetensors")
+
+
+def environment() -> dict:
+    """Where and with what a run was made: command, versions, processor, accelerator, git commit."""
+    import torch
+
+    return {
+        "command": shlex.join([pathlib.Path(sys.executable).name, *sys.argv]),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": {name: metadata.version(name) for name in RECORDED}
+        | {"torch": torch.__version__},  # with its build
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "commit": _commit(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(pathlib.Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
+    except FileNotFoundError:  # no git on this machine
+        return None
