@@ -1,10 +1,13 @@
 """The one rule by which image files are found below a folder."""
 
 import os
+import pickle
+import zipfile
 
 import pytest
 
-from vit.data import folder, pictures
+from vit.data import DataError, Preprocessing, folder, pictures
+from vit.data.audit import audit
 from vit.data.image_files import image_files, summary
 from vit.inference import named_images
 
@@ -81,3 +84,41 @@ def test_splits_may_be_links_into_a_folder_beside_them(class_folders):
 def test_order_is_files_before_subfolders(class_folders):
     root = class_folders({"b": 1, "a/z": 1, "a": 1})
     assert image_files(root).images == ["a/000.png", "a/z/000.png", "b/000.png"]
+
+
+def zipped(root, path, extra=()):
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(root.rglob("*")):
+            archive.write(file, file.relative_to(root.parent))
+        for name in extra:
+            archive.writestr(name, "x")
+    return path
+
+
+@pytest.mark.parametrize("tree", [{"p/cat": 6, "p/dog": 5, "p/dog/more": 1},
+                                  {"p/train/cat": 4, "p/train/dog": 3, "p/val/dog": 2}])
+def test_an_archive_is_read_as_its_folder_is(class_folders, tree):
+    root = class_folders(tree)
+    path = zipped(root / "p", root / "photos.zip", ["p/notes.txt", "__MACOSX/p/x.png"])
+    (root / "p" / "notes.txt").write_text("x")
+    plain, source = folder(root / "p"), folder(path)
+    assert source.classes == plain.classes and source.split_lists() == plain.split_lists()
+    assert source.left_out == plain.left_out
+    for key, split in source.splits.items():
+        split = pickle.loads(pickle.dumps(split))
+        assert [split.read(i) for i in range(len(split))] == [plain.splits[key].read(i) for i in range(len(split))]
+    assert sum(map(len, pictures(path).splits.values())) == sum(map(len, pictures(root / "p").splits.values()))
+
+
+def test_damaged_archives_are_named(class_folders):
+    root = class_folders({"p/cat": 4, "p/dog": 4})
+    path = zipped(root / "p", root / "photos.zip", ["p/../../evil.png", "/p/evil.png"])
+    assert not any("evil" in name for split in folder(path).splits.values() for name in split.names)
+    data = bytearray(path.read_bytes())
+    data[80:200] = bytes(120)
+    path.write_bytes(data)
+    report = audit(folder(path), Preprocessing(size=8), seconds=None)
+    assert report.unreadable and "damaged in the archive" in report.unreadable[0].reason
+    path.write_bytes(b"PK no archive")
+    with pytest.raises(DataError, match="photos.zip: cannot be read as a zip archive"):
+        folder(path)

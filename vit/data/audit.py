@@ -168,7 +168,11 @@ def _read_headers(
 
 def _header(split: Split, i: int, preprocessing: Contract) -> tuple[tuple[int, int], list[str]]:
     """(width, height) and what is unusual about one image."""
-    name, place = split.names[i], split.place(i)
+    name = split.names[i]
+    try:
+        place = split.place(i)
+    except OSError as error:
+        raise BadImage(name, f"cannot be read ({error.strerror or error})") from error
     if isinstance(place, np.ndarray):
         return (place.shape[1], place.shape[0]), []
     if isinstance(place, Path) and place.is_file() and place.stat().st_size == 0:

@@ -6,23 +6,23 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.archives import Archive, ReadMember, open_archive
 from vit.data.decode import printable
 from vit.data.image_files import ImageFiles, LeftOut, image_files, summary
-from vit.data.source import DataError, Source, Split, file_split, three_ways, with_validation
+from vit.data.source import DataError, Names, Source, Split, file_split, three_ways, with_validation
 
 SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
 
 
 def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split_seed: int = 0) -> Source:
-    """Images under root/CLASS, or root/train/CLASS, root/val/CLASS, root/test/CLASS.
+    """Images under root/CLASS, or root/train/CLASS, root/val/CLASS, root/test/CLASS; root may be a .zip archive.
 
     Without split folders all is split by `fractions` (train, val, test; stratified); with train but no val, val is
     split off train. Classes of val and test are matched by name to those of train. What `image_files` leaves out, and
     images that are in no class folder, are listed in `left_out`.
     """
-    root = Path(root).expanduser()
-    check_folder(root, "it must hold one folder of images per class")
-    places = {key: str(place.relative_to(root)) for key, place in _split_folders(root).items()}
+    root = opened(root, "it must hold one folder of images per class")
+    places = {key: place.name for key, place in _split_folders(root).items()}
     files = image_files(root, list(places.values()))
     if "train" not in places:
         classes = _class_names(root, "", files)
@@ -40,13 +40,31 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
     return Source(root.resolve().name, classes, with_validation(splits, None, share, split_seed), files.left_out)
 
 
-def check_folder(root: Path, wanted: str) -> None:
+def opened(root: str | Path, wanted: str) -> Path | Archive:
+    """The folder, or the zip archive of one.
+
+    Raises:
+        DataError: it is neither.
+    """
+    root = Path(root).expanduser()
+    if root.suffix.lower() == ".zip" and root.is_file():
+        return open_archive(root)
     if root.is_file():
         table = root.suffix.lower() in (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".xlsx", ".npz")
-        hint = f"for a table write data=table data.path={root}" if table else "give the folder that holds the images"
+        other = "give the folder, or the .zip archive, that holds the images"
+        hint = f"for a table write data=table data.path={root}" if table else other
         raise DataError(f"data.root: {root} is a file, not a folder; {hint}")
     if not root.is_dir():
         raise FileNotFoundError(f"data.root: the folder {root} does not exist; {wanted}")
+    return root
+
+
+def samples(root: Path | Archive, names: list[str], labels: np.ndarray) -> Split:
+    """The image files of a folder or an archive as samples."""
+    if not isinstance(root, Archive):
+        return file_split(root, names, labels)
+    packed = Names(names)
+    return Split(labels, packed, ReadMember(str(root.root.filename), root.at, packed))
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
@@ -74,7 +92,7 @@ def _class_names(root: Path, place: str, files: ImageFiles) -> list[str]:
 
 
 def _beside(root: Path, places: set[str]) -> list[LeftOut]:
-    names = sorted(name for name in os.listdir(root) if name not in places)
+    names = sorted(entry.name for entry in root.iterdir() if entry.name not in places)
     return [(name, "hidden" if name.startswith(".") else "beside the split folders") for name in names]
 
 
@@ -100,4 +118,4 @@ def _read(root: Path, place: str, classes: list[str], files: ImageFiles) -> Spli
             labels.append(label)
         elif folders == list(Path(place).parts):
             files.left_out.append((name, "outside any class folder"))
-    return file_split(root, names, np.array(labels, dtype=np.int64))
+    return samples(root, names, np.array(labels, dtype=np.int64))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vit.data.archives import Archive, is_hidden, is_safe
 from vit.data.decode import EXTENSIONS
 
 LeftOut = tuple[str, str]  # (name, reason)
@@ -37,13 +38,38 @@ class ImageFiles:
         return [name for name in self.images if name.startswith(os.path.join(folder, ""))]
 
 
-def image_files(root: str | Path, tops: Sequence[str] = ()) -> ImageFiles:
+def image_files(root: str | Path | Archive, tops: Sequence[str] = ()) -> ImageFiles:
     """The image files below `root`, or only those below its folders `tops`."""
+    if isinstance(root, Archive):
+        return _archived_files(root, tops)
     found, read, links = ImageFiles(), set[str](), deque[_Folder]()
     for top in tops or [""]:
         _read_folder(os.fspath(root), (top, ()), found, read, links)
     while links:
         _read_folder(os.fspath(root), links.popleft(), found, read, links)
+    found.images.sort(key=_walking_order)
+    found.folders.sort(key=_walking_order)
+    found.left_out.sort()
+    return found
+
+
+def _archived_files(root: Archive, tops: Sequence[str]) -> ImageFiles:
+    found, names = ImageFiles(), {name.rstrip("/"): name.endswith("/") for name in root.root.namelist()}
+    inside = [(name.removeprefix(root.at), folder) for name, folder in names.items() if name.startswith(root.at)]
+    for name, folder in inside:
+        if tops and not any(name == top or name.startswith(f"{top}/") for top in tops):
+            continue
+        *above, last = name.split("/")
+        if not is_safe(name):
+            found.left_out.append((name, "a name that leads out of the archive"))
+        elif any(map(is_hidden, [*above, last])):
+            found.left_out.append((name, "hidden"))
+        elif folder:
+            found.folders.append(name)
+        elif not is_image_name(name):
+            found.left_out.append((name, _no_image(name)))
+        else:
+            found.images.append(name)
     found.images.sort(key=_walking_order)
     found.folders.sort(key=_walking_order)
     found.left_out.sort()
@@ -116,8 +142,12 @@ def _reason(entry: os.DirEntry) -> str | None:
     if entry.is_dir():
         return None
     if not is_image_name(entry.name):
-        return f"not an image ({os.path.splitext(entry.name)[1].lower() or 'no extension'})"
+        return _no_image(entry.name)
     return None if entry.is_file() or not os.path.exists(entry.path) else "not a regular file"
+
+
+def _no_image(name: str) -> str:
+    return f"not an image ({os.path.splitext(name)[1].lower() or 'no extension'})"
 
 
 def _walking_order(name: str) -> list[tuple[bool, str]]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from vit.data.decode import EXTENSIONS
-from vit.data.folders import SPLIT_NAMES, check_folder
+from vit.data.folders import SPLIT_NAMES, opened, samples
 from vit.data.image_files import image_files
-from vit.data.source import DataError, Source, Split, file_split, three_ways, with_validation
+from vit.data.source import DataError, Source, Split, three_ways, with_validation
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ def pictures(root: str | Path, fractions: Sequence[float] = (0.9, 0.05, 0.05), s
 
     Without them all is split by `fractions` (train, val, test); with train but no val, val is split off train.
     """
-    root = Path(root).expanduser()
-    check_folder(root, "it must hold images")
+    root = opened(root, "it must hold images")
     places = {key: name for key, names in SPLIT_NAMES.items() for name in names if (root / name).is_dir()}
     whole = "train" not in places
     files = image_files(root, [] if whole else list(places.values()))
@@ -53,4 +52,4 @@ def pictures(root: str | Path, fractions: Sequence[float] = (0.9, 0.05, 0.05), s
 
 
 def _split(root: Path, names: list[str]) -> Split:
-    return file_split(root, names, np.zeros(len(names), dtype=np.int64))
+    return samples(root, names, np.zeros(len(names), dtype=np.int64))

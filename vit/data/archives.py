@@ -1,0 +1,75 @@
+"""Zip archives of image folders, read in place: nothing is unpacked to disk."""
+
+import os
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from vit.data.source import DataError
+
+LARGEST = 2**28  # bytes that one image file may unpack to
+
+
+class Archive(zipfile.Path):
+    """A folder in an archive, with as much of pathlib's interface as a folder of images needs."""
+
+    def __lt__(self, other: "Archive") -> bool:
+        return self.name < other.name
+
+    def resolve(self) -> "Archive":
+        return self
+
+
+def open_archive(path: Path) -> Archive:
+    """The folder with the data: where the archive holds a single folder of folders, that one.
+
+    Raises:
+        DataError: the file is no archive that can be read.
+    """
+    try:
+        place = Archive(path)
+        encrypted = any(member.flag_bits & 1 for member in place.root.infolist())
+    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise DataError(f"{path}: cannot be read as a zip archive ({error})") from error
+    if encrypted:
+        raise DataError(f"{path}: is encrypted; save it without a password")
+    inside = [entry for entry in place.iterdir() if not is_hidden(entry.name)]
+    if len(inside) == 1 and inside[0].is_dir() and any(entry.is_dir() for entry in inside[0].iterdir()):
+        return inside[0]
+    return place
+
+
+def is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def is_safe(name: str) -> bool:
+    """Whether a member's name stays inside the archive."""
+    return not name.startswith(("/", "\\")) and ".." not in name.split("/") and "\\" not in name
+
+
+@dataclass(frozen=True)
+class ReadMember:
+    """Reads members of an archive by their names below a folder in it."""
+
+    path: str
+    folder: str
+    names: Sequence[str]
+
+    def __call__(self, i: int) -> bytes:
+        archive, name = _opened(self.path, os.getpid()), self.folder + self.names[i]
+        try:
+            size = archive.getinfo(name).file_size
+            if size > LARGEST:
+                raise OSError(f"{size} bytes are more than {LARGEST}")
+            return archive.read(name)
+        except (KeyError, zipfile.BadZipFile, NotImplementedError, EOFError, zipfile.zlib.error) as error:
+            raise OSError(f"damaged in the archive: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _opened(path: str, process: int) -> zipfile.ZipFile:
+    """An open archive of this process: a forked one would share the position in the file."""
+    return zipfile.ZipFile(path)
