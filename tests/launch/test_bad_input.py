@@ -282,7 +282,8 @@ def test_the_other_program_answers_alike(capsys, tmp_path, monkeypatch):
     assert vit_main(["audit", "data=folder", "data.root=nowhere"]) == 1
 
 
-def test_debug_shows_where(tmp_path):
+def test_debug_shows_where(monkeypatch):
+    monkeypatch.setenv("VIT_DEBUG", "")  # which the command sets; afterwards it is as before
     with pytest.raises(ValueError, match="recipe.epochs"):
         main(["recipe.epoch=3", "--debug"])
 

@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from vit.exchange.places import PLACES
 from vit.launch.overrides import ConfigError, parse
+from vit.launch.ranges import out_of_range
 
 # here keys of one's own may be added: who reads these nodes knows every key that it takes
 OPEN = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger")
@@ -78,12 +79,19 @@ def options(group: str) -> list[str]:
 
 
 def plain(config: DictConfig) -> dict:
-    """The config as resolved dicts, lists, strings and numbers: what is written into runs and checkpoints."""
+    """The config as resolved dicts, lists, strings and numbers: what is written into runs and checkpoints.
+
+    Raises:
+        ConfigError: for a value that is missing, or a number outside its range.
+    """
     try:
-        return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        found = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "a value"
         raise ConfigError(f"{key} must be given: add {key}=VALUE to the command") from None
+    if problem := out_of_range(found):
+        raise ConfigError(problem)
+    return found
 
 
 def nearest(word: str, among: list[str]) -> str:

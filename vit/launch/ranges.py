@@ -1,0 +1,195 @@
+"""The numbers of a config: what each may be, checked before anything heavy starts."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Number:
+    """The range of one key. A list or tuple is checked element by element.
+
+    Args:
+        low, high: the bounds; `above` and `below` exclude them.
+        whole: integers only.
+        null: whether null is a value too.
+        words: strings that are values too; None for any string, where a key can also be a name.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    below: bool = False
+    whole: bool = False
+    null: bool = False
+    words: tuple[str, ...] | None = ()
+
+    def takes(self, value: Any) -> bool:
+        if value is None:
+            return self.null
+        if isinstance(value, list | tuple):
+            return all(self.takes(each) for each in value)
+        if isinstance(value, str):
+            return self.words is None or value in self.words
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return False
+        if self.whole and value != int(value):
+            return False
+        return self.low <= value <= self.high and not (self.above and value == self.low or
+                                                       self.below and value == self.high)
+
+    def __str__(self) -> str:
+        """`a whole number, 1 or more, or null`"""
+        parts = ["a whole number" if self.whole else "a number"]
+        if self.low > -math.inf:
+            parts.append(f"above {self.low:g}" if self.above else f"{self.low:g} or more")
+        if self.high < math.inf:
+            parts.append(f"below {self.high:g}" if self.below else f"{self.high:g} or less")
+        others = [*(self.words or ()), *(["null"] if self.null else [])]
+        return ", ".join(parts) + (f", or {' or '.join(others)}" if others else "")
+
+
+ANY = Number()
+COUNT = Number(1, whole=True)
+FROM_0 = Number(0, whole=True)
+POSITIVE = Number(0, above=True)
+AT_LEAST_0 = Number(0)
+SHARE = Number(0, 1)
+SHARE_BELOW_1 = Number(0, 1, below=True)
+SHARE_ABOVE_0 = Number(0, 1, above=True)
+BETWEEN = Number(0, 1, above=True, below=True)
+SEED = Number(-(2**63), 2**63 - 1, whole=True)
+BYTE = Number(0, 255)
+
+
+def or_null(number: Number) -> Number:
+    return replace(number, null=True)
+
+
+SAMPLES = replace(or_null(AT_LEAST_0), words=None)  # how many, a part of all, or the name of a file
+RANGES: dict[str, Number] = {  # by key, in which * stands for any name
+    "seed": SEED,
+    "callbacks.every_steps": or_null(COUNT),
+    "callbacks.patience": or_null(COUNT),
+    "data.audit_seconds": AT_LEAST_0,
+    "data.digits": COUNT,
+    "data.fractions": SHARE,
+    "data.image_size": or_null(COUNT),
+    "data.limit": COUNT,
+    "data.masked": BETWEEN,
+    "data.max_len": or_null(COUNT),
+    "data.max_source_len": or_null(COUNT),
+    "data.max_target_len": or_null(COUNT),
+    "data.min_digits": or_null(COUNT),
+    "data.patch_size": or_null(COUNT),
+    "data.preprocessing.background": BYTE,
+    "data.preprocessing.crop_pct": or_null(SHARE_ABOVE_0),
+    "data.preprocessing.height": or_null(COUNT),
+    "data.preprocessing.max_pixels": or_null(COUNT),
+    "data.preprocessing.max_width": or_null(COUNT),
+    "data.preprocessing.mean": or_null(ANY),
+    "data.preprocessing.range": replace(or_null(ANY), words=None),
+    "data.preprocessing.std": or_null(POSITIVE),
+    "data.split_seed": SEED,
+    "data.test": SAMPLES,
+    "data.tokenizer.min_frequency": COUNT,
+    "data.tokenizer.vocab_size": COUNT,
+    "data.train": SAMPLES,
+    "data.val": SAMPLES,
+    "data.workers": replace(FROM_0, words=("auto",)),
+    "distill.alpha": SHARE,
+    "distill.tau": AT_LEAST_0,
+    "finetune.depth": or_null(FROM_0),
+    "finetune.lora.alpha": POSITIVE,
+    "finetune.lora.dropout": SHARE_BELOW_1,
+    "finetune.lora.rank": COUNT,
+    "finetune.over": or_null(AT_LEAST_0),
+    "model.*dropout": or_null(SHARE_BELOW_1),
+    "model.decoder_depth": COUNT,
+    "model.decoder_dim": COUNT,
+    "model.decoder_num_heads": COUNT,
+    "model.depth": COUNT,
+    "model.dim": COUNT,
+    "model.drop_path": or_null(SHARE_BELOW_1),
+    "model.image_size": or_null(COUNT),
+    "model.mask_ratio": BETWEEN,
+    "model.mlp_ratio": POSITIVE,
+    "model.num_heads": COUNT,
+    "model.patch_size": or_null(COUNT),
+    "model.pool_hidden": COUNT,
+    "recipe.accumulate": COUNT,
+    "recipe.augment.*.degrees": Number(0, 180),
+    "recipe.augment.*.fill": BYTE,
+    "recipe.augment.*.magnitude": Number(0, 30, null=True),
+    "recipe.augment.*.num_ops": or_null(FROM_0),
+    "recipe.augment.*.p": SHARE,
+    "recipe.augment.*.padding": FROM_0,
+    "recipe.augment.*.scale": SHARE_BELOW_1,
+    "recipe.augment.*.shear": Number(0, 90, below=True),
+    "recipe.augment.*.shift": SHARE,
+    "recipe.average_epochs": or_null(COUNT),
+    "recipe.batch_size": or_null(COUNT),
+    "recipe.batch_tokens": or_null(COUNT),
+    "recipe.clip": or_null(POSITIVE),
+    "recipe.crop.ratio": or_null(POSITIVE),
+    "recipe.crop.scale": or_null(SHARE_ABOVE_0),
+    "recipe.ema": or_null(BETWEEN),
+    "recipe.epochs": COUNT,
+    "recipe.loss.ctc": SHARE_BELOW_1,
+    "recipe.loss.label_smoothing": SHARE_BELOW_1,
+    "recipe.mixup.cutmix": AT_LEAST_0,
+    "recipe.mixup.mixup": AT_LEAST_0,
+    "recipe.mixup.prob": SHARE,
+    "recipe.mixup.switch": SHARE,
+    "recipe.optimizer.layer_decay": or_null(SHARE_ABOVE_0),
+    "recipe.optimizer.lr": POSITIVE,
+    "recipe.optimizer.lr_base_batch": or_null(COUNT),
+    "recipe.optimizer.options.betas": SHARE_BELOW_1,
+    "recipe.optimizer.options.eps": AT_LEAST_0,
+    "recipe.optimizer.options.momentum": SHARE_BELOW_1,
+    "recipe.optimizer.weight_decay": AT_LEAST_0,
+    "recipe.schedule.cooldown": SHARE,
+    "recipe.schedule.final": SHARE,
+    "recipe.schedule.warmup": AT_LEAST_0,
+    "task.decode.beam": COUNT,
+    "task.decode.ctc": SHARE,
+    "task.decode.length_penalty": ANY,
+    "task.decode.max_len": or_null(COUNT),
+    "task.decode.no_repeat_ngram": FROM_0,
+    "task.decode.views": COUNT,
+    "task.decode_rows": FROM_0,
+    "task.examples": FROM_0,
+    "task.examples_every": COUNT,
+    "trainer.devices": replace(Number(-1, whole=True), words=("auto",)),  # -1: all there are
+    "trainer.log_every_n_steps": COUNT,
+    "trainer.num_nodes": COUNT,
+    "trainer.timeout": or_null(POSITIVE),
+}
+
+
+def range_of(key: str) -> Number | None:
+    """What the number of a dotted key may be; None for a key that is no number, or that only its reader knows."""
+    if key in RANGES:
+        return RANGES[key]
+    return next((number for pattern, number in RANGES.items() if "*" in pattern and fnmatchcase(key, pattern)), None)
+
+
+def out_of_range(config: dict) -> str | None:
+    """A sentence about the first number of a config that cannot be."""
+    for key, value in leaves(config):
+        number = range_of(key)
+        if number is not None and not number.takes(value):
+            shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
+            return f"{key}={shown}: must be {number}"
+    return None
+
+
+def leaves(config: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of everything that is no dict."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
