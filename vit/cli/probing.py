@@ -94,7 +94,7 @@ def opened(model: Path) -> "Bundle":
         return load_bundle(model)
     found = read(model)
     network, report = take(found)
-    preprocessing = prepared(found, format_of(report), tuple(network.config.image_size))
+    preprocessing = prepared(found, format_of(report), network.config)
     return Bundle(Path(found.name), network, [], preprocessing, {}, {}, {}, {})
 
 

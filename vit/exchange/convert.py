@@ -1,13 +1,13 @@
 """`vit convert`: any source written as somebody else opens it, or as a bundle of ours."""
 
 import json
-import os
-import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from vit.bundle import CONFIG, WEIGHTS, Contract, load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.data.text import Tokenizer
 from vit.exchange import pixels, tokens
+from vit.exchange.comparing import check_same
 from vit.exchange.importing import Size, Wanted, take
 from vit.exchange.opening import format_of, is_foreign, named, prepared
 from vit.exchange.read import MULTI_LABEL, PIXELS, THRESHOLDS, Anything, Source, read
@@ -74,7 +75,7 @@ def convert(
     model, report = take(found, replace(wanted, strict=strict))
     preparation, classes = found.preprocessing, found.classes
     if model.config.kind in ("vit", "timm") and to != "torchvision":  # whose files hold nothing but tensors
-        preparation = prepared(found, format_of(report), tuple(model.config.image_size))
+        preparation = prepared(found, format_of(report), model.config)
         classes = named(found, model.config.num_classes) if model.config.num_classes else []
     several = found.thresholds if len(found.thresholds) == len(classes) else ()
     WRITERS[to](dest, Outgoing(model, classes, preparation, found.tokenizers, several, found.use))
@@ -94,8 +95,9 @@ def check_target(dest: Path, to: str) -> None:
 def copy_bundle(source: str | PathLike[str], dest: Path) -> KeyReport:
     """A bundle with all it holds; its report is that of nothing changed."""
     bundle = load_bundle(source)
-    save_bundle(dest, bundle.model, bundle.classes, bundle.preprocessing, bundle.metrics, bundle.extra,
-                tokenizers=bundle.tokenizers, thresholds=bundle.thresholds)
+    with checked(dest, "bundle", bundle.model) as place:
+        save_bundle(place, bundle.model, bundle.classes, bundle.preprocessing, bundle.metrics, bundle.extra,
+                    tokenizers=bundle.tokenizers, thresholds=bundle.thresholds)
     return take(read(bundle.model))[1]
 
 
@@ -108,8 +110,26 @@ def as_timm_module(found: Source) -> Source:
     return replace(found, model=None, config={"module": module})
 
 
+@contextmanager
+def checked(dest: Path, to: str, model: nn.Module) -> Iterator[Path]:
+    """A place to write to; what is there in the end takes the place of `dest`, once it computes what the model does."""
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{dest.name}.part-", dir=dest.parent) as part:
+        place = Path(part) / dest.name
+        yield place
+        check_same(place, to, model)
+        if dest.is_dir():
+            dest.rmdir()  # an empty one, as `check_target` saw
+        place.rename(dest)
+
+
 def write_bundle(dest: Path, out: Outgoing) -> None:
-    save_bundle(dest, out.model, out.classes, out.preprocessing, extra=out.use, tokenizers=out.tokenizers,
+    with checked(dest, "bundle", out.model) as place:
+        write_any_bundle(place, out)
+
+
+def write_any_bundle(place: Path, out: Outgoing) -> None:
+    save_bundle(place, out.model, out.classes, out.preprocessing, extra=out.use, tokenizers=out.tokenizers,
                 thresholds=out.thresholds)
 
 
@@ -117,7 +137,8 @@ def write_timm(dest: Path, out: Outgoing) -> None:
     """A bundle that must be a timm folder."""
     if isinstance(reason := timm_arguments(out.model.config), str):
         raise SourceError(f"{reason}; --to bundle writes it under our own names")
-    write_bundle(dest, out)
+    with checked(dest, "timm", out.model) as place:
+        write_any_bundle(place, out)
 
 
 def write_torchvision(dest: Path, out: Outgoing) -> None:
@@ -126,13 +147,8 @@ def write_torchvision(dest: Path, out: Outgoing) -> None:
         weights = plain(to_torchvision(out.model.state_dict(), out.model.config))
     except ValueError as error:
         raise SourceError(f"{error}; --to bundle keeps it as it is") from None
-    part = dest.with_name(f".{dest.name}.part-{os.getpid()}")
-    dest.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        save_file(weights, part) if dest.suffix == ".safetensors" else torch.save(weights, part)
-        part.rename(dest)
-    finally:
-        part.unlink(missing_ok=True)
+    with checked(dest, "torchvision", out.model) as place:
+        save_file(weights, place) if dest.suffix == ".safetensors" else torch.save(weights, place)
 
 
 def write_transformers(dest: Path, out: Outgoing) -> None:
@@ -155,15 +171,11 @@ def write_transformers(dest: Path, out: Outgoing) -> None:
             warnings.warn(f"transformers will load this model, but prepare images another way: {unsaid}", stacklevel=3)
     if (tokenizer := out.tokenizers.get("source")) is not None:
         files |= tokens.for_transformers(tokenizer, out.model.config.max_len)
-    part = dest.with_name(f".{dest.name}.part-{os.getpid()}")
-    part.mkdir(parents=True)
-    try:
-        save_file(plain(weights), part / WEIGHTS, metadata={"format": "pt"})
+    with checked(dest, "transformers", out.model) as place:
+        place.mkdir()
+        save_file(plain(weights), place / WEIGHTS, metadata={"format": "pt"})
         for name, values in files.items():
-            (part / name).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        part.rename(dest)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+            (place / name).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def plain(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from vit.weights.torchvision import TORCHVISION
 Size = int | Sequence[int]
 HEADS = ("head.", "head_dist.")
 IMAGES = ("vit", "mae")
+COUNTERS = ("num_batches_tracked",)  # of a BatchNorm, whole numbers among the weights
 PARTS = ("embed.", "encoder.", "decoder.", "pool.", "head")  # what our own names begin with
 
 
@@ -127,7 +128,7 @@ def recognised(source: Source) -> Recognised:
 def check_numbers(source: Source, known: Recognised) -> None:
     """Raises SourceError where a network's tensors are of a kind that cannot be computed with."""
     for name, tensor in known.ours.items():
-        if not name.startswith(PARTS):
+        if not name.startswith(PARTS) or name.endswith(COUNTERS):
             continue
         if not tensor.is_floating_point():
             raise SourceError(f"{source.name}: {name} is of {str(tensor.dtype).removeprefix('torch.')}, as quantised "

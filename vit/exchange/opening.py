@@ -35,7 +35,7 @@ def open_model(source: Anything, *, num_heads: int | None = None, act: str | Non
     if not model.config.num_classes or projects(report):
         raise SourceError(f"{found.name} has no classes to answer with; vit.import_weights gives it for its features, "
                           f"and init_from={found.name} begins a training with it")
-    preparation = prepared(found, format_of(report), tuple(model.config.image_size))
+    preparation = prepared(found, format_of(report), model.config)
     classes = named(found, model.config.num_classes)
     return Bundle(Path(found.name), model, classes, preparation, {}, {}, {}, {}, found.thresholds)
 
@@ -76,11 +76,13 @@ def format_of(report: KeyReport) -> str:
     return next((note.removeprefix("format: ") for note in report.notes if note.startswith("format: ")), "")
 
 
-def prepared(source: Source, format_name: str, size: tuple[int, int]) -> Preprocessing:
-    """How its images are prepared, at the size the model was built for."""
+def prepared(source: Source, format_name: str, config: Any) -> Preprocessing:
+    """How its images are prepared, at the size and for the channels that the model was built for."""
+    size = tuple(config.image_size)
     if source.preprocessing is not None:
         return source.preprocessing.replace(size=size)
     usual = pixels.usual(format_name, size) or Preprocessing(size, *GUESS)
+    usual = usual.replace(**pixels.colours(usual.mean, usual.std, config.in_chans))
     warnings.warn(f"{source.name} does not say how images are prepared; taken: {usual.resize} to {size[0]}x{size[1]}, "
                   f"crop_pct {usual.crop_pct}, {usual.interpolation}, mean {usual.mean}, std {usual.std}", stacklevel=3)
     return usual

@@ -1,7 +1,7 @@
 """How images are prepared, in the words of timm and transformers, as our contract."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vit.bundle.files import SourceError
@@ -23,8 +23,7 @@ def of_timm(cfg: Mapping[str, Any]) -> Preprocessing:
         resize,
         1.0 if resize == "pad" else cfg.get("crop_pct") or 0.875,
         INTERPOLATIONS.get(interpolation, interpolation),
-        tuple(cfg["mean"]),
-        tuple(cfg["std"]),
+        **colours(cfg["mean"], cfg["std"], cfg["input_size"][0]),
     )
 
 
@@ -33,7 +32,16 @@ def of_openclip(cfg: Mapping[str, Any], model: Mapping[str, Any]) -> Preprocessi
     size = cfg.get("size") or model["vision_cfg"]["image_size"]
     resize = OPENCLIP_RESIZE[cfg.get("resize_mode") or "shortest"]
     return Preprocessing((size, size) if isinstance(size, int) else tuple(size), resize, 1.0,
-                         cfg.get("interpolation") or "bicubic", tuple(cfg["mean"]), tuple(cfg["std"]))
+                         cfg.get("interpolation") or "bicubic", **colours(cfg["mean"], cfg["std"]))
+
+
+def colours(mean: Sequence[float], std: Sequence[float], channels: int | None = None) -> dict[str, Any]:
+    """Mean and deviation of the channels, and that one channel is a grey image; it takes the mean of three."""
+    grey = 1 in (channels, len(mean))
+    values = {name: tuple(each) for name, each in (("mean", mean), ("std", std))}
+    if not grey:
+        return values
+    return {"mode": "L", **{name: (sum(each) / len(each),) for name, each in values.items()}}
 
 
 def of_transformers(values: Mapping[str, Any]) -> Preprocessing:
@@ -44,14 +52,14 @@ def of_transformers(values: Mapping[str, Any]) -> Preprocessing:
     """
     crops = bool(values.get("do_center_crop", False))
     size, crop = edges(values.get("size", 224)), edges(values.get("crop_size", values.get("size", 224)))
-    colours = values["image_mean"], values["image_std"]
+    mean, std = values["image_mean"], values["image_std"]
     if not values.get("do_normalize", True):
-        colours = (0.0,) * 3, (1.0,) * 3
-    shared = (RESAMPLING[values.get("resample", 3)], *map(tuple, colours))
+        mean, std = (0.0,) * len(mean), (1.0,) * len(std)
+    interpolation, shared = RESAMPLING[values.get("resample", 3)], colours(mean, std)
     if len(size) == 1 and crops and len(crop) == 2 and max(crop) <= size[0]:
-        return Preprocessing(crop, "shorter", min(crop) / size[0], *shared)
+        return Preprocessing(crop, "shorter", min(crop) / size[0], interpolation, **shared)
     if len(size) == 2 and (not crops or crop == size):
-        return Preprocessing(size, "squash", 1.0, *shared)
+        return Preprocessing(size, "squash", 1.0, interpolation, **shared)
     raise SourceError(f"preprocessor_config.json asks for size {values.get('size')} and crop "
                       f"{values.get('crop_size')}, which is neither a shorter edge with a crop nor one size")
 

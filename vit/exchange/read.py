@@ -119,7 +119,7 @@ def from_bundle(folder: Path) -> Source:
 def described(path: Path, config: Mapping[str, Any], name: str) -> Source:
     """A file of weights with what its config says."""
     content = read_file(path)
-    if isinstance(content, Mapping) and "pytorch-lightning_version" in content and "config" in content:
+    if isinstance(content, Mapping) and is_own_checkpoint(content):
         return from_checkpoint(path, content["config"])
     state, notes = unwrap(content, str(path))
     if isinstance(content, Mapped):
@@ -131,6 +131,13 @@ def described(path: Path, config: Mapping[str, Any], name: str) -> Source:
         classes = class_names(config)
         several = thresholds(config, len(classes))
     return Source(name, state, config, preprocessing=prepared, classes=classes, notes=notes, thresholds=several)
+
+
+def is_own_checkpoint(content: Mapping[str, Any]) -> bool:
+    """Whether this program's training wrote it; other users of Lightning may keep a `config` of their own."""
+    config = content.get("config")
+    model = config.get("model") if isinstance(config, Mapping) else None
+    return "pytorch-lightning_version" in content and isinstance(model, Mapping) and "kind" in model
 
 
 @contextmanager

@@ -91,6 +91,9 @@ def to_clip(state: State, config: Any) -> Written:
     require(config, whose, {"embed_norm": (True,), "patch_bias": (False,), "qkv_bias": (True,), **pooled})
     said, theirs, head = written_tower(state, config, whose)
     theirs["embeddings.class_embedding"] = theirs["embeddings.class_embedding"][0, 0]  # (D,)
+    if averages and not head:
+        raise ValueError(f"{whose} without a head has pool=class only, but this one has pool={config.pool} and "
+                         "num_classes=0")
     if averages:
         theirs |= {"post_layernorm.weight": torch.ones(config.dim), "post_layernorm.bias": torch.zeros(config.dim)}
         return classifying("CLIPForImageClassification", "clip", said, theirs, head)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vit.nn.position import sincos_2d
 from vit.weights.format import Format, State
-from vit.weights.outgoing import Written, fixed, parted, require, with_table
+from vit.weights.outgoing import Written, fixed, parted, require, require_square, with_table
 from vit.weights.renaming import Names, Renamed
 from vit.weights.transformers import VIT_BLOCK, dropout_words, image_words, read_config, shared_words, stacked
 
@@ -64,6 +64,7 @@ def to_mae(state: State, config: Any) -> Written:
         ValueError: that cannot be this network.
     """
     require(config, "transformers' ViTMAE", kind="mae")
+    require_square(config, "transformers' ViTMAE")
     theirs = {TRANSFORMERS.theirs(name): tensor for name, tensor in parted(with_table(state, config, 1)).items()}
     theirs["decoder.decoder_pos_embed"] = with_first(decoder_table(config.grid, config.decoder_dim))
     return {

@@ -204,6 +204,8 @@ def beyond_timm(config: Any) -> str | None:
         "no post-norm blocks that a config file can ask for": not config.pre_norm,
         f"block={config.block} with plain MLPs and norm_eps 1e-06 only": config.block != "serial"
         and (gated or config.mlp_norm or config.attn_norm or config.dist_token or config.norm_eps != 1e-6),
+        "a bias of the MLP's first projection in every parallel block": config.block == "parallel"
+        and not config.proj_bias,
         "parallel blocks with absolute positions and biases of all keys only": eva and config.block == "parallel",
         "no pooling of class token and mean side by side": config.pool == "class_mean",
         f"heads of dim / num_heads only, not head_dim {config.head_dim}": config.head_width * config.num_heads

@@ -58,6 +58,8 @@ def beyond_timms_relative(config: Any) -> str | None:
     wanted = {"norm": "layer", "norm_eps": 1e-6, "activation": "gelu", "registers": 0, "dist_token": False,
               "mlp": "mlp", "mlp_norm": False, "attn_norm": False, "proj_bias": True, "embed_norm": False,
               "patch_norm": False, "patch_bias": True, "pool_prefix": False}
+    if config.qkv_bias:
+        wanted["key_bias"] = True
     for key, value in wanted.items():
         if (own := getattr(config, key)) != value:
             return f"{key}={value} only where positions are relative, not {own}"

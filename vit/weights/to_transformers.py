@@ -22,7 +22,7 @@ from vit.weights.clip import to_clip, to_siglip
 from vit.weights.dinov3 import to_dinov3
 from vit.weights.format import State
 from vit.weights.mae import to_mae
-from vit.weights.outgoing import Written, parted, require, scaled, with_table
+from vit.weights.outgoing import Written, parted, require, require_square, scaled, with_table
 from vit.weights.renaming import Names
 from vit.weights.transformers import DINOV2, SWIGLU, VIT, dropout_words, image_words, shared_words
 
@@ -71,6 +71,9 @@ def to_deit(state: State, config: Any) -> Written:
     """Where both tokens have a head it is called "with a teacher"; else the second is only there to be attended to."""
     registers = (0,) if config.dist_token else (1,)
     require(config, "transformers' DeiT", {"registers": registers}, free=("dist_token",))
+    if config.dist_token and not config.num_classes:
+        raise ValueError("transformers' DeiT without a head gives the class token alone, but this one with "
+                         "dist_token=True and num_classes=0 the mean of both tokens")
     ours = with_table(state, config, 2)
     if config.registers:
         ours["embed.dist_token"] = ours.pop("embed.reg_token")
@@ -86,7 +89,9 @@ def to_dinov2(state: State, config: Any) -> Written:
     also = {"pool": ("class", "mean", "class_mean"), "mlp": ("mlp", "swiglu")}
     also |= {"activation": ("silu",)} if gated else {}
     also |= {"pool_prefix": (False,)} if averages else {}
+    also |= {} if config.num_classes else {"pool": ("class",)}  # a model without a head gives the class token
     require(config, whose, also, free=("registers", "layer_scale"))
+    require_square(config, whose)
     body, name = "dinov2", "Dinov2"
     own: dict[str, Any] = {"use_mask_token": False}
     ours = scaled(with_table(state, config, 1 if not config.prefix_positions else config.prefix), config)
