@@ -12,12 +12,13 @@ from safetensors.torch import save_file
 
 import vit
 import vit.cli
-from tests.exchange.conftest import SIZE, images, scramble
+from tests.exchange.conftest import CLOSE, SIZE, images, scramble
 from vit.bundle import load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
 from vit.exchange import import_weights
 from vit.exchange.convert import convert
+from vit.launch.initial import load_initial
 
 TINY = {"img_size": 28, "patch_size": 7, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 3}
 WORDS = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
@@ -194,3 +195,58 @@ def test_another_aspect_and_other_classes_by_the_command_line(tmp_path, capsys) 
     assert (config.image_size, config.patch_size, config.num_classes) == ((28, 42), (14, 14), 2)
     assert vit.cli.main(["convert", str(tmp_path), str(tmp_path / "b"), "--to", "bundle", "--image-size", "big"]) == 2
     assert "--image-size big must be a number of pixels" in capsys.readouterr().err
+
+
+def small_network() -> torch.nn.Module:
+    return scramble(timm.create_model("test_efficientnet", num_classes=5))
+
+
+@pytest.mark.parametrize("form", ["file", "folder", "module", "bundle"])
+def test_a_network_of_timm_that_is_no_vision_transformer_is_taken_by_every_entrance(form: str, tmp_path) -> None:
+    reference = small_network()
+    source = tmp_path / "test_efficientnet.safetensors"
+    if form == "file":
+        save_file(reference.state_dict(), source)
+    elif form == "folder":
+        timm.models.save_for_hf(reference, source)
+    elif form == "module":
+        source = reference
+    else:
+        model = import_weights(reference)[0]
+        save_bundle(source, model, list("abcde"), Preprocessing(model.config.image_size))
+    x = images(160)
+    with torch.no_grad():
+        expected = reference(x)
+        torch.testing.assert_close(import_weights(source)[0](x), expected, **CLOSE)
+        torch.testing.assert_close(vit.load(source).model(x), expected, **CLOSE)
+        convert(source, tmp_path / "converted")
+        torch.testing.assert_close(vit.load(tmp_path / "converted").model(x), expected, **CLOSE)
+        convert(source, tmp_path / "timm", "timm")
+    if form != "module":
+        initial = load_initial({"init_from": str(source)}, None)
+        assert initial.model["kind"] == "timm" and initial.model["name"] == "test_efficientnet"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_stem_with_batch_norms_is_converted(tmp_path) -> None:
+    model = scramble(vit.create_model("vit_tiny", image_size=32, patch_size=8, dim=32, depth=1, num_heads=2,
+                                      num_classes=3, stem="pooled_conv"))
+    convert(model, tmp_path / "bundle")
+    with torch.no_grad():
+        assert torch.equal(load_bundle(tmp_path / "bundle").model(images()), model(images()))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_timm_folder_of_one_channel_reads_grey_images(tmp_path) -> None:
+    timm.models.save_for_hf(tiny(in_chans=1), tmp_path)
+    preprocessing = vit.load(tmp_path).preprocessing
+    assert (preprocessing.mode, len(preprocessing.mean), len(preprocessing.std)) == ("L", 1, 1)
+
+
+def test_a_checkpoint_of_lightning_with_a_config_of_its_own(tmp_path) -> None:
+    model = vit.create_model("vit_tiny", image_size=32, patch_size=8, dim=32, depth=2, num_heads=2, num_classes=3)
+    state = {f"net.{name}": tensor for name, tensor in model.state_dict().items()}
+    for config in ({"lr": 0.1}, {"model": "vit"}, {"model": {"depth": 2}}, "vit"):
+        torch.save({"pytorch-lightning_version": "2.6", "config": config, "state_dict": state}, tmp_path / "a.ckpt")
+        found, _ = import_weights(tmp_path / "a.ckpt", num_heads=2, act="gelu")
+        assert torch.equal(found.head.weight, model.head.weight)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vit.bundle.files import SourceError
-from vit.exchange.kept import as_it_is, timms_own
+from vit.exchange.kept import OTHER_NETWORK, as_it_is, timms_own
 from vit.exchange.read import Anything, Source, read
 from vit.models import TimmConfig, model_from_config
 from vit.models.build import ACTIVATIONS
@@ -118,11 +118,16 @@ def recognised(source: Source) -> Recognised:
             raise SourceError(f"{source.name}: the config says that it describes a {kind} of transformers, but the "
                               f"tensors have {found.format.name}'s names; take the config away, or the other weights")
         return found
+    own = (source.model or {}).get("kind") == TimmConfig.kind
+    if own or ({"architecture", "module"} & set(source.config) and timms_own(source.config) is not None):
+        return Recognised(OTHER_NETWORK, source.state)
     some = ", ".join(list(source.state)[:3])
     other = " (the names of a ResNet)" if "layer1.0.conv1.weight" in source.state else ""
+    known = ", ".join(each.name for each in FORMATS)
     raise SourceError(f"{source.name} holds {len(source.state)} tensors such as {some}{other}, which are of no known "
-                      f"Vision Transformer; accepted: {', '.join(each.name for each in FORMATS)}; any model of timm "
-                      "can be had by create_model('timm/NAME')")
+                      f"Vision Transformer; accepted: {known}; a file of another network of timm must be called "
+                      "NAME.safetensors or NAME.pth by its name there, or have a config.json with its architecture and "
+                      "num_classes beside it")
 
 
 def check_numbers(source: Source, known: Recognised) -> None:
@@ -164,7 +169,7 @@ def architecture(
     except Contradiction as error:
         raise ContradictionError(f"{source.name}: {error}") from None
     except ValueError as error:
-        if known.format is TIMM and (kept := timms_own(source.config)) is not None:
+        if known.format in (TIMM, OTHER_NETWORK) and (kept := timms_own(source.config)) is not None:
             return kept.to_dict(), [f"kept as timm's own network, for {error}"]
         raise SourceError(f"{source.name}: {error}") from None
     if source.config:

@@ -12,6 +12,14 @@ from vit.weights import Format, Recognised
 from vit.weights.timm_facts import skeleton
 
 
+def no_facts(state: Any, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    raise ValueError("it is no Vision Transformer")
+
+
+# a network of timm that is no Vision Transformer, under its own names
+OTHER_NETWORK = Format("another network of timm", lambda state: False, dict, no_facts)
+
+
 def timms_own(config: Mapping[str, Any]) -> TimmConfig | None:
     """The config of a model that timm builds by its name alone; None for one that was changed.
 
@@ -21,7 +29,7 @@ def timms_own(config: Mapping[str, Any]) -> TimmConfig | None:
     try:
         theirs = config["module"] if "module" in config else skeleton(config)
         cfg = theirs.pretrained_cfg
-        size = getattr(theirs.patch_embed, "img_size", None) or cfg["input_size"][1:]
+        size = getattr(getattr(theirs, "patch_embed", None), "img_size", None) or cfg["input_size"][1:]
         made = TimmConfig(cfg["architecture"], tuple(size), cfg["input_size"][0], theirs.num_classes)
         with torch.device("meta"):
             ours = timm_model(made)
@@ -33,7 +41,12 @@ def timms_own(config: Mapping[str, Any]) -> TimmConfig | None:
 def alike(a: nn.Module, b: nn.Module) -> bool:
     """Whether both have the same parts in the same shapes."""
     shapes = [{name: tensor.shape for name, tensor in each.state_dict().items()} for each in (a, b)]
-    return shapes[0] == shapes[1] and str(a) == str(b) and getattr(a, "global_pool", 0) == getattr(b, "global_pool", 0)
+    return shapes[0] == shapes[1] and str(a) == str(b) and pooling(a) == pooling(b)
+
+
+def pooling(model: nn.Module) -> str:
+    """A word in a Vision Transformer, a module in other networks."""
+    return str(getattr(model, "global_pool", ""))
 
 
 def as_it_is(known: Recognised) -> Recognised:

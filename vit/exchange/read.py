@@ -20,6 +20,7 @@ from vit.data import Preprocessing
 from vit.data.text import Tokenizer, tokenizer_from_dict
 from vit.exchange import pixels
 from vit.models.timm_model import nearest_timm_models
+from vit.weights import recognise
 
 TIMM, HUB = "timm:", "hub:"
 FILES = ("model.safetensors", "model.safetensors.index.json", "open_clip_model.safetensors",
@@ -124,6 +125,9 @@ def described(path: Path, config: Mapping[str, Any], name: str) -> Source:
     state, notes = unwrap(content, str(path))
     if isinstance(content, Mapped):
         state = unmapped(path, state)
+    if not config and recognise(state) is None:
+        config = config_by_name(path, state)
+        notes += [f"by its name a {config['architecture']} of timm"] if config else []
     processor = read_json(path.parent / PIXELS) if config and (path.parent / PIXELS).is_file() else {}
     with explained(f"{path.parent}: how images are prepared"):
         prepared = preprocessing(config, processor)
@@ -138,6 +142,21 @@ def is_own_checkpoint(content: Mapping[str, Any]) -> bool:
     config = content.get("config")
     model = config.get("model") if isinstance(config, Mapping) else None
     return "pytorch-lightning_version" in content and isinstance(model, Mapping) and "kind" in model
+
+
+def config_by_name(file: Path, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What a timm folder would say of a file that is named like a model of timm, as timm's own files are
+    (`resnet18-5c106cde.pth`, `tf_efficientnet_lite0.safetensors`); {} for any other."""
+    import timm
+
+    name = file.name.split(".")[0].split("-")[0]
+    if not timm.is_model(name):
+        return {}
+    cfg = timm.get_pretrained_cfg(name).to_dict()
+    heads = cfg.get("classifier") or ()
+    weights = [state.get(f"{head}.weight") for head in ([heads] if isinstance(heads, str) else heads)]
+    classes = next((len(weight) for weight in weights if weight is not None), 0)
+    return {"architecture": name, "num_classes": classes, "pretrained_cfg": {**cfg, "num_classes": classes}}
 
 
 @contextmanager
