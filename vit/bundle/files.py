@@ -1,21 +1,33 @@
 """Weights read from one file, or from one in pieces: safetensors, PyTorch's, NumPy's. Nothing but tensors is taken."""
 
 import argparse
-import json
+import mmap
 import pickle
 import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
+
+from vit.data.untrusted import (
+    LimitError,
+    allowed,
+    check_pickles,
+    megabytes,
+    open_regular,
+    open_zip,
+    parse_json,
+    read_arrays,
+    read_text,
+)
 
 ACCEPTED = ".safetensors, .pt, .pth, .bin or .ckpt of PyTorch, .npz of Google's ViTs"
 INDEX = ".index.json"
+MAX_HEADER = 16 << 20  # bytes of a safetensors file's header; a thousand tensors take a tenth of a megabyte
 LFS, HTML = b"version https://git-lfs", (b"<!doc", b"<html")
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
           "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8,
@@ -44,7 +56,7 @@ def read_file(path: Path, mapped: bool = True) -> Any:
         SourceError: damaged, no weights, or a pickle that would do more than hold tensors.
     """
     try:
-        with open(path, "rb") as stream:
+        with open_regular(path) as stream:
             start = stream.read(64)
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from None
@@ -61,6 +73,7 @@ def read_file(path: Path, mapped: bool = True) -> Any:
     if start.startswith(b"PK"):
         return read_zip(path, mapped)
     if start[:1] == b"\x80":
+        check_old_pickle(path)
         return read_torch(path, mapped=False)  # PyTorch's form of before 2020
     raise SourceError(f"{path} is of no known format (it begins with {start[:8]!r}); accepted: {ACCEPTED}")
 
@@ -68,14 +81,16 @@ def read_file(path: Path, mapped: bool = True) -> Any:
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Tensors in memory of their own: one that stayed mapped to the file would break when the file is written again."""
     try:
-        with safe_open(path, framework="pt") as file:  # checks the header, its sizes and places
-            names = list(file.keys())
-        with open(path, "rb") as stream:
-            start = 8 + int.from_bytes(stream.read(8), "little")
-            header = json.loads(stream.read(start - 8))
-            return {name: read_tensor(stream, start, **header[name]) for name in names}
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again") from None
+        with open_regular(path) as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            if size > MAX_HEADER:
+                raise LimitError(f"its header is said to take {megabytes(size)}")
+            header = parse_json(stream.read(size).decode("utf-8"))
+            with safe_open(path, framework="pt") as file:  # checks the header, its sizes and places
+                names = list(file.keys())
+            return {name: read_tensor(stream, 8 + size, **header[name]) for name in names}
+    except Exception as error:  # damage shows in many ways
+        raise damaged(path, error) from None
 
 
 def read_tensor(stream: BinaryIO, start: int, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
@@ -90,10 +105,11 @@ def read_tensor(stream: BinaryIO, start: int, dtype: str, shape: list[int], data
 def read_zip(path: Path, mapped: bool) -> Any:
     """PyTorch and NumPy both write zip files; their members tell them apart."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path) as archive:
             members = [name.rpartition("/")[2] for name in archive.namelist()]
-    except (zipfile.BadZipFile, OSError) as error:
-        raise SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again") from None
+            check_pickles(archive)
+    except Exception as error:
+        raise damaged(path, error) from None
     if members and all(name.endswith(".npy") for name in members):
         return read_npz(path)
     if "constants.pkl" in members:
@@ -111,9 +127,37 @@ def read_torch(path: Path, mapped: bool) -> Any:
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise SourceError(refused(path, str(error))) from None
+        check_size(content, path.stat().st_size)
     except Exception as error:
-        raise SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again") from None
+        raise damaged(path, error) from None
     return Mapped(content) if mapped and isinstance(content, Mapping) else content
+
+
+def check_old_pickle(path: Path) -> None:
+    """`check_pickle` of a file whose pickle and tensors are not apart; the tensors' numbers spell no name by chance."""
+    try:
+        with open_regular(path) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if data.find(b"bytearray") >= 0 or data.find(b"_codecs") >= 0:
+                raise LimitError("it would call bytearray or a codec, which no file of weights needs")
+    except (OSError, ValueError) as error:
+        raise damaged(path, error) from None
+
+
+def check_size(content: Any, size: int) -> None:
+    """Raises LimitError where views of a file's tensors stand for far more numbers than the file of `size` bytes has.
+
+    A single stored number can be expanded to any shape, and one tensor can have any number of names.
+    """
+    waiting, seen, total = [content], set(), 0
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Tensor):
+            total += value.numel() * value.element_size()
+        elif isinstance(value, Mapping | list | tuple | set) and id(value) not in seen:
+            seen.add(id(value))
+            waiting.extend(value.values() if isinstance(value, Mapping) else value)
+    if total > allowed(size):
+        raise LimitError(f"its tensors stand for {megabytes(total)}, and the file has {megabytes(size)}")
 
 
 def refused(path: Path, text: str) -> str:
@@ -131,13 +175,12 @@ def refused(path: Path, text: str) -> str:
 
 def read_npz(path: Path) -> dict[str, Tensor]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: from_numpy(file[name]) for name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        return {name: from_numpy(array) for name, array in read_arrays(path).items()}
+    except Exception as error:
         if "allow_pickle" in str(error):
             raise SourceError(f"{path} holds pickled Python objects, which could be any program; only arrays of "
                               "numbers are read") from None
-        raise SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again") from None
+        raise damaged(path, error) from None
 
 
 def from_numpy(array: np.ndarray) -> Tensor:
@@ -159,7 +202,7 @@ def read_pieces(path: Path) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     for name in dict.fromkeys(places.values()):
         piece = path.parent / name
-        if Path(name).name != name or not piece.is_file():
+        if Path(name).name != name or name.endswith(INDEX) or not piece.is_file():
             raise SourceError(f"{path} names the piece {name!r}, which is not beside it; copy all pieces into one "
                               "folder")
         content = read_file(piece, mapped=False)
@@ -173,12 +216,19 @@ def read_pieces(path: Path) -> dict[str, Tensor]:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(read_text(path))
     except (OSError, ValueError) as error:
         raise SourceError(f"{path} cannot be read as JSON: {first_line(error)}") from None
     if not isinstance(values, dict):
         raise SourceError(f"{path} holds no JSON object, but {type(values).__name__}")
     return values
+
+
+def damaged(path: Path, error: Exception) -> SourceError:
+    if isinstance(error, LimitError):
+        return SourceError(f"{path} is cut off or damaged, or was made to fill the memory: {error}; get it again from "
+                           "somebody you trust")
+    return SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again")
 
 
 def first_line(error: Exception | str) -> str:

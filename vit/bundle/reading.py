@@ -8,6 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 
 import vit
@@ -29,12 +31,13 @@ from vit.bundle.record import (
 from vit.bundle.replacing import recovered
 from vit.data import LinePreprocessing, Preprocessing
 from vit.data.text import Tokenizer, tokenizer_from_dict
-from vit.data.untrusted import check_regular, parse_json, read_text
+from vit.data.untrusted import allowed, check_regular, megabytes, parse_json, read_text
 from vit.models import model_from_config
 from vit.nn.init import Unfilled
 from vit.weights.timm import from_timm
 
 REQUIRED = {"model", "names", "sha256", "classes", "preprocessing", "metrics", "extra"}
+LARGE = 10_000  # pixels, channels, tokens or classes
 TRIES = 100
 KEYS = REQUIRED | {"format", "tokenizers", "thresholds", "versions", SEAL}
 TYPES = {"model": dict, "classes": list, "metrics": dict, "extra": dict, "tokenizers": dict, "thresholds": list}
@@ -104,6 +107,7 @@ def _load(folder: Path) -> Bundle:
         raise BundleError(f"{folder / WEIGHTS} is damaged or belongs to another model: its SHA-256 is {digest[:16]}…, "
                           f"but {CONFIG} promises {str(record['sha256'])[:16]}…; copy the folder again")
     try:
+        _check_size(record["model"], folder / WEIGHTS)
         with Unfilled():
             model = model_from_config(record["model"])
         preprocessing = contract(record["preprocessing"])
@@ -122,6 +126,34 @@ def _load(folder: Path) -> Bundle:
     check_seal(text, record, folder / CONFIG)  # last, because any other fault says more
     return Bundle(folder, model.eval(), classes, preprocessing, tokenizers, record["metrics"], record["extra"], record,
                   thresholds)
+
+
+def _check_size(config: dict[str, Any], weights: Path) -> None:
+    """Raises BundleError where a config asks for a model far larger than the file of its weights, before it is built.
+
+    Only large numbers are looked into: then the model is built without memory and its tensors are counted.
+    """
+    with safe_open(weights, framework="pt") as file:
+        tensors = len(file.keys())
+    for key, value in config.items():
+        if "depth" in key and isinstance(value, int) and value > tensors:
+            raise BundleError(f"{key} is {value:,}, but {weights} has {tensors:,} tensors")
+    if max(_numbers(config), default=0) <= LARGE:
+        return
+    with torch.device("meta"):
+        parts = model_from_config(config)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in (*parts.parameters(), *parts.buffers()))
+    if size > allowed(weights.stat().st_size):
+        raise BundleError(f"it describes a model of {megabytes(size)}, but {weights} has "
+                          f"{megabytes(weights.stat().st_size)}")
+
+
+def _numbers(values: Any) -> Iterator[float]:
+    if isinstance(values, Mapping | list):
+        for value in values.values() if isinstance(values, Mapping) else values:
+            yield from _numbers(value)
+    elif isinstance(values, int | float):
+        yield values
 
 
 def same_types(model: nn.Module, weights: Mapping[str, Tensor]) -> bool:

@@ -114,7 +114,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def recovered(path: Path) -> bool:
     """Brings a folder back whose process was killed between two renames; whether there was one to bring back."""
-    if path.exists():
+    if path.exists() or not any(kind == "old" for _, kind, _ in leftovers(path)):
         return False
     with suppress(OSError), locked(path.parent):
         for old, kind, _ in leftovers(path):

@@ -1,7 +1,6 @@
 """Images and labels as arrays in one .npz file, as MedMNIST, Keras and many notebooks leave them."""
 
 import os
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from vit.data.source import (
     three_ways,
     with_validation,
 )
+from vit.data.untrusted import open_zip, read_arrays
 
 SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
 IMAGES = ("images", "image", "x", "data", "X")
@@ -50,14 +50,13 @@ def npz(
 
 def _load(path: Path) -> dict[str, np.ndarray]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**34
         if size > memory // 2:
             raise DataError(f"{path}: unpacks to {size / 1e9:.1f} GB, over half of the {memory / 1e9:.1f} GB of memory;"
                             " write the images to class folders and use data=folder")
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        return read_arrays(path)
     except DataError:
         raise
     except Exception as error:  # of zipfile, zlib and NumPy's header

@@ -1,28 +1,34 @@
 """Binary formats of the classic sets: IDX (MNIST) and CIFAR's pickles, read without running anything in them."""
 
-import gzip
+import math
 import pickle
 import struct
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from vit.data.source import DataError, Split, array_split
+from vit.data.untrusted import LimitError, open_regular, open_unpacked
 
 
 def read_idx(path: Path) -> np.ndarray:
     """An IDX file of unsigned bytes, gzipped or not → array of its shape."""
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
+        with open_unpacked(path) as file:
+            data = file.read()
+    except (OSError, EOFError, zlib.error, LimitError) as error:
         raise DataError(f"{path}: cannot be unpacked ({error}); fetch the file again") from error
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise DataError(
             f"{path}: is no IDX file of bytes (starts with {data[:4].hex() or 'nothing'}, expected 000008..)"
         )
     start = 4 + 4 * data[3]
+    if not data[3] or len(data) < start:
+        raise DataError(f"{path}: its header of {data[3]} dimensions is cut off; fetch the file again")
     shape = struct.unpack(f">{data[3]}I", data[4:start])
-    expected = int(np.prod(shape))
+    expected = math.prod(shape)
     if len(data) - start != expected:
         raise DataError(
             f"{path}: holds {len(data) - start} bytes, its header {shape} needs {expected}; fetch the file again"
@@ -45,12 +51,14 @@ def cifar_batches(name: str, root: Path, folder: str, classes: list[str] | None)
             "set data.root to their folder or data.download=true"
         )
     if fine:
-        classes = [c.decode() for c in _load(place / "meta")[b"fine_label_names"]]
+        known = _load(place / "meta", {b"fine_label_names": list})[b"fine_label_names"]
+        classes = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in known]
     splits = {}
     for key, names in files.items():
-        parts = [_load(place / n) for n in names]
+        key_of_labels = b"fine_labels" if fine else b"labels"
+        parts = [_load_batch(place / n, key_of_labels, len(classes)) for n in names]
         pixels = np.concatenate([p[b"data"] for p in parts]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        labels = np.concatenate([p[b"fine_labels" if fine else b"labels"] for p in parts])
+        labels = np.concatenate([p[key_of_labels] for p in parts])
         splits[key] = array_split(np.ascontiguousarray(pixels), labels, f"{name} {key}")
     return classes, splits
 
@@ -72,9 +80,26 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1" if encoding == "latin1" else "ascii")
 
 
-def _load(path: Path) -> dict[bytes, object]:
+def _load_batch(path: Path, labels: bytes, classes: int) -> dict[bytes, Any]:
+    """Images (N,3072) of uint8 with N labels of so many classes."""
+    batch = _load(path, {b"data": np.ndarray, labels: list | np.ndarray})
+    data, numbers = batch[b"data"], batch[labels]
+    if data.dtype != np.uint8 or data.shape != (len(numbers), 3072):
+        raise DataError(f"{path}: holds {data.dtype} of shape {data.shape} with {len(numbers)} labels, expected uint8 "
+                        f"of ({len(numbers)}, 3072); fetch the file again")
+    if not all(isinstance(number, int | np.integer) and 0 <= number < classes for number in numbers):
+        raise DataError(f"{path}: has labels that are not whole numbers below {classes}; fetch the file again")
+    return batch
+
+
+def _load(path: Path, wanted: dict[bytes, Any]) -> dict[bytes, Any]:
     try:
-        with path.open("rb") as file:
-            return _DataOnly(file, encoding="bytes").load()
-    except (pickle.UnpicklingError, EOFError, DataError, ValueError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: is no intact batch of CIFAR ({error}); fetch the file again") from error
+        with open_regular(path) as file:
+            found = _DataOnly(file, encoding="bytes").load()
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        raise DataError(f"{path}: is no intact batch of CIFAR ({' '.join(str(error).split())[:200]}); fetch the file "
+                        "again") from error
+    for key, kind in wanted.items():
+        if not isinstance(found, dict) or not isinstance(found.get(key), kind):
+            raise DataError(f"{path}: has no list {key.decode()}; fetch the file again")
+    return found

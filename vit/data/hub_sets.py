@@ -17,6 +17,7 @@ from vit.data.class_names import labelled
 from vit.data.folders import SPLIT_NAMES
 from vit.data.source import DataError, Names, Raw, RowNames, Source, Split, three_ways, with_validation
 from vit.data.tables import IMAGE_COLUMNS, LABEL_COLUMNS
+from vit.data.untrusted import read_bytes
 
 log = logging.getLogger("vit")
 
@@ -34,7 +35,7 @@ class ReadRow:
 
     def __call__(self, i: int) -> Raw:
         place = self.place(i)
-        return place.read_bytes() if isinstance(place, Path) else place
+        return read_bytes(place) if isinstance(place, Path) else place
 
     def place(self, i: int) -> Raw | Path:
         value = self.rows[int(i)][self.column]

@@ -3,7 +3,6 @@
 import codecs
 import contextlib
 import csv
-import gzip
 import json
 import zlib
 from collections import Counter
@@ -16,6 +15,7 @@ import numpy as np
 
 from vit.data.named_lines import MARK, Line, numbered
 from vit.data.source import DataError, RowNames
+from vit.data.untrusted import LimitError, open_unpacked
 
 TABLES = (".tsv", ".csv", ".jsonl")
 Column = str | int  # a name, or a number from 0 in a file without a header line
@@ -102,11 +102,11 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _content(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
-        return _as_utf8(gzip.decompress(data) if path.suffix == ".gz" else data)
+        with open_unpacked(path) as file:
+            return _as_utf8(file.read())
     except FileNotFoundError:
         raise FileNotFoundError(f"the file {path} does not exist") from None
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, LimitError) as error:
         raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
 
 

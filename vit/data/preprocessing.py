@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vit.data.decode import MOST_PIXELS, ORIENTATION, BadImage, array_to_image, load_image, open_image, to_eight_bits
 from vit.data.depth import FULL, Range, check_range, is_deep, stored_values
+from vit.data.untrusted import read_bytes
 
 RESIZES = ("shorter", "squash", "pad", "none")
 INTERPOLATIONS = {
@@ -195,7 +196,7 @@ def to_tensor(image: Image.Image) -> Tensor:
 
 def _file_bytes(path: Path, name: str) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError as error:
         raise BadImage(name, f"cannot be read ({error.strerror})") from error
 

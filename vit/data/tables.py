@@ -17,6 +17,7 @@ from vit.data.image_files import is_image_name, listed_files
 from vit.data.lines import Column, check_header, numbered_rows
 from vit.data.source import DataError, Raw, RowNames, Source, Split, file_split, three_ways, with_validation
 from vit.data.spreadsheets import spreadsheet_rows
+from vit.data.untrusted import LimitError, allowed, check_regular, megabytes, read_bytes, read_json
 
 IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path")
 LABEL_COLUMNS = ("label", "class", "target", "category", "fine_label", "labels", "tags")
@@ -132,7 +133,7 @@ def _header(path: Path, header: list[str]) -> list[str]:
 def _read_json(path: Path) -> dict[str, list[Any]]:
     """Columns of a list of objects, or of one object per line; where an object lacks a key its cell is None."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_bytes(path).decode("utf-8-sig")
         lines = path.suffix.lower() == ".jsonl"
         rows = [json.loads(line) for line in text.split("\n") if line.strip()] if lines else json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -148,7 +149,10 @@ def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], list[str] | None]:
     import pyarrow.parquet as parquet
 
     try:
+        packed = sum(check_regular(p).st_size for p in paths)
         size = sum(_uncompressed(parquet.ParquetFile(p).metadata) for p in paths)
+        if size > allowed(packed):
+            raise LimitError(f"{megabytes(packed)} would unpack to {megabytes(size)}")
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if size > memory // 2:
             raise DataError(
@@ -156,7 +160,7 @@ def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], list[str] | None]:
                 f"{memory / 1e9:.1f} GB of memory; write the images to class folders and use data=folder"
             )
         found = pyarrow.concat_tables([parquet.read_table(p) for p in paths])
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, OSError, LimitError) as error:
         raise DataError(f"{paths[0]}: cannot be read as Parquet ({' '.join(str(error).split())})") from error
     names = _stored_classes(found.schema.metadata) or _classes_beside(paths[0].parent)
     return {name: found.column(name) for name in found.column_names}, names
@@ -182,7 +186,10 @@ def _classes_beside(place: Path) -> list[str] | None:
     path = place / "classes.json"
     if not path.is_file():
         return None
-    names = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        names = read_json(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as JSON ({error})") from None
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise DataError(f'{path}: must be a list of class names, like ["cat", "dog"]')
     return names

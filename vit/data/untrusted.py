@@ -4,17 +4,27 @@ A FIFO or a device never ends, and a few megabytes of gzip or of brackets can fi
 """
 
 import gzip
+import io
 import json
+import math
 import os
+import pickletools
 import stat
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
-from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
 
 MAX_RATIO = 20  # unpacked bytes per packed byte, of anything larger than FREE; gzip's own limit is 1032
 FREE = 128 << 20
 MAX_TEXT = 32 << 20  # bytes of JSON or YAML
+MAX_DIRECTORY = 16 << 20  # bytes of a zip file's table of contents
+ZIP_END = 66_000  # bytes in which a zip file's end must lie
+PLAIN_CODECS = ("latin1", "latin-1", "ascii")  # in which PyTorch saves bytes
+MAX_PICKLE = 64 << 20  # bytes of the pickle in a PyTorch file, which holds no tensor data
 MAX_NODES = 2_000_000  # lists, dicts and values in it
 MAX_DEPTH = 100
 KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
@@ -49,20 +59,38 @@ def read_bytes(path: str | PathLike[str]) -> bytes:
         return file.read()
 
 
-def read_gzip(path: str | PathLike[str]) -> bytes:
-    """The content of a gzip file.
+@contextmanager
+def open_unpacked(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+    """A file, or what is in it where its name ends with .gz.
 
     Raises:
-        LimitError: it is more than `MAX_RATIO` times the file and more than `FREE`.
-        OSError, EOFError, zlib.error: as `gzip.decompress`.
+        LimitError: while reading, where that is more than `MAX_RATIO` times the file and more than `FREE`.
+        OSError, EOFError, zlib.error: as `gzip.open`.
     """
     with open_regular(path) as file:
-        limit = allowed(os.fstat(file.fileno()).st_size)
-        with gzip.open(file) as stream:
-            data = stream.read(limit + 1)
-    if len(data) > limit:
-        raise LimitError(f"it unpacks to more than {megabytes(limit)}, {MAX_RATIO} times its own size")
-    return data
+        if str(path).endswith(".gz"):
+            limit = allowed(os.fstat(file.fileno()).st_size)
+            with gzip.open(file) as stream:
+                yield io.BufferedReader(_Limited(stream, limit))
+        else:
+            yield file
+
+
+class _Limited(io.RawIOBase):
+    """A stream that raises LimitError after so many bytes."""
+
+    def __init__(self, stream: BinaryIO, limit: int):
+        self.stream, self.limit, self.left = stream, limit, limit
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self.stream.readinto(buffer)
+        self.left -= count
+        if self.left < 0:
+            raise LimitError(f"it unpacks to more than {megabytes(self.limit)}, {MAX_RATIO} times its own size")
+        return count
 
 
 def allowed(packed: int) -> int:
@@ -70,12 +98,93 @@ def allowed(packed: int) -> int:
     return max(FREE, MAX_RATIO * packed)
 
 
-def check_zip(archive: zipfile.ZipFile, packed: int) -> None:
-    """Raises LimitError where the members of a zip file of `packed` bytes are declared far larger than it is."""
+@contextmanager
+def open_zip(path: str | PathLike[str]) -> Iterator[zipfile.ZipFile]:
+    """A zip file whose members are declared not far larger than it is itself.
+
+    Raises:
+        LimitError: they are, or there are too many of them.
+        OSError, zipfile.BadZipFile: as `zipfile.ZipFile`.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if (directory := _directory_size(file, size)) > MAX_DIRECTORY:
+            raise LimitError(f"its table of contents takes {megabytes(directory)}")
+        with zipfile.ZipFile(file) as archive:
+            _check_zip(archive, size)
+            yield archive
+
+
+def _directory_size(file: BinaryIO, size: int) -> int:
+    """Bytes of a zip file's table of contents, as its end says; 0 where it has no such end."""
+    file.seek(max(0, size - ZIP_END))
+    tail = file.read(ZIP_END)
+    end, end64 = tail.rfind(b"PK\5\6"), tail.rfind(b"PK\6\6")
+    sizes = [int.from_bytes(tail[at : at + count], "little")
+             for start, at, count in ((end, end + 12, 4), (end64, end64 + 40, 8)) if start >= 0]
+    return max((each for each in sizes if each != 0xFFFFFFFF), default=0)
+
+
+def _check_zip(archive: zipfile.ZipFile, packed: int) -> None:
     unpacked = sum(member.file_size for member in archive.infolist())
     if unpacked > allowed(packed):
         raise LimitError(f"its {len(archive.infolist()):,} members unpack to {megabytes(unpacked)}, more than "
                          f"{MAX_RATIO} times its own size")
+
+
+def read_arrays(path: str | PathLike[str]) -> dict[str, np.ndarray]:
+    """The arrays of an .npz by name; nothing is unpickled, and no memory is reserved that a member does not fill.
+
+    Raises:
+        ValueError and others: of zipfile, zlib and NumPy, where the file is damaged; the text does not name the file.
+    """
+    with open_zip(path) as archive:
+        return {each.filename.removesuffix(".npy"): _read_array(archive, each) for each in archive.infolist()}
+
+
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, _, kind = read(stream)
+        if not kind.hasobject and math.prod(shape) * kind.itemsize != member.file_size - stream.tell():
+            raise ValueError(f"{member.filename} has {member.file_size:,} bytes, which does not fit its shape {shape}")
+    with archive.open(member) as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def check_pickles(archive: zipfile.ZipFile) -> None:
+    """`check_pickle` of what PyTorch put into a zip file."""
+    for member in archive.infolist():
+        if member.filename.endswith("data.pkl"):
+            if member.file_size > MAX_PICKLE:
+                raise LimitError(f"{member.filename} takes {megabytes(member.file_size)}")
+            check_pickle(archive.read(member))
+
+
+def check_pickle(data: bytes) -> None:
+    """Raises LimitError where a pickle would blow up what it holds.
+
+    `torch.load(weights_only=True)` runs no program, but it calls `bytearray(10**10)`, and encodes bytes as bytes
+    twice as long as often as a few hundred bytes of pickle ask for.
+    """
+    if b"bytearray" in data:
+        raise LimitError("it would call bytearray, which no file of weights needs")
+    if b"_codecs" not in data:
+        return
+    memo, last, pair = {}, None, None
+    for operation, argument, _ in pickletools.genops(data):
+        if operation.name.startswith(("BINPUT", "LONG_BINPUT", "PUT")):
+            memo[argument] = last
+        elif operation.name == "MEMOIZE":
+            memo[len(memo)] = last
+        elif operation.name in ("TUPLE", "TUPLE2"):
+            pair, last = last, None
+        elif operation.name == "REDUCE" and isinstance(pair, str) and pair.lower() not in PLAIN_CODECS:
+            raise LimitError(f"it would encode text as {pair}, which no file of weights needs")
+        else:
+            last = memo.get(argument) if "GET" in operation.name else argument
+            pair = None
 
 
 def read_text(path: str | PathLike[str], limit: int = MAX_TEXT) -> str:
@@ -148,11 +257,6 @@ def _check_events(events: Any, yaml: Any) -> None:
             raise LimitError(f"its nodes are nested deeper than {MAX_DEPTH}")
         if open_nodes[-1][1] > MAX_NODES:
             raise LimitError(f"its aliases stand for more than {MAX_NODES:,} values")
-
-
-def is_inside(path: Path, folder: Path) -> bool:
-    """Whether a path, its links followed, lies in a folder."""
-    return path.resolve().is_relative_to(folder.resolve())
 
 
 def megabytes(count: int) -> str:

@@ -1,15 +1,18 @@
 """Word vectors in the usual text format (GloVe, word2vec): a word and its numbers on each line."""
 
 import codecs
-import gzip
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 
 from vit.data.source import DataError
+from vit.data.untrusted import LimitError, open_unpacked
+
+MAX_LINE = 1 << 20  # bytes
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -49,12 +52,14 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Line by line, as such files are larger than memory; broken characters in words nobody asks for do no harm."""
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+        with open_unpacked(path) as file:
+            for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
+                if len(line) == MAX_LINE:
+                    raise LimitError(f"line {number} has {MAX_LINE:,} bytes or more, so it is no word with its numbers")
                 line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if line := line.decode("utf-8", "replace").replace("\t", " ").rstrip("\r\n "):
                     yield number, line
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, LimitError) as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
 
 

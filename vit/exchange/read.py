@@ -121,7 +121,8 @@ def described(path: Path, config: Mapping[str, Any], name: str) -> Source:
     """A file of weights with what its config says."""
     content = read_file(path)
     if isinstance(content, Mapping) and is_own_checkpoint(content):
-        return from_checkpoint(path, content["config"])
+        with explained(f"{path}: the config in it"):
+            return from_checkpoint(path, content["config"])
     state, notes = unwrap(content, str(path))
     if isinstance(content, Mapped):
         state = unmapped(path, state)
@@ -166,7 +167,7 @@ def explained(what: str) -> Iterator[None]:
         yield
     except SourceError:
         raise
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except Exception as error:  # the config may be anybody's
         raise SourceError(f"{what} cannot be understood from the config beside the weights "
                           f"({type(error).__name__}: {error}); correct it") from None
 
@@ -264,7 +265,7 @@ def unwrap(content: Any, place: str) -> tuple[dict[str, Tensor], list[str]]:
         SourceError: there is none.
     """
     notes, trail = [], []
-    while isinstance(content, Mapping):
+    while isinstance(content, Mapping) and len(trail) < len(WRAPPERS):  # a pickle can hold itself
         inside = [key for key in WRAPPERS if isinstance(content.get(key), Mapping)]
         if not inside:
             break

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 
+from vit.data.untrusted import check_pickles, open_zip
 from vit.training.atomic import NO_LINKS, CheckpointError, file_sha256, link_atomically, write_atomically
 from vit.training.lora import merged
 from vit.training.manifest import Manifest
@@ -129,7 +130,7 @@ def record(manifest: Manifest, name: str) -> tuple[dict | None, str | None]:
     sha256 = file_sha256(path) if expected else None
     for entry in expected:
         if entry["sha256"] == sha256:
-            return entry, None
+            return entry, oversized(path)
     if name not in manifest.files:
         return None, damage(path)
     for entry in manifest.files.values():
@@ -146,11 +147,23 @@ def verify(path: str | Path) -> str | None:
     return record(Manifest.read(path.parent), path.name)[1]
 
 
+def oversized(path: Path) -> str | None:
+    """Why reading a file, which may be anybody's, would fill the memory, or None."""
+    try:
+        with open_zip(path) as archive:
+            check_pickles(archive)
+    except Exception as error:  # a broken archive can raise nearly anything
+        return f"it is damaged or incomplete ({one_line(error)})"
+    return None
+
+
 def damage(path: Path) -> str | None:
     """What is wrong with a file by itself, or None.
 
     The zip checksums cover the content; reading the structure without the tensors covers the table of contents.
     """
+    if reason := oversized(path):
+        return reason
     try:
         with zipfile.ZipFile(path) as archive:
             if damaged := archive.testzip():
