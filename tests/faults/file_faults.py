@@ -14,11 +14,15 @@ import torch
 from tests.faults.forking import Exit, forks
 from tests.faults.promise import Case, Promise
 
-KINDS = ("ENOSPC", "EIO", "EACCES", "EINTR", "crash")
+ERRORS = ("ENOSPC", "EIO", "EACCES", "EINTR")
+KINDS = (*ERRORS, "crash")
 WRITES = 3  # of one open file so many are counted, more would be the same case again
 CRASHED = 77  # exit code
 COUNTED = "operations.json"
 SAVING = 22  # file operations of a save
+RUNNING = 177  # of a whole run: start, training, report
+RUN = [["recipe.epochs=1", "recipe.batch_size=600", "model.depth=1", "model.dim=16", "model.num_heads=2"]]
+RUN[0] += ["precision=32-true", "logger=csv", "run_dir=run"]
 CHANGES_NOTHING = {  # no fault to inject: these fail anyway, and the caller expects it
     "mkdir": os.path.lexists,
     "unlink": lambda path: not os.path.lexists(path),
@@ -209,8 +213,23 @@ def the_number_of_operations(folder: Path) -> None:
     assert len(found) == SAVING, f"SAVING is {SAVING}, but there are {len(found)} operations: {found}"
 
 
+def failed_run(folder: Path, kind: str, at: int) -> None:
+    """A whole run with one fault between its start and its report: an error, and what was saved can be used."""
+    from vit.training.checkpoint import newest_valid
+
+    fault_exit("vit.launch.command:main", RUN, "run", kind, at, folder)
+    path, _ = newest_valid(folder / "run" / "checkpoints")
+    assert path or not list(folder.glob("run/checkpoints/*.ckpt")), "no checkpoint can be used"
+
+
+def the_number_of_operations_of_a_run(folder: Path) -> None:
+    found = operations_of("vit.launch.command:main", RUN, "run", folder)
+    assert len(found) == RUNNING, f"RUNNING is {RUNNING}, but there are {len(found)}"
+
+
 def cases() -> Iterator[Case]:
     yield Case("saving: every operation has its case", the_number_of_operations, quick=True)
+    yield Case("running: every operation has its case", the_number_of_operations_of_a_run)
     for kind in KINDS:
         for at in range(SAVING):
             yield Case(
@@ -218,6 +237,10 @@ def cases() -> Iterator[Case]:
                 lambda folder, k=kind, a=at: failed_save(folder, k, a),
                 quick=kind in ("ENOSPC", "crash") and at % 3 == 0,
             )
+    for kind in ERRORS:
+        for at in range(RUNNING):
+            name = f"running: {kind} at operation {at}"
+            yield Case(name, lambda folder, k=kind, a=at: failed_run(folder, k, a), quick=(kind, at) == ("ENOSPC", 60))
 
 
-PROMISE = Promise("a fault at any file operation of a save is reported, and a whole checkpoint remains", cases)
+PROMISE = Promise("a fault at any file operation of a run or a save is reported, and a whole checkpoint remains", cases)

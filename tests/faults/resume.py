@@ -26,7 +26,7 @@ PHOTOS = ["recipe.batch_size=16", "data.image_size=16", "data.patch_size=8", "da
 QUIET = ["task.examples=0"]
 MIXUP = ["recipe.mixup={mixup: 0.3, cutmix: 1.0, prob: 0.8}", "model.dropout=0.1", "model.drop_path=0.1"]
 TIMES = ("_per_second", "data_wait")  # columns of metrics.csv that measure this machine
-CLOCKS = ("ThroughputMeter", "PeakMemory", "Timer", "ProgressBar")  # callbacks whose state does
+CLOCKS = ("ThroughputMeter", "PeakMemory", "Timer", "ProgressBar", "MetricsTable")  # callbacks whose state does
 STOPPED = {1: 143, 2: 9}
 
 
@@ -183,7 +183,7 @@ def digests(folder: Path) -> dict[str, str]:
     for file in ("last.ckpt", "best.ckpt"):
         checkpoint = torch.load(folder / "checkpoints" / file, map_location="cpu", weights_only=True)
         states = {k: v for k, v in checkpoint["callbacks"].items() if not k.startswith(CLOCKS)}
-        parts = {"callbacks": states} | {k: checkpoint[k] for k in ("state_dict", "optimizer_states", "lr_schedulers")}
+        parts = states | {k: checkpoint[k] for k in ("state_dict", "optimizer_states", "lr_schedulers")}
         found |= {f"{file} {part}": digest(value) for part, value in parts.items()}
     with open(folder / "metrics.csv", newline="", encoding="utf-8") as file:
         rows = [{k: v for k, v in row.items() if not k.endswith(TIMES)} for row in csv.DictReader(file)]

@@ -137,7 +137,8 @@ class RunFolder:
                 f"run_dir={self.path}: {found} is there already and a new run would overwrite it; "
                 "choose another run_dir"
             )
-        sweep(self.path)
+        for place in (self.path, self.path / "splits"):
+            sweep(place)
         self._log = LogFile(self.path / "log.txt", encoding="utf-8")
         self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(self._log)

@@ -50,7 +50,7 @@ class Checkpoints(Checkpoint):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Finds out now, not after the first epoch, that the folder cannot be written."""
         if stage == "fit" and trainer.is_global_zero:
-            probe = self.folder / "probe.ckpt"
+            probe = self.folder / "probe"
             write_atomically(probe, lambda file: file.write(b"x"))
             probe.unlink()
             sweep(self.folder)
