@@ -313,3 +313,23 @@ def test_works_in_lightnings_fit_loop(tmp_path):
         per_epoch = 4 if limit == 1.0 else 2
         expected = [(e, batches.keys(e)[b][:, 1].tolist()) for e in range(3) for b in range(per_epoch)]
         assert module.seen == expected
+
+
+@pytest.mark.parametrize("n", [41, 58, 122])
+@pytest.mark.parametrize(("world", "accumulate"), [(1, 1), (2, 1), (1, 4), (3, 2)])
+def test_without_drop_last_no_sample_is_left_out(n, world, accumulate):
+    dataset, size = ImageDataset(toy(n), P8), 4 * world * accumulate
+    ranks = [TrainBatches(dataset, size, 2, r, world, accumulate=accumulate, drop_last=False) for r in range(world)]
+    steps = -(-n // size)
+    assert [len(batches) for batches in ranks] == [steps * accumulate] * world
+    found = [list(batches) for batches in ranks]
+    seen = torch.cat([batch["index"] for batches in found for batch in batches])
+    assert len(seen.unique()) == len(seen) == n // world * world
+    assert {len(batch["index"]) for batches in found for batch in batches} <= {2, 3, 4}
+    for step in range(steps):
+        parts = [batch for batches in found for batch in batches[step * accumulate : (step + 1) * accumulate]]
+        total = sum(len(batch["index"]) for batch in parts)
+        assert {int(batch["samples"]) for batch in parts} == {total}
+    resumed = TrainBatches(dataset, size, 2, 0, world, accumulate=accumulate, drop_last=False)
+    resumed.start = accumulate
+    assert all(torch.equal(a["index"], b["index"]) for a, b in zip(found[0][accumulate:], resumed, strict=True))

@@ -71,6 +71,8 @@ def test_metrics_by_their_names(digits_run):
     assert set(metrics) == {
         "val/accuracy",
         "best_epoch",
+        "ended",
+        "measured_on",
         "test/accuracy",
         "test/loss",
         "test/top5",
@@ -88,10 +90,10 @@ def test_metrics_by_their_names(digits_run):
     assert metrics["epochs"] == 3 and metrics["steps"] == 3 * (1257 // 64) and metrics["skipped_images"] == 0
     assert metrics["seconds"] > 0 and metrics["images_per_second"] > 0
     rows = table(digits_run.path / "metrics.csv")
-    assert [int(row["epoch"]) for row in rows] == [0, 1, 2] and rows[-1]["step"] == str(metrics["steps"])
+    assert [int(row["epoch"]) for row in rows] == [1, 2, 3] and rows[-1]["step"] == str(metrics["steps"])
     assert {"train/loss", "val/loss", "val/accuracy", "val/top5", "lr"} <= set(rows[0])
     best = max(range(3), key=lambda epoch: (float(rows[epoch]["val/accuracy"]), epoch))
-    assert metrics["best_epoch"] == best and metrics["val/accuracy"] == float(rows[best]["val/accuracy"])
+    assert metrics["best_epoch"] == best + 1 and metrics["val/accuracy"] == float(rows[best]["val/accuracy"])
     assert float(rows[-1]["train/loss"]) < float(rows[0]["train/loss"])
 
 
@@ -137,7 +139,7 @@ def test_evaluate_gives_the_numbers_again_to_the_last_digit(digits_run, tmp_path
 
 def test_the_model_is_the_best_epochs_average(digits_run):
     best = torch.load(digits_run.path / "checkpoints" / "best.ckpt", weights_only=True)
-    assert best["epoch"] == digits_run.metrics["best_epoch"]
+    assert best["epoch"] + 1 == digits_run.metrics["best_epoch"]
     average = best["callbacks"]["AverageWeights"]["average"]
     model = vit.load(digits_run.path).model
     assert all(torch.equal(tensor, average[name]) for name, tensor in model.state_dict().items())

@@ -164,13 +164,16 @@ class Epochs(Fetching, ABC):
 
 
 class TrainBatches(Epochs):
-    """Endless epochs of shuffled batches; the incomplete last step is dropped.
+    """Endless epochs of shuffled batches; with `drop_last` the incomplete last step is left out.
 
     `batch_size` counts the samples of an optimizer step: those of all ranks and of its `accumulate` micro-batches. It
     is in each batch as `samples`, by which losses are divided. A sample that is skipped counts there without a loss,
     because how many are skipped elsewhere is unknown.
 
-    `balance`: "sampler" shows every class equally often; "loss" is the task's to do, with Source.class_weights().
+    Without `drop_last` an epoch has one step more where it does not divide evenly, all of them are a little smaller (by
+    no more than one sample per micro-batch and rank from each other), and no sample is left out but for fewer than
+    `world`. `balance`: "sampler" shows every class equally often; "loss" is the task's to do, with
+    Source.class_weights().
     """
 
     def __init__(
@@ -183,6 +186,7 @@ class TrainBatches(Epochs):
         workers: int | str = "auto",
         balance: str = "none",
         accumulate: int = 1,
+        drop_last: bool = True,
     ):
         super().__init__(dataset, seed, rank, world, workers, accumulate)
         if balance not in ("none", "sampler", "loss"):
@@ -193,20 +197,35 @@ class TrainBatches(Epochs):
                 f"batch_size={batch_size} is larger than the training set of {len(dataset)} {dataset.unit}; take "
                 f"batch_size={max(1, len(dataset) // 2 // world // accumulate) * world * accumulate}"
             )
-        self.batch_size, self.balanced = batch_size, balance == "sampler"
+        self.batch_size, self.balanced, self.drop_last = batch_size, balance == "sampler", drop_last
 
     def __len__(self) -> int:
-        return len(self.dataset) // self.batch_size * self.accumulate
+        return self.steps * self.accumulate
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of an epoch."""
+        n = len(self.dataset)
+        if self.drop_last:
+            return n // self.batch_size
+        return min(-(-n // self.batch_size), n // self.world // self.accumulate)
+
+    def ends(self) -> list[int]:
+        """How many samples of its share a rank has had after each micro-batch of an epoch, from 0."""
+        rows = (self.steps * self.batch_size if self.drop_last else len(self.dataset)) // self.world
+        return [rows * b // len(self) for b in range(len(self) + 1)]
 
     def keys(self, epoch: int) -> list[np.ndarray]:
         """This rank's (B,2) keys of every micro-batch of an epoch."""
-        share = self.batch_size // self.accumulate // self.world
-        order = self.order(epoch)[: len(self) * self.world * share]
-        return list(order.reshape(len(self), self.world, share, 2)[:, self.rank])
+        order, ends = self.order(epoch), self.ends()
+        starts = (a * self.world + (b - a) * self.rank for a, b in zip(ends, ends[1:], strict=False))
+        return [order[s : s + b - a] for s, a, b in zip(starts, ends, ends[1:], strict=False)]
 
     def batches_of(self, epoch: int, start: int) -> Iterator[Batch]:
-        for batch in super().batches_of(epoch, start):
-            yield batch | {"samples": torch.tensor(self.batch_size)}
+        ends = self.ends()[:: self.accumulate]  # of steps
+        for number, batch in enumerate(super().batches_of(epoch, start), start):
+            step = number // self.accumulate
+            yield batch | {"samples": torch.tensor((ends[step + 1] - ends[step]) * self.world)}
 
     def order(self, epoch: int) -> np.ndarray:
         """(N,2) of (counter, index): all samples once in random order, or classes in equal numbers when balanced."""

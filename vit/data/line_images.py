@@ -95,6 +95,16 @@ class LinePreprocessing:
             pixels = to_tensor(image if image.size == size else image.resize(size, INTERPOLATIONS[self.interpolation]))
         return self._filled(pixels, self.columns(pixels.shape[2], pixels.shape[1]) * self.patch_size[1])
 
+    def picture(self, raw: ImageLike, name: str = "", width: int = 960) -> np.ndarray:
+        """A line for people: (H,W,C) at the image's own resolution up to `width`, or as the model sees it where that is
+        finer.
+        """
+        image = self.pixels.decode(raw, name)
+        if image.height <= self.height:
+            return self.image(raw, name).permute(1, 2, 0).numpy()
+        image.thumbnail((width, image.height))
+        return np.atleast_3d(np.asarray(image))
+
     def columns(self, width: int, height: int) -> int:
         """Patches from left to right of an image of this size."""
         return math.ceil(self._scaled(width, height)[0] / self.patch_size[1])

@@ -155,6 +155,18 @@ class Preprocessing:
         left, top = round((image.width - width) / 2.0), round((image.height - height) / 2.0)
         return image if image.size == (width, height) else image.crop((left, top, left + width, top + height))
 
+    def picture(self, raw: ImageLike, name: str = "", side: int = 480) -> np.ndarray:
+        """What the model sees of an image, for people: the same region (H,W,C) at the image's own resolution, as far as
+        that gives no more than `side` pixels a side; at the model's input size where the image has no more.
+        """
+        image = self.decode(raw, name)
+        target = self._target(image.width, image.height)
+        finer = min(image.width / target[0], image.height / target[1], side / max(self.size))
+        if self.resize == "none" or finer <= 1:
+            return np.atleast_3d(np.asarray(self.fit(image, name)))
+        size = tuple(round(edge * finer) for edge in self.size)
+        return np.atleast_3d(np.asarray(self.replace(size=size).fit(image, name)))
+
     def cut(self, image: Image.Image, box: tuple[float, float, float, float]) -> Image.Image:
         """The part of a decoded image inside box (left, top, right, bottom), at the contract's size."""
         return image.resize((self.size[1], self.size[0]), INTERPOLATIONS[self.interpolation], box=box)

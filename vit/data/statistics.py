@@ -1,5 +1,5 @@
-"""What is measured on the training images: the range of deep ones; mean and deviation per channel of the pixels that the
-evaluation path produces.
+"""What is measured on the training images: the range of deep ones; mean and deviation per channel of the pixels that
+the evaluation path produces.
 """
 
 import math

@@ -223,6 +223,12 @@ def prepared(bundle: Bundle) -> str:
     return f"## Preprocessing\n\n{table(['', 'value'], rows)}"
 
 
+def best_epoch(metrics: Mapping[str, Any]) -> int | None:
+    """Counted from 1; runs of before that do not say how they ended and counted from 0."""
+    epoch = metrics.get("best_epoch")
+    return epoch if epoch is None or "ended" in metrics else epoch + 1
+
+
 def recipe(bundle: Bundle, run: Run) -> str:
     """The command, and what it meant."""
     if not run.config:
@@ -230,7 +236,7 @@ def recipe(bundle: Bundle, run: Run) -> str:
     made, metrics, environment = run.config["recipe"], run.metrics, run.environment
     optimizer, schedule = made["optimizer"], made["schedule"]
     facts = {
-        "epochs": f"{metrics.get('epochs')} (best: {metrics.get('best_epoch', 0) + 1}), {metrics.get('steps'):,} steps",
+        "epochs": f"{metrics.get('epochs')} (best: {best_epoch(metrics)}), {metrics.get('steps'):,} steps",
         "batch size": made.get("batch_size"),
         "batch tokens": made.get("batch_tokens"),
         "optimizer": f"{optimizer['name']}, lr {optimizer['lr']}, weight decay {optimizer.get('weight_decay')}",

@@ -33,6 +33,7 @@ from vit.data import (
 from vit.data.depth import FULL, RULES
 from vit.data.statistics import resolve_range
 from vit.launch.composing import ConfigError, nearest
+from vit.launch.fitting import steps_per_epoch
 from vit.launch.initial import Initial
 from vit.tasks import (
     Batches,
@@ -105,8 +106,8 @@ def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> 
 def stated_preprocessing(data: dict) -> tuple[dict, str | None]:
     """What `data.preprocessing` states, and the rule by which the range is measured where it states none.
 
-    The rule is None where the range is `full` or [low, high], as runs record it (older ones without a range had `full`),
-    and empty where nothing is stated: that of `init_from`, else `auto`.
+    The rule is None where the range is `full` or [low, high], as runs record it (older ones had `full`), and empty
+    where nothing is stated: the range is that of `init_from`, else `auto`.
     """
     stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
     rule = stated.get("range", "" if "range" in data["preprocessing"] else FULL)
@@ -175,7 +176,7 @@ def build_task(
         preprocessing,
         source.num_classes,
         build_loss(recipe["loss"], source, config["data"]["balance"]),
-        build_optimizing(recipe, model, len(source.splits["train"]) // recipe["batch_size"]),
+        build_optimizing(recipe, model, steps_per_epoch(recipe, len(source.splits["train"]))),
         augment=build_augment(recipe["augment"], seed),
         mixup=mixup,
         seed=seed,
@@ -299,8 +300,9 @@ def micro_batch(recipe: dict) -> int:
 
 
 def train_loader(dataset, recipe, seed, workers, balance, rank, world):
+    drop_last = recipe.get("drop_last", True)
     return TrainBatches(
-        dataset, recipe["batch_size"], seed, rank, world, workers, balance, accumulate=recipe["accumulate"]
+        dataset, recipe["batch_size"], seed, rank, world, workers, balance, recipe["accumulate"], drop_last
     )
 
 

@@ -1,10 +1,9 @@
 """`python train.py WORDS`: one run, several with -m, or a look at the config."""
 
 import os
-import shlex
 import sys
 
-from vit.launch.composing import ConfigError, compose, options, plain
+from vit.launch.composing import ConfigError, compose, options
 from vit.launch.overrides import sweep
 from vit.training.interrupts import StopSignals
 
@@ -38,6 +37,8 @@ def answer(argv: list[str] | None) -> int:
         if flags & {"--cfg"}:
             return show(words)
         if flags & {"-m", "--multirun"}:
+            from vit.launch.sweeping import run_each
+
             return run_each(sweep(words))
         compose(words)  # a wrong word is told before torch is loaded
         os.environ.setdefault(
@@ -81,19 +82,3 @@ def show(words: list[str]) -> int:
 
     print(OmegaConf.to_yaml(compose(words)), end="")
     return 0
-
-
-def run_each(jobs: list[list[str]]) -> int:
-    """One run after the other, each a process of its own; the worst of their exit codes."""
-    from vit.launch.apart import STOPPED, train_apart
-
-    for words in jobs:
-        plain(compose(words))  # a wrong word in any of them is told before the first starts
-    worst = 0
-    for number, words in enumerate(jobs, 1):
-        print(f"\n[{number}/{len(jobs)}] {shlex.join(words)}", flush=True)
-        code = train_apart(words)
-        if code in STOPPED:
-            return code
-        worst = max(worst, code)
-    return worst

@@ -1,7 +1,7 @@
 """From the `finetune` node of a config to a model of which the right part trains."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -12,6 +12,7 @@ from vit.launch.composing import ConfigError
 from vit.training import Finetune
 from vit.training.lora import is_added
 from vit.weights import KeyReport
+from vit.weights.load import is_head
 
 log = logging.getLogger("vit")
 
@@ -30,11 +31,14 @@ def check_task(config: dict) -> None:
         raise ConfigError(f"finetune={finetune.name} is for task {', '.join(TASKS)}; {task} trains all of a model")
 
 
-def start_finetuning(config: dict, model: nn.Module, taken: KeyReport | None) -> dict:
+def start_finetuning(
+    config: dict, model: nn.Module, taken: KeyReport | None, fit_head: Callable[[], object] | None = None
+) -> dict:
     """Freeze what shall rest of a model that has its weights; the config with the names that train in any case.
 
     Args:
         taken: what came from `init_from`; None in a resumed run, whose config tells, and where nothing did.
+        fit_head: gives a new head its first weights, where there is a way; None where it could not.
 
     Raises:
         ConfigError: words that contradict each other, the model or the epochs; random weights that would rest.
@@ -52,6 +56,12 @@ def start_finetuning(config: dict, model: nn.Module, taken: KeyReport | None) ->
         )
     if finetune.freezes and taken is not None:
         finetune = replace(finetune, always=(*finetune.always, *without_source(model, taken)))
+    if taken is not None and fit_head is not None and finetune.head_init != "random":
+        new = any(is_head(name, model) for name in without_source(model, taken))
+        if new and fit_head() is None and finetune.head_init == "fit":
+            raise ConfigError("finetune.head_init=fit is for one linear head and one class per image; take auto")
+    if finetune.batch_norm == "auto":  # a resumed run has recorded which
+        finetune = replace(finetune, batch_norm="train" if taken is None else "frozen")
     begins = checked("finetune", partial(finetune.start, model), config["recipe"]["epochs"])
     if finetune.freezes or config["init_from"]:
         log.info("finetune: %s", describe(finetune.name, model, begins))

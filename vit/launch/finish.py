@@ -12,6 +12,7 @@ from pytorch_lightning import Trainer
 
 from vit.data import BadImage
 from vit.launch.console import command, console
+from vit.launch.ending import ending
 from vit.launch.finetuning import whole_size
 from vit.launch.folder import RunFolder
 from vit.launch.jobs import Job
@@ -23,6 +24,8 @@ from vit.training import Checkpoints, PeakMemory, ThroughputMeter, trained_weigh
 
 log = logging.getLogger("vit")
 
+CHOSEN = "measured on val, whose samples also chose the best epoch, so new ones may do worse; there is no test split"
+
 
 def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     """Write all that a finished run holds and return its final numbers by name."""
@@ -31,7 +34,9 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     settings = {"batch_size": job.config["recipe"]["batch_size"], "precision": trainer.precision}
     extra = {"data": data_words(job.config), "evaluation": settings, "name": job.config["name"]}
     weights, score, epoch = checkpoints.final_weights()
-    metrics = {checkpoints.monitor: score, "best_epoch": epoch}
+    why, text = ending(trainer, job.config)
+    log.info("ended: %s", text)
+    metrics = {checkpoints.monitor: score, "best_epoch": None if epoch is None else epoch + 1, "ended": why}
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always", UserWarning)
         job.save(folder.model, trained_weights(weights), metrics, extra)
@@ -41,11 +46,13 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
         tested = job.test(folder, settings, partial(bar.advance, bar.add_task(job.split, total=job.count)))
     metrics |= {f"{job.split}/{name}": value for name, value in tested.metrics.items()}
     metrics[f"{job.split}/{job.task.unit}"] = job.count - len(tested.unreadable)
-    metrics |= numbers | left_out(job, tested.unreadable)
+    metrics |= numbers | left_out(job, tested.unreadable) | {"measured_on": job.split}
+    if job.split != "test":
+        log.warning("%s", CHOSEN)
     curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"])
     samples = job.write_samples(folder)
     folder.write("metrics.json", metrics)
-    tell(job, folder, metrics, samples)
+    show(job, folder, metrics, text, samples)
     return metrics
 
 
@@ -83,15 +90,19 @@ def left_out(job: Job, unreadable: Sequence[BadImage]) -> dict:
     return {f"skipped_{job.task.unit}": len(omitted) + len(met)}
 
 
-def tell(job: Job, folder: RunFolder, metrics: dict, samples: Path | None) -> None:
+def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path | None) -> None:
+    """The last screen: the result, what it rests on, the next command."""
     minutes, seconds = divmod(round(metrics["seconds"]), 60)
     unit = job.task.unit
     trained, parameters = metrics["trained_parameters"], metrics["parameters"]
     facts = {
         **job.headline(metrics),
+        **({} if job.split == "test" else {"but": CHOSEN}),
         **({"trained": f"{trained:,} of {parameters:,} parameters"} if trained < parameters else {}),
         "time": f"{minutes} min {seconds} s" if minutes else f"{seconds} s",
         f"{unit}/s": f"{metrics[f'{unit}_per_second']:,.0f}",
+        "best epoch": f"{metrics['best_epoch']} of {metrics['epochs']}",
+        "ended": ended,
         "model": str(folder.model),
     }
     print_summary(facts, job.config["name"], command(*job.next_words(folder, samples)), console)

@@ -2,6 +2,7 @@
 them.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from vit.exchange.read import TIMM, from_module, read
 from vit.launch.composing import ConfigError
 from vit.models import MaskedImageConfig, TimmConfig, VisionTransformerConfig
 from vit.models.seq2seq import EncoderDecoderConfig
+
+log = logging.getLogger("vit")
 
 IMAGE_KINDS = {cls.kind: cls for cls in (VisionTransformerConfig, MaskedImageConfig)}
 
@@ -91,13 +94,15 @@ def load_initial(config: dict, checkpoint: Path | None, stated: Mapping[str, Any
         found = read(source)
     except (SourceError, BundleError) as error:
         text = str(error).removeprefix(source).lstrip(": ")
-        hint = ", or init_from=null to start from nothing" if source.startswith(TIMM) else ""
+        hint = ", or train from nothing with data=folder data.root=PHOTOS" if source.startswith(TIMM) else ""
         raise ConfigError(f"init_from={source}: {text}{hint}") from None
     if source.startswith(TIMM):
         return of_timm(source.removeprefix(TIMM), found.config["module"])
     model, preprocessing, untold = found.model, found.preprocessing, ""
     if model is None:
         model, preprocessing, untold = told(found, stated or {})
+    if preprocessing is None and stated and stated.get("library") == "timm":
+        preprocessing = usual_of_timm(stated["name"])
     return Initial(source, found.state, model, preprocessing, found.classes or None, found.tokenizers, untold)
 
 
@@ -114,6 +119,20 @@ def told(source: Source, stated: Mapping[str, Any]) -> tuple[dict | None, Prepro
     if preprocessing is None and model["kind"] == VisionTransformerConfig.kind:
         preprocessing = pixels.usual(known.format.name, VisionTransformerConfig.from_dict(model).image_size)
     return model, preprocessing, ""
+
+
+def usual_of_timm(name: str) -> Preprocessing | None:
+    """How timm's published weights of a model want their images: a bare file of weights does not tell."""
+    from timm.models import get_pretrained_cfg, is_model
+
+    cfg = get_pretrained_cfg(name.removeprefix("timm/")) if is_model(name.removeprefix("timm/")) else None
+    if cfg is None or not cfg.mean:
+        return None
+    found = pixels.of_timm(cfg.to_dict())
+    mean, std = (" ".join(f"{value:g}" for value in values) for values in (found.mean, found.std))
+    log.info("images are prepared as for timm's published weights of %s: %dx%d pixels, crop_pct %g, mean %s, std %s",
+             name, *found.size, found.crop_pct, mean, std)
+    return found
 
 
 def of_timm(name: str, source: nn.Module) -> Initial:

@@ -27,19 +27,19 @@ class MetricsTable(Checkpoint):
         """A checkpoint holds the rows up to it; those of earlier versions do not, there the file is read."""
         if not self.rows and self.done and self.path.exists():
             with open(self.path, newline="", encoding="utf-8") as file:
-                self.rows = [row for row in csv.DictReader(file) if int(row["step"]) <= self.done]
+                self.rows = counted_from_one([row for row in csv.DictReader(file) if int(row["step"]) <= self.done])
 
     def state_dict(self) -> dict[str, list]:
         return {"rows": self.rows}
 
     def load_state_dict(self, state: dict[str, list]) -> None:
-        self.rows = list(state["rows"])
+        self.rows = counted_from_one(list(state["rows"]))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """In every process, because the processes put their numbers together here; the first one writes."""
         values = {name: float(value) for name, value in trainer.callback_metrics.items()}
         values.pop("train/step_loss", None)  # of one step, for the loggers; here a row is an epoch
-        self.rows.append({"epoch": trainer.current_epoch, "step": trainer.global_step, **values})
+        self.rows.append({"epoch": trainer.current_epoch + 1, "step": trainer.global_step, **values})
         if trainer.is_global_zero:
             self.write()
 
@@ -50,3 +50,10 @@ class MetricsTable(Checkpoint):
         table.writeheader()
         table.writerows(self.rows)
         write_atomically(self.path, lambda file: file.write(text.getvalue().encode()))
+
+
+def counted_from_one(rows: list[dict]) -> list[dict]:
+    """Rows of a run that was begun when epochs were counted from 0."""
+    if not rows or int(rows[0]["epoch"]) != 0:
+        return rows
+    return [{**row, "epoch": int(row["epoch"]) + 1} for row in rows]

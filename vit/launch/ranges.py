@@ -51,6 +51,7 @@ class Number:
         return ", ".join(parts) + (f", or {' or '.join(others)}" if others else "")
 
 
+AUTO = ("auto",)
 ANY = Number()
 COUNT = Number(1, whole=True)
 FROM_0 = Number(0, whole=True)
@@ -130,13 +131,13 @@ RANGES: dict[str, Number] = {  # by key, in which * stands for any name
     "recipe.augment.*.shear": Number(0, 90, below=True),
     "recipe.augment.*.shift": SHARE,
     "recipe.average_epochs": or_null(COUNT),
-    "recipe.batch_size": or_null(COUNT),
+    "recipe.batch_size": replace(or_null(COUNT), words=AUTO),
     "recipe.batch_tokens": or_null(COUNT),
     "recipe.clip": or_null(POSITIVE),
     "recipe.crop.ratio": or_null(POSITIVE),
     "recipe.crop.scale": or_null(SHARE_ABOVE_0),
-    "recipe.ema": or_null(BETWEEN),
-    "recipe.epochs": COUNT,
+    "recipe.ema": replace(or_null(BETWEEN), words=AUTO),
+    "recipe.epochs": replace(COUNT, words=AUTO),
     "recipe.loss.ctc": SHARE_BELOW_1,
     "recipe.loss.label_smoothing": SHARE_BELOW_1,
     "recipe.mixup.cutmix": AT_LEAST_0,

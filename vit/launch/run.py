@@ -15,7 +15,7 @@ from vit.launch.console import command, console, log_to_console
 from vit.launch.devices import Devices, compile_model, find_devices, suited_threads
 from vit.launch.environment import environment
 from vit.launch.finish import finish
-from vit.launch.folder import RunFolder
+from vit.launch.folder import RunFolder, read_config
 from vit.launch.jobs import Job, prepare
 from vit.launch.overrides import as_list, word
 from vit.launch.plan import Plan, check_fits, is_main_process, read_words, steps_done, words_of_ranks
@@ -88,7 +88,7 @@ def train_here(plan: Plan, devices: Devices, signals: StopSignals) -> Run | None
             log.info(remark)
         seed_everything_once(config["seed"])
         job = prepare(config, devices, checkpoint)
-        check_fits(checkpoint, job.model, config["recipe"]["epochs"])
+        check_fits(checkpoint, job.model, job.config["recipe"]["epochs"])
         trainer = build_trainer(job, folder, devices, signals, beat, steps_done(checkpoint))
         if config["compile"]:
             compile_model(job.model, devices)
@@ -129,7 +129,7 @@ def explained(config: dict, folder: RunFolder) -> Iterator[None]:
     except BadImage as error:
         raise DataError(f"{error}; remove it, or leave such images out with data.on_bad_sample=skip") from None
     except (RuntimeError, MemoryError) as error:
-        reason = explain_out_of_memory(error, *what_was_computed(config))
+        reason = explain_out_of_memory(error, *what_was_computed(read_config(folder.path) if folder.used else config))
         if reason is None:
             raise
         raise MemoryError(reason) from error

@@ -1,7 +1,6 @@
 """Lightning's Trainer for a config: strategy, loggers, callbacks."""
 
 import logging
-import re
 from functools import partial
 
 from hydra.errors import HydraException
@@ -15,6 +14,7 @@ from vit.launch.build import checked
 from vit.launch.composing import ConfigError
 from vit.launch.console import console
 from vit.launch.devices import Devices, choose_precision
+from vit.launch.ending import max_time
 from vit.launch.finetuning import read_finetune
 from vit.launch.folder import RunFolder
 from vit.launch.jobs import Job
@@ -129,11 +129,13 @@ def build_callbacks(
     if recipe["average_epochs"]:
         callbacks.append(AverageEpochs(recipe["average_epochs"]))
     if config["trainer"]["max_time"]:
-        callbacks.append(build_timer(config["trainer"]["max_time"], "step" if devices.world == 1 else "epoch"))
+        interval = "step" if devices.world == 1 else "epoch"
+        callbacks.append(Timer(max_time(config["trainer"]["max_time"]), interval=interval, verbose=False))
     if chosen["patience"]:
         callbacks.append(EarlyStopping(chosen["monitor"], mode=mode, patience=chosen["patience"]))
     if (finetune := read_finetune(config)).freezes:
-        callbacks.append(Unfreezing(finetune.begins(job.model, recipe["epochs"])))
+        begins = finetune.begins(job.model, recipe["epochs"])
+        callbacks.append(Unfreezing(begins, finetune.batch_norm != "frozen"))
     table = MetricsTable(folder.path / "metrics.csv", done)
     return [
         *callbacks,
@@ -141,12 +143,6 @@ def build_callbacks(
         table,
         Checkpoints(folder.checkpoints, chosen["monitor"], mode, chosen["every_steps"]),
     ]
-
-
-def build_timer(duration: str, interval: str) -> Timer:
-    if not re.fullmatch(r"\d+:\d\d:\d\d:\d\d", str(duration)):
-        raise ConfigError(f"trainer.max_time={duration}: must be days:hours:minutes:seconds, such as 00:01:30:00")
-    return Timer(duration, interval=interval)
 
 
 def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:

@@ -75,7 +75,8 @@ def _clock(rows: list[dict]) -> tuple[float, float]:
     if len(epochs) < 2:
         return max([*ends.values(), 0.0]) + 1, 1.0
     steps = float(np.median([(ends[b] - ends[a]) / (b - a) for a, b in itertools.pairwise(epochs)])) or 1.0
-    return steps, steps * (epochs[0] + 1) - ends[epochs[0]]
+    first = epochs[0] + (0 in ends)  # counted from 0 by Lightning and in older runs
+    return steps, steps * first - ends[epochs[0]]
 
 
 def _curve(rows: list[dict], name: str, steps_per_epoch: float, ahead: float) -> Curve:

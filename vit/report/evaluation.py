@@ -45,11 +45,11 @@ def write_predictions(path: str | PathLike[str], evaluation: Evaluation, split: 
 
 def write_mistakes(path: str | PathLike[str], evaluation: Evaluation, split: Split, preprocessing: Preprocessing,
                    most: int = 24) -> Path:
-    """The picture of the wrong answers that the model was surest of, as the model saw the images."""
+    """The picture of the wrong answers that the model was surest of: the part of each image that it saw."""
     wrong = np.flatnonzero(evaluation.answers[:, 0] != evaluation.labels)
     worst = wrong[np.argsort(-evaluation.probabilities[wrong, 0], kind="stable")][:most]
     rows = [int(evaluation.rows[i]) for i in worst]
-    images = [preprocessing.image(split.read(row), split.names[row]).permute(1, 2, 0).numpy() for row in rows]
+    images = [preprocessing.picture(split.read(row), split.names[row]) for row in rows]
     truths = [evaluation.classes[i] for i in evaluation.labels[worst]]
     answers = [evaluation.classes[i] for i in evaluation.answers[worst, 0]]
     sure = evaluation.probabilities[worst, 0].tolist()

@@ -34,7 +34,7 @@ class ImageMaps:
     """How an image's tokens look at each other: weights (H,N,N) of all layers, and how the answer reads the last ones.
 
     Args:
-        image: uint8 (height, width, C), as the model sees it.
+        image: uint8 (height, width, C), the region that the model sees, at any resolution.
         grid: (rows, columns) in patches.
         first: names of the tokens before the patches (class token, registers).
         pooled: "class", "mean", or the weights (patches,) that an attention pooling gave the patches.

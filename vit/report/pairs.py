@@ -35,12 +35,12 @@ def write_pairs(
 
 
 def write_mistakes(path: Path, evaluation: PairEvaluation, split: PairSplit, line: LinePreprocessing) -> Path:
-    """The wrong answers that the model was surest of, as it saw the images."""
+    """The wrong answers that the model was surest of, and their images."""
     answers, references = evaluation.answers, evaluation.references
     wrong = [i for i in range(len(answers)) if answers[i].text != references[i]]
     worst = sorted(wrong, key=lambda i: -answers[i].score)[:MOST]
     rows = [evaluation.rows[i] for i in worst]
-    images = [line.image(split.read(row), split.names[row]).permute(1, 2, 0).numpy() for row in rows]
+    images = [line.picture(split.read(row), split.names[row]) for row in rows]
     said = [answers[i].text for i in worst]
     sure = [answers[i].certainty for i in worst]
     return mistakes_picture(path, images, [references[i] for i in worst], said, sure, [split.names[i] for i in rows])

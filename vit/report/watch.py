@@ -72,7 +72,8 @@ def watch_image(predictor: Predictor, image: str | PathLike[str]) -> ImageMaps:
     with attention_maps(predictor.model) as recorded:
         forward(predictor.model, predictor.preprocessing, pixels[None], predictor.precision)
     pooled = how_pooled(predictor.model.pool, recorded)
-    return ImageMaps(pixels.permute(1, 2, 0).numpy(), recorded_layers(recorded), embed.grid, first_names(embed), pooled)
+    shown = predictor.preprocessing.picture(image)
+    return ImageMaps(shown, recorded_layers(recorded), embed.grid, first_names(embed), pooled)
 
 
 def first_names(embed: PatchEmbed) -> list[str]:

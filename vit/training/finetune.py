@@ -12,6 +12,8 @@ from vit.training.lora import add_lora, is_added
 from vit.training.optim import layer_numbers
 from vit.weights.load import is_head
 
+BATCH_NORMS = ("auto", "frozen", "train")
+HEAD_INITS = ("auto", "fit", "random")
 KINDS = ("all", "attention", "head")
 ATTENTION = re.compile(r"(^|\.)(attn|cross_attn|self_attn|attention)\.")
 POSITIONS = re.compile(r"(^|\.)(pos_embed|rotary\.freqs)$")
@@ -30,6 +32,10 @@ class Finetune:
         over: epochs in which these blocks join, one by one from the head down (arXiv 1801.06146): below 1 a part of
             all epochs; None for no waiting.
         lora: arguments of `add_lora`; None for none.
+        head_init: where a new head starts: "random", or "fit", logistic regression on the frozen features of the
+            training images (arXiv 2202.10054); "auto" fits where there are weights to start from.
+        batch_norm: "frozen": batch norms keep the statistics that they came with, which small batches estimate badly;
+            "train": they follow the batches; "auto" freezes those that came with weights.
     """
 
     name: str = "full"
@@ -38,6 +44,8 @@ class Finetune:
     depth: int | None = None
     over: float | None = None
     lora: Mapping[str, object] | None = None
+    head_init: str = "auto"
+    batch_norm: str = "auto"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "always", tuple(self.always))
@@ -45,6 +53,10 @@ class Finetune:
             near = difflib.get_close_matches(str(self.trains), KINDS, n=1, cutoff=0.3)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ValueError(f"trains is {self.trains}, but must be one of {', '.join(KINDS)}{hint}")
+        if self.head_init not in HEAD_INITS:
+            raise ValueError(f"head_init is {self.head_init}, but must be one of {', '.join(HEAD_INITS)}")
+        if self.batch_norm not in BATCH_NORMS:
+            raise ValueError(f"batch_norm is {self.batch_norm}, but must be one of {', '.join(BATCH_NORMS)}")
         if self.lora is not None and self.trains != "head":
             raise ValueError(f"lora teaches weights that rest, but trains is {self.trains}; take trains=head with it")
         if self.depth is not None and self.depth < 1:
@@ -73,7 +85,9 @@ class Finetune:
             add_lora(model, **self.lora)
         begins = self.begins(model, epochs)
         if self.freezes:
-            train_only(model, begins)
+            train_only(model, begins, self.batch_norm != "frozen")
+        elif self.batch_norm == "frozen":
+            set_modes(model, training=True, batch_norm=False)
         return begins
 
     def begins(self, model: nn.Module, epochs: int) -> dict[str, int]:
@@ -117,17 +131,28 @@ class Finetune:
             raise ValueError(f"trains is attention, but {type(model).__name__} has none")
 
 
-def train_only(model: nn.Module, names: Collection[str]) -> None:
+def head_layer(model: nn.Module) -> nn.Linear | None:
+    """The one linear layer that answers; None where there is another head, or more than one."""
+    found = [(name, module) for name, module in model.named_modules() if is_head(f"{name}.weight", model)]
+    single = len(found) == 1 and isinstance(found[0][1], nn.Linear) and found[0][1].bias is not None
+    return found[0][1] if single else None
+
+
+def train_only(model: nn.Module, names: Collection[str], batch_norm: bool = True) -> None:
     """Gradients for the named parameters alone. What rests behaves as in use: without dropout, with fixed statistics.
+
+    Without `batch_norm` all batch norms have fixed statistics.
     """
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in names)
-    set_modes(model, training=True)
+    set_modes(model, training=True, batch_norm=batch_norm)
 
 
-def set_modes(module: nn.Module, training: bool) -> None:
+def set_modes(module: nn.Module, training: bool, batch_norm: bool = True) -> None:
     """Modules train where one of their parameters does; those without any do as the one around them."""
     states = [parameter.requires_grad for parameter in module.parameters()]
     module.training = any(states) if states else training
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and not batch_norm:
+        module.training = False
     for child in module.children():
-        set_modes(child, module.training)
+        set_modes(child, module.training, batch_norm)

@@ -133,8 +133,8 @@ class TwoLines(Progress):
 class ProgressBar(LightningProgressBar):
     """One bar for the whole run with rate, loss, validation numbers and time left.
 
-    Off a terminal it writes a line per epoch instead. It looks at the loss only when it draws, at most every
-    `interval` seconds, because looking makes the host wait for the device.
+    A line per epoch stays above it; off a terminal there are only these lines. It looks at the loss only when it draws,
+    at most every `interval` seconds, because looking makes the host wait for the device.
     """
 
     def __init__(self, interval: float = 0.5, console: Console | None = None):
@@ -200,11 +200,9 @@ class ProgressBar(LightningProgressBar):
         if self._rows:
             self._measure()
         line = "  ".join([self._epoch(trainer), *self._rates(trainer), *self._numbers(trainer), self._left(trainer)])
-        log.debug(line)  # for a log file, also where the bar takes the place of the lines
-        if self.live:
-            self._draw(trainer)
-        else:
-            self.console.print(line, highlight=False, soft_wrap=True)
+        log.debug(line)  # for a log file
+        self.console.print(line, highlight=False, soft_wrap=True)  # above the bar, where there is one
+        self._draw(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._close()

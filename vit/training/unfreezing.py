@@ -19,10 +19,11 @@ class Unfreezing(pl.Callback):
 
     Args:
         begins: what `Finetune.begins` says.
+        batch_norm: whether batch norms that train follow the batches' statistics.
     """
 
-    def __init__(self, begins: dict[str, int]) -> None:
-        self.begins, self.training = begins, -1
+    def __init__(self, begins: dict[str, int], batch_norm: bool = True) -> None:
+        self.begins, self.batch_norm, self.training = begins, batch_norm, -1
         self.checked = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -36,7 +37,7 @@ class Unfreezing(pl.Callback):
         names = {name for name, epoch in self.begins.items() if epoch <= trainer.current_epoch}
         if len(names) == self.training:
             return
-        train_only(pl_module.model, names)
+        train_only(pl_module.model, names, self.batch_norm)
         if self.training >= 0 or len(names) < len(self.begins):
             replicate_again(trainer, pl_module)
             numbers = {name: parameter.numel() for name, parameter in pl_module.model.named_parameters()}

@@ -15,6 +15,7 @@ from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit,
 from vit.evaluation.progress import Progress
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.devices import Devices
+from vit.launch.ending import max_time
 from vit.launch.finetuning import check_task
 from vit.launch.folder import RunFolder
 from vit.launch.teaching import distill_kind
@@ -28,6 +29,7 @@ JOBS = {  # task.name -> the module whose `prepare` makes the job; imported when
     "masked_image": "vit.launch.jobs.masked_images",
 }
 
+IMAGES = ("classification", "masked_image")  # tasks whose recipe may say auto
 Samples = Split | TextSplit | PairSplit | CorpusSplit
 QUICK = 64  # samples that are measured with `debug`
 
@@ -134,4 +136,8 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> J
         raise ConfigError(f"task.name={name}: must be one of {', '.join(JOBS)}{nearest(name, list(JOBS))}")
     check_task(config)
     distill_kind(config)
+    max_time(config["trainer"]["max_time"])
+    for key in () if name in IMAGES else ("batch_size", "epochs", "ema"):
+        if config["recipe"].get(key) == "auto":
+            raise ConfigError(f"recipe.{key}=auto is for task {', '.join(IMAGES)}; give a number")
     return importlib.import_module(JOBS[name]).prepare(config, devices, checkpoint)

@@ -19,7 +19,9 @@ from vit.launch import build, networks
 from vit.launch.composing import ConfigError
 from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
+from vit.launch.fitting import fit_recipe
 from vit.launch.folder import RunFolder
+from vit.launch.head_start import start_head
 from vit.launch.initial import load_initial
 from vit.launch.jobs.base import Job, Tested
 from vit.launch.teaching import build_distillation, located, with_token
@@ -108,7 +110,6 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> I
     """Data, preprocessing, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     from vit.launch.jobs import label_sets  # it builds on this module
 
-    build.check_devices(config, devices.world)
     source = build.build_source(config["data"])
     if not source.classes:
         raise ConfigError(f"data={config['data']['name']}: its images have no labels, which task=classification needs; "
@@ -116,6 +117,8 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> I
     initial = load_initial(config, checkpoint, config["model"])
     preprocessing = build.build_preprocessing(config["data"], source, initial)
     source, report = audited(source, preprocessing, config["data"])
+    config = fit_recipe(config, len(source.splits["train"]), devices.world)
+    build.check_devices(config, devices.world)
     patch_size = config["data"]["patch_size"]
     model = networks.build_model(with_token(config), patch_size, preprocessing, source.classes, initial)
     taken = None
@@ -135,7 +138,8 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> I
         config = label_sets.settled(config, source)
     work = flops(model)
     show(config, source, model, work)
-    config = start_finetuning(config, model, taken)
+    config = start_finetuning(config, model, taken, partial(start_head, model, source, preprocessing, devices,
+                                                            config["data"]["on_bad_sample"]))
     distillation = build_distillation(config, model, source, preprocessing)
     task = build.build_task(config, model, source, preprocessing, distillation)
     batches = build.build_batches(config, source, preprocessing)

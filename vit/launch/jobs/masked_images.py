@@ -15,6 +15,7 @@ from vit.evaluation.reconstruction import evaluate_reconstruction
 from vit.launch import build, networks
 from vit.launch.composing import ConfigError
 from vit.launch.devices import Devices
+from vit.launch.fitting import fit_recipe, steps_per_epoch
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
 from vit.launch.jobs.base import Tested
@@ -77,11 +78,13 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> M
     """Data, preprocessing, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     data, recipe, seed = config["data"], config["recipe"], config["seed"]
     check_examples(config["task"])
-    build.check_devices(config, devices.world)
     source = build.build_source(data)
     initial = load_initial(config, checkpoint, config["model"])
     preprocessing = build.build_preprocessing(data, source, initial)
     source, report = audited(source, preprocessing, data)
+    config = fit_recipe(config, len(source.splits["train"]), devices.world)
+    recipe = config["recipe"]
+    build.check_devices(config, devices.world)
     model = build_masked(config["model"], data["patch_size"], preprocessing)
     if initial is not None:
         again = initial.model is not None and initial.model["kind"] == MaskedImageConfig.kind
@@ -101,7 +104,7 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> M
     task = MaskedImages(
         model,
         preprocessing,
-        build.build_optimizing(recipe, model, len(source.splits["train"]) // recipe["batch_size"]),
+        build.build_optimizing(recipe, model, steps_per_epoch(recipe, len(source.splits["train"]))),
         augment=build.build_augment(recipe["augment"], seed),
         seed=seed,
         config=config,
