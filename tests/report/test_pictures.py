@@ -104,3 +104,16 @@ def test_long_and_strange_names_are_shortened():
     assert short("tench") == "tench"
     assert short("a" * 12 + "b" * 30, 10) == "aaaa…bbbbb"
     assert short("a$b\n") == r"a\$b?"
+
+
+def test_the_memory_of_a_confusion_picture_is_bounded(tmp_path):
+    """Of 3,000 classes the matrix of counts takes 72 MB, and drawing every cell of it takes 0.9 GB more."""
+    import tracemalloc
+
+    confusion = np.diag(np.full(3000, 5))
+    confusion[7, 2900] = 4
+    tracemalloc.start()
+    path = confusion_picture(tmp_path / "c.png", confusion, [f"class {i}" for i in range(3000)])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert path.exists() and peak < 450e6, f"{peak / 1e6:.0f} MB"

@@ -1,4 +1,4 @@
-"""The confusion matrix as a picture that stays readable from 2 to 1000 classes."""
+"""The confusion matrix as a picture that stays readable, and its memory bounded, whatever the number of classes."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -13,6 +13,7 @@ from vit.report.canvas import BLUE, FONT, INK, MUTED, ORANGE, RULE, new_figure, 
 
 NUMBERS_UP_TO = 30  # classes: counts are written into the cells
 NAMES_UP_TO = 120  # classes: every class is named on both axes
+CELLS = 1000  # per axis at most; with more classes a cell stands for a block of neighbouring ones
 
 
 def confusion_picture(path: str | PathLike[str], confusion: np.ndarray, classes: Sequence[str],
@@ -22,7 +23,8 @@ def confusion_picture(path: str | PathLike[str], confusion: np.ndarray, classes:
         raise ValueError(f"confusion has shape {confusion.shape}, but there are {len(classes)} classes")
     names = [short(name) for name in classes]
     figure, axes, side = _layout(names)
-    axes.imshow(_colours(confusion), interpolation="nearest", aspect="auto")
+    last = len(classes) - 0.5
+    axes.imshow(_colours(confusion), interpolation="nearest", aspect="auto", extent=(-0.5, last, last, -0.5))
     right, total = int(np.trace(confusion)), int(confusion.sum())
     title(axes, heading, f"{right:,} of {total:,} right ({right / max(total, 1):.2%}), {len(classes)} classes")
     _label(axes, names)
@@ -52,13 +54,23 @@ def _upright(names: list[str]) -> bool:
 
 
 def _colours(confusion: np.ndarray) -> np.ndarray:
-    """(classes, classes, 3): the share of a true class's images per cell, mistakes on a steeper scale."""
-    share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    """(cells, cells, 3): the share of the true classes' images per cell, mistakes on a steeper scale.
+
+    A block on the diagonal is blue where all its images are answered right, orange by its mistakes where it has none.
+    """
+    size = -(-len(confusion) // CELLS)
+    starts = np.arange(0, len(confusion), size)
+    blocks = np.add.reduceat(np.add.reduceat(confusion, starts, axis=0), starts, axis=1)
+    right = np.add.reduceat(np.diagonal(confusion), starts)
+    totals = np.maximum(blocks.sum(axis=1), 1)
     steep = 0.5 if len(confusion) <= NUMBERS_UP_TO else 0.3  # a single mistake must not vanish among a thousand classes
-    wrong = _ramp(ORANGE)(share**steep)[..., :3]
-    diagonal = np.eye(len(confusion), dtype=bool)
-    wrong[diagonal] = _ramp(BLUE)(share[diagonal])[..., :3]
-    return wrong
+    colours = _ramp(ORANGE)((blocks / totals[:, None]) ** steep, bytes=True)[..., :3]
+    diagonal = np.eye(len(blocks), dtype=bool)
+    if size > 1:
+        diagonal[diagonal] = right > 0
+        right = right[right > 0]
+    colours[diagonal] = _ramp(BLUE)(right / totals[diagonal.any(axis=1)], bytes=True)[..., :3]
+    return colours
 
 
 def _ramp(colour: str) -> LinearSegmentedColormap:
@@ -89,13 +101,10 @@ def _write_counts(axes: Axes, confusion: np.ndarray) -> None:
 def _list_mixups(side: Axes, confusion: np.ndarray, names: list[str]) -> None:
     """Bars of the most frequent (true → predicted) pairs, as many as there is room for."""
     rows = int(side.get_position().height * side.figure.get_figheight() / 0.36)
-    wrong = confusion.copy()
-    np.fill_diagonal(wrong, 0)
-    order = np.argsort(-wrong, axis=None, kind="stable")[:rows]
-    pairs = [(int(i), int(j)) for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True) if wrong[i, j] > 0]
+    pairs = _most_frequent(confusion, rows)
     side.set_axis_off()
     title(side, "Most frequent mix-ups" if pairs else "No mistakes", "true → predicted, images" if pairs else "")
-    counts = [int(wrong[pair]) for pair in pairs]
+    counts = [int(confusion[pair]) for pair in pairs]
     side.barh(range(len(pairs)), counts, height=0.24, color=ORANGE, align="edge")
     style = {"fontsize": 8.5, "family": FONT}
     for row, ((true, said), count) in enumerate(zip(pairs, counts, strict=True)):
@@ -104,3 +113,14 @@ def _list_mixups(side: Axes, confusion: np.ndarray, names: list[str]) -> None:
                       va="center", **style)
     side.set_xlim(0, max(counts, default=1) * 1.2)
     side.set_ylim(rows - 0.6, -0.6)
+
+
+def _most_frequent(confusion: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """The (true, predicted) pairs of most mistakes; row by row, because a copy of the whole may not fit the memory."""
+    found = []
+    for true, row in enumerate(confusion):
+        if row.sum() > row[true]:
+            best = np.argsort(-row, kind="stable")[: count + 1]
+            found += [(-int(row[said]), true, int(said)) for said in best if said != true and row[said] > 0]
+            found = sorted(found)[:count]
+    return [(true, said) for _, true, said in found]
