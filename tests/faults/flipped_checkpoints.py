@@ -1,4 +1,4 @@
-"""Damaged checkpoints are noticed: a flipped bit, a cut, a zeroed page, wherever it is."""
+"""Damaged and replaced checkpoints are noticed: a flipped bit, a cut, a zeroed page, an older or foreign file."""
 
 import random
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from tests.faults.promise import Case, Promise
-from vit.training import verify
+from vit.training import AtomicCheckpointIO, newest_valid, verify
 
 SIZE = 30_000  # values in the checkpoint, 120 kB
 
@@ -28,10 +28,30 @@ def damaged(folder: Path, kind: str, seed: int) -> None:
     assert verify(path) is not None, f"{kind} at byte {place} of {len(data)} was not noticed"
 
 
+def replaced(folder: Path, what: str) -> None:
+    """A whole file of another content under the name: older, of another run, or saved again."""
+    for run in ("run", "other"):
+        for step in (1, 2, 3):
+            checkpoint = {"weight": torch.full((SIZE,), float(step)), "run": run, "global_step": step}
+            AtomicCheckpointIO().save_checkpoint({**checkpoint, "is_best": step == 1}, folder / run / "last.ckpt")
+    run, last = folder / "run", folder / "run" / "last.ckpt"
+    sources = {"older": run / "previous.ckpt", "best": run / "best.ckpt", "other run": folder / "other" / "last.ckpt"}
+    if what == "saved again":
+        torch.save(torch.load(last, weights_only=True), folder / "again.ckpt")
+        sources[what] = folder / "again.ckpt"
+    content = sources[what].read_bytes()
+    last.unlink()
+    last.write_bytes(content)
+    assert verify(last) is not None, f"{what} was not noticed"
+    assert newest_valid(run)[0] == run / "previous.ckpt"
+
+
 def cases() -> Iterator[Case]:
+    for what in ("older", "best", "other run", "saved again"):
+        yield Case(f"replaced by {what}", lambda folder, w=what: replaced(folder, w), quick=True)
     for kind, count in (("flip", 200), ("cut", 50), ("zero", 50)):
         for seed in range(count):
             yield Case(f"{kind} {seed}", lambda folder, k=kind, s=seed: damaged(folder, k, s), quick=seed < 5)
 
 
-PROMISE = Promise("flipped, cut and zeroed checkpoints are noticed", cases)
+PROMISE = Promise("flipped, cut, zeroed and replaced checkpoints are noticed", cases)
