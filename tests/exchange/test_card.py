@@ -33,6 +33,7 @@ def saved(folder, kind):
     torch.manual_seed(0)
     config, classes, preprocessing, more = {
         "image": ({**IMAGES, "num_classes": 3}, CLASSES, PLAIN, {}),
+        "two": ({**IMAGES, "num_classes": 2}, CLASSES[:2], PLAIN, {}),
         "labels": ({**IMAGES, "num_classes": 3}, CLASSES, PLAIN, {"thresholds": [0.2, 0.5, 0.7]}),
         "conv": ({**IMAGES, "num_classes": 3, "stem": "conv"}, CLASSES, PLAIN, {}),
         "text": ({"kind": "text_classifier", "num_classes": 3, **TEXTS}, CLASSES, None, {"tokenizers": BYTES}),
@@ -67,18 +68,19 @@ def test_every_kind_of_model_has_a_card(tmp_path, kind, task, library, says):
         assert "multi-label" in card.data.tags and "| a\\|b | 0.2000 |" in text and "| &lt;c> | 0.5000 |" in text
 
 
-@pytest.mark.parametrize("kind", ["image", "labels", "text", "writer"])
+@pytest.mark.parametrize("kind", ["image", "two", "labels", "text", "writer"])
 def test_the_lines_of_a_card_run_as_they_stand(tmp_path, monkeypatch, capsys, kind):
     folder = saved(tmp_path / "FOLDER", kind)
     monkeypatch.chdir(tmp_path)
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 24, 3), np.uint8)).save("photo.jpg")
     blocks = re.findall(r"```python\n(.*?)```", model_card(load_bundle(folder)), re.DOTALL)
-    assert len(blocks) == (3 if kind in ("image", "labels") else 1)
+    assert len(blocks) == (3 if kind in ("image", "two", "labels") else 1)
     for block in blocks:
         exec(block, {})
     said = capsys.readouterr().out
-    if kind in ("image", "labels"):
-        assert str(vit.load(folder).predict("photo.jpg", top_k=3 if kind == "image" else None)[0].names) in said
+    if kind in ("image", "two", "labels"):
+        count = {"image": 3, "two": 2}.get(kind)
+        assert str(vit.load(folder).predict("photo.jpg", top_k=count)[0].names) in said
 
 
 WORDS = {

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,14 @@ def test_a_pipeline_answers_as_we_do(prepared: str, variant: str, tmp_path) -> N
     assert answer.names == tuple(row["label"] for row in expected)
     assert answer.probabilities == pytest.approx([row["score"] for row in expected], abs=1e-4)
     assert vit.load(tmp_path / "theirs").preprocessing == predictor.preprocessing
+
+
+def test_a_crop_that_transformers_moves_is_measured_and_said(tmp_path) -> None:
+    with pytest.warns(UserWarning, match=r"pixels of \d+ of 16 .* differ, by up to \d+ of 255 levels, and probabil"):
+        convert(bundle(tmp_path / "ours", "cut"), tmp_path / "theirs", "transformers")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        convert(bundle(tmp_path / "others", "squash"), tmp_path / "same", "transformers")
 
 
 # what a way in does not keep, because nothing that ours compute depends on it

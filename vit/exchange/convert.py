@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -167,8 +168,6 @@ def write_transformers(dest: Path, out: Outgoing) -> None:
     files = {CONFIG: config}
     if out.preprocessing is not None:
         files[PIXELS], unsaid = pixels.for_transformers(out.preprocessing)
-        if unsaid:
-            warnings.warn(f"transformers will load this model, but prepare images another way: {unsaid}", stacklevel=3)
     if (tokenizer := out.tokenizers.get("source")) is not None:
         files |= tokens.for_transformers(tokenizer, out.model.config.max_len)
     with checked(dest, "transformers", out.model) as place:
@@ -176,6 +175,18 @@ def write_transformers(dest: Path, out: Outgoing) -> None:
         save_file(plain(weights), place / WEIGHTS, metadata={"format": "pt"})
         for name, values in files.items():
             (place / name).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        if out.preprocessing is not None:
+            answers = partial(probabilities, out.model)
+            differs = pixels.measured(out.preprocessing, place, answers) if out.classes else ""
+            if unsaid or differs:
+                how = "; ".join(each for each in (unsaid, differs) if each)
+                warnings.warn(f"transformers will load this model, but prepare images another way: {how}", stacklevel=4)
+
+
+@torch.inference_mode()
+def probabilities(model: nn.Module, images: Tensor) -> Tensor:
+    """normalised (B,C,H,W) -> (B,classes)"""
+    return model(images).softmax(-1)
 
 
 def plain(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -22,7 +22,8 @@ from transformers import pipeline
 print(pipeline("image-classification", model="{repo}")("photo.jpg"))
 ```"""
 CALLS = {
-    "one": 'for answer in predictor.predict("photo.jpg", top_k=3):\n    print(answer.names, answer.probabilities)',
+    "one": 'for answer in predictor.predict("photo.jpg", top_k={count}):\n'
+           "    print(answer.names, answer.probabilities)",
     "several": 'for answer in predictor.predict("photo.jpg"):\n    print(answer.names, answer.probabilities)',
     "texts": 'for answer in predictor.predict(["a text"]):\n    print(answer.names, answer.probabilities)',
     "writing": 'print(predictor.predict(["{source}"])[0].text)',
@@ -55,4 +56,4 @@ def call(bundle: Bundle) -> str | None:
         return CALLS["texts"]
     if not bundle.classes:
         return None
-    return CALLS["several" if bundle.thresholds else "one"]
+    return CALLS["several"] if bundle.thresholds else CALLS["one"].format(count=min(3, len(bundle.classes)))
