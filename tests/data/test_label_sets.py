@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from vit.data import DataError, ImageDataset, Mixup, Preprocessing, Source, TrainBatches, table
-from vit.data.source import array_split, three_ways
-from vit.data.splitting import hold_out
+from vit.data.source import array_split
 
 SETS = [["cat", "dog"], [], ["dog"], ["emu", "cat"], ["dog"], ["cat"], ["emu"], ["dog", "emu"], [], ["cat"]]
 
@@ -103,32 +102,6 @@ def skewed(n=600, seed=0):
     labels = rng.random((n, 6)) < (0.5, 0.2, 0.0, 0.05, 0.02, 0.01)
     labels[:, 2] = labels[:, 0] & (rng.random(n) < 0.3)
     return labels
-
-
-def test_parts_keep_the_share_of_every_label():
-    labels = skewed()
-    total = labels.sum(0)
-    kept, held = hold_out(labels, 120, seed=1)
-    assert len(held) == 120 and sorted([*kept, *held]) == list(range(600))
-    apart = np.abs(labels[held].sum(0) - total * 0.2)
-    assert apart.max() <= 1.01
-    by_chance = [np.abs(labels[np.random.default_rng(s).permutation(600)[:120]].sum(0) - total * 0.2).max()
-                 for s in range(50)]
-    assert np.mean(by_chance) > 4  # of images drawn without looking at labels
-    assert np.array_equal(hold_out(labels, 120, seed=1)[1], held)
-    assert not np.array_equal(hold_out(labels, 120, seed=2)[1], held)
-    source = Source("toy", list("abcdef"), three_ways(array_split(np.zeros((600, 2, 2), np.uint8), labels, "toy"),
-                                                      (0.8, 0.1, 0.1), 0))
-    assert np.abs(source.counts("test") - total * 0.1).max() <= 1.01 and len(source.splits["val"]) == 60
-
-
-def test_the_last_image_of_a_label_is_never_held_out():
-    labels = np.zeros((10, 4), bool)
-    labels[[0, 1, 2], [0, 1, 2]] = True
-    labels[3:, 3] = True
-    for seed in range(20):
-        kept, held = hold_out(labels, 6, seed)
-        assert len(held) == 6 and {0, 1, 2} <= set(kept.tolist())
 
 
 def test_the_sampler_shows_labels_equally_often_and_never_the_same_draw_twice():

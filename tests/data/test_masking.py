@@ -161,15 +161,33 @@ def test_files_of_running_text(tmp_path):
     assert train.names[2] == "train.txt.gz line 5"
     lines = [f"line {i}" for i in range(100)]
     (tmp_path / "all.txt").write_text("\n".join(lines))
-    parts = corpus(tmp_path / "all.txt", fractions=(0.7, 0.1, 0.2)).splits
-    assert [line for key in ("train", "val", "test") for line in parts[key].texts] == lines
-    assert {key: len(part) for key, part in parts.items()} == {"train": 70, "val": 10, "test": 20}
     assert len(corpus(tmp_path, test="all.txt").splits["test"]) == 100
-    (tmp_path / "few.txt").write_text("one\ntwo\nthree\nfour\n")
-    assert {key: len(part) for key, part in corpus(tmp_path / "few.txt", fractions=(0.5, 0.5, 0)).splits.items()} == {
-        "train": 2,
-        "val": 2,
-    }
+
+
+def where(source):
+    return {text: key for key, split in source.splits.items() for text in split.texts}
+
+
+@pytest.mark.parametrize("documents", [1, 40])
+def test_a_corpus_is_split_by_documents_that_stay_where_they_are(tmp_path, documents):
+    """Of one document it is blocks of sentences; a sentence at the beginning moves no block but its own."""
+    length = 2000 // documents
+    texts = [[f"sentence {i} of document {d}" for i in range(length)] for d in range(documents)]
+    write = lambda texts: (tmp_path / "a.txt").write_text("\n\n".join("\n".join(text) for text in texts))  # noqa: E731
+    write(texts)
+    before = where(corpus(tmp_path / "a.txt", fractions=(0.6, 0.2, 0.2)))
+    assert len(before) == 2000
+    counts = [list(before.values()).count(key) for key in ("train", "val", "test")]
+    assert 900 < counts[0] < 1500 and min(counts) > 150
+    write([["a new one", "and another one"], *texts] if documents > 1 else [["a new one", *texts[0]]])
+    after = where(corpus(tmp_path / "a.txt", fractions=(0.6, 0.2, 0.2)))
+    moved = [text for text, key in before.items() if after[text] != key]
+    assert moved == [] if documents > 1 else len(moved) <= 60 and all(int(text.split()[1]) < 60 for text in moved)
+    for split in corpus(tmp_path / "a.txt", split_seed=3).splits.values():
+        firsts = [split.texts[i] for i in split.firsts()]
+        follows = [split.texts[i + 1] for i in split.firsts()]
+        both = [(a.split()[1], b.split()[1]) for a, b in zip(firsts, follows, strict=True) if "new" not in a]
+        assert all(int(b) == int(a) + 1 for a, b in both), "sentences of different blocks are no neighbours"
 
 
 @pytest.mark.parametrize(
@@ -183,10 +201,10 @@ def test_files_of_running_text(tmp_path):
         (
             ["a", "b", "c"],
             {},
-            r"c.txt: by data.fractions=\[0.8, 0.1, 0.1\] val gets 1 of its 3 sentences, none with one that follows it",
+            r"c.txt: by data.fractions=\[0.8, 0.1, 0.1\] val gets 0 of its 3 sentences, none with one that follows it",
         ),
-        (["a", "b"], {}, "val gets 0 of its 2 sentences, .*; add text or raise that fraction"),
-        (["a", "b", "c"], {"fractions": (0.7, 0, 0.3)}, "test gets 1 of its 3 sentences"),
+        (["a", "b"], {}, "val gets 0 of its 2 sentences, .*; add text, or name a file with data.val=NAME"),
+        (["a", "b", "c"], {"fractions": (0.7, 0, 0.3)}, "test gets 0 of its 3 sentences"),
         (["", " "], {}, "has 0 sentences"),
         (["a", "b"], {"fractions": (0.5, 0.2, 0.1)}, "must be three numbers >= 0 that add up to 1"),
     ],

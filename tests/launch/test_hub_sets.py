@@ -32,8 +32,8 @@ def test_a_saved_data_set_is_trained_on_and_evaluated_again(tmp_path, monkeypatc
     run = vit.train([*QUICK, *SMALL, "data=hub", "data.root=saved", "run_dir=run"])
     config = yaml.safe_load(Path("run/config.yaml").read_text())
     assert config["classes"] == NAMES and vit.load("run").classes == NAMES
-    listed = [line.split("\t") for line in Path("run/splits/test.tsv").read_text().splitlines()]
-    assert len(listed) == 5 and all(files[int(name.split()[-1])].parent.name == label for name, label in listed)
+    listed = [line.split("\t")[:2] for line in Path("run/splits/test.tsv").read_text().splitlines()]
+    assert 3 <= len(listed) <= 7 and all(files[int(name.split()[-1])].parent.name == label for name, label in listed)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert vit_main(["evaluate", str(tmp_path / "run"), "--json", "again.json"]) == 0

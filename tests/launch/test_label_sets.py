@@ -79,7 +79,7 @@ def test_the_run_learnt_and_left_its_files(shapes_run):
     assert config["callbacks"]["monitor"] == "val/map"
     for name in ("labels.png", "curves.png", "mistakes.png"):
         assert min(Image.open(shapes_run / name).size) > 100
-    listed = [line.split("\t") for line in (shapes_run / "splits/train.tsv").read_text().splitlines()]
+    listed = [line.split("\t")[:2] for line in (shapes_run / "splits/train.tsv").read_text().splitlines()]
     assert {label for _, label in listed} >= {"", "red", "green", "green|red"}
     counts = json.loads((shapes_run / "audit.json").read_text())["counts"]["train"]
     assert counts == {name: sum(name in label.split("|") for _, label in listed) for name in sorted(NAMES)}
@@ -92,17 +92,17 @@ def test_the_numbers_follow_from_the_predictions(shapes_run):
     truth, said = hot([row["true"] for row in rows]), hot([row["labels"] for row in rows])
     p = np.array([[float(row[f"p({name})"]) for name in sorted(NAMES)] for row in rows])
     thresholds = json.loads((shapes_run / "model/config.json").read_text())["vit"]["thresholds"]
-    assert np.array_equal(p >= thresholds, said) and len(rows) == 18
+    assert np.array_equal(p >= thresholds, said) and 9 <= len(rows) <= 27
     assert metrics["test/map"] == pytest.approx(average_precision_score(truth, p), abs=1e-9)
     assert metrics["test/f1"] == pytest.approx(f1_score(truth, said, average="macro"), abs=1e-9)
     assert metrics["test/exact_match"] == np.mean([int(row["right"]) for row in rows])
-    listed = dict(line.split("\t") for line in (shapes_run / "splits/test.tsv").read_text().splitlines())
+    listed = dict(line.split("\t")[:2] for line in (shapes_run / "splits/test.tsv").read_text().splitlines())
     assert [listed[row["file"]] for row in rows] == [row["true"] for row in rows]
 
 
 def test_thresholds_are_the_best_of_validation(shapes_run, shapes, tmp_path):
     """No other threshold of a label has a higher F1 on the validation images, seen through the predictor."""
-    listed = [line.split("\t") for line in (shapes_run / "splits/val.tsv").read_text().splitlines()]
+    listed = [line.split("\t")[:2] for line in (shapes_run / "splits/val.tsv").read_text().splitlines()]
     predictor = vit.load(shapes_run)
     answers = predictor.predict([shapes.parent / name for name, _ in listed], top_k=3)
     p = np.array([[dict(zip(a.names, a.probabilities, strict=True))[n] for n in predictor.classes] for a in answers])

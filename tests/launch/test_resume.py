@@ -190,7 +190,7 @@ def test_what_cannot_change_on_resuming(tmp_path, monkeypatch):
     with pytest.raises(
         ConfigError, match=r"last.ckpt: .* is \(.*64.*\) in the checkpoint and \(.*128.*\) in the model"
     ):
-        vit.train([f"resume={tmp_path}", "model.dim=128"])
+        vit.train([f"resume={tmp_path}", "model.dim=128", "allow_change=model.dim"])
     vit.train([f"resume={tmp_path}", "recipe.epochs=1"])
     with pytest.raises(ConfigError, match="that run is finished; start from its model with init_from="):
         vit.train([f"resume={tmp_path}"])

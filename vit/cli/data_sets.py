@@ -1,10 +1,13 @@
 """Data sets that commands read, named by the words that training understands."""
 
+import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle
     from vit.data import PairSource, Source
+
+log = logging.getLogger("vit")
 
 
 def recorded_overrides(extra: dict, overrides: list[str]) -> list[str]:
@@ -53,3 +56,32 @@ def source(data: dict) -> "Source | PairSource":
     from vit.launch.build import build_source
 
     return build_source(data)
+
+
+def measured_source(data: dict, bundle: "Bundle", split: str | None = None) -> "Source | PairSource":
+    """A data set to measure a model on. Of the data that its run recorded, every sample stays in its recorded split.
+
+    Args:
+        split: the only one that is measured; None: all of them.
+
+    Raises:
+        DataError: recorded samples of what is measured are missing or have changed.
+        ConfigError: the data node asks for other splits of the same data.
+    """
+    from vit.launch.finish import SPLIT_RULE
+    from vit.launch.records import record_beside
+
+    found, record = source(data), record_beside(bundle.path)
+    if record is None or not record.splits:
+        if "fractions" in data and "data" in bundle.extra and bundle.extra.get("split_rule") != SPLIT_RULE:
+            log.warning("%s was saved when splits by fractions depended on the order of the samples, and its run "
+                        "is not there: samples that it was trained on may be measured here", bundle.path)
+        return found
+    if record.is_of(data, found):
+        record.check_splits(data)
+        return record.apply(found, list(record.splits) if split is None else [split])
+    measured = split or record.default_split()
+    if measured in found.splits and measured != "train" and (count := record.known(found, measured)):
+        log.warning("%d of the %d samples of %s, %s, have the content of samples that the model was trained on", count,
+                    len(found.splits[measured]), found.name, measured)
+    return found

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.data_sets import composed
-from vit.cli.data_sets import source as data_source
+from vit.cli.data_sets import composed, measured_source
 from vit.cli.terminal import Device, Model, Precision, Words, check_writable, list_unreadable, progress
 
 if TYPE_CHECKING:
+    from vit.bundle import Bundle
     from vit.data import PairSource, Source
     from vit.evaluation import Evaluation
     from vit.inference import LabelSetPredictor, Predictor, TextPredictor, Writer
@@ -44,8 +44,7 @@ def evaluate(
     if isinstance(predictor, Writer):
         decode_by(predictor, config, words or [])
     data = config["data"]
-    source = data_source(data)
-    split = split or ("test" if "test" in source.splits else "val")
+    source, split = measured(data, predictor.bundle, split)
     tested = predictor.bundle.extra.get("evaluation", {})
     predictor.precision = str(precision or tested.get("precision", "32-true"))
     rows = batch_size or tested.get("batch_size") or 64
@@ -54,6 +53,14 @@ def evaluate(
         raise ValueError(f"{source.name} holds {holds}, but the model is for {reads}; name its kind of data, data=...")
     measure = {"labelled images": images, SETS: label_sets, "labelled texts": texts}.get(reads, pairs)
     write_json(measure(predictor, source, split, rows, data, output), json_file)
+
+
+def measured(data: dict, bundle: "Bundle", split: str | None) -> "tuple[Source | PairSource, str]":
+    """The data set, and the split that is measured: by default test, or val where there is no test."""
+    source = measured_source(data, bundle, split or "test")
+    if split is None and "test" not in source.splits:
+        return measured_source(data, bundle, "val"), "val"
+    return source, split or "test"
 
 
 def write_json(found: dict, file: Path | None) -> None:

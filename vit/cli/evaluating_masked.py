@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from vit.cli.data_sets import data_config
-from vit.cli.data_sets import source as data_source
 from vit.cli.terminal import list_unreadable, progress
 
 
@@ -20,16 +19,16 @@ def evaluate_masked(
     from rich.console import Console
 
     from vit.bundle import load_bundle
+    from vit.cli.evaluating import measured
     from vit.data import Source, TextSplit
     from vit.evaluation.reconstruction import evaluate_reconstruction
     from vit.report.summary import summary_table
 
     bundle = load_bundle(model)
     data, tested = data_config(words, bundle), bundle.extra.get("evaluation", {})
-    source = data_source(data)
+    source, split = measured(data, bundle, split)
     if not isinstance(source, Source) or isinstance(source.splits["train"], TextSplit):
         raise ValueError(f"{source.name} holds no images, and {bundle.path} is for images; name some, data=folder")
-    split = split or ("test" if "test" in source.splits else "val")
     if split not in source.splits:
         raise ValueError(f"{source.name} has no {split} split; it has {', '.join(source.splits)}")
     samples = source.splits[split]

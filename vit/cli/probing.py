@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.data_sets import data_config
-from vit.cli.data_sets import source as data_source
+from vit.cli.data_sets import data_config, measured_source
 from vit.cli.terminal import Device, Model, Precision, check_writable, list_left_out, list_unreadable, progress, stderr
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def probe(
         parts, classes = {"": embedded_files(featurizer, paths, batch_size)}, []
     else:
         data = data_config(words or [], bundle)
-        source = data_source(data)
+        source = measured_source(data, bundle)
         check_source(source, bundle)
         ks = fitting(ks, len(source.splits["train"]))
         parts, classes = embedded_source(bundle, featurizer, source, data, batch_size), source.classes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.class_names import labelled
+from vit.data.class_names import class_list, labelled
 from vit.data.source import (
     DataError,
     ReadArray,
@@ -39,7 +39,7 @@ def npz(
         listed = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise DataError(f"{path}: needs arrays named images and labels, or train_images and train_labels (val_, test_ "
                         f"alike), but holds {listed or 'none'}")
-    names, splits = (list(classes) if classes else None), {}
+    names, splits = (class_list(classes)), {}
     for key, (images, labels) in (found or {"train": whole}).items():
         names, splits[key] = _split(path, key, images, labels, names)
     if whole is not None:

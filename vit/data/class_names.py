@@ -1,23 +1,71 @@
 """Labels as tables hold them, one or several per image → class names in order and numbers."""
 
+import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vit.data.identity import composed
 from vit.data.lines import half_character
 from vit.data.source import DataError
 
+log = logging.getLogger("vit")
+
 SEPARATORS = "|;,"  # what people put between several names
+
+
+def class_list(classes: Sequence[Any] | None) -> list[str] | None:
+    """Class names as an option gives them, each as text; None where there are none.
+
+    Raises:
+        DataError: one is true, false or null, as YAML also reads the words yes, no, on and off.
+    """
+    wrong = [name for name in classes or () if name is None or isinstance(name, bool)]
+    if wrong:
+        raise DataError(f"data.classes={list(classes)}: {wrong[0]} is no class name; put quotes around each name, "
+                        "such as data.classes=['yes','no']")
+    return [clean(name) for name in classes] if classes else None
+
+
+def clean(value: Any) -> str:
+    """A label as a class name: without surrounding white space, in Unicode's composed form; "" where it is missing.
+
+    Missing are None, NaN and white space alone. Whole numbers that were stored as floats, as pandas does beside NaN,
+    are whole numbers.
+    """
+    if value is None or isinstance(value, float | np.floating) and value != value:
+        return ""
+    if isinstance(value, float | np.floating) and value.is_integer():
+        value = int(value)
+    return composed(str(value).strip())
+
+
+def warn_of_alike(where: Path | str, names: Sequence[str]) -> None:
+    """Logs classes whose names differ only by case or white space: they may be meant to be one."""
+    groups = defaultdict(list)
+    for name in names:
+        groups[" ".join(name.casefold().split())].append(name)
+    for group in groups.values():
+        if len(group) > 1:
+            log.warning("%s: %s are %d classes, although they differ only by case or white space; rename them where "
+                        "they mean the same", where, " and ".join(map(repr, group)), len(group))
+
+
+def known_by_name(values: Sequence[Any], classes: Sequence[str] | None) -> bool:
+    """Whether labels are among the class names that an option gives, so that numbers are names and no indices."""
+    return bool(classes) and {clean(value) for value in values} <= {*classes, ""}
+
 
 def labelled(
     path: Path | str, values: list[Any], separator: str | None, stored: list[str] | None, known: list[str] | None = None
 ) -> tuple[list[str], np.ndarray]:
     """Class names, and labels (N,); of several per image, which a separator or cells that are lists say, (N,classes).
 
-    `stored` names are those of numbers from 0, `known` those of train. An image may have no label where several are
-    allowed.
+    `stored` names are those of numbers from 0 in this table, `known` those of train, by which they are matched. An
+    image may have no label where several are allowed.
 
     Raises:
         DataError: names the row.
@@ -44,21 +92,33 @@ def numbered(
 ) -> tuple[list[str], np.ndarray]:
     """Class names and (N,) labels: numbers are indices where names are stored; `known` are those of train."""
     rows = range(len(values)) if rows is None else rows
-    empty = next((i for i, v in enumerate(values) if v is None or v == ""), None)
-    if empty is not None:
-        raise DataError(f"{path} row {rows[empty]}: the label is empty; give every image a label or remove the row")
+    raw, values = values, [clean(value) for value in values]
     numbers = _as_numbers(values)
+    empty = next((i for i, value in enumerate(values) if not value), None)
+    if empty is None and numbers is None and "nan" in (lower := [value.lower() for value in values]):
+        rest = [value for value in values if value.lower() != "nan"]  # text of a missing number
+        empty = lower.index("nan") if all(_is_number(value) for value in rest) else None
+    if empty is not None:
+        raise DataError(
+            f"{path} row {rows[empty]}: the label is empty ({raw[empty]!r}); give every image a label or remove the row"
+        )
+    stored, known = ([clean(name) for name in names] if names else None for names in (stored, known))
     if numbers is not None and stored:
         _check_range(path, numbers, stored, rows)
-        return stored, numbers
-    found = np.unique(numbers).tolist() if numbers is not None else sorted(set(map(str, values)))
-    names = stored or known or [str(v) for v in found]
+        if known is None or known == stored:
+            return stored, numbers
+        values, numbers = [stored[n] for n in numbers], None
+    found = np.unique(numbers).tolist() if numbers is not None else sorted(set(values))
+    names = known or stored or [str(v) for v in found]
+    if not (known or stored):
+        warn_of_alike(path, names)
+        _log_trimmed(path, raw)
     if broken := next((name for name in names if half_character(name)), None):
         row = f" row {rows[values.index(broken)]}" if broken in values else ""
         raise DataError(f"{path}{row}: the label {broken!r} has {half_character(broken)}, half of a character; write "
                         "both halves or take it out")
     index = {name: i for i, name in enumerate(names)}
-    texts = [str(v) for v in (values if numbers is None else numbers)]
+    texts = values if numbers is None else [str(v) for v in numbers]
     wrong = next((i for i, text in enumerate(texts) if text not in index), None)
     if wrong is not None:
         listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
@@ -72,7 +132,7 @@ def _cut(path: Path | str, values: list[Any], separator: str) -> list[list[str]]
     """Names between separators, less the blanks around them; an empty cell is an image without a label."""
     if not separator:
         raise DataError("data.label_separator='': must be a sign that stands between the names, such as '|'")
-    cells = ["" if value is None else str(value).strip() for value in values]
+    cells = [clean(value) for value in values]
     other = next((sign for sign in SEPARATORS if any(sign in cell for cell in cells)), None)
     if other and not any(separator in cell for cell in cells):
         shown = next(cell for cell in cells if other in cell)
@@ -87,12 +147,31 @@ def _cut(path: Path | str, values: list[Any], separator: str) -> list[list[str]]
 
 def _listed(path: Path | str, values: list[Any]) -> list[list[Any]]:
     """Cells that are lists; an empty list or cell is an image without a label."""
+    values = [None if isinstance(value, float) and value != value else value for value in values]
     wrong = next((i for i, v in enumerate(values) if v is not None and not isinstance(v, list | tuple | np.ndarray)),
                  None)
     if wrong is not None:
         raise DataError(f"{path} row {wrong}: the label {values[wrong]!r} is no list, as other rows' are; write a list "
                         "in every row")
     return [list(value) if value is not None else [] for value in values]
+
+
+def _log_trimmed(path: Path | str, raw: Sequence[Any]) -> None:
+    """Logs labels that are one class only because white space around them and Unicode's forms do not count."""
+    forms = defaultdict(set)
+    for value in raw:
+        if isinstance(value, str):
+            forms[clean(value)].add(value)
+    for name, written in forms.items():
+        if len(written) > 1:
+            log.warning("%s: labels %s are one class, %r", path, " and ".join(map(ascii, sorted(written))), name)
+
+
+def _is_number(value: str) -> bool:
+    try:
+        return bool(float(value) or True)
+    except ValueError:
+        return False
 
 
 def _as_numbers(values: list[Any]) -> np.ndarray | None:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.corpora import CorpusSource, CorpusSplit
+from vit.data.corpora import CorpusSource, CorpusSplit, by_document
 from vit.data.lines import line_names, present, read_lines
 from vit.data.pairs import USUAL
 from vit.data.source import DataError, Names
+from vit.data.splitting import PARTS
 from vit.data.stories import number_stories
 
 
@@ -23,14 +24,14 @@ def corpus(
     """One sentence per line, an empty line between documents; files may be gzipped.
 
     A folder holds train.txt and perhaps val.txt and test.txt (`train`, `val`, `test` give other names); a single file,
-    or a lone train.txt, is cut by `fractions`: first train, then val, then test, so that neighbours stay together.
+    or a lone train.txt, is split by `fractions`, whole documents together (see `by_document`).
     Without a root it is the generated set `number_stories`.
     """
     if root is None:
         return number_stories(split_seed=split_seed)
     root = Path(root).expanduser()
     if root.is_file():
-        return CorpusSource(root.name.split(".")[0], _cut(root, _read(root), fractions))
+        return CorpusSource(root.name.split(".")[0], _split(root, _read(root), fractions, split_seed))
     if not root.is_dir():
         raise FileNotFoundError(f"data.root: {root} does not exist; give a text file, or a folder with train.txt")
     splits = {}
@@ -41,7 +42,7 @@ def corpus(
             splits[key] = _read(found[0])
         elif name or key == "train":
             raise FileNotFoundError(f"data.{key}: {root} has no {names[0]}[.gz]; name the file with data.{key}=NAME")
-    splits = _cut(root, splits["train"], fractions) if set(splits) == {"train"} else splits
+    splits = _split(root, splits["train"], fractions, split_seed) if set(splits) == {"train"} else splits
     return CorpusSource(root.resolve().name, splits)
 
 
@@ -54,16 +55,15 @@ def _read(path: Path) -> CorpusSplit:
     return CorpusSplit(Names([lines[i] for i in rows]), line_names(path, rows + 1), np.cumsum(~full)[rows])
 
 
-def _cut(path: Path, whole: CorpusSplit, fractions: Sequence[float]) -> dict[str, CorpusSplit]:
-    if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise ValueError(f"fractions {tuple(fractions)} must be three numbers >= 0 that add up to 1")
-    ends = np.rint(np.cumsum(fractions) * len(whole)).astype(int).tolist()
-    rows = [np.arange(start, end) for start, end in zip([0, *ends], ends, strict=False)]
-    parts = {key: whole.take(part) for key, part in zip(("train", "val", "test"), rows, strict=True)}
-    bare = [key for key, share in zip(parts, fractions, strict=True) if share and not len(parts[key].firsts())]
+def _split(path: Path, whole: CorpusSplit, fractions: Sequence[float], seed: int) -> dict[str, CorpusSplit]:
+    parts = by_document(whole, fractions, seed)
+    bare = [key for key, share in zip(PARTS, fractions, strict=True)
+            if share and (key not in parts or not len(parts[key].firsts()))]
     if bare and len(whole.firsts()):
+        found = len(parts.get(bare[0], ()))
         raise DataError(
-            f"{path}: by data.fractions={list(fractions)} {bare[0]} gets {len(parts[bare[0]])} of its {len(whole)} "
-            "sentences, none with one that follows it in its document; add text or raise that fraction"
+            f"{path}: by data.fractions={list(fractions)} {bare[0]} gets {found} of its {len(whole)} "
+            "sentences, none with one that follows it in its document; add text, or name a file with "
+            f"data.{bare[0]}=NAME"
         )
-    return {key: part for key, part in parts.items() if len(part)}
+    return parts

@@ -1,13 +1,15 @@
 """Folders of image files: one folder per class, with or without train/val/test above."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from vit.data.archives import Archive, ReadMember, open_archive
+from vit.data.class_names import warn_of_alike
 from vit.data.decode import printable
+from vit.data.identity import composed
 from vit.data.image_files import ImageFiles, LeftOut, image_files, summary
 from vit.data.source import DataError, Names, Source, Split, file_split, three_ways, with_validation
 
@@ -67,15 +69,28 @@ def samples(root: Path | Archive, names: list[str], labels: np.ndarray) -> Split
     return Split(labels, packed, ReadMember(str(root.root.filename), root.at, packed))
 
 
+def named_splits(where: object, names: Iterable[str]) -> dict[str, str]:
+    """Split → which of the names means it, in capitals or not; as far as there.
+
+    Raises:
+        DataError: two names mean the same split.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        key = next((key for key, usual in SPLIT_NAMES.items() if name.lower() in usual), None)
+        if key in found:
+            raise DataError(f"{where}: both {found[key]} and {name} are there, keep one of them for {key}")
+        if key is not None:
+            found[key] = name
+    return {key: found[key] for key in SPLIT_NAMES if key in found}
+
+
 def _split_folders(root: Path) -> dict[str, Path]:
-    """Split → folder, as far as there; a class may be called "train": it holds files, a split holds folders."""
-    found = {}
-    for key, names in SPLIT_NAMES.items():
-        there = [root / n for n in names if (root / n).is_dir() and any(p.is_dir() for p in (root / n).iterdir())]
-        if len(there) > 1:
-            raise DataError(f"{root}: both {there[0].name} and {there[1].name} are there, keep one of them for {key}")
-        if there:
-            found[key] = there[0]
+    """Split → folder, as far as there, in capitals or not; a class may be called "train": it holds files, a split holds
+    folders.
+    """
+    folders = [place for place in root.iterdir() if place.is_dir() and any(p.is_dir() for p in place.iterdir())]
+    found = {key: root / name for key, name in named_splits(root, sorted(place.name for place in folders)).items()}
     if found and "train" not in found:
         raise DataError(
             f"{root}: has {', '.join(p.name for p in found.values())} but no train folder; add train/CLASS/*.jpg"
@@ -84,7 +99,9 @@ def _split_folders(root: Path) -> dict[str, Path]:
 
 
 def _class_names(root: Path, place: str, files: ImageFiles) -> list[str]:
-    names = [os.path.basename(folder) for folder in files.folders if folder and os.path.dirname(folder) == place]
+    found = [os.path.basename(folder) for folder in files.folders if folder and os.path.dirname(folder) == place]
+    names = sorted({composed(name) for name in found})
+    warn_of_alike(root / place, names)
     if not names:
         listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""
         raise DataError(f"{root / place}: holds no class folders; expected one folder of images per class{listed}")
@@ -107,12 +124,12 @@ def _match(classes: list[str], found: list[str], place: Path) -> None:
 
 def _read(root: Path, place: str, classes: list[str], files: ImageFiles) -> Split:
     """The images of one split; those that are in none of its class folders are listed as left out."""
-    index = {os.path.join(place, name): label for label, name in enumerate(classes)}
+    index = {composed(os.path.join(place, name)): label for label, name in enumerate(classes)}
     depth = len(Path(place).parts) + 1
     names, labels = [], []
     for name in files.images:
         *folders, _ = name.split(os.sep)
-        label = index.get(os.sep.join(folders[:depth]))
+        label = index.get(composed(os.sep.join(folders[:depth])))
         if label is not None:
             names.append(name)
             labels.append(label)

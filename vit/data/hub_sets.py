@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vit.data.class_names import labelled
-from vit.data.folders import SPLIT_NAMES
+from vit.data.folders import SPLIT_NAMES, named_splits
 from vit.data.source import DataError, Names, Raw, RowNames, Source, Split, three_ways, with_validation
 from vit.data.tables import IMAGE_COLUMNS, LABEL_COLUMNS
 from vit.data.untrusted import read_bytes
@@ -76,7 +76,7 @@ def hub(
             left_out.append((f"split {key}", f"all of its {len(labels)} labels are -1, which hides them"))
             continue
         stored = stored_names(rows.features[columns[1]])
-        classes, numbers = labelled(f"{name} {key}", labels, label_separator, stored, classes)
+        classes, numbers = labelled(f"{name} {key}", labels, label_separator, stored, classes)  # order of train
         made[key] = samples(rows, columns[0], numbers, key, Path(root).expanduser() if root else None)
     if list(made) == ["train"]:
         return Source(title, classes, three_ways(made["train"], fractions, split_seed), left_out, pinned)
@@ -140,9 +140,7 @@ def chosen(name: str, found: Any, splits: Mapping[str, str] | None) -> tuple[dic
                                 "train, val or test")
         wanted = {key: splits[key] for key in SPLIT_NAMES if key in splits}
     else:
-        lower = {split.lower(): split for split in found}
-        wanted = {key: next((lower[n] for n in names if n in lower), None) for key, names in SPLIT_NAMES.items()}
-        wanted = {key: split for key, split in wanted.items() if split is not None}
+        wanted = named_splits(name, found)
     if "train" not in wanted:
         only = next(iter(found)) if len(found) == 1 else "NAME"
         raise DataError(f"{name}: none of its splits ({there}) is called train; say data.splits={{train: {only}}}")

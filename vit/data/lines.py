@@ -222,8 +222,8 @@ def _inner(path: Path, number: int, key: str, column: Column, row: Any) -> Any:
 
 
 def _text(path: Path, number: int, column: Column, value: Any) -> str:
-    """A cell as text; null is the empty one, as in Parquet."""
-    if value is None:
+    """A cell as text; null and NaN are the empty one, as in Parquet."""
+    if value is None or value != value:  # NaN, which JSON of Python may hold
         return ""
     if isinstance(value, int | float):
         return json.dumps(value)

@@ -6,7 +6,8 @@ import numpy as np
 
 from vit.data.folders import folder
 from vit.data.formats import cifar_batches, read_idx
-from vit.data.source import DataError, Source, Split, array_split, three_ways, with_validation
+from vit.data.source import DataError, Source, Split, array_split, with_validation
+from vit.data.splitting import hold_out
 from vit.data.tables import parquet_splits
 
 FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
@@ -20,7 +21,9 @@ def digits(split_seed: int = 0) -> Source:
     images, labels = load_digits(return_X_y=True)
     pixels = ((images.reshape(-1, 8, 8) * 255 + 8) // 16).astype(np.uint8)
     whole = array_split(pixels, labels, "digits")
-    return Source("digits", [str(i) for i in range(10)], three_ways(whole, (0.7, 0.1, 0.2), split_seed))
+    rest, test = hold_out(labels, 360, split_seed)
+    splits = with_validation({"train": whole.take(rest), "test": whole.take(test)}, 180, 0.0, split_seed + 1)
+    return Source("digits", [str(i) for i in range(10)], splits)
 
 
 def mnist(root: str | Path, download: bool = False, val: int = 5000, split_seed: int = 0) -> Source:

@@ -8,8 +8,9 @@ import numpy as np
 
 from vit.data.decode import BadImage
 from vit.data.folders import SPLIT_NAMES
-from vit.data.source import DataError, NameRows, Raw, ReadRows
-from vit.data.splitting import hold_out, split_three
+from vit.data.identity import fingerprint
+from vit.data.source import Chain, DataError, NameRows, Raw, ReadJoined, ReadRows, keys
+from vit.data.splitting import assign
 
 USUAL = {**SPLIT_NAMES, "val": (*SPLIT_NAMES["val"], "dev")}  # what splits are called in files
 
@@ -55,6 +56,20 @@ class PairSplit:
             None if self.read is None else ReadRows(self.read, rows),
         )
 
+    def fingerprints(self) -> list[str]:
+        """A hash of each pair's source, which text or image."""
+        if self.sources is not None:
+            return [fingerprint(source) for source in self.sources]
+        return [fingerprint(self.place(i)) for i in range(len(self))]
+
+    @staticmethod
+    def joined(splits: Sequence["PairSplit"]) -> "PairSplit":
+        """The pairs of several splits one after the other."""
+        targets, names = Chain([s.targets for s in splits]), Chain([s.names for s in splits])
+        if splits[0].sources is not None:
+            return PairSplit(targets, names, Chain([s.sources for s in splits]))
+        return PairSplit(targets, names, read=ReadJoined([s.read for s in splits], np.cumsum([len(s) for s in splits])))
+
 
 @dataclass(frozen=True)
 class PairSource:
@@ -84,17 +99,20 @@ class PairSource:
 
 
 def complete(splits: dict[str, PairSplit], fractions: Sequence[float], seed: int) -> dict[str, PairSplit]:
-    """A lone "train" cut into three by `fractions`; where "val" alone is missing, it is split off train."""
+    """A lone "train" split into three by `fractions`; where "val" alone is missing, it is split off train.
+
+    Pairs with the same source stay together, so that no sentence of the test was trained on with another target.
+    """
+    if set(splits) != {"train"}:
+        share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
+        if "val" in splits or share == 0:
+            return splits
+        fractions = (1 - share, share, 0.0)
     train = splits["train"]
-    same = np.zeros(len(train), np.int64)  # one class: nothing to stratify by
-    if set(splits) == {"train"}:
-        parts = split_three(same, fractions, seed)
-        return {key: train.take(rows) for key, rows in parts.items() if len(rows)}
-    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
-    if "val" in splits or share == 0:
-        return splits
-    kept, held = hold_out(same, max(1, round(len(train) * share)), seed)
-    return {**splits, "train": train.take(kept), "val": train.take(held)}
+    parts = assign(keys(train), np.zeros(len(train), np.int64), fractions, seed)  # one class: nothing to stratify by
+    return {key: train.take(rows) for key, rows in parts.items() if len(rows)} | {
+        key: split for key, split in splits.items() if key != "train"
+    }
 
 
 def split_rows(values: Sequence[str], names: Sequence[str]) -> dict[str, np.ndarray]:

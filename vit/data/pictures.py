@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from vit.data.decode import EXTENSIONS
-from vit.data.folders import SPLIT_NAMES, opened, samples
+from vit.data.folders import named_splits, opened, samples
 from vit.data.image_files import image_files
 from vit.data.source import DataError, Source, Split, three_ways, with_validation
 
@@ -39,7 +39,7 @@ def pictures(root: str | Path, fractions: Sequence[float] = (0.9, 0.05, 0.05), s
     Without them all is split by `fractions` (train, val, test); with train but no val, val is split off train.
     """
     root = opened(root, "it must hold images")
-    places = {key: name for key, names in SPLIT_NAMES.items() for name in names if (root / name).is_dir()}
+    places = named_splits(root, sorted(place.name for place in root.iterdir() if place.is_dir()))
     whole = "train" not in places
     files = image_files(root, [] if whole else list(places.values()))
     if whole:

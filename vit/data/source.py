@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.splitting import hold_out, split_three
+from vit.data.identity import fingerprint
+from vit.data.splitting import assign, hold_out
 from vit.data.untrusted import read_bytes
 
 Raw = bytes | np.ndarray
@@ -47,6 +48,33 @@ class RowNames(Sequence[str]):
         return f"{self.prefix} {self.unit} {self.rows[i]}"
 
 
+class Chain(Sequence):
+    """Several sequences one after the other, copied nowhere."""
+
+    def __init__(self, parts: Sequence[Sequence]):
+        self.parts, self.ends = parts, np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def __getitem__(self, i: int):
+        part, row = located(self.ends, i)
+        return self.parts[part][row]
+
+
+def located(ends: np.ndarray, i: int) -> tuple[int, int]:
+    """Which of several parts, that end at `ends`, has item i, and where in it."""
+    part = int(np.searchsorted(ends, i, side="right"))
+    return part, int(i - (ends[part - 1] if part else 0))
+
+
+def has_names(names: Sequence[str]) -> bool:
+    """Whether samples have names of their own, such as file names; else their names are positions: "x.csv line 17"."""
+    if isinstance(names, Chain):
+        return all(map(has_names, names.parts))
+    return has_names(names.names) if isinstance(names, NameRows) else not isinstance(names, RowNames)
+
+
 @dataclass(frozen=True)
 class Split:
     """Samples of one split: `labels` (N,) int64, a name for each, and `read(i)`: encoded bytes or a pixel array
@@ -73,6 +101,19 @@ class Split:
         pixels = None if self.pixels is None else self.pixels[rows]
         read = ReadArray(pixels) if pixels is not None else ReadRows(self.read, rows)
         return Split(self.labels[rows], NameRows(self.names, rows), read, pixels)
+
+    def fingerprints(self) -> list[str]:
+        """A hash of each sample's encoded image or pixels."""
+        return [fingerprint(self.place(i)) for i in range(len(self))]
+
+    @staticmethod
+    def joined(splits: Sequence["Split"]) -> "Split":
+        """The samples of several splits one after the other."""
+        pixels = [split.pixels for split in splits]
+        together = np.concatenate(pixels) if all(p is not None for p in pixels) else None
+        read = ReadArray(together) if together is not None else ReadJoined([split.read for split in splits],
+                                                                          np.cumsum([len(s) for s in splits]))
+        return Split(np.concatenate([s.labels for s in splits]), Chain([s.names for s in splits]), read, together)
 
 
 @dataclass(frozen=True)
@@ -107,6 +148,22 @@ class ReadRows:
         return getattr(self.read, "place", self.read)(int(self.rows[i]))
 
 
+@dataclass(frozen=True)
+class ReadJoined:
+    """Sample i of several splits one after the other, which end at `ends`."""
+
+    reads: Sequence[Callable[[int], Raw]]
+    ends: np.ndarray
+
+    def __call__(self, i: int) -> Raw:
+        part, row = located(self.ends, i)
+        return self.reads[part](row)
+
+    def place(self, i: int) -> Raw | Path:
+        part, row = located(self.ends, i)
+        return getattr(self.reads[part], "place", self.reads[part])(row)
+
+
 class NameRows(Sequence[str]):
     """Names of the chosen rows of another list of names."""
 
@@ -139,7 +196,8 @@ def _typed(labels: np.ndarray) -> np.ndarray:
 class Source:
     """Class names in order, the splits "train", "val", "test" as there are, and what was left out: (name, reason).
 
-    `pinned`: options that the same data can be asked for by again, such as the commit that was taken.
+    `pinned`: options that the same data can be asked for by again, such as the commit that was taken. `unreadable`:
+    what of `left_out` are samples that cannot be read.
     """
 
     name: str
@@ -147,6 +205,7 @@ class Source:
     splits: dict[str, Split]
     left_out: list[tuple[str, str]] = field(default_factory=list)
     pinned: dict[str, str] = field(default_factory=dict)
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         _check_classes(self)
@@ -219,7 +278,7 @@ class Source:
             for key, split in self.splits.items()
         }
         listed = [(self.splits[s].names[i], reason) for s, i, reason in samples]
-        return replace(self, splits=splits, left_out=self.left_out + listed)
+        return replace(self, splits=splits, left_out=self.left_out + listed, unreadable=self.unreadable + listed)
 
 
 def separator_of(classes: Sequence[str]) -> str:
@@ -228,25 +287,38 @@ def separator_of(classes: Sequence[str]) -> str:
 
 
 def with_validation(splits: dict[str, Split], count: int | None, fraction: float, seed: int) -> dict[str, Split]:
-    """The splits with "val" split off "train" (stratified) where none is there: `count` images or a fraction."""
+    """The splits with "val" split off "train" where none is there: `count` samples, stratified, or a fraction.
+
+    A count is for sets that never change: it depends on the order of the samples, a fraction does not.
+    """
     if "val" in splits:
         return splits
-    train = splits["train"]
-    count = round(len(train) * fraction) if count is None else count
+    train, rest = splits["train"], {key: split for key, split in splits.items() if key != "train"}
+    if count is None:
+        return three_ways(train, (1 - fraction, fraction, 0.0), seed) | rest
     if count >= len(train):
         unit = getattr(train, "unit", "image")
         raise DataError(f"val={count} {unit}s cannot be held out of {len(train)} training {unit}s; lower data.val")
     kept, held = hold_out(train.labels, count, seed)
-    return {"train": train.take(kept), "val": train.take(held)} | {k: v for k, v in splits.items() if k != "train"}
+    return {"train": train.take(kept), "val": train.take(held)} | rest
 
 
 def three_ways(whole: Split, fractions: Sequence[float], seed: int) -> dict[str, Split]:
-    """Train, val and test out of a set that came in one piece; a part whose fraction is 0 is not there."""
-    parts = split_three(whole.labels, fractions, seed)
-    return {key: whole.take(rows) for key, rows in parts.items() if len(rows)}
+    """Train, val and test out of a set that came in one piece, each sample by its key; empty parts are not there."""
+    parts = assign(keys(whole), whole.labels, fractions, seed)
+    return {part: whole.take(rows) for part, rows in parts.items() if len(rows)}
+
+
+def keys(split: Split) -> Sequence[str]:
+    """What decides which part a sample falls into: its name, or its content where it has no name of its own."""
+    return [name.replace("\\", "/") for name in split.names] if has_names(split.names) else split.fingerprints()
 
 
 def _check_classes(source: Source) -> None:
+    wrong = next((name for name in source.classes if not isinstance(name, str)), None)
+    if wrong is not None:
+        kind = type(wrong).__name__
+        raise DataError(f"{source.name}: the class name {wrong!r} is {kind}, not text; give {str(wrong)!r}")
     if len(set(source.classes)) != len(source.classes):
         twice = sorted({c for c in source.classes if source.classes.count(c) > 1})
         raise DataError(f"{source.name}: class names must differ, these come more than once: {_some(twice)}")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vit.data.arrays import npz
-from vit.data.class_names import labelled
+from vit.data.class_names import class_list, known_by_name, labelled
 from vit.data.folders import SPLIT_NAMES
 from vit.data.image_files import is_image_name, listed_files
 from vit.data.lines import Column, check_header, numbered_rows
@@ -63,7 +63,10 @@ def table(
     columns, names = _read(path, headed=not isinstance(image, int))
     image = _column(path, columns, image, IMAGE_COLUMNS, "image")
     label = _column(path, columns, label, LABEL_COLUMNS, "label")
-    classes, labels = labelled(path, _listed(columns[label]), label_separator, list(classes) if classes else names)
+    values, given = _listed(columns[label]), class_list(classes)
+    by_name = given is not None and label_separator is None and known_by_name(values, given)
+    stored, known = (None, given) if by_name else (given or names.get(label), None)
+    classes, labels = labelled(path, values, label_separator, stored, known)
     place = Path(root).expanduser() if root else path.parent
     whole, missing = _samples(path, place, columns[image], labels, on_bad_sample)
     left_out = [(whole.names[i], "the file is not there") for i in missing]
@@ -88,23 +91,25 @@ def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], di
     else:
         return None
     tables = {key: read_parquet(paths) for key, paths in files.items() if paths}
-    stored = next((names for _, names in tables.values() if names), None) or classes
     splits, known = {}, None
-    for key, (columns, _) in tables.items():
+    for key, (columns, names) in tables.items():
         path = files[key][0]
         image, label = (_column(path, columns, None, *c) for c in ((IMAGE_COLUMNS, "image"), (LABEL_COLUMNS, "label")))
+        others = (found.get(label) for _, found in tables.values())
+        stored = names.get(label) or next((found for found in others if found), None) or class_list(classes)
         known, labels = labelled(path, _listed(columns[label]), None, stored, known)
         splits[key], _ = _samples(path, path.parent, columns[image], labels)
     return known, splits
 
 
-def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], list[str] | None]:
-    """Columns by name, or by number where there is no header, and class names where the file or its folder brings them.
+def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], dict[Column, list[str]]]:
+    """Columns by name, or by number where there is no header, and the class names of each column for which the file
+    or its folder brings them.
     """
     if path.suffix.lower() == ".parquet":
         return read_parquet([path])
     if path.suffix.lower() in (".json", ".jsonl"):
-        return _read_json(path), None
+        return _read_json(path), {}
     if path.suffix.lower() in (".xls", ".ods", ".numbers"):
         raise DataError(f"{path}: {path.suffix} files are not read; save it as .xlsx or .csv")
     rows = list(spreadsheet_rows(path) if path.suffix.lower() == ".xlsx" else numbered_rows(path))
@@ -115,7 +120,7 @@ def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], list[str] | None
     if wrong:
         said = "the header" if headed else "the first line"
         raise DataError(f"{path} line {wrong[0]}: has {len(wrong[1])} fields, {said} has {len(header)}")
-    return {name: [row[i] for _, row in rows[headed:]] for i, name in enumerate(header)}, None
+    return {name: [row[i] for _, row in rows[headed:]] for i, name in enumerate(header)}, {}
 
 
 def _header(path: Path, header: list[str]) -> list[str]:
@@ -143,8 +148,12 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
     return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
 
 
-def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], list[str] | None]:
-    """Arrow columns by name, and class names where the files or their folder bring them."""
+def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """Arrow columns by name, and the class names of each column for which the files or their folder bring them.
+
+    Raises:
+        DataError: a file cannot be read, or the files have the class names of a column in different orders.
+    """
     import pyarrow
     import pyarrow.parquet as parquet
 
@@ -159,10 +168,18 @@ def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], list[str] | None]:
                 f"{paths[0]}: the {len(paths)} Parquet files unpack to {size / 1e9:.1f} GB, over half of the "
                 f"{memory / 1e9:.1f} GB of memory; write the images to class folders and use data=folder"
             )
-        found = pyarrow.concat_tables([parquet.read_table(p) for p in paths])
+        tables = [parquet.read_table(p) for p in paths]
+        found = pyarrow.concat_tables(tables)
     except (pyarrow.ArrowException, OSError, LimitError) as error:
         raise DataError(f"{paths[0]}: cannot be read as Parquet ({' '.join(str(error).split())})") from error
-    names = _stored_classes(found.schema.metadata) or _classes_beside(paths[0].parent)
+    names = {}
+    for path, part in zip(paths, tables, strict=True):
+        for column, stored in _stored_classes(part.schema.metadata).items():
+            if names.setdefault(column, stored) != stored:
+                raise DataError(f"{path}: the class names of its column {column!r} are {stored[:5]}, those of "
+                                f"{paths[0].name} {names[column][:5]}; write all files with them in one order")
+    beside = _classes_beside(paths[0].parent)
+    names |= {column: beside for column in found.column_names if beside and column not in names}
     return {name: found.column(name) for name in found.column_names}, names
 
 
@@ -170,16 +187,17 @@ def _uncompressed(metadata: Any) -> int:
     return sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
 
 
-def _stored_classes(metadata: dict[bytes, bytes] | None) -> list[str] | None:
-    """Names of the label feature as Hugging Face datasets writes it into the schema."""
+def _stored_classes(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
+    """Names of each column of class labels as Hugging Face datasets writes them into the schema."""
     if not metadata or b"huggingface" not in metadata:
-        return None
+        return {}
     features = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {})
-    features = [f.get("feature", f) for f in features.values() if isinstance(f, dict)]  # a list's are one further in
-    named = [
-        f["names"] for f in features if isinstance(f, dict) and f.get("_type") == "ClassLabel" and "names" in f
-    ]
-    return [str(n) for n in named[0]] if named else None
+    inner = {column: f.get("feature", f) for column, f in features.items() if isinstance(f, dict)}  # that of a list
+    return {
+        column: [str(name) for name in f["names"]]
+        for column, f in inner.items()
+        if isinstance(f, dict) and f.get("_type") == "ClassLabel" and "names" in f
+    }
 
 
 def _classes_beside(place: Path) -> list[str] | None:

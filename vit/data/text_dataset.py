@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from vit.data.dataset import Batch
-from vit.data.source import NameRows
+from vit.data.identity import fingerprint
+from vit.data.source import Chain, NameRows
 from vit.data.text import BOS, EOS, Tokenizer
 from vit.data.tokens import Tokens, tokenized, too_long
 
@@ -31,6 +32,17 @@ class TextSplit:
         """The samples at `rows`, in that order."""
         texts = tuple(NameRows(column, rows) for column in self.texts)
         return TextSplit(self.labels[rows], NameRows(self.names, rows), texts)
+
+    def fingerprints(self) -> list[str]:
+        """A hash of each sample's texts."""
+        return [fingerprint("\t".join(texts)) for texts in zip(*self.texts, strict=True)]
+
+    @staticmethod
+    def joined(splits: Sequence["TextSplit"]) -> "TextSplit":
+        """The samples of several splits one after the other."""
+        texts = tuple(Chain(columns) for columns in zip(*(split.texts for split in splits), strict=True))
+        labels = np.concatenate([split.labels for split in splits])
+        return TextSplit(labels, Chain([split.names for split in splits]), texts)
 
 
 class TextInputs:

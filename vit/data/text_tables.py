@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from vit.data.class_names import class_list, clean, warn_of_alike
 from vit.data.lines import TABLES, Column, drop_empty, is_table, line_names, read_columns
 from vit.data.pairs import split_rows
 from vit.data.source import DataError, Names, RowNames, Source, three_ways, with_validation
@@ -63,19 +65,27 @@ def _read(path: Path, wanted: list[tuple[str, Column]], maybe: str) -> tuple[dic
         if column not in stored:
             raise DataError(f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(stored)}")
     taken = dict(wanted) | ({maybe: maybe} if maybe in stored else {})
-    columns = {key: ["" if v is None else str(v) for v in stored[column].to_pylist()] for key, column in taken.items()}
+    columns = {key: [_cell(key, value) for value in stored[column].to_pylist()] for key, column in taken.items()}
     count = len(columns["text"])
     if count == 0:
         raise DataError(f"{path}: has 0 rows; expected one for each sample")
     return columns, RowNames(path.name, np.arange(count))
 
 
+def _cell(key: str, value: Any) -> str:
+    """A cell of a Parquet column as text, "" where it is missing."""
+    return clean(value) if key == "label" or isinstance(value, float) and value != value else (
+        "" if value is None else str(value))
+
+
 def _classes(
     values: list[str], names: Sequence[str], rows: np.ndarray, classes: Sequence[str] | None
 ) -> tuple[list[str], np.ndarray]:
     """Class names in order, and labels (N,); rows that are left out have label -1."""
+    values, classes = [clean(value) for value in values], class_list(classes)
     used = {values[i] for i in rows}
-    listed = [str(name) for name in classes] if classes else sorted(used, key=_number_or_name)
+    listed = classes or sorted(used, key=_number_or_name)
+    warn_of_alike(names[0].rpartition(" ")[0], listed)
     index = {name: i for i, name in enumerate(listed)}
     if classes and not used & set(index):
         index = {str(i): i for i in range(len(listed))}

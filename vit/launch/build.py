@@ -35,6 +35,7 @@ from vit.data.statistics import resolve_range
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.fitting import steps_per_epoch
 from vit.launch.initial import Initial
+from vit.launch.records import DataRecord
 from vit.tasks import (
     Batches,
     BinaryCrossEntropy,
@@ -58,8 +59,12 @@ LOADING = {  # keys of a data node that say how samples are read, not where they
 }
 
 
-def build_source(data: dict) -> Source:
-    """Call the data set function that `data._target_` names with the keys of `data` that it takes."""
+def build_source(data: dict, record: DataRecord | None = None) -> Source:
+    """Call the data set function that `data._target_` names with the keys of `data` that it takes.
+
+    Args:
+        record: of a run that goes on, whose samples stay in their splits.
+    """
     module, _, name = data["_target_"].rpartition(".")
     try:
         function = getattr(importlib.import_module(module), name)
@@ -70,11 +75,12 @@ def build_source(data: dict) -> Source:
         if key not in takes and key not in LOADING:
             raise ConfigError(f"data.{key}: {data['_target_']} takes no {key!r}{nearest(key, list(takes))}")
     try:
-        return function(**{key: data[key] for key in takes if key in data})
+        source = function(**{key: data[key] for key in takes if key in data})
     except DataError:
         raise
     except (TypeError, ValueError) as error:
         raise ConfigError(f"data: {' '.join(str(error).split())}") from None
+    return source if record is None else record.apply(source)
 
 
 def cuts(data: dict) -> bool:

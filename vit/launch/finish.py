@@ -11,12 +11,14 @@ from pathlib import Path
 from pytorch_lightning import Trainer
 
 from vit.data import BadImage
+from vit.data.recorded import check_unchanged
 from vit.launch.console import command, console
 from vit.launch.ending import ending
 from vit.launch.finetuning import whole_size
 from vit.launch.folder import RunFolder
 from vit.launch.jobs import Job
 from vit.launch.overrides import word
+from vit.launch.records import read_record
 from vit.report.bar import progress_bar
 from vit.report.curves import curves_picture
 from vit.report.summary import print_summary
@@ -25,6 +27,7 @@ from vit.training import Checkpoints, PeakMemory, ThroughputMeter, trained_weigh
 log = logging.getLogger("vit")
 
 CHOSEN = "measured on val, whose samples also chose the best epoch, so new ones may do worse; there is no test split"
+SPLIT_RULE = "hash"  # of samples in splits by fractions; bundles that do not have it were split by position
 
 
 def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
@@ -33,6 +36,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     checkpoints = next(c for c in trainer.callbacks if isinstance(c, Checkpoints))
     settings = {"batch_size": job.config["recipe"]["batch_size"], "precision": trainer.precision}
     extra = {"data": data_words(job.config), "evaluation": settings, "name": job.config["name"]}
+    extra["split_rule"] = SPLIT_RULE
     weights, score, epoch = checkpoints.final_weights()
     why, text = ending(trainer, job.config)
     log.info("ended: %s", text)
@@ -42,6 +46,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
         job.save(folder.model, trained_weights(weights), metrics, extra)
     for remark in remarks:
         log.warning("model: %s", remark.message)
+    check_samples(job, folder)
     with progress_bar(console) as bar:
         tested = job.test(folder, settings, partial(bar.advance, bar.add_task(job.split, total=job.count)))
     metrics |= {f"{job.split}/{name}": value for name, value in tested.metrics.items()}
@@ -54,6 +59,19 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     folder.write("metrics.json", metrics)
     show(job, folder, metrics, text, samples)
     return metrics
+
+
+def check_samples(job: Job, folder: RunFolder) -> None:
+    """The samples of the test must be those that the run recorded when it began.
+
+    Raises:
+        DataError: names those that have other content, or are gone.
+    """
+    recorded = read_record(folder.path).splits.get(job.split)
+    if recorded:
+        again = command("train", word("resume", str(folder.path)))
+        fix = f"put them back as they were; {again} then tests and finishes"
+        check_unchanged(job.source, job.split, recorded, fix)
 
 
 def data_words(config: dict) -> list[str]:

@@ -144,17 +144,12 @@ class RunFolder:
         log.addHandler(self._log)
         log.info("run folder: %s", self.path)
 
-    def write_splits(
-        self, lists: dict[str, list[tuple[str, str]]], left_out: Sequence[tuple[str, str]] = ()
-    ) -> None:
-        """Which sample is in which split, a text file each: name, tab, class. What is left out, with the reason, stands
-        in left_out.tsv, and the first of it in the log."""
+    def log_left_out(self, left_out: Sequence[tuple[str, str]]) -> None:
+        """The first of the samples that are left out, with the reason, and where all are listed."""
         for name, reason in left_out[:NAMED]:
             log.warning("left out %s: %s", name, reason)
         if len(left_out) > NAMED:
             log.warning("left out %d more, listed in %s", len(left_out) - NAMED, self.path / "splits" / "left_out.tsv")
-        for split, rows in {**lists, **({"left_out": left_out} if left_out else {})}.items():
-            self.write_text(f"splits/{split}.tsv", "".join(f"{name}\t{label}\n" for name, label in rows))
 
     def write(self, name: str, value: dict | list) -> None:
         """Write `name` as YAML or JSON, whole or not at all."""

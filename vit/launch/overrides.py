@@ -18,6 +18,8 @@ from vit.exchange.places import PLACES
 
 _HYDRAS = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
 
+LISTS = ("allow_change",)  # keys whose value is a list, with or without brackets
+
 
 class ConfigError(ValueError):
     """A command line or config that cannot run; the text is one sentence with the fix."""
@@ -70,12 +72,18 @@ def _parsed(override: str, multirun: bool) -> Override:
     if "=" not in override and not override.startswith("~"):
         raise ConfigError(f"{override!r} is not of the form key=value, such as data=digits or recipe.epochs=10")
     try:
-        return OverridesParser.create().parse_override(_literal(override, multirun))
+        return OverridesParser.create().parse_override(_literal(_bracketed(override), multirun))
     except HydraException as error:
         reason = " ".join(str(error).split()).partition(" See https")[0][:300]
         raise ConfigError(
             f"{override}: {reason} (a value with special characters must be quoted: 'key=\"a=b\"')"
         ) from None
+
+
+def _bracketed(override: str) -> str:
+    """`allow_change=a,b` as the list that it is; Hydra reads the comma of other keys as a sweep."""
+    key, _, value = override.partition("=")
+    return f"{key}=[{value}]" if key in LISTS and not value.startswith("[") else override
 
 
 def _literal(override: str, multirun: bool) -> str:

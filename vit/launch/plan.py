@@ -2,11 +2,13 @@
 
 import os
 import pathlib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from vit.launch.build import LOADING
 from vit.launch.composing import ConfigError
 from vit.launch.folder import RunFolder, new_path, read_config, unfinished
 from vit.launch.overrides import parse, word
@@ -14,19 +16,26 @@ from vit.launch.ranks import RUN_DIR
 from vit.training import newest_valid, verify
 from vit.training.names import clean_name
 
-CONTROL = ("resume", "run_dir", "runs")  # words that say where, not what
+CONTROL = ("resume", "run_dir", "runs", "allow_change")  # words that say where, not what
+FREE = (  # what a resumed run may change: how long, where and how it is watched, not which numbers it draws
+    "recipe.epochs", "trainer", "strategy", "logger", "callbacks", "compile", "name", "task.examples",
+    "task.examples_every", "data.root", "data.path", "data.download", "data.workers", "data.audit_seconds",
+    "data.on_bad_sample",
+)
+BOUND = ("callbacks.monitor", "callbacks.mode")  # but for these: which epoch is best
 
 
 @dataclass(frozen=True)
 class Plan:
     """What words mean: the config, the checkpoint to go on from (None for a new run), the run folder; remarks for the
-    log.
+    log; whether the run's recorded splits hold.
     """
 
     config: dict
     checkpoint: pathlib.Path | None
     path: pathlib.Path
     remarks: tuple[str, ...] = ()
+    keeps_splits: bool = False
 
 
 def read_words(config: dict, words: list[str]) -> Plan:
@@ -39,12 +48,24 @@ def read_words(config: dict, words: list[str]) -> Plan:
     if path is None:
         return Plan(config, None, new_path(config), ("resume=auto: nothing to go on with, this is a new run",))
     folder = path if path.is_dir() else path.parent.parent
-    stored, changes = adjusted(read_config(folder, words), [strategy_by_key(word) for word in words])
+    stored, changes = adjusted(read_config(folder, words), [strategy_by_key(word) for word in words],
+                               config["allow_change"])
     checkpoint, skipped = find_checkpoint(path)
     point = f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet"
-    return Plan(
-        {**stored, "resumed": True}, checkpoint, folder, (*skipped, f"going on with {folder} {point}", *changes)
-    )
+    said = (f"changed on resuming: {key} from {old} to {new}" for key, (old, new) in changes.items())
+    remarks = (*skipped, f"going on with {folder} {point}", *said)
+    return Plan({**stored, "resumed": True}, checkpoint, folder, remarks, keeps_splits(changes))
+
+
+def with_recorded(words: list[str]) -> list[str]:
+    """The overrides after those of the run that `resume` names, so that the keys of its groups are known."""
+    given = {override.key_or_group: override.value() for override in parse(words)}
+    path = pathlib.Path(str(given.get("resume") or "auto")).expanduser()
+    folder = path.parent.parent if path.is_file() else path
+    if not (folder / "config.yaml").is_file():
+        return words
+    recorded = read_config(folder, words).get("words") or []
+    return [*(word for word in recorded if word.lstrip("+").partition("=")[0] not in given), *words]
 
 
 def words_of_ranks(plan: Plan, words: list[str]) -> list[str]:
@@ -128,12 +149,18 @@ def without_weights(checkpoint: pathlib.Path) -> dict:
     return torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)
 
 
-def adjusted(config: dict, words: list[str]) -> tuple[dict, list[str]]:
-    """A stored config with the words of this command on top, and a line for each change; groups stay as they were."""
-    changes = []
+def adjusted(config: dict, words: list[str], allowed: Collection[str] = ()) -> tuple[dict, dict[str, tuple]]:
+    """A stored config with the overrides of this command on top, and key -> (old, new) of each change; groups stay.
+
+    Raises:
+        ConfigError: an override would change which samples are drawn or how they are computed with, and `allowed` does
+            not name its key.
+    """
+    changes, refused = {}, []
     for override in parse(words):
-        *nodes, leaf = override.key_or_group.split(".")
-        if override.key_or_group in CONTROL:
+        key = override.key_or_group
+        *nodes, leaf = key.split(".")
+        if key in CONTROL:
             continue
         node = config
         for name in nodes:
@@ -144,14 +171,33 @@ def adjusted(config: dict, words: list[str]) -> tuple[dict, list[str]]:
                     f"{override.input_line} cannot change in a resumed run; start a new one with init_from="
                 )
             continue
-        if node[leaf] != override.value():
-            if nodes[:1] == ["finetune"]:
-                raise ConfigError(
-                    f"{override.input_line}: what trains cannot change in a resumed run; start a new one, init_from="
-                )
-            changes.append(f"changed on resuming: {override.key_or_group} from {node[leaf]} to {override.value()}")
-            node[leaf] = override.value()
+        if node[leaf] == override.value():
+            continue
+        if nodes[:1] == ["finetune"]:
+            raise ConfigError(
+                f"{override.input_line}: what trains cannot change in a resumed run; start a new one, init_from="
+            )
+        changes[key] = node[leaf], override.value()
+        node[leaf] = override.value()
+        if not is_free(key):
+            refused += [key] * (key not in allowed)
+            config["words"] = [w for w in config["words"] if w.partition("=")[0] != key] + [override.input_line]
+    if refused:
+        listed = ", ".join(f"{key} from {changes[key][0]} to {changes[key][1]}" for key in refused)
+        raise ConfigError("the resumed run would no longer be the one that was stopped: this command changes "
+                          f"{listed}; leave that out, or add allow_change={','.join(refused)}")
     return config, changes
+
+
+def is_free(key: str) -> bool:
+    """Whether a key may have another value in a resumed run without `allow_change`."""
+    return key not in BOUND and any(key == free or key.startswith(f"{free}.") for free in FREE)
+
+
+def keeps_splits(changes: Collection[str]) -> bool:
+    """Whether the recorded splits stay: no change of a key by which the data set is made."""
+    made = [key for key in changes if key.startswith("data.") and key.split(".")[1] not in LOADING and not is_free(key)]
+    return not made
 
 
 def is_main_process() -> bool:

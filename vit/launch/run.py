@@ -18,8 +18,9 @@ from vit.launch.finish import finish
 from vit.launch.folder import RunFolder, read_config
 from vit.launch.jobs import Job, prepare
 from vit.launch.overrides import as_list, word
-from vit.launch.plan import Plan, check_fits, is_main_process, read_words, steps_done, words_of_ranks
+from vit.launch.plan import Plan, check_fits, is_main_process, read_words, steps_done, with_recorded, words_of_ranks
 from vit.launch.ranks import LAUNCHER, RankError, is_launched, run_ranks
+from vit.launch.records import DataRecord, read_record
 from vit.launch.trainer import build_trainer, check_timeout
 from vit.training import (
     Heartbeat,
@@ -58,7 +59,7 @@ def train(overrides: list[str] | None = None) -> Run | None:
     log_to_console(main)
     words, signals = as_list(overrides), StopSignals(main)
     with signals.handled():
-        if is_comparison(asked := plain(compose(words))):
+        if is_comparison(asked := plain(compose(with_recorded(words)))):
             return compare(asked, words)
         plan = read_words(asked, words)
         devices = find_devices(plan.config["trainer"])
@@ -87,13 +88,14 @@ def train_here(plan: Plan, devices: Devices, signals: StopSignals) -> Run | None
         for remark in plan.remarks:
             log.info(remark)
         seed_everything_once(config["seed"])
-        job = prepare(config, devices, checkpoint)
+        record = read_record(plan.path) if config["resumed"] and plan.keeps_splits else None
+        job = prepare(config, devices, checkpoint, record)
         check_fits(checkpoint, job.model, job.config["recipe"]["epochs"])
         trainer = build_trainer(job, folder, devices, signals, beat, steps_done(checkpoint))
         if config["compile"]:
             compile_model(job.model, devices)
         if main:
-            write_facts(job, folder)
+            write_facts(job, folder, record)
         if devices.accelerator == "cpu":
             keep_freed_memory()
         with contextlib.closing(job.batches), suited_threads(job.step_flops, devices):
@@ -110,9 +112,13 @@ def heartbeat(config: dict, devices: Devices) -> contextlib.AbstractContextManag
     return Heartbeat(lambda: store_of_environment(timeout), devices.rank, devices.world, timeout, launcher)
 
 
-def write_facts(job: Job, folder: RunFolder) -> None:
-    """What is known before training; from here on the folder is a run that can be resumed."""
-    job.write_facts(folder)
+def write_facts(job: Job, folder: RunFolder, record: DataRecord | None = None) -> None:
+    """What is known before training; from here on the folder is a run that can be resumed.
+
+    What a run recorded about its data stays as it is when it goes on.
+    """
+    if record is None:
+        job.write_facts(folder)
     folder.write("environment.json", environment())
     folder.write("config.yaml", job.config)
 

@@ -12,12 +12,14 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
+from vit.data.recorded import NEW
 from vit.evaluation.progress import Progress
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.devices import Devices
 from vit.launch.ending import max_time
 from vit.launch.finetuning import check_task
 from vit.launch.folder import RunFolder
+from vit.launch.records import DataRecord, write_record
 from vit.launch.teaching import distill_kind
 from vit.tasks import Batches, Task
 
@@ -96,9 +98,10 @@ class Job(ABC):
         """Operations of a training step, the backward pass counting twice the forward."""
         return 3 * self.sample_flops * self.batch_samples
 
-    @abstractmethod
     def write_facts(self, folder: RunFolder) -> None:
-        """What is known before training: splits, audit."""
+        """What is known before training: splits, and what is left out."""
+        folder.log_left_out(self.omitted())
+        write_record(folder, self.source, self.omitted())
 
     def callbacks(self, folder: RunFolder) -> list[Callback]:
         """What else happens while this job's model trains."""
@@ -126,11 +129,17 @@ class Job(ABC):
 
     def omitted(self) -> list[tuple[str, str]]:
         """(name, reason) of the samples that are left out from the start because they cannot be used."""
-        return list(self.source.left_out)
+        return [(name, reason) for name, reason in self.source.left_out if reason != NEW]
 
 
-def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> Job:
-    """All parts of the run that a config asks for, every check before the long work."""
+def prepare(
+    config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None
+) -> Job:
+    """All parts of the run that a config asks for, every check before the long work.
+
+    Args:
+        record: of the samples of a run that goes on.
+    """
     name = config["task"]["name"]
     if name not in JOBS:
         raise ConfigError(f"task.name={name}: must be one of {', '.join(JOBS)}{nearest(name, list(JOBS))}")
@@ -140,4 +149,4 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> J
     for key in () if name in IMAGES else ("batch_size", "epochs", "ema"):
         if config["recipe"].get(key) == "auto":
             raise ConfigError(f"recipe.{key}=auto is for task {', '.join(IMAGES)}; give a number")
-    return importlib.import_module(JOBS[name]).prepare(config, devices, checkpoint)
+    return importlib.import_module(JOBS[name]).prepare(config, devices, checkpoint, record)

@@ -24,6 +24,7 @@ from vit.launch.folder import RunFolder
 from vit.launch.head_start import start_head
 from vit.launch.initial import load_initial
 from vit.launch.jobs.base import Job, Tested
+from vit.launch.records import DataRecord, write_record
 from vit.launch.teaching import build_distillation, located, with_token
 from vit.models import flops
 from vit.report.evaluation import write_evaluation
@@ -48,14 +49,13 @@ class ImageJob(Job):
         return self.image_flops
 
     def write_facts(self, folder: RunFolder) -> None:
-        folder.write_splits(self.source.split_lists())
+        write_record(folder, self.source, self.omitted())
         if self.audit is not None:
             folder.write("audit.json", self.audit.to_dict())
 
     def omitted(self) -> list[tuple[str, str]]:
-        """Those that a header tells to be unreadable; audit.json has them too."""
-        found = self.audit.unreadable if self.audit else []
-        return [(sample.name, sample.reason) for sample in found if not sample.decoded]
+        """Those whose header cannot be read; audit.json has them too."""
+        return list(self.source.unreadable)
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,13 @@ class ImageClassification(ImageJob):
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {images:,} images"}
 
 
-def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> ImageClassification:
+def prepare(
+    config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None
+) -> ImageClassification:
     """Data, preprocessing, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     from vit.launch.jobs import label_sets  # it builds on this module
 
-    source = build.build_source(config["data"])
+    source = build.build_source(config["data"], record)
     if not source.classes:
         raise ConfigError(f"data={config['data']['name']}: its images have no labels, which task=classification needs; "
                           "take data=folder or data=table, or pre-train on them with task=masked_image model=mae")

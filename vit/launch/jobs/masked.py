@@ -18,6 +18,7 @@ from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
 from vit.launch.jobs.base import Job, Tested
 from vit.launch.overrides import word
+from vit.launch.records import DataRecord
 from vit.launch.tokenizing import build_tokenizer, with_tokenizers
 from vit.models.masked import MaskedTextConfig
 from vit.tasks import Batches, MaskedTokens
@@ -45,10 +46,6 @@ class Masked(Job):
     def count(self) -> int:
         return self.few(len(self.datasets[self.split]))
 
-    def write_facts(self, folder: RunFolder) -> None:
-        """Which sentence is in which split follows from the files' order, so it is not written again."""
-        folder.write_splits({}, self.omitted())
-
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         save_bundle(path, self.model, (), None, metrics, extra, weights, {"source": self.tokenizer})
 
@@ -68,11 +65,13 @@ class Masked(Job):
         return {text: f"{metrics[f'{self.split}/{name}']:.2%}" for text, name in named.items()}
 
 
-def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> Masked:
+def prepare(
+    config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None
+) -> Masked:
     """Data, tokenizer, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     data, recipe = config["data"], config["recipe"]
     build.check_devices(config, devices.world)
-    source = build.build_source(data)
+    source = build.build_source(data, record)
     build.check_validation(source, "sentences")
     initial = load_initial(config, checkpoint)
     tokenizer = build_tokenizer(config, source.splits["train"].texts, initial, checkpoint)

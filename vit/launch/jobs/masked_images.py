@@ -22,6 +22,7 @@ from vit.launch.jobs.base import Tested
 from vit.launch.jobs.images import ImageJob, audited
 from vit.launch.overrides import word
 from vit.launch.reconstructions import Reconstructions, reconstructed, some_images
+from vit.launch.records import DataRecord
 from vit.models import MaskedImageConfig, flops
 from vit.report.reconstructions import reconstructions_picture
 from vit.tasks import MaskedImages
@@ -74,11 +75,13 @@ class MaskedImagesJob(ImageJob):
         return {f"{self.split} loss": f"{metrics[f'{self.split}/loss']:.4f} per hidden patch"}
 
 
-def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> MaskedImagesJob:
+def prepare(
+    config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None
+) -> MaskedImagesJob:
     """Data, preprocessing, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     data, recipe, seed = config["data"], config["recipe"], config["seed"]
     check_examples(config["task"])
-    source = build.build_source(data)
+    source = build.build_source(data, record)
     initial = load_initial(config, checkpoint, config["model"])
     preprocessing = build.build_preprocessing(data, source, initial)
     source, report = audited(source, preprocessing, data)

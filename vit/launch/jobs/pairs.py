@@ -33,6 +33,7 @@ from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
 from vit.launch.jobs.base import Job, Tested
+from vit.launch.records import DataRecord
 from vit.launch.tokenizing import build_tokenizers, with_tokenizers
 from vit.models.seq2seq import EncoderDecoderConfig
 from vit.report.pairs import write_pairs
@@ -65,9 +66,6 @@ class Pairs(Job):
     def batch_samples(self) -> float:
         recipe, longest = self.config["recipe"], self.datasets["train"].lengths.max(1)
         return recipe["batch_tokens"] / longest.mean() if recipe["batch_tokens"] else recipe["batch_size"]
-
-    def write_facts(self, folder: RunFolder) -> None:
-        folder.write_splits(self.source.split_lists(), self.omitted())
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         extra = extra | self.task.config["use"]
@@ -106,11 +104,13 @@ class Pairs(Job):
         return [*super().omitted(), *(each for dataset in self.datasets.values() for each in dataset.left_out)]
 
 
-def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> Pairs:
+def prepare(
+    config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None
+) -> Pairs:
     """Data, tokenizers, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     data, recipe = config["data"], config["recipe"]
     check_batches(recipe)
-    source = build.build_source(data)
+    source = build.build_source(data, record)
     build.check_validation(source, "pairs")
     named = networks.stated_values(config)
     initial = load_initial(config, checkpoint, named)

@@ -19,6 +19,7 @@ from vit.launch.finetuning import start_finetuning
 from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
 from vit.launch.jobs.base import Job, Tested
+from vit.launch.records import DataRecord
 from vit.launch.tokenizing import build_tokenizer, with_tokenizers
 from vit.models.text import TextClassifierConfig
 from vit.report.evaluation import write_text_evaluation
@@ -44,9 +45,6 @@ class Texts(Job):
     @property
     def sample_flops(self) -> float:
         return networks.matrix_flops(self.model) * float(self.train.inputs.tokens.lengths.mean())
-
-    def write_facts(self, folder: RunFolder) -> None:
-        folder.write_splits(self.source.split_lists(), self.omitted())
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         extra = extra | self.task.config["use"]
@@ -76,11 +74,13 @@ class Texts(Job):
         return [*super().omitted(), *self.train.left_out]
 
 
-def prepare(config: dict, devices: Devices, checkpoint: Path | None = None) -> Texts:
+def prepare(
+    config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None
+) -> Texts:
     """Data, tokenizer, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     data, recipe = config["data"], config["recipe"]
     build.check_devices(config, devices.world)
-    source = build.build_source(data)
+    source = build.build_source(data, record)
     initial = load_initial(config, checkpoint)
     texts = [text for column in source.splits["train"].texts for text in column]
     tokenizer = build_tokenizer(config, texts, initial, checkpoint)

@@ -1,0 +1,151 @@
+"""Splits by fractions: a sample's part depends on the sample, and no class is left without samples."""
+
+import unicodedata
+
+import numpy as np
+import pytest
+
+from vit.data import PairSplit, folder, parallel, table, text_table
+from vit.data.source import RowNames
+from vit.data.splitting import assign, hold_out
+
+SHARES = (0.8, 0.1, 0.1)
+
+
+def parts(keys, labels, fractions=SHARES, seed=0):
+    found = assign(keys, np.asarray(labels), fractions, seed)
+    return {keys[i]: part for part, rows in found.items() for i in rows}
+
+
+def photos(classes, each):
+    return [f"{c}/{i}.jpg" for c in range(classes) for i in range(each)], np.repeat(np.arange(classes), each)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_adding_and_removing_samples_moves_no_other(seed):
+    keys, labels = photos(4, 300)
+    before = parts(keys, labels, seed=seed)
+    some = np.random.default_rng(seed).permutation(1200)[:900]
+    after = parts([keys[i] for i in some], labels[some], seed=seed)
+    assert all(before[key] == part for key, part in after.items())
+    more = [f"{c}/new{i}.jpg" for c in range(4) for i in range(50)]
+    after = parts(more + keys, np.concatenate([np.repeat(np.arange(4), 50), labels]), seed=seed)
+    assert all(after[key] == part for key, part in before.items())
+    assert before != parts(keys, labels, seed=seed + 1)
+
+
+def test_in_small_classes_hardly_any_sample_moves():
+    moved = 0
+    for seed in range(100):
+        keys, labels = photos(5, 6)
+        before, after = parts(keys, labels, seed=seed), parts(["0/new.jpg", *keys], [0, *labels], seed=seed)
+        moved += sum(after[key] != part for key, part in before.items())
+    assert moved <= 15
+
+
+@pytest.mark.parametrize("each", [1, 2, 3, 5, 12, 50])
+@pytest.mark.parametrize("fractions", [SHARES, (0.34, 0.33, 0.33), (0.9, 0.1, 0)])
+def test_every_class_has_samples(each, fractions):
+    keys, labels = photos(60, each)
+    found = assign(keys, labels, fractions, 0)
+    assert sorted(np.concatenate(list(found.values()))) == list(range(len(keys)))
+    for part, share in zip(("train", "val", "test"), fractions, strict=True):
+        counts = np.bincount(labels[found[part]], minlength=60)
+        least = 1 if part == "train" else max(int(each * share / 2 + 1e-6), int(each * share > 0.999))
+        assert counts.min() >= least, (part, counts)
+        assert part == "train" or counts.max() <= np.ceil(2 * each * share - 1e-6)
+        total = each * 60 * share
+        assert part == "train" or each == 1 or total / 2 <= counts.sum() <= 1.5 * total
+        assert len(found[part]) > 0 or share == 0 or each == 1
+
+
+def test_which_classes_are_in_test_does_not_follow_their_order():
+    """5 images a class: half a test image each. Ties were once broken by the order of the classes."""
+    keys, labels = photos(100, 5)
+    seen = [np.unique(labels[assign(keys, labels, SHARES, seed)["test"]]) for seed in range(3)]
+    assert all(len(np.intersect1d(classes, np.arange(50, 100))) > 10 for classes in seen)
+    held = [np.unique(labels[hold_out(labels, 50, seed)[1]]) for seed in range(3)]
+    assert all(10 < (classes >= 50).sum() < 40 for classes in held) and not np.array_equal(held[0], held[1])
+
+
+def test_several_labels_each_keep_theirs():
+    labels = np.random.default_rng(0).random((600, 6)) < (0.5, 0.2, 0.1, 0.05, 0.02, 0.003)
+    found = assign([str(i) for i in range(600)], labels, SHARES, 0)
+    total = labels.sum(0)
+    assert (labels[found["train"]].sum(0) >= np.maximum(total * 0.4, total > 0) - 1e-6).all()
+    for part in ("val", "test"):
+        assert (labels[found[part]].sum(0) >= np.floor(total * 0.05)).all()
+        assert (labels[found[part]].sum(0) >= (total * 0.1 >= 1)).all()
+
+
+def test_samples_of_one_key_stay_together_and_unicode_forms_are_one():
+    keys = [f"patient {i // 7}" for i in range(700)]
+    found = assign(keys, np.arange(700) % 3, SHARES, 0)
+    sets = [{keys[i] for i in rows} for rows in found.values()]
+    assert sum(map(len, sets)) == len(set.union(*sets)) == 100
+    names = [f"é/{i}.jpg" for i in range(200)]
+    apart = [unicodedata.normalize("NFD", name) for name in names]
+    assert list(parts(names, [0] * 200).values()) == list(parts(apart, [0] * 200).values())
+
+
+def test_fractions_are_checked():
+    with pytest.raises(ValueError, match="fractions"):
+        assign(["a", "b"], np.zeros(2, int), (0.5, 0.1, 0.1), 0)
+
+
+def belongs(source):
+    return {name: key for key, split in source.splits.items() for name in split.names}
+
+
+def test_a_folder_with_one_more_photo(class_folders):
+    root = class_folders({"cat": 60, "dog": 50})
+    before = belongs(folder(root))
+    (root / "cat" / "000.png").rename(root / "cat" / "new.png")
+    (root / "cat" / "aaa.png").write_bytes((root / "cat" / "001.png").read_bytes())
+    after = belongs(folder(root))
+    assert all(after[name] == key for name, key in before.items() if name != "cat/000.png")
+
+
+def rows_of(source):
+    """Content of a sample → its split; the names of rows change with their position."""
+    if hasattr(source.splits["train"], "texts"):
+        return {split.texts[0][i]: key for key, split in source.splits.items() for i in range(len(split))}
+    return {split.sources[i]: key for key, split in source.splits.items() for i in range(len(split))}
+
+
+def test_rows_without_names_are_known_by_their_content(tmp_path):
+    lines = [f"text {i}\tlabel {i % 2}" for i in range(200)]
+    for read, header in ((text_table, "text\tlabel"), (lambda p: parallel(p, "text", "label"), "text\tlabel")):
+        path = tmp_path / "t.tsv"
+        path.write_text("\n".join([header, *lines]) + "\n")
+        before = rows_of(read(path))
+        path.write_text("\n".join([header, "a new one\tlabel 0", *lines[:50], *reversed(lines[60:])]) + "\n")
+        after = rows_of(read(path))
+        assert all(before[text] == key for text, key in after.items() if text != "a new one")
+        assert len(before) == 200 and len(after) == 191
+
+
+def test_images_in_a_table_are_known_by_their_content(tmp_path, class_folders):
+    import pyarrow
+    import pyarrow.parquet
+
+    root = class_folders({"x": 80})
+    files = [(root / "x" / f"{i:03}.png").read_bytes() for i in range(80)]
+
+    def split_of(order):
+        data = pyarrow.table({"image": [files[i] for i in order], "label": ["ab"[i % 2] for i in order]})
+        pyarrow.parquet.write_table(data, tmp_path / "t.parquet")
+        source = table(tmp_path / "t.parquet")
+        return {split.read(i): key for key, split in source.splits.items() for i in range(len(split))}
+
+    before, after = split_of(range(80)), split_of([*range(79, 20, -1)])
+    assert all(before[content] == key for content, key in after.items()) and len(set(before.values())) == 3
+
+
+def test_pairs_with_the_same_source_stay_together():
+    from vit.data.pairs import complete
+
+    sources = [f"sentence {i // 5}" for i in range(500)]
+    pairs = PairSplit([f"target {i}" for i in range(500)], RowNames("x", np.arange(500)), sources)
+    sets = [set(split.sources) for split in complete({"train": pairs}, SHARES, 0).values()]
+    assert len(sets) == 3 and sum(map(len, sets)) == 100
