@@ -9,7 +9,7 @@ import numpy as np
 from vit.data.decode import BadImage
 from vit.data.folders import SPLIT_NAMES
 from vit.data.identity import fingerprint
-from vit.data.source import Chain, DataError, NameRows, Raw, ReadJoined, ReadRows, keys
+from vit.data.source import Chain, DataError, NameRows, Raw, ReadJoined, ReadRows, content_of, keys
 from vit.data.splitting import assign
 
 USUAL = {**SPLIT_NAMES, "val": (*SPLIT_NAMES["val"], "dev")}  # what splits are called in files
@@ -60,7 +60,7 @@ class PairSplit:
         """A hash of each pair's source, which text or image."""
         if self.sources is not None:
             return [fingerprint(source) for source in self.sources]
-        return [fingerprint(self.place(i)) for i in range(len(self))]
+        return [content_of(self, i) for i in range(len(self))]
 
     @staticmethod
     def joined(splits: Sequence["PairSplit"]) -> "PairSplit":

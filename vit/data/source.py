@@ -104,7 +104,7 @@ class Split:
 
     def fingerprints(self) -> list[str]:
         """A hash of each sample's encoded image or pixels."""
-        return [fingerprint(self.place(i)) for i in range(len(self))]
+        return [content_of(self, i) for i in range(len(self))]
 
     @staticmethod
     def joined(splits: Sequence["Split"]) -> "Split":
@@ -307,6 +307,14 @@ def three_ways(whole: Split, fractions: Sequence[float], seed: int) -> dict[str,
     """Train, val and test out of a set that came in one piece, each sample by its key; empty parts are not there."""
     parts = assign(keys(whole), whole.labels, fractions, seed)
     return {part: whole.take(rows) for part, rows in parts.items() if len(rows)}
+
+
+def content_of(split: Split, i: int) -> str:
+    """The fingerprint of image i; "" where it cannot be read."""
+    try:
+        return fingerprint(split.place(i))
+    except OSError:
+        return ""
 
 
 def keys(split: Split) -> Sequence[str]:
