@@ -151,6 +151,8 @@ def host() -> str:
 
 
 def alive(pid: int) -> bool:
+    if os.name == "nt":  # where signal 0 is Ctrl-C
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -9,17 +9,20 @@ import os
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
+from torch.utils.data._utils.signal_handling import _remove_worker_pids
 
 from vit.data.counters import permutation
 from vit.data.dataset import Batch
 from vit.data.decode import BadImage
+from vit.data.limits import LimitError, explain_limit, explain_lost_worker
 from vit.data.source import DataError
 
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
 REPEAT = 1 << 32  # a sample drawn again within one epoch gets the counter epoch + REPEAT * times: another augmentation
 
 
@@ -54,6 +57,8 @@ class Samples(Protocol):
 class Fetching:
     """What all batches share: this rank's keys → batches, here or in workers, and the bad samples."""
 
+    timeout = 0.0  # seconds that a worker may take for a batch; 0 for no limit
+
     def __init__(self, dataset: Samples, rank: int = 0, world: int = 1, workers: int | str = "auto"):
         if len(dataset) == 0:
             raise DataError(f"the split has 0 {dataset.unit}; add {dataset.unit} or choose another split")
@@ -74,15 +79,20 @@ class Fetching:
         try:
             for batch in self._workers_loader():
                 yield self._checked(batch)
-        except Exception:
-            self.close()  # at once: left to the garbage collector, workers are waited for in vain for seconds
+        except Exception as error:
+            self.close(by_force=True)  # at once: left to the garbage collector, workers are waited for in vain
+            if not explain_limit(error) and (reason := explain_lost_worker(error, self.timeout)):
+                raise LimitError(reason) from error
             raise
 
-    def close(self) -> None:
-        """Ends the worker processes; the next pass starts new ones."""
+    def close(self, by_force: bool = False) -> None:
+        """Ends the worker processes, which a frozen one obeys only by force; the next pass starts new ones."""
         iterator = getattr(self._loader, "_iterator", None)
         if iterator is not None:
+            if by_force:
+                kill_workers(iterator)
             iterator._shutdown_workers()  # torch has no public name for it
+            kill_workers(iterator)
         self._loader = None
 
     def _workers_loader(self) -> DataLoader:
@@ -93,6 +103,7 @@ class Fetching:
                 num_workers=self.workers,
                 persistent_workers=True,
                 collate_fn=_as_it_is,
+                timeout=self.timeout,
                 worker_init_fn=_leave_stopping_to_the_trainer,
                 pin_memory=torch.cuda.is_available(),
                 generator=torch.Generator(),  # its own, so that loading never moves the global random state
@@ -312,6 +323,16 @@ def _check_batch_size(batch_size: int, world: int, accumulate: int = 1) -> None:
         )
 
 
+def kill_workers(iterator: Any) -> None:
+    """Kills what is alive of a DataLoader's workers, after torch was asked not to take their end for a failure."""
+    if iterator._worker_pids_set:
+        _remove_worker_pids(id(iterator))
+        iterator._worker_pids_set = False
+    for worker in iterator._workers:
+        if worker.is_alive():
+            worker.kill()
+
+
 def _workers(workers: int | str, dataset: Samples, world: int) -> int:
     if workers == "auto":
         if dataset.cached:
@@ -325,11 +346,12 @@ def _workers(workers: int | str, dataset: Samples, world: int) -> int:
 
 
 def _leave_stopping_to_the_trainer(worker: int) -> None:
-    """Ctrl-C, and a SIGTERM to all processes at once, reach workers too, but the step under way still needs them.
+    """Stop signals to a whole process group reach workers too, but the step under way still needs them.
 
-    So they pass over both; a second SIGTERM, which is how an orphan is ended, is not passed over.
+    So they ignore them; but a second SIGTERM, which is how DataLoader ends its workers, ends them.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for signum in SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda signum, frame: signal.signal(signum, signal.SIG_DFL))
 
 

@@ -1,7 +1,9 @@
 """`python train.py WORDS`: one run, several with -m, or a look at the config."""
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 
 from vit.launch.composing import ConfigError, compose, options
 from vit.launch.overrides import sweep
@@ -23,8 +25,6 @@ def answer(argv: list[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     flags = {word for word in words if word.startswith("-")}
     words = [word for word in words if word not in flags]
-    if "--debug" in flags:
-        os.environ["VIT_DEBUG"] = "1"  # for the ranks too
     unknown = flags - {"-m", "--multirun", "-h", "--help", "--cfg", "--debug"}
     try:
         if unknown:
@@ -46,12 +46,27 @@ def answer(argv: list[str] | None) -> int:
         )  # torch's threads wait asleep: spinning, they starve on a busy machine
         from vit.launch.run import train
 
-        train(words)
+        with debugging("--debug" in flags):
+            train(words)
         return 0
     except Exception as error:
         if "--debug" in flags or os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
             raise
         return failed(error)
+
+
+@contextlib.contextmanager
+def debugging(wanted: bool) -> Iterator[None]:
+    """Lets the processes of a distributed run show tracebacks too."""
+    earlier = os.environ.get("VIT_DEBUG")
+    if wanted:
+        os.environ["VIT_DEBUG"] = "1"
+    try:
+        yield
+    finally:
+        if wanted:
+            os.environ.pop("VIT_DEBUG")
+            os.environ.update({"VIT_DEBUG": earlier} if earlier is not None else {})
 
 
 def failed(error: Exception) -> int:

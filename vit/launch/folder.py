@@ -1,7 +1,7 @@
 """A run folder: everything one run leaves behind, and the lock that keeps a second run out of it."""
 
+import contextlib
 import datetime
-import fcntl
 import hashlib
 import json
 import logging
@@ -9,9 +9,9 @@ import os
 import pathlib
 import shutil
 from collections.abc import Sequence
-from typing import TextIO
 
 import yaml
+from filelock import FileLock, Timeout
 
 from vit.data.untrusted import read_yaml
 from vit.launch.console import LogFile
@@ -43,13 +43,13 @@ class RunFolder:
 
     def __init__(self, path: pathlib.Path, main: bool = True):
         self.path, self.main = pathlib.Path(path).expanduser(), main
-        self._lock: TextIO | None = None
+        self._lock: FileLock | None = None
         self._log: LogFile | None = None
         self._new = False
 
     def __enter__(self) -> "RunFolder":
         if self.main:
-            self._new = not self.path.exists()
+            self._new = is_empty(self.path)
             check_contents(self.path)
             self._create()
         return self
@@ -62,7 +62,7 @@ class RunFolder:
             if self._new and not self.used:
                 shutil.rmtree(self.path, ignore_errors=True)
             if self._lock is not None:
-                self._lock.close()
+                self._lock.release()
 
     def _close_log(self, error: BaseException | None) -> None:
         """
@@ -106,15 +106,14 @@ class RunFolder:
     def _create(self) -> None:
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / ".lock", "a", encoding="utf-8")  # noqa: SIM115 - held as long as the run
+            self._lock = FileLock(self.path / ".lock")  # between threads too; forked workers do not inherit it
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise ConfigError(f"run_dir={self.path}: another run is writing there; choose another run_dir") from None
         except OSError as error:
             raise ConfigError(
                 f"run_dir={self.path}: cannot write there ({error.strerror}); choose another run_dir"
             ) from None
-        try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # this process's own: workers do not inherit it
-        except OSError:
-            raise ConfigError(f"run_dir={self.path}: another run is writing there; choose another run_dir") from None
 
     def begin(self, resuming: bool) -> None:
         """Start `log.txt`, where the folder is free for this run: two runs in one folder would mix their files.
@@ -184,14 +183,34 @@ def check_contents(folder: pathlib.Path) -> None:
                 raise ConfigError(f"{path} is neither a file nor a folder; remove it")
 
 
-def new_path(config: dict) -> pathlib.Path:
-    """`run_dir` where given, else `runs/<name>/<time>`; never one that exists."""
+def is_empty(path: pathlib.Path) -> bool:
+    """Whether nothing lies there, or only a folder without anything in it."""
+    try:
+        return not any(path.iterdir())
+    except FileNotFoundError:
+        return True
+    except OSError:  # a file, or a folder that cannot be read
+        return False
+
+
+def new_path(config: dict, make: bool = True) -> pathlib.Path:
+    """`run_dir` where given, else a new folder `runs/<name>/<time>`, made at once: no other run has the same."""
     if config["run_dir"]:
         return pathlib.Path(config["run_dir"])
     stamp = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     base = pathlib.Path(config["runs"]) / config["name"] / stamp
-    tries = (base if n == 1 else base.with_name(f"{base.name}_{n}") for n in range(1, 1000))
-    return next(path for path in tries if not path.exists())
+    if not make:
+        return base
+    try:
+        base.parent.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 10_000):
+            path = base if number == 1 else base.with_name(f"{stamp}_{number}")
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                return path
+    except OSError as error:
+        raise ConfigError(f"runs={config['runs']}: cannot write there ({error.strerror}); choose another one") from None
+    raise ConfigError(f"{base}: 10,000 runs in one second; choose another name")
 
 
 def read_config(path: pathlib.Path, overrides: Sequence[str] = ()) -> dict:

@@ -43,10 +43,11 @@ def read_words(config: dict, words: list[str]) -> Plan:
     config = {**config, "resumed": False}
     config["words"] = [w for w in words if w.split("=")[0].lstrip("+~") not in CONTROL]
     if not config["resume"]:
-        return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config)))
+        return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config, is_main_process())))
     path = find_resumable(config)
     if path is None:
-        return Plan(config, None, new_path(config), ("resume=auto: nothing to go on with, this is a new run",))
+        remark = "resume=auto: nothing to go on with, this is a new run"
+        return Plan(config, None, new_path(config, is_main_process()), (remark,))
     folder = path if path.is_dir() else path.parent.parent
     stored, changes = adjusted(read_config(folder, words), [strategy_by_key(word) for word in words],
                                config["allow_change"])

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vit.data import BadImage, DataError
+from vit.data.limits import LimitError, explain_limit
 from vit.launch import build
 from vit.launch.composing import compose, plain
 from vit.launch.console import command, console, log_to_console
@@ -62,10 +63,14 @@ def train(overrides: list[str] | None = None) -> Run | None:
         if is_comparison(asked := plain(compose(with_recorded(words)))):
             return compare(asked, words)
         plan = read_words(asked, words)
-        devices = find_devices(plan.config["trainer"])
-        if devices.world > 1 and not is_launched():
-            return train_ranks(plan, words, devices)
-        return train_here(plan, devices, signals)
+        try:
+            devices = find_devices(plan.config["trainer"])
+            if devices.world > 1 and not is_launched():
+                return train_ranks(plan, words, devices)
+            return train_here(plan, devices, signals)
+        finally:
+            with contextlib.suppress(OSError):
+                plan.path.rmdir()  # only where the run left nothing in it
 
 
 def train_ranks(plan: Plan, words: list[str], devices: Devices) -> Run:
@@ -99,6 +104,7 @@ def train_here(plan: Plan, devices: Devices, signals: StopSignals) -> Run | None
         if devices.accelerator == "cpu":
             keep_freed_memory()
         with contextlib.closing(job.batches), suited_threads(job.step_flops, devices):
+            job.batches.timeout = check_timeout(config["trainer"])
             trainer.fit(job.task, job.batches, ckpt_path=checkpoint, weights_only=True)
         return Run(folder.path, finish(job, folder, trainer)) if trainer.is_global_zero else None
 
@@ -134,11 +140,13 @@ def explained(config: dict, folder: RunFolder) -> Iterator[None]:
         raise
     except BadImage as error:
         raise DataError(f"{error}; remove it, or leave such images out with data.on_bad_sample=skip") from None
-    except (RuntimeError, MemoryError) as error:
-        reason = explain_out_of_memory(error, *what_was_computed(read_config(folder.path) if folder.used else config))
-        if reason is None:
-            raise
-        raise MemoryError(reason) from error
+    except (RuntimeError, MemoryError, OSError) as error:
+        if reason := explain_limit(error):
+            raise LimitError(reason) from error
+        computed = what_was_computed(read_config(folder.path) if folder.used else config)
+        if reason := explain_out_of_memory(error, *computed):
+            raise MemoryError(reason) from error
+        raise
 
 
 def how_to_go_on(folder: RunFolder) -> str:

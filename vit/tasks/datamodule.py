@@ -11,7 +11,11 @@ class Batches(LightningDataModule):
     Args:
         train: `(rank, world) -> loader`, a pass per epoch.
         val: `(rank, world) -> loader` over every validation sample once.
+
+    `timeout`: seconds that a loading process may take for a batch; None for no limit.
     """
+
+    timeout: float | None = None
 
     def __init__(self, train: Callable[[int, int], Iterable], val: Callable[[int, int], Iterable]):
         super().__init__()
@@ -19,12 +23,13 @@ class Batches(LightningDataModule):
         self._loaders: list[Iterable] = []
 
     def train_dataloader(self) -> Iterable:
-        loader = self._train(self.trainer.global_rank, self.trainer.world_size)
-        self._loaders.append(loader)
-        return loader
+        return self._prepared(self._train(self.trainer.global_rank, self.trainer.world_size))
 
     def val_dataloader(self) -> Iterable:
-        loader = self._val(self.trainer.global_rank, self.trainer.world_size)
+        return self._prepared(self._val(self.trainer.global_rank, self.trainer.world_size))
+
+    def _prepared(self, loader: Iterable) -> Iterable:
+        loader.timeout = self.timeout or 0
         self._loaders.append(loader)
         return loader
 

@@ -124,6 +124,8 @@ def sweep(folder: str | Path) -> list[Path]:
 
 
 def alive(pid: int) -> bool:
+    if os.name == "nt":  # where signal 0 is Ctrl-C
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

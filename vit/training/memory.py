@@ -2,7 +2,6 @@
 
 import ctypes
 import platform
-import resource
 import sys
 
 import pytorch_lightning as pl
@@ -60,6 +59,10 @@ def peak_memory() -> int:
             line = next(line for line in file if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024
     except (OSError, StopIteration):
+        try:
+            import resource
+        except ModuleNotFoundError:  # Windows
+            return 0
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
 

@@ -1,0 +1,127 @@
+"""A limit of the system ends a run with one sentence that names it."""
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.faults.forking import forks
+from tests.faults.promise import Case, Promise
+from tests.faults.tiny_training import WORDS, orphans, remember_process
+from tests.launch.conftest import SMALL, write_photos
+
+TIMEOUT = 5
+
+
+def limited(folder: Path, fault: str, text: str) -> None:
+    photos = write_photos(folder / "photos", {"cat": 24, "dog": 24})
+    words = [*WORDS, *SMALL, "data=folder", f"data.root={photos}", "data.workers=2", f"trainer.timeout={TIMEOUT}"]
+    done = forks().run("tests.faults.limits:train", words, fault, folder=folder, FAULTS_FOLDER=str(folder))
+    assert done.code == 1 and text in done.output, f"exit code {done.code}: {done.output}"
+    told, _, noise = done.output.partition("Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__")
+    assert "Traceback" not in told and done.output.count("error: ") == 1, done.output
+    assert not noise or fault == "files", noise  # torch's, where it cannot even make the iterator
+    assert not orphans(folder)
+
+
+def train(words: list[str], fault: str) -> int:
+    """In the fork: a training whose workers do load."""
+    from vit.data.dataset import ImageDataset
+    from vit.launch.command import main
+
+    ImageDataset._fits = lambda self, limit: False
+    os.register_at_fork(after_in_child=remember_process)
+    remember_process()
+    globals()[fault]()
+    return main(words)
+
+
+def files() -> None:
+    used = max(int(name) for name in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 12, used + 12))
+
+
+def memory() -> None:
+    """Once training has begun: the imports need address space too."""
+    from vit.tasks.classification import Classification
+
+    step = Classification.training_step
+
+    def limited_step(self, *arguments):
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used, used))
+        import torch
+
+        torch.empty(2**28)
+        return step(self, *arguments)
+
+    Classification.training_step = limited_step
+
+
+def processes() -> None:
+    def refused() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    os.fork = refused
+
+
+def in_worker(action) -> None:
+    from vit.data.dataset import ImageDataset
+
+    parent, load, calls = os.getpid(), ImageDataset.__getitems__, 0
+
+    def patched(self, keys):
+        nonlocal calls
+        calls += 1
+        if os.getpid() != parent and calls == 2:
+            action()
+        return load(self, keys)
+
+    ImageDataset.__getitems__ = patched
+
+
+def frozen_worker() -> None:
+    in_worker(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+
+def killed_worker() -> None:
+    in_worker(lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def bus_error() -> None:
+    in_worker(lambda: os.kill(os.getpid(), signal.SIGBUS))
+
+
+def sleeping_worker() -> None:
+    in_worker(lambda: time.sleep(3600))
+
+
+def shared_memory() -> None:
+    """What torch raises in a worker where /dev/shm is full."""
+    def full() -> None:
+        raise RuntimeError("unable to write to file </torch_123_456_0>: No space left on device (28)")
+
+    in_worker(full)
+
+
+LIMITS = {
+    "files": "too many open files",
+    "memory": "out of memory with recipe.batch_size",
+    "processes": "the system starts no more processes or threads",
+    "frozen_worker": f"no loading process returned a batch for {TIMEOUT} s",
+    "sleeping_worker": f"no loading process returned a batch for {TIMEOUT} s",
+    "killed_worker": "a loading process was killed",
+    "bus_error": "as the system does when memory or /dev/shm (",
+    "shared_memory": "the loading processes need more shared memory",
+}
+
+
+def cases() -> Iterator[Case]:
+    for fault, text in LIMITS.items():
+        quick = fault in ("files", "frozen_worker")
+        yield Case(fault, lambda folder, f=fault, t=text: limited(folder, f, t), quick)
+
+
+PROMISE = Promise("a limit of the system, or a loading process that is lost, is answered in one sentence", cases)
