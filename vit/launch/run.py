@@ -22,7 +22,7 @@ from vit.launch.overrides import as_list, word
 from vit.launch.plan import Plan, check_fits, is_main_process, read_words, steps_done, with_recorded, words_of_ranks
 from vit.launch.ranks import LAUNCHER, RankError, is_launched, run_ranks
 from vit.launch.records import DataRecord, read_record
-from vit.launch.trainer import build_trainer, check_timeout
+from vit.launch.trainer import build_trainer, check_timeout, choose_strategy
 from vit.training import (
     Heartbeat,
     Interrupted,
@@ -76,6 +76,7 @@ def train(overrides: list[str] | None = None) -> Run | None:
 def train_ranks(plan: Plan, words: list[str], devices: Devices) -> Run:
     """One process per device; this one starts and watches them."""
     folder = RunFolder(plan.path, main=False)
+    choose_strategy(plan.config, devices)
     if not plan.config["resumed"]:
         for remark in plan.remarks:
             log.info(remark)
@@ -143,6 +144,8 @@ def explained(config: dict, folder: RunFolder) -> Iterator[None]:
     except (RuntimeError, MemoryError, OSError) as error:
         if reason := explain_limit(error):
             raise LimitError(reason) from error
+        if isinstance(error, OSError):
+            raise
         computed = what_was_computed(read_config(folder.path) if folder.used else config)
         if reason := explain_out_of_memory(error, *computed):
             raise MemoryError(reason) from error

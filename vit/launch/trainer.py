@@ -9,6 +9,7 @@ from lightning_fabric.plugins.environments import SLURMEnvironment, TorchElastic
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, Timer
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.strategies import Strategy
 
 from vit.launch.build import checked
 from vit.launch.composing import ConfigError
@@ -59,11 +60,7 @@ def build_trainer(
         accelerator=devices.accelerator,
         devices=devices.number,
         num_nodes=devices.nodes,
-        strategy=checked(
-            "strategy",
-            partial(build_strategy, config["strategy"]["name"], devices.accelerator, devices.number, devices.nodes),
-            check_timeout(config["trainer"]),
-        ),
+        strategy=choose_strategy(config, devices),
         precision=choose_precision(config["precision"], devices.accelerator, job.model),
         max_epochs=min(2, recipe["epochs"]) if config["debug"] else recipe["epochs"],
         accumulate_grad_batches=recipe["accumulate"],
@@ -77,6 +74,13 @@ def build_trainer(
         enable_model_summary=False,
         **limits,
     )
+
+
+def choose_strategy(config: dict, devices: Devices) -> str | Strategy:
+    """How the run spreads over its devices; checked before ranks are started too."""
+    name, timeout = config["strategy"]["name"], check_timeout(config["trainer"])
+    build = partial(build_strategy, name, devices.accelerator, devices.number, devices.nodes)
+    return checked("strategy", build, timeout)
 
 
 def cluster_plugins() -> list[SLURMEnvironment]:
