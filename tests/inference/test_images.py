@@ -1,6 +1,7 @@
 import io
 import itertools
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -181,3 +182,34 @@ def test_decoding_ahead_keeps_order_and_passes_errors_on():
 
 def test_a_prediction_is_a_plain_value():
     assert Prediction("x", ("a",), (0.5,)) == Prediction("x", ("a",), (0.5,))
+
+
+def test_an_archive_is_answered_as_its_folder_is(predictor, photos, tmp_path):
+    folder, names = photos
+    path = tmp_path / "photos.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(folder.rglob("*")):
+            archive.write(file, file.relative_to(tmp_path))
+        archive.writestr("photos/broken.png", b"no image")
+    plain = predictor.predict(folder)
+    found = predictor.predict([path], on_error="skip")
+    assert [answer.source for answer in found] == [f"{path}{name.removeprefix(str(tmp_path))}" for name in names]
+    assert [answer.probabilities for answer in found] == [answer.probabilities for answer in plain]
+    assert [error.name for error in found.unreadable] == [f"{path}/photos/broken.png"]
+    assert found.left_out == [(f"{path}/photos/notes.txt", "not an image (.txt)")]
+
+
+def test_an_archive_that_was_changed_is_read_anew(predictor, tmp_path):
+    path, answers = tmp_path / "photos.zip", []
+    for seed in range(2):
+        picture(seed).save(tmp_path / "a.png")
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(tmp_path / "a.png", "more/" * seed + "a.png")
+        answers.append(predictor.predict(path)[0].probabilities)
+    assert answers == [predictor.predict(picture(seed))[0].probabilities for seed in range(2)]
+
+
+def test_arrays_are_named_as_such(predictor, tmp_path):
+    np.savez(tmp_path / "x.npz", images=np.zeros((2, 8, 8), np.uint8))
+    with pytest.raises(BadImage, match="x.npz: holds NumPy arrays, not one image; data=table data.path="):
+        predictor.predict(tmp_path / "x.npz")

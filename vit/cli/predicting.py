@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vit.data.image_files import LeftOut
     from vit.data.named_lines import Line
     from vit.inference import Bad, LabelSet, Prediction, Predictor, TextPredictor, Writer, Written
+    from vit.inference.images import File
 
 Answer = TypeVar("Answer")
 Counts = tuple[int, int]  # inputs that were answered, inputs that could not be read
@@ -33,7 +34,8 @@ class Format(StrEnum):
 def predict(
     model: Model,
     inputs: Annotated[list[Path] | None, typer.Argument(
-        help="Image files and folders, or for a model that reads text files of lines; - or nothing is standard input.",
+        help="Image files, folders and .zip archives, or for a model that reads text files of lines; "
+             "- or nothing is standard input.",
         show_default=False)] = None,
     top_k: Annotated[int | None, typer.Option(
         "--top-k", "-k", min=1, show_default=False,
@@ -218,8 +220,8 @@ def text_columns(top_k: int) -> list[str]:
     return [f"{name}{f'_{k}' if k > 1 else ''}" for k in range(1, top_k + 1) for name in ("text", "score")]
 
 
-def image_paths(inputs: list[Path]) -> "tuple[list[Path], list[LeftOut]]":
-    """The image files, those of folders included, and what the folders hold besides."""
+def image_paths(inputs: list[Path]) -> "tuple[list[File], list[LeftOut]]":
+    """The image files, those of folders and archives included, and what these hold besides."""
     from vit.inference import named_images
 
     left_out = []

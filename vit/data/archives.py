@@ -41,6 +41,11 @@ def open_archive(path: Path) -> Archive:
     return place
 
 
+def is_archive(path: Path) -> bool:
+    """Whether a path means a zip archive, by its ending."""
+    return path.suffix.lower() == ".zip" and path.is_file()
+
+
 def is_hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
@@ -59,17 +64,32 @@ class ReadMember:
     names: Sequence[str]
 
     def __call__(self, i: int) -> bytes:
-        archive, name = _opened(self.path, os.getpid()), self.folder + self.names[i]
+        return ArchivedFile(self.path, self.folder + self.names[i]).read_bytes()
+
+
+@dataclass(frozen=True)
+class ArchivedFile:
+    """A file in an archive, with as much of pathlib's interface as an image to be read needs."""
+
+    archive: str
+    name: str
+
+    def __str__(self) -> str:
+        return os.path.join(self.archive, self.name)
+
+    def read_bytes(self) -> bytes:
+        """Raises OSError where it cannot be read, or unpacks to more than LARGEST bytes."""
         try:
-            size = archive.getinfo(name).file_size
+            archive = _opened(self.archive, os.getpid(), os.stat(self.archive).st_mtime_ns)
+            size = archive.getinfo(self.name).file_size
             if size > LARGEST:
                 raise OSError(f"{size} bytes are more than {LARGEST}")
-            return archive.read(name)
+            return archive.read(self.name)
         except (KeyError, zipfile.BadZipFile, NotImplementedError, EOFError, zipfile.zlib.error) as error:
             raise OSError(f"damaged in the archive: {error}") from error
 
 
 @lru_cache(maxsize=8)
-def _opened(path: str, process: int) -> zipfile.ZipFile:
-    """An open archive of this process: a forked one would share the position in the file."""
+def _opened(path: str, process: int, changed: int) -> zipfile.ZipFile:
+    """An open archive of this process, since it last `changed`: a forked one would share the position in the file."""
     return zipfile.ZipFile(path)

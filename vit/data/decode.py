@@ -27,6 +27,7 @@ HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"
 ORIENTATION = 0x0112  # the EXIF tag
 PILLOW_LIMIT = 178_956_970  # Pillow by itself refuses larger images at open
 MOST_PIXELS = 2**32  # that may be asked for: 12 GB of RGB
+ARRAYS = "holds NumPy arrays, not one image; train, evaluate and audit read it with data=table data.path=FILE"
 RAISE_LIMIT = "shrink the file, or raise the limit (predict --max-pixels, data.preprocessing.max_pixels)"
 
 
@@ -122,6 +123,8 @@ def _open(raw: bytes | Path, name: str) -> Image.Image:
             try:
                 return Image.open(io.BytesIO(raw) if isinstance(raw, bytes) else raw, formats=FORMATS)
             except UnidentifiedImageError:
+                if name.lower().endswith(".npz"):
+                    raise BadImage(name, ARRAYS) from None
                 if not _is_heif(raw):
                     raise
                 return _open_heif(raw, name)

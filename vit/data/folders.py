@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.archives import Archive, ReadMember, open_archive
+from vit.data.archives import Archive, ReadMember, is_archive, open_archive
 from vit.data.class_names import warn_of_alike
 from vit.data.decode import printable
 from vit.data.identity import composed
@@ -49,7 +49,7 @@ def opened(root: str | Path, wanted: str) -> Path | Archive:
         DataError: it is neither.
     """
     root = Path(root).expanduser()
-    if root.suffix.lower() == ".zip" and root.is_file():
+    if is_archive(root):
         return open_archive(root)
     if root.is_file():
         table = root.suffix.lower() in (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".xlsx", ".npz")

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from vit.data.archives import ArchivedFile
 from vit.data.decode import MOST_PIXELS, ORIENTATION, BadImage, array_to_image, load_image, open_image, to_eight_bits
 from vit.data.depth import FULL, Range, check_range, is_deep, stored_values
 from vit.data.untrusted import read_bytes
@@ -24,7 +25,7 @@ INTERPOLATIONS = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 Least = Callable[[int, int], float]  # upright (width, height) → the smallest scale that keeps every needed pixel
-ImageLike = bytes | str | Path | Image.Image | np.ndarray | Tensor
+ImageLike = bytes | str | Path | ArchivedFile | Image.Image | np.ndarray | Tensor
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,9 @@ class Preprocessing:
             raw = raw.detach().cpu().permute(1, 2, 0).numpy() if raw.ndim == 3 else raw.detach().cpu().numpy()
         if isinstance(raw, np.ndarray):
             return to_eight_bits(array_to_image(raw, name, self.range), self.mode, self.background, name)
-        if isinstance(raw, str | Path):
+        if isinstance(raw, str | Path | ArchivedFile):
             name = name or str(raw)
-            raw = _file_bytes(Path(raw), name)
+            raw = _file_bytes(raw, name)
         image = open_image(raw, name, self.max_pixels)
         if self.draft and least is not None and image.format == "JPEG" and not isinstance(raw, Image.Image):
             ratio = 2 * least(*upright_size(image, self.exif))
@@ -206,11 +207,11 @@ def to_tensor(image: Image.Image) -> Tensor:
     return torch.from_numpy(pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
 
-def _file_bytes(path: Path, name: str) -> bytes:
+def _file_bytes(file: str | Path | ArchivedFile, name: str) -> bytes:
     try:
-        return read_bytes(path)
+        return file.read_bytes() if isinstance(file, ArchivedFile) else read_bytes(Path(file))
     except OSError as error:
-        raise BadImage(name, f"cannot be read ({error.strerror})") from error
+        raise BadImage(name, f"cannot be read ({error.strerror or error})") from error
 
 
 def _centred(image: Image.Image, size: tuple[int, int], background: tuple[int, int, int]) -> Image.Image:

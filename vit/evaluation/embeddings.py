@@ -12,6 +12,7 @@ from vit.data import BadImage, ImageDataset, Split, TextDataset
 from vit.evaluation.progress import Progress
 from vit.inference import decode_ahead, named_images
 from vit.inference.features import Featurizer
+from vit.inference.images import File
 
 FORMS = (".npz", ".parquet")
 
@@ -49,12 +50,12 @@ def embed_split(
 
 
 def embed_files(
-    featurizer: Featurizer, paths: Sequence[str | Path], batch_size: int = 64, on_bad_sample: str = "error",
+    featurizer: Featurizer, paths: Sequence[str | File], batch_size: int = 64, on_bad_sample: str = "error",
     progress: Progress | None = None,
 ) -> Embeddings:
     """Image files and folders, without labels."""
 
-    def decode(item: tuple[str, Path]) -> tuple[str, int, torch.Tensor | BadImage]:
+    def decode(item: tuple[str, File]) -> tuple[str, int, torch.Tensor | BadImage]:
         name, path = item
         try:
             return name, -1, featurizer.preprocessing.image(path, name)

@@ -18,10 +18,12 @@ from torch import Tensor, nn
 
 from vit.bundle import Bundle
 from vit.data import BadImage, Preprocessing
+from vit.data.archives import ArchivedFile, is_archive, open_archive
 from vit.data.decode import EXTENSIONS
 from vit.data.image_files import LeftOut, image_files, summary
 
 Pixels = bytes | Image.Image | np.ndarray | Tensor
+File = Path | ArchivedFile
 Images = str | PathLike[str] | Pixels | Iterable["Images"]
 AHEAD = 2  # batches that are decoded while one is computed
 T = TypeVar("T")
@@ -72,8 +74,8 @@ class Predictor:
     def predict(
         self, images: Images, top_k: int | None = None, batch_size: int = 64, on_error: str = "raise"
     ) -> Predictions:
-        """Name images: paths, folders (with all folders inside), PIL images, arrays (H,W[,C]), tensors (C,H,W), encoded
-        bytes, or any iterable of those.
+        """Name images: paths, folders and .zip archives (with all folders inside), PIL images, arrays (H,W[,C]),
+        tensors (C,H,W), encoded bytes, or any iterable of those.
 
         Args:
             top_k: names per image, at most as many as there are classes; by default the best one, or where an image may
@@ -109,7 +111,7 @@ class Predictor:
             for name, pixels in batch:
                 yield self.answer(name, *next(answers)) if isinstance(pixels, Tensor) else pixels
 
-    def _decode(self, item: tuple[str, str | Path | Pixels]) -> tuple[str, Tensor | BadImage]:
+    def _decode(self, item: tuple[str, File | Pixels]) -> tuple[str, Tensor | BadImage]:
         name, image = item
         try:
             return name, self.preprocessing.image(image, name)
@@ -157,13 +159,14 @@ def checked_top_k(top_k: int | None, classes: int) -> int | None:
     return None if top_k is None else min(top_k, classes)
 
 
-def named_images(images: Images, left_out: list[LeftOut] | None = None) -> Iterator[tuple[str, str | Path | Pixels]]:
-    """(name, image) for everything an argument stands for, folders opened and batches taken apart, read lazily.
+def named_images(images: Images, left_out: list[LeftOut] | None = None) -> Iterator[tuple[str, File | Pixels]]:
+    """(name, image) for everything an argument stands for, folders and archives opened and batches taken apart, read
+    lazily.
 
     `left_out` gains the (name, reason) of everything in the folders that is no image.
     """
     for count, image in enumerate(_flat(images, [] if left_out is None else left_out)):
-        name = str(image) if isinstance(image, str | Path) else getattr(image, "filename", "") or f"image {count}"
+        name = str(image) if isinstance(image, File) else getattr(image, "filename", "") or f"image {count}"
         yield name, image
 
 
@@ -188,13 +191,13 @@ def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Itera
         pool.shutdown(cancel_futures=True)
 
 
-def _flat(images: Images, left_out: list[LeftOut]) -> Iterator[Path | Pixels]:
+def _flat(images: Images, left_out: list[LeftOut]) -> Iterator[File | Pixels]:
     if isinstance(images, str | PathLike):
         path = Path(images).expanduser()
-        yield from _inside(path, left_out) if path.is_dir() else (path,)
+        yield from _inside(path, left_out) if path.is_dir() or is_archive(path) else (path,)
     elif isinstance(images, np.ndarray | Tensor):
         yield from images if images.ndim == 4 else (images,)
-    elif isinstance(images, bytes | Image.Image):
+    elif isinstance(images, bytes | Image.Image | ArchivedFile):
         yield images
     elif isinstance(images, Iterable) and not isinstance(images, dict):
         for image in images:
@@ -203,11 +206,16 @@ def _flat(images: Images, left_out: list[LeftOut]) -> Iterator[Path | Pixels]:
         raise TypeError(f"{type(images).__name__} is no image; give paths, PIL images, arrays, tensors or bytes")
 
 
-def _inside(folder: Path, left_out: list[LeftOut]) -> Iterator[Path]:
-    """The image files of a folder and all folders inside it, in the order of their names."""
-    files = image_files(folder)
+def _inside(folder: Path, left_out: list[LeftOut]) -> Iterator[File]:
+    """The image files of a folder or a zip archive and all folders inside it, in the order of their names."""
+    archive = open_archive(folder) if is_archive(folder) else None
+    files = image_files(folder if archive is None else archive)
     if not files.images:
         listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""
         raise FileNotFoundError(f"{folder} holds no image (endings {' '.join(sorted(EXTENSIONS))}){listed}")
-    left_out += [(str(folder / name), reason) for name, reason in files.left_out]
-    yield from (folder / name for name in files.images)
+    top = folder if archive is None else folder / archive.at
+    left_out += [(str(top / name), reason) for name, reason in files.left_out]
+    if archive is None:
+        yield from (folder / name for name in files.images)
+    else:
+        yield from (ArchivedFile(str(folder), archive.at + name) for name in files.images)
