@@ -362,3 +362,14 @@ def test_loading_imports_neither_lightning_nor_hydra_and_unpickles_nothing(folde
             "sys.exit(f'imported {heavy}' if heavy else 0)\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_older_bundle_with_nan_in_its_metrics_still_loads(folder, caplog):
+    edit(folder, lambda c: c["vit"].pop("config_sha256"))
+    edit(folder, lambda c: c["vit"]["metrics"].update({"val/loss": float("nan"), "val/top5": float("inf")}))
+    found = load_bundle(folder).metrics
+    assert found and not {"val/loss", "val/top5"} & set(found)
+    assert "of an older version: val/loss is nan and is left out" in caplog.text
+    edit(folder, lambda c: c["vit"]["preprocessing"].update(crop_pct=float("nan")))
+    with pytest.raises(BundleError, match="config.json cannot be read: NaN is no JSON number"):
+        load_bundle(folder)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import isfinite
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from vit.bundle.record import (
     check_classes,
     check_seal,
     check_thresholds,
+    log,
     outputs,
     sha256,
     tied,
@@ -201,10 +203,10 @@ def find_bundle(path: str | PathLike[str]) -> Path:
 
 def _read_record(folder: Path) -> tuple[dict[str, Any], str]:
     """What stands under the key `vit` of config.json, and the whole text of that file."""
-    file = folder / CONFIG
+    file, constants = folder / CONFIG, []
     try:
         text = read_text(file)
-        config = parse_json(text)
+        config = parse_json(text, lambda name: constants.append(name) or float(name))
     except (OSError, ValueError) as error:
         raise BundleError(f"{file} cannot be read: {getattr(error, 'strerror', None) or one_line(error)}") from None
     record = config.get("vit") if isinstance(config, dict) else None
@@ -222,9 +224,25 @@ def _read_record(folder: Path) -> tuple[dict[str, Any], str]:
     for key, kind in TYPES.items():
         if not isinstance(record.get(key, kind()), kind):
             raise BundleError(f"{file}: vit.{key} must be a {kind.__name__}, not {type(record[key]).__name__}")
+    if constants:
+        record["metrics"] = _finite_metrics(record, constants, file)
     if not (folder / WEIGHTS).is_file():
         raise BundleError(f"{folder} has a {CONFIG}, but no {WEIGHTS}; copy the folder again")
     return record, text
+
+
+def _finite_metrics(record: dict[str, Any], constants: list[str], file: Path) -> dict[str, Any]:
+    """The metrics without those that are NaN or infinite, which older versions saved, and nothing else so.
+
+    Raises:
+        BundleError: NaN or infinity stands elsewhere, or in the file of a version that saves null.
+    """
+    wrong = {name: each for name, each in record["metrics"].items() if isinstance(each, float) and not isfinite(each)}
+    if SEAL in record or len(wrong) < len(constants):
+        raise BundleError(f"{file} cannot be read: {constants[0]} is no JSON number; write null")
+    for name, value in wrong.items():
+        log.warning("%s, of an older version: %s is %s and is left out", file, name, value)
+    return {name: value for name, value in record["metrics"].items() if name not in wrong}
 
 
 def one_line(error: Exception) -> str:

@@ -1,9 +1,7 @@
 """What writing and reading a bundle have in common: its files, its format, and what must agree in it."""
 
 import hashlib
-import json
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from vit.data import LinePreprocessing, Preprocessing
+from vit.data.strict_json import json_text
 
 log = logging.getLogger("vit")
 
@@ -62,7 +61,7 @@ def sha256(file: Path) -> str:
 def sealed(config: Mapping[str, Any]) -> str:
     """The text of config.json, with the SHA-256 of all the rest of it as `vit.config_sha256`."""
     content = {**config, "vit": {**config["vit"], SEAL: UNSEALED}}
-    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    text = json_text(content) + "\n"
     return text.replace(UNSEALED, digest_of(text), 1)
 
 
@@ -80,15 +79,3 @@ def check_seal(text: str, record: Mapping[str, Any], file: Path) -> None:
 
 def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
-
-
-def finite(value: Any, name: str = "") -> Any:
-    """The same plain values with null in the place of NaN and infinity, which JSON has no words for."""
-    if isinstance(value, float) and not math.isfinite(value):
-        log.warning("%s is %s and is saved as null", name, value)
-        return None
-    if isinstance(value, Mapping):
-        return {key: finite(each, f"{name}.{key}" if name else str(key)) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each, f"{name}.{i}") for i, each in enumerate(value)]
-    return value

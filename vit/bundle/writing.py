@@ -23,7 +23,6 @@ from vit.bundle.record import (
     Contract,
     check_classes,
     check_thresholds,
-    finite,
     outputs,
     sealed,
     sha256,
@@ -32,6 +31,7 @@ from vit.bundle.record import (
 from vit.bundle.replacing import replacing
 from vit.bundle.timm_folder import timm_folder
 from vit.data import Preprocessing
+from vit.data.strict_json import finite
 from vit.data.text import Tokenizer
 from vit.weights.timm import to_timm
 
@@ -103,7 +103,7 @@ def _write(path: Path, weights: dict[str, Tensor], config: Mapping[str, Any], re
     try:
         with replacing(path, (WEIGHTS, CONFIG)) as part:
             save_file(weights, part / WEIGHTS, metadata={"format": "pt"})
-            content = finite({**config, "vit": {**record, "sha256": sha256(part / WEIGHTS)}})
+            content = {**config, "vit": {**record, "sha256": sha256(part / WEIGHTS)}}
             (part / CONFIG).write_text(sealed(content), encoding="utf-8")
             check(part)
     except (OSError, SafetensorError) as error:

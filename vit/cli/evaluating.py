@@ -1,6 +1,5 @@
 """`vit evaluate`: a saved model measured on labelled data."""
 
-import json
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -64,8 +63,10 @@ def measured(data: dict, bundle: "Bundle", split: str | None) -> "tuple[Source |
 
 
 def write_json(found: dict, file: Path | None) -> None:
+    from vit.data.strict_json import json_text
+
     if file is not None:
-        file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        file.write_text(json_text(found) + "\n", encoding="utf-8")
 
 
 def decode_by(writer: "Writer", config: dict, words: list[str]) -> None:

@@ -1,6 +1,5 @@
 """`vit audit` and `vit models`: what is in a data set, and which models there are."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +22,7 @@ def audit(
     """
     check_writable(json_file)
     from vit.data.audit import audit as inspect
+    from vit.data.strict_json import json_text
 
     data = data_config(words or [])
     if "preprocessing" not in data:
@@ -36,7 +36,7 @@ def audit(
                          lambda stage, done, of: bar.update(task, description=stage, completed=done, total=of))
     typer.echo(report.text() + (f"\npixels: {pixels}" if pixels else ""))
     if json_file is not None:
-        json_file.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
+        json_file.write_text(json_text(report.to_dict()) + "\n", encoding="utf-8")
     raise typer.Exit(1 if report.unreadable else 0)
 
 

@@ -1,6 +1,5 @@
 """`vit probe`: what a frozen model's features are worth, and the features themselves."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -181,6 +180,8 @@ def show(rows: list[dict], source: "Source", json_file: Path | None, model: str)
     from rich.console import Console
     from rich.table import Table
 
+    from vit.data.strict_json import json_text
+
     judged = [key for key in rows[0] if "/" in key]
     table = Table(title=f"{source.name}, frozen features", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     table.add_column("probe")
@@ -195,4 +196,4 @@ def show(rows: list[dict], source: "Source", json_file: Path | None, model: str)
     if json_file is not None:
         sizes = {key: len(split) for key, split in source.splits.items()}
         facts = {"model": model, "data": source.name, "samples": sizes, "probes": rows}
-        json_file.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        json_file.write_text(json_text(facts) + "\n", encoding="utf-8")

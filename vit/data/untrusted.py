@@ -11,7 +11,7 @@ import os
 import pickletools
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, BinaryIO
@@ -206,11 +206,12 @@ def read_json(path: str | PathLike[str]) -> Any:
     return parse_json(read_text(path))
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str, constants: Callable[[str], Any] | None = None) -> Any:
+    """The content of a JSON text. NaN and Infinity are refused, or become what `constants` makes of their names."""
     if text.count("[") + text.count("{") + text.count(",") > MAX_NODES:
         raise LimitError(f"it has more than {MAX_NODES:,} values")
     try:
-        return json.loads(text, parse_constant=_no_number)
+        return json.loads(text, parse_constant=constants or _no_number)
     except RecursionError:
         raise LimitError("its brackets are nested too deeply") from None
 

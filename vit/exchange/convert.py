@@ -1,6 +1,5 @@
 """`vit convert`: any source written as somebody else opens it, or as a bundle of ours."""
 
-import json
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from vit.bundle import CONFIG, WEIGHTS, Contract, load_bundle, save_bundle
 from vit.bundle.files import SourceError
+from vit.data.strict_json import json_text
 from vit.data.text import Tokenizer
 from vit.exchange import pixels, tokens
 from vit.exchange.comparing import check_same
@@ -174,7 +174,7 @@ def write_transformers(dest: Path, out: Outgoing) -> None:
         place.mkdir()
         save_file(plain(weights), place / WEIGHTS, metadata={"format": "pt"})
         for name, values in files.items():
-            (place / name).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            (place / name).write_text(json_text(values, ascii_only=False) + "\n", encoding="utf-8")
         if out.preprocessing is not None:
             answers = partial(probabilities, out.model)
             differs = pixels.measured(out.preprocessing, place, answers) if out.classes else ""

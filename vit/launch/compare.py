@@ -8,6 +8,7 @@ import shlex
 
 import yaml
 
+from vit.data.strict_json import json_text
 from vit.launch.apart import STOPPED, train_apart
 from vit.launch.composing import ConfigError, compose, plain
 from vit.launch.console import command, console
@@ -162,7 +163,7 @@ def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
         table.writerows(rows)
     comparison_picture(folder / "comparison.png", contenders, plan["name"])
     if len(done) == len(plan["runs"]):
-        (folder / RESULT).write_text(json.dumps({**plan, "results": rows}, indent=2) + "\n", encoding="utf-8")
+        (folder / RESULT).write_text(json_text({**plan, "results": rows}) + "\n", encoding="utf-8")
     console.print()
     console.print(comparison_table(contenders, plan["name"]))
     console.print(f"  {folder / 'comparison.png'}", highlight=False, soft_wrap=True)
@@ -172,7 +173,7 @@ def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
 def judged_by(metrics: list[dict]) -> tuple[str, str]:
     """The split and the measure that all runs have a number of."""
     pairs = ((split, measure) for measure in MEASURES for split in ("test", "val"))
-    found = (pair for pair in pairs if all("/".join(pair) in numbers for numbers in metrics))
+    found = (pair for pair in pairs if all(numbers.get("/".join(pair)) is not None for numbers in metrics))
     try:
         return next(found)
     except StopIteration:

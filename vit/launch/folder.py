@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import hashlib
-import json
 import logging
 import os
 import pathlib
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 import yaml
 from filelock import FileLock, Timeout
 
+from vit.data.strict_json import json_text
 from vit.data.untrusted import read_yaml
 from vit.launch.console import LogFile
 from vit.launch.overrides import ConfigError, shown
@@ -152,7 +152,7 @@ class RunFolder:
 
     def write(self, name: str, value: dict | list) -> None:
         """Write `name` as YAML or JSON, whole or not at all."""
-        text = yaml.safe_dump(value, sort_keys=False) if name.endswith(".yaml") else json.dumps(value, indent=2) + "\n"
+        text = yaml.safe_dump(value, sort_keys=False) if name.endswith(".yaml") else json_text(value) + "\n"
         self.write_text(name, text)
 
     def write_text(self, name: str, text: str) -> None:

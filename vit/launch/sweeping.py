@@ -67,10 +67,12 @@ def read_metrics(path: pathlib.Path) -> dict:
 
 def conclude(runs: list[SweptRun], folder: pathlib.Path) -> None:
     """Write `sweep.json` and `sweep.csv` and show the table."""
+    from vit.data.strict_json import json_text
+
     rows = summary(runs)
     folder.mkdir(parents=True, exist_ok=True)
     content = {"runs": [asdict(run) for run in runs], "settings": rows}
-    (folder / "sweep.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    (folder / "sweep.json").write_text(json_text(content) + "\n", encoding="utf-8")
     with open(folder / "sweep.csv", "w", newline="", encoding="utf-8") as file:
         lines = [{"run": run.folder, **run.settings, "exit_code": run.exit_code, **run.metrics} for run in runs]
         table = csv.DictWriter(file, list(dict.fromkeys(key for line in lines for key in line)))

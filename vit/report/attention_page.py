@@ -2,7 +2,6 @@
 
 import base64
 import io
-import json
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from vit.data.strict_json import json_text
 from vit.report.maps import ImageMaps, TokenMaps
 
 TEMPLATE = Path(__file__).with_name("attention_page.html")
@@ -70,7 +70,7 @@ def pack(weights: np.ndarray) -> dict[str, Any]:
 
 def _write(path: str | PathLike[str], heading: str, views: list[dict[str, Any]],
            image: np.ndarray | None = None) -> Path:
-    data = json.dumps({"heading": heading, "views": views, "image": None if image is None else _picture(image)})
+    data = json_text({"heading": heading, "views": views, "image": None if image is None else _picture(image)}, None)
     data = data.replace("<", "\\u003c")  # a token may be called </script>
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

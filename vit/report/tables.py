@@ -4,12 +4,13 @@ memory.
 
 import csv
 import io
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from vit.data.strict_json import json_text
 
 if TYPE_CHECKING:
     import pyarrow
@@ -61,7 +62,7 @@ class JsonTable:
         self.stream, self.columns, self.opening = stream, list(columns), b"[\n"
 
     def write(self, row: Row) -> None:
-        text = json.dumps({name: row.get(name) for name in self.columns})
+        text = json_text({name: row.get(name) for name in self.columns}, indent=None)
         self.stream.write(self.opening + text.encode())
         self.opening = b",\n"
 
