@@ -68,7 +68,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("promises", nargs="*", metavar="PROMISE", help=f"all by default: {', '.join(known)}")
     parser.add_argument("--quick", action="store_true", help="only the cases of the default test suite")
-    parser.add_argument("--output", type=Path, help="add the rows, with tracebacks, to this JSON file; print it as Markdown")
+    parser.add_argument("--output", type=Path, help="add the rows to this JSON file; print it as Markdown")
     options = parser.parse_args()
     if unknown := set(options.promises) - set(known):
         parser.error(f"unknown promise {sorted(unknown)[0]!r}; known: {', '.join(known)}")

@@ -183,7 +183,7 @@ def test_what_cannot_change_on_resuming(tmp_path, monkeypatch):
         StopAfter(patch, 3)
         with pytest.raises(SystemExit):
             vit.train([*DIGITS, f"run_dir={tmp_path}"])
-    with pytest.raises(ConfigError, match="recipe.epochs=0: must be 1 or more"):
+    with pytest.raises(ConfigError, match="recipe.epochs=0: must be a whole number, 1 or more"):
         vit.train([f"resume={tmp_path}", "recipe.epochs=0"])
     with pytest.raises(ConfigError, match="model=tiny cannot change in a resumed run"):
         vit.train([f"resume={tmp_path}", "model=tiny"])

@@ -100,7 +100,10 @@ class Task(LightningModule, ABC):
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         """In every process. Each resumes with its own sum of losses: another order of adding changes the last bit."""
         losses = torch.stack([self.train_loss.total, self.train_loss.weight])  # (2,) sum, batches
-        checkpoint["train_loss"] = self.all_gather(losses).reshape(-1, 2)  # (processes, 2)
+        parts = [losses.clone() for _ in range(self.trainer.world_size)]
+        if len(parts) > 1:
+            torch.distributed.all_gather(parts, losses)
+        checkpoint["train_loss"] = torch.stack(parts)  # (processes, 2)
         checkpoint["config"] = self.config
 
     def on_load_checkpoint(self, checkpoint: dict) -> None:
