@@ -27,20 +27,20 @@ def png(pixels: np.ndarray) -> bytes:
     """uint16 (H,W,C): colour of 16 bits, which Pillow cannot save."""
     height, width, channels = pixels.shape
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
-    header = struct.pack(">IIBBBBB", width, height, 16, {3: 2, 4: 6}[channels], 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, 16, {2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
     parts = (b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")
     chunks = (struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in parts)
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def tiff(pixels: np.ndarray, order: str = "<", deflate: bool = False) -> bytes:
+def tiff(pixels: np.ndarray, order: str = "<", deflate: bool = False, white: int = 1) -> bytes:
     """(H,W) or (H,W,3) of any numbers, in either byte order, stored or compressed."""
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     kind = {"u": 1, "i": 2, "f": 3}[pixels.dtype.kind]
     data = np.ascontiguousarray(pixels).astype(pixels.dtype.newbyteorder(order)).tobytes()
     data = zlib.compress(data) if deflate else data
     tags = {256: [pixels.shape[1]], 257: [pixels.shape[0]], 258: [pixels.dtype.itemsize * 8] * channels}
-    tags |= {259: [8 if deflate else 1], 262: [2 if channels > 1 else 1], 273: [0], 277: [channels]}
+    tags |= {259: [8 if deflate else 1], 262: [2 if channels > 1 else white], 273: [0], 277: [channels]}
     tags |= {278: [pixels.shape[0]], 279: [len(data)], 339: [kind] * channels}
     free = 8 + 2 + 12 * len(tags) + 4  # behind the directory: what is longer than 4 bytes, then the pixels
     tags[273] = [free + sum(2 * len(values) for values in tags.values() if len(values) > 2)]
@@ -157,7 +157,7 @@ def test_the_training_images_decide(tmp_path):
     split = folder(write_twelve_bits(tmp_path)).splits["train"]
     contract, text = resolve_range(split, P8, "auto")
     assert contract.range == (1500, 2800)
-    assert "values 1500..2800 in 16 training images of more than 8 bits; 1500..2800 becomes 0..255" in text
+    assert f"values 1500..2800 in {len(split)} training images of more than 8 bits; 1500..2800 becomes 0..255" in text
     assert "range=full would leave 6 grey levels" in text
     assert resolve_range(split, P8, "full")[0] == P8
     line = LinePreprocessing(height=8, max_width=16, patch_size=(8, 8))
@@ -186,3 +186,51 @@ def test_what_other_libraries_cannot_express_is_said():
     assert "do not map 1500..2800 to 0..255" in for_transformers(contract)[1]
     assert "do not map 1500..2800 to 0..255" in _beyond_timm(contract)
     assert not for_transformers(P8)[1] and not _beyond_timm(P8)
+
+
+def test_grey_with_alpha_keeps_its_lower_bytes():
+    values = noise(0, 4095, np.uint16)
+    pixels = np.stack([values, np.full_like(values, 65535)], axis=-1)
+    seen = P8.replace(range=(0, 4095)).image(png(pixels)).numpy()
+    assert (seen == expected(values, 0, 4095)).all()
+    pixels[0, 0, 1] = 0  # transparent: the background
+    seen = P8.replace(range=(0, 4095)).image(png(pixels)).numpy()
+    assert (seen[:, 0, 0] == 255).all() and (seen[:, 1:] == expected(values, 0, 4095)[1:]).all()
+    stored = P8.deep_values(png(pixels))
+    assert (stored[..., 0] == values).all() and stored.max() == 4095  # alpha is no value
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+def test_the_range_is_of_colour_alone(channels):
+    pixels = noise(0, 4095, np.uint16, (8, 8, channels))
+    pixels[..., 3:] = 65535
+    assert P8.deep_values(png(pixels)).max() == 4095
+
+
+@pytest.mark.parametrize("deflate", [False, True])
+def test_grey_in_which_zero_is_white_is_inverted(deflate):
+    values = noise(0, 65535, np.uint16)
+    with pytest.raises(BadImage, match="16 bits per sample .*photometric interpretation 0, big-endian"):
+        P8.image(tiff(values, ">", deflate, white=0))  # which Pillow refuses
+    raw = tiff(values, "<", deflate, white=0)
+    assert (P8.image(raw).numpy() == P8.image(tiff(65535 - values)).numpy()).all()
+    assert (P8.deep_values(raw) == 65535 - values).all()
+
+
+def test_signed_bytes_are_signed():
+    values = noise(-100, 100, np.int8)
+    assert (P8.deep_values(tiff(values)) == values).all()
+    seen = P8.replace(range=(-100, 100)).image(tiff(values)).numpy()
+    assert (seen == expected(values, -100, 100)).all()
+    with pytest.raises(BadImage, match="values -100..100 are outside 0..65535 .* data.preprocessing.range=auto"):
+        P8.image(tiff(values))
+    positive = noise(0, 127, np.int8)
+    assert (P8.image(tiff(positive)).numpy() == positive).all()
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_samples_that_cannot_be_read_are_named(order):
+    with pytest.raises(BadImage, match=r"x.tif: is a TIFF of 64 bits per sample \(floats, .*; save it with"):
+        P8.image(tiff(noise(0, 1, np.float64), order), "x.tif")
+    with pytest.raises(BadImage, match="cut.tif: .*not one of JPEG"):
+        P8.image(tiff(noise(0, 1, np.float32), order)[:40], "cut.tif")

@@ -14,7 +14,16 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from vit.data.depth import FULL, Range, in_native_order, join_bytes, map_range, open_low_bytes
+from vit.data.depth import (
+    FULL,
+    Range,
+    in_native_order,
+    join_bytes,
+    map_range,
+    open_low_bytes,
+    unknown_samples,
+    values_by_tags,
+)
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "ICO", "PPM")
 EXTENSIONS = frozenset(
@@ -81,7 +90,9 @@ def load_image(image: Image.Image, name: str, exif: bool, span: Range = FULL) ->
             image.load()
             if low is not None:
                 image.paste(_mapped_colour(join_bytes(image, low), span))
-            return _upright(image) if exif else image
+            by_tags = values_by_tags(image)
+            image = _upright(image) if exif else image
+            return image if by_tags is None else _from_values(by_tags(np.asarray(image)), image, span)
     except Exception as error:  # Pillow raises a dozen types here, SyntaxError and struct.error among them
         raise BadImage(name, f"cannot be decoded ({_reason(error)})") from error
 
@@ -123,8 +134,8 @@ def _open(raw: bytes | Path, name: str) -> Image.Image:
             try:
                 return Image.open(io.BytesIO(raw) if isinstance(raw, bytes) else raw, formats=FORMATS)
             except UnidentifiedImageError:
-                if name.lower().endswith(".npz"):
-                    raise BadImage(name, ARRAYS) from None
+                if reason := _foreign(raw, name):
+                    raise BadImage(name, reason) from None
                 if not _is_heif(raw):
                     raise
                 return _open_heif(raw, name)
@@ -134,6 +145,14 @@ def _open(raw: bytes | Path, name: str) -> Image.Image:
         raise BadImage(name, f"has more than {PILLOW_LIMIT} pixels; {RAISE_LIMIT}") from None
     except Exception as error:
         raise BadImage(name, f"cannot be opened ({_reason(error)})") from error
+
+
+def _foreign(raw: bytes | Path, name: str) -> str | None:
+    """What a file that Pillow does not know is, where that can be told."""
+    if name.lower().endswith(".npz"):
+        return ARRAYS
+    with io.BytesIO(raw) if isinstance(raw, bytes) else raw.open("rb") as file:
+        return unknown_samples(file)
 
 
 def _is_heif(raw: bytes | Path) -> bool:
@@ -172,6 +191,11 @@ def _mapped_colour(pixels: np.ndarray, span: tuple[float, float]) -> Image.Image
     mapped = map_range(pixels, span)
     mapped[..., 3:] = pixels[..., 3:] >> 8
     return Image.fromarray(mapped)
+
+
+def _from_values(values: np.ndarray, image: Image.Image, span: Range) -> Image.Image:
+    """A TIFF with the values that its tags describe; signed bytes that are all positive have no other range at FULL."""
+    return image if span == FULL and image.mode == "L" and values.min() >= 0 else Image.fromarray(values)
 
 
 def _scale_down(image: Image.Image, name: str, span: Range) -> Image.Image:

@@ -3,11 +3,12 @@
 import io
 import math
 import sys
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from PIL import Image
+from PIL.TiffImagePlugin import OPEN_INFO, ImageFileDirectory_v2
 
 FULL = "full"  # integers 0..65535, floats 0..1: the range of the container
 RULES = ("auto", FULL, "percentile")
@@ -17,6 +18,11 @@ PERCENTILES = (0.5, 99.5)  # of rule "percentile"
 OUTLIERS = (0.01, 99.99)  # what lies beyond may be a hot pixel
 PIXELS = 16_384  # per image that percentiles are taken of
 NATIVE = {"I;16BS": "I;16NS", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}  # what libtiff gives, whatever the file's order
+BITS, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339  # tags of TIFF
+SAMPLE_FORMATS = {1: "unsigned integers", 2: "signed integers", 3: "floats", 5: "complex integers", 6: "complex floats"}
+GREY_ALPHA = [1, 1, 1, 3]  # of the bytes of grey and alpha, read as RGBA: the lower ones of red, green, blue and alpha
+BYTE_ORDERS = {b"II": "little-endian", b"MM": "big-endian"}
+WHITE_IS_ZERO, SIGNED = 0, (2,)
 SWAPPED = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}  # byte orders of Pillow's raw modes
 
 
@@ -63,9 +69,31 @@ def beyond_eight_bits(span: tuple[float, float]) -> str:
     )
 
 
+def unknown_samples(file: BinaryIO) -> str | None:
+    """Why Pillow cannot read a TIFF with samples of a form that it does not know; None for any other file."""
+    start = file.read(8)
+    if start[:4] not in (b"II*\0", b"MM\0*"):
+        return None
+    try:
+        tags = ImageFileDirectory_v2(start)
+        file.seek(tags.next)
+        tags.load(file)
+        bits, forms, photometric = tags[BITS], tags.get(SAMPLE_FORMAT, (1,)), tags[PHOTOMETRIC]
+        form = SAMPLE_FORMATS.get(forms[0], f"sample format {forms[0]}")
+    except Exception:  # damaged; there is nothing more to say about it
+        return None
+    if any((photometric, forms[:1], bits) == (key[1], key[2][:1], key[4]) for key in OPEN_INFO if key[0] == start[:2]):
+        return None  # something else is wrong
+    return (
+        f"is a TIFF of {'/'.join(map(str, bits))} bits per sample ({form}, photometric interpretation {photometric}, "
+        f"{BYTE_ORDERS[start[:2]]}), which cannot be read; save it with 8 or 16 bits per sample in which 0 is black or "
+        "as 32-bit floats"
+    )
+
+
 def is_deep(image: Image.Image) -> bool:
-    """Whether an opened image has more than 8 bits per sample; its header tells."""
-    return image.mode.startswith("I") or image.mode == "F" or _low_mode(image) is not None
+    """Whether an opened image has more than 8 bits per sample, or signed ones; its header shows it."""
+    return image.mode.startswith("I") or image.mode == "F" or _low_mode(image) is not None or _is_signed(image)
 
 
 def in_native_order(image: Image.Image) -> Image.Image:
@@ -80,15 +108,29 @@ def in_native_order(image: Image.Image) -> Image.Image:
 
 
 def stored_values(image: Image.Image) -> np.ndarray:
-    """The values of an opened deep image as they are stored: (H,W), or (H,W,3) and (H,W,4) in 16-bit colour."""
-    low = open_low_bytes(image)
-    return np.asarray(image) if low is None else join_bytes(image, low)
+    """The values of an opened deep image as they are stored, transparency aside: (H,W), or (H,W,C) in 16-bit colour."""
+    low, by_tags = open_low_bytes(image), values_by_tags(image)
+    if low is None:
+        return np.asarray(image) if by_tags is None else by_tags(np.asarray(image))
+    return join_bytes(image, low)[..., :3]
+
+
+def values_by_tags(image: Image.Image) -> Callable[[np.ndarray], np.ndarray] | None:
+    """What makes the values that an opened TIFF's tags describe of those that Pillow decodes; None: they are the same.
+
+    Pillow does not invert 16-bit grey in which 0 is white, and reads signed bytes as unsigned ones.
+    """
+    if image.mode.startswith("I;16") and _tags(image).get(PHOTOMETRIC) == WHITE_IS_ZERO:
+        return lambda values: (~values).astype(np.uint16)
+    return (lambda values: values.view(np.int8).astype(np.int32)) if _is_signed(image) else None
 
 
 def open_low_bytes(image: Image.Image) -> Image.Image | None:
-    """16-bit colour opened once more, to decode to the lower byte of each sample; None for any other image.
+    """16-bit colour, or grey with alpha, opened once more, to decode to the lower byte of each sample; None for any
+    other image.
 
     Pillow has no mode for such images and keeps the upper byte; read in the other byte order, that is the lower one.
+    Grey with alpha, which Pillow decodes to RGBA, has no other order: its two samples are read as four bytes.
     """
     mode = _low_mode(image)
     if mode is None:
@@ -98,12 +140,13 @@ def open_low_bytes(image: Image.Image) -> Image.Image | None:
     low.tile = [
         tile._replace(args=mode if isinstance(tile.args, str) else (mode, *tile.args[1:])) for tile in low.tile
     ]
+    low.info["bytes"] = GREY_ALPHA if mode == "RGBA" else slice(None)
     return low
 
 
 def join_bytes(upper: Image.Image, lower: Image.Image) -> np.ndarray:
     """uint16 (H,W,C)"""
-    return np.asarray(upper).astype(np.uint16) << 8 | np.asarray(lower)
+    return np.asarray(upper).astype(np.uint16) << 8 | np.asarray(lower)[..., lower.info["bytes"]]
 
 
 def map_range(values: np.ndarray, span: tuple[float, float]) -> np.ndarray:
@@ -152,10 +195,21 @@ def own_range(low: float, high: float, pixels: np.ndarray, whole: int) -> Range:
 
 
 def _low_mode(image: Image.Image) -> str | None:
-    """The raw mode that swaps the bytes of 16-bit colour; None for any other image."""
+    """The raw mode that gives the lower bytes of 16-bit colour, or grey with alpha; None for any other image."""
     if image.mode not in ("RGB", "RGBA") or not getattr(image, "tile", None):
         return None
     args = image.tile[0].args
     mode = args if isinstance(args, str) else args[0] if args else ""
     name, _, order = str(mode).partition(";16")
+    if (name, order) == ("LA", "B"):
+        return "RGBA"
     return f"{name};16{SWAPPED[order]}" if name in ("RGB", "RGBA") and order in SWAPPED else None
+
+
+def _is_signed(image: Image.Image) -> bool:
+    """Whether a TIFF has signed bytes."""
+    return image.mode == "L" and _tags(image).get(SAMPLE_FORMAT) == SIGNED
+
+
+def _tags(image: Image.Image) -> Mapping[int, object]:
+    return getattr(image, "tag_v2", {})
