@@ -282,6 +282,26 @@ def test_the_other_program_answers_alike(capsys, tmp_path, monkeypatch):
     assert vit_main(["audit", "data=folder", "data.root=nowhere"]) == 1
 
 
+@pytest.mark.parametrize("earlier", [None, "", "0"])
+def test_debug_is_of_one_command(monkeypatch, earlier):
+    monkeypatch.setenv("VIT_DEBUG", "x")
+    os.environ.pop("VIT_DEBUG")
+    os.environ.update({} if earlier is None else {"VIT_DEBUG": earlier})
+    during = []
+    monkeypatch.setattr("vit.launch.run.train", lambda words: during.append(os.environ["VIT_DEBUG"]))
+    assert main(["--debug", "recipe.epochs=2"]) == 0 and during == ["1"]
+    assert os.environ.get("VIT_DEBUG") == earlier
+
+
+def test_line_images_have_a_limit_of_pixels(capsys, tmp_path):
+    write_photos(tmp_path, {"x": 3})
+    (tmp_path / "labels.csv").write_text("file,text\n" + "".join(f"x/{path.name},a\n" for path in tmp_path.glob("x/*")))
+    words = ["audit", "data=image_text", f"data.path={tmp_path / 'labels.csv'}"]
+    assert vit_main(words) == 0
+    assert vit_main([*words, "data.preprocessing.max_pixels=10"]) == 1
+    assert "pixels are more than max_pixels=10" in "".join(capsys.readouterr())
+
+
 def test_debug_shows_where(monkeypatch):
     monkeypatch.setenv("VIT_DEBUG", "")  # which the command sets; afterwards it is as before
     with pytest.raises(ValueError, match="recipe.epochs"):
