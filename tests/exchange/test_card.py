@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import shlex
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from huggingface_hub import ModelCard
 from PIL import Image
 
 import vit
+from tests.launch.conftest import write_photos
 from vit.bundle import load_bundle, save_bundle
 from vit.bundle.files import SourceError
+from vit.cli import main
 from vit.data import ByteTokenizer, Preprocessing
 from vit.exchange.card import escaped, model_card
 from vit.exchange.places import without_places
@@ -122,3 +125,34 @@ def test_what_is_published_says_no_place(tmp_path):
 def test_a_licence_is_an_identifier(tmp_path):
     with pytest.raises(SourceError, match="--licence 'Apache 2.0' is no identifier of the hub; write it like"):
         model_card(load_bundle(saved(tmp_path / "model", "image")), licence="Apache 2.0")
+
+
+def bash_commands(text):
+    """The words of every command in the bash blocks of a card, behind `python -m vit`."""
+    commands = [shlex.split(block) for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)]
+    assert all(command[:3] == ["python", "-m", "vit"] for command in commands)
+    return [command[3:] for command in commands]
+
+
+QUICK = ["recipe.epochs=1", "trainer.accelerator=cpu", "precision=32-true", "logger=csv"]
+
+
+def test_the_command_of_a_pre_trained_model_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_photos(tmp_path / "photos", {"cat": 10, "dog": 10})
+    (command,) = bash_commands(model_card(load_bundle(saved(tmp_path / "FOLDER", "mae"))))
+    assert main([*command, *QUICK]) == 0
+
+
+def test_the_command_of_a_recipe_runs_beside_the_data(tmp_path, monkeypatch):
+    """Where the photos and the weights lie beside each other, whatever else the run was given."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    write_photos(tmp_path / "my, photos (1)", {"cat": 10, "dog": 10})
+    saved(tmp_path / "mae model", "mae")
+    run = tmp_path / "first run"
+    words = [f"data.root={tmp_path / 'my, photos (1)'}", f"init_from={tmp_path / 'mae model'}", f"run_dir={run}"]
+    assert main(["train", "data=folder", *words, *QUICK]) == 0
+    (command,) = bash_commands(model_card(load_bundle(run)))
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 0
