@@ -158,8 +158,9 @@ def test_texts(tmp_path, capsys):
     (["data=spelled_numbers"], 1, "has not one class name per sample"),
     (["data=text_table"], 1, "holds labelled texts, but the model reads images"),
 ])
-def test_errors_are_one_line_and_a_code(tmp_path, capsys, words, code, says):
+def test_errors_are_one_line_and_a_code(tmp_path, capsys, caplog, words, code, says):
     model, photos = saved(tmp_path), write_photos(tmp_path / "photos", {"a": 1})
     assert main(["probe", str(model), *(word.format(photos=photos) for word in words)]) == code
     said = capsys.readouterr()
     assert said.err.startswith("error: ") and says in said.err and said.err.count("\n") == 1 and not said.out
+    assert not caplog.records  # of data that the model was not trained on nothing is said

@@ -73,7 +73,7 @@ def measured_source(data: dict, bundle: "Bundle", split: str | None = None) -> "
 
     found, record = source(data), record_beside(bundle.path)
     if record is None or not record.splits:
-        if "fractions" in data and "data" in bundle.extra and bundle.extra.get("split_rule") != SPLIT_RULE:
+        if "fractions" in data and may_be_recorded(data, bundle.extra) and bundle.extra.get("split_rule") != SPLIT_RULE:
             log.warning("%s was saved when splits by fractions depended on the order of the samples, and its run "
                         "is not there: samples that it was trained on may be measured here", bundle.path)
         return found
@@ -85,3 +85,9 @@ def measured_source(data: dict, bundle: "Bundle", split: str | None = None) -> "
         log.warning("%d of the %d samples of %s, %s, have the content of samples that the model was trained on", count,
                     len(found.splits[measured]), found.name, measured)
     return found
+
+
+def may_be_recorded(data: dict, extra: dict) -> bool:
+    """Whether a data set is of the kind that a bundle was trained on, as far as the bundle records it."""
+    kinds = [override for override in extra.get("data", []) if override.startswith("data=")]
+    return "data" in extra and f"data={data['name']}" in (kinds[-1:] or [f"data={data['name']}"])
