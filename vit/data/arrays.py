@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from vit.data.class_names import class_list, labelled
+from vit.data.folders import SPLIT_NAMES
 from vit.data.source import (
     DataError,
     ReadArray,
@@ -19,33 +20,36 @@ from vit.data.source import (
 )
 from vit.data.untrusted import open_zip, read_arrays
 
-SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
-IMAGES = ("images", "image", "x", "data", "X")
-LABELS = ("labels", "label", "y", "target", "targets", "Y")
+IMAGES = ("images", "image", "x", "data")
+LABELS = ("labels", "label", "y", "target", "targets")
 
 
 def npz(
     path: Path, classes: Sequence[str] | None, fractions: Sequence[float], split_seed: int
 ) -> Source:
-    """`train_images` and `train_labels` (`val_`, `test_` alike), `x_train` and `y_train`, or `images` and `labels`.
+    """`train_images` and `train_labels` (`val_`, `test_` alike), `x_train` and `y_train`, or `images` and `labels`, in
+    capitals or not. Other arrays are listed in `left_out`.
 
     Images are (N,H,W), (N,H,W,C) or (N,C,H,W). Labels are (N,) or (N,1), or (N,classes) of 0 and 1 where an image may
     have several.
     """
     arrays = _load(path)
-    found = {key: pair for key, names in SPLITS.items() if (pair := _pair(arrays, names))}
+    found = {key: pair for key, names in SPLIT_NAMES.items() if (pair := _pair(arrays, names))}
     whole = None if found else _pair(arrays, ())
     if whole is None and "train" not in found:
         listed = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise DataError(f"{path}: needs arrays named images and labels, or train_images and train_labels (val_, test_ "
                         f"alike), but holds {listed or 'none'}")
     names, splits = (class_list(classes)), {}
-    for key, (images, labels) in (found or {"train": whole}).items():
-        names, splits[key] = _split(path, key, images, labels, names)
+    chosen = found or {"train": whole}
+    for key, (images, labels) in chosen.items():
+        names, splits[key] = _split(path, key, arrays[images], arrays[labels], names)
+    used = {name for pair in chosen.values() for name in pair}
+    left_out = [(f"{path.name} {name}", "an array that is not used") for name in arrays if name not in used]
     if whole is not None:
-        return Source(path.stem, names, three_ways(splits["train"], fractions, split_seed))
+        return Source(path.stem, names, three_ways(splits["train"], fractions, split_seed), left_out)
     share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
-    return Source(path.stem, names, with_validation(splits, None, share, split_seed))
+    return Source(path.stem, names, with_validation(splits, None, share, split_seed), left_out)
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
@@ -63,12 +67,12 @@ def _load(path: Path) -> dict[str, np.ndarray]:
         raise DataError(f"{path}: cannot be read as .npz ({' '.join(str(error).split())})") from error
 
 
-def _pair(arrays: dict[str, np.ndarray], splits: Sequence[str]) -> tuple[np.ndarray, np.ndarray] | None:
-    """The images and labels of a split, by any of its usual names."""
+def _pair(arrays: dict[str, np.ndarray], splits: Sequence[str]) -> tuple[str, str] | None:
+    """The names of the images and labels of a split, which may have any of its usual names."""
 
-    def first(names: Sequence[str]) -> np.ndarray | None:
+    def first(names: Sequence[str]) -> str | None:
         spelled = [f"{a}_{b}" for name in names for split in splits for a, b in ((split, name), (name, split))]
-        return next((arrays[name] for name in (spelled or names) if name in arrays), None)
+        return next((name for usual in (spelled or names) for name in arrays if name.lower() == usual), None)
 
     images, labels = first(IMAGES), first(LABELS)
     return None if images is None or labels is None else (images, labels)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from vit.data.corpora import CorpusSource, CorpusSplit, by_document
-from vit.data.lines import line_names, present, read_lines
+from vit.data.lines import check_one, line_names, present, read_lines
 from vit.data.pairs import USUAL
 from vit.data.source import DataError, Names
 from vit.data.splitting import PARTS
@@ -38,6 +38,7 @@ def corpus(
     for key, name in (("train", train), ("val", val), ("test", test)):
         names = [name] if name else [f"{usual}.txt" for usual in USUAL[key]]
         found = [path for path in (present(root / n) for n in names) if path]
+        check_one(root, key, [path.name for path in found])
         if found:
             splits[key] = _read(found[0])
         elif name or key == "train":

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.archives import Archive, ReadMember, is_archive, open_archive
+from vit.data.archives import Archive, ReadMember, is_archive, is_hidden, open_archive
 from vit.data.class_names import warn_of_alike
 from vit.data.decode import printable
 from vit.data.identity import composed
 from vit.data.image_files import ImageFiles, LeftOut, image_files, summary
+from vit.data.lines import half_character
 from vit.data.source import DataError, Names, Source, Split, file_split, three_ways, with_validation
 
 SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
@@ -89,7 +90,8 @@ def _split_folders(root: Path) -> dict[str, Path]:
     """Split → folder, as far as there, in capitals or not; a class may be called "train": it holds files, a split holds
     folders.
     """
-    folders = [place for place in root.iterdir() if place.is_dir() and any(p.is_dir() for p in place.iterdir())]
+    folders = [place for place in root.iterdir() if place.is_dir()
+               and any(p.is_dir() and not is_hidden(p.name) for p in place.iterdir())]
     found = {key: root / name for key, name in named_splits(root, sorted(place.name for place in folders)).items()}
     if found and "train" not in found:
         raise DataError(
@@ -101,6 +103,9 @@ def _split_folders(root: Path) -> dict[str, Path]:
 def _class_names(root: Path, place: str, files: ImageFiles) -> list[str]:
     found = [os.path.basename(folder) for folder in files.folders if folder and os.path.dirname(folder) == place]
     names = sorted({composed(name) for name in found})
+    wrong = next((name for name in names if half_character(name)), None)
+    if wrong is not None:
+        raise DataError(f"{root / place}: the name of the class folder {printable(wrong)!r} is not UTF-8; rename it")
     warn_of_alike(root / place, names)
     if not names:
         listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""

@@ -99,7 +99,25 @@ def from_folder(root: Path, subset: str | None) -> Any:
     with explained(f"data.root={root}"):
         if any((root / file).is_file() for file in SAVED):
             return datasets.load_from_disk(str(root))
-        return datasets.load_dataset(str(root.resolve()), name=subset)
+        found = datasets.load_dataset(str(root.resolve()), name=subset)
+    if list(found) == ["train"]:
+        _check_capitals(root)
+    return found
+
+
+def _check_capitals(root: Path) -> None:
+    """The library recognises splits in lower case only: with others it would read Testing/ into train.
+
+    Raises:
+        DataError: names the file or folder of folders that is called like a split but for its case.
+    """
+    usual = {name for names in SPLIT_NAMES.values() for name in names}
+    for path in (path for place in (root, root / "data") if place.is_dir() for path in sorted(place.iterdir())):
+        word = re.split(r"[-_.]", path.name)[0]
+        split = path.is_file() or any(inside.is_dir() for inside in path.iterdir())
+        if split and word != word.lower() and word.lower() in usual:
+            raise DataError(f"data.root={root}: the datasets library does not recognise the split {path.name!r} in "
+                            f"capitals; rename it to {path.name.lower()!r}, or read folders of images with data=folder")
 
 
 def from_hub(repo: str, revision: str | None, subset: str | None) -> Any:

@@ -4,9 +4,10 @@ import codecs
 import contextlib
 import csv
 import json
+import os
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,26 @@ def read_lines(path: Path) -> list[str]:
 
 
 def present(path: Path) -> Path | None:
-    """The file itself or its gzipped form, whichever is there."""
-    zipped = path.with_name(path.name + ".gz")
-    return path if path.is_file() else zipped if zipped.is_file() else None
+    """The file itself or its gzipped form, whichever is there; the case of its name does not matter.
+
+    Raises:
+        DataError: two files differ only by the case of their names.
+    """
+    files = [entry.name for entry in os.scandir(path.parent) if entry.is_file()] if path.parent.is_dir() else []
+    for name in (path.name, f"{path.name}.gz"):
+        found = sorted(file for file in files if file.lower() == name.lower())
+        if len(found) > 1:
+            raise DataError(f"{path.parent}: both {found[0]} and {found[1]} are there; keep one of them")
+        if found:
+            return path.with_name(found[0])
+    return None
+
+
+def check_one(root: Path, key: str, names: Sequence[str]) -> None:
+    """Raises a DataError where several names mean the same split."""
+    if len(names) > 1:
+        raise DataError(f"{root}: both {names[0]} and {names[1]} are there; choose one for {key} with "
+                        f"data.{key}={names[0]}")
 
 
 def is_table(path: Path) -> bool:
@@ -47,8 +65,8 @@ def read_columns(
 ) -> tuple[dict[str, list[str]], np.ndarray]:
     """The wanted columns of a table by the keys they were asked for with, and the line each row begins on.
 
-    `wanted` holds (key, column), the key being what a person would change; `maybe` is a column that is taken, under its
-    own name, where it is there. In JSONL a dot goes into a nested object: "translation.en".
+    `wanted` holds (key, column), the key being what a person would change; `maybe` is a column that is read as well
+    where it is there (see `usual_column`). In JSONL a dot goes into a nested object: "translation.en".
     """
     rows = _objects(path, wanted, maybe) if _kind(path) == ".jsonl" else _fields(path, wanted, maybe)
     found: dict[str, list[str]] = {}
@@ -93,7 +111,7 @@ def drop_empty(
 
 
 def _kind(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz")).suffix.lower()
+    return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -159,6 +177,19 @@ def check_header(path: Path, header: list[str]) -> None:
         )
 
 
+def usual_column(path: Path, columns: Iterable[Column], name: str, key: str) -> Column | None:
+    """The column with a usual name, whatever its case and the white space around it; None where there is none.
+
+    Raises:
+        DataError: several columns match.
+    """
+    found = [column for column in columns if name and str(column).strip().lower() == name]
+    if len(found) > 1:
+        raise DataError(f"{path}: its columns {found[0]!r} and {found[1]!r} differ only by case or white space; choose "
+                        f"one with data.{key}={found[0]}")
+    return found[0] if found else None
+
+
 def _fields(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> Iterator[tuple[int, dict[str, str]]]:
     """The wanted fields of each row, with its line number."""
     rows = numbered_rows(path)
@@ -185,7 +216,8 @@ def _places(path: Path, header: list[str], wanted: Sequence[tuple[str, Column]],
                 f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(header) or 'none'} "
                 f"(in a file without a header line give numbers, such as data.{key}=0)"
             )
-    extra = {maybe: header.index(maybe)} if maybe in header else {}
+    found = usual_column(path, header, maybe, maybe)
+    extra = {maybe: header.index(found)} if found is not None else {}
     return {key: header.index(column) for key, column in wanted} | extra
 
 
@@ -205,7 +237,8 @@ def _objects(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> It
             raise DataError(f"{path} line {number}: is no JSON that can be read ({error})") from None
         if not isinstance(row, dict):
             raise DataError(f'{path} line {number}: must be an object, like {{"text": ...}}')
-        extra = {maybe: _text(path, number, maybe, row[maybe])} if maybe in row else {}
+        found = usual_column(path, row, maybe, maybe)
+        extra = {maybe: _text(path, number, maybe, row[found])} if found is not None else {}
         taken = {key: (column, _inner(path, number, key, column, row)) for key, column in wanted}
         yield number, {key: _text(path, number, *value) for key, value in taken.items()} | extra
 

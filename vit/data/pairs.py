@@ -118,10 +118,11 @@ def complete(splits: dict[str, PairSplit], fractions: Sequence[float], seed: int
 def split_rows(values: Sequence[str], names: Sequence[str]) -> dict[str, np.ndarray]:
     """Rows of each split as a column says; "dev" and the like mean what they usually mean."""
     keys = {alias: key for key, aliases in USUAL.items() for alias in aliases}
-    wrong = next((i for i, value in enumerate(values) if value.lower() not in keys), None)
+    values = [value.strip().lower() for value in values]
+    wrong = next((i for i, value in enumerate(values) if value not in keys), None)
     if wrong is not None:
         raise DataError(f"{names[wrong]}: split {values[wrong]!r} is not one of {', '.join(keys)}")
-    found = np.array([keys[value.lower()] for value in values])
+    found = np.array([keys[value] for value in values])
     parts = {key: np.flatnonzero(found == key) for key in USUAL if (found == key).any()}
     if "train" not in parts:
         raise DataError(

@@ -5,7 +5,17 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.lines import TABLES, Column, drop_empty, is_table, line_names, present, read_columns, read_lines
+from vit.data.lines import (
+    TABLES,
+    Column,
+    check_one,
+    drop_empty,
+    is_table,
+    line_names,
+    present,
+    read_columns,
+    read_lines,
+)
 from vit.data.pairs import USUAL, PairSource, PairSplit, complete, split_rows
 from vit.data.source import DataError, Names
 
@@ -68,18 +78,16 @@ def _one_table(
 
 def _split(root: Path, key: str, stem: str | None, source: Column, target: Column, on_empty: str) -> Found | None:
     """A split of a folder, None where none of the usual names is there; a name that was given must be there."""
-    for name in (stem,) if stem else USUAL[key]:
-        sides = [present(root / f"{name}.{side}") for side in (source, target)]
-        if all(sides):
-            return _two_files(*sides, on_empty)
-        if any(sides):
-            there, missing = (source, target) if sides[0] else (target, source)
-            raise FileNotFoundError(f"data.root: {root} has {name}.{there}, but no {name}.{missing}[.gz]")
-        table = next((path for path in (present(root / f"{name}{kind}") for kind in TABLES) if path), None)
-        if table:
-            columns, numbers = read_columns(table, [("source", source), ("target", target)])
-            texts = {str(source): columns["source"], str(target): columns["target"]}
-            return _pairs(texts, line_names(table, numbers), on_empty)[:2]
+    names = (stem,) if stem else USUAL[key]
+    found = [files for files in (_files(root, name, source, target) for name in names) if files]
+    check_one(root, key, [files[0].name.split(".")[0] for files in found])
+    if found and len(found[0]) == 2:
+        return _two_files(*found[0], on_empty)
+    if found:
+        (table,) = found[0]
+        columns, numbers = read_columns(table, [("source", source), ("target", target)])
+        texts = {str(source): columns["source"], str(target): columns["target"]}
+        return _pairs(texts, line_names(table, numbers), on_empty)[:2]
     if stem or key == "train":
         stem = stem or "train"
         raise FileNotFoundError(
@@ -87,6 +95,17 @@ def _split(root: Path, key: str, stem: str | None, source: Column, target: Colum
             f"{stem}{f', {stem}'.join(TABLES)}; name the files with data.{key}=STEM, data.source=, data.target="
         )
     return None
+
+
+def _files(root: Path, name: str, source: Column, target: Column) -> list[Path]:
+    """The two files of a split, else its table, else nothing."""
+    sides = [present(root / f"{name}.{side}") for side in (source, target)]
+    if all(sides):
+        return sides
+    if any(sides):
+        there, missing = (source, target) if sides[0] else (target, source)
+        raise FileNotFoundError(f"data.root: {root} has {name}.{there}, but no {name}.{missing}[.gz]")
+    return [path for path in (present(root / f"{name}{kind}") for kind in TABLES) if path][:1]
 
 
 def _two_files(first: Path, second: Path, on_empty: str) -> Found:

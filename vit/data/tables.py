@@ -3,6 +3,7 @@
 import difflib
 import json
 import os
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from vit.data.arrays import npz
-from vit.data.class_names import class_list, known_by_name, labelled
-from vit.data.folders import SPLIT_NAMES
+from vit.data.class_names import class_list, clean, known_by_name, labelled
+from vit.data.folders import SPLIT_NAMES, named_splits
 from vit.data.image_files import is_image_name, listed_files
-from vit.data.lines import Column, check_header, numbered_rows
+from vit.data.lines import Column, check_header, numbered_rows, usual_column
 from vit.data.source import DataError, Raw, RowNames, Source, Split, file_split, three_ways, with_validation
 from vit.data.spreadsheets import spreadsheet_rows
 from vit.data.untrusted import LimitError, allowed, check_regular, megabytes, read_bytes, read_json
@@ -51,9 +52,9 @@ def table(
     names; in a file without a header line their numbers from 0. An .npz file holds arrays of images and labels.
 
     Paths are relative to `root` (default: the table's folder). Labels are class names, or numbers: indices into
-    `classes` where that is given (or stored in the Parquet file by Hugging Face, or in classes.json beside it), else
-    names themselves. An image may have several, or none, where labels are lists or have `label_separator` between them.
-    Rows whose file is not there are an error, or with on_bad_sample=skip left out.
+    `classes` where that is given (or stored in the Parquet file by Hugging Face, or in classes.json beside the table),
+    else names themselves. An image may have several, or none, where labels are lists or have `label_separator` between
+    them. Rows whose file is not there are an error, or with on_bad_sample=skip left out.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -65,16 +66,16 @@ def table(
     label = _column(path, columns, label, LABEL_COLUMNS, "label")
     values, given = _listed(columns[label]), class_list(classes)
     by_name = given is not None and label_separator is None and known_by_name(values, given)
-    stored, known = (None, given) if by_name else (given or names.get(label), None)
+    stored, known = (None, given) if by_name else (given or names.get(label) or _names_of_numbers(path, values), None)
     classes, labels = labelled(path, values, label_separator, stored, known)
     place = Path(root).expanduser() if root else path.parent
     whole, missing = _samples(path, place, columns[image], labels, on_bad_sample)
     left_out = [(whole.names[i], "the file is not there") for i in missing]
     there = np.delete(np.arange(len(whole)), missing)
     whole = whole.take(there) if missing else whole
-    if split is not None or "split" in columns:
-        split = _column(path, columns, split, ("split",), "split")
-    if split is None:
+    if split is not None:
+        split = _column(path, columns, split, (), "split")
+    elif (split := usual_column(path, columns, "split", "split")) is None:
         return Source(path.stem, classes, three_ways(whole, fractions, split_seed), left_out)
     values = _listed(columns[split])
     splits = _by_column(path, whole, [values[i] for i in there])
@@ -83,14 +84,13 @@ def table(
 
 
 def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], dict[str, Split]] | None:
-    """Splits from train*.parquet, val*.parquet and test*.parquet in root or root/data; None where there is no train."""
-    for place in (root, root / "data"):
-        files = {k: sorted({f for n in names for f in place.glob(f"{n}*.parquet")}) for k, names in SPLIT_NAMES.items()}
-        if files["train"]:
-            break
-    else:
+    """Splits from train*.parquet, val*.parquet and test*.parquet in root or root/data, in capitals or not; None where
+    there is no train.
+    """
+    files = next((found for place in (root, root / "data") if "train" in (found := _split_files(place))), None)
+    if files is None:
         return None
-    tables = {key: read_parquet(paths) for key, paths in files.items() if paths}
+    tables = {key: read_parquet(paths) for key, paths in files.items()}
     splits, known = {}, None
     for key, (columns, names) in tables.items():
         path = files[key][0]
@@ -100,6 +100,16 @@ def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], di
         known, labels = labelled(path, _listed(columns[label]), None, stored, known)
         splits[key], _ = _samples(path, path.parent, columns[image], labels)
     return known, splits
+
+
+def _split_files(place: Path) -> dict[str, list[Path]]:
+    """The Parquet files of each split, whose names begin with it."""
+    begun = defaultdict(list)
+    for path in sorted(place.iterdir()) if place.is_dir() else ():
+        usual = [name for names in SPLIT_NAMES.values() for name in names if path.name.lower().startswith(name)]
+        if usual and path.suffix.lower() == ".parquet":
+            begun[path.name[: max(map(len, usual))]].append(path)
+    return {key: begun[name] for key, name in named_splits(place, begun).items()}
 
 
 def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], dict[Column, list[str]]]:
@@ -213,6 +223,11 @@ def _classes_beside(place: Path) -> list[str] | None:
     return names
 
 
+def _names_of_numbers(path: Path, values: list[Any]) -> list[str] | None:
+    """The names in classes.json where all labels are indices."""
+    return _classes_beside(path.parent) if all(clean(value).isdecimal() for value in values) else None
+
+
 def _column(path: Path, columns: dict[Column, Any], wanted: Column | None, usual: Sequence[str], what: str) -> Column:
     """The column that is asked for, else the one with a usual name, in capitals or not."""
     listed = ", ".join(map(str, columns)) or "none"
@@ -222,9 +237,9 @@ def _column(path: Path, columns: dict[Column, Any], wanted: Column | None, usual
             hint = f"; did you mean data.{what}={near[0]}?" if near else ""
             raise DataError(f"{path}: has no column {wanted!r} for data.{what}; its columns are {listed}{hint}")
         return wanted
-    plain = {str(name).strip().lower(): name for name in reversed(columns)}
-    found = next((plain[name] for name in usual if name in plain), None)
+    found = next((c for name in usual if (c := usual_column(path, columns, name, what)) is not None), None)
     if found is None:
+        plain = {str(name).strip().lower(): name for name in reversed(columns)}
         near = next((plain[close] for name in usual for close in difflib.get_close_matches(name, plain, n=1)), "COLUMN")
         raise DataError(f"{path}: no {what} column found among {listed}; name it with data.{what}={near}")
     return found
@@ -256,8 +271,9 @@ def _samples(
 
 def _by_column(path: Path, whole: Split, values: list[Any]) -> dict[str, Split]:
     names = {alias: key for key, aliases in SPLIT_NAMES.items() for alias in aliases}
-    wrong = sorted({str(v) for v in values if str(v).lower() not in names})
-    if wrong:
-        raise DataError(f"{path}: split {wrong[0]!r} is not one of {', '.join(names)}")
-    keys = np.array([names[str(v).lower()] for v in values])
+    values = [clean(value).lower() for value in values]
+    wrong = next((i for i, value in enumerate(values) if value not in names), None)
+    if wrong is not None:
+        raise DataError(f"{path} row {wrong}: split {values[wrong]!r} is not one of {', '.join(names)}")
+    keys = np.array([names[value] for value in values])
     return {key: whole.take(np.flatnonzero(keys == key)) for key in SPLIT_NAMES if (keys == key).any()}

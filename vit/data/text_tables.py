@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vit.data.class_names import class_list, clean, warn_of_alike
-from vit.data.lines import TABLES, Column, drop_empty, is_table, line_names, read_columns
+from vit.data.lines import TABLES, Column, drop_empty, is_table, line_names, read_columns, usual_column
 from vit.data.pairs import split_rows
 from vit.data.source import DataError, Names, RowNames, Source, three_ways, with_validation
 from vit.data.stories import number_questions
@@ -64,8 +64,9 @@ def _read(path: Path, wanted: list[tuple[str, Column]], maybe: str) -> tuple[dic
     for key, column in wanted:
         if column not in stored:
             raise DataError(f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(stored)}")
-    taken = dict(wanted) | ({maybe: maybe} if maybe in stored else {})
-    columns = {key: [_cell(key, value) for value in stored[column].to_pylist()] for key, column in taken.items()}
+    found = usual_column(path, stored, maybe, maybe)
+    wanted = [*wanted, (maybe, found)] if found is not None else wanted
+    columns = {key: [_cell(key, value) for value in stored[column].to_pylist()] for key, column in wanted}
     count = len(columns["text"])
     if count == 0:
         raise DataError(f"{path}: has 0 rows; expected one for each sample")

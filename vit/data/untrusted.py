@@ -68,7 +68,7 @@ def open_unpacked(path: str | PathLike[str]) -> Iterator[BinaryIO]:
         OSError, EOFError, zlib.error: as `gzip.open`.
     """
     with open_regular(path) as file:
-        if str(path).endswith(".gz"):
+        if str(path).lower().endswith(".gz"):
             limit = allowed(os.fstat(file.fileno()).st_size)
             with gzip.open(file) as stream:
                 yield io.BufferedReader(_Limited(stream, limit))

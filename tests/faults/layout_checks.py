@@ -1,0 +1,141 @@
+"""What the odd layouts are made of and how they are checked.
+
+All images have 4x4 pixels. The colour says the true class, one corner the split that was declared and a number.
+"""
+
+import csv
+import io
+import logging
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from vit.data import DataError, Preprocessing, Source
+
+CONTRACT = Preprocessing(size=4, resize="none")
+PARTS = ("", "train", "val", "test")  # "" where the layout declares no split
+ALL = {"fractions": (1, 0, 0)}
+ANIMALS = ("cat", "dog", "elk")
+ACCENT = "café"
+
+Layout = Callable[[Path], None]
+LAYOUTS: dict[str, Layout] = {}
+
+
+def layout(name: str) -> Callable[[Layout], Layout]:
+    def add(function: Layout) -> Layout:
+        assert name not in LAYOUTS, name
+        LAYOUTS[name] = function
+        return function
+
+    return add
+
+
+# What the layouts are made of
+
+
+def colour(label: str) -> list[int]:
+    return list(blake2b(unicodedata.normalize("NFC", label.strip()).encode(), digest_size=3).digest())
+
+
+@cache
+def picture(label: str, part: str = "", number: int = 0) -> np.ndarray:
+    pixels = np.empty((4, 4, 3), np.uint8)
+    pixels[:] = colour(label)
+    pixels[3, 3] = (PARTS.index(part), number // 256, number % 256)
+    return pixels
+
+
+def png(label: str, part: str = "", number: int = 0) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(picture(label, part, number)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def fill(place: Path, count: int = 4, label: str | None = None, part: str | None = None) -> None:
+    """Images in a class folder; its name is the label, and that of the folder above the split where it is one."""
+    label = place.name if label is None else label
+    part = place.parent.name * (place.parent.name in PARTS) if part is None else part
+    place.mkdir(parents=True, exist_ok=True)
+    for i in range(count):
+        number = 16 * blake2b(str(place).encode(), digest_size=1).digest()[0] + i
+        (place / f"{number:05}.png").write_bytes(png(label, part, number))
+
+
+def grown(root: Path, *places: str, count: int = 4) -> Path:
+    for place in places:
+        fill(root / place, count)
+    return root
+
+
+def listed(root: Path, labels: Sequence[str] = ANIMALS, parts: Sequence[str] = ("",)) -> list[tuple[str, str, str]]:
+    """Images without class folders, as a table lists them: (path, label, split)."""
+    found = []
+    for number, (part, label) in enumerate((part, label) for part in parts for label in labels for _ in range(2)):
+        (root / "images").mkdir(exist_ok=True)
+        (root / "images" / f"{number}.png").write_bytes(png(label, part, number))
+        found.append((f"images/{number}.png", label, part))
+    return found
+
+
+def csv_text(rows: Sequence[Sequence[str]], *header: str, sign: str = ",") -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, delimiter=sign).writerows([header, *rows] if header else rows)
+    return buffer.getvalue()
+
+
+def pairs_of(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str]]:
+    return [(path, label) for path, label, _ in rows]
+
+
+# What is checked
+
+
+def mapped(
+    source: Source, classes: Sequence[str], sizes: dict[str, int], left_out: dict[str, int] | None = None
+) -> None:
+    """Every label by pixel content, every membership as declared, and what was left out counted by reason."""
+    assert source.classes == list(classes), source.classes
+    assert {key: len(split) for key, split in source.splits.items()} == sizes, source.split_lists()
+    for key, split in source.splits.items():
+        for i, label in enumerate(split.labels):
+            pixels = CONTRACT.image(split.read(i))
+            assert pixels[:, 0, 0].tolist() == colour(classes[label]), f"{split.names[i]} is no {classes[label]}"
+            declared = PARTS[int(pixels[0, 3, 3])]
+            assert declared in ("", key), f"{split.names[i]} of {declared} is in {key}"
+    assert Counter(reason for _, reason in source.left_out) == (left_out or {}), source.left_out
+
+
+def refused(call: Callable[[], object], *parts: str) -> None:
+    """One sentence that contains all parts: the file or key, and what is wrong with it."""
+    try:
+        found = call()
+    except (DataError, FileNotFoundError) as error:
+        text = str(error)
+        assert "\n" not in text and all(part in text for part in parts), text
+    else:
+        raise AssertionError(f"accepted: {found}"[:500])
+
+
+class Logged(logging.Handler):
+    """What the package logs inside the block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text += record.getMessage()
+
+    def __enter__(self) -> "Logged":
+        logging.getLogger("vit").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("vit").removeHandler(self)
