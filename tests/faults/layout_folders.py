@@ -1,5 +1,8 @@
 """Odd folders of images, and zip archives of them."""
 
+import contextlib
+import io
+import json
 import os
 import unicodedata
 import zipfile
@@ -24,6 +27,7 @@ from tests.faults.layout_checks import (
     png,
     refused,
 )
+from vit.cli import main
 from vit.data import folder, pictures
 from vit.data.audit import audit
 from vit.inference import Predictor
@@ -294,6 +298,20 @@ def _(root: Path) -> None:
     report = audit(source, CONTRACT, seconds=None)
     assert report.left_out == source.left_out and len(answers.left_out) == len(source.left_out) == 3
     assert report.counts == {"train": {"cat": 4, "dog": 4}} and not report.unreadable
+
+
+@layout("the audit command on odd folders")
+def _(root: Path) -> None:
+    for name, part in (("Training", "train"), ("TEST", "test")):
+        for label in ("1", "10", "2"):
+            fill(root / "set" / name / label, part=part)
+    (root / "set" / "Training" / "2" / "up").symlink_to(root / "set")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        code = main(["audit", "data=folder", f"data.root={root / 'set'}", "data.fractions=[1,0,0]",
+                     "--json", str(root / "audit.json")])
+    report = json.loads((root / "audit.json").read_text())
+    assert code == 0 and report["counts"] == {key: {"1": 4, "10": 4, "2": 4} for key in ("train", "test")}, report
+    assert "left out: 1 (1 a link to a folder" in printed.getvalue(), printed.getvalue()
 
 
 # Archives
