@@ -1,7 +1,7 @@
 """Images and labels as arrays in one .npz file, as MedMNIST, Keras and many notebooks leave them."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +50,11 @@ def npz(
         return Source(path.stem, names, three_ways(splits["train"], fractions, split_seed), left_out)
     share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
     return Source(path.stem, names, with_validation(splits, None, share, split_seed), left_out)
+
+
+def are_images(names: Iterable[str]) -> bool:
+    """Whether arrays are called as those of a data set: `images`, `x_train`, `test_images` and the like."""
+    return any({*name.lower().split("_")} & {*IMAGES} for name in names)
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from vit.bundle.files import SourceError
+from vit.data.arrays import are_images
 from vit.exchange.kept import OTHER_NETWORK, as_it_is, timms_own
 from vit.exchange.read import Anything, Source, read
 from vit.models import TimmConfig, model_from_config
@@ -122,6 +123,9 @@ def recognised(source: Source) -> Recognised:
     if own or ({"architecture", "module"} & set(source.config) and timms_own(source.config) is not None):
         return Recognised(OTHER_NETWORK, source.state)
     some = ", ".join(list(source.state)[:3])
+    if source.name.endswith(".npz") and are_images(source.state):
+        raise SourceError(f"{source.name} holds the arrays of a data set ({some}), no weights; it is read as data by "
+                          f"data=table data.path={source.name}")
     other = " (the names of a ResNet)" if "layer1.0.conv1.weight" in source.state else ""
     known = ", ".join(each.name for each in FORMATS)
     raise SourceError(f"{source.name} holds {len(source.state)} tensors such as {some}{other}, which are of no known "
