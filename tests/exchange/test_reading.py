@@ -275,6 +275,15 @@ def test_a_resnet(tmp_path) -> None:
         refused(source, "the names of a ResNet", "accepted: ", "torchvision", "must be called NAME.safetensors")
 
 
+def test_a_resnet_whose_architecture_is_known(tmp_path) -> None:
+    theirs = timm.create_model("resnet18", num_classes=5).eval()
+    save_file(theirs.state_dict(), tmp_path / "resnet18.safetensors")
+    images = torch.randn(2, 3, 64, 64)
+    for source in (tmp_path / "resnet18.safetensors", theirs):
+        ours = vit.import_weights(source)[0].eval()
+        torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=0)
+
+
 def test_shapes_that_contradict_each_other(folder) -> None:
     config = json.loads((folder / "config.json").read_text())
     for key, value, said in (("image_size", 48, "image_size"), ("hidden_size", 64, "(32, 3, 8, 8), but must be (64,"),

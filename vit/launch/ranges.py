@@ -145,7 +145,7 @@ RANGES: dict[str, Number] = {  # by key, in which * stands for any name
     "recipe.mixup.prob": SHARE,
     "recipe.mixup.switch": SHARE,
     "recipe.optimizer.layer_decay": or_null(SHARE_ABOVE_0),
-    "recipe.optimizer.lr": POSITIVE,
+    "recipe.optimizer.lr": AT_LEAST_0,
     "recipe.optimizer.lr_base_batch": or_null(COUNT),
     "recipe.optimizer.options.betas": SHARE_BELOW_1,
     "recipe.optimizer.options.eps": AT_LEAST_0,
