@@ -18,6 +18,8 @@ from vit.data import Preprocessing
 from vit.launch.composing import ConfigError, config_folder
 from vit.launch.folder import read_config
 from vit.launch.targets import TARGETS, check_stored, targets_of_conf
+from vit.training.atomic import file_sha256
+from vit.training.manifest import MANIFEST, Manifest
 
 TINY = [*SMALL, "recipe.epochs=2", "precision=32-true", "logger=csv", "debug=true", "model.depth=1"]
 SET = "import vit.data\ndef flowers(split_seed=0):\n    return vit.data.digits()\n"
@@ -52,7 +54,7 @@ def stopped(run_folder, tmp_path, monkeypatch):
 
 
 def changed(folder, *keys):
-    """Puts a call into the stored config at the given keys."""
+    """Puts a call into the stored config at the given keys; its SHA-256 in the manifest is still that of the run's."""
     config = yaml.safe_load((folder / "config.yaml").read_text())
     node = config
     for key in keys[:-1]:
@@ -61,12 +63,30 @@ def changed(folder, *keys):
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
 
 
+def forge_manifest(folder):
+    """Records the changed config in the manifest, as whoever changed it can."""
+    manifest = Manifest.read(folder)
+    manifest.files["config.yaml"] = {"sha256": file_sha256(folder / "config.yaml")}
+    manifest.write()
+
+
+def test_a_config_that_the_run_did_not_write_is_refused(stopped, capsys):
+    changed(stopped, "data")
+    assert main(["train", "resume=run"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "config.yaml is not the file that this run wrote" in said, said
+    assert not Path("marker").exists()
+
+
+@pytest.mark.parametrize("tamper", [forge_manifest, lambda folder: (folder / MANIFEST).unlink()],
+                         ids=["forged_manifest", "no_manifest"])
 @pytest.mark.parametrize("keys", [
     ("data",), ("recipe", "augment", "blur"), ("recipe", "augment", "affine", "scale"), ("logger", "mine"),
     ("callbacks", "mine"), ("trainer", "devices"), ("model", "a", "b", "c", "d", "e"), ("strategy", "name"),
 ])
-def test_resuming_runs_nothing_that_the_run_folder_names(stopped, keys, capsys):
+def test_resuming_runs_nothing_that_the_run_folder_names(stopped, keys, tamper, capsys):
     changed(stopped, *keys)
+    tamper(stopped)
     assert main(["train", "resume=run"]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "os.mkdir" in said and "config.yaml" in said and "_target_=os.mkdir" in said, said

@@ -25,8 +25,11 @@ DROPPED = 0.05  # of the set
 
 
 def fit_recipe(config: dict, samples: int, world: int, unit: str = "images") -> dict:
-    """The config with a number in place of each `auto` of its recipe, each logged with what it follows from."""
-    recipe = dict(config["recipe"])
+    """Replaces each `auto` of the config's recipe, in place, by a number, which is logged with what it follows from.
+
+    In place, so that whoever reports an error of the run later names the batch size that it really had.
+    """
+    recipe = config["recipe"]
     asked = [key for key in ("batch_size", "epochs", "ema") if recipe.get(key) == AUTO]
     if recipe.get("drop_last", True) not in (True, False, AUTO):
         raise ConfigError(f"recipe.drop_last={recipe['drop_last']}: must be true, false or auto")
@@ -46,7 +49,7 @@ def fit_recipe(config: dict, samples: int, world: int, unit: str = "images") -> 
     if unused and steps:
         log.info("each epoch leaves %d of %s training %s out, other ones each time (an incomplete last batch; "
                  "recipe.drop_last=false uses them)", unused, f"{samples:,}", unit)
-    return {**config, "recipe": recipe}
+    return config
 
 
 def batch_size(samples: int, multiple: int) -> int:

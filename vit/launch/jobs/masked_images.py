@@ -86,7 +86,6 @@ def prepare(
     preprocessing = build.build_preprocessing(data, source, initial)
     source, report = audited(source, preprocessing, data)
     config = fit_recipe(config, len(source.splits["train"]), devices.world)
-    recipe = config["recipe"]
     build.check_devices(config, devices.world)
     model = build_masked(config["model"], data["patch_size"], preprocessing)
     if initial is not None:
