@@ -71,9 +71,11 @@ def test_a_number_that_cannot_be_is_an_error_with_key_and_range(override, range)
     assert str(caught.value).startswith(key) and f"must be {range}" in str(caught.value)
 
 
-@pytest.mark.parametrize("override", ["recipe.clip=null", "recipe.clip=1e-3", "recipe.optimizer.lr=0",
-                                      "recipe.optimizer.lr=1e10", "data.workers=auto", "data.image_size=[8,16]", "recipe.schedule.warmup=100",
-                                      "trainer.devices=auto", "recipe.ema=null", "seed=-1", "data.split_seed=7"])
+@pytest.mark.parametrize("override", [
+    "recipe.clip=null", "recipe.clip=1e-3", "recipe.optimizer.lr=0", "recipe.optimizer.lr=1e10", "data.workers=auto",
+    "data.image_size=[8,16]", "recipe.schedule.warmup=100", "trainer.devices=auto", "recipe.ema=null", "seed=-1",
+    "data.split_seed=7",
+])
 def test_what_can_be_is_taken(override):
     plain(compose([override]))
 
