@@ -16,8 +16,9 @@ from tests.faults.promise import Case, Promise
 VALUES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "1e30": 1e30}
 PLACES = ("loss", "gradient", "parameter", "pixels")
 STEPS = {"first": 1, "middle": 5, "last": 8}  # of 4 in each of 2 epochs
-WORDS = ["data=digits", "model.dim=16", "model.depth=1", "recipe.epochs=2", "recipe.batch_size=256", "recipe.ema=null",
-         "precision=32-true", "logger=csv", "trainer.accelerator=cpu", "run_dir=run"]
+WORDS = ["data=digits", "model.dim=16", "model.depth=1", "recipe.epochs=2", "recipe.batch_size=256",
+         "recipe.drop_last=true", "recipe.ema=null", "precision=32-true", "logger=csv",
+         "trainer.accelerator=cpu", "run_dir=run"]
 
 
 class Fault:

@@ -178,6 +178,20 @@ def test_a_word_changed_on_resuming_is_said_and_kept(tmp_path, monkeypatch, caps
     assert "recipe.epochs from 5 to 3" in (tmp_path / "log.txt").read_text()
 
 
+def test_the_command_of_a_run_given_again_resumes_it(tmp_path, monkeypatch):
+    """A key given twice counts once, the last time; `auto` is the number that the run has made of it."""
+    words = ["recipe.epochs=2", *DIGITS[1:], "recipe.batch_size=auto", "recipe.ema=auto", "model.depth=2",
+             "model.depth=1", f"run_dir={tmp_path / 'run'}"]
+    with monkeypatch.context() as patch:
+        StopAfter(patch, 25)
+        with pytest.raises(SystemExit):
+            vit.train(words)
+    with pytest.raises(ConfigError, match=r"changes model.depth from 1 to 2; .*allow_change=model.depth$"):
+        vit.train([*words, "model.depth=2", "resume=auto"])
+    assert vit.train([*words, "resume=auto"]).metrics["epochs"] == 2
+    assert "changed on resuming" not in (tmp_path / "run" / "log.txt").read_text()
+
+
 def test_what_cannot_change_on_resuming(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         StopAfter(patch, 3)

@@ -74,6 +74,7 @@ def test_metrics_by_their_names(digits_run):
         "ended",
         "measured_on",
         "test/accuracy",
+        "test/images",
         "test/loss",
         "test/top5",
         "epochs",
@@ -250,15 +251,19 @@ def test_unreadable_images_are_left_out_counted_and_listed(tmp_path, photos):
     run = vit.train([*QUICK, *SMALL, *words, f"run_dir={tmp_path / 'run'}"])
     log = (run.path / "log.txt").read_text()
     assert "left out cat/000.png" in log and "left out dog/001.png" in log
-    listed = "".join(path.read_text() for path in (run.path / "splits").iterdir())
-    assert "cat/000.png" not in listed and "dog/001.png" in listed  # only a header tells in the same way every time
-    assert len(listed.splitlines()) == 41
+    listed = {path.stem: path.read_text().splitlines() for path in (run.path / "splits").iterdir()}
+    left_out = [line.partition("\t")[0] for line in listed.pop("left_out")]
+    names = {line.partition("\t")[0] for lines in listed.values() for line in lines}
+    assert "cat/000.png" in left_out and "cat/000.png" not in names
+    assert set(left_out) | names == {str(path.relative_to(photos)) for path in photos.rglob("*.png")}
 
 
 def test_a_sweep_runs_every_value_and_one_log_holds_one_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = vit.launch.main(["-m", "seed=0,1", "debug=true", "precision=32-true", "logger=csv", "runs=sweep"])
-    folders = sorted((tmp_path / "sweep" / "digits").iterdir())
+    (summary,) = (tmp_path / "sweep" / "digits").glob("*_sweep")
+    assert {path.name for path in summary.iterdir()} == {"sweep.json", "sweep.csv"}
+    folders = sorted(path for path in summary.parent.iterdir() if path != summary)
     assert code == 0 and len(folders) == 2
     weights = [load_file(folder / "model" / "model.safetensors") for folder in folders]
     assert not torch.equal(weights[0]["head.weight"], weights[1]["head.weight"])

@@ -193,18 +193,19 @@ def is_empty(path: pathlib.Path) -> bool:
         return False
 
 
-def new_path(config: dict, make: bool = True) -> pathlib.Path:
-    """`run_dir` where given, else a new folder `runs/<name>/<time>`, made at once: no other run has the same."""
+def new_path(config: dict, make: bool = True, suffix: str = "") -> pathlib.Path:
+    """`run_dir` where given, else a new folder `runs/<name>/<time><suffix>`, made at once: no other run has the same.
+    """
     if config["run_dir"]:
         return pathlib.Path(config["run_dir"])
     stamp = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    base = pathlib.Path(config["runs"]) / config["name"] / stamp
+    base = pathlib.Path(config["runs"]) / config["name"] / f"{stamp}{suffix}"
     if not make:
         return base
     try:
         base.parent.mkdir(parents=True, exist_ok=True)
         for number in range(1, 10_000):
-            path = base if number == 1 else base.with_name(f"{stamp}_{number}")
+            path = base if number == 1 else base.with_name(f"{stamp}_{number}{suffix}")
             with contextlib.suppress(FileExistsError):
                 path.mkdir()
                 return path

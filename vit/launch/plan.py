@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
+from hydra.core.override_parser.types import Override
 from torch import nn
 
 from vit.launch.build import LOADING
@@ -157,9 +158,8 @@ def adjusted(config: dict, words: list[str], allowed: Collection[str] = ()) -> t
         ConfigError: an override would change which samples are drawn or how they are computed with, and `allowed` does
             not name its key.
     """
-    changes, refused = {}, []
-    for override in parse(words):
-        key = override.key_or_group
+    changes, refused, recorded = {}, [], last_of_each_key(config["words"])
+    for key, override in last_of_each_key(words).items():
         *nodes, leaf = key.split(".")
         if key in CONTROL:
             continue
@@ -172,7 +172,7 @@ def adjusted(config: dict, words: list[str], allowed: Collection[str] = ()) -> t
                     f"{override.input_line} cannot change in a resumed run; start a new one with init_from="
                 )
             continue
-        if node[leaf] == override.value():
+        if node[leaf] == override.value() or not is_free(key) and repeats(override, recorded):
             continue
         if nodes[:1] == ["finetune"]:
             raise ConfigError(
@@ -188,6 +188,17 @@ def adjusted(config: dict, words: list[str], allowed: Collection[str] = ()) -> t
         raise ConfigError("the resumed run would no longer be the one that was stopped: this command changes "
                           f"{listed}; leave that out, or add allow_change={','.join(refused)}")
     return config, changes
+
+
+def last_of_each_key(words: list[str]) -> dict[str, Override]:
+    """Key -> the override that counts where several are given."""
+    return {override.key_or_group: override for override in parse(words)}
+
+
+def repeats(override: Override, recorded: dict[str, Override]) -> bool:
+    """Whether the run was started with this override, whose value (such as `auto`) its config has resolved."""
+    key = override.key_or_group
+    return key in recorded and recorded[key].value() == override.value()
 
 
 def is_free(key: str) -> bool:

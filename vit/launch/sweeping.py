@@ -37,7 +37,7 @@ def run_each(jobs: list[list[str]]) -> int:
 
     configs = [plain(compose(words)) for words in jobs]  # a wrong override in any of them is an error before the first
     varied, done, worst = settings_of(jobs), [], 0
-    target = new_path({**configs[0], "run_dir": None})
+    folder = new_path({**configs[0], "run_dir": None}, suffix="_sweep")
     for number, (words, config, settings) in enumerate(zip(jobs, configs, varied, strict=True), 1):
         print(f"\n[{number}/{len(jobs)}] {shlex.join(words)}", flush=True)
         named = config["run_dir"] or config["resume"]
@@ -47,7 +47,7 @@ def run_each(jobs: list[list[str]]) -> int:
             return code
         worst = max(worst, code)
         done.append(SweptRun(str(path), settings, code, read_metrics(path) if code == 0 else {}))
-    conclude(done, target.with_name(f"{target.name}_sweep"))
+    conclude(done, folder)
     return worst
 
 
