@@ -14,6 +14,7 @@ from vit.tasks import Distillation
 from vit.training import seed_everything_once
 
 QUICK = ["precision=32-true", "logger=csv", "data.workers=0"]
+WHOLE = "recipe.drop_last=true"  # batches only: a remainder is not divided alike
 IMAGES = [*QUICK, "data.patch_size=4", "model.dim=16", "model.num_heads=2", "model.depth=2", "recipe.mixup=null"]
 TEXTS = [*QUICK, "model.dim=16", "model.num_heads=2", "model.depth=1", "model.dropout=0"]
 PAIRS = [*TEXTS, "model.decoder_depth=1", "data.train=30", "data.val=4", "data.test=4"]
@@ -21,9 +22,9 @@ PHOTOS = [*IMAGES, "data.image_size=16", "model=micro", "recipe.crop=null", "dat
 
 TASKS = {
     "classification": [*IMAGES, "recipe.batch_size=16"],
-    "balanced": ["data=folder", "data.root={photos}", *PHOTOS, "data.balance=loss", "recipe.batch_size=16"],
-    "skipping": ["data=folder", "data.root={spoilt}", *PHOTOS, "data.on_bad_sample=skip", "recipe.batch_size=16",
-                 "recipe.crop={{scale: null, ratio: null}}"],
+    "balanced": ["data=folder", "data.root={photos}", *PHOTOS, "data.balance=loss", "recipe.batch_size=8", WHOLE],
+    "skipping": ["data=folder", "data.root={spoilt}", *PHOTOS, "data.on_bad_sample=skip", "recipe.batch_size=8",
+                 "recipe.crop={{scale: null, ratio: null}}", WHOLE],
     "bce": [*IMAGES, "recipe.batch_size=16", "recipe.loss.name=bce"],
     "distillation": [*IMAGES, "recipe.batch_size=16"],
     "multi-label": ["data=table", "data.path={shapes}", "data.label_separator='|'", *PHOTOS, "data.balance=loss",

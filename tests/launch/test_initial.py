@@ -132,7 +132,7 @@ def test_without_a_network_the_default_of_finetuning_is_a_line(new_data, tmp_pat
     assert (
         code == 2
         and said.startswith("error: init_from=timm:vit_")
-        and "init_from=null" in said
+        and "data=folder data.root=PHOTOS" in said
         and said.count("\n") == 1
     )
 

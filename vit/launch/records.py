@@ -76,7 +76,7 @@ class DataRecord:
 
     def _check_classes(self, source: AnySource) -> None:
         classes = getattr(source, "classes", None) or []
-        if classes == self.classes:
+        if not self.classes or classes == self.classes:  # pre-training on images records no classes
             return
         new, gone = ([c for c in one if c not in other] for one, other in ((classes, self.classes),
                                                                            (self.classes, classes)))
