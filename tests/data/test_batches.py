@@ -315,21 +315,26 @@ def test_works_in_lightnings_fit_loop(tmp_path):
         assert module.seen == expected
 
 
-@pytest.mark.parametrize("n", [41, 58, 122])
-@pytest.mark.parametrize(("world", "accumulate"), [(1, 1), (2, 1), (1, 4), (3, 2)])
+@pytest.mark.parametrize("n", [25, 41, 58, 122])
+@pytest.mark.parametrize(("world", "accumulate"), [(1, 1), (2, 1), (1, 4), (3, 2), (4, 6)])
 def test_without_drop_last_no_sample_is_left_out(n, world, accumulate):
-    dataset, size = ImageDataset(toy(n), P8), 4 * world * accumulate
-    ranks = [TrainBatches(dataset, size, 2, r, world, accumulate=accumulate, drop_last=False) for r in range(world)]
-    steps = -(-n // size)
-    assert [len(batches) for batches in ranks] == [steps * accumulate] * world
-    found = [list(batches) for batches in ranks]
-    seen = torch.cat([batch["index"] for batches in found for batch in batches])
-    assert len(seen.unique()) == len(seen) == n // world * world
-    assert {len(batch["index"]) for batches in found for batch in batches} <= {2, 3, 4}
-    for step in range(steps):
-        parts = [batch for batches in found for batch in batches[step * accumulate : (step + 1) * accumulate]]
-        total = sum(len(batch["index"]) for batch in parts)
-        assert {int(batch["samples"]) for batch in parts} == {total}
-    resumed = TrainBatches(dataset, size, 2, 0, world, accumulate=accumulate, drop_last=False)
+    """The steps are those of one process; (4, 6) divides steps of 12 to 21 samples into 24 parts, some of them empty.
+    """
+    dataset, size = ImageDataset(toy(n), P8), 24
+    options = {"accumulate": accumulate, "drop_last": False}
+    whole = list(TrainBatches(dataset, size, 2, drop_last=False))
+    found = [list(TrainBatches(dataset, size, 2, r, world, **options)) for r in range(world)]
+    assert [len(batches) for batches in found] == [len(whole) * accumulate] * world
+    for step, batch in enumerate(whole):
+        parts = [batches[step * accumulate + micro] for micro in range(accumulate) for batches in found]
+        index = [part["index"] for part in parts if not part.get("filler")]
+        assert torch.equal(torch.cat(index), batch["index"])
+        assert {int(part["samples"]) for part in parts} == {len(batch["index"])} == {int(batch["samples"])}
+        assert max(map(len, index)) - min(map(len, index)) <= 1
+        assert len(index) == min(len(parts), len(batch["index"])) and all(len(part["index"]) for part in parts)
+    sizes = [len(batch["index"]) for batch in whole]
+    assert sum(sizes) == n == len(torch.cat([batch["index"] for batch in whole]).unique())
+    assert max(sizes) - min(sizes) <= 1 and max(sizes) <= size
+    resumed = TrainBatches(dataset, size, 2, 0, world, **options)
     resumed.start = accumulate
     assert all(torch.equal(a["index"], b["index"]) for a, b in zip(found[0][accumulate:], resumed, strict=True))

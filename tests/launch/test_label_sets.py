@@ -186,10 +186,20 @@ def test_what_cannot_be_is_told_before_training(shapes, tmp_path, asked, error, 
     assert not (tmp_path / "run").exists()
 
 
+def test_validation_without_any_label_is_told_before_training(shapes, tmp_path):
+    rows = [[str(shapes.parent / row["file"]), row["label"], "train"] for row in read(shapes)]
+    for row in [row for row in rows if not row[1]][:3]:
+        row[2] = "val"
+    with open(tmp_path / "labels.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["file", "label", "split"], *rows])
+    with pytest.raises(DataError, match="none of its 3 validation images has a label"):
+        vit.train(words(tmp_path / "labels.csv", "data.split=split", f"run_dir={tmp_path / 'run'}"))
+
+
 def test_two_processes_find_what_one_finds(shapes, tmp_path):
     """Validation sums up over processes, padding left out."""
     asked = words(shapes, "recipe.epochs=2", "data.fractions=[0.7,0.21,0.09]", "recipe.mixup=null", "recipe.ema=null",
-                  "recipe.augment.erase=null", "recipe.drop_last=true")
+                  "recipe.augment.erase=null")
     alone = vit.train([*asked, f"run_dir={tmp_path / 'alone'}"])
     two = ["strategy=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "run_dir=two"]
     code, _, err = run([*asked, *two], tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pytorch_lightning.strategies import ModelParallelStrategy
 
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import build_strategy, newest_valid
@@ -103,7 +104,7 @@ def test_strategies_by_name():
     assert build_strategy("auto", "cpu", 1) == build_strategy("single", "cpu", 1) == "auto"
     assert build_strategy("auto", "cpu", 2).process_group_backend == "gloo"
     assert build_strategy("ddp", "gpu", 2)._process_group_backend is None  # torch's own for the device: nccl
-    assert type(build_strategy("fsdp", "cpu", 2)).__name__ == "ModelParallelStrategy"
+    assert isinstance(build_strategy("fsdp", "cpu", 2), ModelParallelStrategy)
     with pytest.raises(ValueError, match="'dpp'.*auto, single, ddp, fsdp"):
         build_strategy("dpp")
     with pytest.raises(ValueError, match="strategy=single uses 1 device, but trainer.devices=2"):

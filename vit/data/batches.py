@@ -5,6 +5,7 @@ decided before the first batch is asked for: `iter()` alone (which Lightning cal
 nothing.
 """
 
+import itertools
 import os
 import signal
 from abc import ABC, abstractmethod
@@ -181,10 +182,11 @@ class TrainBatches(Epochs):
     is in each batch as `samples`, by which losses are divided. A sample that is skipped counts there without a loss,
     because how many are skipped elsewhere is unknown.
 
-    Without `drop_last` an epoch has one step more where it does not divide evenly, all of them are a little smaller (by
-    no more than one sample per micro-batch and rank from each other), and no sample is left out but for fewer than
-    `world`. `balance`: "sampler" shows every class equally often; "loss" is the task's to do, with
-    Source.class_weights().
+    Without `drop_last` an epoch has one step more where it does not divide evenly, all of them are a little smaller and
+    within one sample of each other, and no sample is left out. The parts of a step are within one sample of each other
+    too; an empty part is one row that no loss counts.
+
+    `balance`: "sampler" shows every class equally often; "loss" is the task's to do, with Source.class_weights().
     """
 
     def __init__(
@@ -217,26 +219,29 @@ class TrainBatches(Epochs):
     def steps(self) -> int:
         """Optimizer steps of an epoch."""
         n = len(self.dataset)
-        if self.drop_last:
-            return n // self.batch_size
-        return min(-(-n // self.batch_size), n // self.world // self.accumulate)
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
     def ends(self) -> list[int]:
-        """How many samples of its share a rank has had after each micro-batch of an epoch, from 0."""
-        rows = (self.steps * self.batch_size if self.drop_last else len(self.dataset)) // self.world
-        return [rows * b // len(self) for b in range(len(self) + 1)]
+        """How many samples of an epoch have come after each of its steps, from 0."""
+        total = self.steps * self.batch_size if self.drop_last else len(self.dataset)
+        return [total * step // self.steps for step in range(self.steps + 1)]
+
+    def parts(self) -> list[tuple[int, int]]:
+        """[start, end) of this rank's samples of an epoch in every micro-batch; empty where a step has too few."""
+        parts = self.accumulate * self.world
+        return [(a + (b - a) * part // parts, a + (b - a) * (part + 1) // parts)
+                for a, b in itertools.pairwise(self.ends()) for part in range(self.rank, parts, self.world)]
 
     def keys(self, epoch: int) -> list[np.ndarray]:
-        """This rank's (B,2) keys of every micro-batch of an epoch."""
-        order, ends = self.order(epoch), self.ends()
-        starts = (a * self.world + (b - a) * self.rank for a, b in zip(ends, ends[1:], strict=False))
-        return [order[s : s + b - a] for s, a, b in zip(starts, ends, ends[1:], strict=False)]
+        """This rank's (B,2) keys of every micro-batch of an epoch; the first key of all for an empty one."""
+        order = self.order(epoch)
+        return [order[a:b] if a < b else order[:1] for a, b in self.parts()]
 
     def batches_of(self, epoch: int, start: int) -> Iterator[Batch]:
-        ends = self.ends()[:: self.accumulate]  # of steps
-        for number, batch in enumerate(super().batches_of(epoch, start), start):
-            step = number // self.accumulate
-            yield batch | {"samples": torch.tensor((ends[step + 1] - ends[step]) * self.world)}
+        sizes, parts = np.diff(self.ends()).repeat(self.accumulate), self.parts()
+        for b, batch in enumerate(super().batches_of(epoch, start), start):
+            empty = {"filler": True} if parts[b][0] == parts[b][1] else {}
+            yield batch | {"samples": torch.tensor(int(sizes[b]))} | empty
 
     def order(self, epoch: int) -> np.ndarray:
         """(N,2) of (counter, index): all samples once in random order, or classes in equal numbers when balanced."""

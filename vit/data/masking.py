@@ -118,8 +118,6 @@ class MaskedTrainBatches(TrainBatches):
     """
 
     def batches_of(self, epoch: int, start: int) -> Iterator[Batch]:
-        order = self.order(epoch)
+        steps = np.split(self.order(epoch), self.ends()[1:])
         for b, batch in enumerate(super().batches_of(epoch, start), start):
-            first = b // self.accumulate * self.batch_size
-            keys = order[first : first + self.batch_size]
-            yield batch | {"tokens": torch.tensor(self.dataset.masked_count(keys))}
+            yield batch | {"tokens": torch.tensor(self.dataset.masked_count(steps[b // self.accumulate]))}

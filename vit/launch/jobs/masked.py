@@ -14,6 +14,7 @@ from vit.evaluation.hidden import evaluate_hidden
 from vit.evaluation.progress import Progress
 from vit.launch import build, networks
 from vit.launch.devices import Devices
+from vit.launch.fitting import fit_recipe, steps_per_epoch
 from vit.launch.folder import RunFolder
 from vit.launch.initial import load_initial
 from vit.launch.jobs.base import Job, Tested
@@ -86,6 +87,7 @@ def prepare(
         key: MaskedDataset(split, tokenizer, data["max_len"], data["masked"], config["seed"])
         for key, split in source.splits.items()
     }
+    config = fit_recipe(config, len(datasets["train"]), devices.world, "sentence pairs")
     build.check_batch(recipe, len(datasets["train"]), "sentence pairs")
     config = {
         **config,
@@ -98,8 +100,7 @@ def prepare(
         partial(train_loader, datasets["train"], recipe, config["seed"], data["workers"]),
         partial(build.val_loader, datasets["val"], build.micro_batch(recipe), data["workers"]),
     )
-    steps = len(datasets["train"]) // recipe["batch_size"]
-    optimizing = build.build_optimizing(recipe, model, steps)
+    optimizing = build.build_optimizing(recipe, model, steps_per_epoch(recipe, len(datasets["train"])))
     told = with_tokenizers(config, {"source": tokenizer})
     task = MaskedTokens(model, optimizing, seed=config["seed"], config=told)
     return Masked(config, model, task, batches, source, tokenizer, datasets)
@@ -107,7 +108,8 @@ def prepare(
 
 def train_loader(dataset, recipe: dict, seed: int, workers, rank: int, world: int) -> MaskedTrainBatches:
     return MaskedTrainBatches(
-        dataset, recipe["batch_size"], seed, rank, world, workers, accumulate=recipe["accumulate"]
+        dataset, recipe["batch_size"], seed, rank, world, workers, accumulate=recipe["accumulate"],
+        drop_last=recipe.get("drop_last", True),
     )
 
 

@@ -16,6 +16,7 @@ from vit.inference import TextPredictor
 from vit.launch import build, networks
 from vit.launch.devices import Devices
 from vit.launch.finetuning import start_finetuning
+from vit.launch.fitting import fit_recipe, steps_per_epoch
 from vit.launch.folder import RunFolder
 from vit.launch.initial import Initial, load_initial
 from vit.launch.jobs.base import Job, Tested
@@ -92,8 +93,9 @@ def prepare(
         loading = partial(load_weights, model, head=initial.classes == source.classes)
         taken = build.checked("init_from", loading, initial.state)
         log.info("weights from %s: %s", initial.name, taken.table())
-    build.check_splits(source, recipe, "texts")
     datasets = build_datasets(source, tokenizer, model.config.max_len, data["on_long"])
+    config = fit_recipe(config, len(datasets["train"]), devices.world, "texts")
+    build.check_splits(source, recipe, "texts")
     config = {
         **config,
         "model_name": config.get("model_name") or config["model"].get("name") or TextClassifierConfig.kind,
@@ -109,7 +111,7 @@ def prepare(
         model,
         source.num_classes,
         build.build_loss(recipe["loss"], source, data["balance"]),
-        build.build_optimizing(recipe, model, len(datasets["train"]) // recipe["batch_size"]),
+        build.build_optimizing(recipe, model, steps_per_epoch(recipe, len(datasets["train"]))),
         seed=config["seed"],
         config=with_tokenizers(config, {"source": tokenizer}, use),
     )
