@@ -119,8 +119,11 @@ def test_the_card_is_valid_and_says_what_was_done(pushed, hub, run):
     results = {result.metric_name: result for result in card.data.eval_results}
     assert results["accuracy"].metric_value == metrics["test/accuracy"] and results["accuracy"].dataset_name == "pets"
     assert results["loss"].metric_value == metrics["test/loss"] and results["accuracy"].dataset_split == "test"
-    for said in ('vit.load("hub:me/pets")', "hf-hub:me/pets", "| emu\\|bird | 10 |", "2 (best: ", "adamw, lr 0.001",
-                 "28 train / 4 val / 4 test", "data.root=pets", "python -m vit train recipe.epochs=2"):
+    splits = {name: (run / "splits" / f"{name}.tsv").read_text().splitlines() for name in ("train", "val", "test")}
+    birds = sum("emu|bird" in line for line in splits["train"])
+    sizes = " / ".join(f"{len(lines)} {name}" for name, lines in splits.items())
+    for said in ('vit.load("hub:me/pets")', "hf-hub:me/pets", f"| emu\\|bird | {birds} |", "2 (best: ", sizes,
+                 "adamw, lr 0.001", "data.root=pets", "python -m vit train recipe.epochs=2"):
         assert said in card.text, said
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from vit.bundle import Bundle
 from vit.bundle.files import SourceError
+from vit.data.sample_lists import read_rows
 from vit.data.source import separator_of
 from vit.exchange.places import without_places
 from vit.exchange.usage import usage
@@ -52,15 +53,14 @@ def read_run(bundle: Bundle) -> Run:
     values = [json.loads((run / name).read_text()) if (run / name).is_file() else {}
               for name in ("metrics.json", "environment.json")]
     lists = {key: (run / "splits" / f"{key}.tsv") for key in ("train", "val", "test")}
-    rows = {key: file.read_text("utf-8", "surrogateescape").splitlines() for key, file in lists.items()
-            if file.is_file()}
-    said = {key: [row.rpartition("\t")[2] for row in lines] for key, lines in rows.items()}
+    rows = {key: read_rows(file) for key, file in lists.items() if file.is_file()}
+    said = {key: [label for _, label, *_ in each] for key, each in rows.items()}
     if bundle.thresholds:
         sign = separator_of(bundle.classes)
         said = {key: [name for cell in cells for name in cell.split(sign) if name] for key, cells in said.items()}
     counts = {key: dict(Counter(names)) for key, names in said.items()}
     config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-    return Run(config, *values, counts, {key: len(lines) for key, lines in rows.items()})
+    return Run(config, *values, counts, {key: len(each) for key, each in rows.items()})
 
 
 def model_card(bundle: Bundle, repo: str | None = None, licence: str | None = None) -> str:

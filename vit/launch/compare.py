@@ -81,12 +81,6 @@ def find_plan(config: dict, words: list[str]) -> tuple[pathlib.Path, dict]:
         plan = read_plan(folder)
         check_plan(plan, folder, words)
         return folder, plan
-    folder = new_path(config)
-    if (folder / PLAN).exists():
-        raise ConfigError(
-            f"run_dir={folder}: a comparison lies there already; {shown('resume', folder)} goes on with it, "
-            "or choose another run_dir"
-        )
     runs = {
         name: [*words, *its_words, "compare=null", f"name={config['name']}/{name}"]
         for name, its_words in config["compare"].items()
@@ -96,6 +90,12 @@ def find_plan(config: dict, words: list[str]) -> tuple[pathlib.Path, dict]:
         raise ConfigError(f"compare has {len(runs)} runs, but needs 2 or more: each a name with a list of words")
     for its_words in runs.values():
         plain(compose(its_words))
+    folder = new_path(config)
+    if (folder / PLAN).exists():
+        raise ConfigError(
+            f"run_dir={folder}: a comparison lies there already; {shown('resume', folder)} goes on with it, "
+            "or choose another run_dir"
+        )
     plan = {"name": config["name"], "words": words, "runs": runs}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PLAN).write_text(yaml.safe_dump(plan, sort_keys=False), encoding="utf-8")

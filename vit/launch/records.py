@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from vit.data import CorpusSource, DataError, PairSource, Source
 from vit.data.recorded import NEW, Entry, entries, restored
+from vit.data.sample_lists import format_rows, read_rows
 from vit.launch.composing import ConfigError
 from vit.launch.folder import NAMED, RunFolder, check_contents, read_stored
 
@@ -17,7 +18,6 @@ log = logging.getLogger("vit")
 AnySource = TypeVar("AnySource", Source, PairSource, CorpusSource)
 LEFT_OUT = "left_out"
 PLACES = ("_target_", "root", "path", "repo")  # of a data node: what makes it the same data
-ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 @dataclass(frozen=True)
@@ -90,15 +90,14 @@ def write_record(folder: RunFolder, source: AnySource, left_out: Sequence[tuple[
     """A line for each sample in splits/SPLIT.tsv: name, class or target, fingerprint; and those that are left out."""
     lists = {**entries(source), **({LEFT_OUT: left_out} if left_out else {})}
     for split, rows in lists.items():
-        lines = ("\t".join("".join(ESCAPES.get(c, c) for c in cell) for cell in row) for row in rows)
-        folder.write_text(f"splits/{split}.tsv", "".join(f"{line}\n" for line in lines))
+        folder.write_text(f"splits/{split}.tsv", format_rows(rows))
 
 
 def read_record(path: Path) -> DataRecord:
     """The record in a run folder; of runs before there were fingerprints it has two columns."""
     check_contents(path)
     config = read_stored(path / "config.yaml")
-    rows = {file.stem: _rows(file) for file in sorted((path / "splits").glob("*.tsv"))}
+    rows = {file.stem: read_rows(file) for file in sorted((path / "splits").glob("*.tsv"))}
     left_out = {row[0]: row[-1] for row in rows.pop(LEFT_OUT, [])}
     splits = {key: [Entry(*row) for row in rows[key]] for key in ("train", "val", "test") if key in rows}
     splits = splits if "train" in splits else {}
@@ -111,24 +110,6 @@ def record_beside(model: Path) -> DataRecord | None:
         if (run / "config.yaml").is_file() and (run / "splits").is_dir():
             return read_record(run)
     return None
-
-
-def _rows(file: Path) -> list[list[str]]:
-    lines = file.read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
-    rows = [line.split("\t") for line in lines]
-    if rows and len(rows[0]) == 3:
-        return [[_unescaped(cell) for cell in row] for row in rows]
-    return [line.split("\t", 1) for line in lines if "\t" in line]
-
-
-def _unescaped(cell: str) -> str:
-    if "\\" not in cell:
-        return cell
-    found, escaped = [], False
-    for sign in cell:
-        found.append({"t": "\t", "n": "\n", "r": "\r"}.get(sign, sign) if escaped else "" if sign == "\\" else sign)
-        escaped = sign == "\\" and not escaped
-    return "".join(found)
 
 
 def _placed(value: object) -> object:

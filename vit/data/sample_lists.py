@@ -1,0 +1,30 @@
+"""The text of `splits/SPLIT.tsv`: a row of cells per sample, tabs and line breaks in them escaped."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+UNESCAPES = {"t": "\t", "n": "\n", "r": "\r"}
+
+
+def format_rows(rows: Iterable[Sequence[str]]) -> str:
+    return "".join("\t".join("".join(ESCAPES.get(c, c) for c in cell) for cell in row) + "\n" for row in rows)
+
+
+def read_rows(file: Path) -> list[list[str]]:
+    """Name, label and fingerprint of each sample; name and label, not escaped, from older runs without fingerprints."""
+    lines = file.read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
+    rows = [line.split("\t") for line in lines]
+    if rows and len(rows[0]) == 3:
+        return [[_unescaped(cell) for cell in row] for row in rows]
+    return [line.split("\t", 1) for line in lines if "\t" in line]
+
+
+def _unescaped(cell: str) -> str:
+    if "\\" not in cell:
+        return cell
+    found, escaped = [], False
+    for char in cell:
+        found.append(UNESCAPES.get(char, char) if escaped else "" if char == "\\" else char)
+        escaped = char == "\\" and not escaped
+    return "".join(found)
