@@ -21,6 +21,7 @@ from vit.bundle import load_bundle, save_bundle
 from vit.data import Preprocessing
 from vit.data.text import BPETokenizer, ByteTokenizer
 from vit.exchange import SourceError
+from vit.exchange.comparing import check_same
 from vit.exchange.convert import convert
 
 NAMES = ["cat", "dog", "emu", "fox", "gnu"]
@@ -322,6 +323,17 @@ def test_what_others_cannot_express_is_refused(options: dict, to: str, words: st
     with pytest.raises(SourceError, match=words):
         convert(model, tmp_path / "theirs.pth", to)
     assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_differ_by_3e_5_are_another_model(tmp_path) -> None:
+    model = ours()
+    convert(model, tmp_path / "theirs.pth", "torchvision")
+    check_same(tmp_path / "theirs.pth", "torchvision", model)
+    assert {tensor.dtype for tensor in model.state_dict().values()} == {torch.float32}
+    with torch.no_grad():
+        model.head.weight.mul_(1 + 3e-5), model.head.bias.mul_(1 + 3e-5)
+    with pytest.raises(SourceError, match=r"gives other outputs when vit reads it \(up to 3e-05 apart"):
+        check_same(tmp_path / "theirs.pth", "torchvision", model)
 
 
 def test_nothing_that_is_there_is_changed(tmp_path) -> None:

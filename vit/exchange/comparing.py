@@ -1,5 +1,6 @@
 """What a conversion wrote, read back and compared with the model it was written from, before it takes its place."""
 
+import copy
 import importlib
 import json
 from collections.abc import Callable, Iterator
@@ -16,21 +17,20 @@ from vit.bundle.files import SourceError, read_file
 from vit.exchange.importing import take
 from vit.exchange.read import read
 
-CLOSE = 1e-4  # of the largest output: float32 sums in another order stay far below, another network far above
+CLOSE = 1e-5  # of the largest output, computed in float64: rounding in another order stays far below
 Reading = tuple[str, Callable[[], list[Tensor]]]  # whose, and what it computes of the probe
 
 
 def check_same(place: Path, to: str, model: nn.Module) -> None:
-    """That what was written computes the outputs of the model: read by us, and by the library it is for where that is
-    installed.
+    """Check that what was written computes the outputs of the model, in float64: read by us, and by the library it is
+    for where that is installed. Needs three times the memory of the model.
 
     Raises:
         SourceError: it does not, or cannot be read.
     """
-    model = model.eval()
     probe = make_probe(model.config)
     with torch.inference_mode(), unchanged_random_state():
-        wanted = outputs(model, probe)
+        wanted = outputs(copy.deepcopy(model), probe)
         for whose, compute in readings(place, to, model.config, probe):
             try:
                 found = compute()
@@ -59,33 +59,38 @@ def apart(found: Tensor, wanted: Tensor) -> float:
     """The largest difference, as a part of the largest output; infinite where shapes differ."""
     if found.shape != wanted.shape:
         return torch.inf
-    return float((found.float() - wanted).abs().max() / wanted.abs().max().clamp(min=1e-3))
+    return float((found.double() - wanted).abs().max() / wanted.abs().max().clamp(min=1e-3))
 
 
 def make_probe(config: Any) -> dict[str, Tensor]:
-    """Two random inputs for a model of this config."""
+    """Two random inputs for a float64 model of this config."""
     generator = torch.Generator().manual_seed(0)
+    draw = {"generator": generator, "dtype": torch.float64}
     if config.kind in ("vit", "timm", "mae"):
         height, width = config.image_size
-        noise = {"noise": torch.rand(2, config.grid[0] * config.grid[1], generator=generator)} if config.kind == "mae" \
-            else {}
-        return {"images": torch.randn(2, config.in_chans, height, width, generator=generator), **noise}
+        noise = {"noise": torch.rand(2, config.grid[0] * config.grid[1], **draw)} if config.kind == "mae" else {}
+        return {"images": torch.randn(2, config.in_chans, height, width, **draw), **noise}
     length = min(7, config.max_len)
     if config.kind != "encoder_decoder":
         return {"ids": torch.randint(config.vocab_size, (2, length), generator=generator)}
     target = torch.randint(config.vocab_size, (2, length), generator=generator)
     if config.source == "image":
-        return {"images": torch.randn(2, config.in_chans, *config.image_size, generator=generator), "target": target}
+        return {"images": torch.randn(2, config.in_chans, *config.image_size, **draw), "target": target}
     source_vocab = config.source_vocab or config.vocab_size
     return {"ids": torch.randint(source_vocab, (2, length), generator=generator), "target": target}
 
 
 def outputs(model: nn.Module, probe: dict[str, Tensor]) -> list[Tensor]:
-    """What one of our models computes of the probe."""
-    found = model(*probe.values())
+    """What one of our models, which is cast to float64, computes of the probe."""
+    found = exact(model)(*probe.values())
     if model.config.kind == "mae":
         return [found[0]]
-    return [each.float() for each in (found if isinstance(found, tuple) else (found,))]
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+def exact(model: nn.Module) -> nn.Module:
+    """Cast in place, because float32 sums in another order may differ by more than two networks do."""
+    return model.eval().double()
 
 
 def readings(place: Path, to: str, config: Any, probe: dict[str, Tensor]) -> Iterator[Reading]:
@@ -114,7 +119,7 @@ def read_back(place: Path, config: Any) -> nn.Module:
 def by_timm(place: Path, probe: dict[str, Tensor]) -> Tensor:
     import timm
 
-    return timm.create_model(f"local-dir:{place}", pretrained=True).eval()(probe["images"])
+    return exact(timm.create_model(f"local-dir:{place}", pretrained=True))(probe["images"])
 
 
 def by_torchvision(place: Path, config: Any, probe: dict[str, Tensor]) -> Tensor:
@@ -123,7 +128,7 @@ def by_torchvision(place: Path, config: Any, probe: dict[str, Tensor]) -> Tensor
     model = VisionTransformer(config.image_size[0], config.patch_size[0], config.depth, config.num_heads, config.dim,
                               config.hidden, num_classes=config.num_classes)
     model.load_state_dict(read_file(place))
-    return model.eval()(probe["images"])
+    return exact(model)(probe["images"])
 
 
 def by_transformers(place: Path, probe: dict[str, Tensor]) -> list[Tensor]:
@@ -136,7 +141,7 @@ def by_transformers(place: Path, probe: dict[str, Tensor]) -> list[Tensor]:
         if missing or loading["mismatched_keys"]:
             raise ValueError(f"it finds no weights for {', '.join(missing) or loading['mismatched_keys']}")
         given = {"pixel_values": probe["images"]} if "images" in probe else {"input_ids": probe["ids"]}
-        found = model.eval()(**given, **({"noise": probe["noise"]} if "noise" in probe else {}))
+        found = exact(model)(**given, **({"noise": probe["noise"]} if "noise" in probe else {}))
     return answers(name, model.config, found)
 
 
