@@ -292,6 +292,8 @@ MODELS: dict[str, Callable[[Path], None]] = {
                                        "model_args": {"checkpoint_path": "/etc/passwd", "pretrained": True}}),
     "timm with depth": foreign({"architecture": "vit_tiny_patch16_224", "num_classes": 2,
                                 "model_args": {"depth": 10**9}, "pretrained_cfg": {}}),
+    "timm with depths": foreign({"architecture": "convnext_tiny", "num_classes": 2,
+                                 "model_args": {"depths": [3, 3, 10**9, 3]}, "pretrained_cfg": {}}),
     "timm with a program": foreign({"architecture": "vit_tiny_patch16_224", "num_classes": 2, "pretrained_cfg": {},
                                     "model_args": {"norm_layer": "os.system", "act_layer": CALL}}),
     "remote code": foreign({"model_type": "evil", "auto_map": {"AutoModel": "evil.py--Evil"},

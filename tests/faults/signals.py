@@ -28,7 +28,7 @@ def stopped(folder: Path, name: str, phase: str, target: str, *more: str) -> Non
     seconds = time.monotonic() - started
     assert done.code == 128 + signum, f"exit code {done.code}: {done.output}"
     assert "Traceback" not in done.output and f"{name}: stopping" in done.output, done.output
-    assert seconds < 60, f"ended after {seconds:.0f} s"
+    assert seconds < 30, f"ended after {seconds:.0f} s"
     checkpoints = folder / "run" / "checkpoints"
     path, skipped = newest_valid(checkpoints)
     if phase == "start":

@@ -2,9 +2,11 @@
 
 import logging
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
@@ -31,7 +33,7 @@ class Step:
     Args:
         number: counted from 1, as `epoch` is.
         batches: what identifies the samples of each micro-batch, on the device.
-        found: (micro-batches, len(WATCHED)) this process's numbers.
+        found: this process's numbers of each micro-batch, in the order of WATCHED.
         norm: of the gradient, the same in every process.
         fine: whether the step may be made, and `copied` an event after which the host can see it.
     """
@@ -40,7 +42,7 @@ class Step:
     epoch: int
     lr: float
     batches: list[Any]
-    found: Tensor
+    found: list[Sequence[float] | Tensor]
     norm: Tensor
     fine: Tensor
     copied: torch.Event | None = None
@@ -61,13 +63,13 @@ class FiniteLoss(pl.Callback):
     def __init__(self, late: bool | None = None):
         self.late = late
         self._batches: list[Any] = []
-        self._found: list[Tensor] = []
+        self._found: list[Sequence[float] | Tensor] = []
         self._weights: Tensor | None = None
         self._steps: deque[Step] = deque()
-        self._parameters: list[Tensor] = []
+        self._norm_of_weights: Callable[[], Tensor] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._parameters = list(pl_module.parameters())
+        self._norm_of_weights = repeated_norm(list(pl_module.parameters()))
         if self.late is None:
             self.late = pl_module.device.type != "cpu"
 
@@ -79,36 +81,39 @@ class FiniteLoss(pl.Callback):
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
         """A micro-batch with a wrong number gets a gradient of NaN."""
         if self._weights is None:  # they do not change between the micro-batches of a step
-            self._weights = norm_of(self._parameters)
+            self._weights = self._norm_of_weights()
         inputs, pl_module.inputs = getattr(pl_module, "inputs", None), None
-        norm = torch.zeros_like(self._weights) if inputs is None else torch.linalg.vector_norm(inputs)
-        found = torch.stack([loss.detach().float().abs(), self._weights, norm.float()])
-        self._found.append(found)
-        fine = (found < LIMIT).all()
-        if self.late or not fine:
+        norm = self._weights if inputs is None else torch.linalg.vector_norm(inputs)
+        if self.late:
+            found = torch.stack([loss.detach().float().abs(), self._weights, norm.float()])
+            fine = (found < LIMIT).all()
             loss.register_hook(lambda gradient: gradient.where(fine, torch.nan))
+        else:  # numbers at once: calls of torch would cost a small model more than 1 % of its step
+            found = (abs(loss.item()), self._weights.item(), norm.item())
+            if not all(number < LIMIT for number in found):
+                loss.register_hook(lambda gradient: torch.full_like(gradient, torch.nan))
+        self._found.append(found)
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        norm = gradient_norm(gradients)
-        step = Step(trainer.global_step + 1, trainer.current_epoch + 1, current_lr(trainer), self._batches,
-                    torch.stack(self._found), norm, norm < LIMIT)
+        norm = pl_module.gradient_norm = gradient_norm(gradients)
+        batches, found = self._batches, self._found
         self._batches, self._found, self._weights = [], [], None
-        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        if not self.late and norm.item() < LIMIT:
+            return
+        fine, scaler = norm < LIMIT, getattr(trainer.precision_plugin, "scaler", None)
         if scaler is not None:
-            step = Step(**vars(step) | {"fine": step.fine | (scaler._scale >= 1)})
-        pl_module.gradient_norm = norm
+            fine = fine | (scaler._scale >= 1)
+        step = Step(trainer.global_step + 1, trainer.current_epoch + 1, current_lr(trainer), batches, found, norm, fine)
         if self.late:
             if scaler is None:  # which skips such updates itself
-                skip_update(optimizer, gradients, ~step.fine)
-                pl_module.gradient_norm = norm.where(step.fine, 0)  # clipping must not bring the NaN back
-            self._steps.append(on_its_way(step))
-            self._look(trainer, pl_module, behind=1)
-        else:
-            self._steps.append(step)
-            self._look(trainer, pl_module)
+                skip_update(optimizer, gradients, ~fine)
+                pl_module.gradient_norm = norm.where(fine, 0)  # clipping must not bring the NaN back
+            step = on_its_way(step)
+        self._steps.append(step)
+        self._look(trainer, pl_module, behind=int(self.late))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._look(trainer, pl_module)
@@ -155,6 +160,24 @@ def norm_of(tensors: list[Tensor]) -> Tensor:
     return norms([local(tensor) for tensor in tensors if tensor.is_floating_point()]).sum()
 
 
+def repeated_norm(tensors: list[Tensor]) -> Callable[[], Tensor]:
+    """`norm_of` the tensors at each call, with what does not change between two calls done once.
+
+    Those in a CPU's memory, which must stay where it is as that of parameters does in training, are read through numpy:
+    its calls cost less than reading a small model's weights, torch's cost more.
+    """
+    tensors = [tensor for tensor in tensors if tensor.is_floating_point()]
+    if not all(plain_on_cpu(tensor) for tensor in tensors):
+        return lambda: norm_of(tensors)
+    flat = [tensor.detach().view(-1).numpy() for tensor in tensors]
+    return lambda: torch.tensor(sum(map(float, map(np.dot, flat, flat))) ** 0.5)
+
+
+def plain_on_cpu(tensor: Tensor) -> bool:
+    whole = not hasattr(tensor, "to_local") and tensor.is_contiguous()
+    return whole and tensor.device.type == "cpu" and tensor.dtype == torch.float32
+
+
 def skip_update(optimizer: torch.optim.Optimizer, gradients: list[Tensor], skip: Tensor) -> None:
     """Makes the coming update harmless where `skip`, a bool on the device, is true.
 
@@ -181,7 +204,7 @@ def on_its_way(step: Step) -> Step:
 
 def explanation(step: Step, trainer: pl.Trainer, module: pl.LightningModule) -> str:
     """What is wrong, in which process, with which samples. All processes call this for the same step."""
-    found = step.found.tolist()
+    found = [[float(number) for number in numbers] for numbers in step.found]
     wrong = [micro for micro, numbers in enumerate(found) if not all(number < LIMIT for number in numbers)]
     what = {WATCHED[i]: found[m][i] for m in wrong for i in range(len(WATCHED)) if not found[m][i] < LIMIT}
     if WATCHED[1] in what:

@@ -16,6 +16,7 @@ BLOCKS = {"Block": "serial", "EvaBlock": "serial", "ResPostBlock": "branch_norm"
           "ParallelScalingBlock": "parallel", "RelPosBlock": "serial", "ResPostRelPosBlock": "branch_norm"}
 LOADING = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"}
 BRANCH_NORM_WIDTHS = (1792,)  # EVA-02 enormous, whose tensors are called like EVA-1's
+MOST_BLOCKS, LARGEST = 1_000, 10_000_000  # of a number in model_args whose name is of depths or layers, and any other
 DINOV3_HEADS = {1280: 20}  # by width, where other models of that width have other heads
 ATTENTIONS = ("Attention", "AttentionRope", "EvaAttention", "RelPosAttention", "SimpleNamespace")  # a parallel block's
 
@@ -56,11 +57,23 @@ def skeleton(config: Mapping[str, Any]) -> Any:
         raise ValueError(f"the config names the architecture {name!r}, which timm {timm.__version__} does not know")
     if loading := LOADING & set(arguments):
         raise ValueError(f"the config's model_args have {min(loading)}, which would load another file; take it out")
+    check_numbers(arguments)
     try:
         return built(name, json.dumps(arguments, sort_keys=True))
     except (TypeError, ValueError, AssertionError, RuntimeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"timm cannot build {name} with the config's model_args: {reason}") from None
+
+
+def check_numbers(arguments: Mapping[str, Any]) -> None:
+    """Raises ValueError for a number that would keep timm building for hours."""
+    for key, value in arguments.items():
+        if isinstance(value, dict):
+            check_numbers(value)
+        most = MOST_BLOCKS if any(part in key for part in ("depth", "layers", "blocks", "repeats")) else LARGEST
+        numbers = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, int | float)]
+        if numbers and not abs(max(numbers, key=abs)) <= most:
+            raise ValueError(f"the config's model_args have {key}={value}, but {most:,} is the most that is built")
 
 
 @lru_cache(maxsize=4)  # facts and declarations of one folder are read off the same
