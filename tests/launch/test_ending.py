@@ -70,6 +70,8 @@ def test_runs_from_before_counted_epochs_from_0():
     rows = [{"epoch": "0", "step": "3"}, {"epoch": "1", "step": "6"}]
     assert [row["epoch"] for row in counted_from_one(rows)] == [1, 2]
     assert counted_from_one(rows[1:]) == rows[1:]
+    start = [{"epoch": "0", "step": "0"}, {"epoch": "1", "step": "3"}]  # validated before training
+    assert counted_from_one(start) == start
     assert best_epoch({"best_epoch": 4}) == 5 and best_epoch({"best_epoch": 5, "ended": "epochs"}) == 5
 
 

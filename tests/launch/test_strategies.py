@@ -26,7 +26,8 @@ TWO = ["trainer.devices=2", "trainer.accelerator=cpu"]
 
 
 def losses(folder):
-    rows = table(folder / "metrics.csv")
+    """Of every epoch: training losses, validation losses."""
+    rows = [row for row in table(folder / "metrics.csv") if row["epoch"] != "0"]  # before training
     return [float(row["train/loss"]) for row in rows], [float(row["val/loss"]) for row in rows]
 
 

@@ -80,6 +80,14 @@ def test_epochs_end_at_whole_numbers_however_steps_are_counted(tmp_path, first):
     np.testing.assert_allclose(read_curves(log(tmp_path / "m.csv", rows))["val/loss"].x, [1, 2, 3, 3.6])
 
 
+def test_a_start_that_was_validated_is_at_epoch_0(tmp_path):
+    rows = [{"epoch": 0, "step": 0, "val/loss": 1.0}]
+    rows += [{"epoch": epoch, "step": 7 * epoch, "val/loss": 1.0, "train/loss": 1.0} for epoch in (1, 2)]
+    curves = read_curves(log(tmp_path / "m.csv", rows))
+    np.testing.assert_allclose(curves["val/loss"].x, [0, 1, 2])
+    np.testing.assert_allclose(curves["train/loss"].x, [1, 2])
+
+
 def test_curves_of_a_run_that_diverged_or_barely_began(tmp_path):
     rows = [{"epoch": 0, "step": i, "train/loss": "nan", "val/loss": "nan", "val/accuracy": 0.1} for i in range(3)]
     assert curves_picture(tmp_path / "nan.png", log(tmp_path / "nan.csv", rows))

@@ -119,7 +119,7 @@ def test_best_follows_mode_and_ignores_nan(tmp_path):
         seen = []
         for value in (0.5, float("nan"), 0.4, 0.6):
             run.callback_metrics = {"m": torch.tensor(value)}
-            seen.append(callback._improves(run))
+            seen.append(callback._improves(run, 0))
         assert seen == expected
         again = Checkpoints(tmp_path, "m", mode)
         again.load_state_dict(callback.state_dict())
@@ -127,9 +127,9 @@ def test_best_follows_mode_and_ignores_nan(tmp_path):
         worse = {"max": 0.3, "min": 0.7}[mode]
         for value, improves in ((worse, False), (again.best_score, True)):  # of equals the later one
             run.callback_metrics = {"m": torch.tensor(value, dtype=torch.float64)}
-            assert again._improves(run) is improves
+            assert again._improves(run, 0) is improves
     with pytest.raises(ValueError, match="'val/acc'.*it has: m"):
-        Checkpoints(tmp_path, "val/acc")._improves(run)
+        Checkpoints(tmp_path, "val/acc")._improves(run, 0)
     with pytest.raises(ValueError, match="'maximum'"):
         Checkpoints(tmp_path, "m", "maximum")
 

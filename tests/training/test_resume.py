@@ -158,7 +158,7 @@ def test_a_lost_best_checkpoint_is_noticed_on_resuming_and_the_run_goes_on(tmp_p
     run, _ = fit(tmp_path, resume=newest_valid(tmp_path)[0])
     assert "the best epoch is chosen among those that follow" in caplog.text
     path, score, epoch = checkpoints_of(run).final_weights()
-    assert (path.name, epoch) == ("best.ckpt", EPOCHS - 1) and score == checkpoints_of(run).best_score
+    assert (path.name, epoch) == ("best.ckpt", EPOCHS) and score == checkpoints_of(run).best_score
     assert AtomicCheckpointIO().load_checkpoint(path)["epoch"] == EPOCHS - 1
 
 
@@ -167,6 +167,6 @@ def test_a_best_checkpoint_lost_at_the_end_is_replaced_by_the_last(tmp_path, cap
     (tmp_path / "best.ckpt").unlink()  # it may be a link to last.ckpt
     (tmp_path / "best.ckpt").write_bytes(b"half")
     path, score, epoch = checkpoints_of(run).final_weights()
-    assert (path.name, epoch) == ("last.ckpt", EPOCHS - 1) and score == checkpoints_of(run).last_score
+    assert (path.name, epoch) == ("last.ckpt", EPOCHS) and score == checkpoints_of(run).last_score
     assert "the model is made from" in caplog.text
     trained_weights(path)

@@ -235,8 +235,9 @@ def recipe(bundle: Bundle, run: Run) -> str:
         return ""
     made, metrics, environment = run.config["recipe"], run.metrics, run.environment
     optimizer, schedule = made["optimizer"], made["schedule"]
+    start = ", before training" if best_epoch(metrics) == 0 else ""
     facts = {
-        "epochs": f"{metrics.get('epochs')} (best: {best_epoch(metrics)}), {metrics.get('steps'):,} steps",
+        "epochs": f"{metrics.get('epochs')} (best: {best_epoch(metrics)}{start}), {metrics.get('steps'):,} steps",
         "batch size": made.get("batch_size"),
         "batch tokens": made.get("batch_tokens"),
         "optimizer": f"{optimizer['name']}, lr {optimizer['lr']}, weight decay {optimizer.get('weight_decay')}",

@@ -27,6 +27,7 @@ from vit.training import Checkpoints, PeakMemory, ThroughputMeter, trained_weigh
 log = logging.getLogger("vit")
 
 CHOSEN = "measured on val, whose samples also chose the best epoch, so new ones may do worse; there is no test split"
+BEFORE = " (the start of training: no epoch was better)"
 SPLIT_RULE = "hash"  # of samples in splits by fractions; bundles that do not have it were split by position
 
 
@@ -40,7 +41,9 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     weights, score, epoch = checkpoints.final_weights()
     why, text = ending(trainer, job.config)
     log.info("ended: %s", text)
-    metrics = {checkpoints.monitor: score, "best_epoch": None if epoch is None else epoch + 1, "ended": why}
+    if epoch == 0:
+        log.info("best epoch: 0, the start of training: no epoch was better by %s", checkpoints.monitor)
+    metrics = {checkpoints.monitor: score, "best_epoch": epoch, "ended": why}
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always", UserWarning)
         job.save(folder.model, trained_weights(weights), metrics, extra)
@@ -119,7 +122,7 @@ def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path |
         **({"trained": f"{trained:,} of {parameters:,} parameters"} if trained < parameters else {}),
         "time": f"{minutes} min {seconds} s" if minutes else f"{seconds} s",
         f"{unit}/s": f"{metrics[f'{unit}_per_second']:,.0f}",
-        "best epoch": f"{metrics['best_epoch']} of {metrics['epochs']}",
+        "best epoch": f"{metrics['best_epoch']} of {metrics['epochs']}{BEFORE if metrics['best_epoch'] == 0 else ''}",
         "ended": ended,
         "model": str(folder.model),
     }

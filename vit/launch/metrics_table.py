@@ -8,13 +8,15 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
 from vit.training.atomic import write_atomically
+from vit.training.resume import validates_start
 
 
 class MetricsTable(Checkpoint):
     """A table of all that is logged, a row per epoch, written whole before the epoch's checkpoint.
 
     So whatever kills a run, the rows up to its checkpoint are complete. As a kind of checkpoint callback it runs when
-    the task has logged all. Lightning's own CSV logger deletes the file of the run that it resumes.
+    the task has logged all. Lightning's own CSV logger deletes the file of the run that it resumes. Where the model is
+    validated before the first step, that is the row of epoch 0.
 
     Args:
         done: optimizer steps that a resumed run has behind it; later rows of the file belong to steps that run again.
@@ -35,11 +37,18 @@ class MetricsTable(Checkpoint):
     def load_state_dict(self, state: dict[str, list]) -> None:
         self.rows = counted_from_one(list(state["rows"]))
 
+    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if validates_start(trainer):
+            self.add_row(trainer, 0)
+
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.add_row(trainer, trainer.current_epoch + 1)
+
+    def add_row(self, trainer: pl.Trainer, epoch: int) -> None:
         """In every process, because the processes put their numbers together here; the first one writes."""
         values = {name: float(value) for name, value in trainer.callback_metrics.items()}
         values.pop("train/step_loss", None)  # of one step, for the loggers; here a row is an epoch
-        self.rows.append({"epoch": trainer.current_epoch + 1, "step": trainer.global_step, **values})
+        self.rows.append({"epoch": epoch, "step": trainer.global_step, **values})
         if trainer.is_global_zero:
             self.write()
 
@@ -53,7 +62,7 @@ class MetricsTable(Checkpoint):
 
 
 def counted_from_one(rows: list[dict]) -> list[dict]:
-    """Rows of a run that was begun when epochs were counted from 0."""
-    if not rows or int(rows[0]["epoch"]) != 0:
+    """Rows of a run that was begun when epochs were counted from 0; at step 0, epoch 0 is before training."""
+    if not rows or int(rows[0]["epoch"]) != 0 or int(rows[0]["step"]) == 0:
         return rows
     return [{**row, "epoch": int(row["epoch"]) + 1} for row in rows]

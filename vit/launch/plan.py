@@ -141,9 +141,9 @@ def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -
             )
 
 
-def steps_done(checkpoint: pathlib.Path | None) -> int:
-    """Optimizer steps behind a checkpoint."""
-    return without_weights(checkpoint)["global_step"] if checkpoint else 0
+def steps_done(checkpoint: pathlib.Path | None) -> int | None:
+    """Optimizer steps behind a checkpoint; None where there is no checkpoint."""
+    return without_weights(checkpoint)["global_step"] if checkpoint else None
 
 
 def without_weights(checkpoint: pathlib.Path) -> dict:

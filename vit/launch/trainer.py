@@ -7,7 +7,7 @@ from hydra.errors import HydraException
 from hydra.utils import instantiate
 from lightning_fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.callbacks import EarlyStopping, Timer
+from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
@@ -29,6 +29,7 @@ from vit.training import (
     FollowEpoch,
     GracefulStop,
     Heartbeat,
+    Patience,
     PeakMemory,
     Progress,
     ProgressBar,
@@ -48,11 +49,13 @@ def build_trainer(
     devices: Devices,
     signals: StopSignals,
     heartbeat: Heartbeat | None = None,
-    done: int = 0,
+    done: int | None = None,
 ) -> Trainer:
     """A Trainer that writes into `folder` and trains for `recipe.epochs`, or a few batches where `debug` is on.
 
-    `done`: optimizer steps that a resumed run has behind it.
+    A run that begins with trained weights validates them first: they may be better than every epoch that follows.
+
+    `done`: optimizer steps that a resumed run has behind it; None for a run that begins.
     """
     config, recipe = job.config, job.config["recipe"]
     limits = {"limit_train_batches": 4 * recipe["accumulate"], "limit_val_batches": 2} if config["debug"] else {}
@@ -66,10 +69,10 @@ def build_trainer(
         accumulate_grad_batches=recipe["accumulate"],
         log_every_n_steps=config["trainer"]["log_every_n_steps"],
         logger=build_loggers(config, folder),
-        callbacks=build_callbacks(job, folder, devices, signals, heartbeat, done),
+        callbacks=build_callbacks(job, folder, devices, signals, heartbeat, done or 0),
         plugins=[AtomicCheckpointIO(), *cluster_plugins()],
         default_root_dir=folder.path,
-        num_sanity_val_steps=0,
+        num_sanity_val_steps=-1 if config["init_from"] and done is None else 0,  # -1: all batches
         use_distributed_sampler=False,
         enable_model_summary=False,
         **limits,
@@ -136,7 +139,7 @@ def build_callbacks(
         interval = "step" if devices.world == 1 else "epoch"
         callbacks.append(Timer(max_time(config["trainer"]["max_time"]), interval=interval, verbose=False))
     if chosen["patience"]:
-        callbacks.append(EarlyStopping(chosen["monitor"], mode=mode, patience=chosen["patience"]))
+        callbacks.append(Patience(chosen["monitor"], mode=mode, patience=chosen["patience"]))
     if (finetune := read_finetune(config)).freezes:
         begins = finetune.begins(job.model, recipe["epochs"])
         callbacks.append(Unfreezing(begins, finetune.batch_norm != "frozen"))

@@ -75,7 +75,7 @@ def _clock(rows: list[dict]) -> tuple[float, float]:
     if len(epochs) < 2:
         return max([*ends.values(), 0.0]) + 1, 1.0
     steps = float(np.median([(ends[b] - ends[a]) / (b - a) for a, b in itertools.pairwise(epochs)])) or 1.0
-    first = epochs[0] + (0 in ends)  # counted from 0 by Lightning and in older runs
+    first = epochs[0] + (ends.get(0, 0) > 0)  # counted from 0 by Lightning and in older runs; 0 at step 0 is the start
     return steps, steps * first - ends[epochs[0]]
 
 

@@ -22,6 +22,7 @@ _HOMES = {
     "stopping": ("GracefulStop",),
     "watchdog": ("Heartbeat", "Progress", "store_of_environment"),
     "callbacks": ("Checkpoints",),
+    "patience": ("Patience",),
     "finite": ("FiniteLoss", "NonFiniteError"),
     "progress": ("ProgressBar", "ThroughputMeter", "quiet_lightning"),
     "memory": ("PeakMemory", "explain_out_of_memory", "keep_freed_memory"),

@@ -12,9 +12,11 @@ from vit.training.atomic import CheckpointError, sweep, write_atomically
 from vit.training.checkpoint import BEST, IS_BEST, LAST, saved_step, settle, verify
 from vit.training.finite import NonFiniteError
 from vit.training.interrupts import Interrupted
-from vit.training.resume import batches_done
+from vit.training.resume import batches_done, validates_start
 
 log = logging.getLogger(__name__)
+
+START = -1  # as `best_epoch`, which counts from 0: the model before the first step
 
 
 class Checkpoints(Checkpoint):
@@ -22,6 +24,9 @@ class Checkpoints(Checkpoint):
 
     The one before stays as `previous.ckpt`. A checkpoint is only ever saved between two optimizer steps, so that a
     resumed run repeats nothing. Other files in the folder are left alone.
+
+    Where the trainer validates the model before the first step (its "sanity check", over all batches), the start is a
+    candidate for `best.ckpt` like any epoch: fine-tuning may only make it worse. Its `best_epoch` is `START`.
     """
 
     def __init__(
@@ -36,7 +41,7 @@ class Checkpoints(Checkpoint):
         self.last_score: float | None = None  # of the last validated epoch
         self.last_epoch: int | None = None
         self._between_steps = self._validated = self._improved = False
-        self._saved_batches = -1
+        self._saved_batches = 0
 
     @property
     def last_path(self) -> Path:
@@ -56,8 +61,16 @@ class Checkpoints(Checkpoint):
             sweep(self.folder)
             settle(self.folder)
 
+    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if validates_start(trainer) and self.monitor in trainer.callback_metrics:  # train/loss is not
+            self._improved = self._improves(trainer, START)
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Saves the start if it was validated: only now is the state of all callbacks that of a run that begins."""
         self._between_steps, self._saved_batches = False, batches_done(trainer)
+        if self._improved:
+            self.save_last(trainer)
+            self._improved = False
         if trainer.is_global_zero and (reason := self._best_is_lost()):
             log.warning("%s; the best epoch is chosen among those that follow", reason)
             self.best_score = self.best_epoch = self.best_step = None
@@ -80,7 +93,7 @@ class Checkpoints(Checkpoint):
         self._validated = not trainer.sanity_checking
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._improved = self._validated and self._improves(trainer)
+        self._improved = self._validated and self._improves(trainer, trainer.current_epoch)
         self._validated = False
         self.save_last(trainer)
         self._improved = False
@@ -112,12 +125,14 @@ class Checkpoints(Checkpoint):
             validate_again(checkpoint)
 
     def final_weights(self) -> tuple[Path, float | None, int | None]:
-        """(the checkpoint to ship, its score, its epoch): the best, or the last with a warning where that is lost."""
+        """(the checkpoint to ship, its score, its epoch from 1, 0 for the start): the best, or the last with a warning
+        where that is lost.
+        """
         if self.best_score is not None and (reason := self._best_is_lost()) is None:
-            return self.best_path, self.best_score, self.best_epoch
+            return self.best_path, self.best_score, counted(self.best_epoch)
         if self.best_score is not None:
-            log.warning("%s; the model is made from %s, of epoch %s", reason, self.last_path, self.last_epoch)
-        return self.last_path, self.last_score, self.last_epoch
+            log.warning("%s; the model is made from %s, of epoch %s", reason, self.last_path, counted(self.last_epoch))
+        return self.last_path, self.last_score, counted(self.last_epoch)
 
     def _best_is_lost(self) -> str | None:
         """Why `best.ckpt` does not hold the best epoch's weights, or None where it does or nothing is monitored."""
@@ -125,26 +140,27 @@ class Checkpoints(Checkpoint):
             return None
         path = self.folder / BEST
         if reason := verify(path):
-            return f"the checkpoint of the best epoch so far ({self.best_epoch}) cannot be used: {path}: {reason}"
+            epoch = counted(self.best_epoch)
+            return f"the checkpoint of the best epoch so far ({epoch}) cannot be used: {path}: {reason}"
         step = saved_step(self.folder, BEST)
         if None in (step, self.best_step) or step == self.best_step:  # None: saved by an earlier version
             return None
-        best = f"the best epoch so far ({self.best_epoch}) ended at step {self.best_step}"
+        best = f"the best epoch so far ({counted(self.best_epoch)}) ended at step {self.best_step}"
         return f"{path} is of optimizer step {step}, but {best}"
 
-    def _improves(self, trainer: pl.Trainer) -> bool:
+    def _improves(self, trainer: pl.Trainer, epoch: int) -> bool:
         if self.monitor is None:
             return False
         if self.monitor not in trainer.callback_metrics:
             known = ", ".join(sorted(trainer.callback_metrics)) or "none"
             raise ValueError(f"checkpoints follow {self.monitor!r}, but the run has no such metric; it has: {known}")
         score = float(trainer.callback_metrics[self.monitor])
-        self.last_score, self.last_epoch = score, trainer.current_epoch
+        self.last_score, self.last_epoch = score, epoch
         sign = 1 if self.mode == "max" else -1
         best = -math.inf if self.best_score is None else sign * self.best_score
         if math.isnan(score) or sign * score < best:  # of equals the later one: it has trained longer
             return False
-        self.best_score, self.best_epoch, self.best_step = score, trainer.current_epoch, trainer.global_step
+        self.best_score, self.best_epoch, self.best_step = score, epoch, trainer.global_step
         return True
 
     def state_dict(self) -> dict[str, Any]:
@@ -153,6 +169,11 @@ class Checkpoints(Checkpoint):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in STATE:
             setattr(self, name, state.get(name))
+
+
+def counted(epoch: int | None) -> int | None:
+    """An epoch's number as the screen has it, from 1; 0 is before training, None unknown."""
+    return None if epoch is None else epoch + 1
 
 
 STATE = ("best_score", "best_epoch", "best_step", "last_score", "last_epoch")

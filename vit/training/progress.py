@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from vit.training.resume import batches_done, batches_per_epoch
+from vit.training.resume import batches_done, batches_per_epoch, validates_start
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +158,10 @@ class ProgressBar(LightningProgressBar):
     def live(self) -> bool:
         return self.enabled and self.console.is_terminal
 
+    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.enabled and trainer.is_global_zero and validates_start(trainer):
+            self._print_line([f"epoch 0/{last_epoch(trainer)}", "before training", *self._numbers(trainer)])
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._total = run_length(trainer)
         self._done_at_start = batches_done(trainer)
@@ -199,9 +203,7 @@ class ProgressBar(LightningProgressBar):
             return
         if self._rows:
             self._measure()
-        line = "  ".join([self._epoch(trainer), *self._rates(trainer), *self._numbers(trainer), self._left(trainer)])
-        log.debug(line)  # for a log file
-        self.console.print(line, highlight=False, soft_wrap=True)  # above the bar, where there is one
+        self._print_line([self._epoch(trainer), *self._rates(trainer), *self._numbers(trainer), self._left(trainer)])
         self._draw(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -212,6 +214,11 @@ class ProgressBar(LightningProgressBar):
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         self.console.print(*args)
+
+    def _print_line(self, parts: list[str]) -> None:
+        line = "  ".join(parts)
+        log.debug(line)  # for a log file
+        self.console.print(line, highlight=False, soft_wrap=True)  # above the bar, where there is one
 
     def _close(self) -> None:
         if self.progress is not None:
@@ -238,8 +245,7 @@ class ProgressBar(LightningProgressBar):
             self.progress.refresh()
 
     def _epoch(self, trainer: pl.Trainer) -> str:
-        last = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else "?"
-        return f"epoch {trainer.current_epoch + 1}/{last}"
+        return f"epoch {trainer.current_epoch + 1}/{last_epoch(trainer)}"
 
     def _rates(self, trainer: pl.Trainer) -> list[str]:
         return [f"{self._rate:,.0f} {unit(trainer.lightning_module)}/s"] if self._rate else []
@@ -260,6 +266,10 @@ class ProgressBar(LightningProgressBar):
             callback.time_remaining() for callback in trainer.callbacks if isinstance(callback, pl.callbacks.Timer)
         ]
         return min([left, *(max(0.0, limit) for limit in limits if limit is not None)])
+
+
+def last_epoch(trainer: pl.Trainer) -> int | str:
+    return trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else "?"
 
 
 def run_length(trainer: pl.Trainer) -> int:

@@ -1,5 +1,7 @@
 """Where a resumed run goes on: the epoch and the batch, from the counters that Lightning restores."""
 
+import math
+
 import pytorch_lightning as pl
 
 
@@ -26,6 +28,11 @@ def resume_position(trainer: pl.Trainer, loader_length: int) -> tuple[int, int]:
     if batches >= batches_per_epoch(trainer, loader_length):
         return epochs.processed + 1, 0
     return epochs.processed, batches
+
+
+def validates_start(trainer: pl.Trainer) -> bool:
+    """Whether Lightning's "sanity check" is a whole validation of the model before the first step."""
+    return trainer.num_sanity_val_steps == math.inf
 
 
 class FollowEpoch(pl.Callback):

@@ -78,8 +78,7 @@ class GracefulStop(Checkpoint):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        if not trainer.sanity_checking:
-            self._stop_if_requested(trainer)
+        self._stop_if_requested(trainer)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._stop_if_requested(trainer)
