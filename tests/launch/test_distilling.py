@@ -37,7 +37,8 @@ def alone(tmp_path_factory):
 
 
 def rows(folder, name):
-    return [float(row[name]) for row in csv.DictReader(open(folder / "metrics.csv"))]
+    """Of every epoch that has one: a start that is validated has no training loss."""
+    return [float(row[name]) for row in csv.DictReader(open(folder / "metrics.csv")) if row[name]]
 
 
 @pytest.mark.parametrize("kind", ["soft", "hard"])
