@@ -4,6 +4,7 @@ import argparse
 import importlib
 import json
 import pkgutil
+import signal
 import sys
 import tempfile
 import time
@@ -72,6 +73,7 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.promises) - set(known):
         parser.error(f"unknown promise {sorted(unknown)[0]!r}; known: {', '.join(known)}")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also in the background of a shell, which has it ignored
     console = Console()
     rows = measure({name: known[name] for name in options.promises or known}, options.quick, console)
     table = Table("promise", "held", "seconds")

@@ -174,8 +174,9 @@ def supervise(ranks: list[Rank], store: "Store", watch: "Watch | None") -> None:
             time.sleep(POLL)
             if deadline == float("inf") and (any(rank.process.poll() for rank in ranks) or stops[1:]):
                 deadline = time.monotonic() + GRACE
-                if not stops and (signum := next((s for rank in ranks if (s := rank.signal)), None)):
-                    forward(signum)
+                if not stops and (first := next((rank for rank in ranks if rank.signal), None)):
+                    print(f"{signal.Signals(first.signal).name}: stopping, as rank {first.number} did", file=sys.stderr)
+                    forward(first.signal)
             if watch and deadline == float("inf") and time.monotonic() - looked > 1:
                 lost, looked = watch.lost(), time.monotonic()
     conclude(ranks, store, lost, stops)

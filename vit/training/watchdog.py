@@ -101,6 +101,7 @@ class Watch:
 
     A rank that waits for another one makes no progress either. So of the ranks without progress for `timeout` seconds
     the ones to name are those without beats, then those that do not wait in a collective, the least advanced first.
+    While some rank still makes progress, those that wait for it are not lost.
     """
 
     def __init__(self, store: Store, world: int, timeout: float, clock: Callable[[], float] = time.monotonic):
@@ -122,7 +123,10 @@ class Watch:
             return {rank: f"{self.name(rank)} has given no sign of life for {now - self._heard[rank]:.0f} s: it is "
                           "frozen, or its machine is lost" for rank in silent}
         still = [rank for rank in active if now - self._moved[rank] > self.timeout]
-        busy = [rank for rank in still if not self.beats[rank]["waiting"]] or still
+        busy = [rank for rank in still if not self.beats[rank]["waiting"]]
+        if not busy and len(still) < len(active):
+            return {}  # all of them wait for one that moved on since
+        busy = busy or still
         least = min(self.beats[rank]["steps"] for rank in busy)
         return {rank: f"{self.name(rank)} has made no progress for {now - self._moved[rank]:.0f} s (trainer.timeout="
                       f"{self.timeout:g}); it is at {self.beats[rank]['place']}"
