@@ -93,7 +93,7 @@ def test_metrics_by_their_names(digits_run):
     rows = table(digits_run.path / "metrics.csv")
     assert [int(row["epoch"]) for row in rows] == [1, 2, 3] and rows[-1]["step"] == str(metrics["steps"])
     assert {"train/loss", "val/loss", "val/accuracy", "val/top5", "lr"} <= set(rows[0])
-    best = max(range(3), key=lambda epoch: (float(rows[epoch]["val/accuracy"]), epoch))
+    best = max(range(3), key=lambda epoch: (float(rows[epoch]["val/accuracy"]), -float(rows[epoch]["val/loss"])))
     assert metrics["best_epoch"] == best + 1 and metrics["val/accuracy"] == float(rows[best]["val/accuracy"])
     assert float(rows[-1]["train/loss"]) < float(rows[0]["train/loss"])
 

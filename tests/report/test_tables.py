@@ -6,7 +6,8 @@ import pyarrow.parquet
 import pytest
 from rich.console import Console
 
-from vit.evaluation import ClassScore
+from vit.evaluation import ClassScore, LabelScore
+from vit.report.label_sets import label_table
 from vit.report.summary import class_table, print_summary
 from vit.report.tables import TABLES, open_table, prediction_cells, prediction_columns
 
@@ -86,3 +87,17 @@ def test_class_table_shows_the_worst_of_many():
     console.print(class_table(scores, most=5))
     text = console.file.getvalue()
     assert "class 4" in text and "class 5 " not in text and "the 5 worst of 100 classes" in text
+
+
+@pytest.mark.parametrize(("table", "score"), [
+    (class_table, lambda i, images: ClassScore(f"name {i}", images, 0.0, 0.5, i / 1000)),
+    (label_table, lambda i, images: LabelScore(f"name {i}", images, 0.5, 0.5, 0.5, 0.5, i / 1000)),
+])
+def test_of_many_classes_those_without_an_image_are_not_the_worst(table, score):
+    """Two classes of ImageNet's thousand, measured with a model of all of them."""
+    scores = [score(i, 8 if i in (500, 700, 900) else 0) for i in range(1000)]
+    for most, says in ((40, "3 of 1000"), (2, "the 2 worst of them")):
+        console = Console(file=io.StringIO(), width=120)
+        console.print(table(scores, most=most))
+        text = " ".join(console.file.getvalue().split())
+        assert says in text and "name 500" in text and "name 0 " not in text and ("name 900" in text) == (most == 40)

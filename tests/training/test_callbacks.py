@@ -128,6 +128,11 @@ def test_best_follows_mode_and_ignores_nan(tmp_path):
         for value, improves in ((worse, False), (again.best_score, True)):  # of equals the later one
             run.callback_metrics = {"m": torch.tensor(value, dtype=torch.float64)}
             assert again._improves(run, 0) is improves
+        for loss, improves in ((0.3, True), (0.4, False), (0.3, True), (0.2, True)):  # of equals the lower loss
+            run.callback_metrics = {"m": torch.tensor(again.best_score, dtype=torch.float64), "val/loss": loss}
+            assert again._improves(run, 0) is improves
+        run.callback_metrics = {"m": torch.tensor({"max": 0.7, "min": 0.3}[mode]), "val/loss": 9.0}
+        assert again._improves(run, 0) and again.best_loss == 9
     with pytest.raises(ValueError, match="'val/acc'.*it has: m"):
         Checkpoints(tmp_path, "val/acc")._improves(run, 0)
     with pytest.raises(ValueError, match="'maximum'"):

@@ -14,6 +14,7 @@ from vit.data.source import separator_of
 from vit.evaluation import LabelScore, LabelSetEvaluation
 from vit.report.canvas import BLUE, FONT, INK, MUTED, ORANGE, new_figure, plain_axes, save, short, title
 from vit.report.mistakes import mistakes_picture
+from vit.report.summary import worst
 from vit.report.tables import open_table
 
 
@@ -60,14 +61,13 @@ def joined(names: Sequence[str], classes: Sequence[str]) -> str:
 
 
 def label_table(scores: list[LabelScore], most: int = 40) -> Table:
-    """One row per label; of more than `most` labels the worst ones."""
-    worst = sorted(scores, key=lambda score: score.f1)[:most] if len(scores) > most else scores
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=f"the {most} worst of {len(scores)} labels"
-                  if len(scores) > most else None, caption_justify="left")
+    """One row per label; of more than `most` labels the worst ones that have images."""
+    shown, caption = worst(scores, most, "labels")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=caption, caption_justify="left")
     table.add_column("label")
     for name in ("images", "AP", "threshold", "precision", "recall", "F1"):
         table.add_column(name, justify="right")
-    for score in worst:
+    for score in shown:
         values = score.average_precision, score.threshold, score.precision, score.recall, score.f1
         table.add_row(escape(score.name), f"{score.images:,}", *(f"{value:.4f}" for value in values))
     return table

@@ -1,13 +1,16 @@
 """What a command prints when it is done: a short table, then the next command, ready to be copied."""
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vit.evaluation import ClassScore
+from vit.evaluation import ClassScore, LabelScore
+
+Score = TypeVar("Score", ClassScore, LabelScore)
 
 
 def summary_table(facts: Mapping[str, object], title: str = "") -> Table:
@@ -31,15 +34,25 @@ def print_summary(facts: Mapping[str, object], title: str = "", next_command: st
         console.print(next_command, style="bold", markup=False, highlight=False, soft_wrap=True)
 
 
+def worst(scores: list[Score], most: int, what: str, unit: str = "images") -> tuple[list[Score], str | None]:
+    """(the scores to show, a caption): all of a few; of more than `most` those with samples, the lowest F1 first."""
+    if len(scores) <= most:
+        return scores, None
+    present = sorted((score for score in scores if score.images), key=lambda score: score.f1)
+    if len(present) == len(scores):
+        return present[:most], f"the {most} worst of {len(scores)} {what}"
+    cut = f", the {most} worst of them" if len(present) > most else ""
+    return present[:most], f"{len(present)} of {len(scores)} {what} have {unit}{cut}"
+
+
 def class_table(scores: list[ClassScore], unit: str = "images", most: int = 40) -> Table:
-    """One row per class, counting its `unit`; of more than `most` classes the worst ones."""
-    worst = sorted(scores, key=lambda score: score.f1)[:most] if len(scores) > most else scores
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=f"the {most} worst of {len(scores)} classes"
-                  if len(scores) > most else None, caption_justify="left")
+    """One row per class, counting its `unit`; of more than `most` classes the worst ones that have any."""
+    shown, caption = worst(scores, most, "classes", unit)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=caption, caption_justify="left")
     table.add_column("class")
     for name in (unit, "accuracy", "precision", "F1"):
         table.add_column(name, justify="right")
-    for score in worst:
+    for score in shown:
         table.add_row(escape(score.name), f"{score.images:,}", *(f"{value:.4f}" for value in
                                                                  (score.accuracy, score.precision, score.f1)))
     return table

@@ -16,6 +16,7 @@ from vit.training.resume import batches_done, validates_start
 
 log = logging.getLogger(__name__)
 
+LOSS = "val/loss"
 START = -1  # as `best_epoch`, which counts from 0: the model before the first step
 
 
@@ -36,6 +37,7 @@ class Checkpoints(Checkpoint):
             raise ValueError(f"checkpoint mode is {mode!r}, but must be 'min' or 'max'")
         self.folder, self.monitor, self.mode, self.every_n_steps = Path(folder), monitor, mode, every_n_steps
         self.best_score: float | None = None
+        self.best_loss: float | None = None  # validation loss of the best epoch
         self.best_epoch: int | None = None
         self.best_step: int | None = None
         self.last_score: float | None = None  # of the last validated epoch
@@ -73,7 +75,7 @@ class Checkpoints(Checkpoint):
             self._improved = False
         if trainer.is_global_zero and (reason := self._best_is_lost()):
             log.warning("%s; the best epoch is chosen among those that follow", reason)
-            self.best_score = self.best_epoch = self.best_step = None
+            self.best_score = self.best_loss = self.best_epoch = self.best_step = None
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -156,12 +158,20 @@ class Checkpoints(Checkpoint):
             raise ValueError(f"checkpoints follow {self.monitor!r}, but the run has no such metric; it has: {known}")
         score = float(trainer.callback_metrics[self.monitor])
         self.last_score, self.last_epoch = score, epoch
-        sign = 1 if self.mode == "max" else -1
-        best = -math.inf if self.best_score is None else sign * self.best_score
-        if math.isnan(score) or sign * score < best:  # of equals the later one: it has trained longer
+        loss = float(trainer.callback_metrics[LOSS]) if LOSS in trainer.callback_metrics else None
+        if math.isnan(score) or not self._beats_best(score, loss):
             return False
-        self.best_score, self.best_epoch, self.best_step = score, epoch, trainer.global_step
+        self.best_score, self.best_loss = score, loss
+        self.best_epoch, self.best_step = epoch, trainer.global_step
         return True
+
+    def _beats_best(self, score: float, loss: float | None) -> bool:
+        """Of equal scores, as few samples have many, the lower validation loss decides, and then the later epoch."""
+        if self.best_score is None:
+            return True
+        if score != self.best_score:
+            return (score > self.best_score) == (self.mode == "max")
+        return None in (loss, self.best_loss) or loss <= self.best_loss
 
     def state_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in STATE}
@@ -176,7 +186,7 @@ def counted(epoch: int | None) -> int | None:
     return None if epoch is None else epoch + 1
 
 
-STATE = ("best_score", "best_epoch", "best_step", "last_score", "last_epoch")
+STATE = ("best_score", "best_loss", "best_epoch", "best_step", "last_score", "last_epoch")
 
 
 def validate_again(checkpoint: dict[str, Any]) -> None:
