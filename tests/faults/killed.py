@@ -16,7 +16,7 @@ from tests.faults.resume import DIGITS, digests, shared
 
 WORDS = [*DIGITS, "recipe.epochs=2", "model.depth=1", "callbacks.every_steps=1", "resume=auto", "run_dir=run"]
 KILLS = 3  # of one run
-OPERATIONS = 253  # file operations of a run from its start to the end of training
+OPERATIONS = 252  # file operations of a run from its start to the end of training
 ANSWERS = ("model/model.safetensors", "model/config.json", "predictions.csv")
 
 
