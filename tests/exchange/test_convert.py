@@ -24,6 +24,7 @@ from vit.exchange import SourceError
 from vit.exchange.comparing import check_same
 from vit.exchange.convert import convert
 
+PHOTOS = Path(__file__).parents[1] / "data_files" / "clothing"
 NAMES = ["cat", "dog", "emu", "fox", "gnu"]
 TINY = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "num_heads": 4, "num_classes": 5}
 PREPARED = {
@@ -111,12 +112,41 @@ def test_a_pipeline_answers_as_we_do(prepared: str, variant: str, tmp_path) -> N
     assert vit.load(tmp_path / "theirs").preprocessing == predictor.preprocessing
 
 
-def test_a_crop_that_transformers_moves_is_measured_and_said(tmp_path) -> None:
-    with pytest.warns(UserWarning, match=r"pixels of \d+ of 16 .* differ, by up to \d+ of 255 levels, and probabil"):
-        convert(bundle(tmp_path / "ours", "cut"), tmp_path / "theirs", "transformers")
+MEASURED = r"prepares? images differently: .*pixels of \d+ of 22 synthetic images differ, by up to \d+ of 255 levels"
+
+
+@pytest.mark.parametrize("options", [{}, {"thresholds": (0.5,) * 5}])
+@pytest.mark.parametrize("prepared", PREPARED)
+def test_a_pipeline_differs_by_no_more_than_the_conversion_says(options: dict, prepared: str, tmp_path) -> None:
+    save_bundle(tmp_path / "ours", ours(), NAMES, PREPARED[prepared], **options)
+    with pytest.warns(UserWarning, match=f"transformers {MEASURED}, which moves probabilities by up to") as said:
+        convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
+    text = str(said[-1].message)
+    assert ("makes the same pixels" in text) == (prepared == "squash")
+    limit = float(text.partition("probabilities by up to ")[2].partition(";")[0])
+    pipeline = hf.pipeline("image-classification", model=str(tmp_path / "theirs"))
+    photos = [str(each) for each in sorted(PHOTOS.rglob("*.jpg"))]
+    answers = vit.load(tmp_path / "ours").predict(photos, top_k=5)
+    far = [abs(answer.probabilities[answer.names.index(row["label"])] - row["score"])
+           for answer, rows in zip(answers, pipeline(photos, top_k=5), strict=True) for row in rows]
+    assert 0 < max(far) <= limit < 1 and len(photos) > 5
+
+
+def test_a_crop_that_timm_moves_is_measured_and_reported(tmp_path) -> None:
+    prepared = Preprocessing(size=(32, 16), resize="shorter", crop_pct=0.9)
+    save_bundle(tmp_path / "ours", ours(image_size=(32, 16)), NAMES, prepared)
+    with pytest.warns(UserWarning, match=f"timm, and transformers by way of timm, {MEASURED}"):
+        convert(tmp_path / "ours", tmp_path / "theirs", "timm")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        convert(bundle(tmp_path / "others", "squash"), tmp_path / "same", "transformers")
+        convert(bundle(tmp_path / "others", "cut"), tmp_path / "same", "timm")
+
+
+def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("vit.exchange.comparing.find_spec", lambda name: None)
+    monkeypatch.setattr("vit.exchange.pixel_differences.find_spec", lambda name: None)
+    with pytest.warns(UserWarning, match="transformers is not installed, so its outputs and preprocessing were not"):
+        convert(bundle(tmp_path / "ours", "cut"), tmp_path / "theirs", "transformers")
 
 
 # what a way in does not keep, because nothing that ours compute depends on it

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,12 +15,14 @@ from torch import Tensor, nn
 
 from vit.bundle import CONFIG, WEIGHTS, Contract, load_bundle, save_bundle
 from vit.bundle.files import SourceError
+from vit.data import Preprocessing
 from vit.data.strict_json import json_text
 from vit.data.text import Tokenizer
 from vit.exchange import pixels, tokens
-from vit.exchange.comparing import check_same
+from vit.exchange.comparing import check_same, described
 from vit.exchange.importing import Size, Wanted, take
 from vit.exchange.opening import format_of, is_foreign, named, prepared
+from vit.exchange.pixel_differences import Answers, by_timm, by_transformers
 from vit.exchange.read import MULTI_LABEL, PIXELS, THRESHOLDS, Anything, Source, read
 from vit.weights import KeyReport, timm_arguments
 from vit.weights.to_transformers import to_transformers
@@ -79,7 +80,10 @@ def convert(
         preparation = prepared(found, format_of(report), model.config)
         classes = named(found, model.config.num_classes) if model.config.num_classes else []
     several = found.thresholds if len(found.thresholds) == len(classes) else ()
-    WRITERS[to](dest, Outgoing(model, classes, preparation, found.tokenizers, several, found.use))
+    out = Outgoing(model, classes, preparation, found.tokenizers, several, found.use)
+    WRITERS[to](dest, out)
+    if said := differences(dest, to, out):
+        warnings.warn(said, stacklevel=2)
     return report
 
 
@@ -167,7 +171,7 @@ def write_transformers(dest: Path, out: Outgoing) -> None:
         config |= {"problem_type": MULTI_LABEL, THRESHOLDS: list(out.thresholds)}
     files = {CONFIG: config}
     if out.preprocessing is not None:
-        files[PIXELS], unsaid = pixels.for_transformers(out.preprocessing)
+        files[PIXELS], _ = pixels.for_transformers(out.preprocessing)
     if (tokenizer := out.tokenizers.get("source")) is not None:
         files |= tokens.for_transformers(tokenizer, out.model.config.max_len)
     with checked(dest, "transformers", out.model) as place:
@@ -175,18 +179,16 @@ def write_transformers(dest: Path, out: Outgoing) -> None:
         save_file(plain(weights), place / WEIGHTS, metadata={"format": "pt"})
         for name, values in files.items():
             (place / name).write_text(json_text(values, ascii_only=False) + "\n", encoding="utf-8")
-        if out.preprocessing is not None:
-            answers = partial(probabilities, out.model)
-            differs = pixels.measured(out.preprocessing, place, answers) if out.classes else ""
-            if unsaid or differs:
-                how = "; ".join(each for each in (unsaid, differs) if each)
-                warnings.warn(f"transformers will load this model, but prepare images another way: {how}", stacklevel=4)
 
 
-@torch.inference_mode()
-def probabilities(model: nn.Module, images: Tensor) -> Tensor:
-    """normalised (B,C,H,W) -> (B,classes)"""
-    return model(images).softmax(-1)
+def differences(dest: Path, to: str, out: Outgoing) -> str:
+    """How the library that opens `dest` prepares images differently, measured; "" where it does not."""
+    if not isinstance(out.preprocessing, Preprocessing):
+        return ""
+    answers = Answers(out.model, several=bool(out.thresholds)) if out.classes else None
+    if to == "transformers":
+        return by_transformers(out.preprocessing, dest, answers)
+    return by_timm(out.preprocessing, dest, answers) if "architecture" in described(dest) else ""
 
 
 def plain(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

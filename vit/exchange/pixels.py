@@ -1,15 +1,8 @@
 """How images are prepared, in the words of timm and transformers, as our contract."""
 
-import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import torch
-from PIL import Image
-from torch import Tensor
 
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
@@ -93,42 +86,6 @@ def for_transformers(preparation: Preprocessing) -> tuple[dict[str, Any], str]:
     elif preparation.crop_pct != 1:
         unsaid = unsaid or f"they do not cut out a part of {preparation.crop_pct} after squashing"
     return {"image_processor_type": "ViTImageProcessor", **values, "size": {"height": height, "width": width}}, unsaid
-
-
-# (height, width), so many that what is cut off is divided by two with every remainder
-SAMPLES = tuple((97, 101 + 7 * i) if i % 2 else (101 + 7 * i, 97) for i in range(16))
-
-
-def measured(preparation: Preprocessing, folder: Path, probabilities: Callable[[Tensor], Tensor]) -> str:
-    """How far apart the pixels are that transformers' processor of a folder and our contract make of synthetic images,
-    and what a model answers to them; empty where all are equal, or transformers is not installed.
-    """
-    if find_spec("transformers") is None or preparation.mode != "RGB":
-        return ""
-    processor = importlib.import_module("transformers").AutoImageProcessor.from_pretrained(folder, backend="pil")
-    apart, wrong, count = 0.0, 0.0, 0
-    for number, (height, width) in enumerate(SAMPLES):
-        scale = max(1.0, 1.3 * max(preparation.size) / min(height, width))
-        image = synthetic(round(height * scale), round(width * scale), number)
-        ours = preparation.normalize(preparation.image(image)[None])
-        theirs = processor(image, return_tensors="pt")["pixel_values"]
-        if ours.shape != theirs.shape:
-            return f"its images are {tuple(theirs.shape[2:])}, these {tuple(ours.shape[2:])}"
-        levels = ((ours - theirs).abs() * torch.tensor(preparation.std).view(-1, 1, 1) * 255).max().item()
-        count += levels > 0.5
-        apart, wrong = max(apart, levels), max(wrong, (probabilities(ours) - probabilities(theirs)).abs().max().item())
-    if not count:
-        return ""
-    return (f"pixels of {count} of {len(SAMPLES)} synthetic images differ, by up to {apart:.0f} of 255 levels, and "
-            f"probabilities by up to {wrong:.3f}")
-
-
-def synthetic(height: int, width: int, seed: int) -> Image.Image:
-    """Smooth shapes with fine noise."""
-    coarse = torch.rand(1, 3, 6, 6, generator=torch.Generator().manual_seed(seed))
-    smooth = torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic").clamp(0, 1)[0]
-    noise = torch.rand(3, height, width, generator=torch.Generator().manual_seed(seed + 1))
-    return Image.fromarray(((0.8 * smooth + 0.2 * noise) * 255).byte().permute(1, 2, 0).numpy())
 
 
 def edges(size: Any) -> tuple[int, ...]:

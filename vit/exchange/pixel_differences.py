@@ -1,0 +1,123 @@
+"""How far the preprocessing of timm and transformers, as they read a written folder, is from the model's own."""
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from vit.data import Preprocessing
+from vit.exchange.pixels import for_transformers
+
+Prepare = Callable[[Image.Image], Tensor]  # an image as another library prepares it -> (1,C,H,W)
+
+# (height, width) as parts of the model's input: landscape and portrait, whose crop leaves every remainder when it is
+# divided by 4, narrow ones, and images smaller than the crop
+SHAPES = tuple((1.3, 1.3 + 0.09 * i) if i % 2 else (1.3 + 0.09 * i, 1.3) for i in range(16))
+ODD_SHAPES = ((0.6, 0.8), (0.8, 0.6), (0.3, 1.1), (4.1, 1.2), (1.2, 4.1), (3.3, 2.2))
+MORE_PIXELS = 5  # of the longer side from one image to the next, so that remainders differ for every input size
+GREY = 4  # every fourth image
+BLOCKS = 12  # a side
+SAME = 0.5  # levels of 255
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What differences of pixels do to a model's probabilities, which are independent of each other with `several`
+    labels per image.
+    """
+
+    model: nn.Module
+    several: bool = False
+
+    @torch.inference_mode()
+    def apart(self, ours: Tensor, theirs: Tensor) -> float:
+        """By how much the probabilities of an undecided image change when its logits change as much as these do.
+
+        Probabilities of one synthetic image say little, since most models are certain of it. A logit difference of d
+        between classes moves a probability by at most tanh(d / 4).
+        """
+        change = self.model.eval()(theirs) - self.model(ours)
+        return math.tanh(float(change.abs().max() if self.several else change.max() - change.min()) / 4)
+
+
+def by_transformers(preparation: Preprocessing, folder: Path, answers: Answers | None) -> str:
+    """What differs when `pipeline("image-classification")` prepares images, in a sentence; "" where nothing does."""
+    if find_spec("transformers") is None:
+        return "transformers is not installed, so its outputs and preprocessing were not compared with this model's"
+    auto = importlib.import_module("transformers").AutoImageProcessor
+    unsaid = for_transformers(preparation)[1]
+    if preparation.mode != "RGB" or preparation.resize == "none":
+        return f"transformers prepares images differently: {unsaid}"
+    found = _compared(preparation, _processor(auto.from_pretrained(folder)), answers)
+    if not found and not unsaid:
+        return ""
+    exact = not _compared(preparation, _processor(auto.from_pretrained(folder, backend="pil")), None)
+    other = ('image_processor=AutoImageProcessor.from_pretrained(FOLDER, backend="pil"), given to the pipeline, makes '
+             "the same pixels") if exact else ""
+    return f"transformers prepares images differently: {'; '.join(each for each in (unsaid, found, other) if each)}"
+
+
+def by_timm(preparation: Preprocessing, folder: Path, answers: Answers | None) -> str:
+    """What differs when `create_transform` of the folder's data config prepares images, in a sentence; or ""."""
+    if find_spec("timm") is None:
+        return "timm is not installed, so its outputs and preprocessing were not compared with this model's"
+    if preparation.resize == "none":  # images of the size that timm resizes to
+        return ""
+    import timm
+
+    config = timm.data.resolve_model_data_config(timm.create_model(f"local-dir:{folder}"))
+    transform = timm.data.create_transform(**config, is_training=False)
+    found = _compared(preparation, lambda image: transform(image)[None], answers)
+    return f"timm, and transformers by way of timm, prepare images differently: {found}" if found else ""
+
+
+def _processor(processor: Callable) -> Prepare:
+    return lambda image: processor(image, return_tensors="pt")["pixel_values"]
+
+
+def _compared(preparation: Preprocessing, prepare: Prepare, answers: Answers | None) -> str:
+    """What differs between the preprocessing of a library and ours; "" where nothing does."""
+    scale, levels, changes = torch.tensor(preparation.std).view(-1, 1, 1) * 255, [], []
+    images = synthetic_images(preparation.size)
+    for image in images:
+        ours = preparation.normalize(preparation.image(image)[None])
+        try:
+            theirs = prepare(image.convert(preparation.mode))
+        except Exception as error:
+            return f"it fails on a synthetic image of {image.width}x{image.height} ({type(error).__name__}: {error})"
+        if ours.shape != theirs.shape:
+            return f"its images are {tuple(theirs.shape[2:])}, these {tuple(ours.shape[2:])}"
+        levels.append(((ours - theirs).abs() * scale).max().item())
+        if levels[-1] > SAME and answers is not None:
+            changes.append(answers.apart(ours, theirs))
+    if not (count := sum(each > SAME for each in levels)):
+        return ""
+    probabilities = f", which moves probabilities by up to {max(changes):.2g}" if changes else ""
+    return (f"pixels of {count} of {len(images)} synthetic images differ, by up to {max(levels):.0f} of 255 levels"
+            f"{probabilities}")
+
+
+def synthetic_images(size: tuple[int, int]) -> list[Image.Image]:
+    """Smooth shapes with fine noise in many shapes, some of them grey."""
+    edge, images = max(size), []
+    for number, (height, width) in enumerate((*SHAPES, *ODD_SHAPES)):
+        more = MORE_PIXELS * number
+        rows, columns = (round(part * edge) + (more if part == max(height, width) else 0) for part in (height, width))
+        image = _synthetic(max(1, rows), max(1, columns), number)
+        images.append(image.convert("L") if number % GREY == GREY - 1 else image)
+    return images
+
+
+def _synthetic(height: int, width: int, seed: int) -> Image.Image:
+    """Blocks of random colours with hard edges, which react most to a moved crop, and some fine noise."""
+    generator = torch.Generator().manual_seed(seed)
+    blocks = torch.rand(1, 3, BLOCKS, BLOCKS, generator=generator)
+    blocks = torch.nn.functional.interpolate(blocks, (height, width), mode="nearest")[0]
+    noise = torch.rand(3, height, width, generator=generator)
+    return Image.fromarray(((0.8 * blocks + 0.2 * noise) * 255).byte().permute(1, 2, 0).numpy())
