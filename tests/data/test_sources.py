@@ -207,7 +207,7 @@ def test_csv_tables(class_folders):
         ),
         ([["path", "label"], ["images/000.png", 3]], {"classes": ["a", "b"]}, "label 3 is out of range for 2 classes"),
         ([["path", "label"], ["images/000.png", "c"]], {"classes": ["a", "b"]}, "class 'c' is not among the 2 known"),
-        ([["path", "label", "split"], ["images/000.png", "a", "dev"]], {}, "split 'dev' is not one of train"),
+        ([["path", "label", "split"], ["images/000.png", "a", "held out"]], {}, "split 'held out' is not one of train"),
         ([["path", "label"], ["images/000.png"]], {}, "line 2: has 1 fields, the header has 2"),
         ([["path", "label"]], {}, "has 0 rows"),
     ],

@@ -6,10 +6,13 @@ import sys
 
 import numpy as np
 import openpyxl
+import pyarrow
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
 from vit.data import BadImage, DataError, Preprocessing, image_text, table
+from vit.data.tables import parquet_splits
 
 ROWS = [[f"images/{i:03}.png", "cat, big" if i % 2 else "dog"] for i in range(10)]
 ALL = {"fractions": (1, 0, 0)}
@@ -90,6 +93,14 @@ def test_excel(root, monkeypatch):
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(DataError, match=r"pip install 'vitwright\[xlsx\]'"):
         table(root / "t.xlsx")
+
+
+def test_only_a_whole_word_names_the_split_of_a_parquet_file(tmp_path):
+    rows = pyarrow.table({"image": [b"x"] * 6, "label": ["a", "b"] * 3})
+    for name in ("train-00000-of-00002", "train-00001-of-00002", "Dev_1", "test", "values", "trainings"):
+        pyarrow.parquet.write_table(rows, tmp_path / f"{name}.parquet")
+    _, splits = parquet_splits(tmp_path, None)
+    assert {key: len(split) for key, split in splits.items()} == {"train": 12, "val": 6, "test": 6}
 
 
 def test_files_that_are_not_there(root):

@@ -27,6 +27,19 @@ BYTES = ByteTokenizer()
 ROWS = [(f"text {i}", f"more {i}", "yes" if i % 3 else "no") for i in range(30)]
 
 
+def test_excel(tmp_path):
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    for row in [["text", "label"], *([text, label] for text, _, label in ROWS)]:
+        book.active.append(row)
+    book.save(tmp_path / "t.xlsx")
+    assert everything(text_table(tmp_path / "t.xlsx")) == sorted((text, label) for text, _, label in ROWS)
+    (tmp_path / "bad.xlsx").write_bytes(b"no zip")
+    with pytest.raises(DataError, match="bad.xlsx: cannot be read as .xlsx"):
+        text_table(tmp_path / "bad.xlsx")
+
+
 def sizes(source):
     return {key: len(split) for key, split in source.splits.items()}
 
@@ -111,7 +124,7 @@ def test_rows_left_out_are_counted(tmp_path):
     assert source.left_out == [("t.csv line 3", "text is empty"), ("t.csv line 4", "label is empty")]
     with pytest.raises(FileNotFoundError, match="data.path: the table .*none.csv does not exist"):
         text_table(tmp_path / "none.csv")
-    with pytest.raises(DataError, match="t.txt is not one of .tsv, .csv, .jsonl, .parquet"):
+    with pytest.raises(DataError, match="t.txt is not one of .tsv, .csv, .jsonl, .xlsx, .parquet"):
         text_table(write(tmp_path / "t.txt", ["x"]))
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"], "kind": ["b"]}), tmp_path / "p.parquet")
     with pytest.raises(DataError, match="has no column 'label' for data.label; its columns are text, kind"):

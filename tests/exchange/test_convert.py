@@ -112,7 +112,7 @@ def test_a_pipeline_answers_as_we_do(prepared: str, variant: str, tmp_path) -> N
     assert vit.load(tmp_path / "theirs").preprocessing == predictor.preprocessing
 
 
-MEASURED = r"prepares? images differently: .*pixels of \d+ of 22 synthetic images differ, by up to \d+ of 255 levels"
+MEASURED = r"prepares? images differently: .*pixels of \d+ of 38 synthetic images differ, by up to \d+ of 255 levels"
 
 
 @pytest.mark.parametrize("options", [{}, {"thresholds": (0.5,) * 5}])

@@ -64,6 +64,18 @@ class Bundle:
     record: dict[str, Any]
     thresholds: tuple[float, ...] = ()
 
+    def tokenizer(self, side: str) -> Tokenizer:
+        """The tokenizer of "source" or "target"; raises BundleError where it was not saved or is not the model's."""
+        if side not in self.tokenizers:
+            raise BundleError(f"{self.path / CONFIG} has no {side} tokenizer, which texts need; save the model again "
+                              f"with tokenizers={{{side!r}: ...}}")
+        found, config = self.tokenizers[side], self.model.config
+        known = (side == "source" and getattr(config, "source_vocab", None)) or config.vocab_size
+        if found.vocab_size > known:
+            raise BundleError(f"{self.path / CONFIG}: the {side} tokenizer has {found.vocab_size} tokens, the model "
+                              f"only {known}; it belongs to another model")
+        return found
+
 
 def load_bundle(path: str | PathLike[str]) -> Bundle:
     """Read a bundle: the folder, a run folder that holds it as `model/`, or one of its two files.

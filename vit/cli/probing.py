@@ -142,7 +142,7 @@ def embedded_source(
 
         for key, split in splits.items():
             if bundle.tokenizers:
-                texts = TextDataset(split, bundle.tokenizers["source"], bundle.model.config.max_len, data["on_long"])
+                texts = TextDataset(split, bundle.tokenizer("source"), bundle.model.config.max_len, data["on_long"])
                 parts[key] = embed_texts(featurizer, texts, batch_size, done)
             else:
                 parts[key] = embed_split(featurizer, split, batch_size, data["on_bad_sample"], done)

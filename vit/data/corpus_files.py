@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from vit.data.corpora import CorpusSource, CorpusSplit, by_document
+from vit.data.folders import SPLIT_NAMES
 from vit.data.lines import check_one, line_names, present, read_lines
-from vit.data.pairs import USUAL
 from vit.data.source import DataError, Names
 from vit.data.splitting import PARTS
 from vit.data.stories import number_stories
@@ -36,7 +36,7 @@ def corpus(
         raise FileNotFoundError(f"data.root: {root} does not exist; give a text file, or a folder with train.txt")
     splits = {}
     for key, name in (("train", train), ("val", val), ("test", test)):
-        names = [name] if name else [f"{usual}.txt" for usual in USUAL[key]]
+        names = [name] if name else [f"{usual}.txt" for usual in SPLIT_NAMES[key]]
         found = [path for path in (present(root / n) for n in names) if path]
         check_one(root, key, [path.name for path in found])
         if found:

@@ -14,7 +14,8 @@ from vit.data.image_files import ImageFiles, LeftOut, image_files, summary
 from vit.data.lines import half_character
 from vit.data.source import DataError, Names, Source, Split, file_split, three_ways, with_validation
 
-SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
+SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"),
+               "test": ("test", "testing")}
 
 
 def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split_seed: int = 0) -> Source:

@@ -16,9 +16,10 @@ import numpy as np
 
 from vit.data.named_lines import MARK, Line, numbered
 from vit.data.source import DataError, RowNames
+from vit.data.spreadsheets import spreadsheet_rows
 from vit.data.untrusted import LimitError, open_unpacked
 
-TABLES = (".tsv", ".csv", ".jsonl")
+TABLES = (".tsv", ".csv", ".jsonl", ".xlsx")
 Column = str | int  # a name, or a number from 0 in a file without a header line
 
 
@@ -134,11 +135,14 @@ def _as_utf8(data: bytes) -> bytes:
 
 
 def numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Rows of TSV (a tab always separates) or CSV (quotes protect), each with the line it begins on; empty lines are
-    none.
+    """Rows of TSV (a tab always separates), CSV (quotes protect) or an Excel file, each with the line it begins on;
+    empty lines are none.
 
     CSV is separated by commas, or by semicolons or tabs where these are what divides its first rows.
     """
+    if _kind(path) == ".xlsx":
+        yield from spreadsheet_rows(path)
+        return
     if _kind(path) == ".tsv":
         yield from ((number, line.split("\t")) for number, line in enumerate(_lines(path), 1) if line)
         return

@@ -12,8 +12,6 @@ from vit.data.identity import fingerprint
 from vit.data.source import Chain, DataError, NameRows, Raw, ReadJoined, ReadRows, content_of, keys
 from vit.data.splitting import assign
 
-USUAL = {**SPLIT_NAMES, "val": (*SPLIT_NAMES["val"], "dev")}  # what splits are called in files
-
 
 @dataclass(frozen=True)
 class PairSplit:
@@ -117,13 +115,13 @@ def complete(splits: dict[str, PairSplit], fractions: Sequence[float], seed: int
 
 def split_rows(values: Sequence[str], names: Sequence[str]) -> dict[str, np.ndarray]:
     """Rows of each split as a column says; "dev" and the like mean what they usually mean."""
-    keys = {alias: key for key, aliases in USUAL.items() for alias in aliases}
+    keys = {alias: key for key, aliases in SPLIT_NAMES.items() for alias in aliases}
     values = [value.strip().lower() for value in values]
     wrong = next((i for i, value in enumerate(values) if value not in keys), None)
     if wrong is not None:
         raise DataError(f"{names[wrong]}: split {values[wrong]!r} is not one of {', '.join(keys)}")
     found = np.array([keys[value] for value in values])
-    parts = {key: np.flatnonzero(found == key) for key in USUAL if (found == key).any()}
+    parts = {key: np.flatnonzero(found == key) for key in SPLIT_NAMES if (found == key).any()}
     if "train" not in parts:
         raise DataError(
             f"{names[0]}: neither this nor any other of {len(values)} lines is of the split train; splits found: "

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.folders import SPLIT_NAMES
 from vit.data.lines import (
     TABLES,
     Column,
@@ -16,7 +17,7 @@ from vit.data.lines import (
     read_columns,
     read_lines,
 )
-from vit.data.pairs import USUAL, PairSource, PairSplit, complete, split_rows
+from vit.data.pairs import PairSource, PairSplit, complete, split_rows
 from vit.data.source import DataError, Names
 
 Found = tuple[PairSplit, list[tuple[str, str]]]
@@ -78,7 +79,7 @@ def _one_table(
 
 def _split(root: Path, key: str, stem: str | None, source: Column, target: Column, on_empty: str) -> Found | None:
     """A split of a folder, None where none of the usual names is there; a name that was given must be there."""
-    names = (stem,) if stem else USUAL[key]
+    names = (stem,) if stem else SPLIT_NAMES[key]
     found = [files for files in (_files(root, name, source, target) for name in names) if files]
     check_one(root, key, [files[0].name.split(".")[0] for files in found])
     if found and len(found[0]) == 2:

@@ -1,12 +1,10 @@
 """Excel files as the rows of a table."""
 
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from vit.data.source import DataError
-
-LARGEST = 2**30  # bytes that a spreadsheet may unpack to
+from vit.data.untrusted import open_zip
 
 
 def spreadsheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -18,17 +16,14 @@ def spreadsheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             f"{path}: an Excel file is read by openpyxl: pip install 'vitwright[xlsx]', or save it as CSV"
         ) from None
     try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-        if size > LARGEST:
-            raise DataError(f"{path}: unpacks to {size:,} bytes, more than {LARGEST:,}; save it as CSV")
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        rows = list(book.worksheets[0].iter_rows(values_only=True))
-    except DataError:
-        raise
+        with open_zip(path):  # whose members do not unpack to far more than it is
+            book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+            rows = list(book.worksheets[0].iter_rows(values_only=True))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"the file {path} does not exist") from None
     except Exception as error:  # a dozen types, of zipfile, XML and openpyxl
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{path}: cannot be read as .xlsx ({reason})") from error
+        raise DataError(f"{path}: cannot be read as .xlsx ({reason}); save it as CSV") from error
     width = 0
     for number, row in enumerate(rows, 1):
         cells = [_text(cell) for cell in row]

@@ -3,6 +3,7 @@
 import difflib
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from vit.data.folders import SPLIT_NAMES, named_splits
 from vit.data.image_files import is_image_name, listed_files
 from vit.data.lines import Column, check_header, numbered_rows, usual_column
 from vit.data.source import DataError, Raw, RowNames, Source, Split, file_split, three_ways, with_validation
-from vit.data.spreadsheets import spreadsheet_rows
 from vit.data.untrusted import LimitError, allowed, check_regular, megabytes, read_bytes, read_json
 
 IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path")
@@ -103,12 +103,12 @@ def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], di
 
 
 def _split_files(place: Path) -> dict[str, list[Path]]:
-    """The Parquet files of each split, whose names begin with it."""
-    begun = defaultdict(list)
+    """The Parquet files of each split, whose names begin with it as a word: val.parquet, val-00000-of-00001.parquet."""
+    begun, usual = defaultdict(list), {name for names in SPLIT_NAMES.values() for name in names}
     for path in sorted(place.iterdir()) if place.is_dir() else ():
-        usual = [name for names in SPLIT_NAMES.values() for name in names if path.name.lower().startswith(name)]
-        if usual and path.suffix.lower() == ".parquet":
-            begun[path.name[: max(map(len, usual))]].append(path)
+        word = re.match("[A-Za-z]*", path.name)[0]
+        if word.lower() in usual and path.suffix.lower() == ".parquet":
+            begun[word].append(path)
     return {key: begun[name] for key, name in named_splits(place, begun).items()}
 
 
@@ -122,7 +122,7 @@ def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], dict[Column, lis
         return _read_json(path), {}
     if path.suffix.lower() in (".xls", ".ods", ".numbers"):
         raise DataError(f"{path}: {path.suffix} files are not read; save it as .xlsx or .csv")
-    rows = list(spreadsheet_rows(path) if path.suffix.lower() == ".xlsx" else numbered_rows(path))
+    rows = list(numbered_rows(path))
     if len(rows) <= headed:
         raise DataError(f"{path}: has {max(len(rows) - 1, 0)} rows; expected a header line and one line per image")
     header = _header(path, rows[0][1]) if headed else list(range(len(rows[0][1])))
@@ -178,13 +178,14 @@ def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]
                 f"{paths[0]}: the {len(paths)} Parquet files unpack to {size / 1e9:.1f} GB, over half of the "
                 f"{memory / 1e9:.1f} GB of memory; write the images to class folders and use data=folder"
             )
-        tables = [parquet.read_table(p) for p in paths]
+        tables = [parquet.read_table(p, page_checksum_verification=True) for p in paths]
         found = pyarrow.concat_tables(tables)
-    except (pyarrow.ArrowException, OSError, LimitError) as error:
+        found.validate(full=True)  # offsets and UTF-8, without which reading a cell may fail or crash later
+    except (pyarrow.ArrowException, OSError, UnicodeError, LimitError) as error:
         raise DataError(f"{paths[0]}: cannot be read as Parquet ({' '.join(str(error).split())})") from error
     names = {}
     for path, part in zip(paths, tables, strict=True):
-        for column, stored in _stored_classes(part.schema.metadata).items():
+        for column, stored in _stored_classes(path, part.schema.metadata).items():
             if names.setdefault(column, stored) != stored:
                 raise DataError(f"{path}: the class names of its column {column!r} are {stored[:5]}, those of "
                                 f"{paths[0].name} {names[column][:5]}; write all files with them in one order")
@@ -197,17 +198,21 @@ def _uncompressed(metadata: Any) -> int:
     return sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
 
 
-def _stored_classes(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
+def _stored_classes(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
     """Names of each column of class labels as Hugging Face datasets writes them into the schema."""
     if not metadata or b"huggingface" not in metadata:
         return {}
-    features = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {})
-    inner = {column: f.get("feature", f) for column, f in features.items() if isinstance(f, dict)}  # that of a list
-    return {
-        column: [str(name) for name in f["names"]]
-        for column, f in inner.items()
-        if isinstance(f, dict) and f.get("_type") == "ClassLabel" and "names" in f
-    }
+    try:
+        features = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {})
+        inner = {column: f.get("feature", f) for column, f in features.items() if isinstance(f, dict)}  # that of a list
+        return {
+            column: [str(name) for name in f["names"]]
+            for column, f in inner.items()
+            if isinstance(f, dict) and f.get("_type") == "ClassLabel" and "names" in f
+        }
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path}: its metadata of Hugging Face datasets cannot be read ({error}); write the file "
+                        "again, without them where the class names do not matter") from None
 
 
 def _classes_beside(place: Path) -> list[str] | None:
@@ -253,8 +258,11 @@ def _samples(
     path: Path, root: Path, column: Any, labels: np.ndarray, on_bad_sample: str = "error"
 ) -> tuple[Split, list[int]]:
     """All samples, and the rows whose file is not there, which only on_bad_sample=skip allows."""
+    if not len(column):
+        raise DataError(f"{path}: has 0 rows; expected one per image")
     first = column[0] if isinstance(column, list) else column[0].as_py()
-    if not isinstance(first, str):
+    if not isinstance(first, str) and not isinstance(column, list):
+        _check_encoded(path, column.type)
         return Split(labels, RowNames(path.name, np.arange(len(labels))), ReadCell(column)), []
     names = _listed(column)
     wrong = next((i for i, name in enumerate(names) if not isinstance(name, str) or not name), None)
@@ -267,6 +275,16 @@ def _samples(
             "set data.root to their folder, or leave these rows out with data.on_bad_sample=skip"
         )
     return file_split(root, names, labels), missing
+
+
+def _check_encoded(path: Path, kind: Any) -> None:
+    """Raises DataError unless a type of Arrow is that of encoded images."""
+    import pyarrow
+
+    if pyarrow.types.is_struct(kind) and "bytes" in {field.name for field in kind}:
+        kind = kind.field("bytes").type
+    if not (pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind) or pyarrow.types.is_string(kind)):
+        raise DataError(f"{path}: its image column holds {kind}, expected encoded images (binary) or paths (string)")
 
 
 def _by_column(path: Path, whole: Split, values: list[Any]) -> dict[str, Split]:

@@ -26,7 +26,7 @@ def text_table(
     on_empty: str = "error",
     split_seed: int = 0,
 ) -> Source:
-    """Labelled texts of CSV, TSV, JSONL or Parquet: columns `text`, `second` (of pairs), `label`, perhaps `split`.
+    """Labelled texts of CSV, TSV, JSONL, .xlsx or Parquet: columns `text`, `second` (of pairs), `label` and `split`.
 
     Labels are class names, or with `classes` also numbers from 0. A table without splits is split by `fractions`,
     stratified. `on_empty`: a row without text or label is an error, or (skip) left out. Without a path it is the

@@ -24,7 +24,7 @@ class TextPredictor:
         self.bundle, self.precision = bundle, precision
         self.device = best_device(device)
         self.model = bundle.model.eval().to(self.device)
-        self.classes, self.tokenizer = bundle.classes, bundle.tokenizers["source"]
+        self.classes, self.tokenizer = bundle.classes, bundle.tokenizer("source")
         self.columns = bundle.extra.get("columns", 1)  # 2: it reads pairs
         self.cuts = bundle.extra.get("cuts", False)  # of a text that is too long the beginning is read, as in training
 

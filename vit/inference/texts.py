@@ -70,7 +70,7 @@ class Writer:
         self.preprocessing = bundle.preprocessing
         self.cuts = bundle.extra.get("cuts", False)  # of a text that is too long the beginning is read, as in training
         self.longest = bundle.extra.get("max_source_len", self.model.config.max_len)  # tokens of what is read
-        self.tokenizer = bundle.tokenizers["target"]
+        self.tokenizer = bundle.tokenizer("target")
         self.settings = Generation(**{"beam": 5, "max_len": self.model.config.max_len,
                                       **bundle.extra.get("generation", {})})
 
@@ -159,7 +159,7 @@ class Writer:
         """One source as the model's ids (S,) or pixels (C,H,W); `cut` gains its name where it is cut."""
         if self.reads_images:
             return self.preprocessing.image(item, name)
-        ids = [*self.bundle.tokenizers["source"].encode(item), EOS]
+        ids = [*self.bundle.tokenizer("source").encode(item), EOS]
         if len(ids) <= self.longest:
             return torch.tensor(ids)
         if not self.cuts:
