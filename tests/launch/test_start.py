@@ -86,11 +86,13 @@ def test_a_stop_while_the_start_is_validated(source, spoilt, tmp_path, monkeypat
     assert_same(tmp_path, spoilt.path)
 
 
-def test_an_epoch_that_is_better_or_equal_wins(source, tmp_path):
-    words = [*DIGITS, "recipe.optimizer.lr=1e-30", "recipe.epochs=2", f"init_from={source}"]
+@pytest.mark.parametrize(("rate", "best"), [("1e-30", 0), ("0.001", 2)])
+def test_only_a_better_epoch_replaces_the_start(source, tmp_path, rate, best):
+    words = [*DIGITS, f"recipe.optimizer.lr={rate}", "recipe.epochs=2", f"init_from={source}"]
     run = vit.train([*words, f"run_dir={tmp_path}"])
-    assert [row["epoch"] for row in table(run.path / "metrics.csv")] == ["0", "1", "2"]
-    assert run.metrics["best_epoch"] == 2
+    scores = [float(row["val/accuracy"]) for row in table(run.path / "metrics.csv")]
+    assert run.metrics["best_epoch"] == best and run.metrics["val/accuracy"] == max(scores)
+    assert (max(scores) > scores[0]) == (best > 0)
 
 
 def test_patience_counts_from_the_start(source, tmp_path):

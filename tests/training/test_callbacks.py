@@ -18,6 +18,7 @@ from vit.training import (
     resolve_precision,
     trained_weights,
 )
+from vit.training.callbacks import START
 from vit.training.checkpoint import AtomicCheckpointIO, CheckpointError
 from vit.training.precision import bf16_speed, cpu_precision, processor_flags
 from vit.training.progress import clock
@@ -133,6 +134,10 @@ def test_best_follows_mode_and_ignores_nan(tmp_path):
             assert again._improves(run, 0) is improves
         run.callback_metrics = {"m": torch.tensor({"max": 0.7, "min": 0.3}[mode]), "val/loss": 9.0}
         assert again._improves(run, 0) and again.best_loss == 9
+        start = Checkpoints(tmp_path, "m", mode)
+        assert start._improves(run, START) and not start._improves(run, 0)
+        run.callback_metrics["m"] = torch.tensor({"max": 0.71, "min": 0.29}[mode])
+        assert start._improves(run, 0) and start._improves(run, 1)  # of equal epochs the later one
     with pytest.raises(ValueError, match="'val/acc'.*it has: m"):
         Checkpoints(tmp_path, "val/acc")._improves(run, 0)
     with pytest.raises(ValueError, match="'maximum'"):

@@ -166,11 +166,15 @@ class Checkpoints(Checkpoint):
         return True
 
     def _beats_best(self, score: float, loss: float | None) -> bool:
-        """Of equal scores, as few samples have many, the lower validation loss decides, and then the later epoch."""
+        """Of equal scores, as few samples have many, the lower validation loss decides, and then the later epoch; but
+        the start is only replaced by a better score.
+        """
         if self.best_score is None:
             return True
         if score != self.best_score:
             return (score > self.best_score) == (self.mode == "max")
+        if self.best_epoch == START:
+            return False
         return None in (loss, self.best_loss) or loss <= self.best_loss
 
     def state_dict(self) -> dict[str, Any]:
