@@ -18,6 +18,7 @@ from tests.launch.conftest import QUICK, SMALL, table, write_photos
 from vit.cli import main as vit_main
 from vit.data import digits
 from vit.launch.composing import ConfigError
+from vit.launch.sweeping import run_each
 
 
 @pytest.fixture(scope="module")
@@ -268,6 +269,13 @@ def test_a_sweep_runs_every_value_and_one_log_holds_one_run(tmp_path, monkeypatc
     weights = [load_file(folder / "model" / "model.safetensors") for folder in folders]
     assert not torch.equal(weights[0]["head.weight"], weights[1]["head.weight"])
     assert all((folder / "log.txt").read_text().count("run folder") == 1 for folder in folders)
+
+
+def test_runs_of_a_sweep_that_share_a_folder_are_refused_before_the_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"run_dir=x y: 2 of the 2 runs of -m would share .* give 'runs=x y' instead"):
+        run_each([[f"seed={seed}", "debug=true", "run_dir=x y"] for seed in (0, 1)])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_timm_model_under_the_same_recipe(tmp_path):

@@ -1,6 +1,7 @@
 """Folders of image files: one folder per class, with or without train/val/test above."""
 
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def opened(root: str | Path, wanted: str) -> Path | Archive:
     if root.is_file():
         table = root.suffix.lower() in (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".xlsx", ".npz")
         other = "give the folder, or the .zip archive, that holds the images"
-        hint = f"for a table write data=table data.path={root}" if table else other
+        hint = f"for a table write data=table {shlex.quote(f'data.path={root}')}" if table else other
         raise DataError(f"data.root: {root} is a file, not a folder; {hint}")
     if not root.is_dir():
         raise FileNotFoundError(f"data.root: the folder {root} does not exist; {wanted}")

@@ -1,5 +1,6 @@
 """Somebody's model, ready to answer: `vit.load` over every source that `import_weights` takes."""
 
+import shlex
 import warnings
 from collections.abc import Mapping
 from os import PathLike
@@ -34,7 +35,7 @@ def open_model(source: Anything, *, num_heads: int | None = None, act: str | Non
     check_answers(found, model.config.to_dict())
     if not model.config.num_classes or projects(report):
         raise SourceError(f"{found.name} has no classes to answer with; vit.import_weights gives it for its features, "
-                          f"and init_from={found.name} begins a training with it")
+                          f"and {shlex.quote(f'init_from={found.name}')} begins a training with it")
     preparation = prepared(found, format_of(report), model.config)
     classes = named(found, model.config.num_classes)
     return Bundle(Path(found.name), model, classes, preparation, {}, {}, {}, {}, found.thresholds)
@@ -47,7 +48,7 @@ def check_answers(found: Source, model: Mapping[str, Any] | None) -> None:
     why = ("needs a tokenizer that its weights do not bring;" if found.model is None else
            "answers from the folder of its run and not from weights alone; give that folder, or")
     raise SourceError(f"{found.name} is a model of kind {model['kind']}, which {why} begin a training with "
-                      f"init_from={found.name}")
+                      f"{shlex.quote(f'init_from={found.name}')}")
 
 
 def projects(report: KeyReport) -> bool:

@@ -12,7 +12,7 @@ from torch import nn
 from vit.launch.build import LOADING
 from vit.launch.composing import ConfigError
 from vit.launch.folder import RunFolder, new_path, read_config, unfinished
-from vit.launch.overrides import parse, word
+from vit.launch.overrides import parse, shown, word
 from vit.launch.ranks import RUN_DIR
 from vit.training import newest_valid, verify
 from vit.training.names import clean_name
@@ -137,7 +137,7 @@ def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -
         if saved.get(name) != wanted.get(name):
             raise ConfigError(
                 f"resume={checkpoint}: {name} is {saved.get(name, 'not there')} in the checkpoint and "
-                f"{wanted.get(name, 'not there')} in the model; init_from={checkpoint} takes over what fits"
+                f"{wanted.get(name, 'not there')} in the model; {shown('init_from', checkpoint)} takes over what fits"
             )
 
 

@@ -12,6 +12,7 @@ from vit.data.recorded import NEW, Entry, entries, restored
 from vit.data.sample_lists import format_rows, read_rows
 from vit.launch.composing import ConfigError
 from vit.launch.folder import NAMED, RunFolder, check_contents, read_stored
+from vit.launch.overrides import shown
 
 log = logging.getLogger("vit")
 
@@ -43,7 +44,7 @@ class DataRecord:
             log.info("%s recorded no fingerprints of its samples: their contents are not compared", self.path)
         if compared is None:
             self._check_classes(source)
-        fix = f"put them back as they were, or start a new run from its weights with init_from={self.path}"
+        fix = f"put them back as they were, or start a new run from its weights with {shown('init_from', self.path)}"
         found = restored(source, self.splits, compared, self.left_out, fix)
         new = [name for name, reason in found.left_out if reason == NEW]
         if new:
@@ -83,7 +84,7 @@ class DataRecord:
         what = f"new: {new[:5]}, gone: {gone[:5]}" if new or gone else f"another order: {classes[:5]}"
         raise DataError(f"{source.name}: its {len(classes)} classes are not the {len(self.classes)} that the run "
                         f"recorded ({what}); put the data back as it was, or start a new run with "
-                        f"init_from={self.path}")
+                        f"{shown('init_from', self.path)}")
 
 
 def write_record(folder: RunFolder, source: AnySource, left_out: Sequence[tuple[str, str]]) -> None:

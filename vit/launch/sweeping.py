@@ -9,8 +9,8 @@ import statistics
 from dataclasses import asdict, dataclass, field
 
 from vit.launch.apart import STOPPED, train_apart
-from vit.launch.composing import compose, plain
-from vit.launch.overrides import parse, word
+from vit.launch.composing import ConfigError, compose, plain
+from vit.launch.overrides import parse, shown, word
 
 HEADLINES = ("accuracy", "map", "exact_match", "loss")  # the first that there is stands in the table
 REPEATED = "seed"  # runs that differ in nothing else are repetitions of one setting
@@ -36,6 +36,7 @@ def run_each(jobs: list[list[str]]) -> int:
     from vit.launch.folder import new_path
 
     configs = [plain(compose(words)) for words in jobs]  # a wrong override in any of them is an error before the first
+    check_folders(configs)
     varied, done, worst = settings_of(jobs), [], 0
     folder = new_path({**configs[0], "run_dir": None}, suffix="_sweep")
     for number, (words, config, settings) in enumerate(zip(jobs, configs, varied, strict=True), 1):
@@ -49,6 +50,15 @@ def run_each(jobs: list[list[str]]) -> int:
         done.append(SweptRun(str(path), settings, code, read_metrics(path) if code == 0 else {}))
     conclude(done, folder)
     return worst
+
+
+def check_folders(configs: list[dict]) -> None:
+    """Raises ConfigError where several runs would share a folder."""
+    named = [config["run_dir"] for config in configs if config["run_dir"]]
+    shared = next((path for path in named if named.count(path) > 1), None)
+    if shared is not None:
+        raise ConfigError(f"run_dir={shared}: {named.count(shared)} of the {len(configs)} runs of -m would share this "
+                          f"folder; give {shown('runs', shared)} instead, below which each run has its own folder")
 
 
 def settings_of(jobs: list[list[str]]) -> list[dict[str, str]]:
