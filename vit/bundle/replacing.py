@@ -7,10 +7,11 @@ import os
 import re
 import secrets
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from vit.data.processes import alive, host
 
 log = logging.getLogger("vit")
 
@@ -144,22 +145,6 @@ def leftovers(path: Path) -> Iterator[tuple[Path, str, int]]:
 def temporary(path: Path, kind: str) -> Path:
     """Beside the target, because a rename is one step only within a file system."""
     return path.with_name(f".{path.name}.{host()}.{os.getpid()}.{secrets.token_hex(4)}.{kind}")
-
-
-def host() -> str:
-    return socket.gethostname().split(".")[0]
-
-
-def alive(pid: int) -> bool:
-    if os.name == "nt":  # where signal 0 is Ctrl-C
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def sync(path: Path) -> None:

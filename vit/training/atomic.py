@@ -5,11 +5,12 @@ import hashlib
 import os
 import re
 import shutil
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from vit.data.processes import alive, host
 
 TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.tmp$")
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
@@ -73,7 +74,7 @@ def write_atomically(path: Path, write: Callable[[Any], Any], commit: Callable[[
 
 def temporary_path(path: Path) -> Path:
     """Beside the target, because a rename is atomic only within a file system; names its host and process."""
-    return path.with_name(f".{path.name}.{socket.gethostname().split('.')[0]}.{os.getpid()}.tmp")
+    return path.with_name(f".{path.name}.{host()}.{os.getpid()}.tmp")
 
 
 def sync_folder(folder: Path) -> None:
@@ -114,22 +115,10 @@ def file_sha256(path: str | Path) -> str:
 
 def sweep(folder: str | Path) -> list[Path]:
     """Removes the temporary files of killed processes of this machine; those of running processes stay."""
-    host, swept = socket.gethostname().split(".")[0], []
+    swept = []
     for path in Path(folder).glob(".*.tmp"):
         found = TEMPORARY.match(path.name)
-        if found and found["host"] == host and not alive(int(found["pid"])):
+        if found and found["host"] == host() and not alive(int(found["pid"])):
             path.unlink(missing_ok=True)
             swept.append(path)
     return swept
-
-
-def alive(pid: int) -> bool:
-    if os.name == "nt":  # where signal 0 is Ctrl-C
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
