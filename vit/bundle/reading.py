@@ -1,6 +1,7 @@
 """A bundle read back: a model with all that is needed to use it."""
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from vit.weights.timm import from_timm
 REQUIRED = {"model", "names", "sha256", "classes", "preprocessing", "metrics", "extra"}
 LARGE = 10_000  # pixels, channels, tokens or classes
 TRIES = 100
+MOMENT = 0.05  # seconds: where the system cannot exchange two folders, there is none while one replaces the other
 KEYS = REQUIRED | {"format", "tokenizers", "thresholds", "versions", SEAL}
 TYPES = {"model": dict, "classes": list, "metrics": dict, "extra": dict, "tokenizers": dict, "thresholds": list}
 
@@ -84,10 +86,18 @@ def load_bundle(path: str | PathLike[str]) -> Bundle:
         FileNotFoundError: nothing is there.
         BundleError: no bundle, a damaged one, or one of a newer format.
     """
+    missing = False
     for _ in range(TRIES):
-        folder = find_bundle(path)
-        with suppress(_Replaced), _unchanged(folder):
-            return _load(folder)
+        try:
+            folder = find_bundle(path)
+            with suppress(_Replaced), _unchanged(folder):
+                return _load(folder)
+            missing = False
+        except FileNotFoundError:
+            if missing:
+                raise
+            missing = True
+            time.sleep(MOMENT)
     raise BundleError(f"{path} is replaced by other processes all the time; load it when they have ended")
 
 
