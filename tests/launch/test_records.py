@@ -176,6 +176,7 @@ def test_names_of_any_characters_are_recorded(tmp_path):
     write_record(folder, PairSource("odd", {"train": split}), [("l\tm", "bad\nreason")])
     folder.write("config.yaml", {"data": {}})
     record = read_record(tmp_path)
+    assert record.left_out == {"l\tm": "bad\nreason"}
     assert [entry.label for entry in record.splits["train"]] == odd
     assert [entry.name for entry in record.splits["train"]] == list(split.names)
     assert all(len(entry.fingerprint) == 16 for entry in record.splits["train"])

@@ -9,7 +9,7 @@ from torch import nn
 
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import NonFiniteError
-from vit.training.finite import LIMIT, norm_of, skip_update
+from vit.training.finite import LIMIT, norm_of, repeated_norm, skip_update
 
 OPTIMIZERS = {
     "fused AdamW": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),
@@ -41,14 +41,32 @@ def test_a_skipped_update_leaves_finite_weights_and_states(name):
     assert not any(torch.equal(x, y) for x, y in zip(before, after, strict=True)), "training goes on"
 
 
+@pytest.mark.parametrize("others", [[], [torch.float32], [torch.bfloat16]])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30, -1e30])
-def test_one_bad_element_of_any_tensor_is_noticed(value):
-    tensors = [torch.randn(4), torch.randn(300, 300), torch.randn(3, 4), torch.randn(5, dtype=torch.bfloat16)]
-    assert 1 < norm_of(tensors) < LIMIT
+def test_one_bad_element_of_any_tensor_is_noticed(value, others):
+    """At once, and by a norm that was prepared before the element went bad."""
+    tensors = [torch.randn(4), torch.randn(300, 300), torch.randn(3, 4), *(torch.randn(5, dtype=d) for d in others)]
+    tensors.append(torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last) if others else torch.tensor(2.0))
+    repeated = repeated_norm(tensors)
+    assert 1 < norm_of(tensors) < LIMIT and 1 < repeated() < LIMIT
     for tensor in tensors:
-        spoilt = tensor.clone()
-        spoilt.view(-1)[-1] = value
-        assert not norm_of([spoilt if each is tensor else each for each in tensors]) < LIMIT
+        last = (-1,) * tensor.dim()
+        before = tensor[last].clone()
+        tensor[last] = value
+        assert not norm_of(tensors) < LIMIT and not repeated() < LIMIT
+        tensor[last] = before
+
+
+def test_weights_that_are_not_finite_are_no_fault_of_the_input(tmp_path):
+    class Spoilt(Task):
+        def training_step(self, batch, batch_idx):
+            if self.global_step == 8:
+                next(self.parameters()).detach().view(-1)[0] = math.nan
+            return super().training_step(batch, batch_idx)
+
+    with pytest.raises(NonFiniteError, match="norm of the weights is nan") as caught:
+        trainer(tmp_path).fit(Spoilt(), datamodule=Data())
+    assert "input" not in str(caught.value)
 
 
 def test_a_running_statistic_that_is_not_finite_is_not_saved(tmp_path):

@@ -11,11 +11,14 @@ def format_rows(rows: Iterable[Sequence[str]]) -> str:
     return "".join("\t".join("".join(ESCAPES.get(c, c) for c in cell) for cell in row) + "\n" for row in rows)
 
 
-def read_rows(file: Path) -> list[list[str]]:
-    """Name, label and fingerprint of each sample; name and label, not escaped, from older runs without fingerprints."""
+def read_rows(file: Path, escaped: bool | None = None) -> list[list[str]]:
+    """Name, label and fingerprint of each sample; name and label, not escaped, from older runs without fingerprints.
+
+    `escaped` says which of the two a file of two columns is.
+    """
     lines = file.read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
     rows = [line.split("\t") for line in lines]
-    if rows and len(rows[0]) == 3:
+    if escaped or rows and len(rows[0]) == 3:
         return [[_unescaped(cell) for cell in row] for row in rows]
     return [line.split("\t", 1) for line in lines if "\t" in line]
 

@@ -98,10 +98,11 @@ def read_record(path: Path) -> DataRecord:
     """The record in a run folder; of runs before there were fingerprints it has two columns."""
     check_contents(path)
     config = read_stored(path / "config.yaml")
-    rows = {file.stem: read_rows(file) for file in sorted((path / "splits").glob("*.tsv"))}
-    left_out = {row[0]: row[-1] for row in rows.pop(LEFT_OUT, [])}
-    splits = {key: [Entry(*row) for row in rows[key]] for key in ("train", "val", "test") if key in rows}
+    files = {file.stem: file for file in sorted((path / "splits").glob("*.tsv"))}
+    splits = {key: [Entry(*row) for row in read_rows(files[key])] for key in ("train", "val", "test") if key in files}
     splits = splits if "train" in splits else {}
+    escaped = any(entry.fingerprint for entries in splits.values() for entry in entries)
+    left_out = {row[0]: row[-1] for row in read_rows(files[LEFT_OUT], escaped)} if LEFT_OUT in files else {}
     return DataRecord(path, config.get("data") or {}, config.get("classes") or [], splits, left_out)
 
 

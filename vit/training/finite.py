@@ -83,7 +83,7 @@ class FiniteLoss(pl.Callback):
         if self._weights is None:  # they do not change between the micro-batches of a step
             self._weights = self._norm_of_weights()
         inputs, pl_module.inputs = getattr(pl_module, "inputs", None), None
-        norm = self._weights if inputs is None else torch.linalg.vector_norm(inputs)
+        norm = torch.zeros_like(self._weights) if inputs is None else torch.linalg.vector_norm(inputs)
         if self.late:
             found = torch.stack([loss.detach().float().abs(), self._weights, norm.float()])
             fine = (found < LIMIT).all()
@@ -170,7 +170,12 @@ def repeated_norm(tensors: list[Tensor]) -> Callable[[], Tensor]:
     if not all(plain_on_cpu(tensor) for tensor in tensors):
         return lambda: norm_of(tensors)
     flat = [tensor.detach().view(-1).numpy() for tensor in tensors]
-    return lambda: torch.tensor(sum(map(float, map(np.dot, flat, flat))) ** 0.5)
+
+    def norm() -> Tensor:
+        with np.errstate(all="ignore"):  # an overflow is what is looked for
+            return torch.tensor(sum(map(float, map(np.dot, flat, flat))) ** 0.5)
+
+    return norm
 
 
 def plain_on_cpu(tensor: Tensor) -> bool:
