@@ -1,10 +1,14 @@
 """Whole trainings of this checkout beside an earlier revision of it: what a change costs or gains a user.
 
-Both run `train.py` with the same overrides in turns. "seconds" is the whole command, "samples/s" is what the run
-reports of its training loop, and the ratio is the earlier revision's value over this checkout's for seconds, and the
-other way round for samples/s: above 1 this checkout is the faster one.
+Both run `train.py` with the same overrides, in turns. "seconds" is the whole command, "processor seconds" the time it
+kept a core busy, "samples/s" what the run reports of its training loop. A ratio above 1 means that this checkout is the
+faster one.
+
+With `--at-once` both run at the same moment, each bound to a core of its own with one thread, and swap cores from round
+to round (Linux, two cores or more): whatever else the machine does then affects both.
 
     python benchmarks/against_revision.py HEAD~1
+    python benchmarks/against_revision.py v1.0 --rounds 12 --at-once recipe.epochs=30
     python benchmarks/against_revision.py v1.0 --rounds 5 data=cifar10 data.root=CIFAR10 recipe.epochs=1
 """
 
@@ -16,15 +20,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+import threading
+import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
-from pairs import in_turns, report
+from pairs import report
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS, EARLIER = "this checkout", "earlier"
+MEASURED = ("seconds", "processor seconds", "samples/s")
+Figures = tuple[float, float, float]  # in the order of MEASURED
 
 
 def main() -> None:
@@ -32,20 +38,28 @@ def main() -> None:
     parser.add_argument("revision", help="a commit, tag or branch")
     parser.add_argument("overrides", nargs="*", default=["recipe.epochs=10"], help="of train.py")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--at-once", action="store_true")
     options = parser.parse_intermixed_args()
-    rates: dict[str, list[float]] = defaultdict(list)
+    runs: dict[str, list[Figures]] = {OURS: [], EARLIER: []}
     with tempfile.TemporaryDirectory() as folder, checked_out(options.revision, Path(folder)) as earlier:
         trees = {OURS: ROOT, EARLIER: earlier}
-        programs = {name: partial(train, tree, options.overrides, rates[name]) for name, tree in trees.items()}
-        seconds = in_turns(programs, options.rounds)
-    rates = {name: values[1:] for name, values in rates.items()}  # without the warm-up
-    rows = [row("seconds", seconds, seconds[EARLIER], seconds[OURS]),
-            row("samples/s", rates, rates[OURS], rates[EARLIER])]
-    report(f"train.py {' '.join(options.overrides)}, against {options.revision}", rows, seconds=seconds, rates=rates)
+        for number in range(options.rounds + 1):  # the first warms up
+            order = list(trees) if number % 2 == 0 else list(trees)[::-1]
+            started = []
+            for core, name in enumerate(order):
+                started.append(Training(trees[name], options.overrides, core if options.at_once else None))
+                if not options.at_once:
+                    started[-1].wait()
+            for name, training in zip(order, started, strict=True):
+                runs[name].append(training.wait())
+    figures = {name: [list(column) for column in zip(*found[1:], strict=True)] for name, found in runs.items()}
+    rows = [row(what, {name: found[i] for name, found in figures.items()}) for i, what in enumerate(MEASURED)]
+    report(f"train.py {' '.join(options.overrides)}, against {options.revision}", rows, runs=figures)
 
 
-def row(what: str, values: dict[str, list[float]], above: list[float], below: list[float]) -> dict[str, object]:
-    ratios = [a / b for a, b in zip(above, below, strict=True)]
+def row(what: str, values: dict[str, list[float]]) -> dict[str, object]:
+    above, below = (OURS, EARLIER) if what.endswith("/s") else (EARLIER, OURS)
+    ratios = [a / b for a, b in zip(values[above], values[below], strict=True)]
     return {"what": what, **{name: statistics.median(found) for name, found in values.items()},
             "ratio": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)}
 
@@ -61,17 +75,40 @@ def checked_out(revision: str, folder: Path) -> Iterator[Path]:
         subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", tree], check=True)
 
 
-def train(tree: Path, overrides: list[str], rates: list[float]) -> None:
-    """One training; appends its samples per second."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        command = [sys.executable, "train.py", *overrides, f"run_dir={run}"]
-        done = subprocess.run(command, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, capture_output=True,
-                              text=True)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} in {tree}: exit code {done.returncode}\n{done.stderr[-2000:]}")
-        metrics = json.loads((run / "metrics.json").read_text())
-    rates.append(next(value for name, value in metrics.items() if name.endswith("_per_second")))
+class Training:
+    """A run of `train.py` in the background, bound to one core where one is given."""
+
+    def __init__(self, tree: Path, overrides: list[str], core: int | None):
+        self.folder = tempfile.TemporaryDirectory()
+        self.begun, self.figures = time.perf_counter(), None
+        command = [sys.executable, "train.py", *overrides, f"run_dir={self.folder.name}/run"]
+        environment = {**os.environ, "PYTHONPATH": str(tree)}
+        if core is not None:
+            available = sorted(os.sched_getaffinity(0))
+            command = ["taskset", "--cpu-list", str(available[core]), *command]
+            environment["OMP_NUM_THREADS"] = "1"
+        self.output = Path(self.folder.name) / "output"
+        with self.output.open("w") as file:
+            self.process = subprocess.Popen(command, cwd=tree, env=environment, stdout=file, stderr=file)
+        self.waiting = threading.Thread(target=self._measure)
+        self.waiting.start()
+
+    def _measure(self) -> None:
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.seconds = time.perf_counter() - self.begun, usage.ru_utime + usage.ru_stime
+
+    def wait(self) -> Figures:
+        if self.figures is None:
+            self.waiting.join()
+            with self.folder:
+                if self.process.returncode:
+                    raise RuntimeError(f"{self.process.args}: exit code {self.process.returncode}\n"
+                                       f"{self.output.read_text()[-2000:]}")
+                metrics = json.loads((Path(self.folder.name) / "run/metrics.json").read_text())
+            rate = next(value for name, value in metrics.items() if name.endswith("_per_second"))
+            self.figures = (*self.seconds, rate)
+        return self.figures
 
 
 if __name__ == "__main__":

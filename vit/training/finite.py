@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vit.training.optim import gradient_norm, local, norms
+from vit.training.optim import gradient_norm, gradients_of, local, norms
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +64,9 @@ class FiniteLoss(pl.Callback):
         self.late = late
         self._batches: list[Any] = []
         self._found: list[Sequence[float] | Tensor] = []
-        self._weights: Tensor | None = None
+        self._weights: Tensor | float | None = None
         self._steps: deque[Step] = deque()
-        self._norm_of_weights: Callable[[], Tensor] | None = None
+        self._norm_of_weights: Callable[[], Tensor | float] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._norm_of_weights = repeated_norm(list(pl_module.parameters()))
@@ -83,13 +83,14 @@ class FiniteLoss(pl.Callback):
         if self._weights is None:  # they do not change between the micro-batches of a step
             self._weights = self._norm_of_weights()
         inputs, pl_module.inputs = getattr(pl_module, "inputs", None), None
-        norm = torch.zeros_like(self._weights) if inputs is None else torch.linalg.vector_norm(inputs)
         if self.late:
-            found = torch.stack([loss.detach().float().abs(), self._weights, norm.float()])
+            norm = torch.zeros_like(loss) if inputs is None else torch.linalg.vector_norm(inputs)
+            found = torch.stack([loss.detach().float().abs(), torch.as_tensor(self._weights), norm.float()])
             fine = (found < LIMIT).all()
             loss.register_hook(lambda gradient: gradient.where(fine, torch.nan))
-        else:  # numbers at once: calls of torch would cost a small model more than 1 % of its step
-            found = (abs(loss.item()), self._weights.item(), norm.item())
+        else:  # floats at once: calls of torch would cost a small model more than 1 % of its step
+            norm = 0.0 if inputs is None else repeated_norm([inputs])()
+            found = (abs(loss.item()), float(self._weights), float(norm))
             if not all(number < LIMIT for number in found):
                 loss.register_hook(lambda gradient: torch.full_like(gradient, torch.nan))
         self._found.append(found)
@@ -97,7 +98,7 @@ class FiniteLoss(pl.Callback):
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = gradients_of(p for group in optimizer.param_groups for p in group["params"])
         norm = pl_module.gradient_norm = gradient_norm(gradients)
         batches, found = self._batches, self._found
         self._batches, self._found, self._weights = [], [], None
@@ -160,20 +161,20 @@ def norm_of(tensors: list[Tensor]) -> Tensor:
     return norms([local(tensor) for tensor in tensors if tensor.is_floating_point()]).sum()
 
 
-def repeated_norm(tensors: list[Tensor]) -> Callable[[], Tensor]:
+def repeated_norm(tensors: list[Tensor]) -> Callable[[], Tensor | float]:
     """`norm_of` the tensors at each call, with what does not change between two calls done once.
 
-    Those in a CPU's memory, which must stay where it is as that of parameters does in training, are read through numpy:
-    its calls cost less than reading a small model's weights, torch's cost more.
+    Tensors in a CPU's memory, which must stay where it is as that of parameters does in training, are read through
+    numpy: its calls cost less than reading the weights of a small model, those of torch cost more.
     """
     tensors = [tensor for tensor in tensors if tensor.is_floating_point()]
     if not all(plain_on_cpu(tensor) for tensor in tensors):
         return lambda: norm_of(tensors)
     flat = [tensor.detach().view(-1).numpy() for tensor in tensors]
 
-    def norm() -> Tensor:
+    def norm() -> float:
         with np.errstate(all="ignore"):  # an overflow is what is looked for
-            return torch.tensor(sum(map(float, map(np.dot, flat, flat))) ** 0.5)
+            return sum(map(float, map(np.dot, flat, flat))) ** 0.5
 
     return norm
 

@@ -183,16 +183,23 @@ def norms(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 def clip_gradients(
     parameters: Iterable[torch.Tensor], max_norm: float, norm: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Scales all gradients to a joint length of at most `max_norm` and returns the length they had; `norm` where it is
-    known.
+    """Scales all gradients to a joint norm of at most `max_norm` and returns the norm they had.
 
     Used in `configure_gradient_clipping`: Lightning's own clipping refuses fused optimizers under mixed precision.
+
+    Args:
+        norm: the joint norm of the gradients where it is already known.
     """
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = gradient_norm(gradients) if norm is None else norm
+    parameters = list(parameters)
+    norm = gradient_norm(gradients_of(parameters)) if norm is None else norm
     scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-    torch._foreach_mul_([local(gradient) for gradient in gradients], scale)
+    if scale.device.type != "cpu" or scale.item() != 1:  # on other devices the host would have to wait for the scale
+        torch._foreach_mul_([local(gradient) for gradient in gradients_of(parameters)], scale)
     return norm
+
+
+def gradients_of(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
