@@ -187,10 +187,10 @@ class Table(nn.Module):
         self.asked.clear()
         return self
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         pass
 
-    def recall(self, tokens: Tensor) -> None:
+    def select_tokens(self, tokens: Tensor) -> None:
         pass
 
     def advance(self, ids: Tensor, cache: "Table", lines: Tensor | None = None) -> Tensor:

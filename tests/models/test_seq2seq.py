@@ -84,7 +84,7 @@ def test_steps_equal_the_whole(form: str) -> None:
     made = model(**FORMS[form])
     source, target, mask = inputs(made)
     whole = made(source, target, mask)
-    cache = made.start(source, mask, room=2)
+    cache = made.start(source, mask, capacity=2)
     for i in range(T):
         torch.testing.assert_close(made.advance(target[:, i : i + 1], cache)[:, 0], whole[:, i], **CLOSE)
     torch.testing.assert_close(made.advance(target[:, :4], made.start(source, mask))[:, 0], whole[:, 3], **CLOSE)

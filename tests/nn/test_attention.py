@@ -12,10 +12,10 @@ from vit.nn import (
     Block,
     Cosine,
     Encoder,
+    Interleaved,
     LayerNorm,
     LocalAttention,
     Mlp,
-    Neighbours,
     RMSNorm,
     Rotary,
     attention_maps,
@@ -180,9 +180,9 @@ def test_a_token_that_may_attend_to_nothing_gives_no_nan() -> None:
 
 def test_fewer_queries_than_keys_are_aligned_at_the_end() -> None:
     """The last query sees all keys, as when a decoder goes on from what it has kept."""
-    from vit.nn.attention import pairs
+    from vit.nn.attention import attention_mask
 
-    mask, causal = pairs(None, True, torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 5, 4))
+    mask, causal = attention_mask(None, True, torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 5, 4))
     assert not causal
     assert mask.tolist() == [[True, True, True, True, False], [True] * 5]
 
@@ -200,10 +200,10 @@ def test_rotated_products_depend_on_the_offset_alone() -> None:
 
 
 def test_rotary_of_some_tokens_is_part_of_all() -> None:
-    rotary, places = Rotary((2, 3), 8, prefix=1), torch.tensor([[0, 3, 6], [0, 1, 2]])
+    rotary, positions = Rotary((2, 3), 8, prefix=1), torch.tensor([[0, 3, 6], [0, 1, 2]])
     x = torch.randn(7, 8)
-    some, every = rotary(places)(x[places][:, None]), rotary()(x)  # (B,1,N',K), (N,K)
-    assert torch.equal(some[:, 0], every[places]) and torch.equal(rotary(places[0])(x[places[0]]), every[places[0]])
+    some, every = rotary(positions)(x[positions][:, None]), rotary()(x)  # (B,1,N',K), (N,K)
+    assert torch.equal(some[:, 0], every[positions]) and torch.equal(rotary(positions[0])(x[positions[0]]), every[positions[0]])
 
 
 @pytest.mark.parametrize(
@@ -268,5 +268,5 @@ def test_norm_on_the_joined_heads_and_keys_without_bias_equal_timms_eva() -> Non
 
 def test_neighbours_are_halves_in_another_order() -> None:
     x, order = torch.randn(1, 2, 15, 16), torch.arange(16).view(8, 2).T.flatten()  # even channels, then odd ones
-    halves, neighbours = Rotary((3, 5), 16)(), Rotary((3, 5), 16, pairs=Neighbours)()
+    halves, neighbours = Rotary((3, 5), 16)(), Rotary((3, 5), 16, pairs=Interleaved)()
     torch.testing.assert_close(neighbours(x)[..., order], halves(x[..., order]))

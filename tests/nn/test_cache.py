@@ -59,7 +59,7 @@ def test_rows_are_dropped_and_doubled_by_their_numbers() -> None:
     cache = made.start(memory, mask)
     made.advance(x[:, :3], cache)
     rows = torch.tensor([1, 1, 0])
-    cache.keep(rows)
+    cache.select_rows(rows)
     expected = made(x[rows, :4], memory[rows], memory_mask=mask[rows])[:, 3:]
     torch.testing.assert_close(made.advance(x[rows, 3:4], cache), expected, **CLOSE)
 
@@ -68,12 +68,12 @@ def test_tokens_that_no_line_needs_are_forgotten() -> None:
     """Rows forget different tokens; what is left stays in the order it came, and positions go on from where they were.
     """
     made, (x, memory, mask) = decoder(rotary=True), inputs()
-    cache = made.start(memory, mask, room=4)
+    cache = made.start(memory, mask, capacity=4)
     made.advance(x[:, :3], cache)
     extra = torch.randn(B, 1, D)  # two alternatives for position 3: one row goes on from the first, one from the second
     lines = torch.tensor([[1, 1, 1, 1, 0], [1, 1, 1, 0, 1]]).bool().expand(B, -1, -1)
     made.advance(torch.cat([x[:, 3:4], extra], dim=1), cache, lines)
-    cache.recall(torch.tensor([[0, 1, 2, 3], [0, 1, 2, 4]]))
+    cache.select_tokens(torch.tensor([[0, 1, 2, 3], [0, 1, 2, 4]]))
     got = made.advance(x[:, 4:5], cache)
     own = torch.cat([x[:, :3], torch.stack([x[0, 3:4], extra[1]]), x[:, 4:5]], dim=1)
     torch.testing.assert_close(got, made(own, memory, memory_mask=mask)[:, 4:], **CLOSE)

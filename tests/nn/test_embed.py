@@ -106,7 +106,7 @@ def test_without_vectors_for_segments_they_make_no_difference() -> None:
 def test_token_embed_starts_from_word_vectors() -> None:
     embed, matrix = TokenEmbed(4, 3, scale=5.0), torch.randn(4, 3, dtype=torch.float64)
     before, found = embed.token.weight.detach().clone(), torch.tensor([False, True, False, True])
-    embed.start_from(matrix, found)
+    embed.load_vectors(matrix, found)
     ids = torch.arange(4)[None]
     torch.testing.assert_close(embed(ids)[0, found], matrix[found].float())
     assert torch.equal(embed.token.weight[~found], before[~found])
@@ -117,9 +117,9 @@ def test_token_embed_starts_from_word_vectors() -> None:
 @pytest.mark.parametrize(
     ("shape", "marks", "message"),
     [((4, 50), 4, "50 numbers each, but the model's dim is 3; .*dim=50"),
-     ((5, 3), 5, "5 word vectors and 5 marks for 4 ids"),
-     ((4, 3), 3, "4 word vectors and 3 marks for 4 ids")],
+     ((5, 3), 5, "5 word vectors and 5 flags for 4 ids"),
+     ((4, 3), 3, "4 word vectors and 3 flags for 4 ids")],
 )
 def test_word_vectors_that_do_not_fit(shape: tuple[int, int], marks: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        TokenEmbed(4, 3).start_from(torch.zeros(shape), torch.ones(marks, dtype=torch.bool))
+        TokenEmbed(4, 3).load_vectors(torch.zeros(shape), torch.ones(marks, dtype=torch.bool))

@@ -65,7 +65,7 @@ def test_padding_of_any_colour_changes_no_answer(stem, positions: str) -> None:
 
     def answer(images: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         full = None if mask is None else torch.nn.functional.pad(mask, (2, 0), value=True)
-        return encoder(made(images, mask), full, places=made.places(images))
+        return encoder(made(images, mask), full, positions=made.positions(images))
 
     images = torch.randn(3, 3, 8, 20) * 50  # 2 x 5 patches, of which each image has its own part
     sizes = [(2, 3), (1, 5), (2, 5)]
@@ -90,12 +90,12 @@ def test_the_masked_stem_takes_the_weights_of_the_other() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: embed(ConvStem), "mixes an image with its padding; take MaskedConvStem"),
+        (lambda: embed(ConvStem), "mixes an image with its padding; use MaskedConvStem"),
         (lambda: embed()(torch.zeros(1, 3, 8, 10)), "image_size 10 is not divisible by patch_size 4; nearest.*8, 12"),
         (lambda: embed()(torch.zeros(1, 3, 8, 28)), "8x28 pixels, but the model was built for image_size 8x24"),
         (lambda: embed()(torch.zeros(1, 3, 8, 2)), "image_size 2 is not divisible by patch_size 4; nearest valid: 4"),
         (lambda: embed()(torch.zeros(1, 1, 8, 24)), "1 channels"),
-        (lambda: stack(True)(torch.zeros(1, 5, D)), "5 tokens are not the 12 of the whole grid; give their places"),
+        (lambda: stack(True)(torch.zeros(1, 5, D)), "5 tokens are not all 12 of the grid; pass their positions"),
     ],
 )
 def test_errors_name_both_numbers(call, message: str) -> None:

@@ -7,14 +7,14 @@ import torch
 import torch.nn.functional as F
 
 from vit.nn import Mlp
-from vit.nn.linear import LARGE, OneDNN, Packed, apply_linear, by_onednn, linear
+from vit.nn.linear import LARGE, OneDNN, Packed, apply_linear, linear, load_onednn
 
 
 @pytest.fixture(autouse=True)
 def asked_anew():
-    by_onednn.cache_clear()
+    load_onednn.cache_clear()
     yield
-    by_onednn.cache_clear()
+    load_onednn.cache_clear()
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
@@ -38,9 +38,9 @@ def test_equal_to_torch(shape: tuple, dtype: torch.dtype, bias: bool) -> None:
 
 def calls(monkeypatch) -> list:
     """The weights of all products by oneDNN from now on."""
-    seen, onednn = [], by_onednn()
+    seen, onednn = [], load_onednn()
     watched = OneDNN(lambda x, weight, *others: seen.append(weight) or onednn.product(x, weight, *others), onednn.pack)
-    monkeypatch.setattr("vit.nn.linear.by_onednn", lambda: watched)
+    monkeypatch.setattr("vit.nn.linear.load_onednn", lambda: watched)
     return seen
 
 
@@ -81,4 +81,4 @@ def test_it_needs_no_operator_of_torch_that_may_go(monkeypatch, other, operator:
     monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace(**known))
     x, weight = torch.randn(LARGE // 128, 128), torch.randn(8, 128)
     with torch.no_grad():
-        assert by_onednn() is None and torch.equal(linear(x, weight, packed=Packed()), F.linear(x, weight))
+        assert load_onednn() is None and torch.equal(linear(x, weight, packed=Packed()), F.linear(x, weight))

@@ -9,10 +9,10 @@ from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat, build_sincos2d_
 from timm.layers.pos_embed_sincos import RotaryEmbeddingDinoV3, RotaryEmbeddingMixed
 
 from vit.nn import (
-    Halves,
+    Interleaved,
     MixedRotary,
-    Neighbours,
     Rotary,
+    RotateHalf,
     centred,
     resample,
     sincos_1d,
@@ -71,9 +71,9 @@ ROTARIES = {
 
 @pytest.mark.parametrize("case", ROTARIES)
 def test_rotary_turns_as_timms_do(case: str) -> None:
-    places, theirs = ROTARIES[case]
-    pairs = Halves if theirs.rotate_half else Neighbours
-    ours = Rotary(tuple(GRID), WIDTH, 0, 50.0, places, columns_first=case == "columns first", pairs=pairs)
+    positions, theirs = ROTARIES[case]
+    pairs = RotateHalf if theirs.rotate_half else Interleaved
+    ours = Rotary(tuple(GRID), WIDTH, 0, 50.0, positions, columns_first=case == "columns first", pairs=pairs)
     x = torch.randn(2, 4, 15, WIDTH)
     expected = apply_rot_embed_cat(x, theirs.get_embed(), half=theirs.rotate_half)
     torch.testing.assert_close(ours()(x), expected, rtol=0, atol=1e-5)
@@ -84,7 +84,7 @@ def mixed_pair(columns_first: bool) -> tuple[MixedRotary, RotaryEmbeddingMixed]:
     torch.manual_seed(0)
     theirs = RotaryEmbeddingMixed(
         4 * WIDTH, 3, 4, temperature=10.0, feat_shape=GRID, grid_indexing="xy" if columns_first else "ij")
-    ours = MixedRotary(tuple(GRID), WIDTH, 3, 4, columns_first=columns_first, pairs=Neighbours)
+    ours = MixedRotary(tuple(GRID), WIDTH, 3, 4, columns_first=columns_first, pairs=Interleaved)
     ours.load_state_dict(theirs.state_dict())
     return ours, theirs
 
@@ -104,15 +104,15 @@ def test_mixed_rotary_begins_as_timms_does_but_for_the_directions() -> None:
 
 
 def test_mixed_rotary_of_some_tokens_is_part_of_all() -> None:
-    rotary, places = MixedRotary((2, 3), 8, 2, 5, prefix=1), torch.tensor([[0, 3, 6], [0, 1, 2]])
+    rotary, positions = MixedRotary((2, 3), 8, 2, 5, prefix=1), torch.tensor([[0, 3, 6], [0, 1, 2]])
     x = torch.randn(5, 7, 8)
-    for some, one, every in zip(rotary(places), rotary(places[0]), rotary(), strict=True):
+    for some, one, every in zip(rotary(positions), rotary(positions[0]), rotary(), strict=True):
         turned = every(x)  # (H,N,K)
-        for i, each in enumerate(places):
-            torch.testing.assert_close(some(x[:, places].transpose(0, 1))[i], turned[:, each])
-        torch.testing.assert_close(one(x[:, places[0]]), turned[:, places[0]])
+        for i, each in enumerate(positions):
+            torch.testing.assert_close(some(x[:, positions].transpose(0, 1))[i], turned[:, each])
+        torch.testing.assert_close(one(x[:, positions[0]]), turned[:, positions[0]])
         assert torch.equal(turned[:, 0], x[:, 0])  # the class token stands nowhere
-    with pytest.raises(ValueError, match="6 tokens are not the 7 of the whole grid"):
+    with pytest.raises(ValueError, match="6 tokens are not all 7 of the grid"):
         rotary.part(0, 6)
     with pytest.raises(ValueError, match="head_dim 6 is not divisible by 4.*; nearest: 4, 8"):
         MixedRotary((2, 3), 6, 2, 5)

@@ -104,7 +104,7 @@ def test_cosine_ignores_lengths_and_bounds_its_scale() -> None:
     q, k, v = torch.randn(3, B, H, N, D // H)
     torch.testing.assert_close(made.attend(7 * q, 0.1 * k, v, None, False), made.attend(q, k, v, None, False), **CLOSE)
     torch.nn.init.constant_(made.log_scale, 50.0)
-    q, k = made.change(q, k)
+    q, k = made.transform(q, k)
     assert (q @ k.transpose(-2, -1)).abs().max() <= 100 * (D // H) ** 0.5 * 1.0001
 
 

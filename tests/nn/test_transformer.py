@@ -10,13 +10,13 @@ from torch import nn
 from vit.nn import (
     Attention,
     Block,
-    BranchNormBlock,
     Decoder,
     Encoder,
     LayerNorm,
     Mlp,
     ParallelBlock,
     PatchDropout,
+    ResPostNormBlock,
     Rotary,
     SwiGLU,
     TokenEmbed,
@@ -93,7 +93,7 @@ def test_decoder_equals_torch(pre_norm: bool) -> None:
 
 
 def test_branch_norm_is_its_formula_with_a_memory_too() -> None:
-    made = stack(Decoder, block=BranchNormBlock)
+    made = stack(Decoder, block=ResPostNormBlock)
     x, memory = torch.randn(B, T, D), torch.randn(B, S, D)
     expected = x
     for block in made.blocks:
@@ -103,7 +103,7 @@ def test_branch_norm_is_its_formula_with_a_memory_too() -> None:
     torch.testing.assert_close(made(x, memory), made.norm(expected), **CLOSE)
 
 
-@pytest.mark.parametrize("block", [Block, BranchNormBlock])
+@pytest.mark.parametrize("block", [Block, ResPostNormBlock])
 def test_every_block_writes_from_its_cache_what_it_writes_without(block: type) -> None:
     made = stack(Decoder, block=block)
     x, memory = torch.randn(B, T, D), torch.randn(B, S, D)
@@ -120,7 +120,7 @@ def test_a_parallel_block_adds_what_both_make_of_the_same_tokens() -> None:
         expected = expected + block.attn(normed) + block.mlp(normed)
     torch.testing.assert_close(made(x), made.norm(expected), **CLOSE)
     assert not any(name.startswith("blocks.0.norm2") for name in made.state_dict())
-    with pytest.raises(ValueError, match="a parallel block has no place for a memory"):
+    with pytest.raises(ValueError, match="a parallel block does not support cross-attention"):
         stack(Decoder, block=ParallelBlock)
 
 

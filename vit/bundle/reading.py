@@ -36,7 +36,7 @@ from vit.data import LinePreprocessing, Preprocessing
 from vit.data.text import Tokenizer, tokenizer_from_dict
 from vit.data.untrusted import allowed, check_regular, megabytes, parse_json, read_text
 from vit.models import model_from_config
-from vit.nn.init import Unfilled
+from vit.nn.init import SkipInit
 from vit.weights.timm import from_timm
 
 REQUIRED = {"model", "names", "sha256", "classes", "preprocessing", "metrics", "extra"}
@@ -132,7 +132,7 @@ def _load(folder: Path) -> Bundle:
                           f"but {CONFIG} promises {str(record['sha256'])[:16]}…; copy the folder again")
     try:
         _check_size(record["model"], folder / WEIGHTS)
-        with Unfilled():
+        with SkipInit():
             model = model_from_config(record["model"])
         preprocessing = contract(record["preprocessing"])
         tokenizers = {name: tokenizer_from_dict(each) for name, each in record.get("tokenizers", {}).items()}

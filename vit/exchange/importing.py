@@ -13,7 +13,7 @@ from vit.exchange.kept import OTHER_NETWORK, as_it_is, timms_own
 from vit.exchange.read import Anything, Source, read
 from vit.models import TimmConfig, model_from_config
 from vit.models.build import ACTIVATIONS
-from vit.nn.init import Unfilled, init_weights
+from vit.nn.init import SkipInit, init_weights
 from vit.weights import FORMATS, KeyReport, Recognised, detect, load_weights, published_heads, recognise
 from vit.weights.detect import Contradiction, check_declared
 from vit.weights.report import SHOWN, shapes
@@ -223,7 +223,7 @@ def build(
     """The model and what became of every tensor; what no tensor came for has random values."""
     known = as_it_is(known) if config["kind"] == TimmConfig.kind else known
     try:
-        with Unfilled():
+        with SkipInit():
             model = model_from_config(config)
         report = load_weights(model, known, head=head, source_grid=grid, assign=not source.shared)
         if new := set(report.named("new")):

@@ -53,7 +53,7 @@ def beam_search(writers: Writers, first: Tensor, settings: Generation, longest: 
         if (places := leaving.due(done)) is not None:
             lines = [lines[place] for place in places]
             kept = torch.tensor(places, device=first.device)
-            writers.keep(kept)
+            writers.select_rows(kept)
             seen = seen[kept]
         if step % FORGET == 0:
             seen = forget(writers, seen)
@@ -110,5 +110,5 @@ def forget(writers: Writers, seen: Tensor) -> Tensor:
     if 4 * most > 3 * seen.shape[-1]:
         return seen
     tokens = alive.long().argsort(dim=1, descending=True, stable=True)[:, :most]  # (B,N'), in the order they came
-    writers.recall(tokens)
+    writers.select_tokens(tokens)
     return seen.gather(2, tokens[:, None].expand(-1, seen.shape[1], -1))

@@ -14,7 +14,7 @@ from vit.generation.spelling import spelled
 from vit.generation.uncached import Uncached, bypassed
 from vit.generation.views import views
 from vit.generation.walk import walk
-from vit.nn.bare import bare
+from vit.nn.fast_call import fast_call
 
 ROOM = 32  # steps that are made room for at first
 
@@ -60,7 +60,7 @@ def generate(
             return beam_search(writers, first, settings, longest)
         times = settings.n_best  # lines of a row that go their own ways
         if times > 1:
-            writers.keep(torch.arange(len(source), device=source.device).repeat_interleave(times))
+            writers.select_rows(torch.arange(len(source), device=source.device).repeat_interleave(times))
             first = first.repeat_interleave(times, dim=0)
         found = walk(writers, first, settings, longest, [(name, nth) for name in names for nth in range(times)])
     texts = [found[start : start + times] for start in range(0, len(found), times)]
@@ -92,4 +92,4 @@ def evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
 
 def stepping(model: nn.Module) -> nn.Module:
     """The quickest form of a model that computes what its `forward` does."""
-    return Uncached(model) if bypassed(model) else bare(model)
+    return Uncached(model) if bypassed(model) else fast_call(model)

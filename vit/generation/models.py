@@ -36,15 +36,15 @@ class Writers:
         mean = torch.stack([logits.float().log_softmax(-1) for logits in each]).logsumexp(0) - math.log(len(each))
         return mean.clamp_(max=0)  # no rounding makes a probability larger than one
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Rows by their numbers, as `Cache.keep`."""
         for cache in self.caches:
-            cache.keep(rows)
+            cache.select_rows(rows)
 
-    def recall(self, tokens: Tensor) -> None:
+    def select_tokens(self, tokens: Tensor) -> None:
         """Tokens by their numbers, as `Cache.recall`."""
         for cache in self.caches:
-            cache.recall(tokens)
+            cache.select_tokens(tokens)
 
 
 def forbid(likely: Tensor, texts: Texts, step: int, settings: Generation) -> None:

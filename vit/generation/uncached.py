@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vit.nn.bare import calls_more
+from vit.nn.fast_call import has_custom_call
 
 
 @dataclass
@@ -16,11 +16,11 @@ class Everything:
     mask: Tensor | None  # (B,S)
     ids: Tensor  # (B,length)
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         self.source, self.ids = self.source[rows], self.ids[rows]
         self.mask = None if self.mask is None else self.mask[rows]
 
-    def recall(self, tokens: Tensor) -> None:
+    def select_tokens(self, tokens: Tensor) -> None:
         self.ids = self.ids.gather(1, tokens)
 
 
@@ -74,7 +74,7 @@ def is_sharded(module: nn.Module) -> bool:
 
 def is_changed(module: nn.Module) -> bool:
     forward, advance = (first_with(name, type(module)) for name in ("forward", "advance"))
-    return (forward is not advance and issubclass(forward, advance)) or calls_more(module)
+    return (forward is not advance and issubclass(forward, advance)) or has_custom_call(module)
 
 
 def first_with(name: str, kind: type) -> type:

@@ -31,7 +31,7 @@ def walk(writers: Writers, first: Tensor, settings: Generation, longest: int, na
             break
         if (places := leaving.due([row in found for row in leaving.rows])) is not None:
             kept = torch.tensor(places, device=ids.device)
-            writers.keep(kept)
+            writers.select_rows(kept)
             texts, total, ids = [texts[place] for place in places], total[kept], ids[kept]
     return [found[row] for row in range(len(first))]
 

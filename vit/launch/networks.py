@@ -108,7 +108,7 @@ def start_from_vectors(model: nn.Module, path: str | None, tokenizer: Tokenizer)
         return
     words = [token.strip() for token in tokenizer.tokens(range(tokenizer.vocab_size))]
     matrix, found = read_vectors(path, words)
-    starting = partial(model.embed.start_from, torch.from_numpy(matrix))
+    starting = partial(model.embed.load_vectors, torch.from_numpy(matrix))
     checked(f"model.vectors={path}", starting, torch.from_numpy(found))
     log.info("vectors from %s: %d of %d tokens", path, int(found.sum()), len(found))
     if not found.any():

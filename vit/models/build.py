@@ -16,7 +16,7 @@ from vit.nn.norm import Norm
 
 # What the short words of a config mean; everything below takes the classes themselves.
 NORMS = {"layer": parts.LayerNorm, "rms": parts.RMSNorm}
-BLOCKS = {"serial": Block, "branch_norm": parts.BranchNormBlock, "parallel": parts.ParallelBlock}
+BLOCKS = {"serial": Block, "branch_norm": parts.ResPostNormBlock, "parallel": parts.ParallelBlock}
 MLPS = {"mlp": parts.Mlp, "swiglu": parts.SwiGLU}
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -25,7 +25,7 @@ ACTIVATIONS = {
     "relu": F.relu,
     "silu": F.silu,
 }
-PAIRS = {"halves": parts.Halves, "neighbours": parts.Neighbours}
+PAIRS = {"halves": parts.RotateHalf, "neighbours": parts.Interleaved}
 TEXT_THETA = 10_000.0  # rotary positions of a text turn more slowly than those of a grid (arXiv 2104.09864)
 
 

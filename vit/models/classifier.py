@@ -11,7 +11,7 @@ from vit.models.build import ACTIVATIONS, PAIRS, build_blocks, build_head, build
 from vit.models.config import ImageConfig, VisionTransformerConfig
 from vit.nn import Attention, Encoder, MixedRotary, PatchDropout, PatchEmbed, Rotary
 from vit.nn.init import init_weights
-from vit.nn.position import Places
+from vit.nn.position import Coordinates
 from vit.nn.stem import Stem
 
 STEMS = {
@@ -147,7 +147,7 @@ def build_rotary(config: ImageConfig) -> Rotary | MixedRotary | None:
                   config.rotary_columns_first, pairs)
 
 
-def build_places(config: ImageConfig) -> Places:
+def build_places(config: ImageConfig) -> Coordinates:
     if config.rotary_places == "centred":
         return parts.centred
     if config.rotary_span is None:

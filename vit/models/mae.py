@@ -141,7 +141,7 @@ class MaskedAutoencoder(nn.Module):
         x, prefix = self.embed(images), self.embed.prefix
         first = torch.arange(prefix, device=kept.device).expand(len(kept), -1)
         places = torch.cat([first, kept + prefix], dim=1)  # (B,P+K)
-        return self.encoder(x.gather(1, places[..., None].expand(-1, -1, x.shape[2])), places=places)
+        return self.encoder(x.gather(1, places[..., None].expand(-1, -1, x.shape[2])), positions=places)
 
     def targets(self, images: Tensor) -> Tensor:
         """images (B,C,H,W) -> what is to be told of each patch, (B,N,ph*pw*C)"""

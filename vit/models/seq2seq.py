@@ -61,10 +61,10 @@ class EncoderDecoder(nn.Module):
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
         """ids (B,S) or images (B,C,H,W) -> memory (B,S,D), an image's class token and registers first"""
         if isinstance(self.embed, PatchEmbed):
-            x, places = self.embed(source, source_mask), self.embed.places(source)
+            x, positions = self.embed(source, source_mask), self.embed.positions(source)
         else:
-            x, places = self.embed(source), None
-        return self.encoder(x, self.memory_mask(source_mask), places=places)
+            x, positions = self.embed(source), None
+        return self.encoder(x, self.memory_mask(source_mask), positions=positions)
 
     def spell(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """images (B,C,H,W) -> log-probabilities (B,columns,V) of the sign in each column (`pad` for none), and how many
@@ -85,21 +85,21 @@ class EncoderDecoder(nn.Module):
         """(...,D) -> (...,V)"""
         return self.target_embed.logits(x, packed) if self.head is None else apply_linear(self.head, x)
 
-    def start(self, source: Tensor, source_mask: Tensor | None = None, room: int = 64) -> Cache:
+    def start(self, source: Tensor, source_mask: Tensor | None = None, capacity: int = 64) -> Cache:
         """Read the source, to write a text with `advance`."""
-        return self.decoder.start(self.encode(source, source_mask), self.memory_mask(source_mask), room)
+        return self.decoder.start(self.encode(source, source_mask), self.memory_mask(source_mask), capacity)
 
-    def advance(self, ids: Tensor, cache: Cache, lines: Tensor | None = None) -> Tensor:
-        """The next ids (B,T) of every row -> logits (B,1,V) of what follows the last of them.
+    def advance(self, ids: Tensor, cache: Cache, beam_mask: Tensor | None = None) -> Tensor:
+        """The next ids (B,T) -> logits (B,1,V) of the token after the last of them.
 
-        With `lines` (B,T,...), as in `Decoder.advance`, the ids are alternatives for one position -> logits (B,T,V).
+        With `beam_mask`, as in `Decoder.advance`, the ids are those of T beams at one position -> logits (B,T,V).
         """
-        if lines is None:
+        if beam_mask is None:
             x = self.target_embed(ids, start=cache.position)  # (B,T,D)
         else:
             x = self.target_embed(ids.reshape(-1, 1), start=cache.position).view(*ids.shape, -1)
-        x = self.decoder.advance(x, cache, lines)
-        return self.logits(x[:, -1:] if lines is None else x, cache.packed)
+        x = self.decoder.advance(x, cache, beam_mask)
+        return self.logits(x[:, -1:] if beam_mask is None else x, cache.packed)
 
     @property
     def vocab_size(self) -> int:

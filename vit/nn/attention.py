@@ -1,4 +1,4 @@
-"""Scaled dot-product attention for every use in the house: a token looks at its own sequence or at a memory."""
+"""Multi-head scaled dot-product attention, as self-attention or cross-attention."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,23 +9,23 @@ from torch import Tensor, nn
 
 from vit.nn.cache import KeyValues
 from vit.nn.linear import apply_linear, linear
-from vit.nn.norm import Norm, same
+from vit.nn.norm import Norm, identity
 from vit.nn.position import Rotation
 
-SHORT = 256  # tokens
+SHORT = 256  # tokens up to which the backward pass on a CPU is faster in float32 than in bfloat16
 
 
 def stacked(dim: int, parts: list[int], bias: bool) -> nn.Linear:
-    """Several projections of the same tokens as one product; `parts` are their widths."""
+    """Several linear layers of the widths `parts` as one layer."""
     layer = nn.Linear(dim, sum(parts), bias)
     layer.parts = parts
     return layer
 
 
 class KeylessBias(nn.Linear):
-    """Queries, keys and values as one product, with no bias on the keys (BEiT, arXiv 2106.08254; EVA-02, 2303.11331).
+    """The qkv projection without a bias on the keys (BEiT, arXiv 2106.08254; EVA-02, arXiv 2303.11331).
 
-    A key's bias adds the same to all of a query's scores, which the softmax does not feel, unless it is turned.
+    A key bias adds a constant to all scores of a query, to which softmax is invariant without rotary positions.
     """
 
     def __init__(self, dim: int, parts: list[int]) -> None:
@@ -41,21 +41,24 @@ class KeylessBias(nn.Linear):
 
 
 class Attention(nn.Module):
-    """Multi-head attention (arXiv 1706.03762), over the tokens themselves or, with `cross=True`, over a memory.
+    """Multi-head attention (arXiv 1706.03762): self-attention, or with `cross=True` cross-attention to a memory.
 
-    The fused kernel computes the result always; `attention_maps` records the weights beside it. Parameters are named
+    The fused kernel always computes the result; `attention_maps` records the weights in addition. Parameters are named
     as in timm: `qkv, proj` for self-attention, `q, kv, proj` for cross-attention, `q_norm, k_norm` with QK-norm and
-    `norm`. Another kind of attention is a subclass with its own `attend`, and `weights` where those differ.
+    `norm`. Other kinds of attention are subclasses that override `attend` and `weights`.
 
     Args:
-        head_dim: width of a head; `dim / num_heads` by default, but any other will do.
+        head_dim: width of a head; `dim / num_heads` by default.
         value_dim: width of a head's values; `head_dim` by default.
-        key_bias: False leaves the bias of self-attention's keys out, while queries and values have one.
-        qk_norm: norm class for queries and keys per head, against growing logits (arXiv 2302.05442); None for none.
-        norm: norm class for the joined heads before the last projection (arXiv 2210.06423); None for none.
-        proj_bias: the last projection has a bias.
-        relative: what is added to the scores of self-attention, such as `RelativePositions`.
+        key_bias: False removes the bias of the keys in self-attention; queries and values keep theirs.
+        qk_norm: norm of queries and keys per head, against growing logits (arXiv 2302.05442); None for none.
+        norm: norm of the concatenated heads before the output projection (arXiv 2210.06423); None for none.
+        proj_bias: the output projection has a bias.
+        relative: module whose output is added to the scores of self-attention, such as `RelativePositions`.
         dropout: rate on the attention weights.
+
+    Raises:
+        ValueError: `dim` is not divisible by `num_heads` and there is no `head_dim`.
     """
 
     def __init__(
@@ -88,9 +91,9 @@ class Attention(nn.Module):
         else:
             self.qkv = stacked(dim, [keys, keys, values], bias=qkv_bias)  # one product instead of three
         self.parts = [keys, values] if cross else [keys, keys, values]
-        self.q_norm = qk_norm(self.head_dim) if qk_norm else same
-        self.k_norm = qk_norm(self.head_dim) if qk_norm else same
-        self.norm = norm(values) if norm else same
+        self.q_norm = qk_norm(self.head_dim) if qk_norm else identity
+        self.k_norm = qk_norm(self.head_dim) if qk_norm else identity
+        self.norm = norm(values) if norm else identity
         self.proj = nn.Linear(values, dim, bias=proj_bias)
         self.cross, self.dropout, self.relative = cross, dropout, relative
         self.recorder: list[Tensor] | None = None  # set by attention_maps
@@ -102,24 +105,28 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
         rotary: Rotation | None = None,
-        kept: KeyValues | None = None,
+        cache: KeyValues | None = None,
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D); S is N in self-attention.
 
         Args:
-            mask: True = may be attended: keys (B,S), pairs (B,N,S) or pairs per head (B,H,N,S). Of pairs it may also be
-                numbers that are added to the scores, -inf where nothing may be attended.
-            causal: a token sees itself and what stands before it; the last query is aligned with the last key.
-            rotary: turns queries and keys by their tokens' positions; from `vit.nn.position.Rotary`.
-            kept: keys and values of earlier calls: of the whole memory, or of the tokens before x, which x joins.
+            mask: bool, True = may be attended, of shape (B,S), (B,N,S) or (B,H,N,S); in the last two shapes also
+                floats that are added to the scores, -inf where masked.
+            causal: a token attends to itself and the tokens before it; the last query is aligned with the last key.
+            rotary: rotates queries and keys by position; from `vit.nn.position.Rotary`.
+            cache: keys and values of the memory, or of the tokens before x, to which those of x are appended.
+
+        Raises:
+            ValueError: cross-attention without a memory, or a mask of another number of dimensions.
+            TypeError: a mask of another dtype.
         """
         if self.cross:
             q = self.queries(x)
-            k, v = self.remember(memory) if kept is None else kept.all()
+            k, v = self.memory_keys_values(memory) if cache is None else cache.all()
         else:
             q, k, v = self.project(x, rotary)  # (B,H,N,K), (B,H,N,K), (B,H,N,K)
-            if kept is not None:
-                k, v = kept.append(k, v)  # (B,H,S,K)
+            if cache is not None:
+                k, v = cache.append(k, v)  # (B,H,S,K)
             if self.relative is not None:
                 mask = self.relative(mask).to(q.dtype)  # (1 or B,H,N,N)
         heads = self.attend(q, k, v, mask, causal)
@@ -128,16 +135,16 @@ class Attention(nn.Module):
         return apply_linear(self.proj, self.norm(heads.transpose(1, 2).flatten(2)))  # (B,H,N,K) -> (B,N,H*K) -> (B,N,D)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """q (B,H,N,K), k and v (B,H,S,K), mask and causal as in `forward` -> (B,H,N,K), as wide as the values"""
-        return fused(q, k, v, *pairs(mask, causal, q, k), self.dropout if self.training else 0.0)
+        """q (B,H,N,K), k (B,H,S,K), v (B,H,S,value_dim), mask and causal as in `forward` -> (B,H,N,value_dim)"""
+        return fused(q, k, v, *attention_mask(mask, causal, q, k), self.dropout if self.training else 0.0)
 
     def weights(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """What `attend` multiplies the values with, (B,H,N,S) in float32: for people, not for the result."""
+        """The attention weights of `attend`, (B,H,N,S) in float32; for attention maps only."""
         scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
-        return softmax(scores, *pairs(mask, causal, q, k))
+        return softmax(scores, *attention_mask(mask, causal, q, k))
 
     def project(self, x: Tensor, rotary: Rotation | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """(B,N,D) -> queries, keys and values (B,H,N,K) of self-attention, normalised and turned."""
+        """(B,N,D) -> queries, keys and values (B,H,N,K) of self-attention, with QK-norm and rotary positions applied"""
         q, k, v = self.split(apply_linear(self.qkv, x), self.parts)
         q, k = self.q_norm(q), self.k_norm(k)
         return (q, k, v) if rotary is None else (rotary(q), rotary(k), v)
@@ -146,26 +153,30 @@ class Attention(nn.Module):
         """(B,N,D) -> queries (B,H,N,K) of cross-attention"""
         return self.q_norm(apply_linear(self.q, x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2))
 
-    def remember(self, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(B,S,D) -> keys and values (B,H,S,K) of cross-attention, which depend on the memory alone."""
+    def memory_keys_values(self, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(B,S,D) -> keys and values (B,H,S,K) of cross-attention
+
+        Raises:
+            ValueError: there is no memory.
+        """
         if memory is None:
-            raise ValueError("cross-attention needs a memory (B,S,D) to look at, but got none")
+            raise ValueError("cross-attention needs a memory (B,S,D), but got None")
         k, v = self.split(apply_linear(self.kv, memory), self.parts)
         return self.k_norm(k), v
 
     def split(self, x: Tensor, parts: list[int]) -> Sequence[Tensor]:
         """(B,N,sum of parts) -> per part (B,H,N,K)"""
-        if self.value_dim == self.head_dim:  # fewer views, which a short step feels
+        if self.value_dim == self.head_dim:  # fewer views, faster for short steps
             return x.unflatten(-1, (len(parts), self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         return [part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in x.split(parts, dim=-1)]
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
-    """softmax(q k^T K^-1/2) v by torch's kernel: q (...,N,K), k (...,S,K), v (...,S,V) -> (...,N,V); mask as `pairs`
-    gives it.
+    """softmax(q k^T K^-1/2) v by torch's kernel: q (...,N,K), k (...,S,K), v (...,S,V) -> (...,N,V); mask and causal
+    from `attention_mask`.
 
-    In training on a CPU short sequences leave bfloat16 for float32, where the kernel's way back is up to five times as
-    fast (benchmarks/attention_on_cpu.py); what comes out is bfloat16 again.
+    For training on a CPU, short sequences in bfloat16 are computed in float32, where the kernel's backward pass is up
+    to five times as fast (benchmarks/attention_on_cpu.py); the result is cast back.
     """
     if torch.is_grad_enabled() and q.device.type == "cpu" and k.shape[-2] <= SHORT and computes_in_bfloat16(q):
         mask = mask.float() if mask is not None and mask.is_floating_point() else mask
@@ -176,22 +187,30 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dr
 
 
 def computes_in_bfloat16(x: Tensor) -> bool:
-    """Whether a product of x on a CPU would be one of bfloat16."""
+    """Whether a product with x on a CPU is computed in bfloat16."""
     if x.dtype == torch.float32 and torch.is_autocast_enabled("cpu"):
         return torch.get_autocast_dtype("cpu") == torch.bfloat16
     return x.dtype == torch.bfloat16
 
 
-def pairs(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor | None, bool]:
-    """The mask as the kernel wants it, (B,H,N,S), and whether the kernel shall be causal by itself.
+def attention_mask(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor | None, bool]:
+    """The mask in the kernel's form, (B,H,N,S) or None, and the kernel's causal flag.
 
-    The kernel takes a mask or a flag, and its flag aligns the first query with the first key: with a mask, or with
+    The kernel takes a mask or the flag, and the flag aligns the first query with the first key: with a mask, or with
     fewer queries than keys, causality becomes part of the mask.
+
+    Args:
+        mask, causal: as in `Attention.forward`.
+        q, k: (B,H,N,K) and (B,H,S,K).
+
+    Raises:
+        ValueError: the mask has another number of dimensions than 2, 3 or 4.
+        TypeError: the mask is neither bool nor, with 3 or 4 dimensions, floating point.
     """
     if mask is not None:
         if mask.dtype != torch.bool and (mask.ndim < 3 or not mask.is_floating_point()):
             raise TypeError(f"a mask of shape {tuple(mask.shape)} has dtype {mask.dtype}, but must be bool: True = may "
-                            "be attended (of pairs, numbers to add to the scores as well)")
+                            "be attended (masks of 3 or 4 dimensions may also be floats to add to the scores)")
         if not 2 <= mask.ndim <= 4:
             raise ValueError(f"mask has shape {tuple(mask.shape)}, but must be (B,S), (B,N,S) or (B,H,N,S)")
         if mask.ndim == 2:
@@ -202,29 +221,29 @@ def pairs(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tens
     if not causal or (mask is None and N == S):
         return mask, causal
     past = torch.ones(N, S, dtype=torch.bool, device=q.device).tril(S - N)
-    return past if mask is None else within(mask, past), False
+    return past if mask is None else restrict(mask, past), False
 
 
-def within(mask: Tensor, allowed: Tensor) -> Tensor:
-    """A mask of either kind, and nothing but what is allowed as well."""
+def restrict(mask: Tensor, allowed: Tensor) -> Tensor:
+    """A bool or additive mask, combined with the bool mask `allowed`; shapes broadcast."""
     return mask & allowed if mask.dtype == torch.bool else mask.masked_fill(~allowed, -torch.inf)
 
 
 def softmax(scores: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """Scores (B,H,N,S) as weights; mask and causal as `pairs` gives them."""
+    """Scores (B,H,N,S) -> attention weights (B,H,N,S); mask and causal from `attention_mask`"""
     if causal:
         mask = torch.ones_like(scores, dtype=torch.bool).tril()
     if mask is not None:
         scores, mask = (scores, mask) if mask.dtype == torch.bool else (scores + mask, mask > -torch.inf)
-        scores = scores.masked_fill(~mask, -torch.inf)  # whose gradient is 0 here, where that of the softmax may be NaN
-    return scores.softmax(-1).nan_to_num()  # a query that may attend to nothing
+        scores = scores.masked_fill(~mask, -torch.inf)  # stops NaN gradients of fully masked rows
+    return scores.softmax(-1).nan_to_num()  # fully masked rows become zeros
 
 
 @contextmanager
 def attention_maps(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """Record the attention weights of every forward inside: `{"encoder.blocks.0.attn": [(B,H,N,S)]}`, one per call.
+    """Record attention weights in this context: `{"encoder.blocks.0.attn": [(B,H,N,S), ...]}`, one entry per forward.
 
-    The result of the forward stays the same to the last bit.
+    The model's outputs are bitwise unchanged.
     """
     layers = {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
     for module in layers.values():

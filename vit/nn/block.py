@@ -1,4 +1,4 @@
-"""One layer of a transformer."""
+"""One layer of an encoder or decoder."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,21 +9,21 @@ from torch import Tensor, nn
 from vit.nn.attention import Attention
 from vit.nn.cache import LayerCache
 from vit.nn.drop import Dropout, DropPath, LayerScale
-from vit.nn.norm import LayerNorm, Norm, same
+from vit.nn.norm import LayerNorm, Norm, identity
 from vit.nn.position import Rotation
 
 
 class Block(nn.Module):
-    """Attention, then (with `cross_attn`) attention to a memory, then an MLP, each a residual branch.
+    """Self-attention, cross-attention to a memory (with `cross_attn`) and an MLP, each a residual branch.
 
-    Pre-norm normalises what goes into a branch (arXiv 2010.11929), post-norm the sum of branch and stream
-    (arXiv 1706.03762).
+    Pre-norm normalizes the input of a branch (arXiv 2010.11929), post-norm the sum of residual and branch (arXiv
+    1706.03762).
 
     Args:
-        pre_norm: where the norms stand.
-        layer_scale: first value of a learned factor per channel on each branch; None for none.
-        dropout: rate on each branch's result.
-        drop_path: rate at which a sample skips a branch.
+        pre_norm: True for pre-norm, False for post-norm.
+        layer_scale: initial value of `LayerScale` on each branch; None for none.
+        dropout: rate on the output of each branch.
+        drop_path: stochastic depth rate of each branch.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Block(nn.Module):
         super().__init__()
 
         def scale() -> nn.Module:
-            return same if layer_scale is None else LayerScale(dim, layer_scale)
+            return identity if layer_scale is None else LayerScale(dim, layer_scale)
 
         self.norm1, self.attn, self.ls1 = norm(dim), attn, scale()
         self.cross_attn = cross_attn
@@ -62,43 +62,49 @@ class Block(nn.Module):
         rotary: Rotation | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
-        """x (B,N,D), memory (B,S,D) -> (B,N,D); masks as in `Attention`. A cache replaces the memory."""
-        own, other = (None, None) if cache is None else (cache.own, cache.memory)
-        attend = partial(self.attn, mask=mask, causal=causal, rotary=rotary, kept=own)
-        x = self.add(x, attend, self.norm1, self.ls1)
+        """x (B,N,D), memory (B,S,D) -> (B,N,D); masks as in `Attention`; a cache replaces the memory"""
+        self_cache, cross_cache = (None, None) if cache is None else (cache.self_attn, cache.cross_attn)
+        attn = partial(self.attn, mask=mask, causal=causal, rotary=rotary, cache=self_cache)
+        x = self.add(x, attn, self.norm1, self.ls1)
         if self.cross_attn is not None:
-            look = partial(self.cross_attn, memory=memory, mask=memory_mask, kept=other)
-            x = self.add(x, look, self.cross_norm, self.cross_ls)
+            cross_attn = partial(self.cross_attn, memory=memory, mask=memory_mask, cache=cross_cache)
+            x = self.add(x, cross_attn, self.cross_norm, self.cross_ls)
         return self.add(x, self.mlp, self.norm2, self.ls2)
 
     def add(self, x: Tensor, layer: Callable[[Tensor], Tensor], norm: nn.Module, scale: nn.Module) -> Tensor:
-        """The stream (B,N,D) and what a layer makes of it, normalised where this block does it."""
+        """x (B,N,D) -> x plus the residual branch of `layer`, (B,N,D), pre- or post-normalized"""
         if self.pre_norm:
             return x + self.branch(layer(norm(x)), scale)
         return norm(x + self.branch(layer(x), scale))
 
     def branch(self, y: Tensor, scale: nn.Module) -> Tensor:
-        """What a branch adds to the stream, (B,N,D)."""
-        return self.drop(scale(y)) if self.training else scale(y)  # two calls less per branch, which a short step feels
+        """(B,N,D) -> (B,N,D), scaled, with dropout and stochastic depth"""
+        return self.drop(scale(y)) if self.training else scale(y)  # skips two module calls in evaluation
 
 
-class BranchNormBlock(Block):
-    """Each branch's result is normalised before it is added (res-post-norm, arXiv 2111.09883): none outgrows the
-    others with depth. The norms' weights are its LayerScale."""
+class ResPostNormBlock(Block):
+    """Res-post-norm (Swin v2, arXiv 2111.09883): the output of each branch is normalized before it is added.
+
+    Activations do not grow with depth; the weights of the norms act as LayerScale.
+    """
 
     def add(self, x: Tensor, layer: Callable[[Tensor], Tensor], norm: nn.Module, scale: nn.Module) -> Tensor:
-        """The stream (B,N,D) and what a layer makes of it, which is normalised."""
+        """x (B,N,D) -> x plus the normalized output of `layer`, (B,N,D)"""
         return x + self.branch(norm(layer(x)), scale)
 
 
 class ParallelBlock(Block):
-    """Attention and MLP read the same normalised tokens, and both are added at once (ViT-22B, arXiv 2302.05442)."""
+    """Attention and MLP in parallel on the same normalized tokens (ViT-22B, arXiv 2302.05442).
+
+    Raises:
+        ValueError: `cross_attn` is given.
+    """
 
     def __init__(self, dim: int, attn: Attention, mlp: nn.Module, cross_attn: None = None, **options: Any) -> None:
         if cross_attn is not None:
-            raise ValueError("a parallel block has no place for a memory; take another block where one is read")
+            raise ValueError("a parallel block does not support cross-attention; use Block or ResPostNormBlock")
         super().__init__(dim, attn, mlp, **options)
-        del self.norm2, self.ls2  # the first ones are both branches'
+        del self.norm2, self.ls2  # both branches share the first ones
 
     def forward(
         self,
@@ -110,7 +116,7 @@ class ParallelBlock(Block):
         rotary: Rotation | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
-        """As `Block`, without a memory."""
-        own = None if cache is None else cache.own
-        attend = partial(self.attn, mask=mask, causal=causal, rotary=rotary, kept=own)
-        return self.add(x, lambda y: attend(y) + self.mlp(y), self.norm1, self.ls1)
+        """x (B,N,D) -> (B,N,D), as `Block` without a memory"""
+        self_cache = None if cache is None else cache.self_attn
+        attn = partial(self.attn, mask=mask, causal=causal, rotary=rotary, cache=self_cache)
+        return self.add(x, lambda y: attn(y) + self.mlp(y), self.norm1, self.ls1)

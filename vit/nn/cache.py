@@ -1,4 +1,4 @@
-"""What a decoder keeps while it writes, so that a step costs one token and not the whole text so far."""
+"""The key-value cache of a decoder: a generation step computes only the new token."""
 
 from dataclasses import dataclass, field
 
@@ -9,79 +9,85 @@ from vit.nn.linear import Packed
 
 
 class KeyValues:
-    """Keys and values (B,H,S,K) of an attention layer: the first `length` are in use, the rest is room.
+    """Keys and values (B,H,S,K) of an attention layer: the first `length` of S are in use, the rest is spare capacity.
 
-    New ones are written in place; where the room ends it is doubled.
+    New entries are written in place; the capacity is doubled when it is exhausted.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, length: int = 0) -> None:
         self.keys, self.values, self.length = keys, values, length
 
     def all(self) -> tuple[Tensor, Tensor]:
-        """Those in use, as views."""
+        """Views of the keys and values in use, (B,H,length,K) each."""
         if self.length == self.keys.shape[2]:
             return self.keys, self.values
         return self.keys.narrow(2, 0, self.length), self.values.narrow(2, 0, self.length)
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """(B,H,T,K) of the next tokens -> all in use, the new ones last"""
+        """keys and values of new tokens, (B,H,T,K) each -> all in use, the new ones last"""
         start, self.length = self.length, self.length + keys.shape[2]
         if self.length > self.keys.shape[2]:
-            room = max(self.length, 2 * self.keys.shape[2])
-            self.keys, self.values = wider(self.keys, start, room), wider(self.values, start, room)
+            capacity = max(self.length, 2 * self.keys.shape[2])
+            self.keys, self.values = grow(self.keys, start, capacity), grow(self.values, start, capacity)
         self.keys.narrow(2, start, keys.shape[2]).copy_(keys)
         self.values.narrow(2, start, keys.shape[2]).copy_(values)
         return self.all()
 
-    def keep(self, rows: Tensor) -> None:
-        """Rows of the batch by their numbers: others are dropped, and a row may be taken more than once."""
+    def select_rows(self, rows: Tensor) -> None:
+        """Select rows of the batch by index (R,); an index may be repeated."""
         self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
 
-    def recall(self, tokens: Tensor) -> None:
-        """Tokens (B,N) of each row by their numbers: they become the only ones in use, in this order."""
-        B, H, room, _ = self.keys.shape
-        firsts = torch.arange(0, B * H * room, room, device=tokens.device).view(B, H, 1)
-        places, self.length = (firsts + tokens[:, None]).flatten(), tokens.shape[1]  # rows of (B*H*S,K)
-        for kept in (self.keys, self.values):
-            chosen = kept.view(B * H * room, -1).index_select(0, places)
-            kept.narrow(2, 0, self.length).copy_(chosen.view(B, H, self.length, -1))
+    def select_tokens(self, tokens: Tensor) -> None:
+        """Select tokens by index (B,N) in each row, in this order; all others are dropped."""
+        B, H, capacity, _ = self.keys.shape
+        starts = torch.arange(0, B * H * capacity, capacity, device=tokens.device).view(B, H, 1)
+        index, self.length = (starts + tokens[:, None]).flatten(), tokens.shape[1]  # rows of (B*H*S,K)
+        for cached in (self.keys, self.values):
+            selected = cached.view(B * H * capacity, -1).index_select(0, index)
+            cached.narrow(2, 0, self.length).copy_(selected.view(B, H, self.length, -1))
 
 
-def wider(kept: Tensor, length: int, room: int) -> Tensor:
-    """(B,H,S,K) -> (B,H,room,K), the first `length` as they were"""
-    B, H, _, K = kept.shape
-    new = kept.new_zeros(B, H, room, K)
-    new[:, :, :length] = kept[:, :, :length]
+def grow(cached: Tensor, length: int, capacity: int) -> Tensor:
+    """(B,H,S,K) -> (B,H,capacity,K) with the first `length` entries copied"""
+    B, H, _, K = cached.shape
+    new = cached.new_zeros(B, H, capacity, K)
+    new[:, :, :length] = cached[:, :, :length]
     return new
 
 
 @dataclass
 class LayerCache:
-    """What one block keeps: of the tokens written so far, and of the memory."""
+    """The cache of one block: of its self-attention and of its cross-attention."""
 
-    own: KeyValues
-    memory: KeyValues
+    self_attn: KeyValues
+    cross_attn: KeyValues
 
 
 @dataclass
 class Cache:
-    """What a decoder keeps, made by `Decoder.start`; `position` is where the next token stands, and `packed` the matrix
-    that makes logits."""
+    """The cache of a decoder, made by `Decoder.start`.
+
+    Args:
+        layers: one cache per block.
+        memory_mask: (B,S), True for tokens of the memory that may be attended; None for all.
+        position: position of the next token.
+        packed: the output matrix in oneDNN's layout.
+    """
 
     layers: list[LayerCache]
-    memory_mask: Tensor | None = None  # (B,S)
+    memory_mask: Tensor | None = None
     position: int = 0
     packed: Packed = field(default_factory=Packed)
 
-    def keep(self, rows: Tensor) -> None:
-        """Rows (R,) of the batch by their numbers, in their order: finished ones are left out, others taken twice."""
+    def select_rows(self, rows: Tensor) -> None:
+        """Select rows of the batch by index (R,), in this order; an index may be repeated."""
         for layer in self.layers:
-            layer.own.keep(rows)
-            layer.memory.keep(rows)
+            layer.self_attn.select_rows(rows)
+            layer.cross_attn.select_rows(rows)
         if self.memory_mask is not None:
             self.memory_mask = self.memory_mask.index_select(0, rows)
 
-    def recall(self, tokens: Tensor) -> None:
-        """Tokens (B,N) of each row by their numbers; all others that were written are forgotten."""
+    def select_tokens(self, tokens: Tensor) -> None:
+        """Select generated tokens by index (B,N) in each row; all others are dropped."""
         for layer in self.layers:
-            layer.own.recall(tokens)
+            layer.self_attn.select_tokens(tokens)

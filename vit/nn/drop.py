@@ -1,4 +1,4 @@
-"""What scales or silences a residual branch, and what hides tokens. All draws come from torch's global generator."""
+"""LayerScale, dropout, stochastic depth and patch dropout; all draws come from torch's global generator."""
 
 import torch
 import torch.nn.functional as F
@@ -18,11 +18,14 @@ class LayerScale(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Silences a random part of the numbers while training (JMLR 15, 2014), as `nn.Dropout` does.
+    """Dropout (JMLR 15, 2014), as `nn.Dropout`.
 
-    Torch draws each number's fate on the CPU one by one. Here four fates of 16 bits come from one draw, which makes a
-    small translator's step 1.1 times as fast (benchmarks/cpu_step.py); the part that is silenced is off by less than 1
-    in 65,536.
+    On the CPU, where torch draws element by element, one 64-bit draw decides on four elements with 16 bits each: a
+    training step of a small translation model is 1.1 times as fast (benchmarks/cpu_step.py). The rate is exact to 1 in
+    65,536.
+
+    Raises:
+        ValueError: `rate` is not in [0, 1).
     """
 
     def __init__(self, rate: float = 0.0) -> None:
@@ -35,19 +38,23 @@ class Dropout(nn.Module):
         """any shape -> the same"""
         if not self.training or self.rate == 0:
             return x
-        if x.device.type != "cpu" or torch.compiler.is_compiling():  # there it draws in parallel
+        if x.device.type != "cpu" or torch.compiler.is_compiling():  # these draw in parallel
             return F.dropout(x, self.rate)
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        fates = draws.view(torch.int16)[: x.numel()].view(x.shape)  # each of -32,768 ... 32,767 equally likely
-        kept = torch.ge(fates, round(self.rate * 2**16) - 2**15, out=x.new_empty(x.shape))  # 0 or 1, in one pass
-        return x * kept.div_(1 - self.rate)  # the expected value stays
+        uniform = draws.view(torch.int16)[: x.numel()].view(x.shape)  # -32,768 ... 32,767, equally likely
+        keep = torch.ge(uniform, round(self.rate * 2**16) - 2**15, out=x.new_empty(x.shape))  # 0 or 1, in one pass
+        return x * keep.div_(1 - self.rate)  # the expected value is unchanged
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}"
 
 
 class DropPath(nn.Module):
-    """Leaves a whole residual branch out for a random part of the samples (stochastic depth, arXiv 1603.09382)."""
+    """Stochastic depth (arXiv 1603.09382): drops a residual branch for a random part of the samples.
+
+    Raises:
+        ValueError: `rate` is not in [0, 1).
+    """
 
     def __init__(self, rate: float = 0.0) -> None:
         super().__init__()
@@ -59,22 +66,25 @@ class DropPath(nn.Module):
         """(B,...) -> (B,...)"""
         if not self.training or self.rate == 0:
             return x
-        kept = x.new_empty(x.shape[0], *[1] * (x.ndim - 1)).bernoulli_(1 - self.rate)
-        return x * (kept / (1 - self.rate))  # the expected value stays
+        keep = x.new_empty(x.shape[0], *[1] * (x.ndim - 1)).bernoulli_(1 - self.rate)
+        return x * (keep / (1 - self.rate))  # the expected value is unchanged
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}"
 
 
 def drop_path_rates(rate: float, depth: int) -> list[float]:
-    """Stochastic depth grows linearly from 0 at the first block to `rate` at the last (arXiv 1603.09382)."""
+    """Rates that grow linearly from 0 at the first block to `rate` at the last (arXiv 1603.09382)."""
     return [rate * i / max(depth - 1, 1) for i in range(depth)]
 
 
 class PatchDropout(nn.Module):
-    """Hides a random part of the patches while training: less work per step (FLIP, arXiv 2212.00794).
+    """Drops a random part of the patches during training, which makes steps cheaper (FLIP, arXiv 2212.00794).
 
-    The first `prefix` tokens (class token, registers) always stay.
+    The first `prefix` tokens (class token, registers) are never dropped.
+
+    Raises:
+        ValueError: `rate` is not in [0, 1).
     """
 
     def __init__(self, rate: float = 0.0, prefix: int = 0) -> None:
@@ -84,15 +94,15 @@ class PatchDropout(nn.Module):
         self.rate, self.prefix = rate, prefix
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(B,N,D) -> (B,N',D) and the places (B,N') of the kept tokens in ascending order; None where all stay."""
+        """(B,N,D) -> (B,N',D) and the indices (B,N') of the remaining tokens in ascending order; None if all remain"""
         if not self.training or self.rate == 0:
             return x, None
         B, N, D = x.shape
         patches = N - self.prefix
-        kept = torch.rand(B, patches, device=x.device).topk(max(1, round(patches * (1 - self.rate)))).indices
-        first = torch.arange(self.prefix, device=x.device).expand(B, -1)
-        places = torch.cat([first, kept.sort().values + self.prefix], dim=1)  # (B,N')
-        return x.gather(1, places[..., None].expand(-1, -1, D)), places
+        keep = torch.rand(B, patches, device=x.device).topk(max(1, round(patches * (1 - self.rate)))).indices
+        prefix = torch.arange(self.prefix, device=x.device).expand(B, -1)
+        index = torch.cat([prefix, keep.sort().values + self.prefix], dim=1)  # (B,N')
+        return x.gather(1, index[..., None].expand(-1, -1, D)), index
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}"

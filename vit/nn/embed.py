@@ -1,4 +1,4 @@
-"""The doors of the house: an image or a text becomes tokens (B,N,D)."""
+"""Embeddings: images or token ids to tokens (B,N,D)."""
 
 import math
 
@@ -7,24 +7,27 @@ from torch import Tensor, nn
 
 from vit.nn.drop import Dropout
 from vit.nn.linear import Packed, linear
-from vit.nn.norm import same
+from vit.nn.norm import identity
 from vit.nn.stem import ConvStem, LinearPatches, Stem
 
 
 class PatchEmbed(nn.Module):
-    """An image as tokens: class token, distillation token, registers, then the patches row by row, with their positions
-    added.
+    """Images to tokens: class token, distillation token, registers, then the patches row by row, plus positions.
 
     Args:
         image_size, patch_size: (height, width) in pixels.
-        flexible: smaller images are taken too, padded to whole patches and to one size per batch; they stand at the
-            upper left of the grid of `image_size`. Give their `mask`, and padding changes no answer.
-        dist_token: a second class token, which learns a teacher's answer (DeiT, arXiv 2012.12877).
-        registers: tokens without meaning of their own, where the model keeps notes (arXiv 2309.16588).
-        pos_embed: a table of `vit.nn.position`, learned or fixed, for all tokens or for the patches alone, which its
-            length tells; None for no table.
-        stem: what makes patch tokens of images.
-        norm: applied to the tokens with their positions, as CLIP does (arXiv 2103.00020); none by default.
+        flexible: accept smaller images too, padded to whole patches and to one size per batch; they use the upper left
+            part of the grid of `image_size`. With their `mask`, padding has no influence.
+        dist_token: add a distillation token (DeiT, arXiv 2012.12877).
+        registers: number of register tokens (arXiv 2309.16588).
+        pos_embed: a table of `vit.nn.position`, learned or fixed, for all tokens or (by its length) for the patches
+            only; None for no table.
+        stem: constructor of the module that turns images into patch tokens.
+        norm: applied to the tokens after adding positions, as in CLIP (arXiv 2103.00020); none by default.
+
+    Raises:
+        ValueError: `image_size` is not divisible by `patch_size`, `pos_embed` does not fit the grid, or the stem does
+            not support flexible sizes.
     """
 
     def __init__(
@@ -51,11 +54,11 @@ class PatchEmbed(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
         self.dist_token = nn.Parameter(torch.zeros(1, 1, dim)) if dist_token else None
         self.reg_token = nn.Parameter(torch.zeros(1, registers, dim)) if registers else None
-        set_table(self, pos_embed)
-        self.norm = norm or same
+        register_pos_embed(self, pos_embed)
+        self.norm = norm or identity
         self.drop = Dropout(dropout)
         if flexible and type(self.proj) is ConvStem:
-            raise ValueError("a ConvStem mixes an image with its padding; take MaskedConvStem or PooledConvStem for "
+            raise ValueError("a ConvStem mixes an image with its padding; use MaskedConvStem or PooledConvStem for "
                              "flexible sizes")
         patches = math.prod(self.grid)
         if pos_embed is not None and pos_embed.shape[1] not in (patches, self.prefix + patches):
@@ -63,59 +66,64 @@ class PatchEmbed(nn.Module):
                              f"{self.prefix + patches} with class token and registers")
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """images (B,C,H,W), mask (B,rows*columns) of each image's own patches -> (B,N,D)"""
+        """images (B,C,H,W), mask (B,rows*columns), False for padding -> (B,N,D)"""
         rows, columns = self.size(images)
         x = self.proj(images, None if mask is None else mask.unflatten(1, (rows, columns)))  # (B,rows*columns,D)
         table = self.table(rows, columns)
         patches_only = table is not None and table.shape[1] == x.shape[1]
         if patches_only:
             x = x + table
-        x = torch.cat([*self.first(x.shape[0]), x], dim=1)  # (B,N,D)
+        x = torch.cat([*self.prefix_tokens(x.shape[0]), x], dim=1)  # (B,N,D)
         if table is not None and not patches_only:
             x = x + table
         return self.drop(self.norm(x))
 
     def size(self, images: Tensor) -> tuple[int, int]:
-        """(rows, columns) in patches of a batch of images (B,C,H,W); raises ValueError for images that do not fit."""
+        """(rows, columns) in patches of images (B,C,H,W).
+
+        Raises:
+            ValueError: the images do not have the channels or size that the model was built for.
+        """
         if images.shape[1:] == self.image_shape:
             return self.grid
         if not self.flexible or images.ndim != 4 or images.shape[1] != self.image_shape[0]:
-            raise ValueError(wrong_images(images, self.image_shape))
+            raise ValueError(image_mismatch(images, self.image_shape))
         grid = patch_grid(images.shape[2:], self.patch_size)
         if grid[0] > self.grid[0] or grid[1] > self.grid[1]:
-            raise ValueError(wrong_images(images, self.image_shape))
+            raise ValueError(image_mismatch(images, self.image_shape))
         return grid
 
     def table(self, rows: int, columns: int) -> Tensor | None:
-        """The positions of the first tokens, where the table has any, and of the upper left part of the grid."""
+        """The position table of the prefix tokens, if it has any, and of the upper left part of the grid, (1,N,D)."""
         if self.pos_embed is None or (rows, columns) == self.grid:
             return self.pos_embed
-        first, patches = self.pos_embed.split([self.pos_embed.shape[1] - math.prod(self.grid), math.prod(self.grid)], 1)
-        return torch.cat([first, patches.unflatten(1, self.grid)[:, :rows, :columns].flatten(1, 2)], dim=1)
+        prefix = self.pos_embed.shape[1] - math.prod(self.grid)
+        prefix, patches = self.pos_embed.split([prefix, math.prod(self.grid)], dim=1)
+        return torch.cat([prefix, patches.unflatten(1, self.grid)[:, :rows, :columns].flatten(1, 2)], dim=1)
 
-    def places(self, images: Tensor) -> Tensor | None:
-        """Which of the tokens of a whole grid the tokens (N,) of these images are; None for all of them."""
+    def positions(self, images: Tensor) -> Tensor | None:
+        """images (B,C,H,W) -> indices (N,) of their tokens in the full grid; None for images of full size"""
         rows, columns = self.size(images)
         if (rows, columns) == self.grid:
             return None
-        whole = torch.arange(math.prod(self.grid), device=images.device).view(self.grid) + self.prefix
-        first = torch.arange(self.prefix, device=images.device)
-        return torch.cat([first, whole[:rows, :columns].flatten()])
+        full = torch.arange(math.prod(self.grid), device=images.device).view(self.grid) + self.prefix
+        prefix = torch.arange(self.prefix, device=images.device)
+        return torch.cat([prefix, full[:rows, :columns].flatten()])
 
-    def first(self, batch: int) -> list[Tensor]:
-        """The tokens in front of the patches."""
+    def prefix_tokens(self, batch: int) -> list[Tensor]:
+        """The tokens before the patches, each (B,·,D)."""
         tokens = (self.cls_token, self.dist_token, self.reg_token)
         return [token.expand(batch, -1, -1) for token in tokens if token is not None]
 
 
 class TokenEmbed(nn.Module):
-    """A text as tokens: a vector per id, and positions; `logits` goes back through the same matrix (arXiv 1608.05859).
+    """Token ids to tokens, plus positions; `logits` uses the same matrix as the output layer (arXiv 1608.05859).
 
     Args:
-        pos_embed: a table of `vit.nn.position`, (1,max_len,D); None for no table and no limit.
-        scale: factor on the id vectors, sqrt(D) in the original transformer, so that positions do not drown them.
-        segments: kinds of tokens with a vector of their own, such as first and second text (BERT, arXiv 1810.04805).
-        norm: applied to the sum of all vectors; none by default.
+        pos_embed: a table of `vit.nn.position`, (1,max_len,D); None for no table and no length limit.
+        scale: factor on the id embeddings, sqrt(D) in the original transformer.
+        segments: number of segment embeddings, such as 2 for pairs of texts (BERT, arXiv 1810.04805).
+        norm: applied to the sum of all embeddings; none by default.
     """
 
     def __init__(
@@ -132,15 +140,20 @@ class TokenEmbed(nn.Module):
         super().__init__()
         self.token = nn.Embedding(vocab_size, dim)
         self.segment = nn.Embedding(segments, dim) if segments else None
-        set_table(self, pos_embed)
+        register_pos_embed(self, pos_embed)
         self.scale = scale
-        self.norm = norm or same
+        self.norm = norm or identity
         self.drop = Dropout(dropout)
 
     def forward(self, ids: Tensor, start: int = 0, segment: Tensor | None = None) -> Tensor:
-        """ids (B,T), segment (B,T) -> (B,T,D); the first id stands at position `start`.
+        """ids (B,T), segment (B,T) -> (B,T,D)
 
-        Without a `segment` all ids are of segment 0; without vectors for segments it makes no difference.
+        Args:
+            start: position of the first id.
+            segment: segment of each id, all 0 by default; ignored without segment embeddings.
+
+        Raises:
+            ValueError: the sequence exceeds the position table.
         """
         x = self.token(ids) * self.scale
         if self.segment is not None:
@@ -152,18 +165,23 @@ class TokenEmbed(nn.Module):
             x = x + self.pos_embed[:, start:end]
         return self.drop(self.norm(x))
 
-    def start_from(self, matrix: Tensor, found: Tensor) -> None:
-        """Take word vectors (V,D) for the ids that were `found` (V,), as bools; the others keep their own.
+    def load_vectors(self, matrix: Tensor, found: Tensor) -> None:
+        """Initialize the embeddings from word vectors.
 
-        Divided by `scale`, so that the tokens are the vectors that were given.
+        Args:
+            matrix: (V,D); divided by `scale`, so that the scaled embeddings equal the vectors.
+            found: (V,) bool, True for ids that have a vector; the others keep their embedding.
+
+        Raises:
+            ValueError: the shapes do not match the vocabulary and width.
         """
         vocab_size, dim = self.token.weight.shape
         if matrix.shape[-1] != dim:
             raise ValueError(f"the word vectors have {matrix.shape[-1]} numbers each, but the model's dim is {dim}; "
-                             f"take vectors of {dim} or build the model with dim={matrix.shape[-1]}")
+                             f"use vectors of {dim} or build the model with dim={matrix.shape[-1]}")
         if len(matrix) != vocab_size or len(found) != vocab_size:
-            raise ValueError(f"there are {len(matrix)} word vectors and {len(found)} marks for {vocab_size} ids; "
-                             "give one of each per id of the vocabulary")
+            raise ValueError(f"there are {len(matrix)} word vectors and {len(found)} flags for {vocab_size} ids; "
+                             "pass one of each per id of the vocabulary")
         with torch.no_grad():
             self.token.weight[found] = (matrix[found] / self.scale).to(self.token.weight)
 
@@ -172,8 +190,8 @@ class TokenEmbed(nn.Module):
         return linear(x, self.token.weight, packed=packed)
 
 
-def set_table(module: nn.Module, pos_embed: Tensor | None) -> None:
-    """A learned table is saved with the weights; a fixed one is not: it follows from the sizes."""
+def register_pos_embed(module: nn.Module, pos_embed: Tensor | None) -> None:
+    """Register `pos_embed` as a parameter if it is learned, else as a buffer that is not saved."""
     if pos_embed is None or isinstance(pos_embed, nn.Parameter):
         module.register_parameter("pos_embed", pos_embed)
     else:
@@ -184,7 +202,7 @@ def patch_grid(image_size: tuple[int, int], patch_size: tuple[int, int]) -> tupl
     """(rows, columns) in patches.
 
     Raises:
-        ValueError: an edge is no whole number of patches.
+        ValueError: `image_size` is not divisible by `patch_size`.
     """
     for image, patch in zip(image_size, patch_size, strict=True):
         if patch < 1 or image < 1 or image % patch:
@@ -194,11 +212,12 @@ def patch_grid(image_size: tuple[int, int], patch_size: tuple[int, int]) -> tupl
     return image_size[0] // patch_size[0], image_size[1] // patch_size[1]
 
 
-def wrong_images(images: Tensor, expected: tuple[int, int, int]) -> str:
+def image_mismatch(images: Tensor, expected: tuple[int, int, int]) -> str:
+    """The error message for images (B,C,H,W) that do not have the `expected` channels, height and width."""
     if images.ndim != 4:
         return f"images have shape {tuple(images.shape)}, but must be a batch (B,C,H,W)"
     channels, height, width = images.shape[1:]
     if channels != expected[0]:
         return f"images have {channels} channels, but the model was built for in_chans {expected[0]}"
     return (f"images are {height}x{width} pixels, but the model was built for image_size {expected[1]}x{expected[2]}; "
-            "resize them or build the model with image_size of theirs")
+            "resize them or build the model for this image_size")

@@ -1,4 +1,4 @@
-"""First values of the weights."""
+"""Weight initialization."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from vit.nn.stem import LinearPatches
 
 
 def init_weights(model: nn.Module) -> None:
-    """Set every weight of a model of this house, as the original ViT and big_vision do: Xavier matrices, zero biases.
+    """Initialize the weights of a model in place, as the original ViT and big_vision do: Xavier matrices, zero biases.
 
-    The patch projection counts as the matrix it is (MAE, arXiv 2111.06377); ids, segments and position tables have the
-    std D^-1/2 of big_vision, so that none drowns another; class token and registers start close to zero, logits of a
-    `head` close to undecided. Norms, scales and the convolutions of a stem keep their own beginnings.
+    The patch projection is initialized as a matrix (MAE, arXiv 2111.06377). Token, segment and position tables have
+    std D^-1/2 (big_vision), so that their sums are balanced. Class token and registers have std 1e-6, a `head` 0.02.
+    Norms, LayerScale and the convolutions of a stem keep their own initialization.
     """
     for name, module in model.named_modules():
         leaf = name.rpartition(".")[2]
@@ -48,14 +48,14 @@ RANDOM = (torch.Tensor.normal_, torch.Tensor.uniform_, nn.init.normal_, nn.init.
           nn.init.kaiming_uniform_, nn.init.kaiming_normal_, nn.init.xavier_uniform_, nn.init.xavier_normal_)
 
 
-class Unfilled(TorchFunctionMode):
-    """Inside, weights get no random values: for models whose every tensor is about to come from a file.
+class SkipInit(TorchFunctionMode):
+    """A context in which modules are built without random initialization, for models that are loaded right after.
 
-    What is only reserved and never written takes no memory, and drawing the numbers of a ViT-B takes seconds.
+    It saves the seconds that the initialization of a ViT-B takes; memory that is never written is never allocated.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.Tensor.normal_:  # trunc_normal_ draws again until all lie within: leftovers might never
+        if func is torch.Tensor.normal_:  # trunc_normal_ redraws until all values are in range: garbage may never be
             return args[0].zero_()
         if func in RANDOM:
             return args[0] if args else kwargs["tensor"]

@@ -1,4 +1,4 @@
-"""The part of a block that works on each token alone."""
+"""Feed-forward layers of a block."""
 
 from collections.abc import Callable
 
@@ -8,23 +8,23 @@ from torch import Tensor, nn
 
 from vit.nn.drop import Dropout
 from vit.nn.linear import apply_linear
-from vit.nn.norm import same
+from vit.nn.norm import identity
 
 Activation = Callable[[Tensor], Tensor]  # nn.GELU(), F.relu, ...
 
 
 def quick_gelu(x: Tensor) -> Tensor:
-    """A sigmoid in place of the normal distribution (arXiv 1606.08415, section 4), as OpenAI's CLIP has it."""
+    """GELU with a sigmoid approximation (arXiv 1606.08415, section 4), as in OpenAI's CLIP; any shape -> the same."""
     return x * torch.sigmoid(1.702 * x)
 
 
 class Mlp(nn.Module):
-    """Widen, bend, narrow.
+    """Two linear layers with an activation between them (arXiv 1706.03762, section 3.3).
 
     Args:
         hidden: inner width, four times `dim` in most transformers.
         dropout: rate on the hidden units.
-        norm: acts on the hidden units before they are narrowed (NormFormer, arXiv 2110.09456); None for none.
+        norm: applied to the hidden units before the second layer (NormFormer, arXiv 2110.09456); None for none.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Mlp(nn.Module):
         self.fc1 = nn.Linear(dim, hidden, bias)
         self.activation = activation
         self.drop = Dropout(dropout)
-        self.norm = norm or same
+        self.norm = norm or identity
         self.fc2 = nn.Linear(hidden, dim, bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,8 +51,8 @@ class Mlp(nn.Module):
 class SwiGLU(nn.Module):
     """An MLP whose hidden units are gated by a second projection (arXiv 2002.05202).
 
-    Gate and value share one product, `fc1`, gate first, as in timm's SwiGLUPacked. With 2/3 of an Mlp's `hidden` it
-    has as many parameters. The arguments are those of `Mlp`.
+    Gate and value are packed in `fc1`, gate first, as in timm's SwiGLUPacked. With 2/3 of an Mlp's `hidden` it has as
+    many parameters. The arguments are those of `Mlp`.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SwiGLU(nn.Module):
         self.fc1 = nn.Linear(dim, 2 * hidden, bias)
         self.activation = activation
         self.drop = Dropout(dropout)
-        self.norm = norm or same
+        self.norm = norm or identity
         self.fc2 = nn.Linear(hidden, dim, bias)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,31 +1,31 @@
-"""The norms to choose from; each is called with a width."""
+"""Normalization layers; each is constructed with a width."""
 
 from collections.abc import Callable
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Norm = Callable[[int], nn.Module]  # a class or a partial, called with the width
+Norm = Callable[[int], nn.Module]  # a class or a partial that takes the width
 
 
 class LayerNorm(nn.LayerNorm):
-    """Mean and variance (arXiv 1607.06450), with the eps of the ViT papers instead of torch's 1e-5."""
+    """Layer normalization (arXiv 1607.06450) with the eps of the ViT papers, 1e-6, instead of torch's 1e-5."""
 
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
         super().__init__(dim, eps=eps)
 
 
 class RMSNorm(nn.RMSNorm):
-    """Scale only (arXiv 1910.07467): no mean, no shift."""
+    """Root mean square normalization (arXiv 1910.07467): a scale without mean and shift."""
 
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
         super().__init__(dim, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(...,D) -> (...,D); in the input's precision, where autocast would mix two and leave the fast kernel."""
+        """(...,D) -> (...,D), in the input's dtype: autocast would mix two dtypes and miss the fused kernel."""
         return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
-def same(x: Tensor) -> Tensor:
-    """No norm, no scale: what stands where there might be one. Not a module, for a short step feels every call."""
+def identity(x: Tensor) -> Tensor:
+    """any shape -> the same; a function instead of `nn.Identity`, because a module call costs time in short steps."""
     return x

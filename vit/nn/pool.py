@@ -1,4 +1,4 @@
-"""From tokens to one vector."""
+"""Pooling: tokens (B,N,D) to one vector (B,D)."""
 
 import torch
 from torch import Tensor, nn
@@ -6,11 +6,11 @@ from torch import Tensor, nn
 from vit.nn.attention import Attention
 from vit.nn.drop import Dropout
 from vit.nn.linear import apply_linear
-from vit.nn.norm import same
+from vit.nn.norm import identity
 
 
 class ClassToken(nn.Module):
-    """The first token, which the encoder made an answer of.
+    """The class token, which is the first token.
 
     Args:
         norm: applied to the pooled vector; none by default, because the encoder ends with one.
@@ -18,7 +18,7 @@ class ClassToken(nn.Module):
 
     def __init__(self, norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.norm = norm or same
+        self.norm = norm or identity
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,D)"""
@@ -26,8 +26,8 @@ class ClassToken(nn.Module):
 
 
 class ClassMean(nn.Module):
-    """The first token and beside it the mean over those after the first `prefix` ones, as linear classifiers on DINOv2
-    read it (arXiv 2304.07193).
+    """The class token concatenated with the mean of the tokens after the prefix, as in DINOv2's linear classifiers
+    (arXiv 2304.07193).
     """
 
     def __init__(self, prefix: int) -> None:
@@ -40,11 +40,11 @@ class ClassMean(nn.Module):
 
 
 class Mean(nn.Module):
-    """The mean over the tokens after the first `prefix` ones, and only over those that `mask` (B,N) allows."""
+    """The mean of the tokens after the first `prefix` ones; with a mask (B,N) only of those where it is True."""
 
     def __init__(self, prefix: int = 0, norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.prefix, self.norm = prefix, norm or same
+        self.prefix, self.norm = prefix, norm or identity
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,D)"""
@@ -56,7 +56,7 @@ class Mean(nn.Module):
 
 
 class Sum(Mean):
-    """The sum over the same tokens as in `Mean`: what counts, counts as often as it is there."""
+    """The sum of the same tokens as in `Mean`, which also depends on their number."""
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,D)"""
@@ -67,7 +67,7 @@ class Sum(Mean):
 
 
 class Pooler(nn.Module):
-    """The first token through a dense layer and tanh (BERT, arXiv 1810.04805)."""
+    """The first token after a dense layer and tanh (BERT, arXiv 1810.04805)."""
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -80,18 +80,18 @@ class Pooler(nn.Module):
 
 
 class ScorePool(nn.Module):
-    """Every token gets a learned score; the softmax of the scores says how much of it is taken.
+    """The mean of the tokens, weighted by the softmax of a learned score per token (arXiv 1703.03130).
 
     Args:
-        hidden: the score is w2 tanh(w1 x), with so many numbers between (arXiv 1703.03130); 0 for one vector w x.
-        prefix: so many first tokens are left out.
+        hidden: inner width of the score w2 tanh(w1 x); 0 for the linear score w x.
+        prefix: number of first tokens to leave out.
     """
 
     def __init__(self, dim: int, hidden: int = 0, prefix: int = 0, norm: nn.Module | None = None) -> None:
         super().__init__()
         self.hidden = nn.Linear(dim, hidden) if hidden else None
-        self.score = nn.Linear(hidden or dim, 1, bias=False)  # the softmax would not feel a bias
-        self.prefix, self.norm = prefix, norm or same
+        self.score = nn.Linear(hidden or dim, 1, bias=False)  # softmax is invariant to a bias
+        self.prefix, self.norm = prefix, norm or identity
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,D)"""
@@ -99,17 +99,19 @@ class ScorePool(nn.Module):
         return self.norm((weights[:, None] @ x).squeeze(1))
 
     def weights(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B,N,D) -> (B,N) in float32; each row sums to 1, its prefix and its masked tokens being 0."""
+        """(B,N,D) -> (B,N) in float32: rows sum to 1, prefix and masked tokens are 0"""
         scores = self.score(x if self.hidden is None else apply_linear(self.hidden, x).tanh()).squeeze(-1).float()
         allowed = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
         if self.prefix:
             allowed = allowed & (torch.arange(x.shape[1], device=x.device) >= self.prefix)
-        lowest = torch.finfo(scores.dtype).min  # not -inf, which makes NaN of a row without any token
+        lowest = torch.finfo(scores.dtype).min  # -inf would give NaN in a fully masked row
         return scores.masked_fill(~allowed, lowest).softmax(dim=1) * allowed
 
 
 class AttentionPool(nn.Module):
-    """A learned query looks at all tokens after the first `prefix` ones (MAP head, arXiv 2106.04560)."""
+    """Multi-head attention pooling: a learned query attends to the tokens after the first `prefix` ones (arXiv
+    2106.04560).
+    """
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class AttentionPool(nn.Module):
         super().__init__()
         self.latent = nn.Parameter(torch.zeros(1, 1, dim))
         self.attn, self.mlp_norm, self.mlp = attn, mlp_norm, mlp
-        self.prefix, self.norm = prefix, norm or same
+        self.prefix, self.norm = prefix, norm or identity
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B,N,D) -> (B,D)"""

@@ -1,4 +1,4 @@
-"""Positions as numbers that are added to the scores of attention, by how far two patches are apart."""
+"""Relative position bias: numbers that depend on the offset of two patches, added to attention scores."""
 
 from collections import OrderedDict
 
@@ -6,20 +6,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.nn.attention import pairs, within
+from vit.nn.attention import attention_mask, restrict
 
 
 class RelativePositions(nn.Module):
-    """A small network turns the offset between two patches into a number per head (Swin v2, arXiv 2111.09883).
+    """Continuous relative position bias (Swin v2, arXiv 2111.09883): an MLP maps the offset to one number per head.
 
-    It sees the logarithm of the rows and columns between them, with a sign, so that it goes on where a larger grid has
-    offsets it was not trained on. To and from the tokens before the patches nothing is added. Parameters are named as
-    in timm.
+    The MLP reads the signed logarithm of the offset in rows and columns, which extrapolates to larger grids. Prefix
+    tokens get no bias. Parameters are named as in timm.
 
     Args:
         grid: (rows, columns) of the patches.
-        prefix: how many tokens stand before them.
-        hidden: inner width of the network.
+        prefix: number of tokens before the patches.
+        hidden: inner width of the MLP.
     """
 
     def __init__(self, grid: tuple[int, int], num_heads: int, prefix: int = 0, hidden: int = 128) -> None:
@@ -28,18 +27,18 @@ class RelativePositions(nn.Module):
         layers = {"fc1": nn.Linear(2, hidden), "act": nn.ReLU(), "fc2": nn.Linear(hidden, num_heads)}
         self.mlp = nn.Sequential(OrderedDict(layers))
         rows, columns = grid
-        between = torch.meshgrid(torch.arange(1 - rows, rows), torch.arange(1 - columns, columns), indexing="ij")
-        offsets = torch.stack(between, dim=-1).flatten(0, 1).float()  # (offsets,2)
-        where = torch.cartesian_prod(torch.arange(rows), torch.arange(columns))  # (N,2)
-        apart = where[:, None] - where + torch.tensor([rows - 1, columns - 1])  # (N,N,2) from the smallest offset on
+        axes = torch.meshgrid(torch.arange(1 - rows, rows), torch.arange(1 - columns, columns), indexing="ij")
+        offsets = torch.stack(axes, dim=-1).flatten(0, 1).float()  # (offsets,2)
+        coordinates = torch.cartesian_prod(torch.arange(rows), torch.arange(columns))  # (N,2)
+        shifted = coordinates[:, None] - coordinates + torch.tensor([rows - 1, columns - 1])  # (N,N,2), all >= 0
         self.register_buffer("offsets", offsets.sign() * offsets.abs().log1p(), persistent=False)
-        self.register_buffer("places", apart[..., 0] * (2 * columns - 1) + apart[..., 1], persistent=False)  # (N,N)
+        self.register_buffer("index", shifted[..., 0] * (2 * columns - 1) + shifted[..., 1], persistent=False)  # (N,N)
 
     def forward(self, mask: Tensor | None = None) -> Tensor:
-        """What is added to the scores, (1,H,N,N), or with a mask of `Attention` (B,H,N,N): -inf where it forbids."""
-        bias = self.mlp(self.offsets)[self.places].permute(2, 0, 1)  # (H,patches,patches)
+        """mask as in `Attention` -> bias to add to the scores, (1,H,N,N), or (B,H,N,N) with -inf where masked"""
+        bias = self.mlp(self.offsets)[self.index].permute(2, 0, 1)  # (H,patches,patches)
         bias = F.pad(bias, (self.prefix, 0, self.prefix, 0))[None]  # (1,H,N,N)
         if mask is None:
             return bias
-        mask = pairs(mask, False, bias, bias)[0]  # (B,H or 1,N or 1,N)
-        return within(bias, mask) if mask.dtype == torch.bool else bias + mask
+        mask = attention_mask(mask, False, bias, bias)[0]  # (B,H or 1,N or 1,N)
+        return restrict(bias, mask) if mask.dtype == torch.bool else bias + mask

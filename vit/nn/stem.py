@@ -1,4 +1,4 @@
-"""What makes patch tokens of images: one matrix product, or convolutions in front of it."""
+"""Stems: images to patch tokens by a linear projection or by convolutions."""
 
 import math
 from collections.abc import Callable
@@ -8,18 +8,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.nn.linear import linear
-from vit.nn.norm import same
+from vit.nn.norm import identity
 
-# (in_chans, dim, patch_size) -> a module from images (B,C,H,W) to patch tokens (B,N,D); it may be given a mask
-# (B,rows,columns) of each image's own patches as well
+# (in_chans, dim, patch_size) -> a module from images (B,C,H,W) and an optional mask (B,rows,columns), True for patches
+# that are not padding, to patch tokens (B,N,D)
 Stem = Callable[[int, int, tuple[int, int]], nn.Module]
 
 
 class LinearPatches(nn.Conv2d):
-    """A convolution whose stride is its kernel, computed as one matrix product over the unfolded patches.
+    """The patch projection: a convolution with stride equal to its kernel, computed as one matrix product.
 
-    The weights keep the convolution's shape (D,C,ph,pw), so every ViT's load; the tokens come out contiguous, where the
-    convolution would leave channels first.
+    The weights have the shape of the convolution, (D,C,ph,pw), as in every ViT checkpoint; the tokens are contiguous.
 
     Args:
         norm: applied to the tokens (AIMv2, arXiv 2411.14402); None for none.
@@ -34,10 +33,10 @@ class LinearPatches(nn.Conv2d):
         norm: nn.Module | None = None,
     ) -> None:
         super().__init__(in_chans, dim, kernel_size=patch_size, stride=patch_size, bias=bias)
-        self.norm = norm or same
+        self.norm = norm or identity
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B,C,H,W) -> (B,N,D); the mask makes no difference, for a token is made of its own patch alone."""
+        """(B,C,H,W) -> (B,N,D); the mask is ignored, because a token depends on its own patch only"""
         ph, pw = self.kernel_size
         x = images.unflatten(3, (-1, pw)).unflatten(2, (-1, ph))  # (B,C,rows,ph,columns,pw)
         x = x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B,N,C*ph*pw)
@@ -49,9 +48,9 @@ class LinearPatches(nn.Conv2d):
 
 
 class NormedPatches(LinearPatches):
-    """The pixels of a patch normed before their projection, and its token after it, as vit-pytorch does.
+    """A patch projection with a LayerNorm before and after it, as in vit-pytorch.
 
-    The norm before has its channels in the order of the projection's, (C,ph,pw).
+    The channels of the first norm are in the order of the projection, (C,ph,pw).
     """
 
     def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int]) -> None:
@@ -64,10 +63,12 @@ class NormedPatches(LinearPatches):
 
 
 class ConvStem(nn.Sequential):
-    """3x3 convolutions of stride 2 down to the patch grid (arXiv 2106.14881): easier to train on little data.
+    """3x3 convolutions of stride 2 down to the patch grid (arXiv 2106.14881), easier to train on little data.
 
-    Norms over channel groups instead of batches, so that an image's tokens do not depend on its neighbours in the
-    batch.
+    GroupNorm instead of BatchNorm keeps the tokens of an image independent of the rest of the batch.
+
+    Raises:
+        ValueError: `patch_size` is not a power of two.
     """
 
     def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int]) -> None:
@@ -82,15 +83,15 @@ class ConvStem(nn.Sequential):
         super().__init__(*layers, nn.Conv2d(width, dim, 1))
 
     def forward(self, images: Tensor, mask: None = None) -> Tensor:
-        """(B,C,H,W) -> (B,N,D); for images without padding, so there is no mask."""
+        """(B,C,H,W) -> (B,N,D), for images without padding"""
         return super().forward(images).flatten(2).transpose(1, 2).contiguous()
 
 
 class MaskedConvStem(ConvStem):
-    """A `ConvStem` to which padding means nothing, for images of different widths in one batch.
+    """A `ConvStem` that is invariant to padding, for images of different widths in one batch.
 
-    The norm is per position, and after each convolution the features outside an image's own patches are zero, which
-    is what a convolution sees around an image that is alone. Parameters are named and shaped as those of `ConvStem`.
+    The norm is per position, and features of padding are set to zero before each convolution, as its own zero padding.
+    Parameters have the names and shapes of those of `ConvStem`.
     """
 
     def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int]) -> None:
@@ -99,22 +100,24 @@ class MaskedConvStem(ConvStem):
             self[i] = nn.LayerNorm(self[i].num_channels)
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """images (B,C,H,W), mask (B,rows,columns) of each image's own patches -> (B,N,D)"""
-        x, own = images, None if mask is None else mask[:, None].to(images.dtype)  # (B,1,rows,columns)
+        """images (B,C,H,W), mask (B,rows,columns), False for padding -> (B,N,D)"""
+        x, valid = images, None if mask is None else mask[:, None].to(images.dtype)  # (B,1,rows,columns)
         for i in range(0, len(self) - 1, 3):
             convolution, norm, activation = self[i], self[i + 1], self[i + 2]
-            x = convolution(within(x, own))
+            x = convolution(mask_features(x, valid))
             x = activation(norm(x.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)  # (B,C',H',W')
         return self[-1](x).flatten(2).transpose(1, 2).contiguous()
 
 
 class PooledConvStem(nn.Sequential):
-    """3x3 convolutions at full resolution, each followed by the largest of 2x2 or 2x1, a norm over the batch and ReLU,
-    until a patch is two places high or wide; one more makes the patches. So begin readers of text lines (CRNN, arXiv
-    1507.05717), but with norms everywhere, and behind the pooling, where they cost a quarter.
+    """3x3 convolutions, each with max pooling, BatchNorm and ReLU, then one convolution to the patch grid.
 
-    What strokes make up is learned soon. Once trained, padding means nothing and images do not depend on each other, as
-    with a `MaskedConvStem`; in training the norms see the batch of their process.
+    This is the stem of CRNN (arXiv 1507.05717) for text line images, with every layer normalized, after the pooling,
+    where it costs a quarter. In evaluation padding has no influence and images are independent, as in
+    `MaskedConvStem`; in training BatchNorm uses the statistics of the local batch.
+
+    Raises:
+        ValueError: `patch_size` is not a power of two.
     """
 
     def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int]) -> None:
@@ -130,26 +133,26 @@ class PooledConvStem(nn.Sequential):
         super().__init__(*layers, nn.Conv2d(width, dim, rest, rest))
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """images (B,C,H,W), mask (B,rows,columns) of each image's own patches -> (B,N,D)"""
-        x, own = images, None if mask is None else mask[:, None].to(images.dtype)  # (B,1,rows,columns)
+        """images (B,C,H,W), mask (B,rows,columns), False for padding -> (B,N,D)"""
+        x, valid = images, None if mask is None else mask[:, None].to(images.dtype)  # (B,1,rows,columns)
         x = x.contiguous(memory_format=torch.channels_last)
         for layer in self:
-            x = layer(within(x, own) if isinstance(layer, nn.Conv2d) else x)
+            x = layer(mask_features(x, valid) if isinstance(layer, nn.Conv2d) else x)
         return x.permute(0, 2, 3, 1).flatten(1, 2).contiguous()  # (B,N,D)
 
 
-def within(x: Tensor, own: Tensor | None) -> Tensor:
-    """(B,C,H,W) with zeros wherever `own` (B,1,rows,columns) is zero."""
-    return x if own is None else x * F.interpolate(own, size=x.shape[-2:], mode="nearest")
+def mask_features(x: Tensor, valid: Tensor | None) -> Tensor:
+    """x (B,C,H,W), valid (B,1,rows,columns) of 0 and 1 -> (B,C,H,W), zero where `valid` is zero"""
+    return x if valid is None else x * F.interpolate(valid, size=x.shape[-2:], mode="nearest")
 
 
 def halvings(patch_size: tuple[int, int]) -> list[int]:
-    """How often each edge of an image is halved until a patch is a single place.
+    """Number of times that each edge is halved until a patch is one position: log2 of `patch_size`.
 
     Raises:
-        ValueError: no number of times does it.
+        ValueError: `patch_size` is not a power of two.
     """
     if any(size < 1 or size & (size - 1) for size in patch_size) or max(patch_size) == 1:
-        raise ValueError(f"a convolutional stem halves the image step by step: patch_size {patch_size} must be of "
+        raise ValueError(f"a convolutional stem halves the image repeatedly: patch_size {patch_size} must consist of "
                          "powers of two, such as 4, 8 or 16")
     return [size.bit_length() - 1 for size in patch_size]

@@ -1,4 +1,4 @@
-"""The stacks: everything in this house that reads tokens is an Encoder, everything that writes them a Decoder."""
+"""Encoder and decoder: stacks of blocks."""
 
 from collections.abc import Iterable
 
@@ -13,10 +13,10 @@ from vit.nn.position import MixedRotary, Rotary, Rotation
 
 
 class Stack(nn.Module):
-    """Blocks one after another, then a norm: what encoder and decoder have in common.
+    """Base class of encoder and decoder: blocks, then a norm.
 
-    With `checkpointing` a block's activations are computed a second time in the backward pass instead of being kept:
-    about a third more work for a fraction of the memory (arXiv 1604.06174).
+    With `checkpointing` the activations of a block are recomputed in the backward pass instead of stored: about a third
+    more compute for a fraction of the memory (arXiv 1604.06174).
     """
 
     def __init__(self, blocks: Iterable[Block], norm: nn.Module, rotary: Rotary | MixedRotary | None = None) -> None:
@@ -36,9 +36,9 @@ class Stack(nn.Module):
         """(B,N,D) -> (B,N,D) before the norm.
 
         Args:
-            others: mask, memory, its mask and causality, as each block takes them.
-            rotary: what turns queries and keys, for all blocks or one for each.
-            features: receives what each block puts out.
+            others: mask, memory, memory mask and causal flag, passed to each block.
+            rotary: rotary positions, shared by all blocks or one per block.
+            features: a list to which the output of each block is appended.
         """
         for i, block in enumerate(self.blocks):
             inputs = (*others, rotary[i] if isinstance(rotary, tuple) else rotary)
@@ -52,12 +52,12 @@ class Stack(nn.Module):
 
 
 class Encoder(Stack):
-    """Every token sees every other one.
+    """Blocks with bidirectional self-attention.
 
     Args:
-        norm: after the last block; an `nn.Identity` for post-norm blocks, or where the norm follows the pooling.
-        rotary: positions for queries and keys.
-        patch_dropout: hides tokens while training.
+        norm: applied after the last block; `nn.Identity` for post-norm blocks, or where the norm follows the pooling.
+        rotary: rotary positions for queries and keys.
+        patch_dropout: drops patches during training.
     """
 
     def __init__(
@@ -76,13 +76,14 @@ class Encoder(Stack):
         x: Tensor,
         mask: Tensor | None = None,
         *,
-        places: Tensor | None = None,
+        positions: Tensor | None = None,
         features: list[Tensor] | None = None,
     ) -> Tensor:
-        """x (B,N,D), mask (B,N) -> (B,N,D); a list of `features` receives each block's (B,N,D).
+        """x (B,N,D), mask (B,N) -> (B,N,D)
 
         Args:
-            places: (N,) where the tokens stand among those the rotary positions were made for; the first N by default.
+            positions: (N,) or (B,N), indices of the tokens in the table of rotary positions; 0 ... N-1 by default.
+            features: a list to which the output (B,N,D) of each block is appended.
         """
         N, kept = x.shape[1], None
         if self.patch_dropout is not None:
@@ -90,17 +91,17 @@ class Encoder(Stack):
             mask = mask if mask is None or kept is None else mask.gather(1, kept)
         rotary = None
         if self.rotary is not None:
-            places = places if kept is None else kept if places is None else places[kept]
-            rotary = self.rotary.part(0, N) if places is None else self.rotary(places)
+            positions = positions if kept is None else kept if positions is None else positions[kept]
+            rotary = self.rotary.part(0, N) if positions is None else self.rotary(positions)
         x = self.run(x, mask, None, None, False, rotary=rotary, features=features)
         return self.norm(x)
 
 
 class Decoder(Stack):
-    """Every token sees those before it, and the whole memory.
+    """Blocks with causal self-attention and cross-attention to a memory.
 
-    `forward` reads a whole text, to learn from it; `start` and `advance` write one, step by step, and compute nothing
-    twice. They give the same tokens.
+    `forward` computes all positions at once, for training; `start` and `advance` compute them step by step with a
+    cache, for generation. Both give the same result.
     """
 
     def forward(
@@ -114,32 +115,32 @@ class Decoder(Stack):
         rotary = None if self.rotary is None else self.rotary.part(0, x.shape[1])
         return self.norm(self.run(x, mask, memory, memory_mask, True, rotary=rotary))
 
-    def start(self, memory: Tensor, memory_mask: Tensor | None = None, room: int = 64) -> Cache:
-        """memory (B,S,D) -> what `advance` needs of it, with `room` for tokens to come, which grows."""
+    def start(self, memory: Tensor, memory_mask: Tensor | None = None, capacity: int = 64) -> Cache:
+        """memory (B,S,D), memory_mask (B,S) -> the cache for `advance`, with initial capacity for `capacity` tokens"""
         if memory_mask is not None and memory_mask.all():
-            memory_mask = None  # a mask costs something at every step
+            memory_mask = None  # a mask costs time at every step
         layers = []
         for block in self.blocks:
-            k, v = block.cross_attn.remember(memory)
-            shape = (memory.shape[0], block.attn.num_heads, room)
-            own = KeyValues(k.new_zeros(*shape, block.attn.head_dim), v.new_zeros(*shape, block.attn.value_dim))
-            layers.append(LayerCache(own, KeyValues(k.contiguous(), v.contiguous(), k.shape[2])))
+            k, v = block.cross_attn.memory_keys_values(memory)
+            shape = (memory.shape[0], block.attn.num_heads, capacity)
+            empty = KeyValues(k.new_zeros(*shape, block.attn.head_dim), v.new_zeros(*shape, block.attn.value_dim))
+            layers.append(LayerCache(empty, KeyValues(k.contiguous(), v.contiguous(), k.shape[2])))
         return Cache(layers, memory_mask)
 
-    def advance(self, x: Tensor, cache: Cache, lines: Tensor | None = None) -> Tensor:
-        """x (B,T,D), the next tokens -> (B,T,D); the cache then holds them as well.
+    def advance(self, x: Tensor, cache: Cache, beam_mask: Tensor | None = None) -> Tensor:
+        """x (B,T,D), the next tokens -> (B,T,D); they are appended to the cache.
 
         Args:
-            lines: (B,T,length+T) bool. With it x are T alternatives for the one next position, such as the beams of a
-                search, and each sees the tokens of its own line alone, itself among them; all tokens ever given to
-                `advance` are counted in order, x last.
+            beam_mask: (B,T,length+T) bool, True = may be attended. With it, x holds T beams at the same position, and
+                each attends only to the tokens of its own beam, itself included. The last axis indexes all cached
+                tokens in the order of the calls, then x.
         """
-        steps = x.shape[1] if lines is None else 1
+        steps = x.shape[1] if beam_mask is None else 1
         rotary = None if self.rotary is None else self.rotary.part(cache.position, steps)
-        causal = lines is None and steps > 1  # one token sees all that is kept
-        if lines is not None:
-            lines = x.new_zeros(()).where(lines, -torch.inf)  # (B,T,length+T) once, where each layer would do it again
+        causal = beam_mask is None and steps > 1  # a single token attends to the whole cache
+        if beam_mask is not None:
+            beam_mask = x.new_zeros(()).where(beam_mask, -torch.inf)  # (B,T,length+T), converted once for all layers
         for block, layer in zip(self.blocks, cache.layers, strict=True):
-            x = block(x, lines, None, cache.memory_mask, causal, rotary, layer)
+            x = block(x, beam_mask, None, cache.memory_mask, causal, rotary, layer)
         cache.position += steps
         return self.norm(x)

@@ -7,7 +7,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.nn import attention_maps
-from vit.nn.bare import bare
+from vit.nn.fast_call import fast_call
 
 
 def model(**options) -> Transformer:
@@ -23,25 +23,25 @@ def ids() -> torch.Tensor:
 @pytest.mark.parametrize("options", [{}, {"pre_norm": True, "norm": "rms", "mlp": "swiglu", "positions": "rotary"}])
 def test_a_stand_in_computes_the_same_with_the_same_tensors(options):
     made = model(**options)
-    stand_in = bare(made)
-    assert stand_in is not made and isinstance(stand_in, Transformer)
+    copy = fast_call(made)
+    assert copy is not made and isinstance(copy, Transformer)
     with torch.no_grad():
-        assert torch.equal(stand_in(ids(), ids()), made(ids(), ids()))
+        assert torch.equal(copy(ids(), ids()), made(ids(), ids()))
         made.decoder.blocks[0].mlp.fc1.weight.mul_(2)
-        assert torch.equal(stand_in(ids(), ids()), made(ids(), ids()))
-    assert all(a is b for a, b in zip(stand_in.parameters(), made.parameters(), strict=True))
+        assert torch.equal(copy(ids(), ids()), made(ids(), ids()))
+    assert all(a is b for a, b in zip(copy.parameters(), made.parameters(), strict=True))
 
 
 def test_a_stand_in_draws_as_its_module_did_when_it_was_made():
     made = model().train()
-    stand_in = bare(made)
+    copy = fast_call(made)
     made.eval()
-    assert stand_in.training and not torch.equal(stand_in(ids(), ids()), stand_in(ids(), ids()))
+    assert copy.training and not torch.equal(copy(ids(), ids()), copy(ids(), ids()))
 
 
 def test_gradients_reach_the_modules_parameters():
     made = model()
-    bare(made)(ids(), ids()).sum().backward()
+    fast_call(made)(ids(), ids()).sum().backward()
     assert all(parameter.grad is not None for parameter in made.parameters())
 
 
@@ -50,7 +50,7 @@ def test_gradients_reach_the_modules_parameters():
 def test_hooks_are_still_called(register):
     made, called = model(), []
     getattr(made.decoder.blocks[1], register)(lambda *seen: called.append(1))
-    bare(made)(ids(), ids()).sum().backward()
+    fast_call(made)(ids(), ids()).sum().backward()
     assert called
 
 
@@ -58,7 +58,7 @@ def test_hooks_on_every_module_are_still_called():
     made, called = model(), []
     handle = nn.modules.module.register_module_forward_hook(lambda *seen: called.append(1))
     try:
-        bare(made)(ids(), ids())
+        fast_call(made)(ids(), ids())
     finally:
         handle.remove()
     assert called
@@ -67,27 +67,27 @@ def test_hooks_on_every_module_are_still_called():
 def test_what_is_compiled_stays_compiled():
     made = nn.Sequential(nn.Linear(2, 2))
     whole = torch.compile(made, backend="eager")
-    assert bare(whole) is whole
+    assert fast_call(whole) is whole
     made[0].compile(backend="eager")
-    assert bare(made) is made
+    assert fast_call(made) is made
 
 
 def test_weights_that_are_computed_are_computed():
     made = nn.Sequential(weight_norm(nn.Linear(3, 4)))
-    stand_in, x = bare(made), torch.randn(2, 3)
+    copy, x = fast_call(made), torch.randn(2, 3)
     with torch.no_grad():
         made[0].parametrizations.weight.original0.mul_(3)
-    assert torch.equal(stand_in(x), made(x))
+    assert torch.equal(copy(x), made(x))
 
 
-def test_attention_is_recorded_through_a_stand_in():
+def test_attention_is_recorded_through_a_copy():
     made = model()
     with attention_maps(made) as maps:
-        bare(made)(ids(), ids())
+        fast_call(made)(ids(), ids())
     assert all(len(found) == 1 for found in maps.values())
 
 
 def test_a_module_without_parts_and_one_that_stands_in_two_places():
     shared = nn.Linear(3, 3)
     made, x = nn.Sequential(shared, nn.Sequential(), nn.Identity(), shared), torch.randn(2, 3)
-    assert torch.equal(bare(made)(x), made(x))
+    assert torch.equal(fast_call(made)(x), made(x))
