@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.data import LinePreprocessing, PairDataset, PairEvalBatches, PairTrainBatches
-from vit.data.text import EOS, PAD, Tokenizer
+from vit.data.text.tokenizers import EOS, PAD, Tokenizer
 from vit.evaluation import text_metrics
 from vit.generation.views import views
 from vit.inference.images import autocast

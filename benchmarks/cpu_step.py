@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from pairs import report
 from torch import nn
 
-from vit.data.text import PAD
+from vit.data.text.tokenizers import PAD
 from vit.models import EncoderDecoderConfig, Transformer
 from vit.nn import Dropout
 from vit.tasks.cross_entropy import cross_entropy

@@ -24,7 +24,7 @@ import torch
 from pairs import in_turns, report, times_as_fast
 from transformers import MarianConfig, MarianMTModel
 
-from vit.data.text import BOS, EOS, PAD
+from vit.data.text.tokenizers import BOS, EOS, PAD
 from vit.generation import Generation, Uncached, generate
 from vit.models import EncoderDecoderConfig, Transformer
 from vit.weights.marian import marian_arguments, to_marian

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FLOORS = {
     "nn": 0,
+    "files": 0,
     "models": 1,
     "generation": 1,
     "weights": 1,
@@ -35,7 +36,8 @@ MAY = {  # on the ground and first floor a room knows only these rooms
     "models": {"nn", "weights"},
     "generation": {"nn"},
     "weights": {"nn"},
-    "data": set(),
+    "files": set(),
+    "data": {"files"},
 }
 LIGHT = {
     "pytorch_lightning",

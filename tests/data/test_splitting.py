@@ -143,7 +143,7 @@ def test_images_in_a_table_are_known_by_their_content(tmp_path, class_folders):
 
 
 def test_pairs_with_the_same_source_stay_together():
-    from vit.data.pairs import complete
+    from vit.data.pairs.source import complete
 
     sources = [f"sentence {i // 5}" for i in range(500)]
     pairs = PairSplit([f"target {i}" for i in range(500)], RowNames("x", np.arange(500)), sources)

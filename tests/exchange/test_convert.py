@@ -19,7 +19,7 @@ from tests.exchange.conftest import CLOSE, SIZE, images, scramble
 from tests.exchange.test_transformers import CASES, expected
 from vit.bundle import load_bundle, save_bundle
 from vit.data import Preprocessing
-from vit.data.text import BPETokenizer, ByteTokenizer
+from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer
 from vit.exchange import SourceError
 from vit.exchange.comparing import check_same
 from vit.exchange.convert import convert

@@ -213,13 +213,13 @@ def damaged(data: bytes, times: int) -> Iterator[tuple[str, bytes]]:
 
 
 def images(path: Path) -> None:
-    from vit.data.tables import table
+    from vit.data.images.tables import table
 
     read_all(table(path))
 
 
 def texts(path: Path) -> None:
-    from vit.data.text_tables import text_table
+    from vit.data.text.tables import text_table
 
     source = text_table(path)
     for split in source.splits.values():
@@ -228,7 +228,7 @@ def texts(path: Path) -> None:
 
 
 def folder(path: Path) -> None:
-    from vit.data.folders import folder
+    from vit.data.images.folders import folder
 
     read_all(folder(path))
 
@@ -329,7 +329,7 @@ def damaged_tokenizers(folder: Path) -> None:
     import vit
     from vit.bundle import CONFIG, BundleError, save_bundle
     from vit.bundle.record import sealed
-    from vit.data.text import train_tokenizer
+    from vit.data.text.tokenizers import train_tokenizer
     from vit.models import model_from_config
 
     tokenizer = train_tokenizer("bpe", ["the cat and the other cat", "a dog"] * 5, 280)

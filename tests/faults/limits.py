@@ -28,7 +28,7 @@ def limited(folder: Path, fault: str, text: str) -> None:
 
 def train(words: list[str], fault: str) -> int:
     """In the fork: a training whose workers do load."""
-    from vit.data.dataset import ImageDataset
+    from vit.data.images.dataset import ImageDataset
     from vit.launch.command import main
 
     ImageDataset._fits = lambda self, limit: False
@@ -68,7 +68,7 @@ def processes() -> None:
 
 
 def in_worker(action) -> None:
-    from vit.data.dataset import ImageDataset
+    from vit.data.images.dataset import ImageDataset
 
     parent, load, calls = os.getpid(), ImageDataset.__getitems__, 0
 

@@ -94,7 +94,7 @@ def train(overrides: list[str], stop: int | None, alone: bool) -> int:
     """In a fork: a run without what comes after training, stopped in batch `stop`: by a signal, or, one process of
     several, by its end."""
     import vit.launch.run
-    from vit.data.dataset import ImageDataset
+    from vit.data.images.dataset import ImageDataset
     from vit.launch.command import main
     from vit.tasks.base import Task
 

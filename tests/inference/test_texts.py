@@ -9,7 +9,7 @@ from PIL import Image
 import vit
 from tests.inference.tiny_models import save_classifier, save_reader, save_writer
 from vit.data import BadImage
-from vit.data.named_lines import BadText, Line
+from vit.data.formats.lines import BadText, Line
 
 LONG = "123456789"
 

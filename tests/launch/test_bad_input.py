@@ -107,7 +107,7 @@ def test_unreadable_image(refused, photos):
 
 def test_unreadable_image_that_the_audit_had_no_time_for(photos, tmp_path, capfd, monkeypatch):
     """Found by the first epoch, in a worker, with the same line; nothing but the error is on standard error."""
-    monkeypatch.setattr("vit.data.dataset.ImageDataset._fits", lambda self, limit: False)
+    monkeypatch.setattr("vit.data.images.dataset.ImageDataset._fits", lambda self, limit: False)
     for path in (photos / "dog").iterdir():
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // 2])

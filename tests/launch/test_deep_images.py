@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import vit
-from tests.data.test_depth import expected, noise, tiff, write_twelve_bits
+from tests.data.images.test_bit_depth import expected, noise, tiff, write_twelve_bits
 from tests.launch.conftest import QUICK, SMALL
 from vit.launch.composing import compose, plain
 from vit.launch.plan import read_words

@@ -133,7 +133,7 @@ def test_accumulation_and_mixup(tmp_path, monkeypatch):
 def test_pictures_streamed_by_workers(tmp_path, monkeypatch):
     root = write_photos(tmp_path / "photos", {"cat": 40, "dog": 30})
     words = ["data=folder", f"data.root={root}", "recipe.epochs=3", "precision=32-true", "logger=csv", *SMALL]
-    monkeypatch.setattr("vit.data.dataset.ImageDataset._fits", lambda self, limit: False)
+    monkeypatch.setattr("vit.data.images.dataset.ImageDataset._fits", lambda self, limit: False)
     through = vit.train([*words, "data.workers=0", f"run_dir={tmp_path / 'whole'}"]).path
     stopped_and_resumed([*words, "data.workers=2"], tmp_path / "parts", monkeypatch, 10, ["data.workers=1"])
     assert_same(tmp_path / "parts", through)

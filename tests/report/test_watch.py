@@ -9,7 +9,7 @@ import vit
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import LinePreprocessing, Preprocessing
-from vit.data.text import ByteTokenizer
+from vit.data.text.tokenizers import ByteTokenizer
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
 from vit.nn import attention_maps

@@ -8,7 +8,7 @@ import timm.loss
 import torch
 from torch.nn import functional as F
 
-from vit.data.text import BOS, EOS, PAD
+from vit.data.text.tokenizers import BOS, EOS, PAD
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss, TextLoss
 from vit.tasks.cross_entropy import cross_entropy
 

@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from vit.data.untrusted import (
+from vit.files.untrusted import (
     LimitError,
     allowed,
     check_pickles,

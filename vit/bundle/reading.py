@@ -33,8 +33,8 @@ from vit.bundle.record import (
 )
 from vit.bundle.replacing import recovered
 from vit.data import LinePreprocessing, Preprocessing
-from vit.data.text import Tokenizer, tokenizer_from_dict
-from vit.data.untrusted import allowed, check_regular, megabytes, parse_json, read_text
+from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
+from vit.files.untrusted import allowed, check_regular, megabytes, parse_json, read_text
 from vit.models import model_from_config
 from vit.nn.init import SkipInit
 from vit.weights.timm import from_timm

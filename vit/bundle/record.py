@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from vit.data import LinePreprocessing, Preprocessing
-from vit.data.strict_json import json_text
+from vit.files.strict_json import json_text
 
 log = logging.getLogger("vit")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from vit.data.processes import alive, host
+from vit.files.processes import alive, host
 
 log = logging.getLogger("vit")
 

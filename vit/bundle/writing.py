@@ -31,8 +31,8 @@ from vit.bundle.record import (
 from vit.bundle.replacing import replacing
 from vit.bundle.timm_folder import timm_folder
 from vit.data import Preprocessing
-from vit.data.strict_json import finite
-from vit.data.text import Tokenizer
+from vit.data.text.tokenizers import Tokenizer
+from vit.files.strict_json import finite
 from vit.weights.timm import to_timm
 
 

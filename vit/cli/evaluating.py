@@ -63,7 +63,7 @@ def measured(data: dict, bundle: "Bundle", split: str | None) -> "tuple[Source |
 
 
 def write_json(found: dict, file: Path | None) -> None:
-    from vit.data.strict_json import json_text
+    from vit.files.strict_json import json_text
 
     if file is not None:
         file.write_text(json_text(found) + "\n", encoding="utf-8")

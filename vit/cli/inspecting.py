@@ -22,7 +22,7 @@ def audit(
     """
     check_writable(json_file)
     from vit.data.audit import audit as inspect
-    from vit.data.strict_json import json_text
+    from vit.files.strict_json import json_text
 
     data = data_config(words or [])
     if "preprocessing" not in data:
@@ -46,7 +46,7 @@ def preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | LinePr
     Mean and std are what an audit finds, so any will do.
     """
     from vit.data import LinePreprocessing, Preprocessing
-    from vit.data.depth import RULES
+    from vit.data.images.bit_depth import RULES
     from vit.data.statistics import resolve_range
 
     stated = {key: value for key, value in data["preprocessing"].items() if value is not None}

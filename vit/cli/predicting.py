@@ -13,8 +13,8 @@ import typer
 from vit.cli.terminal import Device, Model, Precision, check_writable, list_left_out, list_unreadable, progress, stderr
 
 if TYPE_CHECKING:
-    from vit.data.image_files import LeftOut
-    from vit.data.named_lines import Line
+    from vit.data.formats.lines import Line
+    from vit.data.images.files import LeftOut
     from vit.inference import Bad, LabelSet, Prediction, Predictor, TextPredictor, Writer, Written
     from vit.inference.images import File
 
@@ -230,8 +230,8 @@ def image_paths(inputs: list[Path]) -> "tuple[list[File], list[LeftOut]]":
 
 def lines(inputs: list[Path]) -> Iterator["Line"]:
     """The lines of the files, all of which must be there; those of standard input as they come."""
-    from vit.data.lines import lines_of
-    from vit.data.named_lines import numbered
+    from vit.data.formats.delimited import lines_of
+    from vit.data.formats.lines import numbered
 
     if not inputs or inputs == [STDIN]:
         return numbered(sys.stdin.buffer)

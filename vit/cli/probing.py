@@ -180,7 +180,7 @@ def show(rows: list[dict], source: "Source", json_file: Path | None, model: str)
     from rich.console import Console
     from rich.table import Table
 
-    from vit.data.strict_json import json_text
+    from vit.files.strict_json import json_text
 
     judged = [key for key in rows[0] if "/" in key]
     table = Table(title=f"{source.name}, frozen features", title_justify="left", title_style="bold", box=SIMPLE_HEAD)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from vit.data.image_files import LeftOut
+    from vit.data.images.files import LeftOut
     from vit.inference import Bad
 
 
@@ -57,8 +57,8 @@ def list_left_out(left_out: Sequence["LeftOut"], used: int) -> None:
     """What folders hold besides the files that were used: how many for each reason, and an example."""
     if not left_out:
         return
-    from vit.data.decode import printable
-    from vit.data.image_files import summary
+    from vit.data.images.decode import printable
+    from vit.data.images.files import summary
 
     text = f"left out {len(left_out)} of {used + len(left_out)} found: {summary(left_out)}, "
     stderr().print(f"{text}such as {printable(left_out[0][0])}", markup=False, highlight=False, soft_wrap=True)

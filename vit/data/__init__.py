@@ -1,39 +1,46 @@
 """Sources → samples → batches. Plain torch, numpy and Pillow; nothing here knows models, Lightning or Hydra."""
 
-from vit.data.augment import Augment, HorizontalFlip, PadCrop, RandomChannelPermutation, RandomErasing, VerticalFlip
+from vit.data.augment.distortions import RandomAffine, RandomElastic, RandomStrokeWidth
+from vit.data.augment.mixup import Mixup
+from vit.data.augment.policies import ColorJitter, RandAugment, ThreeAugment, TrivialAugment
+from vit.data.augment.random_crop import RandomCrop, RandomResizedCrop
+from vit.data.augment.steps import (
+    Augment,
+    HorizontalFlip,
+    PadCrop,
+    RandomChannelPermutation,
+    RandomErasing,
+    VerticalFlip,
+)
 from vit.data.batches import EvalBatches, TrainBatches
-from vit.data.buckets import PairEvalBatches, PairTrainBatches
-from vit.data.corpora import CorpusSource, CorpusSplit
-from vit.data.corpus_files import corpus
 from vit.data.counters import permutation, uniform
-from vit.data.dataset import ImageDataset
-from vit.data.decode import BadImage
-from vit.data.folders import folder
-from vit.data.hub_sets import hub
-from vit.data.image_tables import image_text
-from vit.data.line_images import LinePreprocessing
-from vit.data.masking import MaskedDataset, MaskedTrainBatches
-from vit.data.mixup import Mixup
-from vit.data.named import cifar10, cifar100, digits, fashion_mnist, imagenet, mnist
-from vit.data.numbers import spelled_numbers
-from vit.data.pair_dataset import PairDataset
-from vit.data.pairs import PairSource, PairSplit
-from vit.data.parallel_text import parallel
-from vit.data.pictures import Pictures, pictures
-from vit.data.policies import ColorJitter, RandAugment, ThreeAugment, TrivialAugment
-from vit.data.preprocessing import Preprocessing
-from vit.data.sizing import RandomCrop, RandomResizedCrop
+from vit.data.formats.word_vectors import read_vectors
+from vit.data.images.dataset import ImageDataset
+from vit.data.images.decode import BadImage
+from vit.data.images.folders import folder
+from vit.data.images.line_images import LinePreprocessing
+from vit.data.images.preprocessing import Preprocessing
+from vit.data.images.tables import table
+from vit.data.images.unlabelled import Pictures, pictures
+from vit.data.pairs.dataset import PairDataset
+from vit.data.pairs.image_text import image_text
+from vit.data.pairs.length_buckets import PairEvalBatches, PairTrainBatches
+from vit.data.pairs.parallel_text import parallel
+from vit.data.pairs.source import PairSource, PairSplit
+from vit.data.sets.builtin import cifar10, cifar100, digits, fashion_mnist, imagenet, mnist
+from vit.data.sets.digit_strips import digit_strips
+from vit.data.sets.hub import hub
+from vit.data.sets.number_stories import number_questions, number_stories
+from vit.data.sets.spelled_numbers import spelled_numbers
 from vit.data.source import DataError, Source, Split
 from vit.data.statistics import estimate
-from vit.data.stories import number_questions, number_stories
-from vit.data.strips import digit_strips
-from vit.data.tables import table
-from vit.data.text import BPETokenizer, ByteTokenizer, tokenizer_from_dict, train_tokenizer
-from vit.data.text_dataset import TextDataset, TextInputs, TextSplit
-from vit.data.text_tables import text_table
-from vit.data.tokens import source_tokens, target_tokens
-from vit.data.vectors import read_vectors
-from vit.data.writing import RandomAffine, RandomElastic, RandomStrokeWidth
+from vit.data.text.corpus import CorpusSource, CorpusSplit
+from vit.data.text.corpus_files import corpus
+from vit.data.text.dataset import TextDataset, TextInputs, TextSplit
+from vit.data.text.masked_tokens import MaskedDataset, MaskedTrainBatches
+from vit.data.text.tables import text_table
+from vit.data.text.token_ids import source_tokens, target_tokens
+from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer, tokenizer_from_dict, train_tokenizer
 
 __all__ = [
     "Augment", "BPETokenizer", "BadImage", "ByteTokenizer", "ColorJitter", "CorpusSource", "CorpusSplit",

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from vit.data.counters import permutation
-from vit.data.decode import ORIENTATION, BadImage, open_image, printable
-from vit.data.depth import FULL, Range
-from vit.data.image_files import summary
-from vit.data.line_images import LinePreprocessing
-from vit.data.preprocessing import Preprocessing
+from vit.data.images.bit_depth import FULL, Range
+from vit.data.images.decode import ORIENTATION, BadImage, open_image, printable
+from vit.data.images.files import summary
+from vit.data.images.line_images import LinePreprocessing
+from vit.data.images.preprocessing import Preprocessing
 from vit.data.source import Source, Split
 from vit.data.statistics import ChannelSums
 

@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader
 from torch.utils.data._utils.signal_handling import _remove_worker_pids
 
 from vit.data.counters import permutation
-from vit.data.dataset import Batch
-from vit.data.decode import BadImage
-from vit.data.limits import LimitError, explain_limit, explain_lost_worker
+from vit.data.images.dataset import Batch
+from vit.data.images.decode import BadImage
 from vit.data.source import DataError
+from vit.data.system_limits import LimitError, explain_limit, explain_lost_worker
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
 REPEAT = 1 << 32  # a sample drawn again within one epoch gets the counter epoch + REPEAT * times: another augmentation

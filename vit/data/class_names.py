@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from vit.data.formats.delimited import half_character
 from vit.data.identity import composed
-from vit.data.lines import half_character
 from vit.data.source import DataError
 
 log = logging.getLogger("vit")

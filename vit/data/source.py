@@ -8,7 +8,7 @@ import numpy as np
 
 from vit.data.identity import fingerprint
 from vit.data.splitting import assign, hold_out
-from vit.data.untrusted import read_bytes
+from vit.files.untrusted import read_bytes
 
 Raw = bytes | np.ndarray
 SIGNS = "|;/,&+ "  # what may stand between several names in one cell

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from vit.data.counters import permutation
-from vit.data.dataset import ImageDataset
-from vit.data.decode import BadImage
-from vit.data.depth import FULL, Measured, measure_range
-from vit.data.line_images import LinePreprocessing
-from vit.data.pairs import PairSplit
-from vit.data.preprocessing import Preprocessing
+from vit.data.images.bit_depth import FULL, Measured, measure_range
+from vit.data.images.dataset import ImageDataset
+from vit.data.images.decode import BadImage
+from vit.data.images.line_images import LinePreprocessing
+from vit.data.images.preprocessing import Preprocessing
+from vit.data.pairs.source import PairSplit
 from vit.data.source import DataError, Split
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from vit.data import BadImage, DataError, PairSplit
-from vit.data.text import BOS, EOS, PAD
+from vit.data.text.tokenizers import BOS, EOS, PAD
 from vit.evaluation.progress import Progress
 from vit.evaluation.texts import text_metrics
 from vit.inference import Writer, Written

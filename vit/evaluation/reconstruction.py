@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vit.data import BadImage, ImageDataset, Preprocessing, Split
-from vit.data.hiding import EVALUATION, patch_noise
+from vit.data.images.masked_patches import EVALUATION, patch_noise
 from vit.evaluation.classes import readable
 from vit.evaluation.progress import Progress
 from vit.inference import autocast, best_device

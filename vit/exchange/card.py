@@ -11,8 +11,8 @@ from typing import Any
 
 from vit.bundle import Bundle
 from vit.bundle.files import SourceError
-from vit.data.sample_lists import read_rows
 from vit.data.source import separator_of
+from vit.data.split_files import read_rows
 from vit.exchange.places import without_places
 from vit.exchange.usage import usage
 

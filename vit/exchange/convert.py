@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from vit.bundle import CONFIG, WEIGHTS, Contract, load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.data import Preprocessing
-from vit.data.strict_json import json_text
-from vit.data.text import Tokenizer
+from vit.data.text.tokenizers import Tokenizer
 from vit.exchange import pixels, tokens
 from vit.exchange.comparing import check_same, described
 from vit.exchange.importing import Size, Wanted, take
 from vit.exchange.opening import format_of, is_foreign, named, prepared
 from vit.exchange.pixel_differences import Answers, by_timm, by_transformers
 from vit.exchange.read import MULTI_LABEL, PIXELS, THRESHOLDS, Anything, Source, read
+from vit.files.strict_json import json_text
 from vit.weights import KeyReport, timm_arguments
 from vit.weights.to_transformers import to_transformers
 from vit.weights.torchvision import to_torchvision

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vit.bundle.files import SourceError
-from vit.data.arrays import are_images
+from vit.data.images.npz import are_images
 from vit.exchange.kept import OTHER_NETWORK, as_it_is, timms_own
 from vit.exchange.read import Anything, Source, read
 from vit.models import TimmConfig, model_from_config

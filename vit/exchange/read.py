@@ -17,7 +17,7 @@ from vit.bundle import CONFIG, Contract, load_bundle
 from vit.bundle.files import ACCEPTED, Mapped, SourceError, read_file, read_json
 from vit.bundle.reading import contract
 from vit.data import Preprocessing
-from vit.data.text import Tokenizer, tokenizer_from_dict
+from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
 from vit.exchange import pixels
 from vit.models.timm_model import nearest_timm_models
 from vit.weights import recognise

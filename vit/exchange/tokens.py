@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from vit.data.text import BOS, EOS, MASK, PAD, SPECIALS, UNK, BPETokenizer, Tokenizer, letters
+from vit.data.text.tokenizers import BOS, EOS, MASK, PAD, SPECIALS, UNK, BPETokenizer, Tokenizer, letters
 
 
 def for_transformers(tokenizer: Tokenizer, max_len: int) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from vit.bundle import Bundle
 from vit.data import BadImage, Preprocessing
-from vit.data.archives import ArchivedFile, is_archive, open_archive
-from vit.data.decode import EXTENSIONS
-from vit.data.image_files import LeftOut, image_files, summary
+from vit.data.formats.zip_archives import ArchivedFile, is_archive, open_archive
+from vit.data.images.decode import EXTENSIONS
+from vit.data.images.files import LeftOut, image_files, summary
 
 Pixels = bytes | Image.Image | np.ndarray | Tensor
 File = Path | ArchivedFile

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vit.bundle import Bundle
 from vit.data import BadImage
-from vit.data.image_files import LeftOut
+from vit.data.images.files import LeftOut
 from vit.inference.images import Images, Prediction, Predictor
 
 

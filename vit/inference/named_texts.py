@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from vit.data.decode import BadImage
-from vit.data.named_lines import BadText, Line
+from vit.data.formats.lines import BadText, Line
+from vit.data.images.decode import BadImage
 
 Bad = BadImage | BadText
 Answer = TypeVar("Answer")

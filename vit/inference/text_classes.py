@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vit.bundle import Bundle
 from vit.data import TextInputs
-from vit.data.named_lines import BadText, Line
+from vit.data.formats.lines import BadText, Line
 from vit.inference.images import Prediction, autocast, best_device, check_batch_size, checked_top_k
 from vit.inference.named_texts import all_good, named_texts, text_of
 

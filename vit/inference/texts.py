@@ -12,8 +12,8 @@ from torch import Tensor
 
 from vit.bundle import Bundle
 from vit.data import BadImage
-from vit.data.named_lines import BadText, Line
-from vit.data.text import EOS, PAD
+from vit.data.formats.lines import BadText, Line
+from vit.data.text.tokenizers import EOS, PAD
 from vit.generation import Generation, Hypothesis, generate
 from vit.inference.images import Images, autocast, best_device, check_batch_size, named_images
 from vit.inference.named_texts import Bad, all_good, named_texts, text_of

@@ -30,7 +30,7 @@ from vit.data import (
     TrainBatches,
     estimate,
 )
-from vit.data.depth import FULL, RULES
+from vit.data.images.bit_depth import FULL, RULES
 from vit.data.statistics import resolve_range
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.fitting import steps_per_epoch

@@ -8,7 +8,7 @@ import shlex
 
 import yaml
 
-from vit.data.strict_json import json_text
+from vit.files.strict_json import json_text
 from vit.launch.apart import STOPPED, train_apart
 from vit.launch.composing import ConfigError, compose, plain
 from vit.launch.console import command, console

@@ -11,7 +11,7 @@ from pathlib import Path
 from pytorch_lightning import Trainer
 
 from vit.data import BadImage
-from vit.data.recorded import check_unchanged
+from vit.data.recorded_splits import check_unchanged
 from vit.launch.console import command, console
 from vit.launch.ending import ending
 from vit.launch.finetuning import whole_size

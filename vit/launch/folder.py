@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import yaml
 from filelock import FileLock, Timeout
 
-from vit.data.strict_json import json_text
-from vit.data.untrusted import read_yaml
+from vit.files.strict_json import json_text
+from vit.files.untrusted import read_yaml
 from vit.launch.console import LogFile
 from vit.launch.overrides import ConfigError, shown
 from vit.launch.targets import check_stored

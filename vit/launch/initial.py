@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vit.bundle import BundleError
 from vit.data import Preprocessing
-from vit.data.text import Tokenizer
+from vit.data.text.tokenizers import Tokenizer
 from vit.exchange import Source, SourceError, pixels
 from vit.exchange.importing import ContradictionError, architecture, recognised
 from vit.exchange.read import TIMM, from_module, read

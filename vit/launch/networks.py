@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vit.data import Preprocessing, read_vectors
-from vit.data.text import Tokenizer
+from vit.data.text.tokenizers import Tokenizer
 from vit.launch.build import checked, pair
 from vit.launch.composing import ConfigError, stated
 from vit.launch.initial import Initial

@@ -10,7 +10,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from torch import Tensor
 
 from vit.data import BadImage, Preprocessing, Split
-from vit.data.hiding import EVALUATION, patch_noise
+from vit.data.images.masked_patches import EVALUATION, patch_noise
 from vit.models.mae import MaskedAutoencoder, from_patches, to_patches
 from vit.report.reconstructions import GREY, reconstructions_picture
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from vit.data import CorpusSource, DataError, PairSource, Source
-from vit.data.recorded import NEW, Entry, entries, restored
-from vit.data.sample_lists import format_rows, read_rows
+from vit.data.recorded_splits import NEW, Entry, entries, restored
+from vit.data.split_files import format_rows, read_rows
 from vit.launch.composing import ConfigError
 from vit.launch.folder import NAMED, RunFolder, check_contents, read_stored
 from vit.launch.overrides import shown

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vit.data import BadImage, DataError
-from vit.data.limits import LimitError, explain_limit
+from vit.data.system_limits import LimitError, explain_limit
 from vit.launch import build
 from vit.launch.composing import compose, plain
 from vit.launch.console import command, console, log_to_console

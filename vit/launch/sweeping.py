@@ -77,7 +77,7 @@ def read_metrics(path: pathlib.Path) -> dict:
 
 def conclude(runs: list[SweptRun], folder: pathlib.Path) -> None:
     """Write `sweep.json` and `sweep.csv` and show the table."""
-    from vit.data.strict_json import json_text
+    from vit.files.strict_json import json_text
 
     rows = summary(runs)
     folder.mkdir(parents=True, exist_ok=True)

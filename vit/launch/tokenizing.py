@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vit.data import PairSource, train_tokenizer
-from vit.data.text import Tokenizer, tokenizer_from_dict
+from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
 from vit.launch.build import checked
 from vit.launch.composing import ConfigError, stated
 from vit.launch.initial import Initial

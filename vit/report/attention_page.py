@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vit.data.strict_json import json_text
+from vit.files.strict_json import json_text
 from vit.report.maps import ImageMaps, TokenMaps
 
 TEMPLATE = Path(__file__).with_name("attention_page.html")

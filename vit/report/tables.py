@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from vit.data.strict_json import json_text
+from vit.files.strict_json import json_text
 
 if TYPE_CHECKING:
     import pyarrow

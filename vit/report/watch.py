@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.data import TextInputs
-from vit.data.text import BOS, EOS
+from vit.data.text.tokenizers import BOS, EOS
 from vit.inference import Predictor, TextPredictor, Writer, forward
 from vit.nn import AttentionPool, Mean, PatchEmbed, attention_maps
 from vit.report.attention import image_picture, reading_picture, tokens_picture

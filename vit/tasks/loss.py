@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vit.data.text import EOS, PAD
+from vit.data.text.tokenizers import EOS, PAD
 from vit.models.seq2seq import by_column
 from vit.tasks.cross_entropy import cross_entropy
 

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from vit.data import Augment, Preprocessing
-from vit.data.hiding import EVALUATION, patch_noise
+from vit.data.images.masked_patches import EVALUATION, patch_noise
 from vit.models.mae import MaskedAutoencoder, hidden_error
 from vit.tasks.base import Optimizing, Task
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.data.text import PAD, Tokenizer
+from vit.data.text.tokenizers import PAD, Tokenizer
 from vit.evaluation import text_metrics
 from vit.generation import Generation, generate
 from vit.tasks.base import Optimizing, Task

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 
-from vit.data.untrusted import check_pickles, open_zip
+from vit.files.untrusted import check_pickles, open_zip
 from vit.training.atomic import NO_LINKS, CheckpointError, file_sha256, link_atomically, write_atomically
 from vit.training.lora import merged
 from vit.training.manifest import Manifest

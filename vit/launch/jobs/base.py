@@ -12,7 +12,7 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
-from vit.data.recorded import NEW
+from vit.data.recorded_splits import NEW
 from vit.evaluation.progress import Progress
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.devices import Devices

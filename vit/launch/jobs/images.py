@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from vit.bundle import load_bundle, save_bundle
 from vit.data import BadImage, DataError, Preprocessing, Source
 from vit.data.audit import AuditReport, audit
-from vit.data.decode import printable
-from vit.data.image_files import summary
+from vit.data.images.decode import printable
+from vit.data.images.files import summary
 from vit.evaluation import evaluate
 from vit.evaluation.progress import Progress
 from vit.launch import build, networks

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
 from vit.data import CorpusSource, MaskedDataset, MaskedTrainBatches
-from vit.data.text import Tokenizer
+from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation.hidden import evaluate_hidden
 from vit.evaluation.progress import Progress
 from vit.launch import build, networks

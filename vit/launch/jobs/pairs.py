@@ -20,7 +20,7 @@ from vit.data import (
     PairTrainBatches,
     estimate,
 )
-from vit.data.text import Tokenizer
+from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation import bleu_signature
 from vit.evaluation.pairs import evaluate_pairs
 from vit.evaluation.progress import Progress

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
 from vit.data import Source, TextDataset
-from vit.data.text import Tokenizer
+from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation.progress import Progress
 from vit.evaluation.text_classes import evaluate_texts
 from vit.inference import TextPredictor

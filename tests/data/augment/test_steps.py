@@ -1,0 +1,173 @@
+"""Augmentation steps against torchvision's functions, and the promise that a sample's augmentation is its own."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torchvision.transforms.functional as tv
+from torchvision.transforms import InterpolationMode
+
+from vit.data import (
+    Augment,
+    ColorJitter,
+    HorizontalFlip,
+    PadCrop,
+    RandAugment,
+    RandomErasing,
+    ThreeAugment,
+    TrivialAugment,
+    VerticalFlip,
+    uniform,
+)
+from vit.data.augment import image_ops, policies
+
+STEPS = [
+    HorizontalFlip(),
+    VerticalFlip(),
+    PadCrop(4),
+    PadCrop(3, reflect=True),
+    ColorJitter(),
+    RandAugment(2, 9),
+    RandAugment(2, 9, std=0.5),
+    TrivialAugment(),
+    ThreeAugment(),
+    RandomErasing(p=0.5),
+]
+
+
+def batch(n=24, channels=3, height=20, width=16, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.randint(0, 256, (n, channels, 5, 4), dtype=torch.uint8, generator=generator)
+    return coarse.repeat_interleave(height // 5, 2).repeat_interleave(width // 4, 3).contiguous()
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_sample_does_not_depend_on_its_batch(step, channels):
+    images, index, augment = batch(channels=channels), torch.arange(24), Augment([step], seed=5)
+    together = augment(images, index, 3)
+    order = torch.randperm(24, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(augment(images[order], index[order], 3), together[order])
+    alone = torch.cat([augment(images[i : i + 1], index[i : i + 1], torch.tensor([3])) for i in range(24)])
+    assert (alone.int() - together.int()).abs().max() <= 1
+    assert together.dtype == torch.uint8 and together.shape == images.shape
+    assert not torch.equal(augment(images, index, 4), together)
+    assert torch.equal(augment(images, index, 3), together)
+
+
+def test_flips_mirror_half_of_the_samples():
+    images, index = batch(400), torch.arange(400)
+    for step, dim in ((HorizontalFlip(), -1), (VerticalFlip(), -2)):
+        result = Augment([step])(images, index, 0)
+        flipped = torch.tensor([torch.equal(r, i.flip(dim)) for r, i in zip(result, images, strict=True)])
+        kept = torch.tensor([torch.equal(r, i) for r, i in zip(result, images, strict=True)])
+        assert (flipped | kept).all() and 150 < int(flipped.sum()) < 250
+
+
+@pytest.mark.parametrize("reflect", [False, True])
+def test_pad_crop_equals_numpy_windows(reflect):
+    images, pad = batch(64), 3
+    result = Augment([PadCrop(pad, reflect=reflect)])(images, torch.arange(64), 0).numpy()
+    padded = np.pad(images.numpy(), ((0, 0), (0, 0), (pad, pad), (pad, pad)), mode="reflect" if reflect else "constant")
+    seen = set()
+    for i in range(64):
+        places = [
+            (y, x) for y in range(7) for x in range(7) if (padded[i, :, y : y + 20, x : x + 16] == result[i]).all()
+        ]
+        assert places
+        seen.update(places)
+    assert len(seen) > 30  # of 49 shifts
+
+
+@pytest.mark.parametrize("name", ["brightness", "saturation", "contrast", "sharpness"])
+def test_factors_equal_torchvision(name):
+    images, factor = batch(8), torch.linspace(0.1, 1.9, 8)
+    expected = torch.stack([getattr(tv, f"adjust_{name}")(i, float(f)) for i, f in zip(images, factor, strict=True)])
+    assert (getattr(image_ops, name)(images, factor).int() - expected.int()).abs().max() <= 1
+
+
+def test_pixel_operations_equal_torchvision():
+    images = torch.cat([batch(6), batch(1) // 128 * 50, torch.full((1, 3, 20, 16), 7, dtype=torch.uint8)])
+    assert torch.equal(image_ops.equalize(images), torch.stack([tv.equalize(i) for i in images]))
+    assert torch.equal(image_ops.autocontrast(images), torch.stack([tv.autocontrast(i) for i in images]))
+    dropped = torch.arange(8)
+    assert torch.equal(
+        image_ops.posterize(images, dropped),
+        torch.stack([tv.posterize(i, 8 - int(d)) for i, d in zip(images, dropped, strict=True)]),
+    )
+    threshold = torch.linspace(0, 255, 8)
+    assert torch.equal(
+        image_ops.solarize(images, threshold),
+        torch.stack([tv.solarize(i, float(t)) for i, t in zip(images, threshold, strict=True)]),
+    )
+    assert (image_ops.gray(images).int() - tv.rgb_to_grayscale(images).int()).abs().max() <= 1
+
+
+def test_blur_equals_torchvision_away_from_the_edge():
+    images, sigma = torch.randint(0, 256, (4, 3, 30, 28), dtype=torch.uint8), torch.tensor([0.1, 0.7, 1.3, 2.0])
+    expected = torch.stack([tv.gaussian_blur(i, [13, 13], [float(s)] * 2) for i, s in zip(images, sigma, strict=True)])
+    difference = (image_ops.gaussian_blur(images, sigma).int() - expected.int()).abs()
+    assert difference[:, :, 6:-6, 6:-6].max() <= 1
+
+
+@pytest.mark.parametrize("ranges", [policies._NARROW, policies._WIDE], ids=["narrow", "wide"])
+@pytest.mark.parametrize("operation", range(1, 6))
+@pytest.mark.parametrize("signed", [-0.7, 0.3, 1.0])
+def test_movements_equal_torchvision(ranges, operation, signed):
+    image = torch.randint(0, 256, (1, 3, 20, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
+    matrix = policies._matrices(torch.tensor([operation]), torch.tensor([signed]), (20, 16), ranges)
+    found = image_ops.affine(image, matrix, 0)
+    settings = {"interpolation": InterpolationMode.BILINEAR}
+    if operation == 5:
+        expected = tv.rotate(image, signed * ranges.degrees, **settings)
+    else:
+        shear = math.degrees(math.atan(ranges.shear * signed))
+        move = [int(ranges.shift(16) * signed), 0] if operation == 3 else [0, int(ranges.shift(20) * signed)]
+        expected = tv.affine(
+            image,
+            0.0,
+            move if operation > 2 else [0, 0],
+            1.0,
+            [shear, 0.0] if operation == 1 else [0.0, shear] if operation == 2 else [0.0, 0.0],
+            center=[0, 0],
+            **settings,
+        )
+    assert (found.int() - expected.int()).abs().max() <= 1
+
+
+def test_what_moves_in_has_the_fill_colour():
+    image = torch.full((1, 3, 20, 16), 77, dtype=torch.uint8)
+    matrix = policies._matrices(torch.tensor([5]), torch.tensor([0.7]), (20, 16), policies._WIDE)
+    assert torch.equal(image_ops.affine(image, matrix, 77), image)
+    assert image_ops.affine(image, matrix, 200)[0, 0, 0, 0] == 200
+
+
+def test_rand_augment_uses_all_operations_equally():
+    images = batch(1).expand(2800, -1, -1, -1)
+    operation = (uniform(0, 0, torch.arange(2800), 0) * 14).long()
+    assert torch.bincount(operation, minlength=14).min() > 150
+    result = Augment([RandAugment(1, 9)])(images, torch.arange(2800), 0)
+    assert torch.equal(result[operation == 0], images[operation == 0])
+
+
+def test_erasing_touches_one_rectangle_of_the_promised_area():
+    images = torch.zeros(200, 3, 32, 32, dtype=torch.uint8)
+    result = Augment([RandomErasing(p=0.5)])(images, torch.arange(200), 0)
+    changed = (result != 0).any(1)  # (B,H,W)
+    erased = changed.any((1, 2))
+    assert 70 < int(erased.sum()) < 130
+    for mask in changed[erased]:
+        rows, columns = mask.any(1).nonzero(), mask.any(0).nonzero()
+        area = int((rows.max() - rows.min() + 1) * (columns.max() - columns.min() + 1))
+        assert 10 <= area <= 1024 * 0.37
+        assert mask.sum() > 0.9 * area  # noise is rarely black in all three channels
+
+
+def test_wrong_options_are_refused():
+    with pytest.raises(ValueError, match="magnitude=31 must lie in 0..30"):
+        RandAugment(2, 31)
+    with pytest.raises(TypeError, match="uint8"):
+        Augment([])(torch.zeros(1, 3, 8, 8), torch.arange(1), 0)
+    with pytest.raises(ValueError, match="padding 8 must be below the image size 8x8"):
+        Augment([PadCrop(8, reflect=True)])(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), torch.arange(1), 0)

@@ -1,0 +1,168 @@
+"""Tables as people have them: separators, encodings, Excel, arrays, missing files; what is unclear is asked back."""
+
+import builtins
+import csv
+import sys
+
+import numpy as np
+import openpyxl
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from vit.data import BadImage, DataError, Preprocessing, image_text, table
+from vit.data.images.tables import parquet_splits
+
+ROWS = [[f"images/{i:03}.png", "cat, big" if i % 2 else "dog"] for i in range(10)]
+ALL = {"fractions": (1, 0, 0)}
+
+
+@pytest.fixture
+def root(class_folders):
+    return class_folders({"images": 10})
+
+
+def text(rows, sign=",", header=("path", "label")):
+    return "".join(sign.join(f'"{c}"' if sign in c else c for c in row) + "\r\n" for row in [header, *rows])
+
+
+def labels(source):
+    return {name: label for split in source.split_lists().values() for name, label in split}
+
+
+@pytest.mark.parametrize("sign", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_separators_and_encodings(root, sign, encoding):
+    (root / "t.csv").write_bytes(text(ROWS, sign).encode(encoding))
+    assert labels(table(root / "t.csv", **ALL)) == dict(ROWS)
+
+
+def test_a_semicolon_in_a_comma_separated_table_is_text(root):
+    rows = [[name, "a;b" if label == "dog" else "c;d"] for name, label in ROWS]
+    (root / "t.csv").write_text(text(rows))
+    assert labels(table(root / "t.csv", **ALL)) == dict(rows)
+
+
+def test_latin_1_is_named(root):
+    (root / "t.csv").write_bytes(text([*ROWS, ["images/000.png", "é"]]).encode("latin-1"))
+    with pytest.raises(DataError, match="line 12: byte 16 of it is no UTF-8; save the file as UTF-8"):
+        table(root / "t.csv")
+
+
+def test_windows_and_absolute_paths(root):
+    rows = [[name.replace("/", "\\") if i % 2 else str(root / name), label] for i, (name, label) in enumerate(ROWS)]
+    (root / "t.csv").write_text(text(rows))
+    source = table(root / "t.csv", **ALL)
+    assert all(Preprocessing(size=8).image(source.splits["train"].read(i)) is not None for i in range(10))
+    assert source.splits["train"].names[1] == "images/001.png"
+
+
+def test_long_cells(root):
+    with (root / "t.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["path", "label", "thumbnail"], *([*row, "x" * 200_000] for row in ROWS)])
+    assert len(labels(table(root / "t.csv", **ALL))) == 10
+
+
+def test_other_names_of_columns(root):
+    (root / "t.csv").write_text(text(ROWS, header=("Image", "Label")))
+    assert labels(table(root / "t.csv", **ALL)) == dict(ROWS)
+    (root / "t.csv").write_text(text(ROWS, header=("image", "clas")))
+    with pytest.raises(DataError, match="no label column found among image, clas; name it with data.label=clas"):
+        table(root / "t.csv")
+    with pytest.raises(DataError, match="no column 'class' for data.label; its columns are .*did you mean"):
+        table(root / "t.csv", label="class")
+
+
+def test_without_a_header(root):
+    (root / "t.csv").write_text(text(ROWS[1:], header=ROWS[0]))
+    with pytest.raises(DataError, match="'images/000.png' where a header .* data.image=0 data.label=1"):
+        table(root / "t.csv")
+    assert labels(table(root / "t.csv", image=0, label=1, **ALL)) == dict(ROWS)
+
+
+def test_excel(root, monkeypatch):
+    book = openpyxl.Workbook()
+    for row in [["path", "label", "split"], *([*row, "train"] for row in ROWS), [None, None, None]]:
+        book.active.append(row)
+    book.save(root / "t.xlsx")
+    assert labels(table(root / "t.xlsx")) == dict(ROWS)
+    (root / "bad.xlsx").write_bytes(b"no zip")
+    with pytest.raises(DataError, match="bad.xlsx: cannot be read as .xlsx"):
+        table(root / "bad.xlsx")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(DataError, match=r"pip install 'vitwright\[xlsx\]'"):
+        table(root / "t.xlsx")
+
+
+def test_only_a_whole_word_names_the_split_of_a_parquet_file(tmp_path):
+    rows = pyarrow.table({"image": [b"x"] * 6, "label": ["a", "b"] * 3})
+    for name in ("train-00000-of-00002", "train-00001-of-00002", "Dev_1", "test", "values", "trainings"):
+        pyarrow.parquet.write_table(rows, tmp_path / f"{name}.parquet")
+    _, splits = parquet_splits(tmp_path, None)
+    assert {key: len(split) for key, split in splits.items()} == {"train": 12, "val": 6, "test": 6}
+
+
+def test_files_that_are_not_there(root):
+    rows = [[*row, "train" if i < 8 else "val"] for i, row in enumerate(ROWS)]
+    (root / "t.csv").write_text(text([["gone.png", "dog", "val"], *rows], header=("path", "label", "split")))
+    with pytest.raises(FileNotFoundError, match="1 of 11 files are not under .*on_bad_sample=skip"):
+        table(root / "t.csv")
+    source = table(root / "t.csv", on_bad_sample="skip")
+    assert source.left_out == [("gone.png", "the file is not there")] and labels(source) == dict(ROWS)
+    assert len(source.splits["val"]) == 2
+    pairs = image_text(root / "t.csv", image="path", text="label", on_bad_sample="skip")
+    assert len(pairs.splits["train"]) == 8 and pairs.left_out[0][1] == "the file gone.png is not there"
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (12, 9, 8, 3), np.uint8)
+NUMBERS = np.arange(12) % 3
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sizes"),
+    [
+        ({"train_images": PIXELS, "train_labels": NUMBERS[:, None], "val_images": PIXELS[:3], "val_labels":
+          NUMBERS[:3, None], "test_images": PIXELS[:6], "test_labels": NUMBERS[:6, None]},
+         {"train": 12, "val": 3, "test": 6}),
+        ({"x_train": PIXELS[..., 0], "y_train": NUMBERS, "x_test": PIXELS[:2, ..., 0], "y_test": NUMBERS[:2]},
+         {"train": 11, "val": 1, "test": 2}),
+        ({"images": PIXELS, "labels": np.array(["a", "b", "c"])[NUMBERS]}, {"train": 9, "val": 1, "test": 2}),
+        ({"images": PIXELS.transpose(0, 3, 1, 2).astype(np.float32) / 255, "labels": NUMBERS}, {"train": 9}),
+    ],
+)
+def test_arrays(tmp_path, arrays, sizes):
+    np.savez(tmp_path / "a.npz", **arrays)
+    source = table(tmp_path / "a.npz")
+    assert {key: len(split) for key, split in source.splits.items()}["train"] >= sizes["train"] - 1
+    assert len(source.classes) == 3
+    image = Preprocessing(size=(9, 8)).image(source.splits["train"].read(0))
+    assert image.shape == (3, 9, 8)
+
+
+def test_arrays_of_label_sets_and_wrong_arrays(tmp_path):
+    np.savez(tmp_path / "a.npz", images=PIXELS, labels=np.eye(3, dtype=int)[NUMBERS])
+    assert table(tmp_path / "a.npz").multi_label
+    np.savez(tmp_path / "b.npz", pixels=PIXELS, labels=NUMBERS)
+    with pytest.raises(DataError, match=r"needs arrays named images and labels.*pixels \(12, 9, 8, 3\)"):
+        table(tmp_path / "b.npz")
+    np.savez(tmp_path / "c.npz", images=PIXELS, labels=np.array([{}] * 12))
+    with pytest.raises(DataError, match="c.npz: cannot be read as .npz .*pickle"):
+        table(tmp_path / "c.npz")
+
+
+def test_heic(tmp_path, monkeypatch):
+    import pillow_heif
+
+    pillow_heif.from_pillow(Image.fromarray(PIXELS[0]).resize((64, 64))).save(tmp_path / "a.heic")
+    assert Preprocessing(size=8).image(tmp_path / "a.heic").shape == (3, 8, 8)
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name == "pillow_heif":
+            raise ImportError
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(BadImage, match=r"a.heic: is a HEIC image.*pip install 'vitwright\[heic\]'"):
+        Preprocessing(size=8).image(tmp_path / "a.heic")

@@ -1,0 +1,222 @@
+"""Parallel text: files and tables as people keep them, and one clear line for each thing that is wrong."""
+
+import csv
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from tests.data.shares import near
+from vit.data import DataError, PairSource, PairSplit, parallel
+from vit.data.formats.delimited import read_lines
+
+
+def sizes(source):
+    return {key: len(split) for key, split in source.splits.items()}
+
+
+def pairs(split):
+    return [(split.sources[i], split.targets[i]) for i in range(len(split))]
+
+
+def write(root, files):
+    for name, content in files.items():
+        data = content if isinstance(content, bytes) else "".join(line + "\n" for line in content).encode()
+        (root / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return root
+
+
+def numbered(word, count):
+    return [f"{word} {i}" for i in range(count)]
+
+
+@pytest.mark.parametrize("zipped", ["", ".gz"])
+def test_files_of_lines(tmp_path, zipped):
+    files = {"train.en": numbered("a", 5), "train.de": numbered("b", 5), "val.en": ["x"], "val.de": ["y"]}
+    files |= {"test_2016.en": numbered("t", 2), "test_2016.de": numbered("u", 2)}
+    root = write(tmp_path, {name + zipped: lines for name, lines in files.items()})
+    source = parallel(root, test="test_2016")
+    assert sizes(source) == {"train": 5, "val": 1, "test": 2} and not source.images and source.left_out == []
+    assert pairs(source.splits["train"]) == [(f"a {i}", f"b {i}") for i in range(5)]
+    assert source.splits["test"].names[1] == f"test_2016.en{zipped} line 2"
+    assert source.split_lists()["val"] == [(f"val.en{zipped} line 1", "y")]
+    turned = parallel(root, "de", "en", test="test_2016")
+    assert pairs(turned.splits["val"]) == [("y", "x")]
+
+
+def test_usual_names_and_a_validation_set_of_its_own(tmp_path):
+    root = write(tmp_path, {"train.en": numbered("a", 20), "train.de": numbered("b", 20)})
+    source = parallel(root)
+    assert near(sizes(source), {"train": 16, "val": 2, "test": 2})
+    everything = [pair for split in source.splits.values() for pair in pairs(split)]
+    assert sorted(everything) == sorted((f"a {i}", f"b {i}") for i in range(20))
+    assert pairs(parallel(root, split_seed=1).splits["test"]) != pairs(source.splits["test"])
+    write(root, {"dev.en": ["x"], "dev.de": ["y"]})
+    assert sizes(parallel(root)) == {"train": 20, "val": 1}
+    write(root, {"test.en": ["x"], "test.de": ["y"]})
+    (root / "dev.en").unlink(), (root / "dev.de").unlink()
+    assert near(sizes(parallel(root)), {"train": 18, "val": 2, "test": 1})
+
+
+def test_only_newlines_end_lines(tmp_path):
+    odd = "one\u2028still\x85one\x0bone\x0cone\x1cone"
+    path = tmp_path / "lines"
+    path.write_bytes(b"\xef\xbb\xbffirst\r\n" + odd.encode() + b"\nlast without newline")
+    assert read_lines(path) == ["first", odd, "last without newline"]
+    path.write_bytes(b"")
+    assert read_lines(path) == []
+
+
+def test_tables(tmp_path):
+    rows = [(f'say "{i}", please', f"b {i}") for i in range(10)]
+    write(tmp_path, {"t.tsv": ["en\tnote\tde", *(f"{a}\t\t{b}" for a, b in rows)]})
+    quoted = [f'"{a.replace(chr(34), chr(34) * 2)}",{b}' for a, b in rows]
+    write(tmp_path, {"t.csv.gz": ["en,de", *quoted]})
+    nested = [json.dumps({"translation": {"en": a, "de": b}}) for a, b in rows]
+    write(tmp_path, {"t.jsonl": [*nested[:5], "", *nested[5:]]})
+    write(tmp_path, {"bare.tsv": [f"{a}\t{b}" for a, b in rows]})
+    for name, source, target in (
+        ("t.tsv", "en", "de"),
+        ("t.csv.gz", "en", "de"),
+        ("t.jsonl", "translation.en", "translation.de"),
+        ("bare.tsv", 0, 1),
+    ):
+        found = parallel(tmp_path / name, source, target, fractions=(0.5, 0.2, 0.3))
+        assert near(sizes(found), {"train": 5, "val": 2, "test": 3})
+        assert sorted(pair for split in found.splits.values() for pair in pairs(split)) == sorted(rows)
+    names = [name for split in found.splits.values() for name in split.names]
+    assert sorted(names) == sorted(f"bare.tsv line {i}" for i in range(1, 11))
+    assert parallel(tmp_path / "t.tsv", fractions=(1, 0, 0)).splits["train"].names[0] == "t.tsv line 2"
+    assert (
+        parallel(tmp_path / "t.jsonl", "translation.en", "translation.de", fractions=(1, 0, 0)).splits["train"].names[5]
+        == "t.jsonl line 7"
+    )
+
+
+def test_split_column_and_tables_in_a_folder(tmp_path):
+    lines = ["en\tde\tsplit", "a\tb\ttrain", "c\td\tdev", "e\tf\tTest", "g\th\ttrain"]
+    source = parallel(write(tmp_path, {"all.tsv": lines}) / "all.tsv")
+    assert sizes(source) == {"train": 2, "val": 1, "test": 1} and pairs(source.splits["test"]) == [("e", "f")]
+    named = ["en\tde\tpart", *lines[1:]]
+    assert sizes(parallel(write(tmp_path, {"n.tsv": named}) / "n.tsv", split="part")) == sizes(source)
+    write(tmp_path, {"train.jsonl": ['{"en": "a", "de": "b"}'] * 4, "valid.csv": ["en,de", "x,y"]})
+    assert sizes(parallel(tmp_path)) == {"train": 4, "val": 1}
+    with pytest.raises(DataError, match="n.tsv line 3: split 'half' is not one of train, training, val"):
+        parallel(write(tmp_path, {"n.tsv": ["en\tde\tsplit", "a\tb\ttrain", "a\tb\thalf"]}) / "n.tsv")
+    with pytest.raises(DataError, match="n.tsv line 2: neither this nor any other of 1 lines is of the split train"):
+        parallel(write(tmp_path, {"n.tsv": ["en\tde\tsplit", "a\tb\ttest"]}) / "n.tsv")
+
+
+def test_csv_as_spreadsheets_write_it(tmp_path):
+    rows = [['say "a"\n\n, twice', 'b"c'], ["", '""'], [" x ", "y"]]
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file).writerows([["en", "de", "", ""], *([*row, "", ""] for row in rows), []])
+    found = parallel(tmp_path / "t.csv", fractions=(1, 0, 0), on_empty="skip")
+    assert pairs(found.splits["train"]) == [tuple(rows[0]), tuple(rows[2])]
+    assert found.splits["train"].names[1] == "t.csv line 6" and found.left_out == [("t.csv line 5", "en is empty")]
+
+
+def test_null_is_an_empty_text(tmp_path):
+    lines = ['{"en": null, "de": "a"}', '{"en": "b", "de": "c"}', '{"en": "\\ud83d\\ude00", "de": "\\u00e4"}']
+    found = parallel(write(tmp_path, {"t.jsonl": lines}) / "t.jsonl", fractions=(1, 0, 0), on_empty="skip")
+    assert pairs(found.splits["train"]) == [("b", "c"), ("\U0001f600", "ä")]
+    assert found.left_out == [("t.jsonl line 1", "en is empty")]
+
+
+def test_empty_sides_are_counted(tmp_path):
+    lines = {"train.en": ["a", "", "c", "d", " \t"], "train.de": ["a", "b", "\u3000", "d", "e"]}
+    root = write(tmp_path, lines | {"val.en": ["x"], "val.de": ["y"]})
+    with pytest.raises(DataError, match="train.en line 2: train.en is empty, as in 3 of 5 lines; .*data.on_empty=skip"):
+        parallel(root)
+    source = parallel(root, on_empty="skip")
+    assert pairs(source.splits["train"]) == [("a", "a"), ("d", "d")]
+    assert source.splits["train"].names[1] == "train.en line 4"
+    assert source.left_out == [
+        ("train.en line 2", "train.en is empty"),
+        ("train.en line 3", "train.de is empty"),
+        ("train.en line 5", "train.en is empty"),
+    ]
+    table = write(tmp_path, {"t.tsv": ["en\tde\tsplit", "a\t\ttrain", "c\td\ttest", "e\tf\ttrain"]}) / "t.tsv"
+    source = parallel(table, on_empty="skip")
+    assert pairs(source.splits["test"]) == [("c", "d")] and source.left_out == [("t.tsv line 2", "de is empty")]
+    with pytest.raises(ValueError, match="on_empty='drop' is not one of error, skip"):
+        parallel(root, on_empty="drop")
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "text"),
+    [
+        ({"train.en": ["a"] * 3, "train.de": ["b"] * 2}, {}, "train.en has 3 lines but train.de has 2"),
+        ({"train.en": ["a"]}, {}, "has train.en, but no train.de"),
+        (
+            {"train.fr": ["a"]},
+            {},
+            r"has neither train.en\[.gz\] and train.de\[.gz\] nor train.tsv, train.csv, train.jsonl",
+        ),
+        ({"train.en": ["a"], "train.de": ["a"]}, {"test": "other"}, r"data.test: .* has neither other.en"),
+        ({"train.en": [], "train.de": []}, {}, "train.en: has 0 lines"),
+        ({"train.en": b"good\nb\xe4d\n", "train.de": ["a", "b"]}, {}, "train.en line 2: byte 2 of it is no UTF-8"),
+        ({"train.en.gz": ["a"], "train.de": ["b"]}, {"fractions": (0.5, 0.5)}, "must be three numbers"),
+        ({"train.tsv": ["en\tfr", "a\tb"]}, {}, "has no column 'de' for data.target; its columns are en, fr"),
+        ({"train.tsv": ["a\tb", "c"]}, {"source": 0, "target": 1}, "line 2: has 1 fields, the first line has 2"),
+        ({"train.tsv": ["a\tb"]}, {"source": 0, "target": 2}, "line 1: has no column 2, its 2 columns count from 0"),
+        ({"train.tsv": ["a\tb"]}, {"source": 0}, "data.source=0, data.target=de: give either names"),
+        ({"train.csv": ["en,de", "a,b", "a,b,c"]}, {}, "train.csv line 3: has 3 fields, the header has 2"),
+        ({"train.csv": ["en,de", '"a\nb",c', "d"]}, {}, "train.csv line 4: has 1 fields"),
+        ({"train.csv": ["en,de"]}, {}, "train.csv: has 0 rows"),
+        ({"train.jsonl": ['{"en": "a", "de": "b"}', "{"]}, {}, "train.jsonl line 2: is no JSON"),
+        ({"train.jsonl": ["[1]"]}, {}, "train.jsonl line 1: must be an object"),
+        ({"train.jsonl": ['{"en": "a"}']}, {}, "line 1: has no key 'de' for data.target; its keys are en"),
+        ({"train.jsonl": ['{"en": "a", "de": ["b"]}']}, {}, "line 1: de must be a text, but is a list; give it one"),
+        ({"train.jsonl": ['{"en": "a", "de": {}}']}, {}, "line 1: de must be a text, but is an object; give it one"),
+        ({"train.jsonl": ['{"en": "a", "de": null}']}, {}, "line 1: de is empty, as in 1 of 1 lines; give them text"),
+        ({"train.jsonl": ['{"en": "a", "de": "b"}', r'{"en": "x\ud800", "de": "b"}']}, {}, "line 2: en has .ud800"),
+        ({"train.jsonl": [r'{"en": "\udc80", "de": "b"}']}, {}, r"line 1: en has \\udc80, half of a character;"),
+        ({"train.jsonl": ['{"en": ' + "[" * 9999 + "]" * 9999 + "}"]}, {}, "train.jsonl line 1: is no JSON that"),
+        ({"train.csv": ["en,de", "a,b", 'c,"d', "e,f"]}, {}, "train.csv line 3: .* no CSV .*; close every quote"),
+        ({"train.csv": ["en,de", 'a,"b" c']}, {}, "train.csv line 2: .* write a quote inside a quoted cell twice"),
+        ({"train.csv": ["en,de,en", "a,b,c"]}, {}, "train.csv: 2 columns of its header are named 'en'; give each"),
+        ({"train.tsv": ["en\tde\ten", "a\tb\tc"]}, {}, "train.tsv: 2 columns of its header are named 'en'"),
+        ({}, {"source": "en", "target": "en"}, "source and target are both 'en'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(tmp_path, files, options, text):
+    with pytest.raises((ValueError, FileNotFoundError), match=text) as error:
+        parallel(write(tmp_path, files), **options)
+    assert "\n" not in str(error.value)
+
+
+def test_a_broken_archive_or_no_data_at_all(tmp_path):
+    whole = gzip.compress(b"a\n" * 1000)
+    for data in (whole[:20], b"no gzip at all"):
+        (tmp_path / "train.en.gz").write_bytes(data)
+        (tmp_path / "train.de").write_text("b\n")
+        with pytest.raises(DataError, match="train.en.gz: cannot be read"):
+            parallel(tmp_path)
+    with pytest.raises(FileNotFoundError, match="data.root: .*nothing does not exist; give a folder with train.en"):
+        parallel(tmp_path / "nothing")
+    (tmp_path / "notes.txt").write_text("a\tb\n")
+    with pytest.raises(DataError, match="notes.txt is one file, but no table"):
+        parallel(tmp_path / "notes.txt")
+
+
+def test_pairs_that_cannot_be():
+    with pytest.raises(ValueError, match="either texts"):
+        PairSplit(["a"], ["n"])
+    with pytest.raises(ValueError, match="must be equally many"):
+        PairSplit(["a"], ["n"], ["x", "y"])
+    with pytest.raises(DataError, match="there are 0 training pairs; splits found: val"):
+        PairSource("x", {"val": PairSplit(["a"], ["n"], ["x"])})
+    mixed = {"train": PairSplit(["a"], ["n"], ["x"]), "val": PairSplit(["a"], ["n"], read=np.zeros)}
+    with pytest.raises(ValueError, match="either all splits have images or none"):
+        PairSource("x", mixed)
+
+
+def test_multi30k(real):
+    source = parallel(real / "multi30k", test="test_2016_flickr")
+    assert sizes(source) == {"train": 29000, "val": 1014, "test": 1000} and source.left_out == []
+    assert pairs(source.splits["test"])[0] == (
+        "A man in an orange hat starring at something.",
+        "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
+    )

@@ -1,0 +1,214 @@
+"""Data sets of the `datasets` library: folders of every kind it writes, and a hub that runs beside the test."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.data.shares import near
+from tests.exchange.hub_server import Hub
+from vit.data import DataError, Preprocessing, hub
+
+ROOT = Path(__file__).parents[3]
+NAMES = ["zebra", "ant", "mule"]  # in no alphabetical order
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """What the library unpacks, and no network at all."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def encoded(i, exif=False):
+    """A PNG or JPEG of its own; with EXIF it lies on its side."""
+    stream, image = io.BytesIO(), Image.new("RGB", (12, 8), (20 * i % 256, 7 * i % 256, 200))
+    image.putpixel((0, 0), (255, 255, 255))
+    marks = Image.Exif()
+    marks[0x0112] = 6
+    image.save(stream, "PNG", exif=marks if exif else None)
+    return stream.getvalue()
+
+
+def rows(n, start=0):
+    return {"picture": [{"bytes": encoded(i, exif=i == 3), "path": f"{i}.png"} for i in range(start, start + n)],
+            "animal": [i % 3 for i in range(start, start + n)], "note": ["x"] * n}
+
+
+def features():
+    return datasets.Features({"picture": datasets.Image(), "animal": datasets.ClassLabel(names=NAMES),
+                              "note": datasets.Value("string")})
+
+
+def made(n, start=0):
+    return datasets.Dataset.from_dict(rows(n, start), features())
+
+
+def listed(source):
+    return {key: [label for _, label in rows] for key, rows in source.split_lists().items()}
+
+
+def test_save_to_disk_with_and_without_splits(tmp_path):
+    parts = datasets.DatasetDict({"train": made(20), "validation": made(6, 20), "test": made(4, 26), "extra": made(2)})
+    parts.save_to_disk(tmp_path / "parts")
+    source = hub(tmp_path / "parts")
+    assert source.name == "parts" and source.classes == NAMES
+    assert listed(source) == {"train": [NAMES[i % 3] for i in range(20)], "val": [NAMES[i % 3] for i in range(20, 26)],
+                              "test": [NAMES[i % 3] for i in range(26, 30)]}
+    assert source.left_out == [("split extra", "neither train, val nor test")]
+    assert source.splits["val"].read(1) == encoded(21) and source.splits["val"].names[1] == "val row 1"
+    made(30).select(range(29, -1, -1)).save_to_disk(tmp_path / "whole")  # written by way of an index
+    whole = hub(tmp_path / "whole")
+    assert {key: len(split) for key, split in whole.splits.items()} == {"train": 24, "val": 3, "test": 3}
+    split = whole.splits["test"]
+    row = int(split.names[0].split()[-1])
+    assert split.read(0) == encoded(29 - row) and split.labels[0] == (29 - row) % 3
+
+
+def test_images_are_decoded_by_our_own_pipeline(tmp_path):
+    made(9).save_to_disk(tmp_path / "saved")
+    split = hub(tmp_path / "saved", fractions=(1, 0, 0)).splits["train"]
+    upright, lying = (Preprocessing(size=(12, 8), resize="none").decode(split.read(i)) for i in (3, 4))
+    assert lying.size == (12, 8) and upright.size == (8, 12)
+    assert upright.getpixel((7, 0)) == (255, 255, 255)  # turned by what EXIF says
+
+
+def test_parquet_files_and_class_folders(tmp_path, class_folders):
+    (tmp_path / "p" / "data").mkdir(parents=True)
+    made(12).to_parquet(tmp_path / "p" / "data" / "train-00000-of-00001.parquet")
+    made(4, 12).to_parquet(tmp_path / "p" / "data" / "test-00000-of-00001.parquet")
+    source = hub(tmp_path / "p", fractions=(0.75, 0.25, 0))
+    assert source.classes == NAMES and near(source.splits, {"train": 9, "val": 3, "test": 4})
+    root = class_folders({"photos/train/cat": 4, "photos/train/ant": 3, "photos/test/cat": 1, "photos/test/ant": 2})
+    source = hub(root / "photos", fractions=(0.8, 0.2, 0))
+    assert source.classes == ["ant", "cat"] and len(source.splits["test"]) == 3
+    for name, label in source.split_lists()["test"]:
+        assert (root / "photos" / name).is_file() and name.split("/")[1] == label
+    assert isinstance(source.splits["test"].place(0), Path)
+
+
+def test_several_labels_are_lists_or_texts(tmp_path):
+    sets = [[0, 2], [], [1], [2, 1], [0], [1]]
+    column = datasets.Sequence(datasets.ClassLabel(names=NAMES))
+    lists = datasets.Dataset.from_dict({"image": rows(6)["picture"], "tags": sets},
+                                       datasets.Features({"image": datasets.Image(), "tags": column}))
+    lists.save_to_disk(tmp_path / "lists")
+    texts = [";".join(NAMES[i] for i in labels) for labels in sets]
+    datasets.Dataset.from_dict({"image": rows(6)["picture"], "label": texts},
+                               datasets.Features({"image": datasets.Image(), "label": datasets.Value("string")})
+                               ).save_to_disk(tmp_path / "texts")
+    a = hub(tmp_path / "lists", fractions=(1, 0, 0))
+    b = hub(tmp_path / "texts", fractions=(1, 0, 0), label_separator=";")
+    assert a.multi_label and b.multi_label and a.classes == NAMES and b.classes == sorted(NAMES)
+    assert a.splits["train"].labels.tolist() == [[i in labels for i in range(3)] for labels in sets]
+    order = [sorted(NAMES).index(name) for name in NAMES]
+    assert np.array_equal(b.splits["train"].labels[:, order], a.splits["train"].labels)
+
+
+def test_hidden_labels_and_splits_by_name(tmp_path):
+    secret = made(5).remove_columns("animal").add_column("animal", [-1] * 5).cast(features())
+    datasets.DatasetDict({"a": made(12), "b": made(6), "test": secret}).save_to_disk(tmp_path / "s")
+    source = hub(tmp_path / "s", splits={"train": "a", "val": "b", "test": "test"})
+    assert set(source.splits) == {"train", "val"}
+    assert source.left_out == [("split test", "all of its 5 labels are -1, which hides them")]
+
+
+def two_labels(place):
+    data = made(12).add_column("coarse", [i % 2 for i in range(12)])
+    data.cast_column("coarse", datasets.ClassLabel(names=["x", "y"])).save_to_disk(place)
+    return place
+
+
+def only(place):
+    datasets.DatasetDict({"all": made(12)}).save_to_disk(place)
+    return place
+
+
+def nothing(place):
+    place.mkdir()
+    (place / "notes.txt").write_text("no data")
+    return place
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "says"),
+    [
+        (two_labels, {}, "animal, coarse may all be the label column; name it with data.label=COLUMN"),
+        (two_labels, {"label": "fine"}, "no column 'fine' for data.label; its columns are picture, animal, note, coa"),
+        (two_labels, {"label": "animal", "image": "note"}, "column 'note' holds Value, not images; data.image may be "),
+        (only, {}, r"none of its splits \(all\) is called train; say data.splits=\{train: all\}"),
+        (only, {"splits": {"train": "some"}}, r"data.splits=\{train: some\} must name one of its splits \(all\)"),
+        (lambda place: place, {}, "data.root: the folder .* does not exist"),
+        (lambda place: place, {"repo": "o/n"}, "not both"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(tmp_path, build, options, says):
+    with pytest.raises((DataError, FileNotFoundError), match=says) as caught:
+        hub(build(tmp_path / "set"), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_without_images_is_told(tmp_path):
+    with pytest.raises(DataError) as caught:
+        hub(nothing(tmp_path / "set"))
+    assert str(tmp_path / "set") in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_without_the_library_the_command_that_brings_it_is_told(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match=r"not installed: pip install 'vitwright\[hub\]'"):
+        hub(tmp_path)
+
+
+FETCH = """
+import json, logging, sys
+logging.basicConfig(format="%(message)s")
+from vit.data import DataError, hub
+said = []
+for revision in sys.argv[2:]:
+    try:
+        source = hub(repo=sys.argv[1], revision=None if revision == "newest" else revision)
+        said.append([source.classes, len(source.splits["train"]), source.pinned, source.splits["test"].read(0).hex()])
+    except DataError as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
+
+
+def fetched(place, endpoint, *arguments):
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    more = {"HF_ENDPOINT": endpoint, "HF_HOME": str(place / "home"), "HF_HUB_DISABLE_XET": "1", "PYTHONPATH": str(ROOT),
+            "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    done = subprocess.run([sys.executable, "-c", FETCH, *arguments], cwd=place, capture_output=True, text=True,
+                          env=clean | more)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def test_the_hub_by_commit_and_again_without_a_network(tmp_path):
+    def parquet(data, name):
+        data.to_parquet(tmp_path / name)
+        return (tmp_path / name).read_bytes()
+
+    with Hub() as running:
+        first = running.commit("datasets/me/pets", {"data/train.parquet": parquet(made(12), "a.parquet"),
+                                                    "data/test.parquet": parquet(made(4, 12), "b.parquet")})
+        second = running.commit("datasets/me/pets", {"data/train.parquet": parquet(made(20), "c.parquet")})
+        said, log = fetched(tmp_path, running.endpoint, "me/pets", "newest", first)
+        (names, newest, pinned, raw), (_, older, known, _) = said
+        assert names == NAMES and raw == encoded(12).hex() and newest + older == 18 + 11
+        assert pinned == {"revision": second} and known == {"revision": first}
+        assert f"data.repo=me/pets is commit {second}; to get the same again: data.revision={second}" in log
+        (text, other), _ = fetched(tmp_path, running.endpoint, "me/nothing", "newest", first)
+        assert "data.repo=me/nothing" in text and "\n" not in text
+    (again, gone), _ = fetched(tmp_path, "http://127.0.0.1:1", "me/pets", first, "0" * 40)
+    assert again == said[1]
+    assert "data.repo=me/pets" in gone and "\n" not in gone
+    (text,), _ = fetched(tmp_path, "http://127.0.0.1:1", "me/other", "newest")
+    assert "data.repo=me/other cannot be fetched and is not in the cache" in text and "data.root=FOLDER" in text

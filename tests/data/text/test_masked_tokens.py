@@ -1,0 +1,251 @@
+"""Running text and masked-token batches: what is asked, how often, and that it is a function of counters."""
+
+import gzip
+
+import numpy as np
+import pytest
+import torch
+
+from vit.data import (
+    BPETokenizer,
+    ByteTokenizer,
+    CorpusSource,
+    CorpusSplit,
+    DataError,
+    EvalBatches,
+    MaskedDataset,
+    MaskedTrainBatches,
+    corpus,
+    number_stories,
+)
+from vit.data.text.tokenizers import BOS, EOS, MASK, PAD
+
+BYTES = ByteTokenizer()
+
+
+def toy(documents=30, lines=4):
+    texts = [
+        f"{chr(97 + d % 26)}{chr(97 + d // 26)}{'x' * (d + 3 * s)} {s}" for d in range(documents) for s in range(lines)
+    ]
+    return CorpusSplit(texts, [f"toy line {i + 1}" for i in range(len(texts))], np.repeat(np.arange(documents), lines))
+
+
+def epoch_of(dataset, epoch=0):
+    return dataset.__getitems__([(epoch, i) for i in range(len(dataset))])
+
+
+def original(batch):
+    """The ids as they were before masking."""
+    return torch.where(batch["masked"] != -100, batch["masked"], batch["source"])
+
+
+def texts_of(ids):
+    """[bos] a [eos] b [eos] → a, b"""
+    ids = ids[ids != PAD].tolist()
+    assert ids[0] == BOS and ids[-1] == EOS and ids.count(EOS) == 2
+    middle = ids.index(EOS)
+    return BYTES.decode(ids[1:middle]), BYTES.decode(ids[middle + 1 : -1])
+
+
+def test_pairs_of_sentences():
+    split = toy()
+    dataset = MaskedDataset(split, BYTES)
+    assert len(dataset) == 30 * 3, "the last sentence of a document has none that follows"
+    batch = epoch_of(dataset)
+    place = {text: i for i, text in enumerate(split.texts)}
+    seen = []
+    for row, ids in enumerate(original(batch)):
+        a, b = texts_of(ids)
+        assert place[a] == dataset.firsts[row]
+        follows = place[b] == place[a] + 1
+        assert follows == (batch["next"][row] == 0), "0: follows, 1: any other"
+        assert batch["segment"][row].tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * int((ids == PAD).sum())
+        seen.append(place[b])
+    assert torch.equal(batch["source_mask"], original(batch) != PAD)
+    assert len(set(seen)) > 50
+
+
+def test_half_of_the_second_sentences_are_any_other():
+    dataset = MaskedDataset(toy(), BYTES)
+    batches = [epoch_of(dataset, epoch) for epoch in range(20)]
+    assert 0.45 < torch.cat([b["next"] for b in batches]).float().mean() < 0.55
+    place = {text: i for i, text in enumerate(toy().texts)}
+    drawn = [place[texts_of(ids)[1]] for batch in batches for ids in original(batch)[batch["next"] == 1]]
+    counts = np.bincount(drawn, minlength=120)
+    assert counts.min() >= 1 and counts.max() < 25, "every sentence of the corpus is drawn, evenly"
+    two = CorpusSplit(["a", "b"], ["1", "2"], np.zeros(2, int))
+    assert {texts_of(ids) for e in range(9) for ids in original(epoch_of(MaskedDataset(two, BYTES), e))} == {
+        ("a", "b"),
+        ("a", "a"),
+    }
+
+
+def test_fifteen_percent_are_asked_and_most_are_masked():
+    tokenizer = BPETokenizer.train(toy().texts, 300)
+    dataset = MaskedDataset(toy(), tokenizer)
+    chosen = changed = masked = total = 0
+    for epoch in range(40):
+        batch = epoch_of(dataset, epoch)
+        asked, ids = batch["masked"] != -100, original(batch)
+        plain = ids >= 5
+        assert not (asked & ~plain).any(), "special tokens are never asked for"
+        per_row, room = asked.sum(1), plain.sum(1)
+        assert torch.equal(per_row, (room * 0.15).round().clamp(min=1).long())
+        assert torch.equal(batch["source"][~asked], ids[~asked])
+        assert ((batch["source"][asked] == MASK) | (batch["source"][asked] >= 5)).all()
+        total += int(plain.sum())
+        chosen += int(asked.sum())
+        masked += int((batch["source"][asked] == MASK).sum())
+        changed += int((batch["source"] != ids).sum()) - int((batch["source"][asked] == MASK).sum())
+    assert 0.13 < chosen / total < 0.17
+    assert 0.78 < masked / chosen < 0.82 and 0.085 < changed / chosen < 0.115
+
+
+def test_places_are_chosen_evenly():
+    dataset = MaskedDataset(CorpusSplit(["abcdefghij"] * 2, ["1", "2"], np.zeros(2, int)), BYTES)
+    asked = torch.stack([(epoch_of(dataset, epoch)["masked"][0] != -100) for epoch in range(1000)]).sum(0)
+    letters = asked[asked > 0]
+    assert len(letters) == 20 and letters.min() > 110 and letters.max() < 195  # 150 expected
+
+
+def test_a_function_of_counters():
+    dataset = MaskedDataset(toy(), BYTES, seed=5)
+    alone = dataset.__getitems__([(3, 17)])
+    among = dataset.__getitems__([(3, 80), (3, 17), (4, 17)])
+    width = int(alone["source_mask"].sum())
+    for key in ("source", "masked", "segment"):
+        assert torch.equal(among[key][1, :width], alone[key][0, :width])
+    assert not torch.equal(among["source"][1], among["source"][2])
+    other = MaskedDataset(toy(), BYTES, seed=6).__getitems__([(3, i) for i in range(20)])
+    assert not torch.equal(other["next"], dataset.__getitems__([(3, i) for i in range(20)])["next"])
+
+
+def test_long_pairs_are_cut():
+    dataset = MaskedDataset(toy(), BYTES, max_len=24)
+    assert dataset.cut == sum(len(text) > 21 for text in toy().texts) > 0
+    batch = epoch_of(dataset)
+    assert batch["source"].shape[1] == 24 and (batch["source_mask"].sum(1) <= 24).all()
+    for ids in original(batch):
+        texts_of(ids)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_training_batches_count_over_all_ranks(workers):
+    dataset = MaskedDataset(toy(), BYTES)
+    whole = list(MaskedTrainBatches(dataset, 16, seed=1))
+    ranks = [list(MaskedTrainBatches(dataset, 16, seed=1, rank=rank, world=2, workers=workers)) for rank in range(2)]
+    assert len(whole) == len(ranks[0]) == 90 // 16
+    for batch, *parts in zip(whole, *ranks, strict=True):
+        assert torch.cat([p["index"] for p in parts]).tolist() == batch["index"].tolist()
+        assert batch["tokens"] == (batch["masked"] != -100).sum() == parts[0]["tokens"] == parts[1]["tokens"]
+        assert sum(int((p["masked"] != -100).sum()) for p in parts) == batch["tokens"]
+    resumed = MaskedTrainBatches(dataset, 16, seed=1)
+    resumed.start = 3
+    rest = list(resumed)
+    assert all(torch.equal(a[k], b[k]) for a, b in zip(rest, whole[3:], strict=True) for k in a)
+    first, second = (list(EvalBatches(dataset, 16)) for _ in range(2))
+    assert all(torch.equal(a[k], b[k]) for a, b in zip(first, second, strict=True) for k in a)
+
+
+def test_files_of_running_text(tmp_path):
+    text = "one\ntwo\n\n\nthree\n \nfour\nfive\nsix\n"
+    (tmp_path / "train.txt.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "dev.txt").write_text("a\nb\n")
+    source = corpus(tmp_path)
+    train = source.splits["train"]
+    assert list(train.texts) == ["one", "two", "three", "four", "five", "six"] and set(source.splits) == {
+        "train",
+        "val",
+    }
+    assert [train.texts[i] for i in train.firsts()] == ["one", "four", "five"]
+    assert train.names[2] == "train.txt.gz line 5"
+    lines = [f"line {i}" for i in range(100)]
+    (tmp_path / "all.txt").write_text("\n".join(lines))
+    assert len(corpus(tmp_path, test="all.txt").splits["test"]) == 100
+
+
+def where(source):
+    return {text: key for key, split in source.splits.items() for text in split.texts}
+
+
+@pytest.mark.parametrize("documents", [1, 40])
+def test_a_corpus_is_split_by_documents_that_stay_where_they_are(tmp_path, documents):
+    """Of one document it is blocks of sentences; a sentence at the beginning moves no block but its own."""
+    length = 2000 // documents
+    texts = [[f"sentence {i} of document {d}" for i in range(length)] for d in range(documents)]
+    write = lambda texts: (tmp_path / "a.txt").write_text("\n\n".join("\n".join(text) for text in texts))  # noqa: E731
+    write(texts)
+    before = where(corpus(tmp_path / "a.txt", fractions=(0.6, 0.2, 0.2)))
+    assert len(before) == 2000
+    counts = [list(before.values()).count(key) for key in ("train", "val", "test")]
+    assert 900 < counts[0] < 1500 and min(counts) > 150
+    write([["a new one", "and another one"], *texts] if documents > 1 else [["a new one", *texts[0]]])
+    after = where(corpus(tmp_path / "a.txt", fractions=(0.6, 0.2, 0.2)))
+    moved = [text for text, key in before.items() if after[text] != key]
+    assert moved == [] if documents > 1 else len(moved) <= 60 and all(int(text.split()[1]) < 60 for text in moved)
+    for split in corpus(tmp_path / "a.txt", split_seed=3).splits.values():
+        firsts = [split.texts[i] for i in split.firsts()]
+        follows = [split.texts[i + 1] for i in split.firsts()]
+        both = [(a.split()[1], b.split()[1]) for a, b in zip(firsts, follows, strict=True) if "new" not in a]
+        assert all(int(b) == int(a) + 1 for a, b in both), "sentences of different blocks are no neighbours"
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "text"),
+    [
+        (
+            ["a", "", "b", "", "c"],
+            {"fractions": (1, 0, 0)},
+            r"no sentence of train \(3 lines\) has one that follows it",
+        ),
+        (
+            ["a", "b", "c"],
+            {},
+            r"c.txt: by data.fractions=\[0.8, 0.1, 0.1\] val gets 0 of its 3 sentences, none with one that follows it",
+        ),
+        (["a", "b"], {}, "val gets 0 of its 2 sentences, .*; add text, or name a file with data.val=NAME"),
+        (["a", "b", "c"], {"fractions": (0.7, 0, 0.3)}, "test gets 0 of its 3 sentences"),
+        (["", " "], {}, "has 0 sentences"),
+        (["a", "b"], {"fractions": (0.5, 0.2, 0.1)}, "must be three numbers >= 0 that add up to 1"),
+    ],
+)
+def test_wrong_files(tmp_path, lines, options, text):
+    (tmp_path / "c.txt").write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match=text):
+        corpus(tmp_path / "c.txt", **options)
+
+
+def test_files_that_are_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"data.train: .* has no train.txt\[.gz\]; name the file"):
+        corpus(tmp_path)
+    with pytest.raises(FileNotFoundError, match="data.root: .*no does not exist"):
+        corpus(tmp_path / "no")
+    with pytest.raises(ValueError, match="share=0 must be between"):
+        MaskedDataset(toy(), BYTES, share=0)
+    with pytest.raises(ValueError, match="max_len=4 must be 5 or more"):
+        MaskedDataset(toy(), BYTES, max_len=4)
+    with pytest.raises(DataError, match="has one that follows it"):
+        CorpusSource("x", {"train": CorpusSplit(["a"], ["1"], np.zeros(1, int))})
+
+
+def test_generated_stories_add_up():
+    from tests.data.sets.test_spelled_numbers import read
+
+    source = number_stories(train=300, val=20, test=30)
+    assert len(np.unique(source.splits["train"].document)) == 300
+    for split in source.splits.values():
+        amount, person = None, None
+        for i, line in enumerate(split.texts):
+            words = line.split()
+            if i == 0 or split.document[i] != split.document[i - 1]:
+                person, amount = words[0], read(" ".join(words[2:-1]))
+                continue
+            at = words.index(person)
+            assert read(" ".join(words[1 : at - 1])) == amount
+            end = words.index("and")
+            change = read(words[end - 1])
+            before, amount = amount, read(" ".join(words[end + 2 :]))
+            assert amount == before + change if words[0] == "with" else amount == before - change
+            assert 0 <= amount <= 20 and 1 <= change <= 12
+    assert len(corpus().splits["train"].firsts()) > 15_000
+    assert list(number_stories(10, 1, 1).splits["train"].texts)[:5] == list(source.splits["train"].texts)[:5]

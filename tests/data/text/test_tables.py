@@ -1,0 +1,235 @@
+"""Labelled texts: tables as people keep them, the generated questions, and what an encoder gets of them."""
+
+import json
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from tests.data.shares import near
+from vit.data import (
+    ByteTokenizer,
+    DataError,
+    EvalBatches,
+    TextDataset,
+    TextInputs,
+    TextSplit,
+    TrainBatches,
+    number_questions,
+    text_table,
+)
+from vit.data.sets.number_stories import MOST, PEOPLE, THINGS
+from vit.data.text.dataset import fitting
+from vit.data.text.tokenizers import BOS, EOS
+
+BYTES = ByteTokenizer()
+ROWS = [(f"text {i}", f"more {i}", "yes" if i % 3 else "no") for i in range(30)]
+
+
+def test_excel(tmp_path):
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    for row in [["text", "label"], *([text, label] for text, _, label in ROWS)]:
+        book.active.append(row)
+    book.save(tmp_path / "t.xlsx")
+    assert everything(text_table(tmp_path / "t.xlsx")) == sorted((text, label) for text, _, label in ROWS)
+    (tmp_path / "bad.xlsx").write_bytes(b"no zip")
+    with pytest.raises(DataError, match="bad.xlsx: cannot be read as .xlsx"):
+        text_table(tmp_path / "bad.xlsx")
+
+
+def sizes(source):
+    return {key: len(split) for key, split in source.splits.items()}
+
+
+def everything(source):
+    return sorted(
+        (*(column[i] for column in split.texts), source.classes[split.labels[i]])
+        for split in source.splits.values()
+        for i in range(len(split))
+    )
+
+
+def write(path, lines):
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_tables_of_all_kinds(tmp_path):
+    csv = write(tmp_path / "t.csv", ["text,second,label", *(",".join(row) for row in ROWS)])
+    tsv = write(tmp_path / "t.tsv", ["\t".join(row) for row in ROWS])
+    records = [{"text": a, "second": b, "label": c} for a, b, c in ROWS]
+    jsonl = write(tmp_path / "t.jsonl", map(json.dumps, records))
+    parquet = tmp_path / "t.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), parquet)
+    for path, options in (
+        (csv, {"second": "second"}),
+        (tsv, {"text": 0, "second": 1, "label": 2}),
+        (jsonl, {"second": "second"}),
+        (parquet, {"second": "second"}),
+    ):
+        source = text_table(path, **options)
+        assert source.classes == ["no", "yes"] and near(sizes(source), {"train": 24, "val": 3, "test": 3})
+        assert everything(source) == sorted(ROWS)
+        assert min(source.counts("val").tolist() + source.counts("test").tolist()) >= 1
+    assert everything(text_table(csv)) == sorted((a, c) for a, _, c in ROWS)
+    assert text_table(csv).splits["test"].names[0].startswith("t.csv line ")
+
+
+def test_splits_and_class_names(tmp_path):
+    lines = ["text,label,split", "a,10,train", "b,2,train", "c,2,dev", "d,10,test", "e,9,train"]
+    source = text_table(write(tmp_path / "t.csv", lines))
+    assert source.classes == ["2", "9", "10"] and sizes(source) == {"train": 3, "val": 1, "test": 1}
+    numbered = write(tmp_path / "n.csv", ["text,label", "a,0", "b,1", "c,1"])
+    source = text_table(numbered, classes=["bad", "good"], fractions=(1, 0, 0))
+    assert everything(source) == [("a", "bad"), ("b", "good"), ("c", "good")]
+    named = write(tmp_path / "m.jsonl", ['{"text": "a", "label": true}', '{"text": "b", "label": false}'])
+    source = text_table(named, classes=["true", "false"], fractions=(1, 0, 0))
+    assert source.classes == ["true", "false"] and everything(source) == [("a", "true"), ("b", "false")]
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "text"),
+    [
+        (["text,kind", "a,b"], {}, "has no column 'label' for data.label; its columns are text, kind"),
+        (["text,label", "a,"], {}, "t.csv line 2: label is empty, as in 1 of 1 lines"),
+        (["text,label", "a,x", " ,y"], {}, "t.csv line 3: text is empty"),
+        (
+            ["text,label", "a,x", "b,z"],
+            {"classes": ["x", "y"]},
+            r"line 3: label 'z' is not among the 2 classes \(x, y\)",
+        ),
+        (["text,label", "a,0", "b,2"], {"classes": ["x", "y"]}, "line 3: label '2' is not among the 2 classes"),
+        (["text,label", "a,x", "b,x"], {"fractions": (1, 0, 0)}, "found 1 class"),
+        (["text,label,split", "a,x,train", "b,y,test"], {}, r"1 of 2 classes have no training text \('y'\); add texts"),
+        (["text,label"], {}, "has 0 rows"),
+        (
+            ["text,label", *(f'x{i},"a' if i == 60 else f"x{i},{'ab'[i % 2]}" for i in range(100))],
+            {},
+            "t.csv line 62: the row that begins there is no CSV",
+        ),
+    ],
+)
+def test_wrong_tables(tmp_path, lines, options, text):
+    with pytest.raises(DataError, match=text):
+        text_table(write(tmp_path / "t.csv", lines), **options)
+
+
+def test_rows_left_out_are_counted(tmp_path):
+    lines = ["text,label,split", "a,x,train", ",y,train", "b,,train", "c,y,train", "d,x,val"]
+    source = text_table(write(tmp_path / "t.csv", lines), on_empty="skip")
+    assert everything(source) == [("a", "x"), ("c", "y"), ("d", "x")] and sizes(source) == {"train": 2, "val": 1}
+    assert source.left_out == [("t.csv line 3", "text is empty"), ("t.csv line 4", "label is empty")]
+    with pytest.raises(FileNotFoundError, match="data.path: the table .*none.csv does not exist"):
+        text_table(tmp_path / "none.csv")
+    with pytest.raises(DataError, match="t.txt is not one of .tsv, .csv, .jsonl, .xlsx, .parquet"):
+        text_table(write(tmp_path / "t.txt", ["x"]))
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a"], "kind": ["b"]}), tmp_path / "p.parquet")
+    with pytest.raises(DataError, match="has no column 'label' for data.label; its columns are text, kind"):
+        text_table(tmp_path / "p.parquet")
+
+
+def toy(n=20, pairs=True):
+    names = [f"toy line {i + 1}" for i in range(n)]
+    texts = (["a" * (1 + i % 7) for i in range(n)], ["b" * (1 + i % 3) for i in range(n)])
+    return TextSplit(np.arange(n) % 2, names, texts if pairs else texts[:1])
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_batches(pairs):
+    dataset = TextDataset(toy(pairs=pairs), BYTES)
+    batch = dataset.__getitems__([(2, 6), (2, 1), (5, 19)])
+    assert batch["label"].tolist() == [0, 1, 1] and batch["index"].tolist() == [6, 1, 19]
+    assert batch["epoch"].tolist() == [2, 2, 5]
+    for i, ids, segment, mask in zip(
+        batch["index"].tolist(), batch["source"], batch["segment"], batch["source_mask"], strict=True
+    ):
+        a, b = BYTES.encode("a" * (1 + i % 7)), BYTES.encode("b" * (1 + i % 3))
+        assert ids[mask].tolist() == ([BOS, *a, EOS, *b, EOS] if pairs else [BOS, *a, EOS])
+        assert segment[mask].tolist() == [0] * (len(a) + 2) + ([1] * (len(b) + 1) if pairs else [])
+        assert not ids[~mask].any() and not segment[~mask].any()
+    epochs = TrainBatches(dataset, 6, seed=1, balance="sampler")
+    assert [len(b["index"]) for b in epochs] == [6, 6, 6]
+    ranks = [list(EvalBatches(dataset, 8, rank, 2)) for rank in range(2)]
+    real = [int(i) for r in ranks for b in r for i, w in zip(b["index"], b["weight"], strict=True) if w == 1]
+    assert sorted(real) == list(range(20))
+
+
+def test_long_texts():
+    split = TextSplit(
+        np.arange(3), ["f line 1", "f line 2", "f line 3"], (["abcdefgh", "ab", "a"], ["x", "xyzuvw", "y"])
+    )
+    with pytest.raises(DataError, match="f line 1: 12 tokens are more than max_len=9; 2 of 3 texts are longer"):
+        TextDataset(split, BYTES, 9)
+    skipped = TextDataset(split, BYTES, 9, on_long="skip")
+    assert len(skipped) == 1 and skipped[0]["label"].tolist() == [2] and skipped.split.names[0] == "f line 3"
+    assert [name for name, _ in skipped.left_out] == ["f line 1", "f line 2"] and skipped.cut == []
+    cut = TextDataset(split, BYTES, 9, on_long="cut")
+    batch = cut.__getitems__([(0, 0), (0, 1), (0, 2)])
+    assert cut.left_out == [] and len(cut.cut) == 2 and batch["source_mask"].sum(1).tolist() == [9, 9, 5]
+    assert BYTES.decode(batch["source"][0]) == "abcde" and BYTES.decode(batch["source"][1]) == "ab"
+    assert batch["segment"][1].tolist() == [0] * 4 + [1] * 5
+
+
+def test_of_two_texts_the_longer_is_cut():
+    """Against cutting one token after the other."""
+    for room in range(2, 12):
+        for a in range(12):
+            for b in range(12):
+                x, y = a, b
+                while x + y > room:
+                    x, y = (x - 1, y) if x > y else (x, y - 1)
+                assert fitting(np.array([[a], [b]]), room)[:, 0].tolist() == [x, y], (a, b, room)
+    assert fitting(np.array([[3, 9]]), 5).tolist() == [[3, 5]]
+    with pytest.raises(ValueError, match="1 tokens beside the special ones are too few for 2 texts"):
+        fitting(np.zeros((2, 1), int), 1)
+
+
+def test_inputs_of_a_user():
+    batch = TextInputs(BYTES, [["ab", ""]], 10).batch(np.arange(2))
+    assert batch["source"].tolist() == [[BOS, 102, 103, EOS], [BOS, EOS, 0, 0]] and not batch["segment"].any()
+    with pytest.raises(ValueError, match="one or two columns of one length"):
+        TextInputs(BYTES, [["a"], ["b", "c"]])
+
+
+def answer(story, question):
+    """Reads a story again, without knowing how it was made."""
+    from tests.data.sets.test_spelled_numbers import read
+
+    clauses = [clause.split() for clause in story.split(" and ")]
+    owned = [(words[0], read(" ".join(words[2:-1])), words[-1]) for words in clauses if words[0] in PEOPLE]
+    people, amounts, things = map(list, zip(*owned, strict=True))
+    assert len(clauses) == 5 and len(owned) == len(set(people)) == len(set(amounts)) == len(set(things)) == 3
+    assert all(1 <= n <= MOST for n in amounts) and set(things) <= set(THINGS)
+    best = {"who has the most": max, "who has the fewest": min}[question](amounts)
+    return ("first", "second", "third")[amounts.index(best)]
+
+
+def test_generated_questions_have_right_answers():
+    source = number_questions(train=1500, val=100, test=300)
+    assert sizes(source) == {"train": 1500, "val": 100, "test": 300} and source.classes == ["first", "second", "third"]
+    for split in source.splits.values():
+        for i in range(len(split)):
+            assert answer(split.texts[0][i], split.texts[1][i]) == source.classes[split.labels[i]]
+    train = source.splits["train"]
+    assert source.counts("train").min() > 440
+    assert abs(list(train.texts[1]).count("who has the most") - 1000) < 80
+    stories = [set(split.texts[0]) for split in source.splits.values()]
+    assert not stories[0] & stories[2] and len(stories[0]) == 1500
+    one = number_questions(pairs=False, train=50, val=0, test=0)
+    assert one.splits["train"].texts[0][3] == f"{train.texts[0][3]} . {train.texts[1][3]}"
+    assert sizes(text_table()) == {"train": 20_000, "val": 1_000, "test": 2_000}
+
+
+def test_words_without_their_order_do_not_tell_the_answer():
+    """A linear model on counts of words learns nothing: it is right in one of three cases."""
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    source = number_questions(pairs=False, train=4000, val=0, test=1000)
+    train, test = source.splits["train"], source.splits["test"]
+    counts = CountVectorizer().fit(train.texts[0])
+    model = LogisticRegression(max_iter=200).fit(counts.transform(train.texts[0]), train.labels)
+    assert 0.27 < model.score(counts.transform(test.texts[0]), test.labels) < 0.40

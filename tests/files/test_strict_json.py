@@ -1,0 +1,57 @@
+"""No JSON file for users holds NaN or Infinity."""
+
+import ast
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from vit.cli.evaluating import write_json
+from vit.files.strict_json import json_text
+from vit.launch.folder import RunFolder
+from vit.launch.sweeping import SweptRun, conclude
+from vit.report.tables import JsonTable
+
+ROOT = Path(__file__).parents[2] / "vit"
+WRITERS = {  # json.dumps elsewhere: between our own processes, or text that is no file
+    "files/strict_json.py", "data/formats/delimited.py", "training/watchdog.py", "training/manifest.py",
+    "launch/rank.py", "weights/timm_facts.py", "bundle/writing.py",
+}
+BAD = {"test/loss": float("nan"), "rows": [{"score": float("-inf")}, 1.5], "name": "NaN é"}
+GOOD = {"test/loss": None, "rows": [{"score": None}, 1.5], "name": "NaN é"}
+
+
+def strict(text):
+    return json.loads(text, parse_constant=pytest.fail)
+
+
+def test_a_value_without_a_json_form_becomes_null_and_is_logged(caplog):
+    assert strict(json_text(BAD)) == GOOD and strict(json_text(BAD, indent=None, ascii_only=False)) == GOOD
+    assert "test/loss is nan and is saved as null" in caplog.text and "rows.0.score is -inf" in caplog.text
+
+
+def test_files_of_runs_commands_and_sweeps(tmp_path):
+    RunFolder(tmp_path).write("metrics.json", BAD)
+    write_json(BAD, tmp_path / "evaluation.json")
+    for name in ("metrics.json", "evaluation.json"):
+        assert strict((tmp_path / name).read_text()) == GOOD
+    conclude([SweptRun("a", {"lr": "1"}, 0, {"test/loss": float("nan")})], tmp_path / "sweep")
+    (run,) = strict((tmp_path / "sweep" / "sweep.json").read_text())["runs"]
+    assert run["metrics"] == {"test/loss": None}
+
+
+def test_rows_of_predictions():
+    stream = io.BytesIO()
+    table = JsonTable(stream, ["file", "probability"])
+    table.write({"file": "a.png", "probability": float("nan")})
+    table.close()
+    assert strict(stream.getvalue()) == [{"file": "a.png", "probability": None}]
+
+
+def test_no_other_module_writes_json():
+    found = {
+        str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in ("dump", "dumps") and ast.unparse(node.value) == "json"
+    }
+    assert found == WRITERS

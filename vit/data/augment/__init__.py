@@ -1,0 +1,1 @@
+"""Augmentation of batches on the device, and random crops of single images."""

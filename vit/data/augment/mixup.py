@@ -1,0 +1,72 @@
+"""Mixup and CutMix of a batch with itself (Zhang et al. 2018, Yun et al. 2019): soft labels, any batch size."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vit.data.augment.steps import box_mask
+from vit.data.counters import uniform
+
+
+class Mixup:
+    """Mixes each image with its neighbour in the batch; per sample either mixup or CutMix, with its own share.
+
+    `mixup` and `cutmix` are the parameters of Beta(a, a) for the share (0 switches one off), `prob` the chance that a
+    sample is mixed, `switch` the chance of CutMix where both are on. Label smoothing belongs to the loss.
+    """
+
+    def __init__(
+        self, num_classes: int, mixup: float = 0.8, cutmix: float = 1.0, prob: float = 1.0, switch: float = 0.5
+    ):
+        if min(mixup, cutmix) < 0 or max(mixup, cutmix) == 0:
+            raise ValueError(f"mixup={mixup} and cutmix={cutmix} must be 0 or more, and one of them above 0")
+        if not (0 <= prob <= 1 and 0 <= switch <= 1):
+            raise ValueError(f"prob={prob} and switch={switch} must lie in 0..1")
+        self.num_classes, self.mixup, self.cutmix, self.prob = num_classes, mixup, cutmix, prob
+        self.switch = 0.0 if cutmix == 0 else 1.0 if mixup == 0 else switch
+
+    def __call__(
+        self, images: Tensor, labels: Tensor, seed: int, step: int, micro: int = 0, rank: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """images (B,C,H,W) float, labels (B,) → mixed images, targets (B,classes) that sum to 1
+
+        Labels (B,classes) of several per image are mixed as they are.
+        """
+        drawn = self._drawn(len(images), seed, step, micro, rank).to(images.device, non_blocking=True)
+        (share, across, down), cut = drawn[:3], drawn[3] > 0  # (B,) each
+        boxes, cut_share = self._boxes(share, across, down, images.shape[-2:])
+        share = torch.where(cut, cut_share, share)
+        keep = torch.where(cut[:, None, None], (~boxes).to(share.dtype), share[:, None, None])[:, None]  # (B,1,H,W)
+        mixed = torch.lerp(images.roll(1, 0), images, keep.to(images.dtype))
+        own = (labels if labels.ndim == 2 else F.one_hot(labels, self.num_classes)).to(torch.float32)
+        return mixed, torch.lerp(own.roll(1, 0), own, share[:, None])
+
+    def _drawn(self, rows: int, *counters: int) -> Tensor:
+        """(4,B): share of the sample's own image, the box's place across and down, 1 for CutMix.
+
+        Drawn on the CPU, where the Beta distribution is, and copied in one piece: the device is never waited for.
+        """
+        seed, step, *rest = counters
+        draws = [uniform(seed, step, torch.arange(rows), slot, *rest) for slot in range(5)]  # (B,) each
+        cut = draws[0] < self.switch
+        share = torch.where(cut, self._beta(draws[1], self.cutmix), self._beta(draws[1], self.mixup))
+        share = torch.where(draws[2] < self.prob, share, torch.ones_like(share))
+        return torch.stack([share, draws[3], draws[4], cut.to(share)])
+
+    @staticmethod
+    def _beta(u: Tensor, a: float) -> Tensor:
+        """Beta(a, a) numbers from uniform ones by the inverse distribution function: no stream, one draw each."""
+        if a == 0 or a == 1:
+            return u
+        from scipy.special import betaincinv
+
+        return torch.from_numpy(betaincinv(a, a, u.double().numpy())).to(u)
+
+    @staticmethod
+    def _boxes(share: Tensor, across: Tensor, down: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Rectangles with area 1 - share inside the image (B,H,W), and the share left after rounding to pixels (B,)."""
+        height, width = size
+        side = (1 - share).clamp(min=0).sqrt()
+        h, w = (side * height).round(), (side * width).round()
+        boxes = box_mask((down * (height - h + 1)).floor(), (across * (width - w + 1)).floor(), h, w, height, width)
+        return boxes, 1 - h * w / (height * width)

@@ -1,0 +1,163 @@
+"""Augmentation steps that pick operations at random: RandAugment, TrivialAugment, 3-Augment, and colour jitter.
+
+Every sample picks its own operations; the batch is sorted by operation, so each runs once on its share, and all
+movements of pixels (shear, shift, rotation) together are one resampling.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from vit.data.augment import image_ops
+from vit.data.augment.steps import Draw
+
+_SHEAR_X, _SHEAR_Y, _SHIFT_X, _SHIFT_Y, _ROTATE = range(1, 6)  # 0 is identity
+_FACTORS = {6: image_ops.brightness, 7: image_ops.saturation, 8: image_ops.contrast, 9: image_ops.sharpness}
+_POSTERIZE, _SOLARIZE, _AUTOCONTRAST, _EQUALIZE = range(10, 14)
+_OPERATIONS = 14
+_BINS = 30  # strength is counted in thirtieths, as in the papers' tables
+
+
+class RandAugment(nn.Module):
+    """`num_ops` random operations of strength `magnitude` out of 30 (Cubuk et al. 2020), with torchvision's 14
+    operations and ranges.
+
+    `std` varies the magnitude per operation (normal, as in timm's "mstd0.5").
+    """
+
+    def __init__(self, num_ops: int = 2, magnitude: float = 9, std: float = 0.0, fill: int = 128):
+        super().__init__()
+        if not 0 <= magnitude <= _BINS:
+            raise ValueError(f"magnitude={magnitude} must lie in 0..{_BINS}")
+        if not 1 <= num_ops <= 10:
+            raise ValueError(f"num_ops={num_ops} must lie in 1..10")
+        self.num_ops, self.magnitude, self.std, self.fill = num_ops, magnitude, std, fill
+
+    def forward(self, images: Tensor, draw: Draw) -> Tensor:
+        for slot in range(0, 3 * self.num_ops, 3):
+            strength = torch.full_like(draw(slot), self.magnitude)
+            if self.std > 0:
+                strength = strength + self.std * _normal(draw(slot + 2))
+            images = _apply(images, draw(slot), draw(slot + 1), strength.clamp(0, _BINS) / _BINS, _NARROW, self.fill)
+        return images
+
+
+class TrivialAugment(nn.Module):
+    """One random operation of random strength (Müller and Hutter 2021), in torchvision's wide ranges."""
+
+    def __init__(self, fill: int = 128):
+        super().__init__()
+        self.fill = fill
+
+    def forward(self, images: Tensor, draw: Draw) -> Tensor:
+        strength = (draw(2) * (_BINS + 1)).floor() / _BINS
+        return _apply(images, draw(0), draw(1), strength, _WIDE, self.fill)
+
+
+class ThreeAugment(nn.Module):
+    """Gray, solarized or blurred, a third of the samples each (DeiT III, Touvron et al. 2022; jitter goes after it)."""
+
+    def __init__(self, sigma: tuple[float, float] = (0.1, 2.0), threshold: int = 128):
+        super().__init__()
+        self.sigma, self.threshold = tuple(sigma), threshold
+
+    def forward(self, images: Tensor, draw: Draw) -> Tensor:
+        sigma = self.sigma[0] + draw(1) * (self.sigma[1] - self.sigma[0])
+        groups = _groups((draw(0) * 3).long(), 3)
+        first, second, third = (images.index_select(0, rows) for rows in groups)
+        changed = {
+            0: image_ops.gray(first).expand_as(first),
+            1: image_ops.solarize(second, torch.full_like(sigma[groups[1]], self.threshold)),
+            2: image_ops.gaussian_blur(third, sigma[groups[2]]),
+        }
+        return _joined(images, groups, changed)
+
+
+class ColorJitter(nn.Module):
+    """Random brightness, contrast and saturation, in this order; 0.3 means factors of 0.7..1.3."""
+
+    def __init__(self, brightness: float = 0.3, contrast: float = 0.3, saturation: float = 0.3):
+        super().__init__()
+        if min(brightness, contrast, saturation) < 0:
+            raise ValueError(f"brightness={brightness}, contrast={contrast}, saturation={saturation} must be 0 or more")
+        self.amounts = (brightness, contrast, saturation)
+
+    def forward(self, images: Tensor, draw: Draw) -> Tensor:
+        for slot, operation in enumerate((image_ops.brightness, image_ops.contrast, image_ops.saturation)):
+            if self.amounts[slot] > 0:
+                factor = 1 + self.amounts[slot] * (2 * draw(slot) - 1)
+                images = operation(images, factor.clamp(min=0))
+        return images
+
+
+class _Ranges:
+    """How far an operation goes at full strength; a shift is a share of the side, or pixels."""
+
+    def __init__(self, shear: float, shift: Callable[[int], float], degrees: float, factor: float, bits: int):
+        self.shear, self.shift, self.degrees, self.factor, self.bits = shear, shift, degrees, factor, bits
+
+
+_NARROW = _Ranges(0.3, lambda side: side * 150 / 331, 30.0, 0.9, 4)
+_WIDE = _Ranges(0.99, lambda side: 32.0, 135.0, 0.99, 6)
+
+
+def _apply(images: Tensor, choice: Tensor, side: Tensor, strength: Tensor, ranges: _Ranges, fill: int) -> Tensor:
+    """One operation per sample: `choice` and `side` in [0, 1) pick it and its sign, `strength` (B,) lies in 0..1."""
+    operation = (choice * _OPERATIONS).long()
+    signed = torch.where(side < 0.5, -strength, strength)
+    groups = _groups(operation, _OPERATIONS)
+    changed: dict[int, Tensor] = {}
+
+    def change(number: int, function: Callable[..., Tensor], *numbers: Tensor | int) -> None:
+        if len(groups[number]):
+            changed[number] = function(images.index_select(0, groups[number]), *numbers)
+
+    moved = groups[_SHEAR_X : _ROTATE + 1]
+    groups[_SHEAR_X : _ROTATE + 1] = [torch.cat(moved), *(rows[:0] for rows in moved[1:])]  # one resampling for all
+    rows = groups[_SHEAR_X]
+    change(_SHEAR_X, image_ops.affine, _matrices(operation[rows], signed[rows], images.shape[-2:], ranges), fill)
+    for number, function in _FACTORS.items():
+        change(number, function, 1 + ranges.factor * signed[groups[number]])
+    change(_POSTERIZE, image_ops.posterize, (strength[groups[_POSTERIZE]] * ranges.bits).round())
+    change(_SOLARIZE, image_ops.solarize, 255 * (1 - strength[groups[_SOLARIZE]]))
+    change(_AUTOCONTRAST, image_ops.autocontrast)
+    change(_EQUALIZE, image_ops.equalize)
+    return _joined(images, groups, changed)
+
+
+def _groups(operation: Tensor, count: int) -> list[Tensor]:
+    """Rows of the batch by operation: one wait for the device, whatever the number of operations."""
+    sizes = torch.bincount(operation, minlength=count).tolist()
+    return list(torch.argsort(operation, stable=True).split(sizes))
+
+
+def _joined(images: Tensor, groups: list[Tensor], changed: dict[int, Tensor]) -> Tensor:
+    """The batch in its order again: the changed images of some groups, the others as they were."""
+    parts = [changed[i] if i in changed else images.index_select(0, rows) for i, rows in enumerate(groups)]
+    return torch.cat(parts).index_select(0, torch.argsort(torch.cat(groups)))  # ten times as fast as index_copy_
+
+
+def _matrices(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: _Ranges) -> Tensor:
+    """(B,2,3) maps from output to input positions, in pixels from the upper left corner."""
+    height, width = size
+    matrix = torch.eye(2, 3, device=signed.device).repeat(len(signed), 1, 1)
+    matrix[:, 0, 1] = torch.where(operation == _SHEAR_X, ranges.shear * signed, 0.0)
+    matrix[:, 1, 0] = torch.where(operation == _SHEAR_Y, ranges.shear * signed, 0.0)
+    matrix[:, 0, 2] = torch.where(operation == _SHIFT_X, -(ranges.shift(width) * signed).trunc(), 0.0)
+    matrix[:, 1, 2] = torch.where(operation == _SHIFT_Y, -(ranges.shift(height) * signed).trunc(), 0.0)
+    angle = torch.where(operation == _ROTATE, math.radians(ranges.degrees) * signed, 0.0)
+    return _rotated(matrix, angle, width / 2, height / 2)
+
+
+def _rotated(matrix: Tensor, angle: Tensor, x: float, y: float) -> Tensor:
+    """The maps of shears and shifts; where an angle is given, the turn about (x, y) instead (counter-clockwise)."""
+    cos, sin = angle.cos(), angle.sin()
+    turn = torch.stack([cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y], dim=1).view(-1, 2, 3)
+    return torch.where((angle != 0)[:, None, None], turn, matrix)
+
+
+def _normal(u: Tensor) -> Tensor:
+    """Standard normal numbers from uniform ones."""
+    return math.sqrt(2) * torch.erfinv(2 * (u + 2.0**-25) - 1)

@@ -1,0 +1,105 @@
+"""Binary formats of the classic sets: IDX (MNIST) and CIFAR's pickles, read without running anything in them."""
+
+import math
+import pickle
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vit.data.source import DataError, Split, array_split
+from vit.files.untrusted import LimitError, open_regular, open_unpacked
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """An IDX file of unsigned bytes, gzipped or not → array of its shape."""
+    try:
+        with open_unpacked(path) as file:
+            data = file.read()
+    except (OSError, EOFError, zlib.error, LimitError) as error:
+        raise DataError(f"{path}: cannot be unpacked ({error}); fetch the file again") from error
+    if len(data) < 4 or data[:3] != b"\0\0\x08":
+        raise DataError(
+            f"{path}: is no IDX file of bytes (starts with {data[:4].hex() or 'nothing'}, expected 000008..)"
+        )
+    start = 4 + 4 * data[3]
+    if not data[3] or len(data) < start:
+        raise DataError(f"{path}: its header of {data[3]} dimensions is cut off; fetch the file again")
+    shape = struct.unpack(f">{data[3]}I", data[4:start])
+    expected = math.prod(shape)
+    if len(data) - start != expected:
+        raise DataError(
+            f"{path}: holds {len(data) - start} bytes, its header {shape} needs {expected}; fetch the file again"
+        )
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy()
+
+
+def cifar_batches(name: str, root: Path, folder: str, classes: list[str] | None) -> tuple[list[str], dict[str, Split]]:
+    """torchvision's layout of CIFAR-10 (`cifar-10-batches-py`) or CIFAR-100 (`cifar-100-python`)."""
+    place = root / folder if (root / folder).is_dir() else root
+    fine = classes is None
+    files = {
+        "train": ["train"] if fine else [f"data_batch_{i}" for i in range(1, 6)],
+        "test": ["test" if fine else "test_batch"],
+    }
+    missing = [f for part in files.values() for f in part if not (place / f).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"{name}: no {missing[0]} and no train.parquet under {place}; "
+            "set data.root to their folder or data.download=true"
+        )
+    if fine:
+        known = _load(place / "meta", {b"fine_label_names": list})[b"fine_label_names"]
+        classes = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in known]
+    splits = {}
+    for key, names in files.items():
+        key_of_labels = b"fine_labels" if fine else b"labels"
+        parts = [_load_batch(place / n, key_of_labels, len(classes)) for n in names]
+        pixels = np.concatenate([p[b"data"] for p in parts]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        labels = np.concatenate([p[key_of_labels] for p in parts])
+        splits[key] = array_split(np.ascontiguousarray(pixels), labels, f"{name} {key}")
+    return classes, splits
+
+
+class _DataOnly(pickle.Unpickler):
+    """Pickles of dicts, lists, numbers, bytes and numpy arrays; anything that would call something else is refused."""
+
+    def find_class(self, module: str, name: str) -> object:
+        if (module, name) in (("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")):
+            return np._core.multiarray._reconstruct
+        if module == "numpy" and name in ("ndarray", "dtype"):
+            return getattr(np, name)
+        if (module, name) == ("_codecs", "encode"):
+            return _encode
+        raise DataError(f"refused: the file wants to call {module}.{name}, which is no data")
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    return text.encode("latin1" if encoding == "latin1" else "ascii")
+
+
+def _load_batch(path: Path, labels: bytes, classes: int) -> dict[bytes, Any]:
+    """Images (N,3072) of uint8 with N labels of so many classes."""
+    batch = _load(path, {b"data": np.ndarray, labels: list | np.ndarray})
+    data, numbers = batch[b"data"], batch[labels]
+    if data.dtype != np.uint8 or data.shape != (len(numbers), 3072):
+        raise DataError(f"{path}: holds {data.dtype} of shape {data.shape} with {len(numbers)} labels, expected uint8 "
+                        f"of ({len(numbers)}, 3072); fetch the file again")
+    if not all(isinstance(number, int | np.integer) and 0 <= number < classes for number in numbers):
+        raise DataError(f"{path}: has labels that are not whole numbers below {classes}; fetch the file again")
+    return batch
+
+
+def _load(path: Path, wanted: dict[bytes, Any]) -> dict[bytes, Any]:
+    try:
+        with open_regular(path) as file:
+            found = _DataOnly(file, encoding="bytes").load()
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        raise DataError(f"{path}: is no intact batch of CIFAR ({' '.join(str(error).split())[:200]}); fetch the file "
+                        "again") from error
+    for key, kind in wanted.items():
+        if not isinstance(found, dict) or not isinstance(found.get(key), kind):
+            raise DataError(f"{path}: has no list {key.decode()}; fetch the file again")
+    return found

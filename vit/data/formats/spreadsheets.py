@@ -1,0 +1,38 @@
+"""Excel files as the rows of a table."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vit.data.source import DataError
+from vit.files.untrusted import open_zip
+
+
+def spreadsheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of the first sheet as text, each with its number; without empty rows, and all as wide as the first."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise DataError(
+            f"{path}: an Excel file is read by openpyxl: pip install 'vitwright[xlsx]', or save it as CSV"
+        ) from None
+    try:
+        with open_zip(path):  # whose members do not unpack to far more than it is
+            book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+            rows = list(book.worksheets[0].iter_rows(values_only=True))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"the file {path} does not exist") from None
+    except Exception as error:  # a dozen types, of zipfile, XML and openpyxl
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{path}: cannot be read as .xlsx ({reason}); save it as CSV") from error
+    width = 0
+    for number, row in enumerate(rows, 1):
+        cells = [_text(cell) for cell in row]
+        if filled := max((i for i, cell in enumerate(cells, 1) if cell), default=0):
+            width = width or filled
+            yield number, (cells + [""] * width)[: max(width, filled)]
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return "" if cell is None else str(cell)

@@ -1,0 +1,112 @@
+"""Word vectors in the usual text format (GloVe, word2vec): a word and its numbers on each line."""
+
+import codecs
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+
+from vit.data.source import DataError
+from vit.files.untrusted import LimitError, open_unpacked
+
+MAX_LINE = 1 << 20  # bytes
+
+
+def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of the given words: (words, width) float32, zeros where one is not in the file; found (words,) bool.
+
+    A first line of two whole numbers is word2vec's header. The file may be gzipped, and tabs may stand in the place of
+    spaces; of a word that comes twice the first vector counts, as the files are sorted by frequency. An empty word is
+    never looked for.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: the file of word vectors does not exist")
+    wanted: dict[str, list[int]] = {}
+    for i, word in enumerate(words):
+        wanted.setdefault(word, []).append(i)
+    wanted.pop("", None)
+    matrix, found = None, np.zeros(len(words), dtype=bool)
+    width, promised = 0, 0
+    for number, line in _lines(path):
+        if number == 1 and (header := _header(line)):
+            promised = width = header
+            continue
+        if not width:
+            width = _guessed_width(path, number, line)
+        if matrix is None:
+            matrix = np.zeros((len(words), width), dtype=np.float32)
+        word, values = _parsed(path, number, line, width, promised)
+        rows = wanted.get(word, [])
+        if rows and not found[rows[0]]:
+            matrix[rows] = _numbers(path, number, values)
+            found[rows] = True
+    if matrix is None:
+        raise DataError(f"{path}: has 0 word vectors; expected a word and its numbers on each line")
+    return matrix, found
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Line by line, as such files are larger than memory; broken characters in words nobody asks for do no harm."""
+    try:
+        with open_unpacked(path) as file:
+            for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
+                if len(line) == MAX_LINE:
+                    raise LimitError(f"line {number} has {MAX_LINE:,} bytes or more, so it is no word with its numbers")
+                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+                if line := line.decode("utf-8", "replace").replace("\t", " ").rstrip("\r\n "):
+                    yield number, line
+    except (OSError, EOFError, zlib.error, LimitError) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from error
+
+
+def _header(line: str) -> int:
+    """The width that word2vec's first line, "count width", promises; 0 if the line is no such."""
+    parts = line.split(" ")
+    return int(parts[1]) if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts) else 0
+
+
+def _guessed_width(path: Path, number: int, line: str) -> int:
+    width = line.count(" ")
+    if width < 1:
+        raise DataError(f"{path} line {number}: has no numbers after the word; expected WORD 0.1 0.2 ...")
+    return width
+
+
+def _parsed(path: Path, number: int, line: str, width: int, promised: int) -> tuple[str, list[str]]:
+    """A word may contain spaces, as ". . ." in GloVe's largest file, so the numbers are counted from the end; but where
+    one would end in a number itself, the line has too many.
+    """
+    word, *values = line.rsplit(" ", width)
+    extra = list(takewhile(_is_number, word.split(" ")[:0:-1]))
+    if extra or len(values) < width:
+        said = "its first line promises" if promised else "its first line has"
+        raise DataError(
+            f"{path} line {number}: has {len(values) + len(extra)} numbers, {said} {width}; all lines must have as many"
+        )
+    return word, values
+
+
+def _numbers(path: Path, number: int, values: list[str]) -> np.ndarray:
+    try:
+        with np.errstate(over="ignore"):
+            found = np.array(values, dtype=np.float32)
+    except ValueError:
+        wrong = next(value for value in values if not _is_number(value))
+        raise DataError(f"{path} line {number}: {wrong!r} is no number; mend the line or take it out") from None
+    finite = np.isfinite(found)
+    if not finite.all():
+        wrong = values[int(finite.argmin())]
+        raise DataError(f"{path} line {number}: {wrong!r} is no finite number; mend the line or take it out")
+    return found
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+        return True
+    except ValueError:
+        return False

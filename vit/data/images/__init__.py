@@ -1,0 +1,1 @@
+"""Images: finding, decoding and preprocessing them; labelled and unlabelled data sets of images."""

@@ -1,0 +1,238 @@
+"""Whatever bytes a person calls an image → an 8-bit Pillow image, upright, without transparency; or one line that says
+why not.
+
+Formats are an explicit list (no PostScript, no plug-ins that start programs), the pixel cap is checked before anything
+is decoded.
+"""
+
+import contextlib
+import ctypes
+import io
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from vit.data.images.bit_depth import (
+    FULL,
+    Range,
+    in_native_order,
+    join_bytes,
+    map_range,
+    open_low_bytes,
+    unknown_samples,
+    values_by_tags,
+)
+
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "JPEG2000", "ICO", "PPM")
+EXTENSIONS = frozenset(
+    (
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif"),
+        *(".jp2", ".j2k", ".jpx", ".ico", ".ppm", ".pgm", ".pbm", ".mpo", ".heic", ".heif", ".hif"),
+    )
+)
+HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+ORIENTATION = 0x0112  # the EXIF tag
+PILLOW_LIMIT = 178_956_970  # Pillow by itself refuses larger images at open
+MOST_PIXELS = 2**32  # that may be asked for: 12 GB of RGB
+ARRAYS = "holds NumPy arrays, not one image; train, evaluate and audit read it with data=table data.path=FILE"
+RAISE_LIMIT = "shrink the file, or raise the limit (predict --max-pixels, data.preprocessing.max_pixels)"
+
+
+class BadImage(ValueError):
+    """An image that cannot be used; the text is one line: its name and the reason."""
+
+    def __init__(self, name: str, reason: str):
+        super().__init__(f"{printable(name) or 'image'}: {reason}")
+        self.name, self.reason = name, reason
+
+
+def _silence_libtiff() -> None:
+    """libtiff prints what is wrong with a file on standard error without naming it; Pillow raises the same as errors.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # where libtiff is no library of its own, it goes on printing
+        libtiff = ctypes.CDLL(Image.core.__file__)
+        for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
+            setter = getattr(libtiff, name)
+            setter.argtypes, setter.restype = [ctypes.c_void_p], ctypes.c_void_p
+            setter(None)
+
+
+_silence_libtiff()
+
+
+def printable(name: str) -> str:
+    """A file name on one line, whatever characters are in it."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+
+
+def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> Image.Image:
+    """The image with its header read and its size checked, nothing decoded yet."""
+    if max_pixels > PILLOW_LIMIT and Image.MAX_IMAGE_PIXELS is not None:  # asked for, so Pillow's own limit gives way
+        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, max_pixels)
+    image = in_native_order(raw if isinstance(raw, Image.Image) else _open(raw, name))
+    if image.width * image.height > max_pixels:
+        size = f"{image.width}x{image.height}"
+        raise BadImage(name, f"{size} pixels are more than max_pixels={max_pixels}; {RAISE_LIMIT}")
+    return image
+
+
+def load_image(image: Image.Image, name: str, exif: bool, span: Range = FULL) -> Image.Image:
+    """Decodes an opened image (its first frame) and turns it upright as its EXIF orientation says.
+
+    16-bit colour, which Pillow cannot hold, comes out with 8 bits: the upper ones, or those of `span` in 0..255.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # palette and EXIF remarks of Pillow; what matters is an error below
+            low = open_low_bytes(image) if span != FULL else None  # before load() closes the file
+            image.load()
+            if low is not None:
+                image.paste(_mapped_colour(join_bytes(image, low), span))
+            by_tags = values_by_tags(image)
+            image = _upright(image) if exif else image
+            return image if by_tags is None else _from_values(by_tags(np.asarray(image)), image, span)
+    except Exception as error:  # Pillow raises a dozen types here, SyntaxError and struct.error among them
+        raise BadImage(name, f"cannot be decoded ({_reason(error)})") from error
+
+
+def to_eight_bits(
+    image: Image.Image, mode: str, background: tuple[int, int, int], name: str, span: Range = FULL
+) -> Image.Image:
+    """Any Pillow mode → "RGB" or "L": of more than 8 bits `span` becomes 0..255, transparency is laid on the
+    background, the rest converted.
+    """
+    if image.mode == mode and "transparency" not in image.info:
+        return image
+    if image.mode.startswith("I") or image.mode == "F":
+        image = _scale_down(image, name, span)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+            image = _on_background(image, background)
+        if image.mode not in ("L", "RGB"):
+            image = image.convert("L" if image.mode == "1" else "RGB")
+        return image if image.mode == mode else image.convert(mode)
+
+
+def array_to_image(array: np.ndarray, name: str, span: Range = FULL) -> Image.Image:
+    """Pixels (H,W), (H,W,1), (H,W,3) or (H,W,4) of uint8, or of other numbers in `span` → an 8-bit Pillow image."""
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in array.shape:
+        raise BadImage(name, f"array of shape {array.shape} is no image; expected (H,W), (H,W,1), (H,W,3) or (H,W,4)")
+    return Image.fromarray(np.ascontiguousarray(_bytes_from(array, name, span)))
+
+
+def _open(raw: bytes | Path, name: str) -> Image.Image:
+    if isinstance(raw, bytes) and not raw:
+        raise BadImage(name, "the file is empty (0 bytes)")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return Image.open(io.BytesIO(raw) if isinstance(raw, bytes) else raw, formats=FORMATS)
+            except UnidentifiedImageError:
+                if reason := _foreign(raw, name):
+                    raise BadImage(name, reason) from None
+                if not _is_heif(raw):
+                    raise
+                return _open_heif(raw, name)
+    except BadImage:
+        raise
+    except Image.DecompressionBombError:
+        raise BadImage(name, f"has more than {PILLOW_LIMIT} pixels; {RAISE_LIMIT}") from None
+    except Exception as error:
+        raise BadImage(name, f"cannot be opened ({_reason(error)})") from error
+
+
+def _foreign(raw: bytes | Path, name: str) -> str | None:
+    """What a file that Pillow does not know is, where that can be told."""
+    if name.lower().endswith(".npz"):
+        return ARRAYS
+    with io.BytesIO(raw) if isinstance(raw, bytes) else raw.open("rb") as file:
+        return unknown_samples(file)
+
+
+def _is_heif(raw: bytes | Path) -> bool:
+    if isinstance(raw, Path):
+        with raw.open("rb") as file:
+            raw = file.read(12)
+    return raw[4:8] == b"ftyp" and raw[8:12] in HEIF_BRANDS
+
+
+def _open_heif(raw: bytes | Path, name: str) -> Image.Image:
+    """Photos of iPhones, by an optional library; it turns them upright itself."""
+    try:
+        import pillow_heif
+    except ImportError:
+        raise BadImage(name, "is a HEIC image, which pillow-heif reads: pip install 'vitwright[heic]'") from None
+    pillow_heif.register_heif_opener()
+    return Image.open(io.BytesIO(raw) if isinstance(raw, bytes) else raw, formats=("HEIF",))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        if image.getexif().get(ORIENTATION, 1) == 1:
+            return image
+        return ImageOps.exif_transpose(image)
+    except Exception:  # unreadable EXIF says nothing about the orientation, the pixels are still good
+        return image
+
+
+def _on_background(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:
+    layer = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", layer.size, (*background, 255)), layer).convert("RGB")
+
+
+def _mapped_colour(pixels: np.ndarray, span: tuple[float, float]) -> Image.Image:
+    """uint16 (H,W,3) or (H,W,4), whose alpha keeps the format's range"""
+    mapped = map_range(pixels, span)
+    mapped[..., 3:] = pixels[..., 3:] >> 8
+    return Image.fromarray(mapped)
+
+
+def _from_values(values: np.ndarray, image: Image.Image, span: Range) -> Image.Image:
+    """A TIFF with the values that its tags describe; signed bytes that are all positive have no other range at FULL."""
+    return image if span == FULL and image.mode == "L" and values.min() >= 0 else Image.fromarray(values)
+
+
+def _scale_down(image: Image.Image, name: str, span: Range) -> Image.Image:
+    pixels = np.asarray(image)
+    result = Image.fromarray(_bytes_from(pixels, name, span))
+    clear = image.info.get("transparency")
+    if isinstance(clear, int) and image.mode != "F":
+        result.putalpha(Image.fromarray(np.where(pixels == clear, 0, 255).astype(np.uint8)))
+    return result
+
+
+def _bytes_from(pixels: np.ndarray, name: str, span: Range) -> np.ndarray:
+    """uint8 as it is; of other numbers `span` becomes 0..255: FULL scales 16 bits by 255/65535 and floats of [0, 1] by
+    255, and clips nothing."""
+    if pixels.dtype == np.uint8:
+        return pixels
+    if pixels.dtype == bool:
+        return pixels.astype(np.uint8) * 255
+    low, high = pixels.min(), pixels.max()
+    floats = np.issubdtype(pixels.dtype, np.floating)
+    if span != FULL and np.isfinite(high - low):
+        if floats and 0 < high <= 1 and span[1] >= 255:
+            known = f"the model was trained on values {span[0]:g}..{span[1]:g}; give those instead"
+            raise BadImage(name, f"{pixels.dtype} values {low:g}..{high:g} are scaled already, but {known}")
+        return map_range(pixels, span)
+    if floats and low >= 0 and high <= 1:
+        return np.rint(pixels * 255).astype(np.uint8)
+    if np.issubdtype(pixels.dtype, np.integer) and low >= 0 and high <= 65535:
+        return ((pixels.astype(np.int64) * 255 + 32767) // 65535).astype(np.uint8)
+    wanted = "0..1 for floats" if floats else "0..65535 for 16-bit images"
+    mapped = "data.preprocessing.range=auto maps the training images' own range"
+    fix = mapped if np.isfinite(high - low) else "repair the image"
+    raise BadImage(name, f"{pixels.dtype} values {low}..{high} are outside {wanted}; {fix}")
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "cannot identify image file" in text:
+        return f"not one of {', '.join(FORMATS)}"
+    return f"{type(error).__name__}: {printable(text)}" if text else type(error).__name__

@@ -1,0 +1,155 @@
+"""The image files below a folder, found by one rule in training, audit, predict and everywhere else.
+
+Files with an image extension are images, in any case. Names that begin with a dot are hidden. Links to files are
+followed. Links to folders are followed too, but every folder is read once, by its real path: at its own place if that
+is below the folder, so that a link can neither form a loop nor list a file twice. Everything else is left out, by name
+and reason.
+"""
+
+import os
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vit.data.formats.zip_archives import Archive, is_hidden, is_safe
+from vit.data.images.decode import EXTENSIONS
+
+LeftOut = tuple[str, str]  # (name, reason)
+_Folder = tuple[str, tuple[str, ...]]  # path below the root, real paths of the folders above it
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """What lies below a folder, as paths relative to it.
+
+    Attributes:
+        images: the files of each folder by name, then those of its subfolders.
+        folders: the folders that were entered, "" for the root itself.
+        left_out: everything else, with the reason.
+    """
+
+    images: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def below(self, folder: str) -> list[str]:
+        """The images below one of the folders."""
+        return [name for name in self.images if name.startswith(os.path.join(folder, ""))]
+
+
+def image_files(root: str | Path | Archive, tops: Sequence[str] = ()) -> ImageFiles:
+    """The image files below `root`, or only those below its folders `tops`."""
+    if isinstance(root, Archive):
+        return _archived_files(root, tops)
+    found, read, links = ImageFiles(), set[str](), deque[_Folder]()
+    for top in tops or [""]:
+        _read_folder(os.fspath(root), (top, ()), found, read, links)
+    while links:
+        _read_folder(os.fspath(root), links.popleft(), found, read, links)
+    found.images.sort(key=_walking_order)
+    found.folders.sort(key=_walking_order)
+    found.left_out.sort()
+    return found
+
+
+def _archived_files(root: Archive, tops: Sequence[str]) -> ImageFiles:
+    found, names = ImageFiles(), {name.rstrip("/"): name.endswith("/") for name in root.root.namelist()}
+    inside = [(name.removeprefix(root.at), folder) for name, folder in names.items() if name.startswith(root.at)]
+    for name, folder in inside:
+        if tops and not any(name == top or name.startswith(f"{top}/") for top in tops):
+            continue
+        *above, last = name.split("/")
+        if not is_safe(name):
+            found.left_out.append((name, "a name that leads out of the archive"))
+        elif any(map(is_hidden, [*above, last])):
+            found.left_out.append((name, "hidden"))
+        elif folder:
+            found.folders.append(name)
+        elif not is_image_name(name):
+            found.left_out.append((name, _no_image(name)))
+        else:
+            found.images.append(name)
+    found.images.sort(key=_walking_order)
+    found.folders.sort(key=_walking_order)
+    found.left_out.sort()
+    return found
+
+
+def is_image_name(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in EXTENSIONS
+
+
+def listed_files(root: Path, names: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Names of a table as paths below `root`, those of Windows too, and the rows whose file is not there."""
+    found, missing = [], []
+    for row, name in enumerate(names):
+        if not (there := os.path.isfile(root / name)) and "\\" in name:
+            name = name.replace("\\", "/")
+            there = os.path.isfile(root / name)
+        found.append(name)
+        missing += [] if there else [row]
+    return found, missing
+
+
+def summary(left_out: Iterable[LeftOut], limit: int = 8) -> str:
+    """How many were left out for each reason: `8 not an image (.txt), 2 hidden`."""
+    counts = Counter(reason for _, reason in left_out).most_common()
+    shown = [f"{count} {reason}" for reason, count in counts[:limit]]
+    rest = sum(count for _, count in counts[limit:])
+    return ", ".join([*shown, *([f"{rest} for {len(counts) - limit} other reasons"] if rest else [])])
+
+
+def _read_folder(root: str, start: _Folder, found: ImageFiles, read: set[str], links: deque[_Folder]) -> None:
+    """Reads a folder and the real folders below it; links to folders wait in `links` until those are known."""
+    waiting = [start]
+    while waiting:
+        folder, above = waiting.pop()
+        real = os.path.realpath(os.path.join(root, folder))
+        if reason := _loop(real, above, read):
+            found.left_out.append((folder, reason))
+            continue
+        read.add(real)
+        try:
+            with os.scandir(real) as entries:
+                listed = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            found.left_out.append((folder, f"a folder that cannot be read ({error.strerror})"))
+            continue
+        found.folders.append(folder)
+        for entry in listed:
+            path = os.path.join(folder, entry.name)
+            if reason := _reason(entry):
+                found.left_out.append((path, reason))
+            elif entry.is_dir():
+                (links if entry.is_symlink() else waiting).append((path, (*above, real)))
+            else:
+                found.images.append(path)
+
+
+def _loop(real: str, above: tuple[str, ...], read: set[str]) -> str | None:
+    """Why a folder is not read again."""
+    if real in read:
+        return "a link to a folder that is read already"
+    inside = any(os.path.commonpath([real, folder]) == real for folder in above)
+    return "a link to a folder that it is in" if inside else None
+
+
+def _reason(entry: os.DirEntry) -> str | None:
+    """Why an entry is neither an image nor a folder; a dangling link named like an image is an unreadable image."""
+    if entry.name.startswith("."):
+        return "hidden"
+    if entry.is_dir():
+        return None
+    if not is_image_name(entry.name):
+        return _no_image(entry.name)
+    return None if entry.is_file() or not os.path.exists(entry.path) else "not a regular file"
+
+
+def _no_image(name: str) -> str:
+    return f"not an image ({os.path.splitext(name)[1].lower() or 'no extension'})"
+
+
+def _walking_order(name: str) -> list[tuple[bool, str]]:
+    *folders, file = name.split(os.sep)
+    return [*((True, folder) for folder in folders), (False, file)]

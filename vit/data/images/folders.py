@@ -1,0 +1,145 @@
+"""Folders of image files: one folder per class, with or without train/val/test above."""
+
+import os
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vit.data.class_names import warn_of_alike
+from vit.data.formats.delimited import half_character
+from vit.data.formats.zip_archives import Archive, ReadMember, is_archive, is_hidden, open_archive
+from vit.data.identity import composed
+from vit.data.images.decode import printable
+from vit.data.images.files import ImageFiles, LeftOut, image_files, summary
+from vit.data.source import DataError, Names, Source, Split, file_split, three_ways, with_validation
+
+SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"),
+               "test": ("test", "testing")}
+
+
+def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split_seed: int = 0) -> Source:
+    """Images under root/CLASS, or root/train/CLASS, root/val/CLASS, root/test/CLASS; root may be a .zip archive.
+
+    Without split folders all is split by `fractions` (train, val, test; stratified); with train but no val, val is
+    split off train. Classes of val and test are matched by name to those of train. What `image_files` leaves out, and
+    images that are in no class folder, are listed in `left_out`.
+    """
+    root = opened(root, "it must hold one folder of images per class")
+    places = {key: place.name for key, place in _split_folders(root).items()}
+    files = image_files(root, list(places.values()))
+    if "train" not in places:
+        classes = _class_names(root, "", files)
+        splits = three_ways(_read(root, "", classes, files), fractions, split_seed)
+        return Source(root.resolve().name, classes, splits, files.left_out)
+    files.left_out.extend(_beside(root, set(places.values())))
+    classes = _class_names(root, places["train"], files)
+    splits = {}
+    for key, place in places.items():
+        _match(classes, _class_names(root, place, files) if key != "train" else classes, root / place)
+        splits[key] = _read(root, place, classes, files)
+        if len(splits[key]) == 0 and key != "train":
+            raise DataError(f"{root / place}: the {key} folder has 0 images; add images or remove the folder")
+    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
+    return Source(root.resolve().name, classes, with_validation(splits, None, share, split_seed), files.left_out)
+
+
+def opened(root: str | Path, wanted: str) -> Path | Archive:
+    """The folder, or the zip archive of one.
+
+    Raises:
+        DataError: it is neither.
+    """
+    root = Path(root).expanduser()
+    if is_archive(root):
+        return open_archive(root)
+    if root.is_file():
+        table = root.suffix.lower() in (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".xlsx", ".npz")
+        other = "give the folder, or the .zip archive, that holds the images"
+        hint = f"for a table write data=table {shlex.quote(f'data.path={root}')}" if table else other
+        raise DataError(f"data.root: {root} is a file, not a folder; {hint}")
+    if not root.is_dir():
+        raise FileNotFoundError(f"data.root: the folder {root} does not exist; {wanted}")
+    return root
+
+
+def samples(root: Path | Archive, names: list[str], labels: np.ndarray) -> Split:
+    """The image files of a folder or an archive as samples."""
+    if not isinstance(root, Archive):
+        return file_split(root, names, labels)
+    packed = Names(names)
+    return Split(labels, packed, ReadMember(str(root.root.filename), root.at, packed))
+
+
+def named_splits(where: object, names: Iterable[str]) -> dict[str, str]:
+    """Split → which of the names means it, in capitals or not; as far as there.
+
+    Raises:
+        DataError: two names mean the same split.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        key = next((key for key, usual in SPLIT_NAMES.items() if name.lower() in usual), None)
+        if key in found:
+            raise DataError(f"{where}: both {found[key]} and {name} are there, keep one of them for {key}")
+        if key is not None:
+            found[key] = name
+    return {key: found[key] for key in SPLIT_NAMES if key in found}
+
+
+def _split_folders(root: Path) -> dict[str, Path]:
+    """Split → folder, as far as there, in capitals or not; a class may be called "train": it holds files, a split holds
+    folders.
+    """
+    folders = [place for place in root.iterdir() if place.is_dir()
+               and any(p.is_dir() and not is_hidden(p.name) for p in place.iterdir())]
+    found = {key: root / name for key, name in named_splits(root, sorted(place.name for place in folders)).items()}
+    if found and "train" not in found:
+        raise DataError(
+            f"{root}: has {', '.join(p.name for p in found.values())} but no train folder; add train/CLASS/*.jpg"
+        )
+    return found
+
+
+def _class_names(root: Path, place: str, files: ImageFiles) -> list[str]:
+    found = [os.path.basename(folder) for folder in files.folders if folder and os.path.dirname(folder) == place]
+    names = sorted({composed(name) for name in found})
+    wrong = next((name for name in names if half_character(name)), None)
+    if wrong is not None:
+        raise DataError(f"{root / place}: the name of the class folder {printable(wrong)!r} is not UTF-8; rename it")
+    warn_of_alike(root / place, names)
+    if not names:
+        listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""
+        raise DataError(f"{root / place}: holds no class folders; expected one folder of images per class{listed}")
+    return names
+
+
+def _beside(root: Path, places: set[str]) -> list[LeftOut]:
+    names = sorted(entry.name for entry in root.iterdir() if entry.name not in places)
+    return [(name, "hidden" if name.startswith(".") else "beside the split folders") for name in names]
+
+
+def _match(classes: list[str], found: list[str], place: Path) -> None:
+    unknown = [c for c in found if c not in set(classes)]
+    if unknown:
+        raise DataError(
+            f"{place}: {len(unknown)} of its {len(found)} classes are not among the {len(classes)} of train "
+            f"({', '.join(map(printable, unknown[:5]))}); rename or remove the folders, or add training images"
+        )
+
+
+def _read(root: Path, place: str, classes: list[str], files: ImageFiles) -> Split:
+    """The images of one split; those that are in none of its class folders are listed as left out."""
+    index = {composed(os.path.join(place, name)): label for label, name in enumerate(classes)}
+    depth = len(Path(place).parts) + 1
+    names, labels = [], []
+    for name in files.images:
+        *folders, _ = name.split(os.sep)
+        label = index.get(composed(os.sep.join(folders[:depth])))
+        if label is not None:
+            names.append(name)
+            labels.append(label)
+        elif folders == list(Path(place).parts):
+            files.left_out.append((name, "outside any class folder"))
+    return samples(root, names, np.array(labels, dtype=np.int64))

@@ -1,0 +1,157 @@
+"""Images of one line of writing: all of one height, each as wide as it is, and batches of them padded on the right."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vit.data.images.bit_depth import FULL, Range, check_range
+from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, to_tensor
+
+
+@dataclass(frozen=True)
+class LinePreprocessing:
+    """Everything that decides the pixels of a line image; a bundle stores exactly these values.
+
+    An image is scaled to `height` with its aspect kept, squeezed to `max_width` where it would be wider, and filled up
+    on the right with `background` to whole patches. With `enlarge` false a lower image keeps its scale and is filled up
+    below: for writing of one size in pictures of different heights. `patch_size` is (height, width); the other fields
+    are those of `Preprocessing`.
+    """
+
+    height: int
+    max_width: int
+    patch_size: tuple[int, int]
+    enlarge: bool = True
+    interpolation: str = "bicubic"
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    mode: str = "RGB"
+    exif: bool = True
+    background: tuple[int, int, int] = (255, 255, 255)
+    max_pixels: int = 100_000_000
+    range: Range = FULL
+
+    def __post_init__(self) -> None:
+        patch = (self.patch_size,) * 2 if isinstance(self.patch_size, int) else tuple(int(p) for p in self.patch_size)
+        object.__setattr__(self, "patch_size", patch)
+        for name in ("mean", "std", "background"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "range", check_range(self.range))
+        for name, size, edge in (("height", self.height, patch[0]), ("max_width", self.max_width, patch[1])):
+            if edge < 1 or size < edge or size % edge:
+                near = [n for n in (size // max(edge, 1) * edge, -(-size // max(edge, 1)) * edge) if n > 0]
+                raise ValueError(
+                    f"{name} {size} is not divisible by patch_size {edge}; nearest valid: {', '.join(map(str, near))}"
+                )
+        _ = self.pixels  # raises where one of the shared fields is wrong
+
+    @cached_property
+    def pixels(self) -> Preprocessing:
+        """How one image is decoded and normalized, its size aside."""
+        shared = {f.name: getattr(self, f.name) for f in fields(self) if f.name in Preprocessing.__dataclass_fields__}
+        return Preprocessing(size=(self.height, self.max_width), resize="none", **shared)
+
+    @property
+    def channels(self) -> int:
+        return self.pixels.channels
+
+    @property
+    def rows(self) -> int:
+        """Patches from top to bottom."""
+        return self.height // self.patch_size[0]
+
+    @property
+    def max_patches(self) -> int:
+        """Patches of the widest image: the longest source."""
+        return self.rows * (self.max_width // self.patch_size[1])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "LinePreprocessing":
+        known = [f.name for f in fields(cls)]
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            raise ValueError(f"unknown preprocessing key {unknown[0]!r}; known: {', '.join(known)}")
+        return cls(**values)
+
+    def replace(self, **changes: Any) -> "LinePreprocessing":
+        """A copy with other values for the named fields."""
+        return replace(self, **changes)
+
+    def image(self, raw: ImageLike, name: str = "") -> Tensor:
+        """Anything that is an image → uint8 (C,height,W), W whole patches; raises BadImage with the name."""
+        pixels = self._as_it_is(raw)
+        if pixels is None:
+            image = self.pixels.decode(raw, name)
+            size = self._scaled(*image.size)
+            pixels = to_tensor(image if image.size == size else image.resize(size, INTERPOLATIONS[self.interpolation]))
+        return self._filled(pixels, self.columns(pixels.shape[2], pixels.shape[1]) * self.patch_size[1])
+
+    def picture(self, raw: ImageLike, name: str = "", width: int = 960) -> np.ndarray:
+        """A line for people: (H,W,C) at the image's own resolution up to `width`, or as the model sees it where that is
+        finer.
+        """
+        image = self.pixels.decode(raw, name)
+        if image.height <= self.height:
+            return self.image(raw, name).permute(1, 2, 0).numpy()
+        image.thumbnail((width, image.height))
+        return np.atleast_3d(np.asarray(image))
+
+    def columns(self, width: int, height: int) -> int:
+        """Patches from left to right of an image of this size."""
+        return math.ceil(self._scaled(width, height)[0] / self.patch_size[1])
+
+    def batch(self, images: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Images as `image` gives them → uint8 (B,C,H,W) as wide as the widest, mask (B,N) of patches row by row."""
+        width = max(image.shape[2] for image in images)
+        columns = torch.tensor([image.shape[2] // self.patch_size[1] for image in images])
+        if len({image.shape[2] for image in images}) == 1:
+            pixels = torch.stack(list(images))
+        else:
+            pixels = self._fill(len(images), self.height, width)
+            for row, image in enumerate(images):
+                pixels[row, :, :, : image.shape[2]] = image
+        return pixels, self.mask(columns, width // self.patch_size[1])
+
+    def mask(self, columns: Tensor, widest: int) -> Tensor:
+        """columns (B,), patches across each image → (B,rows*widest), True at patches that are not padding alone."""
+        return (torch.arange(widest) < columns[:, None]).repeat(1, self.rows)
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """uint8 (B,C,H,W) → float32, zero mean and unit deviation, on the images' device."""
+        return self.pixels.normalize(images)
+
+    def _scaled(self, width: int, height: int) -> tuple[int, int]:
+        """(width, height) before anything is filled up."""
+        rows = self.height if self.enlarge else min(height, self.height)
+        return min(self.max_width, max(1, round(width * rows / height))), rows
+
+    def _as_it_is(self, raw: ImageLike) -> Tensor | None:
+        """An array that needs no work as (C,H,W): the same pixels as by the long way, many times faster."""
+        if not isinstance(raw, np.ndarray) or raw.dtype != np.uint8 or raw.ndim not in (2, 3) or 0 in raw.shape:
+            return None
+        (height, width), channels = raw.shape[:2], 1 if raw.ndim == 2 else raw.shape[2]
+        if channels not in (1, self.channels) or self._scaled(width, height) != (width, height):
+            return None
+        pixels = torch.from_numpy(raw.reshape(height, width, channels)).permute(2, 0, 1)
+        return pixels.expand(self.channels, -1, -1)
+
+    def _filled(self, pixels: Tensor, width: int) -> Tensor:
+        if pixels.shape[1:] == (self.height, width):
+            return pixels.contiguous()
+        filled = self._fill(1, self.height, width)[0]
+        filled[:, : pixels.shape[1], : pixels.shape[2]] = pixels
+        return filled
+
+    def _fill(self, count: int, height: int, width: int) -> Tensor:
+        colour = self.pixels.decode(np.array([[self.background]], dtype=np.uint8)).getpixel((0, 0))
+        colours = torch.tensor(colour, dtype=torch.uint8).view(1, -1, 1, 1)
+        return colours.repeat(count, 1, height, width)

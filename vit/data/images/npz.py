@@ -1,0 +1,117 @@
+"""Images and labels as arrays in one .npz file, as MedMNIST, Keras and many notebooks leave them."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vit.data.class_names import class_list, labelled
+from vit.data.images.folders import SPLIT_NAMES
+from vit.data.source import (
+    DataError,
+    ReadArray,
+    RowNames,
+    Source,
+    Split,
+    array_split,
+    three_ways,
+    with_validation,
+)
+from vit.files.untrusted import open_zip, read_arrays
+
+IMAGES = ("images", "image", "x", "data")
+LABELS = ("labels", "label", "y", "target", "targets")
+
+
+def npz(
+    path: Path, classes: Sequence[str] | None, fractions: Sequence[float], split_seed: int
+) -> Source:
+    """`train_images` and `train_labels` (`val_`, `test_` alike), `x_train` and `y_train`, or `images` and `labels`, in
+    capitals or not. Other arrays are listed in `left_out`.
+
+    Images are (N,H,W), (N,H,W,C) or (N,C,H,W). Labels are (N,) or (N,1), or (N,classes) of 0 and 1 where an image may
+    have several.
+    """
+    arrays = _load(path)
+    found = {key: pair for key, names in SPLIT_NAMES.items() if (pair := _pair(arrays, names))}
+    whole = None if found else _pair(arrays, ())
+    if whole is None and "train" not in found:
+        listed = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise DataError(f"{path}: needs arrays named images and labels, or train_images and train_labels (val_, test_ "
+                        f"alike), but holds {listed or 'none'}")
+    names, splits = (class_list(classes)), {}
+    chosen = found or {"train": whole}
+    for key, (images, labels) in chosen.items():
+        names, splits[key] = _split(path, key, arrays[images], arrays[labels], names)
+    used = {name for pair in chosen.values() for name in pair}
+    left_out = [(f"{path.name} {name}", "an array that is not used") for name in arrays if name not in used]
+    if whole is not None:
+        return Source(path.stem, names, three_ways(splits["train"], fractions, split_seed), left_out)
+    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
+    return Source(path.stem, names, with_validation(splits, None, share, split_seed), left_out)
+
+
+def are_images(names: Iterable[str]) -> bool:
+    """Whether arrays are called as those of a data set: `images`, `x_train`, `test_images` and the like."""
+    return any({*name.lower().split("_")} & {*IMAGES} for name in names)
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with open_zip(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**34
+        if size > memory // 2:
+            raise DataError(f"{path}: unpacks to {size / 1e9:.1f} GB, over half of the {memory / 1e9:.1f} GB of memory;"
+                            " write the images to class folders and use data=folder")
+        return read_arrays(path)
+    except DataError:
+        raise
+    except Exception as error:  # of zipfile, zlib and NumPy's header
+        raise DataError(f"{path}: cannot be read as .npz ({' '.join(str(error).split())})") from error
+
+
+def _pair(arrays: dict[str, np.ndarray], splits: Sequence[str]) -> tuple[str, str] | None:
+    """The names of the images and labels of a split, which may have any of its usual names."""
+
+    def first(names: Sequence[str]) -> str | None:
+        spelled = [f"{a}_{b}" for name in names for split in splits for a, b in ((split, name), (name, split))]
+        return next((name for usual in (spelled or names) for name in arrays if name.lower() == usual), None)
+
+    images, labels = first(IMAGES), first(LABELS)
+    return None if images is None or labels is None else (images, labels)
+
+
+def _split(
+    path: Path, key: str, images: np.ndarray, labels: np.ndarray, names: list[str] | None
+) -> tuple[list[str], Split]:
+    """The class names and the samples of one split."""
+    if images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[3] not in (1, 3, 4):
+        images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if images.ndim not in (3, 4) or labels.ndim not in (1, 2) or len(images) != len(labels):
+        raise DataError(f"{path}: the {key} images have shape {images.shape} and the labels {labels.shape}; expected "
+                        "(N,H,W) or (N,H,W,C), and (N,) or (N,classes)")
+    if labels.ndim == 2:
+        return _label_sets(path, key, images, labels, names)
+    names, numbers = labelled(path, labels.tolist(), None, names, names)
+    return names, _samples(path, key, images, numbers)
+
+
+def _label_sets(
+    path: Path, key: str, images: np.ndarray, labels: np.ndarray, names: list[str] | None
+) -> tuple[list[str], Split]:
+    names = names or [str(i) for i in range(labels.shape[1])]
+    if labels.shape[1] != len(names) or not np.isin(labels, (0, 1)).all():
+        raise DataError(f"{path}: the {key} labels have shape {labels.shape}; expected 0 or 1 for each of {len(names)} "
+                        "classes")
+    return names, _samples(path, key, images, labels.astype(bool))
+
+
+def _samples(path: Path, key: str, images: np.ndarray, labels: np.ndarray) -> Split:
+    prefix = f"{path.name} {key}"
+    if images.dtype == np.uint8:
+        return array_split(images, labels, prefix)
+    labels = labels.astype(bool if labels.ndim == 2 else np.int64)
+    return Split(labels, RowNames(prefix, np.arange(len(labels))), ReadArray(images))

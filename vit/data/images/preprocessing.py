@@ -1,0 +1,238 @@
+"""The preprocessing contract: how one image becomes the pixels a model sees, in training and in use alike."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vit.data.formats.zip_archives import ArchivedFile
+from vit.data.images.bit_depth import FULL, Range, check_range, is_deep, stored_values
+from vit.data.images.decode import (
+    MOST_PIXELS,
+    ORIENTATION,
+    BadImage,
+    array_to_image,
+    load_image,
+    open_image,
+    to_eight_bits,
+)
+from vit.files.untrusted import read_bytes
+
+RESIZES = ("shorter", "squash", "pad", "none")
+INTERPOLATIONS = {
+    "nearest": Image.Resampling.NEAREST,
+    "box": Image.Resampling.BOX,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+Least = Callable[[int, int], float]  # upright (width, height) → the smallest scale that keeps every needed pixel
+ImageLike = bytes | str | Path | ArchivedFile | Image.Image | np.ndarray | Tensor
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Everything that decides the pixels; a bundle stores exactly these values.
+
+    `size` is (height, width). `resize`: "shorter" keeps the aspect ratio, covers size/crop_pct and cuts out the centre
+    (as timm and torchvision do), "squash" ignores the aspect ratio, "pad" fits the image inside and fills with
+    `background`, "none" demands images of exactly `size`. `mean` and `std` are those of pixels in [0, 1], one per
+    channel. `background` also lies under transparency. `draft` lets the JPEG decoder shrink by 2, 4 or 8 while at least
+    twice the needed size is left: faster, other pixels. `range` is for images of more than 8 bits per sample: "full",
+    or the stored values (low, high) that become 0 and 255; what lies beyond is clipped. Images of 8 bits keep their
+    values.
+    """
+
+    size: tuple[int, int]
+    resize: str = "shorter"
+    crop_pct: float = 1.0
+    interpolation: str = "bicubic"
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    mode: str = "RGB"
+    exif: bool = True
+    background: tuple[int, int, int] = (255, 255, 255)
+    max_pixels: int = 100_000_000
+    draft: bool = False
+    range: Range = FULL
+
+    def __post_init__(self) -> None:
+        size = (self.size, self.size) if isinstance(self.size, int) else tuple(int(s) for s in self.size)
+        object.__setattr__(self, "size", size)
+        for name in ("mean", "std"):
+            object.__setattr__(self, name, tuple(float(v) for v in getattr(self, name)))
+        object.__setattr__(self, "background", tuple(int(v) for v in self.background))
+        object.__setattr__(self, "range", check_range(self.range))
+        self._check()
+
+    def _check(self) -> None:
+        if len(self.size) != 2 or min(self.size) < 1:
+            raise ValueError(f"size {self.size} must be (height, width), both at least 1")
+        for name, value, allowed in (
+            ("resize", self.resize, RESIZES),
+            ("interpolation", self.interpolation, tuple(INTERPOLATIONS)),
+            ("mode", self.mode, ("RGB", "L")),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name}={value!r} is not one of {', '.join(allowed)}")
+        if not 0 < self.crop_pct <= 1:
+            raise ValueError(f"crop_pct={self.crop_pct} must be above 0 and at most 1")
+        if self.crop_pct != 1 and self.resize in ("pad", "none"):
+            raise ValueError(f"crop_pct={self.crop_pct} has no meaning with resize={self.resize!r}; set it to 1")
+        if not len(self.mean) == len(self.std) == self.channels:
+            raise ValueError(
+                f"mode {self.mode} has {self.channels} channels, but mean has {len(self.mean)} "
+                f"and std {len(self.std)} values"
+            )
+        if min(self.std) <= 0:
+            raise ValueError(f"std {self.std} must be above 0 in every channel")
+        if len(self.background) != 3 or not all(0 <= v <= 255 for v in self.background):
+            raise ValueError(f"background {self.background} must be three numbers of 0..255")
+        if not 1 <= self.max_pixels <= MOST_PIXELS:
+            raise ValueError(f"max_pixels={self.max_pixels} must be 1..{MOST_PIXELS}")
+
+    @property
+    def channels(self) -> int:
+        return 3 if self.mode == "RGB" else 1
+
+    def to_dict(self) -> dict[str, Any]:
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Preprocessing":
+        unknown = sorted(set(values) - {f.name for f in fields(cls)})
+        if unknown:
+            raise ValueError(
+                f"unknown preprocessing key {unknown[0]!r}; known: {', '.join(f.name for f in fields(cls))}"
+            )
+        return cls(**values)
+
+    def replace(self, **changes: Any) -> "Preprocessing":
+        """A copy with other values for the named fields."""
+        return replace(self, **changes)
+
+    def image(self, raw: ImageLike, name: str = "") -> Tensor:
+        """THE evaluation path: anything that is an image → uint8 (C,H,W); raises BadImage with the name."""
+        return to_tensor(self.fit(self.decode(raw, name, self._least), name))
+
+    def decode(self, raw: ImageLike, name: str = "", least: Least | None = None) -> Image.Image:
+        """Any image → an upright 8-bit Pillow image of `mode`; `least` says what a draft decode must keep."""
+        if isinstance(raw, Tensor):
+            raw = raw.detach().cpu().permute(1, 2, 0).numpy() if raw.ndim == 3 else raw.detach().cpu().numpy()
+        if isinstance(raw, np.ndarray):
+            return to_eight_bits(array_to_image(raw, name, self.range), self.mode, self.background, name)
+        if isinstance(raw, str | Path | ArchivedFile):
+            name = name or str(raw)
+            raw = _file_bytes(raw, name)
+        image = open_image(raw, name, self.max_pixels)
+        if self.draft and least is not None and image.format == "JPEG" and not isinstance(raw, Image.Image):
+            ratio = 2 * least(*upright_size(image, self.exif))
+            image.draft(None, (math.ceil(image.width * ratio), math.ceil(image.height * ratio)))
+        image = load_image(image, name, self.exif, self.range)
+        return to_eight_bits(image, self.mode, self.background, name, self.range)
+
+    def deep_values(self, raw: ImageLike, name: str = "") -> np.ndarray | None:
+        """The stored values of an image of more than 8 bits per sample, which `range` is about; None for any other."""
+        if isinstance(raw, np.ndarray):
+            return None if raw.dtype in (np.uint8, bool) else raw
+        image = open_image(raw, name, self.max_pixels)
+        try:
+            return stored_values(image) if is_deep(image) else None
+        except Exception as error:  # as in load_image
+            raise BadImage(name, f"cannot be decoded ({type(error).__name__}: {error})") from error
+
+    def fit(self, image: Image.Image, name: str = "") -> Image.Image:
+        """A decoded image at the contract's size."""
+        height, width = self.size
+        if self.resize == "none":
+            if image.size != (width, height):
+                raise BadImage(
+                    name, f"is {image.width}x{image.height}, but resize=none demands {width}x{height} pixels"
+                )
+            return image
+        target = self._target(image.width, image.height)
+        if image.size != target:
+            image = image.resize(target, INTERPOLATIONS[self.interpolation])
+        if self.resize == "pad":
+            return _centred(image, (width, height), self.background)
+        left, top = round((image.width - width) / 2.0), round((image.height - height) / 2.0)
+        return image if image.size == (width, height) else image.crop((left, top, left + width, top + height))
+
+    def picture(self, raw: ImageLike, name: str = "", side: int = 480) -> np.ndarray:
+        """What the model sees of an image, for people: the same region (H,W,C) at the image's own resolution, as far as
+        that gives no more than `side` pixels a side; at the model's input size where the image has no more.
+        """
+        image = self.decode(raw, name)
+        target = self._target(image.width, image.height)
+        finer = min(image.width / target[0], image.height / target[1], side / max(self.size))
+        if self.resize == "none" or finer <= 1:
+            return np.atleast_3d(np.asarray(self.fit(image, name)))
+        size = tuple(round(edge * finer) for edge in self.size)
+        return np.atleast_3d(np.asarray(self.replace(size=size).fit(image, name)))
+
+    def cut(self, image: Image.Image, box: tuple[float, float, float, float]) -> Image.Image:
+        """The part of a decoded image inside box (left, top, right, bottom), at the contract's size."""
+        return image.resize((self.size[1], self.size[0]), INTERPOLATIONS[self.interpolation], box=box)
+
+    def keeps(self, height: int, width: int) -> bool:
+        """Whether images of this size pass through with their pixels unchanged."""
+        if (height, width) != self.size:
+            return False
+        return self.resize in ("none", "pad") or self._target(width, height) == (width, height)
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """uint8 (B,C,H,W) → float32, zero mean and unit deviation, on the images' device."""
+        shape = (-1, 1, 1)
+        mean = torch.tensor(self.mean, dtype=torch.float32, device=images.device).view(shape)
+        std = torch.tensor(self.std, dtype=torch.float32, device=images.device).view(shape)
+        return images.to(torch.float32).div_(255).sub_(mean).div_(std)
+
+    def _target(self, width: int, height: int) -> tuple[int, int]:
+        """(width, height) to resize to before the centre is cut out or the rest padded."""
+        rows, columns = (math.floor(s / self.crop_pct) for s in self.size)
+        if self.resize == "squash":
+            return columns, rows
+        # of a wide image the rows decide when it must cover, the columns when it must fit inside
+        wide = rows * width >= columns * height
+        if wide == (self.resize == "shorter"):
+            return max(1, rows * width // height), rows
+        return columns, max(1, columns * height // width)
+
+    def _least(self, width: int, height: int) -> float:
+        target = self._target(width, height)
+        return max(target[0] / width, target[1] / height)
+
+
+def to_tensor(image: Image.Image) -> Tensor:
+    """8-bit Pillow image → uint8 (C,H,W), contiguous."""
+    pixels = np.array(image)
+    return torch.from_numpy(pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+
+
+def _file_bytes(file: str | Path | ArchivedFile, name: str) -> bytes:
+    try:
+        return file.read_bytes() if isinstance(file, ArchivedFile) else read_bytes(Path(file))
+    except OSError as error:
+        raise BadImage(name, f"cannot be read ({error.strerror or error})") from error
+
+
+def _centred(image: Image.Image, size: tuple[int, int], background: tuple[int, int, int]) -> Image.Image:
+    fill = Image.new("RGB", (1, 1), background).convert(image.mode).getpixel((0, 0))
+    canvas = Image.new(image.mode, size, fill)
+    canvas.paste(image, ((size[0] - image.width) // 2, (size[1] - image.height) // 2))
+    return canvas
+
+
+def upright_size(image: Image.Image, exif: bool) -> tuple[int, int]:
+    """(width, height) of an opened image as it will stand when its EXIF orientation is followed."""
+    try:
+        turned = exif and image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
+    except Exception:  # unreadable EXIF says nothing about the orientation
+        turned = False
+    return (image.height, image.width) if turned else image.size

@@ -1,0 +1,297 @@
+"""Tables: CSV, Parquet or JSON with a column of image paths or encoded images, one of labels, perhaps one of splits."""
+
+import difflib
+import json
+import os
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vit.data.class_names import class_list, clean, known_by_name, labelled
+from vit.data.formats.delimited import Column, check_header, numbered_rows, usual_column
+from vit.data.images.files import is_image_name, listed_files
+from vit.data.images.folders import SPLIT_NAMES, named_splits
+from vit.data.images.npz import npz
+from vit.data.source import DataError, Raw, RowNames, Source, Split, file_split, three_ways, with_validation
+from vit.files.untrusted import LimitError, allowed, check_regular, megabytes, read_bytes, read_json
+
+IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path")
+LABEL_COLUMNS = ("label", "class", "target", "category", "fine_label", "labels", "tags")
+
+
+@dataclass(frozen=True)
+class ReadCell:
+    """Encoded images in an Arrow column: bytes, or Hugging Face's struct of {bytes, path}."""
+
+    column: Any
+
+    def __call__(self, i: int) -> Raw:
+        value = self.column[i].as_py()
+        value = value.get("bytes") if isinstance(value, dict) else value
+        return value or b""
+
+
+def table(
+    path: str | Path,
+    image: Column | None = None,
+    label: Column | None = None,
+    split: Column | None = None,
+    root: str | Path | None = None,
+    classes: Sequence[str] | None = None,
+    fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    split_seed: int = 0,
+    label_separator: str | None = None,
+    on_bad_sample: str = "error",
+) -> Source:
+    """A CSV, TSV, Excel, Parquet, JSON or JSONL file: the columns `image`, `label`, `split`, else found by their usual
+    names; in a file without a header line their numbers from 0. An .npz file holds arrays of images and labels.
+
+    Paths are relative to `root` (default: the table's folder). Labels are class names, or numbers: indices into
+    `classes` where that is given (or stored in the Parquet file by Hugging Face, or in classes.json beside the table),
+    else names themselves. An image may have several, or none, where labels are lists or have `label_separator` between
+    them. Rows whose file is not there are an error, or with on_bad_sample=skip left out.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"data.path: the table {path} does not exist")
+    if path.suffix.lower() == ".npz":
+        return npz(path, classes, fractions, split_seed)
+    columns, names = _read(path, headed=not isinstance(image, int))
+    image = _column(path, columns, image, IMAGE_COLUMNS, "image")
+    label = _column(path, columns, label, LABEL_COLUMNS, "label")
+    values, given = _listed(columns[label]), class_list(classes)
+    by_name = given is not None and label_separator is None and known_by_name(values, given)
+    stored, known = (None, given) if by_name else (given or names.get(label) or _names_of_numbers(path, values), None)
+    classes, labels = labelled(path, values, label_separator, stored, known)
+    place = Path(root).expanduser() if root else path.parent
+    whole, missing = _samples(path, place, columns[image], labels, on_bad_sample)
+    left_out = [(whole.names[i], "the file is not there") for i in missing]
+    there = np.delete(np.arange(len(whole)), missing)
+    whole = whole.take(there) if missing else whole
+    if split is not None:
+        split = _column(path, columns, split, (), "split")
+    elif (split := usual_column(path, columns, "split", "split")) is None:
+        return Source(path.stem, classes, three_ways(whole, fractions, split_seed), left_out)
+    values = _listed(columns[split])
+    splits = _by_column(path, whole, [values[i] for i in there])
+    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
+    return Source(path.stem, classes, with_validation(splits, None, share, split_seed), left_out)
+
+
+def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], dict[str, Split]] | None:
+    """Splits from train*.parquet, val*.parquet and test*.parquet in root or root/data, in capitals or not; None where
+    there is no train.
+    """
+    files = next((found for place in (root, root / "data") if "train" in (found := _split_files(place))), None)
+    if files is None:
+        return None
+    tables = {key: read_parquet(paths) for key, paths in files.items()}
+    splits, known = {}, None
+    for key, (columns, names) in tables.items():
+        path = files[key][0]
+        image, label = (_column(path, columns, None, *c) for c in ((IMAGE_COLUMNS, "image"), (LABEL_COLUMNS, "label")))
+        others = (found.get(label) for _, found in tables.values())
+        stored = names.get(label) or next((found for found in others if found), None) or class_list(classes)
+        known, labels = labelled(path, _listed(columns[label]), None, stored, known)
+        splits[key], _ = _samples(path, path.parent, columns[image], labels)
+    return known, splits
+
+
+def _split_files(place: Path) -> dict[str, list[Path]]:
+    """The Parquet files of each split, whose names begin with it as a word: val.parquet, val-00000-of-00001.parquet."""
+    begun, usual = defaultdict(list), {name for names in SPLIT_NAMES.values() for name in names}
+    for path in sorted(place.iterdir()) if place.is_dir() else ():
+        word = re.match("[A-Za-z]*", path.name)[0]
+        if word.lower() in usual and path.suffix.lower() == ".parquet":
+            begun[word].append(path)
+    return {key: begun[name] for key, name in named_splits(place, begun).items()}
+
+
+def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], dict[Column, list[str]]]:
+    """Columns by name, or by number where there is no header, and the class names of each column for which the file
+    or its folder brings them.
+    """
+    if path.suffix.lower() == ".parquet":
+        return read_parquet([path])
+    if path.suffix.lower() in (".json", ".jsonl"):
+        return _read_json(path), {}
+    if path.suffix.lower() in (".xls", ".ods", ".numbers"):
+        raise DataError(f"{path}: {path.suffix} files are not read; save it as .xlsx or .csv")
+    rows = list(numbered_rows(path))
+    if len(rows) <= headed:
+        raise DataError(f"{path}: has {max(len(rows) - 1, 0)} rows; expected a header line and one line per image")
+    header = _header(path, rows[0][1]) if headed else list(range(len(rows[0][1])))
+    wrong = next(((number, row) for number, row in rows if len(row) != len(header)), None)
+    if wrong:
+        said = "the header" if headed else "the first line"
+        raise DataError(f"{path} line {wrong[0]}: has {len(wrong[1])} fields, {said} has {len(header)}")
+    return {name: [row[i] for _, row in rows[headed:]] for i, name in enumerate(header)}, {}
+
+
+def _header(path: Path, header: list[str]) -> list[str]:
+    check_header(path, header)
+    image = next((i for i, cell in enumerate(header) if is_image_name(cell)), None)
+    if image is not None:
+        other = next((i for i in range(len(header)) if i != image), 1)
+        raise DataError(
+            f"{path}: its first line holds {header[image]!r} where a header should name the columns; add a header, "
+            f"or give the columns' numbers, such as data.image={image} data.label={other}"
+        )
+    return header
+
+
+def _read_json(path: Path) -> dict[str, list[Any]]:
+    """Columns of a list of objects, or of one object per line; where an object lacks a key its cell is None."""
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+        lines = path.suffix.lower() == ".jsonl"
+        rows = [json.loads(line) for line in text.split("\n") if line.strip()] if lines else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: cannot be read as JSON ({error})") from None
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise DataError(f'{path}: must hold an object per image, like [{{"file": "1.jpg", "label": ["cat", "dog"]}}]')
+    return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
+
+
+def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """Arrow columns by name, and the class names of each column for which the files or their folder bring them.
+
+    Raises:
+        DataError: a file cannot be read, or the files have the class names of a column in different orders.
+    """
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    try:
+        packed = sum(check_regular(p).st_size for p in paths)
+        size = sum(_uncompressed(parquet.ParquetFile(p).metadata) for p in paths)
+        if size > allowed(packed):
+            raise LimitError(f"{megabytes(packed)} would unpack to {megabytes(size)}")
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if size > memory // 2:
+            raise DataError(
+                f"{paths[0]}: the {len(paths)} Parquet files unpack to {size / 1e9:.1f} GB, over half of the "
+                f"{memory / 1e9:.1f} GB of memory; write the images to class folders and use data=folder"
+            )
+        tables = [parquet.read_table(p, page_checksum_verification=True) for p in paths]
+        found = pyarrow.concat_tables(tables)
+        found.validate(full=True)  # offsets and UTF-8, without which reading a cell may fail or crash later
+    except (pyarrow.ArrowException, OSError, UnicodeError, LimitError) as error:
+        raise DataError(f"{paths[0]}: cannot be read as Parquet ({' '.join(str(error).split())})") from error
+    names = {}
+    for path, part in zip(paths, tables, strict=True):
+        for column, stored in _stored_classes(path, part.schema.metadata).items():
+            if names.setdefault(column, stored) != stored:
+                raise DataError(f"{path}: the class names of its column {column!r} are {stored[:5]}, those of "
+                                f"{paths[0].name} {names[column][:5]}; write all files with them in one order")
+    beside = _classes_beside(paths[0].parent)
+    names |= {column: beside for column in found.column_names if beside and column not in names}
+    return {name: found.column(name) for name in found.column_names}, names
+
+
+def _uncompressed(metadata: Any) -> int:
+    return sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+
+
+def _stored_classes(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
+    """Names of each column of class labels as Hugging Face datasets writes them into the schema."""
+    if not metadata or b"huggingface" not in metadata:
+        return {}
+    try:
+        features = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {})
+        inner = {column: f.get("feature", f) for column, f in features.items() if isinstance(f, dict)}  # that of a list
+        return {
+            column: [str(name) for name in f["names"]]
+            for column, f in inner.items()
+            if isinstance(f, dict) and f.get("_type") == "ClassLabel" and "names" in f
+        }
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path}: its metadata of Hugging Face datasets cannot be read ({error}); write the file "
+                        "again, without them where the class names do not matter") from None
+
+
+def _classes_beside(place: Path) -> list[str] | None:
+    path = place / "classes.json"
+    if not path.is_file():
+        return None
+    try:
+        names = read_json(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as JSON ({error})") from None
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise DataError(f'{path}: must be a list of class names, like ["cat", "dog"]')
+    return names
+
+
+def _names_of_numbers(path: Path, values: list[Any]) -> list[str] | None:
+    """The names in classes.json where all labels are indices."""
+    return _classes_beside(path.parent) if all(clean(value).isdecimal() for value in values) else None
+
+
+def _column(path: Path, columns: dict[Column, Any], wanted: Column | None, usual: Sequence[str], what: str) -> Column:
+    """The column that is asked for, else the one with a usual name, in capitals or not."""
+    listed = ", ".join(map(str, columns)) or "none"
+    if wanted is not None:
+        if wanted not in columns:
+            near = difflib.get_close_matches(str(wanted), list(map(str, columns)), n=1)
+            hint = f"; did you mean data.{what}={near[0]}?" if near else ""
+            raise DataError(f"{path}: has no column {wanted!r} for data.{what}; its columns are {listed}{hint}")
+        return wanted
+    found = next((c for name in usual if (c := usual_column(path, columns, name, what)) is not None), None)
+    if found is None:
+        plain = {str(name).strip().lower(): name for name in reversed(columns)}
+        near = next((plain[close] for name in usual for close in difflib.get_close_matches(name, plain, n=1)), "COLUMN")
+        raise DataError(f"{path}: no {what} column found among {listed}; name it with data.{what}={near}")
+    return found
+
+
+def _listed(column: Any) -> list[Any]:
+    return column if isinstance(column, list) else column.to_pylist()
+
+
+def _samples(
+    path: Path, root: Path, column: Any, labels: np.ndarray, on_bad_sample: str = "error"
+) -> tuple[Split, list[int]]:
+    """All samples, and the rows whose file is not there, which only on_bad_sample=skip allows."""
+    if not len(column):
+        raise DataError(f"{path}: has 0 rows; expected one per image")
+    first = column[0] if isinstance(column, list) else column[0].as_py()
+    if not isinstance(first, str) and not isinstance(column, list):
+        _check_encoded(path, column.type)
+        return Split(labels, RowNames(path.name, np.arange(len(labels))), ReadCell(column)), []
+    names = _listed(column)
+    wrong = next((i for i, name in enumerate(names) if not isinstance(name, str) or not name), None)
+    if wrong is not None:
+        raise DataError(f"{path} row {wrong}: the image is {names[wrong]!r}, expected a path; remove the row")
+    names, missing = listed_files(root, names)
+    if missing and (on_bad_sample != "skip" or len(missing) == len(names)):
+        raise FileNotFoundError(
+            f"{path}: {len(missing)} of {len(names)} files are not under {root}, first {names[missing[0]]!r}; "
+            "set data.root to their folder, or leave these rows out with data.on_bad_sample=skip"
+        )
+    return file_split(root, names, labels), missing
+
+
+def _check_encoded(path: Path, kind: Any) -> None:
+    """Raises DataError unless a type of Arrow is that of encoded images."""
+    import pyarrow
+
+    if pyarrow.types.is_struct(kind) and "bytes" in {field.name for field in kind}:
+        kind = kind.field("bytes").type
+    if not (pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind) or pyarrow.types.is_string(kind)):
+        raise DataError(f"{path}: its image column holds {kind}, expected encoded images (binary) or paths (string)")
+
+
+def _by_column(path: Path, whole: Split, values: list[Any]) -> dict[str, Split]:
+    names = {alias: key for key, aliases in SPLIT_NAMES.items() for alias in aliases}
+    values = [clean(value).lower() for value in values]
+    wrong = next((i for i, value in enumerate(values) if value not in names), None)
+    if wrong is not None:
+        raise DataError(f"{path} row {wrong}: split {values[wrong]!r} is not one of {', '.join(names)}")
+    keys = np.array([names[value] for value in values])
+    return {key: whole.take(np.flatnonzero(keys == key)) for key in SPLIT_NAMES if (keys == key).any()}

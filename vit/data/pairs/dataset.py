@@ -1,0 +1,196 @@
+"""Pairs of one split as batches of ids (or uint8 line images) and target ids; what is tokenized or decoded is kept."""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from vit.data.augment.steps import Augment
+from vit.data.images.dataset import Batch
+from vit.data.images.decode import BadImage, open_image
+from vit.data.images.line_images import LinePreprocessing
+from vit.data.images.preprocessing import upright_size
+from vit.data.pairs.source import PairSplit
+from vit.data.source import DataError
+from vit.data.text.token_ids import source_tokens, target_tokens, too_long
+from vit.data.text.tokenizers import PAD, Tokenizer
+
+Sources = tuple[Tensor, Tensor, dict[int, str]]  # source, source_mask, place in the batch → why it is unreadable
+
+
+class PairDataset(Dataset):
+    """One split of pairs under one contract: `source` is a tokenizer for texts, a LinePreprocessing for images.
+
+    Batches are asked for by keys (B,2) of (epoch, index); index ~i stands for row i with nothing to predict, which
+    fills a batch up. `max_source_len` and `max_target_len` count tokens with eos; `on_long` says what becomes of longer
+    texts: "error", "skip" (they are listed in `left_out`; `rows` are those that stay) or "cut" (listed in `cut`; they
+    still end with eos). `on_bad_sample`: "error", or "skip" for unreadable images. Images are kept decoded when that
+    takes at most `cache_bytes`; `augment` is for images of training.
+    """
+
+    unit = "pairs"
+
+    def __init__(
+        self,
+        split: PairSplit,
+        source: Tokenizer | LinePreprocessing,
+        target: Tokenizer,
+        max_source_len: int | None = None,
+        max_target_len: int | None = None,
+        on_long: str = "error",
+        on_bad_sample: str = "error",
+        cache: bool | str = "auto",
+        augment: Augment | None = None,
+        cache_bytes: int = 2**30,
+    ):
+        if (split.read is not None) != isinstance(source, LinePreprocessing):
+            raise DataError("a split of images needs a LinePreprocessing as its source, a split of texts a tokenizer")
+        self.split, self.on_bad_sample = split, on_bad_sample
+        self.targets = target_tokens(target, split.targets)
+        long = too_long(self.targets.lengths - 1, max_target_len, split.names, on_long, "max_target_len")
+        if long and on_long == "cut":
+            self.targets = target_tokens(target, split.targets, max_target_len)
+        if isinstance(source, LinePreprocessing):
+            self.sources = _Images(split, source, on_bad_sample, cache, augment, cache_bytes)
+        else:
+            self.sources = _Texts(split, source, max_source_len, on_long)
+        self._count(self.sources.long | long, on_long)
+        # (N,2): tokens or patches of the source, tokens to predict
+        self.lengths = np.stack([self.sources.lengths, self.targets.lengths - 1], axis=1)
+
+    def _count(self, long: dict[int, str], on_long: str) -> None:
+        dropped = self.sources.bad | (long if on_long == "skip" else {})
+        self.rows = np.setdiff1d(np.arange(len(self.split)), list(dropped))
+        self.left_out = [(self.split.names[i], dropped[i]) for i in sorted(dropped)]
+        self.cut = [(self.split.names[i], long[i]) for i in sorted(long)] if on_long == "cut" else []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def cached(self) -> bool:
+        return self.sources.cached
+
+    def __getitem__(self, index: int) -> Batch:
+        """One pair as a batch of one, as epoch 0 sees it."""
+        return self.__getitems__(np.array([(0, index)]))
+
+    def __getitems__(self, keys: np.ndarray) -> Batch:
+        """source (B,S) or (B,C,H,W), source_mask (B,S), target (B,T), index (B,), epoch (B,); "bad": (name, reason)."""
+        epoch, index = np.array(keys, dtype=np.int64).reshape(-1, 2).T
+        blank, index = index < 0, np.where(index < 0, ~index, index)
+        source, mask, unread = self.sources.batch(index, epoch, blank)
+        if unread:
+            good = np.setdiff1d(np.arange(len(index)), list(unread))
+            bad = [(self.split.names[int(index[row])], reason) for row, reason in unread.items()]
+            epoch, index, blank = epoch[good], index[good], blank[good]
+        target, _ = self.targets.padded(index)
+        target[torch.from_numpy(blank), 1:] = PAD
+        batch = {"source": source, "source_mask": mask, "target": target}
+        batch |= {"index": torch.from_numpy(index), "epoch": torch.from_numpy(np.ascontiguousarray(epoch))}
+        return batch | {"bad": bad} if unread else batch
+
+    def filler(self) -> Batch:
+        """A pair with nothing to predict, as evaluation's padding marked by epoch 1."""
+        return self.__getitems__(np.array([(1, ~0)]))
+
+
+class _Texts:
+    """Sources that are texts, tokenized at once."""
+
+    cached = True
+    bad: dict[int, str] = {}
+
+    def __init__(self, split: PairSplit, tokenizer: Tokenizer, max_len: int | None, on_long: str):
+        self.tokens = source_tokens(tokenizer, split.sources)
+        self.long = too_long(self.tokens.lengths, max_len, split.names, on_long, "max_source_len")
+        if self.long and on_long == "cut":
+            self.tokens = source_tokens(tokenizer, split.sources, max_len)
+        self.lengths = self.tokens.lengths
+
+    def batch(self, index: np.ndarray, epoch: np.ndarray, blank: np.ndarray) -> Sources:
+        return *self.tokens.padded(index), {}
+
+
+class _Images:
+    """Sources that are images, decoded at once where they fit into memory; `lengths` are told by their headers."""
+
+    long: dict[int, str] = {}
+
+    def __init__(
+        self,
+        split: PairSplit,
+        preprocessing: LinePreprocessing,
+        on_bad_sample: str,
+        cache: bool | str,
+        augment: Augment | None,
+        cache_bytes: int,
+    ):
+        if on_bad_sample not in ("error", "skip"):
+            raise ValueError(f"on_bad_sample={on_bad_sample!r} is not one of error, skip")
+        if cache not in (True, False, "auto"):
+            raise ValueError(f"cache={cache!r} is not one of true, false, auto")
+        self.split, self.preprocessing, self.augment = split, preprocessing, augment
+        self.strict, self.bad = on_bad_sample == "error", {}
+        columns = np.array([self._tried(i, self._columns) or 1 for i in range(len(split))], dtype=np.int64)
+        self.lengths = columns * preprocessing.rows
+        area = preprocessing.channels * preprocessing.patch_size[0] * preprocessing.patch_size[1]
+        self.cached = self.lengths.sum() * area <= cache_bytes if cache == "auto" else bool(cache)
+        self.images = [self._tried(i, self._image) for i in range(len(split))] if self.cached else None
+        for i, image in enumerate(self.images or []):
+            if image is not None:
+                self.lengths[i] = preprocessing.rows * (image.shape[2] // preprocessing.patch_size[1])
+
+    def batch(self, index: np.ndarray, epoch: np.ndarray, blank: np.ndarray) -> Sources:
+        """Images of the rows at `index`; a `blank` row needs no readable image."""
+        images, unread = [], {}
+        size = (self.preprocessing.channels, self.preprocessing.height, self.preprocessing.patch_size[1])
+        for row, i in enumerate(index.tolist()):
+            try:
+                if blank[row]:
+                    images.append(torch.zeros(size, dtype=torch.uint8))
+                else:
+                    images.append(self._image(i) if self.images is None else self.images[i])
+            except BadImage as error:
+                unread[row] = error.reason
+        if self.augment is not None and images:
+            good = np.setdiff1d(np.arange(len(index)), list(unread))
+            images = self._augmented(images, torch.from_numpy(index[good]), torch.from_numpy(epoch[good]))
+        if not images:
+            mask = torch.empty(0, self.preprocessing.rows, dtype=torch.bool)
+            return torch.empty((0, *size), dtype=torch.uint8), mask, unread
+        return *self.preprocessing.batch(images), unread
+
+    def _augmented(self, images: list[Tensor], index: Tensor, epoch: Tensor) -> list[Tensor]:
+        """Images of one width together, each as it would be alone: no sample depends on its batch."""
+        widths = torch.tensor([image.shape[2] for image in images])
+        for width in widths.unique():
+            rows = (widths == width).nonzero().squeeze(1)
+            changed = self.augment(torch.stack([images[i] for i in rows]), index[rows], epoch[rows])
+            for i, image in zip(rows.tolist(), changed, strict=True):
+                images[i] = image
+        return images
+
+    def _tried(self, i: int, step):
+        """What a step makes of image i; None, and the reason kept, where it cannot be read."""
+        if i in self.bad:
+            return None
+        try:
+            return step(i)
+        except BadImage as error:
+            if self.strict:
+                raise
+            self.bad[i] = error.reason
+            return None
+
+    def _columns(self, i: int) -> int:
+        place = self.split.place(i)
+        if isinstance(place, np.ndarray):
+            return self.preprocessing.columns(place.shape[1], place.shape[0])
+        image = open_image(place, self.split.names[i], self.preprocessing.max_pixels)
+        # Pillow decodes a whole PNG to look for EXIF behind its pixels; the few that have it there show when decoded
+        told = self.preprocessing.exif and (image.format != "PNG" or "exif" in image.info)
+        return self.preprocessing.columns(*upright_size(image, told))
+
+    def _image(self, i: int) -> Tensor:
+        return self.preprocessing.image(self.split.image(i), self.split.names[i])

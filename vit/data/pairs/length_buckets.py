@@ -1,0 +1,146 @@
+"""Batches of pairs of like lengths: as many rows as fit into a number of tokens, each epoch other rows together."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from vit.data.batches import Epochs, Fetching
+from vit.data.counters import hashed, permutation
+from vit.data.images.dataset import Batch
+from vit.data.pairs.dataset import PairDataset
+from vit.data.source import DataError
+
+
+class PairTrainBatches(Epochs):
+    """Endless epochs of batches of like lengths; every row once in each epoch, equally many batches in every epoch.
+
+    Rows are shuffled, sorted by rounded lengths (stable, so rows of like lengths change their neighbours), cut where
+    the padded batch could exceed `batch_tokens` on the larger side or `batch_size` rows, and the batches shuffled. Both
+    limits count an optimizer step: all ranks and its `accumulate` micro-batches, as `tokens` does, the number of tokens
+    to predict, by which losses are divided.
+    """
+
+    def __init__(
+        self,
+        dataset: PairDataset,
+        batch_tokens: int | None = None,
+        batch_size: int | None = None,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        workers: int | str = "auto",
+        accumulate: int = 1,
+    ):
+        super().__init__(dataset, seed, rank, world, workers, accumulate)
+        self.ends = _ends(dataset, batch_tokens, batch_size)
+
+    def __len__(self) -> int:
+        return len(self.ends) * self.accumulate
+
+    def order(self, epoch: int) -> list[np.ndarray]:
+        """The rows of every optimizer step of an epoch, over all ranks and micro-batches."""
+        rows = self.dataset.rows[permutation(self.seed, epoch, len(self.dataset)).numpy()]
+        batches = np.split(_by_length(self.dataset, rows), self.ends[:-1])
+        places = torch.argsort(hashed(self.seed, epoch, torch.arange(len(batches)), 1), stable=True)
+        return [batches[place] for place in places.tolist()]
+
+    def keys(self, epoch: int) -> list[np.ndarray]:
+        """This rank's (B,2) keys; of a step with too few rows, the last parts get one with nothing to predict."""
+        return [self._keys(epoch, rows, micro) for rows in self.order(epoch) for micro in range(self.accumulate)]
+
+    def batches_of(self, epoch: int, start: int) -> Iterator[Batch]:
+        tokens = [_predicted(self.dataset, rows) for rows in self.order(epoch)]
+        for b, batch in enumerate(super().batches_of(epoch, start), start):
+            yield batch | {"tokens": tokens[b // self.accumulate]}
+
+    def _keys(self, epoch: int, rows: np.ndarray, micro: int) -> np.ndarray:
+        part = micro * self.world + self.rank
+        share = rows[part :: self.accumulate * self.world] if part < len(rows) else ~rows[:1]
+        return np.stack([np.full(len(share), epoch), share], axis=1)
+
+
+class PairEvalBatches(Fetching):
+    """Every row once, in the order of lengths, which `index` tells; all ranks get equally many batches of equal size.
+
+    `weight` (B,) is 1, or 0 for the rows that make a batch divisible: the last row again, with nothing to predict.
+    """
+
+    def __init__(
+        self,
+        dataset: PairDataset,
+        batch_tokens: int | None = None,
+        batch_size: int | None = None,
+        rank: int = 0,
+        world: int = 1,
+        workers: int | str = "auto",
+    ):
+        super().__init__(dataset, rank, world, workers)
+        ends = _ends(dataset, batch_tokens, batch_size)
+        self.order = np.split(_by_length(dataset, dataset.rows), ends[:-1])
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[Batch]:
+        fetched = self._fetch([self._keys(rows) for rows in self.order])
+        for rows, batch in zip(self.order, fetched, strict=True):
+            weight = (batch.pop("epoch") == 0).float()
+            batch.pop("filler", None)  # its weight is 0
+            yield batch | {"weight": weight, "tokens": _predicted(self.dataset, rows)}
+
+    def _keys(self, rows: np.ndarray) -> np.ndarray:
+        """This rank's keys; 1 in place of the epoch marks what only fills the batch up."""
+        filling = -len(rows) % self.world
+        keys = np.stack([np.zeros(len(rows), np.int64), rows], axis=1)
+        keys = np.concatenate([keys, np.repeat([[1, ~rows[-1]]], filling, axis=0)])
+        return keys[self.rank :: self.world]
+
+
+def _rounded(lengths: np.ndarray) -> np.ndarray:
+    """Lengths rounded up to three binary digits (9 → 10, 33 → 40): then many rows are alike, and each epoch mixes them.
+
+    Measured on 29,000 captions and 4,096 tokens: 92 % of a batch are real tokens and 30 % of it meet again in the next
+    epoch; with exact lengths 93 % and 74 %.
+    """
+    step = 2 ** np.maximum(np.floor(np.log2(np.maximum(lengths, 1))).astype(np.int64) - 2, 0)
+    return -(-lengths // step) * step
+
+
+def _by_length(dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
+    """Rows sorted by the rounded length of the target, then of the source; among equals the order stays."""
+    source, target = _rounded(dataset.lengths[rows]).T
+    return rows[np.lexsort((source, target))]
+
+
+def _ends(dataset: PairDataset, batch_tokens: int | None, batch_size: int | None) -> list[int]:
+    """Where sorted rows are cut; it follows from the rounded lengths alone, so it is the same in every epoch."""
+    if batch_tokens is None and batch_size is None:
+        raise ValueError("batch_tokens or batch_size must say how large a batch is")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size {batch_size} must be 1 or more")
+    rows = _by_length(dataset, dataset.rows)
+    longest = dataset.lengths[rows].max(axis=1)
+    if batch_tokens is not None and longest.max() > batch_tokens:
+        row = int(rows[longest.argmax()])
+        raise DataError(
+            f"{dataset.split.names[row]}: its {longest.max()} tokens alone are more than batch_tokens {batch_tokens}; "
+            "raise batch_tokens, or leave such rows out: on_long=skip with a smaller max_source_len or max_target_len"
+        )
+    bound = np.minimum(_rounded(longest), batch_tokens or longest.max())
+    return _cuts(bound.tolist(), batch_tokens or np.inf, batch_size or np.inf)
+
+
+def _cuts(bound: list[int], tokens: float, count: float) -> list[int]:
+    """Ends of batches of rows that are at most `bound` long."""
+    ends, start, width = [], 0, 0
+    for i, length in enumerate(bound):
+        width = max(width, length)
+        if (i + 1 - start) * width > tokens or i - start == count:
+            ends.append(i)
+            start, width = i, length
+    return [*ends, len(bound)]
+
+
+def _predicted(dataset: PairDataset, rows: np.ndarray) -> torch.Tensor:
+    return torch.tensor(int(dataset.lengths[rows, 1].sum()))

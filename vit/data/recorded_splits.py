@@ -1,0 +1,160 @@
+"""What a run recorded about its samples, and the same samples found again in the data as it is now."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from vit.data.identity import composed
+from vit.data.images.decode import printable
+from vit.data.pairs.source import PairSource
+from vit.data.source import DataError, Source, has_names, located
+from vit.data.text.corpus import CorpusSource, CorpusSplit, Documents
+
+AnySource = TypeVar("AnySource", Source, PairSource, CorpusSource)
+NEW = "not in the data when training began"
+
+
+class Entry(NamedTuple):
+    """One sample: its name, its class or target, and the fingerprint of its content ("" where it was not recorded)."""
+
+    name: str
+    label: str
+    fingerprint: str = ""
+
+
+Recorded = Mapping[str, Sequence[Entry]]  # by split
+
+
+def entries(source: AnySource, splits: Collection[str] | None = None) -> dict[str, list[Entry]]:
+    """What a run records: every sample of every split, or of the splits named."""
+    listed = {key: rows for key, rows in source.split_lists().items() if splits is None or key in splits}
+    return {
+        key: [Entry(*named, content) for named, content in zip(rows, _units(source, key).fingerprints(), strict=True)]
+        for key, rows in listed.items()
+    }
+
+
+def check_unchanged(source: AnySource, key: str, recorded: Sequence[Entry], fix: str) -> None:
+    """Raises DataError where samples of a split, in the recorded order, no longer have the recorded content."""
+    pairs = zip(recorded, _units(source, key).fingerprints(), strict=True)
+    changed = [(entry.name, "has other content" if content else "missing")
+               for entry, content in pairs if entry.fingerprint not in ("", content)]
+    if changed:
+        raise DataError(_problem(source.name, changed, len(recorded), fix))
+
+
+def restored(
+    source: AnySource,
+    recorded: Recorded,
+    compared: Collection[str] | None = None,
+    left_out: Mapping[str, str] | None = None,
+    fix: str = "",
+) -> AnySource:
+    """The source with the recorded samples in the recorded splits and order.
+
+    Samples that were not recorded are listed in `left_out`; those that the argument `left_out` names, with the reason,
+    are the images that the run could not read. Splits that are not `compared` (None: all are) may lack samples.
+
+    Raises:
+        DataError: compared samples are missing, have another label or another content; names the first, and the `fix`.
+    """
+    found = _Search(source, recorded)
+    rows = {key: found.rows(key, compared is None or key in compared) for key in recorded}
+    if found.problems:
+        raise DataError(_problem(source.name, found.problems, sum(map(len, recorded.values())), fix))
+    splits = {key: found.take(key, taken) for key, taken in rows.items() if len(taken)}
+    rest = [found.names[i] for i in np.setdiff1d(np.arange(len(found.names)), np.concatenate(list(rows.values())))]
+    known = {composed(name): reason for name, reason in (left_out or {}).items()}
+    new = [(name, NEW) for name in rest if composed(name) not in known]
+    made = replace(source, splits=splits, left_out=[*source.left_out, *new])
+    again = [(name, known[composed(name)]) for name in rest if composed(name) in known]
+    return replace(made, unreadable=[*made.unreadable, *again]) if again and isinstance(made, Source) else made
+
+
+class _Search:
+    """The samples of all splits of a source one after the other, and which of them are not used yet."""
+
+    def __init__(self, source: AnySource, recorded: Recorded):
+        self.source, self.recorded, self.problems = source, recorded, []
+        self.units = {key: _units(source, key) for key in source.splits}
+        self.ends = np.cumsum([len(unit) for unit in self.units.values()])
+        listed = [named for lists in source.split_lists().values() for named in lists]
+        self.names, self.labels = [name for name, _ in listed], [label for _, label in listed]
+        self.named = all(has_names(unit.names) for unit in self.units.values())
+        self.prints: dict[int, list[str]] = {}  # of the units for which they are needed
+        self.by_name = defaultdict(list)
+        for i in reversed(range(len(listed))):
+            self.by_name[composed(self.names[i])].append(i)
+        self.by_content: dict | None = None
+        self.used: set[int] = set()
+
+    def rows(self, key: str, strict: bool) -> np.ndarray:
+        """Where the recorded samples of a split are; those that are not to be found become problems if `strict`."""
+        found = [self._by_name(entry, strict) for entry in self.recorded[key]]
+        for place, entry in enumerate(self.recorded[key]):
+            if found[place] is None and not self.named and entry.fingerprint:
+                found[place] = self._by_content(entry)
+            if found[place] is None and strict:
+                self.problems.append((entry.name, self._reason(entry)))
+        return np.array([i for i in found if i is not None], dtype=np.int64)
+
+    def take(self, key: str, rows: np.ndarray):
+        """The samples as a split; the split that is there where it has the same samples."""
+        starts = dict(zip(self.units, self.ends - [len(unit) for unit in self.units.values()], strict=True))
+        if key in self.units and np.array_equal(rows, starts[key] + np.arange(len(self.units[key]))):
+            return self.source.splits[key]
+        units = list(self.units.values())
+        taken = type(units[0]).joined(units).take(rows)
+        return taken.split if isinstance(taken, Documents) else taken
+
+    def _by_name(self, entry: Entry, strict: bool) -> int | None:
+        for i in reversed(self.by_name.get(composed(entry.name), ())):
+            exact = not entry.fingerprint or not (strict or not self.named) or self._print(i) == entry.fingerprint
+            if i not in self.used and composed(self.labels[i]) == composed(entry.label) and exact:
+                self.used.add(i)
+                return i
+        return None
+
+    def _by_content(self, entry: Entry) -> int | None:
+        if self.by_content is None:
+            self.by_content = defaultdict(list)
+            for i in reversed(range(len(self.names))):
+                self.by_content[self._print(i), self.labels[i]].append(i)
+        alike = self.by_content[entry.fingerprint, entry.label]
+        while alike and alike[-1] in self.used:
+            alike.pop()
+        if not alike:
+            return None
+        self.used.add(alike[-1])
+        return alike.pop()
+
+    def _print(self, i: int) -> str:
+        unit, row = located(self.ends, i)
+        if unit not in self.prints:
+            self.prints[unit] = list(self.units.values())[unit].fingerprints()
+        return self.prints[unit][row]
+
+    def _reason(self, entry: Entry) -> str:
+        there = self.by_name.get(composed(entry.name), ())
+        if not there:
+            return "missing"
+        labels = [self.labels[i] for i in there]
+        if entry.label not in labels:
+            return f"was {entry.label!r}, is {labels[0]!r}"
+        return "has other content"
+
+
+def _units(source: AnySource, key: str):
+    """The samples of a split as they are recorded: of running text its documents."""
+    split = source.splits[key]
+    return split.documents() if isinstance(split, CorpusSplit) else split
+
+
+def _problem(name: str, problems: Sequence[tuple[str, str]], total: int, fix: str) -> str:
+    shown = ", ".join(f"{printable(each)} ({reason})" for each, reason in problems[:3])
+    more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+    return f"{name}: {len(problems)} of the {total} samples that the run recorded have changed: {shown}{more}; {fix}"
+

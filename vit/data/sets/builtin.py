@@ -1,0 +1,125 @@
+"""Well-known sets by name: digits comes with scikit-learn, the others are read from `root` as found, or fetched."""
+
+from pathlib import Path
+
+import numpy as np
+
+from vit.data.formats.idx_cifar import cifar_batches, read_idx
+from vit.data.images.folders import folder
+from vit.data.images.tables import parquet_splits
+from vit.data.source import DataError, Source, Split, array_split, with_validation
+from vit.data.splitting import hold_out
+
+FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
+CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+
+
+def digits(split_seed: int = 0) -> Source:
+    """1,797 real handwritten digits, 8x8 (UCI, from scikit-learn, no download): 1257 / 180 / 360, stratified."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    pixels = ((images.reshape(-1, 8, 8) * 255 + 8) // 16).astype(np.uint8)
+    whole = array_split(pixels, labels, "digits")
+    rest, test = hold_out(labels, 360, split_seed)
+    splits = with_validation({"train": whole.take(rest), "test": whole.take(test)}, 180, 0.0, split_seed + 1)
+    return Source("digits", [str(i) for i in range(10)], splits)
+
+
+def mnist(root: str | Path, download: bool = False, val: int = 5000, split_seed: int = 0) -> Source:
+    """MNIST: 28x28 grey digits; `val` of the 60,000 training images are held out, the 10,000 are the test."""
+    return _named("mnist", root, download, val, split_seed, [str(i) for i in range(10)], ("MNIST", "MNIST"))
+
+
+def fashion_mnist(root: str | Path, download: bool = False, val: int = 5000, split_seed: int = 0) -> Source:
+    """Fashion-MNIST: 28x28 grey garments, split as mnist."""
+    return _named("fashion_mnist", root, download, val, split_seed, FASHION, ("FashionMNIST", "FashionMNIST"))
+
+
+def cifar10(root: str | Path, download: bool = False, val: int = 5000, split_seed: int = 0) -> Source:
+    """CIFAR-10: 32x32 colour pictures; `val` of the 50,000 training images are held out, the 10,000 are the test."""
+    return _named("cifar10", root, download, val, split_seed, CIFAR10, ("cifar-10-batches-py", "CIFAR10"))
+
+
+def cifar100(root: str | Path, download: bool = False, val: int = 5000, split_seed: int = 0) -> Source:
+    """CIFAR-100 with its 100 fine classes, split as cifar10."""
+    return _named("cifar100", root, download, val, split_seed, None, ("cifar-100-python", "CIFAR100"))
+
+
+def imagenet(root: str | Path, val: float = 0.02, split_seed: int = 0) -> Source:
+    """ImageNet-1k as class folders under train/ and val/ (torchvision's layout) or as Parquet; it cannot be fetched.
+
+    The 50,000 validation images are the test split (the real test has no labels); `val` of the training images are held
+    out.
+    """
+    root = _existing(root, "imagenet")
+    found = parquet_splits(root, None)
+    source = Source("imagenet", *found) if found else folder(root, split_seed=split_seed)
+    splits = dict(source.splits)
+    if "val" in splits and "test" not in splits:
+        splits["test"] = splits.pop("val")
+    return Source("imagenet", source.classes, with_validation(splits, None, val, split_seed), source.left_out)
+
+
+def _named(
+    name: str, root: str | Path, download: bool, val: int, seed: int, classes: list[str] | None, layout: tuple[str, str]
+) -> Source:
+    """Reads Parquet, IDX or torchvision's layout, whichever is there."""
+    folder_name, torchvision_name = layout
+    root = _fetched(root, torchvision_name) if download else _existing(root, name)
+    found = parquet_splits(root, classes)
+    if found:
+        classes, splits = found
+    elif "MNIST" in folder_name:
+        splits = _idx_splits(name, root, folder_name)
+    else:
+        classes, splits = cifar_batches(name, root, folder_name, classes)
+    return Source(name, classes, with_validation(splits, val, 0.0, seed))
+
+
+def _idx_splits(name: str, root: Path, folder_name: str) -> dict[str, Split]:
+    places = [root, root / "raw", root / folder_name / "raw", root / folder_name]
+    splits = {}
+    for key, stem in (("train", "train"), ("test", "t10k")):
+        images, labels = (
+            read_idx(_first(name, places, f"{stem}-{part}")) for part in ("images-idx3-ubyte", "labels-idx1-ubyte")
+        )
+        if len(images) != len(labels):
+            raise DataError(f"{name}: {stem} has {len(images)} images but {len(labels)} labels; fetch the files again")
+        splits[key] = array_split(images, labels, f"{name} {key}")
+    return splits
+
+
+def _first(name: str, places: list[Path], stem: str) -> Path:
+    for place in places:
+        for candidate in (place / stem, place / f"{stem}.gz", place / stem.replace("-idx", ".idx")):
+            if candidate.is_file():
+                return candidate
+    raise FileNotFoundError(
+        f"{name}: no {stem}[.gz] and no train.parquet under {places[0]}; "
+        "set data.root to their folder or data.download=true"
+    )
+
+
+def _existing(root: str | Path, name: str) -> Path:
+    root = Path(root).expanduser()
+    if root.is_file():
+        raise DataError(f"data.root: {root} is a file, not a folder; give the folder that holds {name}")
+    if not root.is_dir():
+        raise FileNotFoundError(f"{name}: the folder {root} does not exist; set data.root to where {name} lies")
+    return root
+
+
+def _fetched(root: str | Path, torchvision_name: str) -> Path:
+    """Has torchvision download (and check) the set, unless its files are there."""
+    from torchvision import datasets
+
+    root = Path(root).expanduser()
+    try:
+        for train in (True, False):
+            getattr(datasets, torchvision_name)(root, train=train, download=True)
+    except (OSError, RuntimeError) as error:
+        raise DataError(
+            f"download of {torchvision_name} to {root} failed ({error}); fetch it by hand and set data.root"
+        ) from error
+    return root

@@ -1,0 +1,63 @@
+"""Strips of handwritten digits, scikit-learn's side by side, with the number they show: reading without a download."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from vit.data.counters import uniform
+from vit.data.pairs.source import PairSource, PairSplit
+from vit.data.sets.builtin import digits as single_digits
+from vit.data.source import Names, RowNames, Split
+
+
+def digit_strips(
+    digits: int = 5,
+    min_digits: int | None = None,
+    train: int = 20_000,
+    val: int = 1_000,
+    test: int = 2_000,
+    split_seed: int = 0,
+) -> PairSource:
+    """Images (8, 8 * digits) uint8 → "40713", composed when read.
+
+    Strips of different splits are made of different handwritten digits: those of `vit.data.digits`. Their number per
+    split is free, since 1,257 digits make 10^15 strips of five. With `min_digits` every length from it to `digits` is
+    equally likely.
+    """
+    fewest = digits if min_digits is None else min_digits
+    if not 1 <= fewest <= digits:
+        raise ValueError(f"min_digits={fewest} must be 1..{digits}, the value of digits")
+    if min(train, val, test) < 0:
+        raise ValueError(f"train={train}, val={val} and test={test} must be 0 or more")
+    singles = single_digits(split_seed).splits
+    counts = {"train": train, "val": val, "test": test}
+    splits = {
+        key: _strips(singles[key], key, count, fewest, digits, split_seed, number)
+        for number, (key, count) in enumerate(counts.items())
+        if count
+    }
+    return PairSource("digit_strips", splits)
+
+
+@dataclass(frozen=True)
+class ReadStrip:
+    """Strip i is the digits `rows[i, : lengths[i]]` of `pixels` (N,8,8) from left to right."""
+
+    pixels: np.ndarray
+    rows: np.ndarray
+    lengths: np.ndarray
+
+    def __call__(self, i: int) -> np.ndarray:
+        return np.concatenate(list(self.pixels[self.rows[i, : self.lengths[i]]]), axis=1)
+
+
+def _strips(singles: Split, key: str, count: int, fewest: int, most: int, seed: int, number: int) -> PairSplit:
+    """Which digits, and how many, is a function of (seed, split, strip)."""
+    drawn = uniform(seed, number, torch.arange(count)[:, None], torch.arange(most + 1)).numpy()  # (count, most + 1)
+    lengths = fewest + (drawn[:, most] * (most + 1 - fewest)).astype(np.int64)
+    rows = (drawn[:, :most] * len(singles)).astype(np.int64)
+    shown = singles.labels[rows]
+    targets = Names(["".join(map(str, shown[i, : lengths[i]])) for i in range(count)])
+    names = RowNames(f"digit_strips {key}", np.arange(count))
+    return PairSplit(targets, names, read=ReadStrip(singles.pixels, rows, lengths))

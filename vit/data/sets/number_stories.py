@@ -1,0 +1,108 @@
+"""Small worlds in words, generated: questions whose answer is a name, and a corpus of sentences that follow each other.
+
+Both speak of the same people, things and numbers, so that what is learnt from the corpus helps with the questions.
+"""
+
+import numpy as np
+import torch
+
+from vit.data.counters import uniform
+from vit.data.sets.spelled_numbers import in_words
+from vit.data.source import Names, RowNames, Source
+from vit.data.text.corpus import CorpusSource, CorpusSplit
+from vit.data.text.dataset import TextSplit
+
+PEOPLE = ("ann", "ben", "cleo", "dan")
+THINGS = ("apples", "books", "coins", "pears", "shells", "stamps")
+ASIDES = ("it rains today", "the sun is out", "the shop is closed", "the train is late", "all is quiet", "it is cold")
+EVENTS = (("buys", 1), ("finds", 1), ("gets", 1), ("loses", -1), ("sells", -1), ("gives away", -1))
+ANSWERS = ("first", "second", "third")
+MOST = 20  # of a thing that somebody has
+
+
+def number_questions(
+    pairs: bool = True, train: int = 20_000, val: int = 1_000, test: int = 2_000, split_seed: int = 0
+) -> Source:
+    """Who of three has the most, or the fewest? The answer is the first, second or third who is spoken of.
+
+    "ben has two coins and it rains today and ann has ten pears ..." | "who has the most": second. The same words in
+    another order have another answer, and most words do not matter. With `pairs` story and question are two texts,
+    else one.
+    """
+    counts = {"train": train, "val": val, "test": test}
+    splits = {
+        key: _questions(f"number_questions {key}", count, pairs, split_seed, number)
+        for number, (key, count) in enumerate(counts.items())
+        if count
+    }
+    return Source("number_questions", list(ANSWERS), splits)
+
+
+def number_stories(train: int = 4_000, val: int = 200, test: int = 400, split_seed: int = 0) -> CorpusSource:
+    """Documents of 4 to 8 sentences about somebody whose things become more and fewer; the numbers add up."""
+    counts = {"train": train, "val": val, "test": test}
+    splits = {
+        key: _stories(f"number_stories {key}", count, split_seed, number + 10)
+        for number, (key, count) in enumerate(counts.items())
+        if count
+    }
+    return CorpusSource("number_stories", splits)
+
+
+def _questions(name: str, count: int, pairs: bool, seed: int, stream: int) -> TextSplit:
+    draws = uniform(seed, stream, torch.arange(count)[:, None], torch.arange(24)).numpy()
+    told = [_question(row) for row in draws]
+    stories, questions, answers = zip(*told, strict=True)
+    texts = (Names(stories), Names(questions)) if pairs else (Names([f"{s} . {q}" for s, q, _ in told]),)
+    return TextSplit(np.array(answers, dtype=np.int64), RowNames(name, np.arange(count)), texts)
+
+
+def _question(draws: np.ndarray) -> tuple[str, str, int]:
+    """(24,) numbers in [0, 1) → story, question, which of ANSWERS is right."""
+    people = np.argsort(draws[:4])[:3]
+    things = np.argsort(draws[4:10])[:3]
+    amounts = 1 + _different(draws[10:13], MOST)
+    owned = zip(people, amounts, things, strict=True)
+    clauses = [f"{PEOPLE[p]} has {in_words(int(n))} {THINGS[t]}" for p, n, t in owned]
+    for draw, aside in zip(draws[13:15], np.argsort(draws[15:21])[:2], strict=True):
+        clauses.insert(int(draw * (len(clauses) + 1)), ASIDES[aside])  # before, between or after
+    most = draws[21] < 2 / 3  # more often than fewest, so that there is something simple to learn first
+    question, answer = ("who has the most", amounts.argmax()) if most else ("who has the fewest", amounts.argmin())
+    return " and ".join(clauses), question, int(answer)
+
+
+def _different(draws: np.ndarray, count: int) -> np.ndarray:
+    """Three different numbers of 0..count-1: each is drawn among those that are left."""
+    chosen: list[int] = []
+    for k, draw in enumerate(draws):
+        number = int(draw * (count - k))
+        for earlier in sorted(chosen):
+            number += number >= earlier
+        chosen.append(number)
+    return np.array(chosen)
+
+
+def _stories(name: str, count: int, seed: int, stream: int) -> CorpusSplit:
+    draws = uniform(seed, stream, torch.arange(count)[:, None], torch.arange(24)).numpy()
+    documents = [_story(row) for row in draws]
+    lines = [line for document in documents for line in document]
+    owner = np.repeat(np.arange(count), [len(document) for document in documents])
+    return CorpusSplit(Names(lines), RowNames(name, np.arange(len(lines))), owner)
+
+
+def _story(draws: np.ndarray) -> list[str]:
+    """(24,) numbers in [0, 1) → the sentences of a document; each says what the one before left."""
+    person, thing = PEOPLE[int(draws[0] * len(PEOPLE))], THINGS[int(draws[1] * len(THINGS))]
+    amount = 1 + int(draws[2] * MOST)
+    lines = [f"{person} has {in_words(amount)} {thing}"]
+    for step in range(3 + int(draws[3] * 5)):
+        size, event = draws[4 + 2 * step : 6 + 2 * step]
+        verb, sign = EVENTS[int(event * len(EVENTS))]
+        room = MOST - amount if sign > 0 else amount
+        if room == 0:
+            verb, sign, room = ("buys", 1, MOST) if sign < 0 else ("sells", -1, MOST)
+        change = 1 + int(size * min(room, 12))
+        before, amount = amount, amount + sign * change
+        start = f"{'with' if sign > 0 else 'of'} {in_words(before)} {thing}"
+        lines.append(f"{start} {person} {verb} {in_words(change)} and has {in_words(amount)}")
+    return lines

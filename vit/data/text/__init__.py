@@ -1,0 +1,1 @@
+"""Text: tokenizers, labelled texts, running text and masked tokens."""

@@ -1,0 +1,70 @@
+"""Running text from files: one sentence per line, an empty line between documents."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vit.data.formats.delimited import check_one, line_names, present, read_lines
+from vit.data.images.folders import SPLIT_NAMES
+from vit.data.sets.number_stories import number_stories
+from vit.data.source import DataError, Names
+from vit.data.splitting import PARTS
+from vit.data.text.corpus import CorpusSource, CorpusSplit, by_document
+
+
+def corpus(
+    root: str | Path | None = None,
+    train: str | None = None,
+    val: str | None = None,
+    test: str | None = None,
+    fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    split_seed: int = 0,
+) -> CorpusSource:
+    """One sentence per line, an empty line between documents; files may be gzipped.
+
+    A folder holds train.txt and perhaps val.txt and test.txt (`train`, `val`, `test` give other names); a single file,
+    or a lone train.txt, is split by `fractions`, whole documents together (see `by_document`).
+    Without a root it is the generated set `number_stories`.
+    """
+    if root is None:
+        return number_stories(split_seed=split_seed)
+    root = Path(root).expanduser()
+    if root.is_file():
+        return CorpusSource(root.name.split(".")[0], _split(root, _read(root), fractions, split_seed))
+    if not root.is_dir():
+        raise FileNotFoundError(f"data.root: {root} does not exist; give a text file, or a folder with train.txt")
+    splits = {}
+    for key, name in (("train", train), ("val", val), ("test", test)):
+        names = [name] if name else [f"{usual}.txt" for usual in SPLIT_NAMES[key]]
+        found = [path for path in (present(root / n) for n in names) if path]
+        check_one(root, key, [path.name for path in found])
+        if found:
+            splits[key] = _read(found[0])
+        elif name or key == "train":
+            raise FileNotFoundError(f"data.{key}: {root} has no {names[0]}[.gz]; name the file with data.{key}=NAME")
+    splits = _split(root, splits["train"], fractions, split_seed) if set(splits) == {"train"} else splits
+    return CorpusSource(root.resolve().name, splits)
+
+
+def _read(path: Path) -> CorpusSplit:
+    lines = read_lines(path)
+    full = np.array([bool(line.strip()) for line in lines], dtype=bool)
+    if not full.any():
+        raise DataError(f"{path}: has 0 sentences; expected one per line")
+    rows = np.flatnonzero(full)
+    return CorpusSplit(Names([lines[i] for i in rows]), line_names(path, rows + 1), np.cumsum(~full)[rows])
+
+
+def _split(path: Path, whole: CorpusSplit, fractions: Sequence[float], seed: int) -> dict[str, CorpusSplit]:
+    parts = by_document(whole, fractions, seed)
+    bare = [key for key, share in zip(PARTS, fractions, strict=True)
+            if share and (key not in parts or not len(parts[key].firsts()))]
+    if bare and len(whole.firsts()):
+        found = len(parts.get(bare[0], ()))
+        raise DataError(
+            f"{path}: by data.fractions={list(fractions)} {bare[0]} gets {found} of its {len(whole)} "
+            "sentences, none with one that follows it in its document; add text, or name a file with "
+            f"data.{bare[0]}=NAME"
+        )
+    return parts

@@ -1,0 +1,124 @@
+"""Labelled texts, or pairs of texts, of one split as batches of ids for an encoder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from vit.data.identity import fingerprint
+from vit.data.images.dataset import Batch
+from vit.data.source import Chain, NameRows
+from vit.data.text.token_ids import Tokens, tokenized, too_long
+from vit.data.text.tokenizers import BOS, EOS, Tokenizer
+
+
+@dataclass(frozen=True)
+class TextSplit:
+    """Samples of one split: `labels` (N,) int64, a name for each, and one or two columns of `texts`."""
+
+    labels: np.ndarray
+    names: Sequence[str]
+    texts: tuple[Sequence[str], ...]
+
+    unit = "text"  # what a sample is called in messages
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: np.ndarray) -> "TextSplit":
+        """The samples at `rows`, in that order."""
+        texts = tuple(NameRows(column, rows) for column in self.texts)
+        return TextSplit(self.labels[rows], NameRows(self.names, rows), texts)
+
+    def fingerprints(self) -> list[str]:
+        """A hash of each sample's texts."""
+        return [fingerprint("\t".join(texts)) for texts in zip(*self.texts, strict=True)]
+
+    @staticmethod
+    def joined(splits: Sequence["TextSplit"]) -> "TextSplit":
+        """The samples of several splits one after the other."""
+        texts = tuple(Chain(columns) for columns in zip(*(split.texts for split in splits), strict=True))
+        labels = np.concatenate([split.labels for split in splits])
+        return TextSplit(labels, Chain([split.names for split in splits]), texts)
+
+
+class TextInputs:
+    """What an encoder reads of one or two columns of texts: [bos] a [eos], or [bos] a [eos] b [eos].
+
+    `whole` (N,) are the lengths before texts were cut to `max_len` tokens in all; of two the longer is cut first.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, columns: Sequence[Sequence[str]], max_len: int | None = None):
+        if len(columns) not in (1, 2) or len({len(column) for column in columns}) != 1:
+            raise ValueError(f"texts come in one or two columns of one length, got {[len(c) for c in columns]}")
+        plain = [tokenized(tokenizer, column, after=()) for column in columns]
+        lengths = np.stack([tokens.lengths for tokens in plain])  # (columns,N)
+        specials = 1 + len(columns)
+        self.whole = lengths.sum(0) + specials
+        if max_len is not None:
+            lengths = fitting(lengths, max_len - specials)
+        self.tokens = _joined(plain, lengths)
+        self.first = lengths[0] + 2  # (N,) where the second text begins
+
+    def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
+        """rows (B,) → source (B,N), segment (B,N), 1 from the second text on, and source_mask (B,N)."""
+        source, mask = self.tokens.padded(rows)
+        second = torch.arange(source.shape[1]) >= torch.from_numpy(self.first[rows])[:, None]
+        return {"source": source, "segment": (second & mask).long(), "source_mask": mask}
+
+
+class TextDataset(Dataset):
+    """One split under one tokenizer; `max_len` counts all tokens of a sample, the special ones too.
+
+    `on_long`: longer samples are an error, left out (skip: listed in `left_out`; `split` holds those that stay, which
+    `index` counts) or cut (listed in `cut`).
+    """
+
+    unit, on_bad_sample, cached = "texts", "error", True
+
+    def __init__(self, split: TextSplit, tokenizer: Tokenizer, max_len: int | None = None, on_long: str = "error"):
+        inputs = TextInputs(tokenizer, split.texts)
+        long = too_long(inputs.whole, max_len, split.names, on_long, "max_len")
+        listed = [(split.names[i], reason) for i, reason in long.items()]
+        self.left_out, self.cut = (listed, []) if on_long == "skip" else ([], listed)
+        if long and on_long == "skip":
+            split = split.take(np.setdiff1d(np.arange(len(split)), list(long)))
+        self.inputs = TextInputs(tokenizer, split.texts, max_len) if long else inputs
+        self.split, self.labels = split, torch.from_numpy(np.ascontiguousarray(split.labels))
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitem__(self, index: int) -> Batch:
+        """One sample as a batch of one, as epoch 0 sees it."""
+        return self.__getitems__(np.array([(0, index)]))
+
+    def __getitems__(self, keys: np.ndarray) -> Batch:
+        """source (B,N), segment (B,N), source_mask (B,N), label (B,), index (B,), epoch (B,)"""
+        keys = np.array(keys, dtype=np.int64).reshape(-1, 2)
+        epoch, index = torch.from_numpy(keys).unbind(1)
+        return self.inputs.batch(keys[:, 1]) | {"label": self.labels[index], "index": index, "epoch": epoch}
+
+
+def fitting(lengths: np.ndarray, room: int) -> np.ndarray:
+    """lengths (columns,N) of one or two texts → how much of each stays, so that together they have at most `room`."""
+    if room < len(lengths):
+        raise ValueError(f"{room} tokens beside the special ones are too few for {len(lengths)} texts; raise max_len")
+    if len(lengths) == 1:
+        return np.minimum(lengths, room)
+    first = np.minimum(lengths[0], np.maximum(room - lengths[1], (room + 1) // 2))
+    return np.stack([first, np.minimum(lengths[1], room - first)])
+
+
+def _joined(plain: list[Tokens], lengths: np.ndarray) -> Tokens:
+    parts = []
+    for i in range(lengths.shape[1]):
+        parts.append([BOS])
+        for tokens, length in zip(plain, lengths[:, i], strict=True):
+            parts += [tokens[i][:length], [EOS]]
+    sizes = lengths.sum(0) + 1 + len(plain)
+    ids = np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, np.int32)
+    return Tokens(ids, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))

@@ -1,0 +1,106 @@
+"""Tables of labelled texts: one or two columns of text, one of labels, perhaps one of splits."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vit.data.class_names import class_list, clean, warn_of_alike
+from vit.data.formats.delimited import TABLES, Column, drop_empty, is_table, line_names, read_columns, usual_column
+from vit.data.images.tables import read_parquet
+from vit.data.pairs.source import split_rows
+from vit.data.sets.number_stories import number_questions
+from vit.data.source import DataError, Names, RowNames, Source, three_ways, with_validation
+from vit.data.text.dataset import TextSplit
+
+
+def text_table(
+    path: str | Path | None = None,
+    text: Column = "text",
+    second: Column | None = None,
+    label: Column = "label",
+    split: Column | None = None,
+    classes: Sequence[str] | None = None,
+    fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    on_empty: str = "error",
+    split_seed: int = 0,
+) -> Source:
+    """Labelled texts of CSV, TSV, JSONL, .xlsx or Parquet: columns `text`, `second` (of pairs), `label` and `split`.
+
+    Labels are class names, or with `classes` also numbers from 0. A table without splits is split by `fractions`,
+    stratified. `on_empty`: a row without text or label is an error, or (skip) left out. Without a path it is the
+    generated set `number_questions`.
+    """
+    if path is None:
+        return number_questions(split_seed=split_seed)
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"data.path: the table {path} does not exist")
+    wanted = [("text", text), ("second", second), ("label", label), ("split", split)]
+    wanted = [(key, column) for key, column in wanted if column is not None]
+    columns, names = _read(path, wanted, maybe="split" if split is None else "")
+    needed = {str(column): columns[key] for key, column in wanted if key != "split"}
+    rows, left_out = drop_empty(needed, names, on_empty)
+    found, labels = _classes(columns["label"], names, rows, classes)
+    texts = tuple(Names(columns[key]) for key in ("text", "second") if key in columns)
+    whole = TextSplit(labels, names, texts).take(rows)
+    if "split" not in columns:
+        return Source(path.stem, found, three_ways(whole, fractions, split_seed), left_out)
+    parts = split_rows([columns["split"][i] for i in rows], whole.names)
+    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
+    splits = with_validation({key: whole.take(part) for key, part in parts.items()}, None, share, split_seed)
+    return Source(path.stem, found, splits, left_out)
+
+
+def _read(path: Path, wanted: list[tuple[str, Column]], maybe: str) -> tuple[dict[str, list[str]], Sequence[str]]:
+    """The wanted columns by key, and a name for each row."""
+    if is_table(path):
+        columns, numbers = read_columns(path, wanted, maybe)
+        return columns, line_names(path, numbers)
+    if path.suffix.lower() != ".parquet":
+        raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}, .parquet")
+    stored, _ = read_parquet([path])
+    for key, column in wanted:
+        if column not in stored:
+            raise DataError(f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(stored)}")
+    found = usual_column(path, stored, maybe, maybe)
+    wanted = [*wanted, (maybe, found)] if found is not None else wanted
+    columns = {key: [_cell(key, value) for value in stored[column].to_pylist()] for key, column in wanted}
+    count = len(columns["text"])
+    if count == 0:
+        raise DataError(f"{path}: has 0 rows; expected one for each sample")
+    return columns, RowNames(path.name, np.arange(count))
+
+
+def _cell(key: str, value: Any) -> str:
+    """A cell of a Parquet column as text, "" where it is missing."""
+    return clean(value) if key == "label" or isinstance(value, float) and value != value else (
+        "" if value is None else str(value))
+
+
+def _classes(
+    values: list[str], names: Sequence[str], rows: np.ndarray, classes: Sequence[str] | None
+) -> tuple[list[str], np.ndarray]:
+    """Class names in order, and labels (N,); rows that are left out have label -1."""
+    values, classes = [clean(value) for value in values], class_list(classes)
+    used = {values[i] for i in rows}
+    listed = classes or sorted(used, key=_number_or_name)
+    warn_of_alike(names[0].rpartition(" ")[0], listed)
+    index = {name: i for i, name in enumerate(listed)}
+    if classes and not used & set(index):
+        index = {str(i): i for i in range(len(listed))}
+    labels = np.full(len(values), -1, dtype=np.int64)
+    for i in rows:
+        if values[i] not in index:
+            raise DataError(
+                f"{names[i]}: label {values[i]!r} is not among the {len(listed)} classes ({', '.join(listed[:5])}"
+                f"{', ...' if len(listed) > 5 else ''}) nor are labels their numbers from 0"
+            )
+        labels[i] = index[values[i]]
+    return listed, labels
+
+
+def _number_or_name(value: str) -> tuple[int, int, str]:
+    """Numbers in their own order, before names."""
+    return (0, int(value), value) if value.isascii() and value.isdigit() else (1, 0, value)
