@@ -11,20 +11,20 @@ from tests.faults.promise import Case, Promise
 SMALL = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "num_heads": 4, "num_classes": 5}
 FIELDS: dict[str, tuple] = {  # what differs from the original Vision Transformer
     "positions": ("sincos", "rotary", "none", "learned_rotary", "sincos_simple", "relative"),
-    "class_token": (False,), "pool": ("mean", "class_mean", "attention"), "block": ("branch_norm", "parallel"),
+    "class_token": (False,), "pool": ("mean", "class_mean", "attention"), "block": ("res_post_norm", "parallel"),
     "norm": ("rms",), "mlp": ("swiglu",), "qkv_bias": (False,), "key_bias": (False,), "proj_bias": (False,),
     "patch_bias": (False,), "registers": (1, 3), "image_size": ((32, 16),), "in_chans": (1,), "num_classes": (0,),
     "layer_scale": (0.1,), "final_norm": ("pooled", "none"), "prefix_positions": (False,), "embed_norm": (True,),
     "dist_token": (True,), "norm_eps": (1e-5, 1e-12), "activation": ("silu", "gelu_tanh", "quick_gelu"),
     "mlp_norm": (True,), "attn_norm": (True,), "qk_norm": (True,), "pool_prefix": (True,), "pre_norm": (False,),
-    "stem": ("normed", "conv", "pooled_conv"), "patch_norm": (True,), "rotary_pairs": ("neighbours",),
-    "rotary_places": ("centred",), "pool_heads": (2,), "pool_mlp_ratio": (2.0,), "mlp_ratio": (2.75, 3.0),
+    "stem": ("normed", "conv", "pooled_conv"), "patch_norm": (True,), "rotary_pairs": ("interleaved",),
+    "rotary_coordinates": ("centred",), "pool_heads": (2,), "pool_mlp_ratio": (2.0,), "mlp_ratio": (2.75, 3.0),
     "head_dim": (16,),
 }
 # of these transformers has families with other values; to draw the rest as often would be refused nearly always
 FAMILIAR = ("positions", "class_token", "pool", "mlp", "qkv_bias", "patch_bias", "registers", "image_size", "in_chans",
             "num_classes", "layer_scale", "final_norm", "prefix_positions", "embed_norm", "dist_token", "activation",
-            "rotary_places", "norm_eps")
+            "rotary_coordinates", "norm_eps")
 KNOWN = (  # that were wrong once
     {"embed_norm": True, "patch_bias": False, "pool": "mean", "final_norm": "none", "num_classes": 0},
     {"registers": 2, "pool": "mean", "num_classes": 0},

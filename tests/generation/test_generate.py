@@ -323,8 +323,8 @@ class Seeing(nn.Module):
     def start(self, images: Tensor, *options) -> Cache:
         return self.model.start(by_scipy(images, *self.view), *options)
 
-    def spell(self, images: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.model.spell(by_scipy(images, *self.view), mask)
+    def ctc_log_probs(self, images: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.model.ctc_log_probs(by_scipy(images, *self.view), mask)
 
     def forward(self, images: Tensor, ids: Tensor, mask: Tensor | None) -> Tensor:
         return self.model(by_scipy(images, *self.view), ids, mask)
@@ -511,7 +511,7 @@ def test_columns_have_their_share_of_a_score_and_texts_of_their_own(count: int, 
     for row, width in ((0, 5), (1, 3)):
         ways, candidates = [], {(text.ids, text.ended) for text in plain[row]}
         for each in made:
-            columns, widths = each.spell(images, mask.flatten(1))
+            columns, widths = each.ctc_log_probs(images, mask.flatten(1))
             assert widths.tolist() == [5, 3]
             ways.append(ways_to_write(columns[row, :width].detach()))
             signs = itertools.groupby(columns[row, :width].argmax(-1).tolist())

@@ -9,7 +9,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from transformers import ViTMAEConfig, ViTMAEForPreTraining
 
 from vit.models import MaskedAutoencoder, create_model, flops, model_from_config
-from vit.models.mae import from_patches, hidden_error, to_patches
+from vit.models.mae import from_patches, masked_error, to_patches
 from vit.weights import load_weights
 
 SMALL = {"image_size": (16, 24), "patch_size": 4, "dim": 32, "depth": 2, "num_heads": 2, "mlp_ratio": 2.0}
@@ -80,10 +80,10 @@ def test_patches_and_back() -> None:
 def test_perfect_answers_have_no_error_and_reconstruct_the_image(norm_pixels: bool) -> None:
     model, (images, noise) = small(norm_pixels=norm_pixels), batch()
     targets, (_, hidden) = model.targets(images), model(images, noise)
-    assert torch.equal(hidden_error(targets, targets, hidden), torch.zeros(3))
+    assert torch.equal(masked_error(targets, targets, hidden), torch.zeros(3))
     torch.testing.assert_close(model.reconstruct(images, targets, hidden), images, rtol=0, atol=1e-5)
     wrong = torch.where(hidden[..., None], targets, targets + 7)  # what was seen is not asked for
-    assert torch.equal(hidden_error(wrong, targets, hidden), torch.zeros(3))
+    assert torch.equal(masked_error(wrong, targets, hidden), torch.zeros(3))
     same = from_patches(torch.where(hidden[..., None], 0, to_patches(images, (4, 4))), (4, 4), (4, 6))
     black = model.reconstruct(images, torch.zeros_like(targets), hidden) if not norm_pixels else same
     assert torch.equal(black, same)
@@ -96,7 +96,7 @@ def test_gradients_reach_every_parameter_with_checkpointing_too() -> None:
         model = small(class_token=False)
         model.set_grad_checkpointing(checkpointing)
         pixels, hidden = model(images, noise)
-        hidden_error(pixels, model.targets(images), hidden).mean().backward()
+        masked_error(pixels, model.targets(images), hidden).mean().backward()
         assert all(p.grad is not None and p.grad.abs().max() > 0 for p in model.parameters())
         gradients.append([parameter.grad for parameter in model.parameters()])
     torch.testing.assert_close(gradients[0], gradients[1])
@@ -153,7 +153,7 @@ def test_it_learns_to_go_on_with_a_pattern() -> None:
     for _ in range(80):
         images = torch.randn(16, 3, 1, 1).expand(-1, -1, 16, 24)
         pixels, hidden = model(images)
-        loss = hidden_error(pixels, model.targets(images), hidden).mean()
+        loss = masked_error(pixels, model.targets(images), hidden).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

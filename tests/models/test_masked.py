@@ -31,10 +31,10 @@ def test_logits_at_some_places_equal_those_of_all() -> None:
     tokens, pair = model(**batch)
     assert tokens.shape == (3, 12, 30) and pair.shape == (3, 2)
     chosen = torch.rand(3, 12, generator=torch.Generator().manual_seed(2)) < 0.3
-    asked, same_pair = model(**batch, places=chosen.flatten().nonzero().squeeze(1))
+    asked, same_pair = model(**batch, positions=chosen.flatten().nonzero().squeeze(1))
     torch.testing.assert_close(asked, tokens[chosen], rtol=0, atol=1e-5)
     assert torch.equal(same_pair, pair)
-    none, _ = model(**batch, places=torch.zeros(0, dtype=torch.long))
+    none, _ = model(**batch, positions=torch.zeros(0, dtype=torch.long))
     assert none.shape == (0, 30)
 
 
@@ -75,14 +75,15 @@ def test_compiles_as_one_graph_for_any_number_of_places() -> None:
     torch._dynamo.reset()
     backend = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(model, fullgraph=True, backend=backend)
-    for places in ([0, 5, 13], [1, 2, 14, 20], [3, 4, 5, 6, 7], list(range(20))):
-        tokens, pair = compiled(**batch, places=torch.tensor(places))
+    for positions in ([0, 5, 13], [1, 2, 14, 20], [3, 4, 5, 6, 7], list(range(20))):
+        tokens, pair = compiled(**batch, positions=torch.tensor(positions))
         (tokens.square().sum() + pair.square().sum()).backward()
-        assert tokens.shape == (len(places), 30)
+        assert tokens.shape == (len(positions), 30)
     assert backend.frame_count == 2  # the first number, then any
     model.eval()
-    places = torch.tensor([2, 3])
-    torch.testing.assert_close(compiled(**batch, places=places), model(**batch, places=places), rtol=0, atol=1e-5)
+    positions = torch.tensor([2, 3])
+    batch = {**batch, "positions": positions}
+    torch.testing.assert_close(compiled(**batch), model(**batch), rtol=0, atol=1e-5)
 
 
 def test_it_learns_what_is_hidden_and_what_belongs_together() -> None:
@@ -90,14 +91,14 @@ def test_it_learns_what_is_hidden_and_what_belongs_together() -> None:
     generator, model = torch.Generator().manual_seed(0), small(dropout=0.0, attention_dropout=0.0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(250):
-        batch, target, places, apart = counting(64, generator)
-        tokens, pair = model(**batch, places=places)
+        batch, target, positions, apart = counting(64, generator)
+        tokens, pair = model(**batch, positions=positions)
         loss = F.cross_entropy(tokens, target) + F.cross_entropy(pair, apart)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    batch, target, places, apart = counting(512, generator)
-    tokens, pair = model.eval()(**batch, places=places)
+    batch, target, positions, apart = counting(512, generator)
+    tokens, pair = model.eval()(**batch, positions=positions)
     assert (tokens.argmax(1) == target).float().mean() > 0.9
     assert (pair.argmax(1) == apart).float().mean() > 0.9
 
@@ -109,9 +110,9 @@ def counting(rows: int, generator: torch.Generator) -> tuple[dict[str, Tensor], 
     ids = 5 + (torch.randint(25, (rows, 1), generator=generator) + torch.arange(11) + jump * segment) % 25
     chosen = torch.rand(rows, 11, generator=generator) < 0.15
     chosen[:, 0] = False
-    places = chosen.flatten().nonzero().squeeze(1)
+    positions = chosen.flatten().nonzero().squeeze(1)
     batch = {"source": torch.where(chosen, MASK, ids), "segment": segment}
-    return batch, ids.flatten()[places], places, apart
+    return batch, ids.flatten()[positions], positions, apart
 
 
 def test_published_parameter_counts() -> None:

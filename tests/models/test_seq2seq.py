@@ -119,7 +119,7 @@ def test_padding_changes_no_answer(form: str) -> None:
 def test_the_patches_spell_without_the_tokens_before_them(form: str) -> None:
     made = model(**FORMS[form])
     source, target, mask = inputs(made)
-    logits, patches = made(source, target, mask, spell=True)
+    logits, patches = made(source, target, mask, source_logits=True)
     torch.testing.assert_close(logits, made(source, target, mask), rtol=0, atol=0)
     assert patches.shape == (*mask.shape, V)
     torch.testing.assert_close(patches, made.logits(made.encode(source, mask))[:, -mask.shape[1] :], rtol=0, atol=0)
@@ -180,7 +180,7 @@ def test_a_captioner_starts_from_a_classifier(how: str) -> None:
     classifier = create_model("vit_tiny", **sizes, num_classes=5, registers=1).eval()
     made = model(**IMAGE, positions="learned", class_token=True, registers=1, pre_norm=True, activation="gelu")
     if how == "load_weights":
-        report = load_weights(made.reader, classifier.state_dict())
+        report = load_weights(made.source_encoder, classifier.state_dict())
         assert report.count("new") == 0 and [row.name for row in report.rows if row.status == "unused"] == [
             "head.weight", "head.bias"]
     else:
@@ -194,8 +194,8 @@ def test_a_captioner_starts_from_a_classifier(how: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": "image", "image_size": 8, "patch_size": 4}, "tied=all needs source=text.*take tied=target"),
-        ({"source_vocab": 5}, "source_vocab is 5 and vocab_size 19; take tied=target"),
+        ({"source": "image", "image_size": 8, "patch_size": 4}, "tied=all needs source=text.*use tied=target"),
+        ({"source_vocab": 5}, "source_vocab is 5 and vocab_size 19; use tied=target"),
         ({"tied": "al"}, "tied=al is unknown; nearest: all"),
         ({"source": "sound"}, "source=sound is unknown"),
         ({"dim": 25}, "dim 25 is not divisible by num_heads 3; nearest dim: 24, 27"),

@@ -79,8 +79,8 @@ def test_list_models_by_pattern() -> None:
         ("vit_tiny", {"depth": 0}, "depth is 0, but must be above 0"),
         ("vit_tiny", {"stem": "conv", "patch_size": 14}, "powers of two"),
         ("vit_tiny", {"block": "paralell"}, "block=paralell is unknown; nearest: parallel"),
-        ("vit_tiny", {"block": "parallel", "pre_norm": False}, "norms in places of its own; take pre_norm=true"),
-        ("vit_tiny", {"block": "branch_norm", "layer_scale": 0.1}, "take layer_scale=null with it, not 0.1"),
+        ("vit_tiny", {"block": "parallel", "pre_norm": False}, "position of its norms; set pre_norm=true"),
+        ("vit_tiny", {"block": "res_post_norm", "layer_scale": 0.1}, "set layer_scale=null with it, not 0.1"),
         ("vit_tiny", {"positions": "rotary", "head_dim": 30}, "head_dim divisible by 4, but it is 30; nearest: 28, 32"),
         ("vit_tiny", {"rotary_mixed": True}, "rotary_mixed=true needs positions=rotary or learned_rotary, not learned"),
         ("vit_tiny", {"image_size": (32, 32, 3)}, "must be one number"),
@@ -115,3 +115,25 @@ def test_only_known_kinds_are_built() -> None:
         model_from_config({"kind": "os.system"})
     with pytest.raises(ValueError, match="no option 'num_class'; nearest: num_classes"):
         model_from_config({"kind": "vit", "num_class": 3})
+
+
+@pytest.mark.parametrize(("former", "current"), [
+    ({"rotary_places": "centred"}, {"rotary_coordinates": "centred"}),
+    ({"rotary_pairs": "halves"}, {"rotary_pairs": "rotate_half"}),
+    ({"rotary_pairs": "neighbours"}, {"rotary_pairs": "interleaved"}),
+    ({"block": "branch_norm"}, {"block": "res_post_norm"}),
+])
+def test_former_names_in_a_config_are_accepted(former: dict, current: dict) -> None:
+    values = {"kind": "vit", "image_size": 8, "patch_size": 4, "dim": 16, "depth": 1, "num_heads": 2,
+              "positions": "rotary"}
+    config = model_from_config({**values, **former}).config
+    assert config == model_from_config({**values, **current}).config
+    assert config.to_dict().items() >= current.items()
+    sizes = {key: value for key, value in values.items() if key != "kind"}
+    assert create_model("vit_tiny", **sizes, **former).config.to_dict().items() >= current.items()
+
+
+def test_former_names_of_layers_stay_importable() -> None:
+    from vit import nn
+
+    assert (nn.BranchNormBlock, nn.Halves, nn.Neighbours) == (nn.ResPostNormBlock, nn.RotateHalf, nn.Interleaved)

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from transformers import ViTMAEConfig, ViTMAEForPreTraining
 
 from vit.models import MaskedAutoencoder, create_model, model_from_config
-from vit.models.mae import hidden_error
+from vit.models.mae import masked_error
 from vit.weights import load_weights
 from vit.weights.mae import MAE, ORIGINAL, from_mae, to_mae
 
@@ -53,7 +53,7 @@ def test_pixels_mask_and_loss_are_those_of_transformers(options: dict) -> None:
         pixels, hidden = model(images, noise)
     assert torch.equal(hidden, expected.mask.bool())
     torch.testing.assert_close(pixels, expected.logits, rtol=0, atol=1e-5)
-    loss = hidden_error(pixels, model.targets(images), hidden).mean()
+    loss = masked_error(pixels, model.targets(images), hidden).mean()
     torch.testing.assert_close(loss, expected.loss, rtol=1e-6, atol=1e-5)
 
 

@@ -158,7 +158,7 @@ def measured(parts: dict[str, "Embeddings"], ks: list[int]) -> list[dict]:
     labelled = {key: probes.Labelled(part.features, part.labels) for key, part in parts.items()}
     train, judged = labelled["train"], {key: part for key, part in labelled.items() if key != "train"}
     with progress() as bar:
-        task = bar.add_task("neighbours", total=len(judged))
+        task = bar.add_task("interleaved", total=len(judged))
         voted = {}
         for key, part in judged.items():
             voted[key] = probes.nearest_neighbours(train, part.features, ks)

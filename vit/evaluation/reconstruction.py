@@ -10,7 +10,7 @@ from vit.data.images.masked_patches import EVALUATION, patch_noise
 from vit.evaluation.classes import readable
 from vit.evaluation.progress import Progress
 from vit.inference import autocast, best_device
-from vit.models.mae import MaskedAutoencoder, hidden_error
+from vit.models.mae import MaskedAutoencoder, masked_error
 
 
 @torch.inference_mode()
@@ -50,4 +50,4 @@ def errors_of(
     rows, columns = model.config.grid
     with autocast(images.device, precision):
         pixels, hidden = model(images, patch_noise(EVALUATION, 0, index, rows * columns))
-    return hidden_error(pixels, model.targets(images), hidden)
+    return masked_error(pixels, model.targets(images), hidden)

@@ -36,7 +36,7 @@ def spelled(
     if sources[0].ndim != 4:
         raise ValueError("ctc is for images, whose columns spell the text from left to right; take ctc=0")
     read = zip(models, sources, strict=True)
-    columns = [model.spell(source, source_mask) for model, source in read]  # (B,columns,V), (B,) of each
+    columns = [model.ctc_log_probs(source, source_mask) for model, source in read]  # (B,columns,V), (B,) of each
     plainest = zip(*(read_off(*each, settings.pad) for each in columns), strict=True)  # of each row one per model
     more = [{text for text in texts if allowed(text, settings, longest)} - {text.ids for text in row}
             for row, texts in zip(found, plainest, strict=True)]

@@ -42,8 +42,8 @@ class Uncached(nn.Module):
     def forward(self, source: Tensor, target_in: Tensor, source_mask: Tensor | None = None) -> Tensor:
         return self.model(source, target_in, source_mask)
 
-    def spell(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return self.model.spell(source, source_mask)
+    def ctc_log_probs(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return self.model.ctc_log_probs(source, source_mask)
 
     def start(self, source: Tensor, source_mask: Tensor | None, room: int) -> Everything:
         return Everything(source, source_mask, torch.zeros(len(source), 0, dtype=torch.long, device=source.device))

@@ -13,7 +13,7 @@ from vit.launch.build import checked, pair
 from vit.launch.composing import ConfigError, stated
 from vit.launch.initial import Initial
 from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_from_config
-from vit.models.checks import CHOICES, RATES
+from vit.models.checks import CHOICES, RATES, current_names
 from vit.models.config import ImageConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig
 
@@ -82,7 +82,7 @@ def reader(config: dict, initial: Initial) -> Initial:
     Raises:
         ConfigError: no classifier of ours, one with a part that no decoder has, a word that names other blocks.
     """
-    known, named = initial.classifier, stated_values(config)
+    known, named = initial.classifier, current_names(stated_values(config))
     if known is None:
         raise ConfigError(f"init_from={initial.name}: {initial.untold}")
     if known["kind"] == TimmConfig.kind:

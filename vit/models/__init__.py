@@ -1,4 +1,4 @@
-"""First floor: models composed of the parts in `vit.nn`."""
+"""Models composed of the layers in `vit.nn`."""
 
 from vit.models.classifier import Classifier, VisionTransformer
 from vit.models.config import TimmConfig, VisionTransformerConfig

@@ -1,6 +1,6 @@
-"""From the plain values of a config to the parts in `vit.nn`: what all models build alike.
+"""Builders of the layers in `vit.nn` from a config, shared by all models.
 
-The functions read the fields of `StackConfig` and `TextConfig`, whatever else a config has.
+They read the fields of `StackConfig` and `TextConfig`.
 """
 
 from functools import partial
@@ -14,9 +14,9 @@ from vit.nn import Attention, Block, Encoder, RelativePositions, Rotary, TokenEm
 from vit.nn.drop import drop_path_rates
 from vit.nn.norm import Norm
 
-# What the short words of a config mean; everything below takes the classes themselves.
+# the classes and functions that the names in a config stand for
 NORMS = {"layer": parts.LayerNorm, "rms": parts.RMSNorm}
-BLOCKS = {"serial": Block, "branch_norm": parts.ResPostNormBlock, "parallel": parts.ParallelBlock}
+BLOCKS = {"serial": Block, "res_post_norm": parts.ResPostNormBlock, "parallel": parts.ParallelBlock}
 MLPS = {"mlp": parts.Mlp, "swiglu": parts.SwiGLU}
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -25,12 +25,12 @@ ACTIVATIONS = {
     "relu": F.relu,
     "silu": F.silu,
 }
-PAIRS = {"halves": parts.RotateHalf, "neighbours": parts.Interleaved}
-TEXT_THETA = 10_000.0  # rotary positions of a text turn more slowly than those of a grid (arXiv 2104.09864)
+PAIRS = {"rotate_half": parts.RotateHalf, "interleaved": parts.Interleaved}
+TEXT_THETA = 10_000.0  # of rotary positions in texts (arXiv 2104.09864)
 
 
 def build_blocks(config: StackConfig, depth: int | None = None, cross: bool = False) -> list[Block]:
-    """The blocks of an encoder, or with `cross` those of a decoder; `config.depth` of them by default."""
+    """The blocks of an encoder, or with `cross` of a decoder; `config.depth` by default."""
     return [
         BLOCKS[config.block](
             config.dim,
@@ -64,8 +64,8 @@ def build_attention(config: StackConfig, cross: bool = False) -> Attention:
 
 
 def build_relative(config: StackConfig) -> RelativePositions | None:
-    """The positions that are added to the scores of attention, if there are any."""
-    if getattr(config, "positions", None) != "relative":  # blocks alone do not know where their tokens stand
+    """The relative position bias for positions="relative", else None."""
+    if getattr(config, "positions", None) != "relative":  # a plain StackConfig has no positions
         return None
     return RelativePositions(config.grid, config.num_heads, config.prefix, config.relative_hidden)
 
@@ -81,7 +81,7 @@ def build_norm(config: StackConfig) -> Norm:
 
 
 def build_last_norm(config: StackConfig) -> nn.Module:
-    """What ends a stack: blocks of the post-norm form have normed their tokens already."""
+    """The norm after the last block; the identity for post-norm blocks, whose output is normalized already."""
     return build_norm(config)(config.dim) if config.pre_norm else nn.Identity()
 
 
@@ -101,7 +101,7 @@ def build_text_embed(config: TextConfig) -> TokenEmbed:
 
 
 def build_text_table(positions: str, max_len: int, dim: int) -> Tensor | None:
-    """The positions that are added to the tokens of a text, if there are any."""
+    """The position table of a text, (1,max_len,D), or None."""
     if positions == "learned":
         return parts.learned(max_len, dim)
     return parts.sincos_1d(max_len, dim) if positions == "sincos" else None

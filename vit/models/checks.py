@@ -1,4 +1,4 @@
-"""What the values of a model's config may be, and what is said of those that cannot."""
+"""Validation of model configs."""
 
 import dataclasses
 import difflib
@@ -7,15 +7,21 @@ from typing import Any
 
 CHOICES = {
     "positions": ("learned", "sincos", "rotary", "none"),
-    "rotary_pairs": ("halves", "neighbours"),
-    "rotary_places": ("steps", "centred"),
+    "rotary_pairs": ("rotate_half", "interleaved"),
+    "rotary_coordinates": ("steps", "centred"),
     "stem": ("linear", "normed", "conv", "masked_conv", "pooled_conv"),
     "pool": ("class", "mean", "class_mean", "attention"),
     "final_norm": ("tokens", "pooled", "none"),
     "norm": ("layer", "rms"),
-    "block": ("serial", "branch_norm", "parallel"),
+    "block": ("serial", "res_post_norm", "parallel"),
     "mlp": ("mlp", "swiglu"),
     "activation": ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu"),
+}
+# former names, which saved configs may contain
+FORMER_KEYS = {"rotary_places": "rotary_coordinates"}
+FORMER_VALUES = {
+    "rotary_pairs": {"halves": "rotate_half", "neighbours": "interleaved"},
+    "block": {"branch_norm": "res_post_norm"},
 }
 PAIRS = ("image_size", "patch_size", "rotary_span")
 POSITIVE = ("in_chans", "vocab_size", "max_len", "dim", "depth", "decoder_depth", "num_heads", "mlp_ratio", "norm_eps",
@@ -23,8 +29,19 @@ POSITIVE = ("in_chans", "vocab_size", "max_len", "dim", "depth", "decoder_depth"
 RATES = ("dropout", "attention_dropout", "drop_path", "patch_dropout")
 
 
+def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a config with former keys and choices replaced by the current ones."""
+    values = {FORMER_KEYS.get(key, key): value for key, value in values.items()}
+    return {key: FORMER_VALUES.get(key, {}).get(value, value) if isinstance(value, str) else value
+            for key, value in values.items()}
+
+
 def check_names(cls: type, names: Sequence[str] | Mapping[str, Any]) -> None:
-    """Raises ValueError, with the nearest right name, for a name that is no field of the config."""
+    """Check that all names are fields of the config.
+
+    Raises:
+        ValueError: a name is unknown; the message has the nearest fields.
+    """
     fields = [field.name for field in dataclasses.fields(cls)]
     for name in names:
         if name not in fields:
@@ -34,7 +51,14 @@ def check_names(cls: type, names: Sequence[str] | Mapping[str, Any]) -> None:
 
 
 def check_values(config: Any) -> None:
-    """Ranges and words; fields that a config does not have are skipped."""
+    """Check ranges and choices, after replacing former choices; fields that a config does not have are skipped.
+
+    Raises:
+        ValueError: a value is out of range or not one of the choices.
+    """
+    for key, names in FORMER_VALUES.items():
+        if (value := getattr(config, key, None)) in names:
+            object.__setattr__(config, key, names[value])
     for key in POSITIVE:
         if (value := getattr(config, key, 1)) <= 0:
             raise ValueError(f"{key} is {value}, but must be above 0")
@@ -46,22 +70,32 @@ def check_values(config: Any) -> None:
     for key in RATES:
         if not 0 <= (value := getattr(config, key, 0.0)) < 1:
             raise ValueError(f"{key} is {value}, but must lie in [0, 1)")
-    for key, words in {**CHOICES, **getattr(config, "choices", {})}.items():
-        if (value := getattr(config, key, words[0])) not in words:
-            near = difflib.get_close_matches(str(value), words, n=1, cutoff=0.3)
+    for key, choices in {**CHOICES, **getattr(config, "choices", {})}.items():
+        if (value := getattr(config, key, choices[0])) not in choices:
+            near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.3)
             hint = f"nearest: {near[0]}, of" if near else "must be one of"
-            raise ValueError(f"{key}={value} is unknown; {hint} {', '.join(words)}")
+            raise ValueError(f"{key}={value} is unknown; {hint} {', '.join(choices)}")
 
 
 def check_block(config: Any) -> None:
+    """Check that `block` fits `pre_norm` and `layer_scale`.
+
+    Raises:
+        ValueError: it does not.
+    """
     if config.block != "serial" and not config.pre_norm:
-        raise ValueError(f"block={config.block} has its norms in places of its own; take pre_norm=true with it")
-    if config.block == "branch_norm" and config.layer_scale is not None:
-        raise ValueError(f"block=branch_norm scales by its norms; take layer_scale=null with it, not "
+        raise ValueError(f"block={config.block} defines the position of its norms; set pre_norm=true with it")
+    if config.block == "res_post_norm" and config.layer_scale is not None:
+        raise ValueError(f"block=res_post_norm scales branches by their norms; set layer_scale=null with it, not "
                          f"{config.layer_scale}")
 
 
 def check_heads(config: Any) -> None:
+    """Check that `dim` is divisible by `num_heads`.
+
+    Raises:
+        ValueError: it is not, and there is no `head_dim`.
+    """
     if config.head_dim is None and config.dim % config.num_heads:
         raise ValueError(f"dim {config.dim} is not divisible by num_heads {config.num_heads}; nearest dim: "
                          f"{config.dim // config.num_heads * config.num_heads or config.num_heads}, "
@@ -69,24 +103,36 @@ def check_heads(config: Any) -> None:
 
 
 def check_positions(config: Any, axes: int) -> None:
-    """Sines and cosines come in pairs along each axis: of the width that is added to, or of the head that is turned."""
-    turned = config.positions in ("rotary", "learned_rotary")
-    divisor = 2 * axes if turned or config.positions.startswith("sincos") else 1
-    name, width = ("head_dim", config.head_width) if turned else ("dim", config.dim)
+    """Check that sines and cosines fit: they need pairs of channels per axis, of a token or (rotary) of a head.
+
+    Raises:
+        ValueError: the width is not divisible by 2 * axes.
+    """
+    rotary = config.positions in ("rotary", "learned_rotary")
+    divisor = 2 * axes if rotary or config.positions.startswith("sincos") else 1
+    name, width = ("head_dim", config.head_width) if rotary else ("dim", config.dim)
     if width % divisor:
         raise ValueError(f"positions={config.positions} need a {name} divisible by {divisor}, but it is {width}; "
                          f"nearest: {width // divisor * divisor or divisor}, {-(-width // divisor) * divisor}")
 
 
 def set_pairs(config: Any) -> None:
-    """One number for both edges, or a list out of a file, becomes (height, width)."""
+    """Convert sizes, one number or a list, to (height, width).
+
+    Raises:
+        ValueError: a size has another number of values.
+    """
     for key in PAIRS:
         if (size := getattr(config, key)) is not None:
             object.__setattr__(config, key, pair(key, size))
 
 
 def pair(key: str, size: int | Sequence[int]) -> tuple[int, int]:
-    """32 or [32, 48] -> (height, width)"""
+    """32 or [32, 48] -> (height, width)
+
+    Raises:
+        ValueError: `size` is neither one number nor two.
+    """
     if isinstance(size, int):
         return size, size
     if len(size) != 2:

@@ -1,4 +1,4 @@
-"""Classification: embed, encoder, pool, head. Its image form is the Vision Transformer, built from plain values."""
+"""Classification: embed, encoder, pool, head. For images this is the Vision Transformer."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ FIXED = {"sincos": parts.sincos_2d, "sincos_simple": parts.sincos_2d_simple}
 
 
 class Classifier(nn.Module):
-    """Any input that an embedding makes tokens of, images and text alike, to logits over classes.
+    """Images or texts to logits over classes.
 
     Args:
         embed: input -> tokens (B,N,D), such as `PatchEmbed`.
@@ -48,7 +48,7 @@ class Classifier(nn.Module):
         return self.encoder(self.tokens(source, segment), mask)
 
     def tokens(self, source: Tensor, segment: Tensor | None) -> Tensor:
-        """What the encoder is given, (B,N,D); images have no segments."""
+        """images (B,C,H,W), or ids and segments (B,N) -> the input of the encoder (B,N,D)"""
         return self.embed(source) if segment is None else self.embed(source, segment=segment)
 
     def features(
@@ -58,21 +58,23 @@ class Classifier(nn.Module):
         mask: Tensor | None = None,
         segment: Tensor | None = None,
     ) -> list[Tensor]:
-        """What the named blocks put out, [(B,N,D), ...]; negative numbers count from the end, None means all.
+        """Outputs of the selected blocks, [(B,N,D), ...]; None for all, negative indices count from the end.
 
-        Not normalised: `model.encoder.norm` is what the last one passes through next.
+        They are not normalized; apply `model.encoder.norm` where needed.
         """
         features: list[Tensor] = []
         self.encoder(self.tokens(source, segment), mask, features=features)
         return features if blocks is None else [features[i] for i in blocks]
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Compute each block's activations again in the backward pass instead of keeping them; named as in timm."""
+        """Recompute the activations of each block in the backward pass instead of storing them; named as in timm."""
         self.encoder.checkpointing = enable
 
 
 class VisionTransformer(Classifier):
-    """The Vision Transformer (arXiv 2010.11929) and its relatives, as `config` says."""
+    """The Vision Transformer (arXiv 2010.11929) and its variants, with distillation token if configured (arXiv
+    2012.12877).
+    """
 
     def __init__(self, config: VisionTransformerConfig) -> None:
         embed = build_embed(config, dist_token=config.dist_token)
@@ -85,15 +87,17 @@ class VisionTransformer(Classifier):
     def forward(
         self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """images (B,C,H,W) -> logits (B,classes); both heads' while it is trained for that, else their mean"""
+        """images (B,C,H,W) -> logits (B,classes); with a distillation token the mean of both heads, or in distilled
+        training a tuple of both
+        """
         if self.head_dist is None:
             return super().forward(source, mask, segment)
         x = self.encode(source, mask, segment)  # (B,N,D)
-        logits, told = self.head(self.pool(x, mask)), self.head_dist(x[:, 1])
-        return (logits, told) if self.training and self.distilled_training else (logits + told) / 2
+        logits, distilled = self.head(self.pool(x, mask)), self.head_dist(x[:, 1])
+        return (logits, distilled) if self.training and self.distilled_training else (logits + distilled) / 2
 
     def set_distilled_training(self, enable: bool = True) -> None:
-        """While training, give the logits of the class token and of the distillation token apart; named as in timm."""
+        """In training, return the logits of class token and distillation token separately; named as in timm."""
         self.distilled_training = enable
 
 
@@ -122,7 +126,7 @@ def build_stem(config: ImageConfig) -> Stem:
 
 
 def build_table(config: ImageConfig) -> Tensor | None:
-    """The positions that are added to the tokens, if there are any."""
+    """The position table of the tokens, (1,N,D), or None."""
     if config.positions in ("learned", "learned_rotary"):
         return parts.learned(math.prod(config.grid) + (config.prefix if config.prefix_positions else 0), config.dim)
     return FIXED[config.positions](config.grid, config.dim) if config.positions in FIXED else None
@@ -130,25 +134,25 @@ def build_table(config: ImageConfig) -> Tensor | None:
 
 def build_encoder(config: VisionTransformerConfig) -> Encoder:
     rotary = build_rotary(config)
-    hidden = PatchDropout(config.patch_dropout, config.prefix) if config.patch_dropout else None
-    last = build_norm(config)(config.dim) if config.final_norm == "tokens" else nn.Identity()
-    return Encoder(build_blocks(config), last, rotary=rotary, patch_dropout=hidden)
+    patch_dropout = PatchDropout(config.patch_dropout, config.prefix) if config.patch_dropout else None
+    norm = build_norm(config)(config.dim) if config.final_norm == "tokens" else nn.Identity()
+    return Encoder(build_blocks(config), norm, rotary=rotary, patch_dropout=patch_dropout)
 
 
 def build_rotary(config: ImageConfig) -> Rotary | MixedRotary | None:
-    """The positions that turn queries and keys, if there are any."""
+    """The rotary positions of an image, or None."""
     if config.positions not in ("rotary", "learned_rotary"):
         return None
     pairs = PAIRS[config.rotary_pairs]
     if config.rotary_mixed:
         return MixedRotary(config.grid, config.head_width, config.depth, config.num_heads, config.prefix,
-                           config.rotary_theta, build_places(config), config.rotary_columns_first, pairs)
-    return Rotary(config.grid, config.head_width, config.prefix, config.rotary_theta, build_places(config),
+                           config.rotary_theta, build_coordinates(config), config.rotary_columns_first, pairs)
+    return Rotary(config.grid, config.head_width, config.prefix, config.rotary_theta, build_coordinates(config),
                   config.rotary_columns_first, pairs)
 
 
-def build_places(config: ImageConfig) -> Coordinates:
-    if config.rotary_places == "centred":
+def build_coordinates(config: ImageConfig) -> Coordinates:
+    if config.rotary_coordinates == "centred":
         return parts.centred
     if config.rotary_span is None:
         return partial(parts.steps, offset=config.rotary_offset)

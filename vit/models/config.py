@@ -1,4 +1,4 @@
-"""What a model is, in plain values: the part of a bundle that says which network to build."""
+"""Model configurations: plain values that describe the architecture, as stored in bundles."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from vit.models.checks import (
     check_names,
     check_positions,
     check_values,
+    current_names,
     pair,
     set_pairs,
 )
@@ -21,25 +22,25 @@ from vit.nn.stem import halvings
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
-    """The values of the blocks that encoders and decoders are made of; every config of ours has them.
+    """Configuration of the blocks of encoders and decoders, the base of all configs.
 
     Args:
-        block: "serial", attention and then the MLP; "branch_norm", the same with the norms on what they add;
-            "parallel", both on the same normed tokens.
-        pre_norm: the norms of a serial block act on what a branch reads, not on the sum of branch and stream.
+        block: "serial", attention, then MLP; "res_post_norm", the same with norms on the outputs of the branches (Swin
+            v2, arXiv 2111.09883); "parallel", both on the same normalized tokens (arXiv 2302.05442).
+        pre_norm: pre-norm instead of post-norm, for serial blocks.
         head_dim: width of a head; `dim / num_heads` by default.
-        mlp_ratio: inner width of the MLP over `dim`; a SwiGLU has two such projections.
-        mlp_norm: a norm inside the MLP, before it narrows.
-        key_bias: False leaves the bias of the keys out, while queries and values have theirs.
-        attn_norm: a norm on the joined heads, before their last projection.
-        proj_bias: the projections of the joined heads and of the MLP have biases.
-        rotary_pairs: channels that rotary positions turn together: i with i + K/2, or neighbours.
-        layer_scale: first value of LayerScale (arXiv 2103.17239); None for none.
-        drop_path: rate at the last block, growing linearly from 0 at the first.
+        mlp_ratio: inner width of the MLP over `dim`; a SwiGLU has two projections of that width.
+        mlp_norm: a norm on the hidden units of the MLP.
+        key_bias: False removes the bias of the keys; queries and values keep theirs.
+        attn_norm: a norm on the concatenated heads, before the output projection.
+        proj_bias: the projections of attention and MLP have biases.
+        rotary_pairs: channel pairs of rotary positions, "rotate_half" for (i, i + K/2) or "interleaved" for (2i, 2i+1).
+        layer_scale: initial value of LayerScale (arXiv 2103.17239); None for none.
+        drop_path: stochastic depth rate of the last block, growing linearly from 0 at the first.
     """
 
     kind: ClassVar[str]
-    choices: ClassVar[Mapping[str, Sequence[str]]] = {}  # words of this config alone, or other than in CHOICES
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {}  # choices that differ from CHOICES
 
     dim: int = 768
     depth: int = 12
@@ -58,7 +59,7 @@ class StackConfig:
     qk_norm: bool = False
     attn_norm: bool = False
     proj_bias: bool = True
-    rotary_pairs: str = "halves"
+    rotary_pairs: str = "rotate_half"
     layer_scale: float | None = None
     dropout: float = 0.0
     attention_dropout: float = 0.0
@@ -70,33 +71,41 @@ class StackConfig:
 
     @property
     def pooled_dim(self) -> int:
-        """Width of what a classifier's head reads."""
+        """Input width of a classifier's head."""
         return self.dim
 
     @property
     def hidden(self) -> int:
-        """Inner width of the MLP; rounded, so that a ratio written with few digits gives the width that was meant."""
+        """Inner width of the MLP, rounded, because ratios such as 4304/1152 are not exact."""
         return round(self.dim * self.mlp_ratio)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able, with the `kind` that `model_from_config` reads."""
+        """JSON-serializable values with the `kind` that `model_from_config` expects."""
         return to_dict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`; former names of keys and values are accepted.
+
+        Raises:
+            ValueError: an unknown key, a missing or an invalid value.
+        """
         return from_dict(cls, values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(StackConfig):
-    """A `StackConfig` that reads ids.
+    """A `StackConfig` for texts.
 
     Args:
-        vocab_size: number of ids the tokenizer knows.
-        max_len: most tokens a text may have.
-        segments: kinds of tokens that have a vector each, 2 for pairs of texts; 0 leaves segments out.
-        positions: learned table, fixed sin-cos table, rotary, or none.
-        embed_norm: a norm on the sum of token, segment and position, as BERT has it.
+        vocab_size: number of ids of the tokenizer.
+        max_len: maximum number of tokens.
+        segments: number of segment embeddings, 2 for pairs of texts; 0 for none.
+        positions: "learned" table, fixed "sincos" table, "rotary" or "none".
+        embed_norm: a norm on the sum of token, segment and position embeddings, as in BERT.
+
+    Raises:
+        ValueError: a value is out of range, or values do not fit together.
     """
 
     vocab_size: int
@@ -114,23 +123,27 @@ class TextConfig(StackConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageConfig(StackConfig):
-    """A `StackConfig` that reads images in patches.
+    """A `StackConfig` for images.
 
     Args:
         image_size, patch_size: pixels, one number or (height, width).
         registers: number of register tokens (arXiv 2309.16588).
-        positions: learned table, fixed 2-D sin-cos table or that of SimpleViT, axial rotary, a learned table and
-            rotary, or none.
-        prefix_positions: class token and registers have rows of their own in a learned table.
-        patch_bias, patch_norm: the projection of the patches has a bias, and a norm before positions are added.
-        embed_norm: a norm on the tokens before the first block, as CLIP has it.
+        positions: "learned" table, fixed "sincos" table (2-D), "sincos_simple" as in SimpleViT, axial "rotary",
+            "learned_rotary" for both, or "none".
+        prefix_positions: class token and registers have rows in a learned table.
+        patch_bias, patch_norm: the patch projection has a bias, and a norm before positions are added.
+        embed_norm: a norm on the tokens before the first block, as in CLIP.
         rotary_theta: longest wavelength over 2 pi.
-        rotary_places: the patches stand at 0, 1, 2 ... along each axis, or centred in the image, whatever its size.
-        rotary_span: grid that the steps are stretched to, (rows, columns), so that images of another resolution keep
-            the angles of training (EVA-02); none by default.
-        rotary_offset: where the first step stands.
-        rotary_columns_first: the first half of the pairs tells the column instead of the row.
-        rotary_mixed: each head of each block learns its directions and wavelengths (RoPE-Mixed, arXiv 2403.13298).
+        rotary_coordinates: patches at 0, 1, 2, ... along each axis ("steps"), or centred in a fixed interval whatever
+            the grid ("centred", DINOv3).
+        rotary_span: grid (rows, columns) to which steps are scaled, so that other resolutions keep the angles of
+            training (EVA-02); none by default.
+        rotary_offset: coordinate of the first step.
+        rotary_columns_first: the first half of the pairs encodes the column instead of the row.
+        rotary_mixed: learn directions and wavelengths per head and block (RoPE-Mixed, arXiv 2403.13298).
+
+    Raises:
+        ValueError: a value is out of range, or values do not fit together.
     """
 
     choices: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -148,7 +161,7 @@ class ImageConfig(StackConfig):
     patch_norm: bool = False
     embed_norm: bool = False
     rotary_theta: float = 100.0
-    rotary_places: str = "steps"
+    rotary_coordinates: str = "steps"
     rotary_span: tuple[int, int] | None = None
     rotary_offset: float = 0.0
     rotary_columns_first: bool = False
@@ -164,8 +177,8 @@ class ImageConfig(StackConfig):
             halvings(self.patch_size)
         if self.stem != "linear" and (self.patch_norm or not self.patch_bias):
             raise ValueError(f"patch_bias=false and patch_norm=true need stem=linear, not stem={self.stem}")
-        if self.rotary_places == "centred" and (self.rotary_span or self.rotary_offset):
-            raise ValueError("rotary_places=centred has neither rotary_span nor rotary_offset; leave them out")
+        if self.rotary_coordinates == "centred" and (self.rotary_span or self.rotary_offset):
+            raise ValueError("rotary_coordinates=centred supports neither rotary_span nor rotary_offset; remove them")
         if self.rotary_mixed and self.positions not in ("rotary", "learned_rotary"):
             raise ValueError(f"rotary_mixed=true needs positions=rotary or learned_rotary, not {self.positions}")
         check_positions(self, axes=2)
@@ -177,25 +190,30 @@ class ImageConfig(StackConfig):
 
     @property
     def prefix(self) -> int:
-        """How many tokens stand before the patches."""
+        """Number of tokens before the patches."""
         return int(self.class_token) + self.registers
 
 
 @dataclass(frozen=True, kw_only=True)
 class VisionTransformerConfig(ImageConfig):
-    """The values that fix a `VisionTransformer`, JSON-able and checked; the defaults are ViT-B/16 (arXiv 2010.11929).
+    """Configuration of a `VisionTransformer`: JSON-serializable and validated; the defaults are ViT-B/16 (arXiv
+    2010.11929).
 
-    Besides those of other images there are positions="relative", added to the scores of attention (arXiv 2111.09883).
+    In addition to `ImageConfig`, positions="relative" adds a bias to the attention scores (arXiv 2111.09883).
 
     Args:
-        num_classes: 0 leaves the head out.
-        relative_hidden: inner width of the network that makes relative positions.
-        dist_token: a second class token with its own head, `head_dist`, to learn from a teacher (arXiv 2012.12877).
-        pool: class token, mean over the patches, both side by side (the head is then twice as wide), or attention
-            pooling.
-        pool_prefix: class token and registers count in the mean or the attention pooling as patches do.
-        pool_heads, pool_mlp_ratio: heads and MLP of the attention pooling; as in the blocks by default.
-        final_norm: the last norm acts on the tokens, on the pooled vector (timm's `fc_norm`), or is left out.
+        num_classes: 0 for no head.
+        relative_hidden: inner width of the MLP of relative positions.
+        dist_token: a distillation token with its own head, `head_dist` (DeiT, arXiv 2012.12877).
+        pool: class token ("class"), "mean" of the patches, both concatenated ("class_mean"), or attention pooling
+            ("attention").
+        pool_prefix: include class token and registers in the mean or in attention pooling.
+        pool_heads, pool_mlp_ratio: heads and MLP of attention pooling; as in the blocks by default.
+        final_norm: the last norm acts on the "tokens", on the "pooled" vector (timm's `fc_norm`), or is left out
+            ("none").
+
+    Raises:
+        ValueError: a value is out of range, or values do not fit together.
     """
 
     kind: ClassVar[str] = "vit"
@@ -214,10 +232,10 @@ class VisionTransformerConfig(ImageConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.positions == "relative" and self.patch_dropout:
-            raise ValueError(f"positions=relative are made for whole grids; take patch_dropout=0, not "
+            raise ValueError(f"positions=relative needs all patches of the grid; set patch_dropout=0, not "
                              f"{self.patch_dropout}")
         if self.pool in ("class", "class_mean") and not self.class_token:
-            raise ValueError(f"pool={self.pool} needs class_token=true; without it take pool=mean or pool=attention")
+            raise ValueError(f"pool={self.pool} needs class_token=true; without it use pool=mean or pool=attention")
         if self.pool == "class_mean" and self.final_norm == "pooled":
             raise ValueError("pool=class_mean needs final_norm=tokens or none, not final_norm=pooled")
         if self.dist_token and (self.pool != "class" or self.final_norm == "pooled"):
@@ -228,23 +246,30 @@ class VisionTransformerConfig(ImageConfig):
 
     @property
     def pooled_dim(self) -> int:
-        """Width of what the head reads."""
+        """Input width of the head."""
         return 2 * self.dim if self.pool == "class_mean" else self.dim
 
     @property
     def pool_hidden(self) -> int:
-        """Inner width of the attention pooling's MLP."""
+        """Inner width of the MLP of attention pooling."""
         return self.hidden if self.pool_mlp_ratio is None else round(self.dim * self.pool_mlp_ratio)
 
     @property
     def prefix(self) -> int:
-        """How many tokens stand before the patches."""
+        """Number of tokens before the patches."""
         return super().prefix + int(self.dist_token)
 
 
 @dataclass(frozen=True)
 class TimmConfig:
-    """The values that fix a timm model of any kind by its name there."""
+    """Configuration of a model of timm.
+
+    Args:
+        name: timm's name, with or without the prefix `timm/`.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
 
     kind: ClassVar[str] = "timm"
 
@@ -261,7 +286,7 @@ class TimmConfig:
         check_values(self)
 
     def input_arguments(self) -> dict[str, int | list[int]]:
-        """What timm must be told about the images; only models of fixed input size take `img_size`."""
+        """The arguments of `timm.create_model` about the input; only models with a fixed input size take `img_size`."""
         from timm.models import get_pretrained_cfg
 
         cfg = get_pretrained_cfg(self.name)
@@ -269,11 +294,16 @@ class TimmConfig:
         return {"in_chans": self.in_chans, **({"img_size": list(self.image_size)} if fixed else {})}
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able, with the `kind` that `model_from_config` reads."""
+        """JSON-serializable values with the `kind` that `model_from_config` expects."""
         return to_dict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TimmConfig":
+        """The inverse of `to_dict`.
+
+        Raises:
+            ValueError: an unknown key, a missing or an invalid value.
+        """
         return from_dict(cls, values)
 
 
@@ -283,12 +313,12 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def from_dict(cls: type, values: Mapping[str, Any]) -> Any:
-    values = {key: value for key, value in values.items() if key != "kind"}
+    values = current_names({key: value for key, value in values.items() if key != "kind"})
     check_names(cls, values)
-    if missing := [field.name for field in dataclasses.fields(cls) if needed(field) and field.name not in values]:
+    if missing := [field.name for field in dataclasses.fields(cls) if is_required(field) and field.name not in values]:
         raise ValueError(f"the model needs a value for {', '.join(missing)}")
     return cls(**values)
 
 
-def needed(field: dataclasses.Field) -> bool:
+def is_required(field: dataclasses.Field) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

@@ -1,4 +1,4 @@
-"""How much work one image is."""
+"""Floating point operations of a model."""
 
 import torch
 from torch import nn
@@ -7,10 +7,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 def flops(model: nn.Module) -> int:
-    """Floating point operations of one image's forward pass, a multiplication and an addition counting as two.
+    """Floating point operations of the forward pass of one image; a multiply-add counts as two.
 
-    Counts the matrix products and convolutions of a pass over tensors without content, so it costs neither memory nor
-    time.
+    Counts matrix products and convolutions in a forward pass on the meta device, which takes no memory or time.
     """
     config = model.config
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}

@@ -1,6 +1,4 @@
-"""Masked image pre-training: an encoder learns from the patches that are left what was in those that were taken away
-(MAE, arXiv 2111.06377).
-"""
+"""Masked autoencoder: pre-training by reconstruction of masked patches (MAE, arXiv 2111.06377)."""
 
 import math
 from dataclasses import dataclass, fields
@@ -21,16 +19,20 @@ from vit.weights.mae import decoder_table
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedImageConfig(ImageConfig):
-    """The values that fix a `MaskedAutoencoder`, JSON-able and checked; the defaults are MAE's ViT-B/16.
+    """Configuration of a `MaskedAutoencoder`: JSON-serializable and validated; the defaults are MAE's ViT-B/16.
 
     Args:
-        mask_ratio: part of the patches that the encoder never sees.
-        norm_pixels: a patch is to be told less its own mean and over its own deviation.
-        decoder_dim, decoder_depth, decoder_num_heads, decoder_mlp_ratio: its blocks; all else is as in the encoder.
+        mask_ratio: part of the patches that are masked.
+        norm_pixels: normalize the target of each patch by its own mean and standard deviation.
+        decoder_dim, decoder_depth, decoder_num_heads, decoder_mlp_ratio: of the decoder's blocks, which are otherwise
+            as in the encoder.
+
+    Raises:
+        ValueError: a value is out of range, or values do not fit together.
     """
 
     kind: ClassVar[str] = "mae"
-    # convolutions would look into the hidden patches
+    # the receptive field of convolutions would include masked patches
     choices: ClassVar[dict] = {**ImageConfig.choices, "stem": ("linear", "normed")}
 
     positions: str = "sincos"
@@ -46,29 +48,30 @@ class MaskedImageConfig(ImageConfig):
         for key in ("decoder_dim", "decoder_num_heads", "decoder_mlp_ratio"):
             if getattr(self, key) <= 0:
                 raise ValueError(f"{key} is {getattr(self, key)}, but must be above 0")
-        unit = math.lcm(4, self.decoder_num_heads)  # heads share the width, and 2-D sin-cos positions want quarters
+        unit = math.lcm(4, self.decoder_num_heads)  # 2-D sin-cos positions need a multiple of 4
         if self.decoder_dim % unit:
             near = self.decoder_dim // unit * unit
             raise ValueError(f"decoder_dim {self.decoder_dim} is not divisible by {unit}, as decoder_num_heads "
                              f"{self.decoder_num_heads} and 2-D positions need; nearest: {near or unit}, {near + unit}")
         if not 0 < self.visible < math.prod(self.grid):
-            raise ValueError(f"mask_ratio {self.mask_ratio} leaves {self.visible} of {math.prod(self.grid)} patches to "
-                             "see; some must be seen and some hidden: take smaller patches or another mask_ratio")
+            raise ValueError(f"mask_ratio {self.mask_ratio} leaves {self.visible} of {math.prod(self.grid)} patches "
+                             "visible; at least one must be visible and one masked: use smaller patches or another "
+                             "mask_ratio")
 
     @property
     def visible(self) -> int:
-        """How many patches the encoder sees, rounded as in the paper's own code."""
+        """Number of visible patches, rounded as in the paper's code."""
         return int(math.prod(self.grid) * (1 - self.mask_ratio))
 
     @property
     def decoder(self) -> StackConfig:
-        """The values of the decoder's blocks."""
+        """Configuration of the decoder's blocks."""
         shared = {f.name: getattr(self, f.name) for f in fields(StackConfig)}
         own = {"dim": self.decoder_dim, "depth": self.decoder_depth, "num_heads": self.decoder_num_heads}
         return StackConfig(**{**shared, **own, "mlp_ratio": self.decoder_mlp_ratio, "head_dim": None})
 
     def classifier(self) -> dict[str, Any]:
-        """The values of the Vision Transformer that takes `embed` and `encoder` over, less its number of classes."""
+        """Config values, without `num_classes`, of the Vision Transformer that loads `embed` and `encoder`."""
         names = {field.name for field in fields(VisionTransformerConfig)} & {field.name for field in fields(self)}
         values = {key: value for key, value in self.to_dict().items() if key in names}
         pool = "class" if self.class_token else "mean"
@@ -76,14 +79,16 @@ class MaskedImageConfig(ImageConfig):
 
 
 class PixelDecoder(Stack):
-    """Puts a token that stands for "hidden" wherever there is none, and tells each patch's pixels.
+    """Inserts mask tokens and predicts the pixels of each patch; discarded after pre-training.
 
-    Light on purpose: it is thrown away after pre-training.
+    Args:
+        width, dim: widths of the encoder and of the decoder.
+        pixels: values per patch, ph*pw*C.
+        prefix: number of tokens before the patches.
     """
 
     def __init__(self, blocks: list[Block], norm: nn.Module, grid: tuple[int, int], width: int, dim: int,
                  pixels: int, prefix: int) -> None:
-        """width: of the encoder's tokens; dim: of the decoder's; pixels: numbers in a patch."""
         super().__init__(blocks, norm)
         self.prefix = prefix
         self.proj = nn.Linear(width, dim)
@@ -91,20 +96,20 @@ class PixelDecoder(Stack):
         self.register_buffer("pos_embed", decoder_table(grid, dim), persistent=False)  # (1,N,D')
         self.pixels = nn.Linear(dim, pixels)
 
-    def forward(self, x: Tensor, kept: Tensor) -> Tensor:
-        """x (B,P+K,D) of the encoder, kept (B,K) places of its patches -> pixels (B,N,ph*pw*C)"""
-        first, seen = apply_linear(self.proj, x).split([self.prefix, kept.shape[1]], dim=1)
-        whole = self.mask_token.to(x.dtype).expand(x.shape[0], self.pos_embed.shape[1], -1)  # (B,N,D')
-        whole = whole.scatter(1, kept[..., None].expand(-1, -1, whole.shape[2]), seen.to(x.dtype))
-        x = torch.cat([first.to(x.dtype), whole + self.pos_embed], dim=1)  # (B,P+N,D')
+    def forward(self, x: Tensor, visible: Tensor) -> Tensor:
+        """x (B,P+K,D) of the encoder, visible (B,K) indices of its patches -> pixels (B,N,ph*pw*C)"""
+        prefix, patches = apply_linear(self.proj, x).split([self.prefix, visible.shape[1]], dim=1)
+        full = self.mask_token.to(x.dtype).expand(x.shape[0], self.pos_embed.shape[1], -1)  # (B,N,D')
+        full = full.scatter(1, visible[..., None].expand(-1, -1, full.shape[2]), patches.to(x.dtype))
+        x = torch.cat([prefix.to(x.dtype), full + self.pos_embed], dim=1)  # (B,P+N,D')
         x = self.norm(self.run(x, None, None, None, False))
         return apply_linear(self.pixels, x[:, self.prefix :])
 
 
 class MaskedAutoencoder(nn.Module):
-    """The encoder of a Vision Transformer over the patches that are left, and a decoder that tells the others.
+    """A Vision Transformer encoder on the visible patches, and a light decoder that reconstructs the masked ones.
 
-    `embed` and `encoder` are named as in a `Classifier`, which takes them over by their names.
+    `embed` and `encoder` are named as in a `Classifier`, so that it loads them by name.
     """
 
     def __init__(self, config: MaskedImageConfig) -> None:
@@ -118,63 +123,63 @@ class MaskedAutoencoder(nn.Module):
         init_weights(self)
 
     def forward(self, images: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """images (B,C,H,W), noise (B,N) -> pixels (B,N,ph*pw*C), hidden (B,N) bool
+        """images (B,C,H,W), noise (B,N) -> pixels (B,N,ph*pw*C), masked (B,N) bool
 
         Args:
-            noise: a number per patch; those with the smallest ones are seen. Drawn by torch where it is not given.
+            noise: a number per patch; patches with the smallest numbers are visible. Random by default.
         """
-        kept, hidden = self.choose(len(images), images.device, noise)
-        return self.decoder(self.see(images, kept), kept), hidden
+        visible, masked = self.random_masking(len(images), images.device, noise)
+        return self.decoder(self.encode_visible(images, visible), visible), masked
 
     def encode(self, images: Tensor) -> Tensor:
-        """images (B,C,H,W) -> tokens (B,P+N,D), nothing hidden"""
+        """images (B,C,H,W) -> tokens (B,P+N,D), without masking"""
         return self.encoder(self.embed(images))
 
-    def choose(self, rows: int, device: torch.device, noise: Tensor | None) -> tuple[Tensor, Tensor]:
-        """noise (B,N) -> places (B,K) of the patches that are seen, in order; hidden (B,N) bool"""
+    def random_masking(self, rows: int, device: torch.device, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+        """noise (B,N) -> indices (B,K) of the visible patches, ascending; masked (B,N) bool"""
         noise = torch.rand(rows, math.prod(self.config.grid), device=device) if noise is None else noise
-        kept = noise.argsort(dim=1)[:, : self.config.visible].sort(dim=1).values
-        return kept, torch.ones_like(noise, dtype=torch.bool).scatter(1, kept, False)
+        visible = noise.argsort(dim=1)[:, : self.config.visible].sort(dim=1).values
+        return visible, torch.ones_like(noise, dtype=torch.bool).scatter(1, visible, False)
 
-    def see(self, images: Tensor, kept: Tensor) -> Tensor:
-        """images (B,C,H,W), kept (B,K) -> the encoder's tokens (B,P+K,D): it works on a quarter of the patches."""
+    def encode_visible(self, images: Tensor, visible: Tensor) -> Tensor:
+        """images (B,C,H,W), visible (B,K) -> tokens (B,P+K,D) of the prefix and the visible patches"""
         x, prefix = self.embed(images), self.embed.prefix
-        first = torch.arange(prefix, device=kept.device).expand(len(kept), -1)
-        places = torch.cat([first, kept + prefix], dim=1)  # (B,P+K)
-        return self.encoder(x.gather(1, places[..., None].expand(-1, -1, x.shape[2])), positions=places)
+        prefix_index = torch.arange(prefix, device=visible.device).expand(len(visible), -1)
+        index = torch.cat([prefix_index, visible + prefix], dim=1)  # (B,P+K)
+        return self.encoder(x.gather(1, index[..., None].expand(-1, -1, x.shape[2])), positions=index)
 
     def targets(self, images: Tensor) -> Tensor:
-        """images (B,C,H,W) -> what is to be told of each patch, (B,N,ph*pw*C)"""
+        """images (B,C,H,W) -> reconstruction targets (B,N,ph*pw*C)"""
         patches = to_patches(images, self.config.patch_size)
         if not self.config.norm_pixels:
             return patches
         return (patches - patches.mean(-1, keepdim=True)) / (patches.var(-1, keepdim=True) + 1e-6).sqrt()
 
-    def reconstruct(self, images: Tensor, pixels: Tensor, hidden: Tensor) -> Tensor:
-        """The images (B,C,H,W) with their hidden patches as the decoder told them.
+    def reconstruct(self, images: Tensor, pixels: Tensor, masked: Tensor) -> Tensor:
+        """images (B,C,H,W), pixels (B,N,ph*pw*C), masked (B,N) -> the images with predicted masked patches (B,C,H,W)
 
-        Of normalised pixels nobody can know mean and deviation: they are taken from the patch that was hidden.
+        With `norm_pixels`, mean and deviation cannot be predicted; those of the true patch are used.
         """
         patches = to_patches(images, self.config.patch_size)
         if self.config.norm_pixels:
             deviation = (patches.var(-1, keepdim=True) + 1e-6).sqrt()
             pixels = pixels * deviation + patches.mean(-1, keepdim=True)
-        told = torch.where(hidden[..., None], pixels.to(patches.dtype), patches)
-        return from_patches(told, self.config.patch_size, self.config.grid)
+        filled = torch.where(masked[..., None], pixels.to(patches.dtype), patches)
+        return from_patches(filled, self.config.patch_size, self.config.grid)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Compute each block's activations again in the backward pass instead of keeping them; named as in timm."""
+        """Recompute the activations of each block in the backward pass instead of storing them; named as in timm."""
         self.encoder.checkpointing = self.decoder.checkpointing = enable
 
 
-def hidden_error(pixels: Tensor, targets: Tensor, hidden: Tensor) -> Tensor:
-    """pixels, targets (B,N,ph*pw*C), hidden (B,N) -> each image's mean squared error over its hidden patches, (B,)"""
+def masked_error(pixels: Tensor, targets: Tensor, masked: Tensor) -> Tensor:
+    """pixels, targets (B,N,ph*pw*C), masked (B,N) -> mean squared error of the masked patches of each image (B,)"""
     each = (pixels.float() - targets.float()).square().mean(-1)  # (B,N)
-    return (each * hidden).sum(1) / hidden.sum(1)
+    return (each * masked).sum(1) / masked.sum(1)
 
 
 def to_patches(images: Tensor, patch_size: tuple[int, int]) -> Tensor:
-    """(B,C,H,W) -> (B,N,ph*pw*C), the channels of a pixel side by side, as the published decoders tell them"""
+    """(B,C,H,W) -> (B,N,ph*pw*C), channels last, as in the published decoders"""
     ph, pw = patch_size
     x = images.unflatten(3, (-1, pw)).unflatten(2, (-1, ph))  # (B,C,rows,ph,columns,pw)
     return x.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)

@@ -1,4 +1,4 @@
-"""Masked pre-training: an encoder learns from what was hidden from it. Its text form is BERT (arXiv 1810.04805)."""
+"""Masked-token pre-training: BERT (arXiv 1810.04805)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,9 +15,9 @@ from vit.nn.mlp import Activation
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedTextConfig(TextConfig):
-    """The values that fix a `Bert`, JSON-able and checked; the defaults are BERT-base.
+    """Configuration of a `Bert`: JSON-serializable and validated; the defaults are BERT-base.
 
-    A `TextClassifierConfig` of the same values and pool "pooler" is the classifier to fine-tune.
+    A `TextClassifierConfig` with the same values and pool "pooler" describes the classifier to fine-tune.
     """
 
     kind: ClassVar[str] = "masked_text"
@@ -30,14 +30,14 @@ class MaskedTextConfig(TextConfig):
 
 
 class MaskedText(nn.Module):
-    """Reads texts with hidden tokens, and tells for each place the token and for each text whether its halves belong.
+    """Masked language model with next sentence prediction: token logits and sentence pair logits.
 
-    `embed`, `encoder` and `pool` are named as in a `Classifier`, which takes them over by their names.
+    `embed`, `encoder` and `pool` are named as in a `Classifier`, so that it loads them by name.
 
     Args:
-        pool: (B,N,D) -> (B,D), what the answer on the pair is read from.
-        token_head: (...,D), the embedding -> logits (...,V).
-        pair_head: (B,D) -> (B,2).
+        pool: (B,N,D) -> (B,D), input of `pair_head`.
+        token_head: tokens (...,D) and the embedding -> logits (...,V).
+        pair_head: (B,D) -> logits (B,2) of next sentence prediction.
     """
 
     def __init__(
@@ -48,29 +48,29 @@ class MaskedText(nn.Module):
         self.token_head, self.pair_head = token_head, pair_head
 
     def forward(
-        self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None, places: Tensor | None = None
+        self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None, positions: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """ids, mask, segment (B,N) -> token logits (B,N,V), pair logits (B,2)
 
         Args:
-            places: (M,) numbers of the tokens that are asked for, counted through the batch as in `ids.flatten()`; the
-                token logits are then (M,V). A vocabulary is wide, and only one token in seven is asked for.
+            positions: (M,) indices into `ids.flatten()` of the tokens to predict; the token logits are then (M,V). This
+                saves memory, because the vocabulary is large and only one token in seven is masked.
         """
         x = self.encode(source, mask, segment)  # (B,N,D)
-        asked = x if places is None else x.flatten(0, 1)[places]  # (M,D)
-        return self.token_head(asked, self.embed), self.pair_head(self.pool(x, mask))
+        selected = x if positions is None else x.flatten(0, 1)[positions]  # (M,D)
+        return self.token_head(selected, self.embed), self.pair_head(self.pool(x, mask))
 
     def encode(self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None) -> Tensor:
-        """ids (B,N) -> tokens (B,N,D)"""
+        """ids, mask, segment (B,N) -> tokens (B,N,D)"""
         return self.encoder(self.embed(source, segment=segment), mask)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Compute each block's activations again in the backward pass instead of keeping them; named as in timm."""
+        """Recompute the activations of each block in the backward pass instead of storing them; named as in timm."""
         self.encoder.checkpointing = enable
 
 
 class TokenHead(nn.Module):
-    """From a token to logits over the vocabulary, through the embedding's own matrix and a bias per id."""
+    """Tokens to logits over the vocabulary, with the matrix of the embedding and a bias per id."""
 
     def __init__(self, vocab_size: int, dim: int, activation: Activation, norm: nn.Module) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class TokenHead(nn.Module):
 
 
 class Bert(MaskedText):
-    """BERT as it is pre-trained, as `config` says."""
+    """BERT with its pre-training heads (arXiv 1810.04805)."""
 
     def __init__(self, config: MaskedTextConfig) -> None:
         norm = build_norm(config)(config.dim)

@@ -1,4 +1,4 @@
-"""Sequence to sequence: a text or an image is read by the encoder, a text is written by the decoder."""
+"""Sequence to sequence: the encoder reads a text or an image, the decoder generates a text."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,12 +17,12 @@ from vit.nn.linear import Packed
 
 
 class EncoderDecoder(nn.Module):
-    """What is read becomes a memory, and every token that is written looks at the memory and at those before it.
+    """The encoder-decoder (arXiv 1706.03762) for texts or images as source.
 
     Args:
-        embed: source -> tokens (B,S,D): `TokenEmbed` or `PatchEmbed`.
-        target_embed: target ids (B,T) -> tokens (B,T,D), and back to logits where there is no head.
-        head: (B,T,D) -> logits (B,T,V) with a matrix of its own.
+        embed: source -> tokens (B,S,D), a `TokenEmbed` or `PatchEmbed`.
+        target_embed: target ids (B,T) -> tokens (B,T,D); also the output layer if there is no head.
+        head: (B,T,D) -> logits (B,T,V); None to use the matrix of `target_embed`.
     """
 
     def __init__(
@@ -43,41 +43,41 @@ class EncoderDecoder(nn.Module):
         target_in: Tensor,
         source_mask: Tensor | None = None,
         target_mask: Tensor | None = None,
-        spell: bool = False,
+        source_logits: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """source ids (B,S) or images (B,C,H,W), target_in ids (B,T) -> logits (B,T,V) of each next token.
+        """source ids (B,S) or images (B,C,H,W), target_in ids (B,T) -> logits (B,T,V) of each next token
 
         Args:
-            source_mask: (B,S), the real ones among tokens or patches.
-            target_mask: (B,T); not needed where padding follows the text, for nothing real looks that way.
-            spell: give the logits (B,S,V) of the tokens or patches that were read as well.
+            source_mask: (B,S), False for padding among tokens or patches.
+            target_mask: (B,T); not needed if padding follows the text, because of the causal mask.
+            source_logits: also return logits (B,S,V) of the source tokens or patches, for a CTC loss.
         """
         memory = self.encode(source, source_mask)  # (B,S,D)
         x = self.decoder(self.target_embed(target_in), memory, target_mask, self.memory_mask(source_mask))
-        if not spell:
+        if not source_logits:
             return self.logits(x)
         return self.logits(x), self.logits(memory[:, getattr(self.embed, "prefix", 0) :])
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
-        """ids (B,S) or images (B,C,H,W) -> memory (B,S,D), an image's class token and registers first"""
+        """ids (B,S) or images (B,C,H,W) -> memory (B,S,D), with class token and registers of images first"""
         if isinstance(self.embed, PatchEmbed):
             x, positions = self.embed(source, source_mask), self.embed.positions(source)
         else:
             x, positions = self.embed(source), None
         return self.encoder(x, self.memory_mask(source_mask), positions=positions)
 
-    def spell(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """images (B,C,H,W) -> log-probabilities (B,columns,V) of the sign in each column (`pad` for none), and how many
-        columns are an image's own (B,); of use after training with `ctc`.
+    def ctc_log_probs(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """images (B,C,H,W) -> CTC log-probabilities (B,columns,V), blank = `pad`, and the number of columns of each
+        image that are not padding (B,). Meaningful after training with a CTC loss.
         """
         rows, columns = self.embed.size(source)
         mask = source.new_ones(len(source), rows * columns, dtype=torch.bool) if source_mask is None else source_mask
         patches = self.logits(self.encode(source, source_mask)[:, self.embed.prefix :])  # (B,rows*columns,V)
-        logits, widths = by_column(patches.float(), mask, rows)
+        logits, widths = column_means(patches.float(), mask, rows)
         return logits.log_softmax(-1), widths
 
     def memory_mask(self, source_mask: Tensor | None) -> Tensor | None:
-        """(B,S) of tokens or patches -> (B,S) of the memory"""
+        """mask (B,S) of tokens or patches -> mask (B,S) of the memory, which has the prefix tokens too"""
         prefix = getattr(self.embed, "prefix", 0)
         return source_mask if source_mask is None or not prefix else F.pad(source_mask, (prefix, 0), value=True)
 
@@ -86,7 +86,7 @@ class EncoderDecoder(nn.Module):
         return self.target_embed.logits(x, packed) if self.head is None else apply_linear(self.head, x)
 
     def start(self, source: Tensor, source_mask: Tensor | None = None, capacity: int = 64) -> Cache:
-        """Read the source, to write a text with `advance`."""
+        """Encode the source and return the cache for `advance`; source and source_mask as in `forward`."""
         return self.decoder.start(self.encode(source, source_mask), self.memory_mask(source_mask), capacity)
 
     def advance(self, ids: Tensor, cache: Cache, beam_mask: Tensor | None = None) -> Tensor:
@@ -103,56 +103,60 @@ class EncoderDecoder(nn.Module):
 
     @property
     def vocab_size(self) -> int:
-        """How many ids can be written."""
+        """Number of target ids V."""
         return self.target_embed.token.num_embeddings
 
     @property
     def max_len(self) -> int | None:
-        """How many target tokens there are positions for; None for no limit."""
+        """Number of target positions; None for no limit."""
         tables = [self.target_embed.pos_embed, None if self.decoder.rotary is None else self.decoder.rotary.table]
         return min((table.shape[1] for table in tables if table is not None), default=None)
 
     @property
-    def reader(self) -> nn.ModuleDict:
-        """The half that reads, with the names of a classifier: `load_weights(model.reader, classifier_state)`."""
+    def source_encoder(self) -> nn.ModuleDict:
+        """Embedding and encoder, named as in a classifier: `load_weights(model.source_encoder, classifier_state)`."""
         return nn.ModuleDict({"embed": self.embed, "encoder": self.encoder})
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Compute each block's activations again in the backward pass instead of keeping them; named as in timm."""
+        """Recompute the activations of each block in the backward pass instead of storing them; named as in timm."""
         self.encoder.checkpointing = self.decoder.checkpointing = enable
 
 
-def by_column(patches: Tensor, mask: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-    """Patches (B,rows*columns,V) and which are an image's own -> the mean of each column's own (B,columns,V), and how
-    many columns (B,) have any."""
-    own = mask.unflatten(1, (rows, -1))  # (B,rows,columns)
-    shares = own / own.sum(1, keepdim=True).clamp(min=1)
-    return (patches.unflatten(1, (rows, -1)) * shares[..., None]).sum(1), own.any(1).sum(1)
+def column_means(patches: Tensor, mask: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """patches (B,rows*columns,V), mask (B,rows*columns), False for padding -> the mean of each column without padding
+    (B,columns,V), and the number of columns that are not padding (B,)
+    """
+    valid = mask.unflatten(1, (rows, -1))  # (B,rows,columns)
+    weights = valid / valid.sum(1, keepdim=True).clamp(min=1)
+    return (patches.unflatten(1, (rows, -1)) * weights[..., None]).sum(1), valid.any(1).sum(1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig(ImageConfig):
-    """The values that fix a `Transformer`, JSON-able and checked; the defaults are the original (arXiv 1706.03762).
+    """Configuration of a `Transformer`: JSON-serializable and validated; the defaults are those of arXiv 1706.03762.
 
-    The modern form is `pre_norm=True, norm="rms", mlp="swiglu", positions="rotary", scale_embed=False`.
+    A modern form is `pre_norm=True, norm="rms", mlp="swiglu", positions="rotary", scale_embed=False`.
 
     Args:
-        source: "text", or "image" with the fields of images; smaller images than `image_size` are taken too, unless
-            the stem is "conv".
-        vocab_size: number of ids that can be written.
-        source_vocab: number of ids that can be read; as many as can be written by default.
-        max_len: most tokens of a text, read or written.
-        depth, decoder_depth: number of blocks that read and that write.
-        scale_embed: embeddings times sqrt(dim), so that positions do not drown them.
-        tied: which of the matrices between ids and tokens are one: "none", the target's embedding and the logits
-            ("target", arXiv 1608.05859), or those and the source's embedding ("all").
+        source: "text", or "image" with the fields of images; images smaller than `image_size` are accepted unless the
+            stem is "conv".
+        vocab_size: number of target ids.
+        source_vocab: number of source ids; `vocab_size` by default.
+        max_len: maximum number of tokens, of source and target each.
+        depth, decoder_depth: number of blocks of the encoder and of the decoder.
+        scale_embed: multiply embeddings by sqrt(dim).
+        tied: matrices that are shared: "none", target embedding and output layer ("target", arXiv 1608.05859), or those
+            and the source embedding ("all").
+
+    Raises:
+        ValueError: a value is out of range, or values do not fit together.
     """
 
     kind: ClassVar[str] = "encoder_decoder"
     choices: ClassVar = {
         "source": ("text", "image"),
         "tied": ("none", "target", "all"),
-        "block": ("serial", "branch_norm"),  # a parallel one has no place for the memory
+        "block": ("serial", "res_post_norm"),  # parallel blocks have no cross-attention
     }
 
     source: str = "text"
@@ -180,14 +184,14 @@ class EncoderDecoderConfig(ImageConfig):
         check_block(self)
         check_positions(self, axes=1)
         if self.tied == "all" and self.source == "image":
-            raise ValueError("tied=all needs source=text, for an image is not read by ids; take tied=target")
+            raise ValueError("tied=all needs source=text, because images have no ids; use tied=target")
         if self.tied == "all" and self.source_vocab not in (None, self.vocab_size):
             raise ValueError(f"tied=all needs one vocabulary, but source_vocab is {self.source_vocab} and vocab_size "
-                             f"{self.vocab_size}; take tied=target")
+                             f"{self.vocab_size}; use tied=target")
 
 
 class Transformer(EncoderDecoder):
-    """The encoder-decoder that `config` says."""
+    """The Transformer for sequence to sequence (arXiv 1706.03762), and its image-to-text form."""
 
     def __init__(self, config: EncoderDecoderConfig) -> None:
         image, untied = config.source == "image", config.tied == "none"

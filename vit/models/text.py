@@ -1,4 +1,4 @@
-"""Classification of texts and of pairs of texts: the same `Classifier` as for images, built from plain values."""
+"""Classification of texts and of text pairs, with the same `Classifier` as for images."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,13 +14,16 @@ from vit.nn.init import init_weights
 
 @dataclass(frozen=True, kw_only=True)
 class TextClassifierConfig(TextConfig):
-    """The values that fix a `TextClassifier`, JSON-able and checked.
+    """Configuration of a `TextClassifier`: JSON-serializable and validated.
 
     Args:
-        num_classes: 0 leaves the head out.
-        pool: the first token ("class"), the first token through BERT's dense layer and tanh ("pooler"), mean or sum of
-            the real tokens, or their mean weighted by learned scores ("attention").
-        pool_hidden: inner width of the scores of attention pooling; 0 for a single vector.
+        num_classes: 0 for no head.
+        pool: the first token ("class"), the first token after BERT's dense layer and tanh ("pooler"), "mean" or "sum"
+            of the tokens that are not padding, or their mean weighted by learned scores ("attention").
+        pool_hidden: inner width of the scores of attention pooling; 0 for linear scores.
+
+    Raises:
+        ValueError: a value is out of range, or values do not fit together.
     """
 
     kind: ClassVar[str] = "text_classifier"
@@ -33,11 +36,11 @@ class TextClassifierConfig(TextConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.pool_hidden < 0:
-            raise ValueError(f"pool_hidden is {self.pool_hidden}, but must not be negative; 0 for a single vector")
+            raise ValueError(f"pool_hidden is {self.pool_hidden}, but must not be negative; 0 for linear scores")
 
 
 class TextClassifier(Classifier):
-    """Ids (B,N), with a mask and segments (B,N), to logits over classes, as `config` says."""
+    """A text classifier: ids, mask and segments (B,N) -> logits (B,classes)."""
 
     def __init__(self, config: TextClassifierConfig) -> None:
         super().__init__(build_text_embed(config), build_text_encoder(config), build_pool(config), build_head(config))
@@ -46,7 +49,7 @@ class TextClassifier(Classifier):
 
 
 def build_pool(config: TextClassifierConfig) -> nn.Module:
-    """The sum is normed: it grows with the length of the text."""
+    """The pooling module; sum pooling is followed by a norm, because the sum grows with the length of the text."""
     if config.pool == "pooler":
         return parts.Pooler(config.dim, config.dropout)
     if config.pool == "attention":

@@ -1,4 +1,4 @@
-"""Any model of timm under our roof: built by name, carrying a config that builds it again."""
+"""Models of timm, built by name, with a config from which they can be rebuilt."""
 
 import difflib
 
@@ -8,12 +8,12 @@ from vit.models.config import TimmConfig
 
 
 def timm_model(config: TimmConfig) -> nn.Module:
-    """The timm module itself, with `.config`; its parameter names are timm's.
+    """The timm module itself with a `.config`; parameter names are timm's.
 
     Raises:
-        ValueError: timm has no such model, or cannot build it with these values.
+        ValueError: timm has no model of this name, or cannot build it with these values.
     """
-    import timm  # here, because it takes a second that most programs need not wait for
+    import timm  # imported here because it takes a second
 
     if not timm.is_model(config.name):
         near = ", ".join(nearest_timm_models(config.name, 0.4))
@@ -23,7 +23,7 @@ def timm_model(config: TimmConfig) -> nn.Module:
             config.name,
             num_classes=config.num_classes,
             drop_rate=config.dropout,
-            drop_path_rate=config.drop_path or None,  # None lets models through that know no drop path
+            drop_path_rate=config.drop_path or None,  # None is accepted by models without stochastic depth
             **config.input_arguments(),
         )
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
@@ -34,7 +34,7 @@ def timm_model(config: TimmConfig) -> nn.Module:
 
 
 def nearest_timm_models(name: str, cutoff: float) -> list[str]:
-    """Up to three names as `create_model` takes them, the most alike first; `cutoff` 1 finds equal ones only."""
+    """Up to three similar names in the form of `create_model`, nearest first; with `cutoff` 1 only an exact match."""
     import timm
 
     near = difflib.get_close_matches(name.split(".")[0], timm.list_models(), n=3, cutoff=cutoff)

@@ -1,4 +1,4 @@
-"""The one table of names and sizes."""
+"""Model names and sizes, and the construction of models by name or from a saved config."""
 
 import difflib
 import fnmatch
@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from vit.models.checks import check_names
+from vit.models.checks import check_names, current_names
 from vit.models.classifier import VisionTransformer
 from vit.models.config import TimmConfig, VisionTransformerConfig
 from vit.models.mae import MaskedAutoencoder, MaskedImageConfig
@@ -29,8 +29,8 @@ SIZES = {
     "giant": (1408, 40, 16, 6144, 14),
     "gigantic": (1664, 48, 16, 8192, 14),
 }
-PATCHES, IMAGES = (8, 14, 16, 32), (224, 384, 448, 512)  # what list_models names; any other pair that fits is built too
-# name: (dim, depth), with heads of 64 channels, as the published BERTs (arXiv 1810.04805, 1908.08962)
+PATCHES, IMAGES = (8, 14, 16, 32), (224, 384, 448, 512)  # listed by list_models; other valid pairs can be created too
+# name: (dim, depth), with heads of 64 channels, as in the published BERTs (arXiv 1810.04805, 1908.08962)
 TEXT_SIZES = {
     "tiny": (128, 2),
     "mini": (256, 4),
@@ -47,16 +47,20 @@ TIMM = "timm/"
 def create_model(name: str, **overrides: Any) -> nn.Module:
     """A new model with random weights: `create_model("vit_small", image_size=32, patch_size=4, num_classes=10)`.
 
-    `vit_<size>`, `vit_<size>_patch<pixels>` and `vit_<size>_patch<pixels>_<pixels>` are Vision Transformers, and
-    overrides the fields of `VisionTransformerConfig`; `mae_` in the place of `vit_` is what is pre-trained for one, and
-    overrides the fields of `MaskedImageConfig`; `timm/<name>` is any model of timm, and overrides the fields of
-    `TimmConfig`. `text_<size>` is a classifier of texts, `bert_<size>` what is pre-trained for one, and overrides the
-    fields of `TextClassifierConfig` and `MaskedTextConfig`. An override of None counts as not given.
+    | name                                                | model                | overrides                           |
+    |-----------------------------------------------------|----------------------|-------------------------------------|
+    | `vit_<size>`, `vit_<size>_patch<pixels>[_<pixels>]` | Vision Transformer   | fields of `VisionTransformerConfig` |
+    | `mae_...`, as for `vit_`                            | masked autoencoder   | fields of `MaskedImageConfig`       |
+    | `text_<size>`                                       | text classifier      | fields of `TextClassifierConfig`    |
+    | `bert_<size>`                                       | BERT                 | fields of `MaskedTextConfig`        |
+    | `timm/<name>`                                       | any model of timm    | fields of `TimmConfig`              |
+
+    An override of None is ignored.
 
     Raises:
-        ValueError: unknown name or override, with the nearest right one; values that do not fit together.
+        ValueError: an unknown name or override (the message has the nearest one), or values that do not fit together.
     """
-    overrides = {key: value for key, value in overrides.items() if value is not None}
+    overrides = current_names({key: value for key, value in overrides.items() if value is not None})
     if name.startswith(TIMM):
         check_names(TimmConfig, overrides)
         return timm_model(TimmConfig(name, **overrides))
@@ -69,7 +73,7 @@ def create_model(name: str, **overrides: Any) -> nn.Module:
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """The names of this table that fit a pattern such as `vit_small*`; `timm/<name>` gives any timm model besides."""
+    """Names of models that match a pattern such as `vit_small*`; models of timm (`timm/<name>`) are not listed."""
     names = []
     for size in SIZES:
         names.append(f"vit_{size}")
@@ -85,7 +89,11 @@ def text_values(size: str) -> dict[str, int]:
 
 
 def named_values(name: str) -> dict[str, Any]:
-    """The config values that a name stands for."""
+    """The config values of a model name.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
     found = NAME.fullmatch(name)
     if found is None or found["size"] not in SIZES:
         raise ValueError(f"there is no model {name!r}; nearest: {', '.join(nearest_models(name))}")
@@ -116,10 +124,10 @@ KINDS = {
 
 
 def model_from_config(values: Mapping[str, Any]) -> nn.Module:
-    """The model that `model.config.to_dict()` described, with random weights.
+    """Build a model, with random weights, from the result of `model.config.to_dict()`.
 
     Raises:
-        ValueError: a `kind` that is not in the table, or a value that the config refuses.
+        ValueError: an unknown `kind`, or an invalid value.
     """
     kind = values.get("kind")
     if kind not in KINDS:

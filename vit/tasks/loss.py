@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vit.data.text.tokenizers import EOS, PAD
-from vit.models.seq2seq import by_column
+from vit.models.seq2seq import column_means
 from vit.tasks.cross_entropy import cross_entropy
 
 
@@ -95,7 +95,7 @@ class TextLoss(nn.Module):
         """Logits of patches (B,rows*columns,V), which of them are real (B,rows*columns), labels (B,T) -> scalar, the
         sum over the texts; `pad` is the sign for nothing. A text with more tokens than columns does not count. On a GPU
         torch waits for the lengths, once per call."""
-        columns, widths = by_column(patches.float(), mask, self.rows)  # (B,columns,V), (B,)
+        columns, widths = column_means(patches.float(), mask, self.rows)  # (B,columns,V), (B,)
         signs = ((labels != PAD) & (labels != EOS)).sum(1)  # (B,)
         likely = columns.log_softmax(-1).transpose(0, 1)
         each = F.ctc_loss(likely, labels, widths, signs, blank=PAD, reduction="none", zero_infinity=True)  # (B,)

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from vit.data import Augment, Preprocessing
 from vit.data.images.masked_patches import EVALUATION, patch_noise
-from vit.models.mae import MaskedAutoencoder, hidden_error
+from vit.models.mae import MaskedAutoencoder, masked_error
 from vit.tasks.base import Optimizing, Task
 
 
@@ -37,7 +37,7 @@ class MaskedImages(Task):
         """uint8 (B,C,H,W), noise (B,N) -> the error of each image, (B,)"""
         images = self.inputs = self.preprocessing.normalize(images)
         pixels, hidden = self.model(images, noise)
-        return hidden_error(pixels, self.model.targets(images), hidden)
+        return masked_error(pixels, self.model.targets(images), hidden)
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
         images = batch["image"]

@@ -22,12 +22,12 @@ class MaskedTokens(Task):
     def on_before_batch_transfer(self, batch: dict[str, Tensor], dataloader_idx: int) -> dict[str, Tensor]:
         """Where tokens are hidden is found while the batch is still in main memory: asking a GPU would wait for it."""
         masked = batch.pop("masked").flatten()
-        places = (masked >= 0).nonzero()[:, 0]  # (M,)
-        return batch | {"places": places, "hidden": masked[places]}
+        positions = (masked >= 0).nonzero()[:, 0]  # (M,)
+        return batch | {"positions": positions, "hidden": masked[positions]}
 
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """-> logits of the hidden tokens (M,V), of the pairs (B,2)"""
-        return self.model(batch["source"], batch["source_mask"], batch["segment"], batch["places"])
+        return self.model(batch["source"], batch["source_mask"], batch["segment"], batch["positions"])
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
         tokens, pairs = self(batch)
@@ -38,7 +38,7 @@ class MaskedTokens(Task):
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         tokens, pairs = self(batch)
         hidden, real = batch["hidden"], batch["weight"]  # (M,), (B,)
-        owner = batch["places"] // batch["source"].shape[1]  # (M,) the row of each hidden token
+        owner = batch["positions"] // batch["source"].shape[1]  # (M,) the row of each hidden token
         weight = real[owner]
         token_loss = F.cross_entropy(tokens.float(), hidden, reduction="none")
         self.val_loss.update(token_loss, weight)

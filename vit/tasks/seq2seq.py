@@ -82,7 +82,8 @@ class Seq2Seq(Task):
         return self.inputs
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
-        logits, patches = self(batch, spell=True) if self.loss.ctc else (self(batch), None)  # (B,T-1,V), (B,S,V)
+        # (B,T-1,V), (B,S,V)
+        logits, patches = self(batch, source_logits=True) if self.loss.ctc else (self(batch), None)
         return self.loss(logits, batch["target"][:, 1:], patches, batch["source_mask"]) / batch["tokens"]
 
     def on_validation_epoch_start(self) -> None:

@@ -88,7 +88,7 @@ def to_dinov3(state: State, config: Any) -> Written:
     Raises:
         ValueError: that cannot be this network.
     """
-    also = {"positions": ("rotary",), "rotary_places": ("centred",), "rotary_pairs": ("halves",),
+    also = {"positions": ("rotary",), "rotary_coordinates": ("centred",), "rotary_pairs": ("rotate_half",),
             "rotary_columns_first": (False,), "rotary_mixed": (False,), "mlp": ("mlp", "swiglu"), "num_classes": (0,)}
     require(config, "transformers' DINOv3", also, free=("registers", "layer_scale", "key_bias"))
     none = torch.zeros(1, 0, config.dim)
@@ -156,7 +156,7 @@ def original_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, 
         if "rope.freqs_cos" in state:
             facts["num_heads"] = dim // state["rope.freqs_cos"].shape[-1]
         return {**facts, "norm_eps": 1e-6, "positions": "learned_rotary", "rotary_theta": 10_000.0,
-                "rotary_pairs": "neighbours", "rotary_span": [PATCHES, PATCHES]}
+                "rotary_pairs": "interleaved", "rotary_span": [PATCHES, PATCHES]}
     facts["num_heads"] = DINOV3_HEADS.get(dim)
     if "rope_embed.periods" in state:
         facts["num_heads"] = dim // (4 * len(state["rope_embed.periods"]))
@@ -169,7 +169,7 @@ def centred(patch: Tensor, theta: float) -> dict[str, Any]:
         "norm_eps": 1e-5,
         "pool": "class",
         "positions": "rotary",
-        "rotary_places": "centred",
+        "rotary_coordinates": "centred",
         "rotary_theta": theta,
         "image_size": [PATCHES * edge for edge in patch.shape[2:]],
         "num_heads": DINOV3_HEADS.get(patch.shape[0]),

@@ -82,7 +82,7 @@ def eva_arguments(config: Any, shared: dict[str, Any]) -> dict[str, Any]:
             "attn_type": "rope" if config.key_bias else "eva",
             "qkv_fused": True,
             "num_reg_tokens": config.registers,
-            "use_post_norm": config.block == "branch_norm",
+            "use_post_norm": config.block == "res_post_norm",
             "use_pre_transformer_norm": config.embed_norm,
             "use_post_transformer_norm": config.final_norm == "tokens",
             "use_fc_norm": config.final_norm == "pooled",
@@ -121,8 +121,8 @@ def rope_arguments(config: Any, scaled: bool) -> dict[str, Any]:
         span = config.grid  # its architecture stretches the steps; to their own grid, they stay
     return {
         **used,
-        "rope_type": "dinov3" if config.rotary_places == "centred" else "cat",
-        "rope_rotate_half": config.rotary_pairs == "halves",
+        "rope_type": "dinov3" if config.rotary_coordinates == "centred" else "cat",
+        "rope_rotate_half": config.rotary_pairs == "rotate_half",
         "rope_grid_offset": config.rotary_offset,
         **({} if span is None else {"ref_feat_shape": list(span)}),
     }

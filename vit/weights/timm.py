@@ -150,7 +150,7 @@ def architecture(config: Any) -> str:
     """A VisionTransformer of timm with the parts of this config that no word in a file can choose."""
     if config.block == "parallel":
         return PARALLEL_ARCHITECTURES[config.layer_scale is not None]
-    if config.block == "branch_norm":
+    if config.block == "res_post_norm":
         return BRANCH_NORM_ARCHITECTURE
     if config.mlp == "swiglu":
         return NORMED_PATCHES_ARCHITECTURE if config.patch_norm else SWIGLU_ARCHITECTURE
@@ -223,8 +223,8 @@ def beyond_timm(config: Any) -> str | None:
         and config.pool == "attention" and bool(config.prefix) and not config.pool_prefix,
         "no attention pooling beside rotary SwiGLU blocks": eva and gated and config.pool == "attention",
         "mixed rotary positions of neighbouring channels and plain steps only": config.rotary_mixed
-        and (config.rotary_pairs != "neighbours" or config.rotary_places != "steps" or config.rotary_span is not None
-             or config.rotary_offset != 0),
+        and (config.rotary_pairs != "interleaved" or config.rotary_coordinates != "steps"
+             or config.rotary_span is not None or config.rotary_offset != 0),
         "a mean of rotary models over the patches only": eva and config.pool == "mean" and config.pool_prefix,
     }
     return next((words for words, true in lacks.items() if true), None)

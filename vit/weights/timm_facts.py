@@ -12,8 +12,8 @@ from vit.weights.timm_relative import beyond_our_relative, relative_facts
 POOLS = {"token": "class", "avg": "mean", "map": "attention"}
 ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "SiLU": "silu", "ReLU": "relu"}
 CLASSES = ("VisionTransformer", "VisionTransformerDistilled", "VisionTransformerRelPos", "Eva")
-BLOCKS = {"Block": "serial", "EvaBlock": "serial", "ResPostBlock": "branch_norm", "EvaBlockPostNorm": "branch_norm",
-          "ParallelScalingBlock": "parallel", "RelPosBlock": "serial", "ResPostRelPosBlock": "branch_norm"}
+BLOCKS = {"Block": "serial", "EvaBlock": "serial", "ResPostBlock": "res_post_norm", "EvaBlockPostNorm": "res_post_norm",
+          "ParallelScalingBlock": "parallel", "RelPosBlock": "serial", "ResPostRelPosBlock": "res_post_norm"}
 LOADING = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"}
 BRANCH_NORM_WIDTHS = (1792,)  # EVA-02 enormous, whose tensors are called like EVA-1's
 MOST_BLOCKS, LARGEST = 1_000, 10_000_000  # of a number in model_args whose name is of depths or layers, and any other
@@ -102,7 +102,7 @@ def module_facts(module: Any) -> dict[str, Any]:
         "pool_prefix": module.num_prefix_tokens > 0 and counts_prefix(module),
         "pool_heads": None if pool is None or pool.num_heads == block.attn.num_heads else pool.num_heads,
         "prefix_positions": not module.no_embed_class if getattr(module, "pos_embed", None) is not None else True,
-        "layer_scale": None if BLOCKS[kind] == "branch_norm" else first_scale(block),
+        "layer_scale": None if BLOCKS[kind] == "res_post_norm" else first_scale(block),
         **(relative_facts(module) or rope_facts(module)),
     }
 
@@ -140,10 +140,10 @@ def rope_facts(module: Any) -> dict[str, Any]:
         "rotary_columns_first": rope.grid_indexing == "xy",
     }
     if type(rope).__name__ == "RotaryEmbeddingMixed":
-        return {**facts, "rotary_mixed": True, "rotary_pairs": "neighbours"}
-    facts["rotary_pairs"] = "halves" if rope.rotate_half else "neighbours"
+        return {**facts, "rotary_mixed": True, "rotary_pairs": "interleaved"}
+    facts["rotary_pairs"] = "rotate_half" if rope.rotate_half else "interleaved"
     if type(rope).__name__ == "RotaryEmbeddingDinoV3":
-        return {**facts, "rotary_places": "centred"}
+        return {**facts, "rotary_coordinates": "centred"}
     span = rope.ref_feat_shape
     return {**facts, "rotary_offset": float(rope.grid_offset), "rotary_span": None if span is None else list(span)}
 
@@ -247,17 +247,17 @@ def usual_rope(state: State, gated: bool) -> dict[str, Any]:
     if "rope.freqs" in state:
         size = {} if "pos_embed" in state else {"image_size": 14 * state["patch_embed.proj.weight"].shape[-1]}
         return {"positions": "rotary" if size else "learned_rotary", "rotary_mixed": True, "rotary_theta": 10.0,
-                "rotary_pairs": "neighbours", "rotary_columns_first": True, "num_heads": state["rope.freqs"].shape[2],
+                "rotary_pairs": "interleaved", "rotary_columns_first": True, "num_heads": state["rope.freqs"].shape[2],
                 **size}
     if "pos_embed" in state and "norm_pre.weight" not in state:
         if not gated:
             branch_norm = state["pos_embed"].shape[-1] in BRANCH_NORM_WIDTHS
-            return {"positions": "learned", **({"block": "branch_norm"} if branch_norm else {})}
-        return {"positions": "learned_rotary", "rotary_theta": 10_000.0, "rotary_pairs": "neighbours",
+            return {"positions": "learned", **({"block": "res_post_norm"} if branch_norm else {})}
+        return {"positions": "learned_rotary", "rotary_theta": 10_000.0, "rotary_pairs": "interleaved",
                 "rotary_span": [16, 16]}
     if "cls_token" in state and "reg_token" in state:
         dim, *_, patch = state["patch_embed.proj.weight"].shape
-        return {"positions": "rotary", "rotary_places": "centred", "norm_eps": 1e-5, "image_size": 16 * patch,
+        return {"positions": "rotary", "rotary_coordinates": "centred", "norm_eps": 1e-5, "image_size": 16 * patch,
                 "num_heads": DINOV3_HEADS.get(dim), "pool": "mean"}
     raise ValueError("the tensors do not tell these rotary positions; load the folder with the config.json they came "
                      "with")

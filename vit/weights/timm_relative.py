@@ -10,7 +10,7 @@ RELATIVE, THEIR_RELATIVE = ".attn.relative.", ".attn.rel_pos."
 RELATIVE_RULES = [(r"blocks\.(\d+)" + re.escape(THEIR_RELATIVE), r"encoder.blocks.\1" + RELATIVE)]
 SHARED = "shared_rel_pos."
 # by the blocks, which no word in a config file can choose; everything else is overridden
-ARCHITECTURES = {"serial": "vit_relpos_base_patch16_224", "branch_norm": "vit_relpos_base_patch16_rpn_224"}
+ARCHITECTURES = {"serial": "vit_relpos_base_patch16_224", "res_post_norm": "vit_relpos_base_patch16_rpn_224"}
 
 
 def spread_shared(ours: Renamed) -> None:

@@ -46,7 +46,7 @@ def family(config: Any) -> Callable[[State, Any], Written]:
         return to_bert
     if config.kind != "vit":
         return to_mae if config.kind == "mae" else to_vit
-    if config.positions == "rotary" and config.rotary_places == "centred":
+    if config.positions == "rotary" and config.rotary_coordinates == "centred":
         return to_dinov3
     if config.embed_norm:
         return to_clip

@@ -197,7 +197,7 @@ def build_model(
 
 def take(model: nn.Module, initial: Initial):
     """Weights of a model that writes, or of a classifier: of that, what reads."""
-    loading = partial(load_weights, model if initial.writes else model.reader, source_grid=initial.grid)
+    loading = partial(load_weights, model if initial.writes else model.source_encoder, source_grid=initial.grid)
     return build.checked(f"init_from={initial.name}", loading, initial.state)
 
 
