@@ -27,9 +27,10 @@ from vit.data.text.tokenizers import EOS, PAD, Tokenizer
 from vit.evaluation import text_metrics
 from vit.generation.views import views
 from vit.inference.images import autocast
-from vit.launch.composing import compose, plain, word
+from vit.launch.composing import compose, plain
 from vit.launch.devices import choose_precision, find_devices
 from vit.launch.jobs import prepare
+from vit.launch.overrides import word
 from vit.launch.plan import read_words
 from vit.nn import PooledConvStem
 from vit.training import WeightAverage, clip_gradients

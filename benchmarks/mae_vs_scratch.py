@@ -20,7 +20,7 @@ from pathlib import Path
 from pairs import report
 
 from vit.launch.apart import train_apart
-from vit.launch.composing import word
+from vit.launch.overrides import word
 from vit.report.canvas import BLUE, FONT, INK, MUTED, ORANGE, new_figure, plain_axes, save, title
 from vit.report.curves import Curve, read_curves
 

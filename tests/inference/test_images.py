@@ -1,6 +1,9 @@
+import dataclasses
 import io
 import itertools
+import json
 import os
+import pickle
 import zipfile
 from pathlib import Path
 
@@ -180,8 +183,17 @@ def test_decoding_ahead_keeps_order_and_passes_errors_on():
         list(decode_ahead([1, 0], lambda i: 1 // i, 1))
 
 
-def test_a_prediction_is_a_plain_value():
-    assert Prediction("x", ("a",), (0.5,)) == Prediction("x", ("a",), (0.5,))
+def test_a_prediction_is_a_value(predictor):
+    first, again, other = (predictor.predict(picture(seed))[0] for seed in (0, 0, 1))
+    assert first == again and hash(first) == hash(again) and first != other
+    assert pickle.loads(pickle.dumps(first)) == first
+    assert Prediction(**json.loads(json.dumps(dataclasses.asdict(first)), object_hook=tuples)) == first
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        first.source = "other.png"
+
+
+def tuples(values):
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
 
 
 def test_an_archive_is_answered_as_its_folder_is(predictor, photos, tmp_path):

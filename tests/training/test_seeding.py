@@ -1,5 +1,6 @@
 import itertools
 
+import pytest
 import torch
 
 from vit.training.seeding import mix, seed_everything_once, seed_step
@@ -28,8 +29,20 @@ def test_every_counter_matters_and_none_stands_for_another():
     assert len(draws) == 81
 
 
-def test_the_hash_is_pinned_and_fits_a_generator():
-    assert mix(0, 0, 0, 0) == mix(0, 0, 0, 0) and 0 <= mix(-1, 2**70) < 2**63
+@pytest.mark.parametrize("counters, expected", [
+    ((0,), 0xE220A8397B1DCDAF >> 1),  # the first output of Vigna's splitmix64.c with seed 0
+    ((0, 0, 0, 0), 1195769770526638388),
+    ((1, 5, 0, 0), 413081107440299117),
+    ((7, 123456, 3, 2), 8957313181769574785),
+    ((-1, 2**70), 3377987053190985883),
+])
+def test_the_hash_is_pinned(counters, expected):
+    """Another value would change the dropout of every run that is resumed."""
+    assert mix(*counters) == expected
+
+
+def test_the_hash_fits_a_generator():
+    assert 0 <= mix(-1, 2**70) < 2**63
     bits = torch.tensor([[(mix(7, step) >> k) & 1 for k in range(63)] for step in range(2000)], dtype=torch.float64)
     assert (bits.mean(0) - 0.5).abs().max() < 0.06  # every bit is a fair coin over the steps
 

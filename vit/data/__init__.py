@@ -1,5 +1,10 @@
 """Sources → samples → batches. Plain torch, numpy and Pillow; nothing here knows models, Lightning or Hydra."""
 
+import importlib
+import logging
+from types import ModuleType
+
+from vit.counters import permutation, uniform
 from vit.data.augment.distortions import RandomAffine, RandomElastic, RandomStrokeWidth
 from vit.data.augment.mixup import Mixup
 from vit.data.augment.policies import ColorJitter, RandAugment, ThreeAugment, TrivialAugment
@@ -13,7 +18,6 @@ from vit.data.augment.steps import (
     VerticalFlip,
 )
 from vit.data.batches import EvalBatches, TrainBatches
-from vit.data.counters import permutation, uniform
 from vit.data.formats.word_vectors import read_vectors
 from vit.data.images.dataset import ImageDataset
 from vit.data.images.decode import BadImage
@@ -22,6 +26,7 @@ from vit.data.images.line_images import LinePreprocessing
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.tables import table
 from vit.data.images.unlabelled import Pictures, pictures
+from vit.data.moved_modules import MOVED
 from vit.data.pairs.dataset import PairDataset
 from vit.data.pairs.image_text import image_text
 from vit.data.pairs.length_buckets import PairEvalBatches, PairTrainBatches
@@ -55,3 +60,11 @@ __all__ = [
     "source_tokens", "spelled_numbers", "table", "target_tokens", "text_table", "tokenizer_from_dict",
     "train_tokenizer", "uniform",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """A module by the name that it had before it moved, as a `_target_` of an older config may name it."""
+    if name not in MOVED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    logging.getLogger("vit").warning("vit.data.%s is now %s", name, MOVED[name])
+    return importlib.import_module(MOVED[name])

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vit.data.counters import permutation
+from vit.counters import permutation
 from vit.data.images.bit_depth import FULL, Range
 from vit.data.images.decode import ORIENTATION, BadImage, open_image, printable
 from vit.data.images.files import summary

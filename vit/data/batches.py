@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data._utils.signal_handling import _remove_worker_pids
 
-from vit.data.counters import permutation
+from vit.counters import permutation
 from vit.data.images.dataset import Batch
 from vit.data.images.decode import BadImage
 from vit.data.source import DataError

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from vit.data.counters import hashed, permutation
+from vit.counters import hashed, permutation
 from vit.data.identity import positions
 
 PARTS = ("train", "val", "test")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vit.data.counters import permutation
+from vit.counters import permutation
 from vit.data.images.bit_depth import FULL, Measured, measure_range
 from vit.data.images.dataset import ImageDataset
 from vit.data.images.decode import BadImage

@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor
 
+from vit.counters import hashed_int
 from vit.generation.candidates import best
 from vit.generation.models import Leaving, Writers, forbid
 from vit.generation.settings import Generation, Hypothesis
-
-MASK = 2**64 - 1
 
 
 def walk(writers: Writers, first: Tensor, settings: Generation, longest: int, names: list[tuple]) -> list[Hypothesis]:
@@ -61,11 +60,5 @@ def draw(logits: Tensor, draws: Tensor, settings: Generation) -> Tensor:
 
 
 def uniform(*counters: int) -> float:
-    """A number in [0,1) that follows from the counters alone: splitmix64 over one after the other."""
-    state = 0
-    for counter in counters:
-        state = (state ^ (counter & MASK)) + 0x9E3779B97F4A7C15 & MASK
-        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & MASK
-        state = (state ^ state >> 27) * 0x94D049BB133111EB & MASK
-        state ^= state >> 31
-    return (state >> 11) / 2**53
+    """A number in [0, 1) on a grid of 2^-53 that depends on the counters alone."""
+    return (hashed_int(*counters) >> 11) / 2**53

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from vit.counters import permutation
 from vit.data import Preprocessing, Source, Split
-from vit.data.counters import permutation
 from vit.evaluation.embeddings import embed_split
 from vit.evaluation.probe import Labelled, LinearFit, fit_linear
 from vit.inference.features import Featurizer

@@ -5,17 +5,16 @@ import random
 import numpy as np
 import torch
 
-MASK = (1 << 64) - 1
+from vit.counters import splitmix64
 
 
 def mix(*numbers: int) -> int:
-    """A 63-bit hash of some integers, the same on every machine (the finalizer of splitmix64, number by number)."""
+    """A 63-bit hash of integers, the same on every machine; another function than `vit.counters.hashed_int`, which
+    would change the dropout of runs that are resumed.
+    """
     state = 0
     for number in numbers:
-        state = (state + 0x9E3779B97F4A7C15 + (number & MASK)) & MASK
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & MASK
-        state ^= state >> 31
+        state = splitmix64(state + number)
     return state >> 1
 
 

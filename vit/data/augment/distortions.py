@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
+from vit.counters import uniform
 from vit.data.augment import image_ops
 from vit.data.augment.steps import Draw
-from vit.data.counters import uniform
 
 
 class Moving(nn.Module):

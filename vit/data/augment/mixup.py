@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vit.counters import uniform
 from vit.data.augment.steps import box_mask
-from vit.data.counters import uniform
 
 
 class Mixup:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vit.data.counters import uniform
+from vit.counters import uniform
 
 Box = tuple[float, float, float, float]
 

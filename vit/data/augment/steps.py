@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.data.counters import hashed, uniform, unit
+from vit.counters import hashed, uniform, unit
 
 Draw = Callable[[int | Tensor], Tensor]  # a slot -> (B,); slots (S,1) -> (S,B)
 SLOTS = 50  # numbers each step may draw per sample; slots from 1000 on belong to the random crops

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from vit.data.counters import uniform
+from vit.counters import uniform
 
 _SLOT = 2000  # the first of a number per patch; augmentations use 0..999, crops those from 1000 on
 EVALUATION = 0  # the seed of the patches that are hidden in evaluation: the same ones whatever the run's seed is

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from vit.counters import hashed, permutation
 from vit.data.batches import Epochs, Fetching
-from vit.data.counters import hashed, permutation
 from vit.data.images.dataset import Batch
 from vit.data.pairs.dataset import PairDataset
 from vit.data.source import DataError

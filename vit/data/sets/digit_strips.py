@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from vit.data.counters import uniform
+from vit.counters import uniform
 from vit.data.pairs.source import PairSource, PairSplit
 from vit.data.sets.builtin import digits as single_digits
 from vit.data.source import Names, RowNames, Split

@@ -6,7 +6,7 @@ Both speak of the same people, things and numbers, so that what is learnt from t
 import numpy as np
 import torch
 
-from vit.data.counters import uniform
+from vit.counters import uniform
 from vit.data.sets.spelled_numbers import in_words
 from vit.data.source import Names, RowNames, Source
 from vit.data.text.corpus import CorpusSource, CorpusSplit

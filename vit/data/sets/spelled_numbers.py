@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vit.data.counters import permutation
+from vit.counters import permutation
 from vit.data.pairs.source import PairSource, PairSplit
 from vit.data.source import DataError, Names
 

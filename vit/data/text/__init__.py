@@ -1,1 +1,5 @@
 """Text: tokenizers, labelled texts, running text and masked tokens."""
+
+from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer, tokenizer_from_dict, train_tokenizer
+
+__all__ = ["BPETokenizer", "ByteTokenizer", "tokenizer_from_dict", "train_tokenizer"]

@@ -1,7 +1,7 @@
 """Randomness as a pure function of counters: the same numbers on every device, in every process, after every restart.
 
-A 64-bit hash (the splitmix64 finaliser, Steele et al. 2014) absorbs one counter after the other; int64 arithmetic wraps
-around in torch on all devices alike, so nothing about random streams ever has to be stored.
+A 64-bit hash (splitmix64, Steele et al. 2014) absorbs one counter after the other; int64 arithmetic wraps around in
+torch on all devices alike, so no state of a random generator has to be stored.
 """
 
 import torch
@@ -42,12 +42,25 @@ def hashed(*counters: Counter, state: Counter = 0) -> Tensor:
     return state
 
 
+def splitmix64(x: int) -> int:
+    """The hash of one 64-bit number: the first output of the generator SplitMix64 that is seeded with it."""
+    return _mix_int((x + _GOLDEN) & _MASK)
+
+
+def hashed_int(*counters: int) -> int:
+    """64 random bits as an unsigned number: what `hashed` computes, without a tensor."""
+    state = 0
+    for counter in counters:
+        state = _absorb(state, counter)
+    return state
+
+
 def _absorb(state: Counter, counter: Counter) -> Counter:
     if isinstance(state, Tensor) or isinstance(counter, Tensor):
         state = state if isinstance(state, Tensor) else _signed(state)
         counter = counter.to(torch.int64) if isinstance(counter, Tensor) else _signed(counter)
         return _mix_tensor((state ^ counter) + _signed(_GOLDEN))
-    return _mix_int(((state ^ counter) + _GOLDEN) & _MASK)
+    return splitmix64(state ^ counter)
 
 
 def _mix_tensor(x: Tensor) -> Tensor:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from vit.data.counters import hashed, permutation, uniform
+from vit.counters import hashed, hashed_int, permutation, splitmix64, uniform
+from vit.generation import walk
 
 MASK = (1 << 64) - 1
 
@@ -24,6 +25,19 @@ def test_hash_equals_big_integers():
     index = torch.tensor([0, 1, -1, 2**62, 123456789])
     found = hashed(7, 2**40, index, 3).tolist()
     assert [f & MASK for f in found] == [reference(7, 2**40, i, 3) for i in index.tolist()]
+
+
+def test_one_hash_for_numbers_and_tensors():
+    for counters in ((0,), (7, 2**40, 3), (-1, 2**70)):
+        assert hashed_int(*counters) == reference(*counters)
+    assert hashed(7, torch.tensor([3])).item() & MASK == hashed_int(7, 3)
+
+
+def test_pinned_values():
+    """Outputs of Vigna's splitmix64.c, whose state after n steps is n times its increment; and what sampling draws."""
+    increment = 0x9E3779B97F4A7C15
+    assert splitmix64(0) == 0xE220A8397B1DCDAF and splitmix64(increment) == 0x6E789E6AA1B965F4
+    assert walk.uniform(0) == 0.8833108082136426 and walk.uniform(1, 2, 3) == 0.814259011529328
 
 
 def test_numbers_and_tensors_give_the_same():

@@ -1,0 +1,49 @@
+"""A `_target_` that an older config names is still found, as Hydra finds it."""
+
+import importlib.util
+
+import pytest
+from hydra.utils import get_object
+
+import vit.data
+from vit.data.moved_modules import MOVED
+
+OLD = {  # the module that each target stood in, before vit.data had packages
+    "augment": ["Augment", "HorizontalFlip", "PadCrop", "RandomChannelPermutation", "RandomErasing", "VerticalFlip"],
+    "corpus_files": ["corpus"],
+    "folders": ["folder"],
+    "hub_sets": ["hub"],
+    "image_tables": ["image_text"],
+    "named": ["cifar10", "cifar100", "digits", "fashion_mnist", "imagenet", "mnist"],
+    "numbers": ["spelled_numbers"],
+    "parallel_text": ["parallel"],
+    "policies": ["ColorJitter", "RandAugment", "ThreeAugment", "TrivialAugment"],
+    "stories": ["number_questions", "number_stories"],
+    "strips": ["digit_strips"],
+    "tables": ["table"],
+    "text": ["BPETokenizer", "ByteTokenizer"],
+    "text_tables": ["text_table"],
+    "writing": ["RandomAffine", "RandomElastic", "RandomStrokeWidth"],
+}
+TARGETS = [(module, name) for module, names in OLD.items() for name in names]
+
+
+@pytest.mark.parametrize("module, name", TARGETS)
+def test_old_targets_name_the_same_function(module, name):
+    assert get_object(f"vit.data.{name}") is get_object(f"vit.data.{module}.{name}") is getattr(vit.data, name)
+
+
+def test_pictures_is_still_a_data_set():
+    assert get_object("vit.data.pictures") is vit.data.pictures
+
+
+@pytest.mark.parametrize("old, new", MOVED.items())
+def test_every_moved_module_is_there(old, new):
+    assert importlib.util.find_spec(new) and getattr(vit.data, old).__name__ in (new, f"vit.data.{old}")
+
+
+def test_the_new_name_is_logged(caplog):
+    assert vit.data.stories.number_stories is vit.data.number_stories
+    assert "vit.data.stories is now vit.data.sets.number_stories" in caplog.text
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        vit.data.nothing  # noqa: B018
