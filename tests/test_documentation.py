@@ -1,0 +1,178 @@
+"""The documentation is true: its commands parse and compose, its Python blocks run, its links lead somewhere."""
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+import vit
+from vit.cli import app
+from vit.launch import compose
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FLAGS = {"-m", "--multirun", "--cfg", "--debug", "--help"}  # of `python train.py`
+BLOCK = re.compile(r"(<!-- not-run: [^>]*-->\n)?^```(\w+)\n(.*?)^```", re.M | re.S)
+INLINE = re.compile(r"`((?:\w+=\S+ )*(?:python (?:train\.py|-m vit|benchmarks/)|vit )[^`]*)`")
+HEADER = re.compile(r"^#\s+((?:\w+=\S+ )*python train\.py\b(?:(?!  |, ).)*)(?:  .*)?$", re.M)  # in a config file
+SEPARATORS = {"&&", "|", ";", "||", "then"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: where it stands, its language and text, and whether the page says why it is not run."""
+
+    place: str
+    language: str
+    text: str
+    skipped: bool
+
+
+def blocks() -> list[Block]:
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in BLOCK.finditer(text):
+            place = f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, match.start(2)) + 1}"
+            found.append(Block(place, match[2], match[3], bool(match[1])))
+    return found
+
+
+def split_commands(line: str) -> list[list[str]]:
+    """The words of each command of a shell line, without comments and variables in front."""
+    commands, words = [], []
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;")
+    lexer.whitespace_split = True
+    for word in lexer:
+        if word in SEPARATORS:
+            commands, words = [*commands, words], []
+        elif words or not re.fullmatch(r"[A-Z_]+=\S*|srun", word):
+            words.append(word)
+    return [*commands, words]
+
+
+def commands() -> dict[tuple[str, ...], str]:
+    """Every documented command -> the page that has it."""
+    lines = []
+    for page in PAGES:
+        prose = BLOCK.sub("", page.read_text(encoding="utf-8"))
+        lines += [(found, str(page.relative_to(ROOT))) for found in INLINE.findall(prose)]
+    for block in blocks():
+        if block.language == "bash" and not block.skipped:
+            lines += [(line, block.place) for line in block.text.replace("\\\n", " ").splitlines()]
+    for path in sorted((ROOT / "conf").rglob("*.yaml")):
+        headers = HEADER.findall(path.read_text(encoding="utf-8"))
+        lines += [(line, str(path.relative_to(ROOT))) for line in headers]
+    found = {}
+    for line, place in lines:
+        for words in split_commands(line):
+            if words[:1] in (["python"], ["vit"]) and "..." not in line:
+                found.setdefault(tuple(words), place)
+    return found
+
+
+def ends_of_sweep(overrides: list[str]) -> list[list[str]]:
+    """A sweep's overrides with the first value of each key, and with the last, as Hydra reads them."""
+    parsed = [OverridesParser.create().parse_override(override) for override in overrides]
+    values = [[f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
+              if one.is_sweep_override() else [one.input_line] for one in parsed]
+    return [[each[0] for each in values], [each[-1] for each in values]]
+
+
+def check_train(words: list[str]) -> None:
+    flags = [word for word in words if word.startswith("-")]
+    overrides = [word for word in words if not word.startswith("-")]
+    assert set(flags) <= FLAGS, flags
+    for chosen in ends_of_sweep(overrides) if {"-m", "--multirun"} & set(flags) else [overrides]:
+        compose(chosen)
+
+
+def check_vit(words: list[str]) -> None:
+    if words[:1] == ["train"]:
+        check_train(words[1:])
+        return
+    group = typer.main.get_command(app)
+    command, *rest = words or ["--help"]
+    assert command in ("--help", "--version") or command in group.commands, f"there is no vit {command}"
+    if rest and rest != ["--help"]:  # else a page only mentions the command
+        parameters = group.commands[command].make_context(command, rest).params
+        lists = [value for value in parameters.values() if isinstance(value, list | tuple)]
+        overrides = [word for value in lists for word in value if "=" in str(word)]
+        if any(word.startswith("data=") for word in overrides):
+            compose(overrides)
+
+
+COMMANDS = commands()
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words)[:90])
+def test_a_documented_command_composes(words):
+    place = COMMANDS[words]
+    program, rest = (words[1], words[2:]) if words[0] == "python" else ("vit", words[1:])
+    if words[:3] == ("python", "-m", "vit") or program == "vit":
+        check_vit(list(words[3:] if program == "-m" else rest))
+    elif program == "train.py":
+        check_train(list(rest))
+    elif program == "-m":
+        assert rest[0] in ("venv", "tests.faults"), f"{place}: unknown module {rest[0]}"
+    else:
+        assert (ROOT / program).is_file(), f"{place}: there is no {program}"
+
+
+def test_commands_are_found_everywhere():
+    """The patterns above still see blocks, tables and config headers."""
+    places = {place.partition(":")[0] for place in COMMANDS.values()}
+    assert {"README.md", "docs/results.md", "docs/guides/your-photos.md", "conf/experiment/mae.yaml"} <= places
+    assert ("python", "train.py", "experiment=finetune", "data.root=photos") in COMMANDS
+    assert len(COMMANDS) > 80
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """A folder with what the pages take for granted: trained models, photos and a checkpoint."""
+    import shutil
+
+    import timm
+    import torch
+
+    folder = tmp_path_factory.mktemp("documentation")
+    runs = folder / "runs"
+    vit.train(["recipe.epochs=1", f"run_dir={runs / 'digits/TIME'}"])
+    vit.train(["experiment=spelled_numbers", "debug=true", "model.dim=32", "model.num_heads=2", "model.depth=1",
+               "model.decoder_depth=1", f"run_dir={runs / 'spelled_numbers/TIME'}"])
+    shutil.copytree(runs / "digits/TIME/samples", folder / "photos")
+    network = timm.create_model("vit_small_patch14_reg4_dinov2", img_size=28)
+    torch.save(network.state_dict(), folder / "dinov2_vits14_reg4_pretrain.pth")
+    return folder
+
+
+PYTHON = [block for block in blocks() if block.language == "python"]
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.place)
+def test_a_python_block_runs(block, workplace, monkeypatch, tmp_path):
+    monkeypatch.chdir(workplace)
+    exec(compile(block.text, block.place, "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("block", [b for b in blocks() if b.language == "yaml"], ids=lambda block: block.place)
+def test_a_yaml_block_is_yaml(block):
+    assert isinstance(yaml.safe_load(block.text), dict)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page):
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        path = target.partition("#")[0]
+        if path and not re.match(r"\w+:", target) and path != "reference/errors.md":  # which the site generates
+            assert (page.parent / path).exists(), f"{page.relative_to(ROOT)}: {target}"
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
