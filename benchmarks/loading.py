@@ -39,7 +39,8 @@ from vit.data import (
     TrainBatches,
     folder,
 )
-from vit.data.source import ReadArray, RowNames
+from vit.data.sample_names import RowNames
+from vit.data.split import ReadArray
 
 OURS = "vit"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

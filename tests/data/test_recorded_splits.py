@@ -5,7 +5,7 @@ import pytest
 
 from vit.data import DataError, corpus, digits, folder, parallel, pictures, spelled_numbers, text_table
 from vit.data.recorded_splits import NEW, Entry, entries, restored
-from vit.data.source import array_split
+from vit.data.split import array_split
 
 
 def contents(source):

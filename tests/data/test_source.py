@@ -25,7 +25,8 @@ from vit.data import (
     mnist,
     table,
 )
-from vit.data.source import Names, array_split
+from vit.data.sample_names import Names
+from vit.data.split import array_split
 from vit.data.splitting import hold_out
 
 

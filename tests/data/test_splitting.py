@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vit.data import PairSplit, folder, parallel, table, text_table
-from vit.data.source import RowNames
+from vit.data.sample_names import RowNames
 from vit.data.splitting import assign, hold_out
 
 SHARES = (0.8, 0.1, 0.1)

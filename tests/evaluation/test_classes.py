@@ -9,7 +9,8 @@ from sklearn import metrics as sk
 import vit
 from vit.bundle import load_bundle, save_bundle
 from vit.data import BadImage, DataError, Preprocessing, digits
-from vit.data.source import Source, Split, array_split
+from vit.data.source import Source
+from vit.data.split import Split, array_split
 from vit.evaluation import evaluate, matched_split
 from vit.report.evaluation import write_evaluation
 

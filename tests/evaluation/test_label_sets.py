@@ -16,7 +16,7 @@ from torchmetrics.functional.classification import (
 
 import vit
 from vit.data import DataError, Preprocessing, Source
-from vit.data.source import array_split
+from vit.data.split import array_split
 from vit.evaluation import best_thresholds, evaluate, evaluate_label_sets, matched_split
 from vit.evaluation.label_sets import above, average_precisions
 

@@ -167,7 +167,7 @@ def test_runs_of_older_versions_keep_their_splits(grown, finished, tmp_path):
 
 def test_names_of_any_characters_are_recorded(tmp_path):
     from vit.data import PairSource, PairSplit
-    from vit.data.source import Names
+    from vit.data.sample_names import Names
     from vit.launch.folder import RunFolder
 
     odd = ["a\tb", "c\nd", "e\\t", "ü\udce4", " x ", ""]

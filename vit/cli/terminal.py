@@ -57,7 +57,7 @@ def list_left_out(left_out: Sequence["LeftOut"], used: int) -> None:
     """What folders hold besides the files that were used: how many for each reason, and an example."""
     if not left_out:
         return
-    from vit.data.images.decode import printable
+    from vit.data.errors import printable
     from vit.data.images.files import summary
 
     text = f"left out {len(left_out)} of {used + len(left_out)} found: {summary(left_out)}, "

@@ -18,6 +18,7 @@ from vit.data.augment.steps import (
     VerticalFlip,
 )
 from vit.data.batches import EvalBatches, TrainBatches
+from vit.data.errors import DataError
 from vit.data.formats.word_vectors import read_vectors
 from vit.data.images.dataset import ImageDataset
 from vit.data.images.decode import BadImage
@@ -37,7 +38,8 @@ from vit.data.sets.digit_strips import digit_strips
 from vit.data.sets.hub import hub
 from vit.data.sets.number_stories import number_questions, number_stories
 from vit.data.sets.spelled_numbers import spelled_numbers
-from vit.data.source import DataError, Source, Split
+from vit.data.source import Source
+from vit.data.split import Split
 from vit.data.statistics import estimate
 from vit.data.text.corpus import CorpusSource, CorpusSplit
 from vit.data.text.corpus_files import corpus

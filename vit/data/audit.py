@@ -17,12 +17,14 @@ import torch
 from torch import Tensor
 
 from vit.counters import permutation
+from vit.data.errors import printable
 from vit.data.images.bit_depth import FULL, Range
-from vit.data.images.decode import ORIENTATION, BadImage, open_image, printable
+from vit.data.images.decode import ORIENTATION, BadImage, open_image
 from vit.data.images.files import summary
 from vit.data.images.line_images import LinePreprocessing
 from vit.data.images.preprocessing import Preprocessing
-from vit.data.source import Source, Split
+from vit.data.source import Source
+from vit.data.split import Split
 from vit.data.statistics import ChannelSums
 
 Progress = Callable[[str, int, int], None]  # (stage, done, of)

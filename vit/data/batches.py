@@ -6,125 +6,17 @@ nothing.
 """
 
 import itertools
-import os
-import signal
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
-from torch.utils.data._utils.signal_handling import _remove_worker_pids
 
 from vit.counters import permutation
+from vit.data.balancing import balanced
+from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
-from vit.data.images.decode import BadImage
-from vit.data.source import DataError
-from vit.data.system_limits import LimitError, explain_limit, explain_lost_worker
-
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
-REPEAT = 1 << 32  # a sample drawn again within one epoch gets the counter epoch + REPEAT * times: another augmentation
-
-
-class _Plan:
-    """The keys of the coming pass; DataLoader's batch sampler, filled anew before each pass."""
-
-    def __init__(self) -> None:
-        self.keys: list[np.ndarray] = []
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return iter(self.keys)
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-
-class Samples(Protocol):
-    """What batches are made from: rows that are asked for by keys (B,2) of (epoch, index)."""
-
-    unit: str  # what a sample is called in messages
-    on_bad_sample: str
-    cached: bool  # whether all lies in memory, so that worker processes have nothing to do
-
-    def __len__(self) -> int: ...
-
-    def __getitems__(self, keys: np.ndarray) -> Batch: ...
-
-    def filler(self) -> Batch:
-        """One row that no loss counts, with 1 as its epoch; asked for only where samples can be unreadable."""
-
-
-class Fetching:
-    """What all batches share: this rank's keys → batches, here or in workers, and the bad samples."""
-
-    timeout = 0.0  # seconds that a worker may take for a batch; 0 for no limit
-
-    def __init__(self, dataset: Samples, rank: int = 0, world: int = 1, workers: int | str = "auto"):
-        if len(dataset) == 0:
-            raise DataError(f"the split has 0 {dataset.unit}; add {dataset.unit} or choose another split")
-        if not 0 <= rank < world:
-            raise ValueError(f"rank {rank} must be 0..{world - 1} for world {world}")
-        self.dataset, self.rank, self.world = dataset, rank, world
-        self.workers = _workers(workers, dataset, world)
-        self.bad: dict[str, str] = {}  # name → reason of every image that was skipped so far
-        self._plan, self._loader = _Plan(), None
-
-    def _fetch(self, keys: list[np.ndarray]) -> Iterator[Batch]:
-        if self.workers == 0:
-            pin = torch.cuda.is_available()
-            for batch in map(self.dataset.__getitems__, keys):
-                yield self._checked({k: v.pin_memory() if pin and k != "bad" else v for k, v in batch.items()})
-            return
-        self._plan.keys = keys
-        try:
-            for batch in self._workers_loader():
-                yield self._checked(batch)
-        except Exception as error:
-            self.close(by_force=True)  # at once: left to the garbage collector, workers are waited for in vain
-            if not explain_limit(error) and (reason := explain_lost_worker(error, self.timeout)):
-                raise LimitError(reason) from error
-            raise
-
-    def close(self, by_force: bool = False) -> None:
-        """Ends the worker processes, which a frozen one obeys only by force; the next pass starts new ones."""
-        iterator = getattr(self._loader, "_iterator", None)
-        if iterator is not None:
-            if by_force:
-                kill_workers(iterator)
-            iterator._shutdown_workers()  # torch has no public name for it
-            kill_workers(iterator)
-        self._loader = None
-
-    def _workers_loader(self) -> DataLoader:
-        if self._loader is None:
-            self._loader = DataLoader(
-                self.dataset,
-                batch_sampler=self._plan,
-                num_workers=self.workers,
-                persistent_workers=True,
-                collate_fn=_as_it_is,
-                timeout=self.timeout,
-                worker_init_fn=_leave_stopping_to_the_trainer,
-                pin_memory=torch.cuda.is_available(),
-                generator=torch.Generator(),  # its own, so that loading never moves the global random state
-            )
-        return self._loader
-
-    def _checked(self, batch: Batch) -> Batch:
-        bad = batch.pop("bad", ())
-        if bad and self.dataset.on_bad_sample == "error":
-            raise BadImage(*bad[0])
-        self.bad.update(bad)
-        if bad and len(self.bad) >= len(self.dataset):
-            raise BadImage(bad[0][0], f"{bad[0][1]}; with it all {len(self.bad)} {self.dataset.unit} are unreadable")
-        if len(batch["index"]) == 0:  # every process must take part in a step, also one that has nothing to learn
-            return self.dataset.filler() | {"filler": True}
-        return batch
-
-    def names(self, index: Sequence[int]) -> list[str]:
-        """The samples' names, such as the paths of files."""
-        return [str(self.dataset.split.names[int(i)]) for i in index]
+from vit.data.loading import Fetching, Samples
 
 
 class Epochs(Fetching, ABC):
@@ -249,7 +141,7 @@ class TrainBatches(Epochs):
         shuffled = permutation(self.seed, epoch, n).numpy()
         if not self.balanced:
             return np.stack([np.full(n, epoch), shuffled], axis=1)
-        return _balanced(self.dataset.labels.numpy(), self.seed, epoch)[shuffled]
+        return balanced(self.dataset.labels.numpy(), self.seed, epoch)[shuffled]
 
 
 class EvalBatches(Fetching):
@@ -282,42 +174,6 @@ class EvalBatches(Fetching):
         return np.stack([rows > last, np.minimum(rows, last)], axis=1).astype(np.int64)
 
 
-def _balanced(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """(N,2) of (counter, index): every class equally often; within a class each image once before any comes again.
-
-    Of several labels per image, (N,classes): every label equally often, and those without any like one more label.
-    """
-    groups = _groups(labels)
-    quotas = np.full(len(groups), len(labels) // len(groups))
-    lucky = permutation(seed, epoch, len(groups)).numpy()[: len(labels) - quotas.sum()]
-    quotas[lucky] += 1
-    keys = []
-    for (c, members), quota in zip(groups, quotas, strict=True):
-        for again in range(-(-quota // len(members))):
-            counter = epoch + REPEAT * again
-            chosen = members[permutation(seed + int(c), counter, len(members)).numpy()[: quota - again * len(members)]]
-            keys.append(np.stack([np.full(len(chosen), counter), chosen], axis=1))
-    found = np.concatenate(keys)
-    return found if labels.ndim == 1 else _told_apart(found, epoch)
-
-
-def _groups(labels: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """(class, its images) of every class that is there; of several labels per image -1 for the images without any."""
-    if labels.ndim == 1:
-        return [(int(c), np.flatnonzero(labels == c)) for c in np.unique(labels)]
-    groups = [(c, np.flatnonzero(column)) for c, column in enumerate(labels.T)]
-    return [group for group in [*groups, (-1, np.flatnonzero(~labels.any(axis=1)))] if len(group[1])]
-
-
-def _told_apart(keys: np.ndarray, epoch: int) -> np.ndarray:
-    """The same keys with counters by how often an image came before: it may be drawn for each of its labels."""
-    order = np.argsort(keys[:, 1], kind="stable")
-    index = keys[order, 1]
-    first = np.searchsorted(index, index)  # place of the image's first draw
-    keys[order, 0] = epoch + REPEAT * (np.arange(len(keys)) - first)
-    return keys
-
-
 def _check_batch_size(batch_size: int, world: int, accumulate: int = 1) -> None:
     parts = world * accumulate
     if batch_size < 1 or batch_size % parts:
@@ -326,39 +182,3 @@ def _check_batch_size(batch_size: int, world: int, accumulate: int = 1) -> None:
         raise DataError(
             f"batch_size {batch_size} is not divisible by {among}; nearest valid: {valid}, {valid + parts}"
         )
-
-
-def kill_workers(iterator: Any) -> None:
-    """Kills what is alive of a DataLoader's workers, after torch was asked not to take their end for a failure."""
-    if iterator._worker_pids_set:
-        _remove_worker_pids(id(iterator))
-        iterator._worker_pids_set = False
-    for worker in iterator._workers:
-        if worker.is_alive():
-            worker.kill()
-
-
-def _workers(workers: int | str, dataset: Samples, world: int) -> int:
-    if workers == "auto":
-        if dataset.cached:
-            return 0
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
-        return min(16, max(1, cores // local - 1))
-    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
-        raise ValueError(f"workers={workers!r} must be auto or a number of processes, 0 or more")
-    return workers
-
-
-def _leave_stopping_to_the_trainer(worker: int) -> None:
-    """Stop signals to a whole process group reach workers too, but the step under way still needs them.
-
-    So they ignore them; but a second SIGTERM, which is how DataLoader ends its workers, ends them.
-    """
-    for signum in SIGNALS:
-        signal.signal(signum, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda signum, frame: signal.signal(signum, signal.SIG_DFL))
-
-
-def _as_it_is(batch: Batch) -> Batch:
-    return batch

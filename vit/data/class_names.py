@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from vit.data.formats.delimited import half_character
+from vit.data.errors import DataError
+from vit.data.formats.lines import half_character
 from vit.data.identity import composed
-from vit.data.source import DataError
 
 log = logging.getLogger("vit")
 

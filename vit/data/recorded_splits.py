@@ -7,10 +7,11 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from vit.data.errors import DataError, printable
 from vit.data.identity import composed
-from vit.data.images.decode import printable
 from vit.data.pairs.source import PairSource
-from vit.data.source import DataError, Source, has_names, located
+from vit.data.sample_names import has_names, located
+from vit.data.source import Source
 from vit.data.text.corpus import CorpusSource, CorpusSplit, Documents
 
 AnySource = TypeVar("AnySource", Source, PairSource, CorpusSource)

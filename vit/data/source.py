@@ -1,195 +1,18 @@
 """A source: class names and splits of undecoded images, wherever they come from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
-from vit.data.identity import fingerprint
-from vit.data.splitting import assign, hold_out
-from vit.files.untrusted import read_bytes
+from vit.data.errors import DataError
+from vit.data.split import Split, array_split, file_split
+from vit.data.splitting import three_ways, with_validation
 
-Raw = bytes | np.ndarray
+__all__ = ["DataError", "Source", "Split", "array_split", "file_split", "separator_of", "three_ways",
+           "with_validation"]  # what a function that returns a Source needs
+
 SIGNS = "|;/,&+ "  # what may stand between several names in one cell
-
-
-class DataError(ValueError):
-    """Something about a data set that a person has to put right; the text is one line and says how."""
-
-
-class Names(Sequence[str]):
-    """Many strings in two arrays: worker processes then share the memory (Python strings are copied when counted)."""
-
-    def __init__(self, names: Sequence[str]):
-        encoded = [n.encode("utf-8", "surrogateescape") for n in names]
-        self._blob = np.frombuffer(b"".join(encoded), np.uint8)
-        self._ends = np.cumsum([len(e) for e in encoded], dtype=np.int64)
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def __getitem__(self, i: int) -> str:
-        i = range(len(self))[i]
-        start = self._ends[i - 1] if i else 0
-        return self._blob[start : self._ends[i]].tobytes().decode("utf-8", "surrogateescape")
-
-
-class RowNames(Sequence[str]):
-    """Names of samples that have no file of their own: "train.parquet row 17", "train.en line 17"."""
-
-    def __init__(self, prefix: str, rows: np.ndarray, unit: str = "row"):
-        self.prefix, self.rows, self.unit = prefix, rows, unit
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, i: int) -> str:
-        return f"{self.prefix} {self.unit} {self.rows[i]}"
-
-
-class Chain(Sequence):
-    """Several sequences one after the other, copied nowhere."""
-
-    def __init__(self, parts: Sequence[Sequence]):
-        self.parts, self.ends = parts, np.cumsum([len(part) for part in parts])
-
-    def __len__(self) -> int:
-        return int(self.ends[-1])
-
-    def __getitem__(self, i: int):
-        part, row = located(self.ends, i)
-        return self.parts[part][row]
-
-
-def located(ends: np.ndarray, i: int) -> tuple[int, int]:
-    """Which of several parts, that end at `ends`, has item i, and where in it."""
-    part = int(np.searchsorted(ends, i, side="right"))
-    return part, int(i - (ends[part - 1] if part else 0))
-
-
-def has_names(names: Sequence[str]) -> bool:
-    """Whether samples have names of their own, such as file names; else their names are positions: "x.csv line 17"."""
-    if isinstance(names, Chain):
-        return all(map(has_names, names.parts))
-    return has_names(names.names) if isinstance(names, NameRows) else not isinstance(names, RowNames)
-
-
-@dataclass(frozen=True)
-class Split:
-    """Samples of one split: `labels` (N,) int64, a name for each, and `read(i)`: encoded bytes or a pixel array
-    (H,W[,C]).
-
-    Where a sample may have several labels, or none, `labels` is (N,classes) bool. `pixels` (N,H,W[,C]) is there when
-    all samples lie in memory decoded and of one size.
-    """
-
-    labels: np.ndarray
-    names: Sequence[str]
-    read: Callable[[int], Raw]
-    pixels: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def place(self, i: int) -> Raw | Path:
-        """Where sample i lies: its file, else what `read` gives; enough to read a header without the whole file."""
-        return getattr(self.read, "place", self.read)(i)
-
-    def take(self, rows: np.ndarray) -> "Split":
-        """The samples at `rows`, in that order."""
-        pixels = None if self.pixels is None else self.pixels[rows]
-        read = ReadArray(pixels) if pixels is not None else ReadRows(self.read, rows)
-        return Split(self.labels[rows], NameRows(self.names, rows), read, pixels)
-
-    def fingerprints(self) -> list[str]:
-        """A hash of each sample's encoded image or pixels."""
-        return [content_of(self, i) for i in range(len(self))]
-
-    @staticmethod
-    def joined(splits: Sequence["Split"]) -> "Split":
-        """The samples of several splits one after the other."""
-        pixels = [split.pixels for split in splits]
-        together = np.concatenate(pixels) if all(p is not None for p in pixels) else None
-        read = ReadArray(together) if together is not None else ReadJoined([split.read for split in splits],
-                                                                          np.cumsum([len(s) for s in splits]))
-        return Split(np.concatenate([s.labels for s in splits]), Chain([s.names for s in splits]), read, together)
-
-
-@dataclass(frozen=True)
-class ReadArray:
-    pixels: np.ndarray
-
-    def __call__(self, i: int) -> np.ndarray:
-        return self.pixels[i]
-
-
-@dataclass(frozen=True)
-class ReadFile:
-    root: Path
-    names: Sequence[str]
-
-    def __call__(self, i: int) -> bytes:
-        return read_bytes(self.place(i))
-
-    def place(self, i: int) -> Path:
-        return self.root / self.names[i]
-
-
-@dataclass(frozen=True)
-class ReadRows:
-    read: Callable[[int], Raw]
-    rows: np.ndarray
-
-    def __call__(self, i: int) -> Raw:
-        return self.read(int(self.rows[i]))
-
-    def place(self, i: int) -> Raw | Path:
-        return getattr(self.read, "place", self.read)(int(self.rows[i]))
-
-
-@dataclass(frozen=True)
-class ReadJoined:
-    """Sample i of several splits one after the other, which end at `ends`."""
-
-    reads: Sequence[Callable[[int], Raw]]
-    ends: np.ndarray
-
-    def __call__(self, i: int) -> Raw:
-        part, row = located(self.ends, i)
-        return self.reads[part](row)
-
-    def place(self, i: int) -> Raw | Path:
-        part, row = located(self.ends, i)
-        return getattr(self.reads[part], "place", self.reads[part])(row)
-
-
-class NameRows(Sequence[str]):
-    """Names of the chosen rows of another list of names."""
-
-    def __init__(self, names: Sequence[str], rows: np.ndarray):
-        self.names, self.rows = names, rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, i: int) -> str:
-        return self.names[int(self.rows[i])]
-
-
-def array_split(pixels: np.ndarray, labels: np.ndarray, prefix: str) -> Split:
-    """Samples that lie in memory as one uint8 array (N,H,W[,C])."""
-    return Split(_typed(labels), RowNames(prefix, np.arange(len(labels))), ReadArray(pixels), pixels)
-
-
-def file_split(root: Path, names: Sequence[str], labels: np.ndarray) -> Split:
-    """Samples that are image files under `root`; their names are the paths relative to it."""
-    packed = Names(names)
-    return Split(_typed(labels), packed, ReadFile(root, packed))
-
-
-def _typed(labels: np.ndarray) -> np.ndarray:
-    return labels.astype(bool if labels.ndim == 2 else np.int64)
 
 
 @dataclass(frozen=True)
@@ -284,42 +107,6 @@ class Source:
 def separator_of(classes: Sequence[str]) -> str:
     """What stands between several class names in one cell: |, or another sign where a class has that in its name."""
     return next((sign for sign in SIGNS if not any(sign in name for name in classes)), "\t")
-
-
-def with_validation(splits: dict[str, Split], count: int | None, fraction: float, seed: int) -> dict[str, Split]:
-    """The splits with "val" split off "train" where none is there: `count` samples, stratified, or a fraction.
-
-    A count is for sets that never change: it depends on the order of the samples, a fraction does not.
-    """
-    if "val" in splits:
-        return splits
-    train, rest = splits["train"], {key: split for key, split in splits.items() if key != "train"}
-    if count is None:
-        return three_ways(train, (1 - fraction, fraction, 0.0), seed) | rest
-    if count >= len(train):
-        unit = getattr(train, "unit", "image")
-        raise DataError(f"val={count} {unit}s cannot be held out of {len(train)} training {unit}s; lower data.val")
-    kept, held = hold_out(train.labels, count, seed)
-    return {"train": train.take(kept), "val": train.take(held)} | rest
-
-
-def three_ways(whole: Split, fractions: Sequence[float], seed: int) -> dict[str, Split]:
-    """Train, val and test out of a set that came in one piece, each sample by its key; empty parts are not there."""
-    parts = assign(keys(whole), whole.labels, fractions, seed)
-    return {part: whole.take(rows) for part, rows in parts.items() if len(rows)}
-
-
-def content_of(split: Split, i: int) -> str:
-    """The fingerprint of image i; "" where it cannot be read."""
-    try:
-        return fingerprint(split.place(i))
-    except OSError:
-        return ""
-
-
-def keys(split: Split) -> Sequence[str]:
-    """What decides which part a sample falls into: its name, or its content where it has no name of its own."""
-    return [name.replace("\\", "/") for name in split.names] if has_names(split.names) else split.fingerprints()
 
 
 def _check_classes(source: Source) -> None:

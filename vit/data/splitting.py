@@ -10,7 +10,9 @@ import numpy as np
 import torch
 
 from vit.counters import hashed, permutation
+from vit.data.errors import DataError
 from vit.data.identity import positions
+from vit.data.split import Split, keys
 
 PARTS = ("train", "val", "test")
 TRAIN, VAL, TEST = range(3)
@@ -131,3 +133,26 @@ def _quotas(counts: np.ndarray, total: int, seed: int) -> np.ndarray:
             if quotas.sum() < total and quotas[c] < counts[c] - 1:
                 quotas[c] += 1
     return quotas
+
+
+def with_validation(splits: dict[str, Split], count: int | None, fraction: float, seed: int) -> dict[str, Split]:
+    """The splits with "val" split off "train" where none is there: `count` samples, stratified, or a fraction.
+
+    A count is for sets that never change: it depends on the order of the samples, a fraction does not.
+    """
+    if "val" in splits:
+        return splits
+    train, rest = splits["train"], {key: split for key, split in splits.items() if key != "train"}
+    if count is None:
+        return three_ways(train, (1 - fraction, fraction, 0.0), seed) | rest
+    if count >= len(train):
+        unit = getattr(train, "unit", "image")
+        raise DataError(f"val={count} {unit}s cannot be held out of {len(train)} training {unit}s; lower data.val")
+    kept, held = hold_out(train.labels, count, seed)
+    return {"train": train.take(kept), "val": train.take(held)} | rest
+
+
+def three_ways(whole: Split, fractions: Sequence[float], seed: int) -> dict[str, Split]:
+    """Train, val and test out of a set that came in one piece, each sample by its key; empty parts are not there."""
+    parts = assign(keys(whole), whole.labels, fractions, seed)
+    return {part: whole.take(rows) for part, rows in parts.items() if len(rows)}

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from vit.counters import permutation
+from vit.data.errors import DataError
 from vit.data.images.bit_depth import FULL, Measured, measure_range
 from vit.data.images.dataset import ImageDataset
 from vit.data.images.decode import BadImage
 from vit.data.images.line_images import LinePreprocessing
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.pairs.source import PairSplit
-from vit.data.source import DataError, Split
+from vit.data.split import Split
 
 
 class ChannelSums:

@@ -25,7 +25,7 @@ from vit.data import (
     estimate,
     image_text,
 )
-from vit.data.source import RowNames
+from vit.data.sample_names import RowNames
 
 BYTES = ByteTokenizer()
 P = LinePreprocessing(16, 64, (8, 4))

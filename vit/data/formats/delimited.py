@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from vit.data.formats.lines import MARK, Line, numbered
+from vit.data.errors import DataError
+from vit.data.formats.lines import MARK, Line, half_character, numbered
 from vit.data.formats.spreadsheets import spreadsheet_rows
-from vit.data.source import DataError, RowNames
+from vit.data.sample_names import RowNames
 from vit.files.untrusted import LimitError, open_unpacked
 
 TABLES = (".tsv", ".csv", ".jsonl", ".xlsx")
@@ -272,12 +273,3 @@ def _text(path: Path, number: int, column: Column, value: Any) -> str:
             f"{path} line {number}: {column} has {half}, half of a character; write both halves or take it out"
         )
     return value
-
-
-def half_character(text: str) -> str | None:
-    """The first half of a character, such as \\ud800, which JSON can write, but no file and no token can."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        return f"\\u{ord(text[error.start]):04x}"
-    return None

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from vit.data.source import DataError, Split, array_split
+from vit.data.errors import DataError
+from vit.data.split import Split, array_split
 from vit.files.untrusted import LimitError, open_regular, open_unpacked
 
 

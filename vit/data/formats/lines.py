@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vit.data.images.decode import printable
-from vit.data.source import DataError
+from vit.data.errors import DataError, printable
 
 MARK = b"\xef\xbb\xbf"  # what some editors put in front of UTF-8
 
@@ -48,3 +47,12 @@ def numbered(lines: Iterable[bytes], file: Path | None = None) -> Iterator[Line]
     """Lines as they come, without the mark of UTF-8 before the first."""
     for number, raw in enumerate(lines, 1):
         yield Line(raw.removeprefix(MARK) if number == 1 else raw, number, file)
+
+
+def half_character(text: str) -> str | None:
+    """The first half of a character, such as \\ud800, which JSON can write, but no file and no token can."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return f"\\u{ord(text[error.start]):04x}"
+    return None

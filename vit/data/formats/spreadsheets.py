@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from vit.data.source import DataError
+from vit.data.errors import DataError
 from vit.files.untrusted import open_zip
 
 

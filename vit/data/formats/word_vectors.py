@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.source import DataError
+from vit.data.errors import DataError
 from vit.files.untrusted import LimitError, open_unpacked
 
 MAX_LINE = 1 << 20  # bytes

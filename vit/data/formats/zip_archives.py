@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from vit.data.source import DataError
+from vit.data.errors import DataError
 
 LARGEST = 2**28  # bytes that one image file may unpack to
 

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from vit.data.augment.random_crop import Sizing
 from vit.data.images.decode import BadImage, open_image
 from vit.data.images.preprocessing import Preprocessing, to_tensor
-from vit.data.source import Split
+from vit.data.split import Split
 
 Batch = dict[str, Any]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from vit.data.errors import printable
 from vit.data.images.bit_depth import (
     FULL,
     Range,
@@ -60,11 +61,6 @@ def _silence_libtiff() -> None:
 
 
 _silence_libtiff()
-
-
-def printable(name: str) -> str:
-    """A file name on one line, whatever characters are in it."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> Image.Image:

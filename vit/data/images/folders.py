@@ -2,21 +2,22 @@
 
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from vit.data.class_names import warn_of_alike
-from vit.data.formats.delimited import half_character
+from vit.data.errors import DataError, printable
+from vit.data.formats.lines import half_character
 from vit.data.formats.zip_archives import Archive, ReadMember, is_archive, is_hidden, open_archive
 from vit.data.identity import composed
-from vit.data.images.decode import printable
 from vit.data.images.files import ImageFiles, LeftOut, image_files, summary
-from vit.data.source import DataError, Names, Source, Split, file_split, three_ways, with_validation
-
-SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"),
-               "test": ("test", "testing")}
+from vit.data.sample_names import Names
+from vit.data.source import Source
+from vit.data.split import Split, file_split
+from vit.data.split_names import named_splits
+from vit.data.splitting import three_ways, with_validation
 
 
 def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split_seed: int = 0) -> Source:
@@ -70,22 +71,6 @@ def samples(root: Path | Archive, names: list[str], labels: np.ndarray) -> Split
         return file_split(root, names, labels)
     packed = Names(names)
     return Split(labels, packed, ReadMember(str(root.root.filename), root.at, packed))
-
-
-def named_splits(where: object, names: Iterable[str]) -> dict[str, str]:
-    """Split → which of the names means it, in capitals or not; as far as there.
-
-    Raises:
-        DataError: two names mean the same split.
-    """
-    found: dict[str, str] = {}
-    for name in names:
-        key = next((key for key, usual in SPLIT_NAMES.items() if name.lower() in usual), None)
-        if key in found:
-            raise DataError(f"{where}: both {found[key]} and {name} are there, keep one of them for {key}")
-        if key is not None:
-            found[key] = name
-    return {key: found[key] for key in SPLIT_NAMES if key in found}
 
 
 def _split_folders(root: Path) -> dict[str, Path]:

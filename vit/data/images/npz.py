@@ -7,17 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from vit.data.class_names import class_list, labelled
-from vit.data.images.folders import SPLIT_NAMES
-from vit.data.source import (
-    DataError,
-    ReadArray,
-    RowNames,
-    Source,
-    Split,
-    array_split,
-    three_ways,
-    with_validation,
-)
+from vit.data.errors import DataError
+from vit.data.sample_names import RowNames
+from vit.data.source import Source
+from vit.data.split import ReadArray, Split, array_split
+from vit.data.split_names import SPLIT_NAMES
+from vit.data.splitting import three_ways, with_validation
 from vit.files.untrusted import open_zip, read_arrays
 
 IMAGES = ("images", "image", "x", "data")

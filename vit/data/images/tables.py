@@ -13,11 +13,15 @@ from typing import Any
 import numpy as np
 
 from vit.data.class_names import class_list, clean, known_by_name, labelled
+from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, check_header, numbered_rows, usual_column
 from vit.data.images.files import is_image_name, listed_files
-from vit.data.images.folders import SPLIT_NAMES, named_splits
 from vit.data.images.npz import npz
-from vit.data.source import DataError, Raw, RowNames, Source, Split, file_split, three_ways, with_validation
+from vit.data.sample_names import RowNames
+from vit.data.source import Source
+from vit.data.split import Raw, Split, file_split
+from vit.data.split_names import SPLIT_NAMES, named_splits
+from vit.data.splitting import three_ways, with_validation
 from vit.files.untrusted import LimitError, allowed, check_regular, megabytes, read_bytes, read_json
 
 IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path")

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.errors import DataError
 from vit.data.images.decode import EXTENSIONS
 from vit.data.images.files import image_files
-from vit.data.images.folders import named_splits, opened, samples
-from vit.data.source import DataError, Source, Split, three_ways, with_validation
+from vit.data.images.folders import opened, samples
+from vit.data.source import Source
+from vit.data.split import Split
+from vit.data.split_names import named_splits
+from vit.data.splitting import three_ways, with_validation
 
 
 @dataclass(frozen=True)

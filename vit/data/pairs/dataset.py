@@ -6,12 +6,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from vit.data.augment.steps import Augment
+from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
 from vit.data.images.decode import BadImage, open_image
 from vit.data.images.line_images import LinePreprocessing
 from vit.data.images.preprocessing import upright_size
 from vit.data.pairs.source import PairSplit
-from vit.data.source import DataError
 from vit.data.text.token_ids import source_tokens, target_tokens, too_long
 from vit.data.text.tokenizers import PAD, Tokenizer
 

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, is_table, line_names, read_columns
 from vit.data.images.files import listed_files
 from vit.data.pairs.source import PairSource, PairSplit, complete, split_rows
-from vit.data.source import DataError, Names, ReadFile
+from vit.data.sample_names import Names
+from vit.data.split import ReadFile
 
 
 def image_text(

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 
 from vit.counters import hashed, permutation
-from vit.data.batches import Epochs, Fetching
+from vit.data.batches import Epochs
+from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
+from vit.data.loading import Fetching
 from vit.data.pairs.dataset import PairDataset
-from vit.data.source import DataError
 
 
 class PairTrainBatches(Epochs):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.errors import DataError
 from vit.data.formats.delimited import (
     TABLES,
     Column,
@@ -16,9 +17,9 @@ from vit.data.formats.delimited import (
     read_columns,
     read_lines,
 )
-from vit.data.images.folders import SPLIT_NAMES
 from vit.data.pairs.source import PairSource, PairSplit, complete, split_rows
-from vit.data.source import DataError, Names
+from vit.data.sample_names import Names
+from vit.data.split_names import SPLIT_NAMES
 
 Found = tuple[PairSplit, list[tuple[str, str]]]
 

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.errors import DataError
 from vit.data.identity import fingerprint
 from vit.data.images.decode import BadImage
-from vit.data.images.folders import SPLIT_NAMES
-from vit.data.source import Chain, DataError, NameRows, Raw, ReadJoined, ReadRows, content_of, keys
+from vit.data.sample_names import Chain, NameRows
+from vit.data.split import Raw, ReadJoined, ReadRows, content_of, keys
+from vit.data.split_names import SPLIT_NAMES
 from vit.data.splitting import assign
 
 

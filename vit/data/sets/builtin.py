@@ -4,11 +4,13 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.errors import DataError
 from vit.data.formats.idx_cifar import cifar_batches, read_idx
 from vit.data.images.folders import folder
 from vit.data.images.tables import parquet_splits
-from vit.data.source import DataError, Source, Split, array_split, with_validation
-from vit.data.splitting import hold_out
+from vit.data.source import Source
+from vit.data.split import Split, array_split
+from vit.data.splitting import hold_out, with_validation
 
 FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]

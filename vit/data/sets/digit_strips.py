@@ -7,8 +7,9 @@ import torch
 
 from vit.counters import uniform
 from vit.data.pairs.source import PairSource, PairSplit
+from vit.data.sample_names import Names, RowNames
 from vit.data.sets.builtin import digits as single_digits
-from vit.data.source import Names, RowNames, Split
+from vit.data.split import Split
 
 
 def digit_strips(

@@ -14,9 +14,13 @@ from typing import Any
 import numpy as np
 
 from vit.data.class_names import labelled
-from vit.data.images.folders import SPLIT_NAMES, named_splits
+from vit.data.errors import DataError
 from vit.data.images.tables import IMAGE_COLUMNS, LABEL_COLUMNS
-from vit.data.source import DataError, Names, Raw, RowNames, Source, Split, three_ways, with_validation
+from vit.data.sample_names import Names, RowNames
+from vit.data.source import Source
+from vit.data.split import Raw, Split
+from vit.data.split_names import SPLIT_NAMES, named_splits
+from vit.data.splitting import three_ways, with_validation
 from vit.files.untrusted import read_bytes
 
 log = logging.getLogger("vit")

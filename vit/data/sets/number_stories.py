@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from vit.counters import uniform
+from vit.data.sample_names import Names, RowNames
 from vit.data.sets.spelled_numbers import in_words
-from vit.data.source import Names, RowNames, Source
+from vit.data.source import Source
 from vit.data.text.corpus import CorpusSource, CorpusSplit
 from vit.data.text.dataset import TextSplit
 

@@ -3,8 +3,9 @@
 import numpy as np
 
 from vit.counters import permutation
+from vit.data.errors import DataError
 from vit.data.pairs.source import PairSource, PairSplit
-from vit.data.source import DataError, Names
+from vit.data.sample_names import Names
 
 _SMALL = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from vit.data.errors import DataError
 from vit.data.identity import fingerprint
-from vit.data.source import Chain, DataError, NameRows
+from vit.data.sample_names import Chain, NameRows
 from vit.data.splitting import assign
 
 FEW = 30  # documents; of fewer, blocks of sentences are split instead

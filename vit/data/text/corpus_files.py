@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.errors import DataError
 from vit.data.formats.delimited import check_one, line_names, present, read_lines
-from vit.data.images.folders import SPLIT_NAMES
+from vit.data.sample_names import Names
 from vit.data.sets.number_stories import number_stories
-from vit.data.source import DataError, Names
+from vit.data.split_names import SPLIT_NAMES
 from vit.data.splitting import PARTS
 from vit.data.text.corpus import CorpusSource, CorpusSplit, by_document
 

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from vit.data.identity import fingerprint
 from vit.data.images.dataset import Batch
-from vit.data.source import Chain, NameRows
+from vit.data.sample_names import Chain, NameRows
 from vit.data.text.token_ids import Tokens, tokenized, too_long
 from vit.data.text.tokenizers import BOS, EOS, Tokenizer
 

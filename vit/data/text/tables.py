@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 from vit.data.class_names import class_list, clean, warn_of_alike
+from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, is_table, line_names, read_columns, usual_column
 from vit.data.images.tables import read_parquet
 from vit.data.pairs.source import split_rows
+from vit.data.sample_names import Names, RowNames
 from vit.data.sets.number_stories import number_questions
-from vit.data.source import DataError, Names, RowNames, Source, three_ways, with_validation
+from vit.data.source import Source
+from vit.data.splitting import three_ways, with_validation
 from vit.data.text.dataset import TextSplit
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vit.data.source import DataError
+from vit.data.errors import DataError
 from vit.data.text.tokenizers import BOS, EOS, PAD, Tokenizer
 
 ON_LONG = ("error", "skip", "cut")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vit.bundle import load_bundle, save_bundle
 from vit.data import BadImage, DataError, Preprocessing, Source
 from vit.data.audit import AuditReport, audit
-from vit.data.images.decode import printable
+from vit.data.errors import printable
 from vit.data.images.files import summary
 from vit.evaluation import evaluate
 from vit.evaluation.progress import Progress

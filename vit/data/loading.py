@@ -1,0 +1,154 @@
+"""Loading batches of a data set, in this process or in worker processes."""
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data._utils.signal_handling import _remove_worker_pids
+
+from vit.data.errors import DataError
+from vit.data.images.dataset import Batch
+from vit.data.images.decode import BadImage
+from vit.data.system_limits import LimitError, explain_limit, explain_lost_worker
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
+
+
+class _Plan:
+    """The keys of the coming pass; DataLoader's batch sampler, filled anew before each pass."""
+
+    def __init__(self) -> None:
+        self.keys: list[np.ndarray] = []
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter(self.keys)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+class Samples(Protocol):
+    """What batches are made from: rows that are asked for by keys (B,2) of (epoch, index)."""
+
+    unit: str  # what a sample is called in messages
+    on_bad_sample: str
+    cached: bool  # whether all lies in memory, so that worker processes have nothing to do
+
+    def __len__(self) -> int: ...
+
+    def __getitems__(self, keys: np.ndarray) -> Batch: ...
+
+    def filler(self) -> Batch:
+        """One row that no loss counts, with 1 as its epoch; asked for only where samples can be unreadable."""
+
+
+class Fetching:
+    """What all batches share: this rank's keys → batches, here or in workers, and the bad samples."""
+
+    timeout = 0.0  # seconds that a worker may take for a batch; 0 for no limit
+
+    def __init__(self, dataset: Samples, rank: int = 0, world: int = 1, workers: int | str = "auto"):
+        if len(dataset) == 0:
+            raise DataError(f"the split has 0 {dataset.unit}; add {dataset.unit} or choose another split")
+        if not 0 <= rank < world:
+            raise ValueError(f"rank {rank} must be 0..{world - 1} for world {world}")
+        self.dataset, self.rank, self.world = dataset, rank, world
+        self.workers = _workers(workers, dataset, world)
+        self.bad: dict[str, str] = {}  # name → reason of every image that was skipped so far
+        self._plan, self._loader = _Plan(), None
+
+    def _fetch(self, keys: list[np.ndarray]) -> Iterator[Batch]:
+        if self.workers == 0:
+            pin = torch.cuda.is_available()
+            for batch in map(self.dataset.__getitems__, keys):
+                yield self._checked({k: v.pin_memory() if pin and k != "bad" else v for k, v in batch.items()})
+            return
+        self._plan.keys = keys
+        try:
+            for batch in self._workers_loader():
+                yield self._checked(batch)
+        except Exception as error:
+            self.close(by_force=True)  # at once: left to the garbage collector, workers are waited for in vain
+            if not explain_limit(error) and (reason := explain_lost_worker(error, self.timeout)):
+                raise LimitError(reason) from error
+            raise
+
+    def close(self, by_force: bool = False) -> None:
+        """Ends the worker processes, which a frozen one obeys only by force; the next pass starts new ones."""
+        iterator = getattr(self._loader, "_iterator", None)
+        if iterator is not None:
+            if by_force:
+                kill_workers(iterator)
+            iterator._shutdown_workers()  # torch has no public name for it
+            kill_workers(iterator)
+        self._loader = None
+
+    def _workers_loader(self) -> DataLoader:
+        if self._loader is None:
+            self._loader = DataLoader(
+                self.dataset,
+                batch_sampler=self._plan,
+                num_workers=self.workers,
+                persistent_workers=True,
+                collate_fn=_as_it_is,
+                timeout=self.timeout,
+                worker_init_fn=_leave_stopping_to_the_trainer,
+                pin_memory=torch.cuda.is_available(),
+                generator=torch.Generator(),  # its own, so that loading never moves the global random state
+            )
+        return self._loader
+
+    def _checked(self, batch: Batch) -> Batch:
+        bad = batch.pop("bad", ())
+        if bad and self.dataset.on_bad_sample == "error":
+            raise BadImage(*bad[0])
+        self.bad.update(bad)
+        if bad and len(self.bad) >= len(self.dataset):
+            raise BadImage(bad[0][0], f"{bad[0][1]}; with it all {len(self.bad)} {self.dataset.unit} are unreadable")
+        if len(batch["index"]) == 0:  # every process must take part in a step, also one that has nothing to learn
+            return self.dataset.filler() | {"filler": True}
+        return batch
+
+    def names(self, index: Sequence[int]) -> list[str]:
+        """The samples' names, such as the paths of files."""
+        return [str(self.dataset.split.names[int(i)]) for i in index]
+
+
+def kill_workers(iterator: Any) -> None:
+    """Kills what is alive of a DataLoader's workers, after torch was asked not to take their end for a failure."""
+    if iterator._worker_pids_set:
+        _remove_worker_pids(id(iterator))
+        iterator._worker_pids_set = False
+    for worker in iterator._workers:
+        if worker.is_alive():
+            worker.kill()
+
+
+def _workers(workers: int | str, dataset: Samples, world: int) -> int:
+    if workers == "auto":
+        if dataset.cached:
+            return 0
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+        return min(16, max(1, cores // local - 1))
+    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
+        raise ValueError(f"workers={workers!r} must be auto or a number of processes, 0 or more")
+    return workers
+
+
+def _leave_stopping_to_the_trainer(worker: int) -> None:
+    """Stop signals to a whole process group reach workers too, but the step under way still needs them.
+
+    So they ignore them; but a second SIGTERM, which is how DataLoader ends its workers, ends them.
+    """
+    for signum in SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda signum, frame: signal.signal(signum, signal.SIG_DFL))
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch

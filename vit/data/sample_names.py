@@ -1,0 +1,75 @@
+"""Names of samples in little memory, which worker processes share."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+class Names(Sequence[str]):
+    """Many strings in two arrays: worker processes then share the memory (Python strings are copied when counted)."""
+
+    def __init__(self, names: Sequence[str]):
+        encoded = [n.encode("utf-8", "surrogateescape") for n in names]
+        self._blob = np.frombuffer(b"".join(encoded), np.uint8)
+        self._ends = np.cumsum([len(e) for e in encoded], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, i: int) -> str:
+        i = range(len(self))[i]
+        start = self._ends[i - 1] if i else 0
+        return self._blob[start : self._ends[i]].tobytes().decode("utf-8", "surrogateescape")
+
+
+class RowNames(Sequence[str]):
+    """Names of samples that have no file of their own: "train.parquet row 17", "train.en line 17"."""
+
+    def __init__(self, prefix: str, rows: np.ndarray, unit: str = "row"):
+        self.prefix, self.rows, self.unit = prefix, rows, unit
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> str:
+        return f"{self.prefix} {self.unit} {self.rows[i]}"
+
+
+class Chain(Sequence):
+    """Several sequences one after the other, copied nowhere."""
+
+    def __init__(self, parts: Sequence[Sequence]):
+        self.parts, self.ends = parts, np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def __getitem__(self, i: int):
+        part, row = located(self.ends, i)
+        return self.parts[part][row]
+
+
+class NameRows(Sequence[str]):
+    """Names of the chosen rows of another list of names."""
+
+    def __init__(self, names: Sequence[str], rows: np.ndarray):
+        self.names, self.rows = names, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> str:
+        return self.names[int(self.rows[i])]
+
+
+def located(ends: np.ndarray, i: int) -> tuple[int, int]:
+    """Which of several parts, that end at `ends`, has item i, and where in it."""
+    part = int(np.searchsorted(ends, i, side="right"))
+    return part, int(i - (ends[part - 1] if part else 0))
+
+
+def has_names(names: Sequence[str]) -> bool:
+    """Whether samples have names of their own, such as file names; else their names are positions: "x.csv line 17"."""
+    if isinstance(names, Chain):
+        return all(map(has_names, names.parts))
+    return has_names(names.names) if isinstance(names, NameRows) else not isinstance(names, RowNames)
