@@ -1,7 +1,10 @@
 """The documentation is true: its commands parse and compose, its Python blocks run, its links lead somewhere."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,6 +175,16 @@ def test_links_lead_to_files(page):
         path = target.partition("#")[0]
         if path and not re.match(r"\w+:", target) and path != "reference/errors.md":  # which the site generates
             assert (page.parent / path).exists(), f"{page.relative_to(ROOT)}: {target}"
+
+
+def test_the_site_builds_without_warnings(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for page, words in {"config/recipe": "weight_decay", "reference/nn": "vit.nn.Encoder", "reference/vit": "vit.load",
+                        "reference/errors": "DataError", "changelog": "Unreleased"}.items():
+        assert words in (tmp_path / "site" / page / "index.html").read_text(encoding="utf-8"), page
 
 
 def test_the_readme_is_short():
