@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from vit.data import LinePreprocessing, PairDataset, PairEvalBatches, PairTrainBatches
 from vit.data.text.tokenizers import EOS, PAD, Tokenizer
 from vit.evaluation import text_metrics
-from vit.generation.views import views
+from vit.generation.tta import views
 from vit.inference.images import autocast
 from vit.launch.composing import compose, plain
 from vit.launch.devices import choose_precision, find_devices

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vit.counters import hashed, hashed_int, permutation, splitmix64, uniform
-from vit.generation import walk
+from vit.generation import sampling
 
 MASK = (1 << 64) - 1
 
@@ -37,7 +37,7 @@ def test_pinned_values():
     """Outputs of Vigna's splitmix64.c, whose state after n steps is n times its increment; and what sampling draws."""
     increment = 0x9E3779B97F4A7C15
     assert splitmix64(0) == 0xE220A8397B1DCDAF and splitmix64(increment) == 0x6E789E6AA1B965F4
-    assert walk.uniform(0) == 0.8833108082136426 and walk.uniform(1, 2, 3) == 0.814259011529328
+    assert sampling.uniform(0) == 0.8833108082136426 and sampling.uniform(1, 2, 3) == 0.814259011529328
 
 
 def test_numbers_and_tensors_give_the_same():

@@ -12,7 +12,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from vit.generation import Generation, Uncached, generate
 from vit.generation.candidates import candidates
-from vit.generation.walk import draw, uniform
+from vit.generation.sampling import draw, uniform
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.nn import Cache
 from vit.weights.marian import marian_arguments, to_marian
@@ -148,18 +148,18 @@ def test_a_beam_as_wide_as_the_tree_equals_brute_force(penalty: float) -> None:
     settings = Generation(bos=0, beam=3**length, n_best=20, max_len=length, length_penalty=penalty)
     found = generate(made, source, None, settings)
     for row in range(2):
-        every = []
+        complete = []
         for size in range(length + 1):
             for ids in itertools.product((1, 3, 4), repeat=size):
                 table = log_probabilities(made, row, ids, (source, torch.ones_like(source).bool()), bos=0)
                 total = sum(float(table[place, token]) for place, token in enumerate(ids))
                 if size < length:
-                    every.append(((total + float(table[-1, EOS])) / (size + 1) ** penalty, ids, True))
+                    complete.append(((total + float(table[-1, EOS])) / (size + 1) ** penalty, ids, True))
                 else:
-                    every.append((total / size**penalty, ids, False))
-        every.sort(reverse=True)
-        assert [(h.ids, h.ended) for h in found[row]] == [(ids, ended) for _, ids, ended in every[:20]]
-        torch.testing.assert_close(scores([found[row]]), torch.tensor([score for score, _, _ in every[:20]]))
+                    complete.append((total / size**penalty, ids, False))
+        complete.sort(reverse=True)
+        assert [(h.ids, h.ended) for h in found[row]] == [(ids, ended) for _, ids, ended in complete[:20]]
+        torch.testing.assert_close(scores([found[row]]), torch.tensor([score for score, _, _ in complete[:20]]))
 
 
 @pytest.mark.parametrize("penalty", [-0.5, 0.0, 1.0, 1.5])
@@ -183,7 +183,7 @@ class Table(nn.Module):
         self.logits, self.vocab_size = logits, logits.shape[-1]
         self.asked: list[Tensor] = []  # ids, step by step
 
-    def start(self, source: Tensor, mask: Tensor | None, room: int) -> "Table":
+    def start(self, source: Tensor, mask: Tensor | None, capacity: int) -> "Table":
         self.asked.clear()
         return self
 
@@ -193,9 +193,9 @@ class Table(nn.Module):
     def select_tokens(self, tokens: Tensor) -> None:
         pass
 
-    def advance(self, ids: Tensor, cache: "Table", lines: Tensor | None = None) -> Tensor:
+    def advance(self, ids: Tensor, cache: "Table", beam_mask: Tensor | None = None) -> Tensor:
         self.asked.append(ids)
-        return self.logits[len(self.asked) - 1, ids if lines is not None else ids[:, -1:]].clone()
+        return self.logits[len(self.asked) - 1, ids if beam_mask is not None else ids[:, -1:]].clone()
 
 
 def test_a_line_that_is_behind_may_still_win_by_its_length() -> None:
@@ -244,10 +244,10 @@ def test_candidates_equal_a_sort_of_everything(size: int, ties: bool) -> None:
     logits[0, :, :4] = -math.inf
     given = torch.randn(3, 4).round()
     values, found = candidates(logits, given, 8)
-    every = (logits + given[..., None]).flatten(1)
-    expected, places = every.sort(dim=-1, descending=True, stable=True)
+    complete = (logits + given[..., None]).flatten(1)
+    expected, indices = complete.sort(dim=-1, descending=True, stable=True)
     assert values == expected[:, :8].tolist()
-    assert found == places[:, :8].tolist()
+    assert found == indices[:, :8].tolist()
 
 
 def test_no_run_of_tokens_comes_twice() -> None:
@@ -302,8 +302,8 @@ def by_scipy(images: Tensor, degrees: float, stretch: float) -> Tensor:
     """A view: sheared, and exp(-stretch) times as high, about the middle row; outside lies the outermost pixel."""
     y, x = np.indices(images.shape[2:])
     middle = (images.shape[2] - 1) / 2
-    places = [middle + math.exp(stretch) * (y - middle), x + math.tan(math.radians(degrees)) * (y - middle)]
-    seen = [map_coordinates(plane, places, order=1, mode="nearest") for plane in images.flatten(0, 1).numpy()]
+    coordinates = [middle + math.exp(stretch) * (y - middle), x + math.tan(math.radians(degrees)) * (y - middle)]
+    seen = [map_coordinates(plane, coordinates, order=1, mode="nearest") for plane in images.flatten(0, 1).numpy()]
     return torch.from_numpy(np.stack(seen)).view_as(images)
 
 
@@ -354,7 +354,7 @@ def test_views_are_the_same_alone_and_in_any_batch() -> None:
 
 
 def test_views_are_of_images() -> None:
-    with pytest.raises(ValueError, match="views are of images, but this model reads texts; take views=1 instead of 3"):
+    with pytest.raises(ValueError, match="views=3 is for images, but this model reads texts; use views=1"):
         generate(model(), *sources(), Generation(max_len=4, views=3))
     with pytest.raises(ValueError, match="views is 0, but must be above 0"):
         Generation(views=0)
@@ -519,10 +519,10 @@ def test_columns_have_their_share_of_a_score_and_texts_of_their_own(count: int, 
         expected = []
         for text in everything[row]:
             if (text.ids, text.ended) in candidates:
-                spelled = sum(math.exp(each.get(text.ids, -math.inf)) for each in ways) / count
-                spelled = math.log(spelled) if spelled else -math.inf
+                ctc_score = sum(math.exp(each.get(text.ids, -math.inf)) for each in ways) / count
+                ctc_score = math.log(ctc_score) if ctc_score else -math.inf
                 length = len(text.ids) - len(more.get("prefix", ())) + text.ended
-                expected.append((0.1 * text.score + 0.9 * spelled / length**0.5, text.ids))
+                expected.append((0.1 * text.score + 0.9 * ctc_score / length**0.5, text.ids))
         expected = sorted(expected, key=lambda each: -each[0])[:2]
         assert [text.ids for text in found[row]] == [ids for _, ids in expected]
         assert [text.score for text in found[row]] == pytest.approx([score for score, _ in expected], abs=1e-4)
@@ -532,16 +532,16 @@ def test_columns_decide_which_text_is_the_best() -> None:
     made = model(source="image", image_size=(8, 20), patch_size=4, tied="target", vocab_size=7, stem="pooled_conv")
     images, settings = torch.randn(8, 3, 8, 20), {"beam": 3, "max_len": 4}
     plain = texts(generate(made, images, None, Generation(**settings)))
-    spelled = texts(generate(made, images, None, Generation(**settings, ctc=1.0)))
+    by_ctc = texts(generate(made, images, None, Generation(**settings, ctc=1.0)))
     beams = texts(generate(made, images, None, Generation(**settings, n_best=3)))
-    assert plain != spelled
-    assert any(own not in beam for (own,), beam in zip(spelled, beams, strict=True))  # which no search had found
+    assert plain != by_ctc
+    assert any(own not in beam for (own,), beam in zip(by_ctc, beams, strict=True))  # which no search had found
 
 
 def test_columns_are_asked_of_images_and_of_several_texts_only() -> None:
-    with pytest.raises(ValueError, match="ctc is for images, whose columns spell"):
+    with pytest.raises(ValueError, match="ctc is for images, but this model reads texts"):
         generate(model(), *sources(), Generation(beam=2, max_len=4, ctc=0.5))
-    with pytest.raises(ValueError, match=r"ctc=0.5 puts the texts of a beam in order, but beam is 1; take beam=5"):
+    with pytest.raises(ValueError, match=r"ctc=0.5 rescores the texts of a beam search, but beam is 1; use beam=5"):
         Generation(ctc=0.5)
     with pytest.raises(ValueError, match=r"ctc is 1.5, but must lie in \[0, 1\]"):
         Generation(beam=2, ctc=1.5)
@@ -585,8 +585,8 @@ def test_texts_equal_marians(size: int, beam: int, penalty: float) -> None:
     ("settings", "message"),
     [
         ({"beam": 0}, "beam is 0, but must be above 0"),
-        ({"n_best": 3, "beam": 2}, "n_best is 3, but a beam of 2 finds 2"),
-        ({"sample": True, "beam": 2}, "take beam=1"),
+        ({"n_best": 3, "beam": 2}, "n_best is 3, but must be at most beam 2"),
+        ({"sample": True, "beam": 2}, "sample=true needs beam=1"),
         ({"top_p": 1.2}, r"top_p is 1.2, but must lie in \(0, 1\]"),
         ({"min_len": 9, "max_len": 4}, "min_len is 9, more than max_len 4"),
         ({"top_k": 4}, "set sample=true as well"),
@@ -595,11 +595,11 @@ def test_texts_equal_marians(size: int, beam: int, penalty: float) -> None:
         ({"beam": None}, "beam is None, but must be a whole number"),
         ({"max_len": 1.5}, "max_len is 1.5, but must be a whole number"),
         ({"n_best": True}, "n_best is True, but must be a whole number"),
-        ({"length_penalty": math.nan}, "length_penalty is nan, but must be a number, and a finite one"),
-        ({"length_penalty": "1"}, "length_penalty is '1', but must be a number"),
-        ({"sample": True, "temperature": math.inf}, "temperature is inf, but must be a number, and a finite one"),
+        ({"length_penalty": math.nan}, "length_penalty is nan, but must be a finite number"),
+        ({"length_penalty": "1"}, "length_penalty is '1', but must be a finite number"),
+        ({"sample": True, "temperature": math.inf}, "temperature is inf, but must be a finite number"),
         ({"prefix": (1.5,)}, "prefix is 1.5, but must be a whole number"),
-        ({"prefix": (5, 2)}, r"prefix \(5, 2\) has 2, which is eos; give the ids of a text alone"),
+        ({"prefix": (5, 2)}, r"prefix \(5, 2\) has 2, which is eos; pass the ids of the text only"),
         ({"prefix": (0,)}, "has 0, which is pad"),
     ],
 )

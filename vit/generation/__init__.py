@@ -1,9 +1,8 @@
-"""First floor: an encoder-decoder writes. Greedy and beam search, sampling, ensembles and views of images; nothing is
-computed twice.
+"""Text generation with encoder-decoder models: greedy search, beam search, sampling, ensembles, test-time augmentation.
 
-Nothing here knows a tokenizer: ids come and ids go. A model is anything with `start` and `advance`, as
-`vit.models.EncoderDecoder` has them; the logits that it gives are overwritten. Letters in shapes as in `vit.nn`, and W
-lines: the beams of one row.
+Inputs and outputs are ids; tokenizers are not involved. A model is any module with `start` and `advance` as in
+`vit.models.EncoderDecoder`; the logits that it returns are overwritten. Letters in shapes are those of `vit.nn`, and W
+is the number of beams per row.
 """
 
 from vit.generation.generate import generate

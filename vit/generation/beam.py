@@ -8,107 +8,114 @@ import torch
 from torch import Tensor
 
 from vit.generation.candidates import candidates
-from vit.generation.models import Leaving, Writers, forbid
-from vit.generation.settings import Best, Generation, Hypothesis
+from vit.generation.ensemble import ActiveRows, Ensemble, suppress_tokens
+from vit.generation.settings import Generation, Hypothesis, NBest
 
-FORGET = 16  # steps after which dead lines are forgotten
+COMPACT_EVERY = 16  # steps after which tokens of dropped beams are removed from the caches
 
 
-class Line(NamedTuple):
-    """A text that is being written: the sum of its log-probabilities, and the line of the step before it came from."""
+class Beam(NamedTuple):
+    """An unfinished text: the sum of its log-probabilities, its ids, and the index of its parent beam."""
 
     score: float
     text: tuple[int, ...]
     parent: int = 0
 
 
-def beam_search(writers: Writers, first: Tensor, settings: Generation, longest: int) -> list[list[Hypothesis]]:
-    """For every row its best texts, after the forced ids `first` (B,P).
+def beam_search(ensemble: Ensemble, first: Tensor, settings: Generation, longest: int) -> list[list[Hypothesis]]:
+    """The best texts of every row.
 
-    As many lines as `beam` are followed. Texts that end among the best `beam` continuations are put aside, and a row
-    is done when no line can get past those any more: the result is what it would be if all lines went on to the end.
+    Texts that end among the best `beam` continuations are collected, and a row is done when no beam can beat them any
+    more, so that stopping early does not change the result.
 
-    The lines of a row stand beside each other in what the models keep, and none ever moves: where lines die and fork,
-    only `seen` changes, which tells of all tokens that the row's lines have written the ones that are a line's own.
+    Caches are never reordered: they hold the tokens of all beams of a row, and the mask (B,W,length) selects those of
+    each beam. Only the mask changes where beams are dropped or forked.
+
+    Args:
+        first: (B,P), the forced ids.
+        longest: maximum number of tokens to generate.
     """
-    best, leaving = [Best(settings.n_best) for _ in first], Leaving(len(first))
-    likely = writers.advance(first)  # (B,1,V)
-    lines = [[Line(0.0, settings.prefix)] for _ in first]
-    seen = first.new_ones(len(first), 1, first.shape[1], dtype=torch.bool)  # (B,W,length of what is kept)
+    best, active = [NBest(settings.n_best) for _ in first], ActiveRows(len(first))
+    log_probs = ensemble.advance(first)  # (B,1,V)
+    beams = [[Beam(0.0, settings.prefix)] for _ in first]
+    mask = first.new_ones(len(first), 1, first.shape[1], dtype=torch.bool)  # (B,W,cached tokens)
     for step in range(1, longest + 1):
-        forbid(likely, [[line.text for line in row] for row in lines], step, settings)
-        scores = likely.new_tensor([[line.score for line in row] for row in lines])  # (B,W)
-        W, V = likely.shape[1:]
+        suppress_tokens(log_probs, [[beam.text for beam in row] for row in beams], step, settings)
+        scores = log_probs.new_tensor([[beam.score for beam in row] for row in beams])  # (B,W)
+        W, V = log_probs.shape[1:]
         count = min(2 * settings.beam, W * V)
-        found = candidates(likely, scores, count)
-        wide = min(settings.beam, max(1, count - W))  # every line has one continuation that ends it
-        lines = [go_on(*each, V, wide, step, longest, best[row], settings)
-                 for row, *each in zip(leaving.rows, lines, *found, strict=True)]
-        done = [over(row[0], step, longest, best[number], settings)
-                for number, row in zip(leaving.rows, lines, strict=True)]
+        found = candidates(log_probs, scores, count)
+        width = min(settings.beam, max(1, count - W))  # each beam has one continuation by eos
+        beams = [extend(*each, V, width, step, longest, best[row], settings)
+                 for row, *each in zip(active.rows, beams, *found, strict=True)]
+        done = [is_done(row[0], step, longest, best[number], settings)
+                for number, row in zip(active.rows, beams, strict=True)]
         if all(done):
             break
-        parents = torch.tensor([[line.parent for line in row] for row in lines], device=first.device)
-        seen = pick(seen, parents)
-        if (places := leaving.due(done)) is not None:
-            lines = [lines[place] for place in places]
-            kept = torch.tensor(places, device=first.device)
-            writers.select_rows(kept)
-            seen = seen[kept]
-        if step % FORGET == 0:
-            seen = forget(writers, seen)
-        ids = torch.tensor([[line.text[-1] for line in row] for row in lines], device=first.device)
-        seen = torch.cat([seen, own(*ids.shape, ids.device)], dim=-1)
-        likely = writers.advance(ids, seen)
+        parents = torch.tensor([[beam.parent for beam in row] for row in beams], device=first.device)
+        mask = gather_beams(mask, parents)
+        if (remaining := active.compact(done)) is not None:
+            beams = [beams[i] for i in remaining]
+            index = torch.tensor(remaining, device=first.device)
+            ensemble.select_rows(index)
+            mask = mask[index]
+        if step % COMPACT_EVERY == 0:
+            mask = drop_unused(ensemble, mask)
+        ids = torch.tensor([[beam.text[-1] for beam in row] for row in beams], device=first.device)
+        mask = torch.cat([mask, new_token_mask(*ids.shape, ids.device)], dim=-1)
+        log_probs = ensemble.advance(ids, mask)
     return [each.found for each in best]
 
 
-def go_on(
-    lines: Sequence[Line], values: Sequence[float], places: Sequence[int], V: int, wide: int, step: int, longest: int,
-    best: Best, settings: Generation,
-) -> list[Line]:
-    """The `wide` lines of a row that are followed, best first, out of its best continuations; those that end here are
-    put aside."""
-    going = []
-    for rank, (value, place) in enumerate(zip(values, places, strict=True)):
-        parent, token = divmod(place, V)
-        text, end = lines[parent].text, token == settings.eos
-        if value == -torch.inf:  # and so are all behind it
+def extend(
+    beams: Sequence[Beam], values: Sequence[float], indices: Sequence[int], V: int, width: int, step: int, longest: int,
+    best: NBest, settings: Generation,
+) -> list[Beam]:
+    """The next `width` beams of a row, best first, out of its best continuations; finished texts are added to `best`.
+
+    Args:
+        values, indices: of the continuations, as from `candidates`.
+    """
+    extended = []
+    for rank, (value, index) in enumerate(zip(values, indices, strict=True)):
+        parent, token = divmod(index, V)
+        text, end = beams[parent].text, token == settings.eos
+        if value == -torch.inf:  # so are all that follow
             break
         if rank < settings.beam and (end or step == longest):
             best.add(Hypothesis(text if end else (*text, token), settings.score(value, step), end))
-        if not end and len(going) < wide:
-            going.append(Line(value, (*text, token), parent))
-    if values[0] == -torch.inf and not best.found:  # nothing may follow: the texts as they are
-        for line in lines:
-            if line.score > -torch.inf:
-                best.add(Hypothesis(line.text, settings.score(line.score, max(step - 1, 1)), False))
-    return going + [Line(-torch.inf, (settings.pad,))] * (wide - len(going))
+        if not end and len(extended) < width:
+            extended.append(Beam(value, (*text, token), parent))
+    if values[0] == -torch.inf and not best.found:  # every continuation is suppressed: return the unfinished texts
+        for beam in beams:
+            if beam.score > -torch.inf:
+                best.add(Hypothesis(beam.text, settings.score(beam.score, max(step - 1, 1)), False))
+    return extended + [Beam(-torch.inf, (settings.pad,))] * (width - len(extended))
 
 
-def over(line: Line, step: int, longest: int, best: Best, settings: Generation) -> bool:
-    """Whether the best line that goes on, and so every other, cannot get among the best texts any more."""
-    dead = step == longest or line.score == -torch.inf
-    return dead or best.beats(settings.bound(line.score, step, longest))
+def is_done(beam: Beam, step: int, longest: int, best: NBest, settings: Generation) -> bool:
+    """Whether the best beam of a row, and so any other, cannot enter the best texts any more."""
+    dead = step == longest or beam.score == -torch.inf
+    return dead or best.beats(settings.bound(beam.score, step, longest))
 
 
-def pick(x: Tensor, lines: Tensor) -> Tensor:
-    """x (B,W,N) -> the rows `lines` (B,W') of it, (B,W',N)"""
-    return x.gather(1, lines[..., None].expand(-1, -1, x.shape[-1]))
+def gather_beams(x: Tensor, index: Tensor) -> Tensor:
+    """x (B,W,N), index (B,W') -> (B,W',N)"""
+    return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
 
 
 @cache
-def own(B: int, W: int, device: torch.device) -> Tensor:
-    """Of the W tokens that a row's lines write now each line sees its own: (B,W,W)"""
+def new_token_mask(B: int, W: int, device: torch.device) -> Tensor:
+    """Mask of the W newest tokens: each beam attends to its own, (B,W,W), cached"""
     return torch.eye(W, dtype=torch.bool, device=device).expand(B, -1, -1)
 
 
-def forget(writers: Writers, seen: Tensor) -> Tensor:
-    """Drop tokens that no line (B,W,N) sees: lines have most of their past in common. -> (B,W,N') of those that stay"""
-    alive = seen.any(dim=1)  # (B,N)
-    most = int(alive.sum(dim=1).max())
-    if 4 * most > 3 * seen.shape[-1]:
-        return seen
-    tokens = alive.long().argsort(dim=1, descending=True, stable=True)[:, :most]  # (B,N'), in the order they came
-    writers.select_tokens(tokens)
-    return seen.gather(2, tokens[:, None].expand(-1, seen.shape[1], -1))
+def drop_unused(ensemble: Ensemble, mask: Tensor) -> Tensor:
+    """Remove tokens from the caches that no beam attends to: mask (B,W,N) -> (B,W,N')"""
+    used = mask.any(dim=1)  # (B,N)
+    most = int(used.sum(dim=1).max())
+    if 4 * most > 3 * mask.shape[-1]:
+        return mask
+    tokens = used.long().argsort(dim=1, descending=True, stable=True)[:, :most]  # (B,N'), in order
+    ensemble.select_tokens(tokens)
+    return mask.gather(2, tokens[:, None].expand(-1, mask.shape[1], -1))

@@ -1,74 +1,75 @@
-"""The best continuations of all lines of a row."""
+"""The best continuations of all beams of a row: an exact, deterministic top-k over beams and vocabulary."""
 
 from functools import cache
 
 import torch
 from torch import Tensor
 
-GROUP = 64  # ids whose maximum is taken first
-STEP = 2.0**-50  # shares of a value: 2**24 places together take 2**-26, and the next value in float32 is 2**-24 away
-LARGE, TINY = 2.0**200, 2.0**-200  # beyond all numbers in float32: infinities and zeros differ by their places as well
+GROUP = 64  # ids per group in `grouped_topk`
+STEP = 2.0**-50  # relative step per index: 2**24 indices add up to 2**-26, and float32 values differ by 2**-24
+LARGE, TINY = 2.0**200, 2.0**-200  # outside the range of float32, so that infinities and zeros get distinct keys
 
 
-def candidates(likely: Tensor, scores: Tensor, count: int) -> tuple[list[list[float]], list[list[int]]]:
-    """The `count` best of W*V continuations per row, best first; of equal ones the first line, then the smallest id.
+def candidates(log_probs: Tensor, scores: Tensor, count: int) -> tuple[list[list[float]], list[list[int]]]:
+    """The `count` best of W*V continuations per row, best first; ties go to the first beam, then to the smallest id.
 
     Args:
-        likely, scores: log-probabilities (B,W,V) of each id, and (B,W) of the lines they would follow.
+        log_probs: (B,W,V), of each id.
+        scores: (B,W), of the beams.
 
     Returns:
-        Per row values, the sums of both, and places, a place being line * V + id.
+        values, the sums of both, and indices beam * V + id, per row.
     """
-    if likely.shape[1] * (likely.shape[2] // GROUP) > 4 * count:
-        values, places = (each.tolist() for each in quickly(likely, scores, count + 1))
-        if all(len(set(row)) > count for row in values):  # none are equal, so their order is no question
-            return [row[:count] for row in values], [row[:count] for row in places]
-    values, places = best((likely + scores[..., None]).flatten(1), count)
-    return values.tolist(), places.tolist()
+    if log_probs.shape[1] * (log_probs.shape[2] // GROUP) > 4 * count:
+        values, indices = (each.tolist() for each in grouped_topk(log_probs, scores, count + 1))
+        if all(len(set(row)) > count for row in values):  # there are no ties to break
+            return [row[:count] for row in values], [row[:count] for row in indices]
+    values, indices = best((log_probs + scores[..., None]).flatten(1), count)
+    return values.tolist(), indices.tolist()
 
 
-def quickly(likely: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The same, (B,count) each, but of equal ones any.
+def grouped_topk(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """log_probs (B,W,V), scores (B,W) -> values and indices (B,count), with ties in any order
 
-    A maximum over small groups of ids rules out all but `count` of the groups, so that few numbers have to be sorted:
-    an id of another group is no better than the best ids of all of these.
+    The maxima of groups of ids select `count` groups, which contain the `count` best ids, so that few values have to be
+    sorted.
     """
-    B, W, V = likely.shape
+    B, W, V = log_probs.shape
     G, rest = divmod(V, GROUP)
-    tops = likely[..., : V - rest].unflatten(-1, (G, GROUP)).amax(-1) + scores[..., None]  # (B,W,G)
-    groups = tops.flatten(1).topk(count).indices  # (B,count)
-    lines = groups // G
-    firsts = torch.add(groups * GROUP, lines, alpha=rest)  # as places
-    places = firsts[..., None] + counted(GROUP, likely.device)  # (B,count,GROUP)
-    values = likely.flatten(1).gather(1, places.flatten(1)).view_as(places) + scores.gather(1, lines)[..., None]
-    places, values = places.flatten(1), values.flatten(1)
-    if rest:  # the last ids of each line are no whole group
-        values = torch.cat([values, (likely[..., V - rest :] + scores[..., None]).flatten(1)], dim=1)
-        places = torch.cat([places, last_places(W, V, rest, likely.device).expand(B, -1)], dim=1)
+    maxima = log_probs[..., : V - rest].unflatten(-1, (G, GROUP)).amax(-1) + scores[..., None]  # (B,W,G)
+    groups = maxima.flatten(1).topk(count).indices  # (B,count)
+    beams = groups // G
+    starts = torch.add(groups * GROUP, beams, alpha=rest)  # index of the first id of each group
+    indices = starts[..., None] + arange(GROUP, log_probs.device)  # (B,count,GROUP)
+    values = log_probs.flatten(1).gather(1, indices.flatten(1)).view_as(indices) + scores.gather(1, beams)[..., None]
+    indices, values = indices.flatten(1), values.flatten(1)
+    if rest:  # the last ids of each beam are an incomplete group
+        values = torch.cat([values, (log_probs[..., V - rest :] + scores[..., None]).flatten(1)], dim=1)
+        indices = torch.cat([indices, last_indices(W, V, rest, log_probs.device).expand(B, -1)], dim=1)
     values, order = values.topk(count)
-    return values, places.gather(1, order)
+    return values, indices.gather(1, order)
 
 
 @cache
-def counted(count: int, device: torch.device) -> Tensor:
-    """0 ... count - 1, (count,)"""
+def arange(count: int, device: torch.device) -> Tensor:
+    """0 ... count - 1, (count,), cached"""
     return torch.arange(count, device=device)
 
 
 @cache
-def last_places(W: int, V: int, rest: int, device: torch.device) -> Tensor:
-    """(W*rest,) those of the last ids of each line"""
+def last_indices(W: int, V: int, rest: int, device: torch.device) -> Tensor:
+    """Indices of the last `rest` ids of each beam, (W*rest,), cached"""
     return (torch.arange(1, W + 1, device=device)[:, None] * V + torch.arange(-rest, 0, device=device)).flatten()
 
 
 def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """(B,N) in float32 -> the largest (B,count) and their places, largest first, of equal ones the first.
+    """values (B,N) in float32 -> the largest values and their indices (B,count), descending; ties in ascending index
 
-    The selection is of numbers in float64 that no two places share: each value less a share of itself that grows with
-    the place, and that all places together do not take as far as the next value in float32.
+    Ties are broken in float64: a value is reduced by a tiny part of itself that grows with its index and stays below
+    the distance to the next float32 value.
     """
-    places = torch.arange(1, values.shape[-1] + 1, dtype=torch.float64, device=values.device)
+    numbers = torch.arange(1, values.shape[-1] + 1, dtype=torch.float64, device=values.device)
     wide = values.double().clamp_(-LARGE, LARGE)
-    keys = wide.addcmul(wide.abs() + TINY, places, value=-STEP)
-    places = keys.topk(count).indices
-    return values.gather(-1, places), places
+    keys = wide.addcmul(wide.abs() + TINY, numbers, value=-STEP)
+    indices = keys.topk(count).indices
+    return values.gather(-1, indices), indices

@@ -1,4 +1,4 @@
-"""From sources to texts."""
+"""`generate`: from sources to texts."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from vit.generation.beam import beam_search
-from vit.generation.models import Writers
+from vit.generation.ctc import rescore_with_ctc
+from vit.generation.ensemble import Ensemble
+from vit.generation.sampling import sample
 from vit.generation.settings import Generation, Hypothesis
-from vit.generation.spelling import spelled
+from vit.generation.tta import views
 from vit.generation.uncached import Uncached, bypassed
-from vit.generation.views import views
-from vit.generation.walk import walk
 from vit.nn.fast_call import fast_call
 
-ROOM = 32  # steps that are made room for at first
+CAPACITY = 32  # steps of initial cache capacity
 
 
 def generate(
@@ -26,60 +26,65 @@ def generate(
     settings: Generation | None = None,
     rows: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """For every source its `n_best` texts, best first; fewer where there are no more.
+    """Generate the `n_best` texts of every source, best first; fewer if there are no more.
 
-    A source gets the same texts alone and in any batch. Every module is left in the mode it was in. A model whose own
-    or whose decoder's `forward` was overridden or hooked runs whole at every step, because the cache would bypass that.
+    The texts of a source do not depend on the rest of the batch. Modules keep their training mode. A model that
+    overrides or hooks its own or its decoder's `forward` runs without a cache, which would bypass it.
 
     Args:
-        models: an `EncoderDecoder`, or several of one vocabulary, the mean of whose probabilities counts.
+        models: an `EncoderDecoder`, or an ensemble of models with one vocabulary, whose probabilities are averaged.
         source: ids (B,S) or images (B,C,H,W).
-        source_mask: (B,S), the real ones among tokens or patches.
-        rows: numbers that name the sources when tokens are drawn: with its number a source draws the same tokens in any
-            batch; by default they are counted from 0.
+        source_mask: (B,S), False for padding among tokens or patches.
+        settings: greedy search by default.
+        rows: numbers of the sources, from which random numbers of sampling are derived; 0 ... B-1 by default.
 
     Raises:
-        ValueError: the model has no position for a single token after the forced ones, or knows no such id; views or
-            columns of what is no image.
+        ValueError: the model has no positions for tokens after the prefix, ids are out of range, or `views` or `ctc`
+            are set for a source that is no image.
     """
     models, settings = [models] if isinstance(models, nn.Module) else list(models), settings or Generation()
     settings.check_vocabulary(min(model.vocab_size for model in models))
     names = list(range(len(source))) if rows is None else [int(row) for row in rows]
     first = torch.tensor([settings.bos, *settings.prefix], device=source.device).repeat(len(source), 1)  # (B,P)
-    longest = room_left(models, first.shape[1], settings.max_len)
+    longest = max_tokens(models, first.shape[1], settings.max_len)
     if len(source) == 0:
         return []
     with torch.inference_mode(), evaluating(models):
         sources = views(source, source_mask, settings.views) * len(models)
         models = [model for model in map(stepping, models) for _ in range(settings.views)]
-        writers = Writers(models, sources, source_mask, first.shape[1] + settings.beam * min(longest, ROOM))
+        capacity = first.shape[1] + settings.beam * min(longest, CAPACITY)
+        ensemble = Ensemble(models, sources, source_mask, capacity)
         if settings.beam > 1 and settings.ctc:
-            found = beam_search(writers, first, replace(settings, n_best=settings.beam), longest)
-            return spelled(models, sources, source_mask, found, settings, longest)
+            found = beam_search(ensemble, first, replace(settings, n_best=settings.beam), longest)
+            return rescore_with_ctc(models, sources, source_mask, found, settings, longest)
         if settings.beam > 1:
-            return beam_search(writers, first, settings, longest)
-        times = settings.n_best  # lines of a row that go their own ways
+            return beam_search(ensemble, first, settings, longest)
+        times = settings.n_best  # independent samples per row
         if times > 1:
-            writers.select_rows(torch.arange(len(source), device=source.device).repeat_interleave(times))
+            ensemble.select_rows(torch.arange(len(source), device=source.device).repeat_interleave(times))
             first = first.repeat_interleave(times, dim=0)
-        found = walk(writers, first, settings, longest, [(name, nth) for name in names for nth in range(times)])
+        found = sample(ensemble, first, settings, longest, [(name, nth) for name in names for nth in range(times)])
     texts = [found[start : start + times] for start in range(0, len(found), times)]
     return [sorted(each, key=lambda text: -text.score) for each in texts]
 
 
-def room_left(models: Sequence[nn.Module], forced: int, max_len: int) -> int:
-    """How many tokens may be chosen: the last one needs no position, for nothing follows it."""
+def max_tokens(models: Sequence[nn.Module], forced: int, max_len: int) -> int:
+    """Maximum number of tokens to generate; the last one needs no position, because it is not fed back.
+
+    Raises:
+        ValueError: the models have no position left after `forced` tokens.
+    """
     limits = [model.max_len for model in models if model.max_len is not None]
     longest = min([max_len, *(limit - forced + 1 for limit in limits)])
     if longest < 1:
-        raise ValueError(f"the text begins with {forced} forced tokens, but max_len of the model is {min(limits)}; "
+        raise ValueError(f"the text starts with {forced} forced tokens, but max_len of the model is {min(limits)}; "
                          "shorten the prefix")
     return longest
 
 
 @contextmanager
 def evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
-    """Without dropout inside; afterwards every module is in the mode it was in."""
+    """Put the models in evaluation mode, and restore the mode of every module on exit."""
     modes = {module: module.training for model in models for module in model.modules()}
     for model in models:
         model.eval()
@@ -91,5 +96,5 @@ def evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def stepping(model: nn.Module) -> nn.Module:
-    """The quickest form of a model that computes what its `forward` does."""
+    """The fastest equivalent form of a model for step-by-step generation."""
     return Uncached(model) if bypassed(model) else fast_call(model)

@@ -1,4 +1,4 @@
-"""How a text is to be written, and what comes of it."""
+"""Settings and results of generation."""
 
 import math
 import operator
@@ -13,26 +13,28 @@ NUMBERS = ("length_penalty", "ctc", "temperature", "top_p")
 class Generation:
     """Settings for `generate`.
 
-    A score is the sum of the log-probabilities of the chosen tokens, over their number to the power of
-    `length_penalty`: 0 prefers short texts, 1 is the mean, and more prefers long ones. Forced tokens do not count.
+    The score of a text is the sum of the log-probabilities of its generated tokens, divided by their number to the
+    power of `length_penalty`: 0 favours short texts, 1 is the mean, larger values favour long texts.
 
     Args:
-        beam: lines that are followed at a time; 1 is greedy.
-        max_len: most tokens to choose, the end among them; fewer where the model has fewer positions.
-        min_len: fewest tokens to choose before the end.
-        n_best: how many texts per row, best first: at most `beam` of a search, any number of samples.
-        ctc: of a model that reads images and was trained to spell along their columns as well, the share that this has
-            in the score, by which the texts of the beam and the one that the columns spell most plainly are put in
-            order (arXiv 1609.06773).
-        views: of images of writing: so many views of each, sheared and stretched by a little, are read as if by so many
-            models; 1 for the image alone.
-        no_repeat_ngram: no run of so many tokens comes twice; 0 allows all.
-        sample: draw each token instead of looking for the likeliest text.
-        temperature: below 1 draws likely tokens more often.
-        top_k: draw among so many likeliest tokens; 0 for all.
-        top_p: draw among the likeliest tokens that together are this likely (arXiv 1904.09751).
-        prefix: ids that every text begins with, after bos.
-        seed: all draws follow from it, from the row's number and from the step.
+        beam: number of beams; 1 for greedy search.
+        max_len: maximum number of tokens to generate, eos included; also limited by the positions of the model.
+        min_len: minimum number of tokens before eos.
+        n_best: number of texts per row, best first: at most `beam` for beam search, any number for sampling.
+        ctc: weight of the CTC score in rescoring the beam, for models of images that were trained with a CTC loss
+            (arXiv 1609.06773).
+        views: test-time augmentation of text images: number of slightly sheared and scaled views, whose predictions
+            are averaged as an ensemble; 1 for none.
+        no_repeat_ngram: size of n-grams that may not occur twice; 0 for no limit.
+        sample: sample tokens instead of searching for the most probable text.
+        temperature: divides the logits in sampling.
+        top_k: sample from this number of most probable tokens; 0 for all.
+        top_p: sample from the most probable tokens with this total probability (arXiv 1904.09751).
+        prefix: ids that every text starts with, after bos.
+        seed: random numbers are a function of the seed, the number of the row and the step.
+
+    Raises:
+        ValueError: a value is out of range, or values do not fit together.
     """
 
     beam: int = 1
@@ -55,10 +57,10 @@ class Generation:
 
     def __post_init__(self) -> None:
         for key in WHOLE:
-            object.__setattr__(self, key, whole(key, getattr(self, key)))
+            object.__setattr__(self, key, as_int(key, getattr(self, key)))
         for key in NUMBERS:
             if not isinstance(value := getattr(self, key), Real) or not math.isfinite(value):
-                raise ValueError(f"{key} is {value!r}, but must be a number, and a finite one")
+                raise ValueError(f"{key} is {value!r}, but must be a finite number")
         self.check_prefix()
         for key in ("beam", "max_len", "n_best", "views", "temperature", "top_p"):
             if (value := getattr(self, key)) <= 0:
@@ -71,50 +73,62 @@ class Generation:
         if not 0 <= self.ctc <= 1:
             raise ValueError(f"ctc is {self.ctc}, but must lie in [0, 1]")
         if self.ctc and self.beam == 1:
-            raise ValueError(f"ctc={self.ctc} puts the texts of a beam in order, but beam is 1; take beam=5 or ctc=0")
+            raise ValueError(f"ctc={self.ctc} rescores the texts of a beam search, but beam is 1; use beam=5 or ctc=0")
         if self.min_len > self.max_len:
             raise ValueError(f"min_len is {self.min_len}, more than max_len {self.max_len}; lower it or raise max_len")
         if self.sample and self.beam > 1:
-            raise ValueError(f"sample=true follows no beam, but beam is {self.beam}; take beam=1, and n_best for more")
+            raise ValueError(f"sample=true needs beam=1, but beam is {self.beam}; use n_best for several samples")
         if not self.sample and self.n_best > self.beam:
-            raise ValueError(f"n_best is {self.n_best}, but a beam of {self.beam} finds {self.beam}; raise beam")
+            raise ValueError(f"n_best is {self.n_best}, but must be at most beam {self.beam}; raise beam")
         if not self.sample and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
             raise ValueError("temperature, top_k and top_p are for sampling; set sample=true as well")
 
     def check_prefix(self) -> None:
-        """Ids as plain numbers; the special ones stand where generation puts them."""
-        object.__setattr__(self, "prefix", tuple(whole("prefix", token) for token in self.prefix))
+        """Convert the prefix to ints.
+
+        Raises:
+            ValueError: it contains bos, eos or pad, or something that is no id.
+        """
+        object.__setattr__(self, "prefix", tuple(as_int("prefix", token) for token in self.prefix))
         for name in ("bos", "eos", "pad"):
             if (token := getattr(self, name)) in self.prefix:
-                raise ValueError(f"prefix {self.prefix} has {token}, which is {name}; give the ids of a text alone")
+                raise ValueError(f"prefix {self.prefix} has {token}, which is {name}; pass the ids of the text only")
 
     def check_vocabulary(self, size: int) -> None:
-        """Raises ValueError where an id is none of the `size` that a model knows."""
+        """Check the ids against a vocabulary of `size` ids.
+
+        Raises:
+            ValueError: an id is out of range.
+        """
         for key, tokens in (("prefix", self.prefix), ("bos", [self.bos]), ("eos", [self.eos]), ("pad", [self.pad])):
             if wrong := [token for token in tokens if not 0 <= token < size]:
                 raise ValueError(f"{key} has the id {wrong[0]}, but the model's ids are 0..{size - 1}")
 
     @property
     def greedy(self) -> "Generation":
-        """The quickest: the likeliest token each time, of one view, and no other opinion."""
+        """The same settings with greedy search, without CTC rescoring and test-time augmentation."""
         simple = {"beam": 1, "n_best": 1, "ctc": 0.0, "views": 1}
         return replace(self, **simple, sample=False, temperature=1.0, top_k=0, top_p=1.0)
 
     def score(self, total: float, length: int) -> float:
-        """Of a text whose `length` chosen tokens have `total` as the sum of their log-probabilities."""
+        """The score of `length` generated tokens whose log-probabilities sum to `total`."""
         return total / length**self.length_penalty
 
     def bound(self, total: float, length: int, longest: int) -> float:
-        """The best score that a text can still reach which has not ended after `length` tokens.
+        """An upper bound on the final score of a text that has not ended after `length` tokens.
 
-        More tokens only lower the sum, so it stays where it is at best; what divides it is largest at the greatest
-        length, or with a negative penalty at the smallest.
+        Further tokens can only lower the sum; the divisor is largest at the maximum length, or with a negative penalty
+        at the minimum length.
         """
         return self.score(total, longest if self.length_penalty >= 0 else min(max(length, self.min_len) + 1, longest))
 
 
-def whole(key: str, value: object) -> int:
-    """A whole number of any type as an int."""
+def as_int(key: str, value: object) -> int:
+    """An integer of any type as an int.
+
+    Raises:
+        ValueError: `value` is not an integer.
+    """
     try:
         if not isinstance(value, bool):
             return operator.index(value)
@@ -125,23 +139,24 @@ def whole(key: str, value: object) -> int:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text: `ids` without bos and eos but with what was forced; `ended` is False where it was cut at max_len."""
+    """A generated text: `ids` without bos and eos but with the prefix; `ended` is False if it was cut at max_len."""
 
     ids: tuple[int, ...]
     score: float
     ended: bool = True
 
 
-class Best:
-    """The best `count` hypotheses of one row; of equal ones the earlier stays in front."""
+class NBest:
+    """The best `count` hypotheses of one row; of equal scores the earlier comes first."""
 
     def __init__(self, count: int) -> None:
         self.count, self.found = count, []
 
     def add(self, hypothesis: Hypothesis) -> None:
+        """Insert a hypothesis if it is among the best."""
         self.found.append(hypothesis)
         self.found = sorted(self.found, key=lambda each: -each.score)[: self.count]
 
     def beats(self, score: float) -> bool:
-        """Whether a text of this score could not come in any more."""
+        """Whether a text of this score cannot enter any more."""
         return len(self.found) == self.count and self.found[-1].score >= score

@@ -1,0 +1,94 @@
+"""The interface between search and models: ensembles, suppressed tokens, and removal of finished rows."""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from vit.generation.settings import Generation
+
+Texts = Sequence[Sequence[Sequence[int]]]  # ids of every beam of every row
+
+
+class Ensemble:
+    """Models with their caches, whose probabilities are averaged.
+
+    Args:
+        sources: the source of each model, ids (B,S) or images (B,C,H,W).
+        source_mask: (B,S), False for padding.
+        capacity: initial capacity of the caches.
+    """
+
+    def __init__(
+        self, models: Sequence[nn.Module], sources: Sequence[Tensor], source_mask: Tensor | None, capacity: int
+    ) -> None:
+        self.models = models
+        self.caches = [model.start(source, source_mask, capacity)
+                       for model, source in zip(models, sources, strict=True)]
+
+    def advance(self, ids: Tensor, beam_mask: Tensor | None = None) -> Tensor:
+        """The next ids (B,T), beam_mask as in `Decoder.advance` -> log-probabilities (B,W,V) of the following token
+
+        Raises:
+            ValueError: the models have different vocabularies.
+        """
+        each = [model.advance(ids, cache, beam_mask) for model, cache in zip(self.models, self.caches, strict=True)]
+        if len({logits.shape for logits in each}) > 1:
+            sizes = ", ".join(str(logits.shape[-1]) for logits in each)
+            raise ValueError(f"the models of an ensemble need one vocabulary, but they have {sizes} ids")
+        if len(each) == 1:
+            logits = each[0].float()
+            return torch.log_softmax(logits, -1, out=logits)  # in place: the largest tensor of a step
+        mean = torch.stack([logits.float().log_softmax(-1) for logits in each]).logsumexp(0) - math.log(len(each))
+        return mean.clamp_(max=0)  # rounding must not give probabilities above one
+
+    def select_rows(self, rows: Tensor) -> None:
+        """Select rows by index (R,), as `Cache.select_rows`."""
+        for cache in self.caches:
+            cache.select_rows(rows)
+
+    def select_tokens(self, tokens: Tensor) -> None:
+        """Select tokens by index (B,N), as `Cache.select_tokens`."""
+        for cache in self.caches:
+            cache.select_tokens(tokens)
+
+
+def suppress_tokens(log_probs: Tensor, texts: Texts, step: int, settings: Generation) -> None:
+    """Set the log-probabilities (B,W,V) of tokens that may not be generated at `step` (from 1) to -inf, in place."""
+    never = (settings.pad, settings.bos, settings.eos) if step <= settings.min_len else (settings.pad, settings.bos)
+    log_probs.index_fill_(-1, as_tensor(never, log_probs.device), -torch.inf)
+    if size := settings.no_repeat_ngram:
+        repeated = [(row, beam, token) for row, beams in enumerate(texts) for beam, text in enumerate(beams)
+                    for token in repeated_ngram_ends(text, size)]
+        if repeated:
+            log_probs[tuple(torch.tensor(repeated, device=log_probs.device).T)] = -torch.inf
+
+
+@functools.cache
+def as_tensor(ids: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(ids, device=device)
+
+
+def repeated_ngram_ends(text: Sequence[int], size: int) -> set[int]:
+    """The ids that would complete an n-gram of `size` ids that the text contains already."""
+    last = tuple(text[len(text) - size + 1 :])
+    return {text[i + size - 1] for i in range(len(text) - size + 1) if tuple(text[i : i + size - 1]) == last}
+
+
+class ActiveRows:
+    """The rows of the batch that are still generated: finished rows are removed once they are an eighth of the batch,
+    because removal copies the caches.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows = list(range(rows))  # original indices of the remaining rows
+
+    def compact(self, done: list[bool]) -> list[int] | None:
+        """Indices of the remaining rows within the current batch if it is time to remove finished ones, else None."""
+        if sum(done) * 8 < len(self.rows) or not any(done):
+            return None
+        remaining = [i for i, finished in enumerate(done) if not finished]
+        self.rows = [self.rows[i] for i in remaining]
+        return remaining

@@ -1,0 +1,72 @@
+"""Greedy search and sampling."""
+
+import torch
+from torch import Tensor
+
+from vit.counters import hashed_int
+from vit.generation.candidates import best
+from vit.generation.ensemble import ActiveRows, Ensemble, suppress_tokens
+from vit.generation.settings import Generation, Hypothesis
+
+
+def sample(
+    ensemble: Ensemble, first: Tensor, settings: Generation, longest: int, names: list[tuple]
+) -> list[Hypothesis]:
+    """One text per row by greedy search, or by sampling with `settings.sample`.
+
+    Args:
+        first: (B,P), the forced ids.
+        longest: maximum number of tokens to generate.
+        names: counters of each row from which the random numbers of sampling are derived.
+    """
+    found: dict[int, Hypothesis] = {}
+    active, ids, texts = ActiveRows(len(first)), first, [settings.prefix for _ in first]
+    total = torch.zeros(len(first), 1, device=first.device)
+    for step in range(1, longest + 1):
+        log_probs = ensemble.advance(ids)  # (B,1,V)
+        suppress_tokens(log_probs, [[text] for text in texts], step, settings)
+        ids = choose(log_probs[:, 0], settings, [(*names[row], step) for row in active.rows])  # (B,1)
+        before, total = total, total + log_probs[:, 0].gather(1, ids)
+        for i, (row, (token,), (value,)) in enumerate(zip(active.rows, ids.tolist(), total.tolist(), strict=True)):
+            dead = value == -torch.inf  # every continuation is suppressed
+            end = token == settings.eos and not dead
+            texts[i] = texts[i] if end or dead else (*texts[i], token)
+            if row not in found and (end or dead or step == longest):
+                value, length = (float(before[i]), max(step - 1, 1)) if dead else (value, step)
+                found[row] = Hypothesis(texts[i], settings.score(value, length), end)
+        if len(found) == len(first):
+            break
+        if (remaining := active.compact([row in found for row in active.rows])) is not None:
+            index = torch.tensor(remaining, device=ids.device)
+            ensemble.select_rows(index)
+            texts, total, ids = [texts[i] for i in remaining], total[index], ids[index]
+    return [found[row] for row in range(len(first))]
+
+
+def choose(log_probs: Tensor, settings: Generation, counters: list[tuple[int, ...]]) -> Tensor:
+    """log-probabilities (B,V) -> ids (B,1), the most probable (first of equal ones) or sampled"""
+    if not settings.sample:
+        return log_probs.max(-1, keepdim=True).indices
+    draws = torch.tensor([uniform(settings.seed, *each) for each in counters], dtype=torch.float64)
+    return draw(log_probs, draws.to(log_probs.device), settings)
+
+
+def draw(logits: Tensor, draws: Tensor, settings: Generation) -> Tensor:
+    """logits (B,V), draws (B,) in [0,1) -> ids (B,1), by inversion of the cumulative distribution"""
+    logits, ids = logits / settings.temperature, None
+    if settings.top_k or settings.top_p < 1:
+        logits, ids = best(logits, min(settings.top_k or logits.shape[-1], logits.shape[-1]))  # descending
+    probabilities = logits.double().softmax(-1)
+    if settings.top_p < 1:
+        before = probabilities.cumsum(-1) - probabilities
+        probabilities = probabilities.masked_fill(before >= settings.top_p, 0)  # never masks the most probable token
+    cumulative = probabilities.cumsum(-1)
+    index = torch.searchsorted(cumulative, draws[:, None] * cumulative[:, -1:], right=True)
+    last = (probabilities > 0).long().cumsum(-1).argmax(-1, keepdim=True)  # rounding may go past the last token
+    index = index.minimum(last)
+    return index if ids is None else ids.gather(1, index)
+
+
+def uniform(*counters: int) -> float:
+    """A pseudo-random number in [0, 1) on a grid of 2^-53, a function of the counters alone."""
+    return (hashed_int(*counters) >> 11) / 2**53
