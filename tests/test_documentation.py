@@ -1,5 +1,6 @@
 """The documentation is true: its commands parse and compose, its Python blocks run, its links lead somewhere."""
 
+import io
 import os
 import re
 import shlex
@@ -14,7 +15,7 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import vit
-from vit.cli import app
+from vit.cli import app, main
 from vit.launch import compose
 
 ROOT = Path(__file__).parents[1]
@@ -137,21 +138,42 @@ def test_commands_are_found_everywhere():
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    """A folder with what the pages take for granted: trained models, photos and a checkpoint."""
-    import shutil
-
+    """A folder with what the pages take for granted: trained models, photos in class folders and a checkpoint."""
     import timm
     import torch
+    from PIL import Image
+    from sklearn.datasets import load_digits
 
     folder = tmp_path_factory.mktemp("documentation")
     runs = folder / "runs"
     vit.train(["recipe.epochs=1", f"run_dir={runs / 'digits/TIME'}"])
     vit.train(["experiment=spelled_numbers", "debug=true", "model.dim=32", "model.num_heads=2", "model.depth=1",
-               "model.decoder_depth=1", f"run_dir={runs / 'spelled_numbers/TIME'}"])
-    shutil.copytree(runs / "digits/TIME/samples", folder / "photos")
+               "model.decoder_depth=1", "data.test=64", "data.train=256", "data.val=64",
+               f"run_dir={runs / 'spelled_numbers/TIME'}"])
+    digits = load_digits()
+    for row in range(200):
+        place = folder / "photos" / str(digits.target[row]) / f"{row}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((digits.images[row] * 15).astype("uint8")).save(place)
+    (folder / "photo.png").write_bytes(place.read_bytes())
     network = timm.create_model("vit_small_patch14_reg4_dinov2", img_size=28)
     torch.save(network.state_dict(), folder / "dinov2_vits14_reg4_pretrain.pth")
     return folder
+
+
+def quick_commands() -> list[tuple[str, ...]]:
+    """Commands on the models and photos of `workplace` that answer in seconds."""
+    used = ("runs/digits/TIME", "runs/spelled_numbers/TIME", "data=folder")
+    quick = {"predict", "evaluate", "attention", "audit", "card", "convert", "probe", "models"}
+    found = [words[3:] for words in COMMANDS if words[:3] == ("python", "-m", "vit") and len(words) > 4]
+    return [words for words in found if words[0] in quick and words[1].removesuffix("/model") in used]
+
+
+@pytest.mark.parametrize("words", quick_commands(), ids=lambda words: " ".join(words)[:90])
+def test_a_quick_command_runs(words, workplace, monkeypatch, capsys):
+    monkeypatch.chdir(workplace)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1234\n")))
+    assert main(list(words)) == 0, capsys.readouterr().err
 
 
 PYTHON = [block for block in blocks() if block.language == "python"]
@@ -161,6 +183,19 @@ PYTHON = [block for block in blocks() if block.language == "python"]
 def test_a_python_block_runs(block, workplace, monkeypatch, tmp_path):
     monkeypatch.chdir(workplace)
     exec(compile(block.text, block.place, "exec"), {"__name__": "__main__"})
+
+
+def test_the_example_of_a_data_set_reads_images(tmp_path):
+    """With the argument that the shared defaults of `_loading`, which its config file names, pass to it."""
+    guide = (ROOT / "docs/guides/extending.md").read_text(encoding="utf-8")
+    names = {"__name__": "flowers"}
+    exec(re.search(r"```python\n(# flowers.py.*?)```", guide, re.S)[1], names)
+    for name in ("train/rose_1.jpg", "train/tulip_2.jpg", "val/rose_3.jpg", "test/tulip_4.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    source = names["flowers"](root=str(tmp_path), split_seed=0)
+    assert source.classes == ["rose", "tulip"] and list(source.splits["test"].labels) == [1]
+    assert source.splits["train"].read(1) == b"train/tulip_2.jpg"
 
 
 @pytest.mark.parametrize("block", [b for b in blocks() if b.language == "yaml"], ids=lambda block: block.place)
