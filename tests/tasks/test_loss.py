@@ -91,7 +91,7 @@ def test_padding_of_a_text_does_not_count():
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_cross_entropy_by_parts_is_torchs(precision, smoothing, monkeypatch):
-    monkeypatch.setattr("vit.tasks.cross_entropy.PART", 3 * 50)  # three rows at a time, and a last one of one
+    monkeypatch.setattr("vit.tasks.cross_entropy.CHUNK", 3 * 50)  # three rows at a time, and a last one of one
     torch.manual_seed(0)
     values = torch.randn(10, 50) * torch.tensor([1.0, 5, 30, 1, 1, 1, 1, 1, 1, 200])[:, None]
     if not smoothing:  # which would ask for what is impossible as well
@@ -148,7 +148,7 @@ def test_spelling_is_the_sum_over_all_ways_to_write_a_text_along_the_columns():
         text = [sign for sign in labels[row].tolist() if sign not in (PAD, EOS)]
         ways = [path for path in itertools.product(range(7), repeat=width) if spelled(path) == text]
         total -= math.log(sum(math.exp(sum(float(likely[i, sign]) for i, sign in enumerate(path))) for path in ways))
-    found = TextLoss(ctc=0.5, rows=2).spelling(patches, mask.flatten(1), labels)
+    found = TextLoss(ctc=0.5, rows=2).ctc_loss(patches, mask.flatten(1), labels)
     assert float(found) == pytest.approx(total, rel=1e-5)
     logits, loss = torch.randn(3, 4, 7), TextLoss(0.1, ctc=0.25, rows=2)
     whole = loss(logits, labels, patches, mask.flatten(1))

@@ -44,7 +44,7 @@ from vit.tasks import (
     Distillation,
     MultiLabel,
     MultiLabelLoss,
-    Optimizing,
+    Optimization,
 )
 from vit.training import build_optimizer, build_schedule, scaled_lr
 
@@ -191,7 +191,7 @@ def build_task(
     )
 
 
-def build_optimizing(recipe: dict, model: nn.Module, steps: int) -> Optimizing:
+def build_optimizing(recipe: dict, model: nn.Module, steps: int) -> Optimization:
     """Optimizer and schedule, both tried once now; `steps` are those of an epoch."""
     lr = recipe["optimizer"]["lr"]
     if recipe["optimizer"]["lr_base_batch"]:
@@ -202,7 +202,7 @@ def build_optimizing(recipe: dict, model: nn.Module, steps: int) -> Optimizing:
     scheduling = partial(_schedule, planned=total, **recipe["schedule"])
     tried = checked("recipe.optimizer", optimizing, model)
     checked("recipe.schedule", partial(scheduling, tried), total)
-    return Optimizing(optimizing, scheduling, recipe["clip"])
+    return Optimization(optimizing, scheduling, recipe["clip"])
 
 
 def build_augment(steps: dict | None, seed: int) -> Augment | None:

@@ -16,7 +16,7 @@ from vit.launch.build import checked
 from vit.launch.composing import ConfigError, nearest
 from vit.launch.initial import told
 from vit.models import model_from_config
-from vit.tasks.distilling import Distillation, Teacher
+from vit.tasks.distillation import Distillation, Teacher
 
 log = logging.getLogger("vit")
 

@@ -1,18 +1,20 @@
-"""LightningModules: loss, metrics, augmentation and optimizer around a model; and the data module they share."""
+"""LightningModules, which combine a model with loss, metrics, augmentation and optimizer, and their data module."""
 
-from vit.tasks.base import Optimizing, Task
+from vit.tasks.base import Optimization, Task
 from vit.tasks.classification import Classification
 from vit.tasks.datamodule import Batches
-from vit.tasks.distilling import Distillation, Teacher
+from vit.tasks.distillation import Distillation, Teacher
 from vit.tasks.loss import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss, TextLoss
 from vit.tasks.masked_image import MaskedImages
 from vit.tasks.masked_text import MaskedTokens
 from vit.tasks.multi_label import MultiLabel
-from vit.tasks.seq2seq import Seq2Seq, Writing
+from vit.tasks.seq2seq import Seq2Seq, ValidationTexts
 from vit.tasks.text_classification import TextClassification
+
+Optimizing, Writing = Optimization, ValidationTexts  # former names, kept as aliases
 
 __all__ = [
     "Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "Distillation", "MaskedImages", "MaskedTokens",
-    "MultiLabel", "MultiLabelLoss", "Optimizing", "Seq2Seq", "Task", "Teacher", "TextClassification", "TextLoss",
-    "Writing",
+    "MultiLabel", "MultiLabelLoss", "Optimization", "Optimizing", "Seq2Seq", "Task", "Teacher", "TextClassification",
+    "TextLoss", "ValidationTexts", "Writing",
 ]

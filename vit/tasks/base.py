@@ -1,4 +1,4 @@
-"""What every task shares: the training step around a loss, the optimizer, exact sums across a stop."""
+"""The base class of all tasks: training step, optimizer, and exact epoch means across interruptions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -15,13 +15,13 @@ from vit.training import clip_gradients, seed_step, shard
 
 
 @dataclass(frozen=True)
-class Optimizing:
-    """How a model's weights move.
+class Optimization:
+    """Optimizer, learning rate schedule and gradient clipping.
 
     Args:
         optimizer: `model -> torch optimizer`.
-        schedule: `(optimizer, total steps) -> learning-rate scheduler`, stepped once per optimizer step.
-        clip: the gradient's largest norm; None for no limit.
+        schedule: `(optimizer, total steps) -> learning rate scheduler`, stepped once per optimizer step.
+        clip: maximum norm of the gradient; None for no clipping.
     """
 
     optimizer: Callable[[nn.Module], torch.optim.Optimizer]
@@ -30,31 +30,31 @@ class Optimizing:
 
 
 class Task(LightningModule, ABC):
-    """Trains a model on batches; a subclass says what the loss of a batch is and what validation counts.
+    """Base class of the training tasks; subclasses define the loss of a batch and the validation metrics.
 
-    The model holds the architecture alone; loss, metrics, augmentation and optimizer live in the task. Every random
-    draw is a function of (seed, step, micro-batch, rank) or of (seed, epoch, sample), so that a resumed run repeats an
+    The model contains only the architecture; loss, metrics, augmentation and optimizer are in the task. Random numbers
+    are functions of (seed, step, micro-batch, rank) or of (seed, epoch, sample), so that a resumed run equals an
     uninterrupted one.
 
     Args:
-        config: what the run was made from, as plain values; it goes into checkpoints for people to read.
+        config: the resolved config of the run as plain values, saved in checkpoints for information.
     """
 
     unit = "images"  # what a row of a batch is, for the progress bar
-    means: ClassVar[tuple[str, ...]] = ("val_loss",)  # what validation gathers, each an attribute
+    means: ClassVar[tuple[str, ...]] = ("val_loss",)  # attributes with validation means
 
     def __init__(
         self,
         model: nn.Module,
-        optimizing: Optimizing,
+        optimizing: Optimization,
         seed: int = 0,
         config: dict | None = None,
     ):
         super().__init__()
         self.model = model
         self.optimizing, self.seed, self.config = optimizing, seed, config or {}
-        self.inputs: Tensor | None = None  # what the model read in this micro-batch, if that can be NaN: for FiniteLoss
-        self.gradient_norm: Tensor | None = None  # of this step, measured by FiniteLoss
+        self.inputs: Tensor | None = None  # floating point input of this micro-batch, checked by FiniteLoss
+        self.gradient_norm: Tensor | None = None  # of this step, computed by FiniteLoss
         self.train_loss = Mean()
         for name in self.means:
             setattr(self, name, Mean())
@@ -62,13 +62,17 @@ class Task(LightningModule, ABC):
     @property
     @abstractmethod
     def metric_names(self) -> list[str]:
-        """What an epoch is judged by."""
+        """Names of the metrics that can be monitored."""
 
     @abstractmethod
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
-        """What a micro-batch adds to the loss of its optimizer step: a sum over its samples or tokens, divided by those
-        of the whole step (`samples`, `tokens`), over all processes and micro-batches. So the gradient does not depend
-        on how a step is divided. `step` and `micro` count optimizer steps and their micro-batches.
+        """The contribution of a micro-batch to the loss of its optimizer step: the sum over its samples or tokens,
+        divided by their number in the whole step (`samples`, `tokens` of the batch), over all processes and
+        micro-batches. The gradient then does not depend on how a step is divided.
+
+        Args:
+            step: optimizer step.
+            micro: micro-batch within the step.
         """
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
@@ -78,11 +82,11 @@ class Task(LightningModule, ABC):
         filler = "filler" in batch
         with evaluating(self.model) if filler else nullcontext():
             loss = self.training_loss(batch, step, micro)
-        # micro-batches and processes are averaged afterwards; a filler's gradient is zero, but every process has one
+        # Lightning and DDP average over micro-batches and processes; a filler batch has a gradient of zero
         loss = loss * (0 if filler else accumulate * self.trainer.world_size)
         self.train_loss.update(loss.detach())
         if step % self.trainer.log_every_n_steps == 0:
-            self.log("train/step_loss", loss.detach())  # of this process's part of the batch
+            self.log("train/step_loss", loss.detach())  # of this process's part of the batch only
         return loss
 
     def on_train_epoch_start(self) -> None:
@@ -98,7 +102,7 @@ class Task(LightningModule, ABC):
             clip_gradients(parameters, self.optimizing.clip, self.gradient_norm)
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
-        """In every process. Each resumes with its own sum of losses: another order of adding changes the last bit."""
+        """Called in every process: each resumes with its own sum of losses, because the order of summation matters."""
         losses = torch.stack([self.train_loss.total, self.train_loss.weight])  # (2,) sum, batches
         parts = [losses.clone() for _ in range(self.trainer.world_size)]
         if len(parts) > 1:
@@ -110,7 +114,7 @@ class Task(LightningModule, ABC):
         saved = checkpoint["train_loss"].to(self.device).reshape(-1, 2)
         if len(saved) == self.trainer.world_size:
             self.train_loss.total, self.train_loss.weight = saved[self.global_rank].clone().unbind()
-        elif self.global_rank == 0:  # another number of processes
+        elif self.global_rank == 0:  # resumed with another number of processes
             self.train_loss.total, self.train_loss.weight = saved.sum(0).unbind()
 
     def configure_model(self) -> None:
@@ -126,7 +130,7 @@ class Task(LightningModule, ABC):
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode, in which no running statistics change; afterwards each module is as before."""
+    """Put the model in evaluation mode, so that running statistics do not change, and restore all modes on exit."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -137,9 +141,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 class Mean(Metric):
-    """A weighted mean over batches and processes that never looks for NaN, which would wait for the device.
+    """A weighted mean over batches and processes, without a check for NaN, which would synchronize with the device.
 
-    torchmetrics' MeanMetric without its look for NaN takes all weights as 1 (1.9); `FiniteLoss` looks for it.
+    torchmetrics' MeanMetric ignores weights if its check for NaN is disabled (1.9). `FiniteLoss` checks for NaN.
     """
 
     total: Tensor
@@ -151,7 +155,7 @@ class Mean(Metric):
             self.add_state(name, torch.tensor(0.0), dist_reduce_fx="sum")
 
     def update(self, value: Tensor, weight: Tensor | None = None) -> None:
-        """value (...), weight (...) or none for 1"""
+        """value (...), weight (...), 1 by default"""
         weight = torch.ones_like(value) if weight is None else weight
         self.total += (value * weight).sum()
         self.weight += weight.sum()

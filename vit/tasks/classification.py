@@ -1,4 +1,4 @@
-"""Image classification: what one training step does with a batch, and what validation counts."""
+"""Image classification."""
 
 import torch
 from torch import Tensor, nn
@@ -6,14 +6,14 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from vit.data import Augment, Mixup, Preprocessing
-from vit.tasks.base import Optimizing, Task
-from vit.tasks.distilling import Distillation
+from vit.tasks.base import Optimization, Task
+from vit.tasks.distillation import Distillation
 
-PADDING = -1  # label of the rows that fill up the last evaluation batch of a rank; no metric counts them
+PADDING = -1  # label of rows that pad the last evaluation batch of a rank; ignored by all metrics
 
 
 class Classification(Task):
-    """Trains any `model(images) -> logits` on the image batches of `vit.data`."""
+    """Trains a `model(images) -> logits` on the image batches of `vit.data`."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class Classification(Task):
         preprocessing: Preprocessing,
         num_classes: int,
         loss: nn.Module,
-        optimizing: Optimizing,
+        optimizing: Optimization,
         augment: Augment | None = None,
         mixup: Mixup | None = None,
         seed: int = 0,
@@ -39,7 +39,7 @@ class Classification(Task):
         return ["val/loss", *self.val_scores.keys(), "train/loss"]
 
     def scores(self, num_classes: int) -> MetricCollection:
-        """What validation counts besides the loss."""
+        """Validation metrics besides the loss."""
         return accuracies(num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class Classification(Task):
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         logits = self(batch["image"])
-        count(self, logits, batch["label"], batch["weight"])
+        update_metrics(self, logits, batch["label"], batch["weight"])
 
 
 def accuracies(num_classes: int) -> MetricCollection:
@@ -74,8 +74,8 @@ def accuracies(num_classes: int) -> MetricCollection:
     return MetricCollection(found)
 
 
-def count(task: Task, logits: Tensor, labels: Tensor, weight: Tensor) -> None:
-    """Take a validation batch into loss and accuracies: logits (B,classes), labels (B,), weight (B,) 0 for padding."""
+def update_metrics(task: Task, logits: Tensor, labels: Tensor, weight: Tensor) -> None:
+    """Update validation loss and accuracies: logits (B,classes), labels (B,), weight (B,), 0 for padding rows."""
     labels = torch.where(weight > 0, labels, PADDING)
     each = nn.functional.cross_entropy(logits.float(), labels.clamp(min=0), reduction="none")
     task.val_loss.update(each, weight)

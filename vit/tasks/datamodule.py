@@ -1,4 +1,4 @@
-"""One thin LightningDataModule around any source."""
+"""A LightningDataModule around any loaders."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,13 +6,13 @@ from pytorch_lightning import LightningDataModule
 
 
 class Batches(LightningDataModule):
-    """Gives Lightning the loaders of a data set; `FollowEpoch` starts the training loader where a resumed run stood.
+    """Training and validation loaders; `FollowEpoch` sets the position of the training loader in a resumed run.
 
     Args:
-        train: `(rank, world) -> loader`, a pass per epoch.
-        val: `(rank, world) -> loader` over every validation sample once.
+        train: `(rank, world) -> loader` over one epoch.
+        val: `(rank, world) -> loader` over all validation samples.
 
-    `timeout`: seconds that a loading process may take for a batch; None for no limit.
+    `timeout` is the maximum number of seconds that a worker process may take per batch; None for no limit.
     """
 
     timeout: float | None = None
@@ -34,11 +34,11 @@ class Batches(LightningDataModule):
         return loader
 
     def close(self) -> None:
-        """Ends the worker processes."""
+        """Stop the worker processes."""
         for loader in self._loaders:
             loader.close()
 
     @property
     def bad(self) -> dict[str, str]:
-        """Name and reason of every image that was left out so far, in this process."""
+        """Name and reason of every sample that was skipped so far in this process."""
         return {name: reason for loader in self._loaders for name, reason in loader.bad.items()}

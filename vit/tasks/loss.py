@@ -1,4 +1,4 @@
-"""Losses: of classification on hard (B,) or soft (B,classes) targets, one number per sample, and of texts."""
+"""Losses of classification, per sample, with hard (B,) or soft (B,classes) targets, and of sequence to sequence."""
 
 import numpy as np
 import torch
@@ -11,11 +11,11 @@ from vit.tasks.cross_entropy import cross_entropy
 
 
 class CrossEntropy(nn.Module):
-    """Cross entropy with label smoothing (Szegedy et al. 2016).
+    """Cross entropy with label smoothing (arXiv 1512.00567).
 
     Args:
-        weights: (classes,) factors against class imbalance. The loss of a mixed image is that of its labels, each with
-            its share and its own class's weight: so classes count alike however often they meet in one image.
+        weights: (classes,), against class imbalance. The loss of a mixed image is the sum of the losses of its labels,
+            each multiplied by its mixing ratio and by the weight of its class.
     """
 
     def __init__(self, label_smoothing: float = 0.0, weights: np.ndarray | None = None):
@@ -24,7 +24,7 @@ class CrossEntropy(nn.Module):
         self.register_buffer("weights", None if weights is None else torch.as_tensor(weights), persistent=False)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """(B,classes), (B,) or (B,classes) -> (B,)"""
+        """logits (B,classes), targets (B,) or (B,classes) -> loss per sample (B,)"""
         soft = targets if targets.ndim == 2 else F.one_hot(targets, logits.shape[1]).float()
         if self.weights is None:
             return self.each(logits.float(), soft)
@@ -32,24 +32,24 @@ class CrossEntropy(nn.Module):
         return total * self.each(logits.float(), soft * self.weights / total[:, None])
 
     def each(self, logits: Tensor, soft: Tensor) -> Tensor:
-        """(B,classes), (B,classes) -> (B,)"""
+        """logits, soft targets (B,classes) -> loss per sample (B,)"""
         return F.cross_entropy(logits, soft, label_smoothing=self.label_smoothing, reduction="none")
 
 
 class BinaryCrossEntropy(CrossEntropy):
-    """One yes/no question per class, summed over classes (Wightman et al. 2021, "ResNet strikes back")."""
+    """Binary cross entropy, summed over classes ("ResNet strikes back", arXiv 2110.00476)."""
 
     def each(self, logits: Tensor, soft: Tensor) -> Tensor:
-        """(B,classes), (B,classes) -> (B,)"""
+        """logits, soft targets (B,classes) -> loss per sample (B,)"""
         smooth = soft * (1 - self.label_smoothing) + self.label_smoothing / logits.shape[1]
         return F.binary_cross_entropy_with_logits(logits, smooth, reduction="none").sum(dim=1)
 
 
 class MultiLabelLoss(nn.Module):
-    """One yes/no question per label, averaged over labels; smoothed answers lie s/2 from 0 and from 1.
+    """Binary cross entropy, averaged over labels; label smoothing s moves targets by s/2 from 0 and 1.
 
     Args:
-        weights: (classes,) how much a yes counts for each no of that label.
+        weights: (classes,), weight of the positive class of each label.
     """
 
     def __init__(self, label_smoothing: float = 0.0, weights: np.ndarray | None = None):
@@ -58,24 +58,26 @@ class MultiLabelLoss(nn.Module):
         self.register_buffer("weights", None if weights is None else torch.as_tensor(weights), persistent=False)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """(B,classes), (B,classes) yes or no, or shares of mixed images -> (B,)"""
+        """logits (B,classes), targets (B,classes) in [0,1] -> loss per sample (B,)"""
         targets = targets.float()
-        yes = targets if self.weights is None else targets * self.weights
-        total = yes + (1 - targets)  # a smoothed no is still a no: only what is really a yes has its weight
-        smooth = yes / total * (1 - self.label_smoothing) + self.label_smoothing / 2
+        positive = targets if self.weights is None else targets * self.weights
+        total = positive + (1 - targets)  # weighted before smoothing: a smoothed negative keeps weight 1
+        smooth = positive / total * (1 - self.label_smoothing) + self.label_smoothing / 2
         each = F.binary_cross_entropy_with_logits(logits.float(), smooth, reduction="none")
         return (each * total).mean(dim=1)
 
 
 class TextLoss(nn.Module):
-    """Cross entropy of every next token, summed over the batch; `pad` does not count, nor a row of nothing else.
+    """Cross entropy of the next token, summed over the batch without padding, optionally with a CTC loss.
 
     Args:
-        label_smoothing: share of the target that goes to all tokens alike (arXiv 1512.00567).
-        ctc: share of another loss, for images of writing: the columns of what was read shall spell the text by
-            themselves, from left to right (connectionist temporal classification, Graves et al. 2006). It teaches the
-            reader where signs stand, which attention to a whole picture finds out late (arXiv 1609.06773).
+        label_smoothing: part of the target that is uniform over the vocabulary (arXiv 1512.00567).
+        ctc: weight of a CTC loss (Graves et al. 2006) on the columns of text images, which aligns the encoder with the
+            text earlier in training than attention does (arXiv 1609.06773).
         rows: rows of patches in an image.
+
+    Raises:
+        ValueError: `ctc` is not in [0, 1).
     """
 
     def __init__(self, label_smoothing: float = 0.0, ctc: float = 0.0, rows: int = 1):
@@ -88,15 +90,16 @@ class TextLoss(nn.Module):
         self, logits: Tensor, labels: Tensor, patches: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """logits (B,T,V), labels (B,T); with `ctc` the logits of the patches (B,S,V) and their mask (B,S) -> scalar"""
-        written = cross_entropy(logits.flatten(0, 1), labels.flatten(), PAD, self.label_smoothing)
-        return written if patches is None else torch.lerp(written, self.spelling(patches, mask, labels), self.ctc)
+        loss = cross_entropy(logits.flatten(0, 1), labels.flatten(), PAD, self.label_smoothing)
+        return loss if patches is None else torch.lerp(loss, self.ctc_loss(patches, mask, labels), self.ctc)
 
-    def spelling(self, patches: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
-        """Logits of patches (B,rows*columns,V), which of them are real (B,rows*columns), labels (B,T) -> scalar, the
-        sum over the texts; `pad` is the sign for nothing. A text with more tokens than columns does not count. On a GPU
-        torch waits for the lengths, once per call."""
+    def ctc_loss(self, patches: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """patch logits (B,rows*columns,V), mask (B,rows*columns), False for padding, labels (B,T) -> sum over the texts
+
+        The blank is `pad`. A text with more tokens than columns has no loss. On a GPU torch synchronizes once per call.
+        """
         columns, widths = column_means(patches.float(), mask, self.rows)  # (B,columns,V), (B,)
-        signs = ((labels != PAD) & (labels != EOS)).sum(1)  # (B,)
-        likely = columns.log_softmax(-1).transpose(0, 1)
-        each = F.ctc_loss(likely, labels, widths, signs, blank=PAD, reduction="none", zero_infinity=True)  # (B,)
-        return (each * (labels != PAD).any(1)).sum()  # an empty text still has its end
+        lengths = ((labels != PAD) & (labels != EOS)).sum(1)  # (B,)
+        log_probs = columns.log_softmax(-1).transpose(0, 1)
+        each = F.ctc_loss(log_probs, labels, widths, lengths, blank=PAD, reduction="none", zero_infinity=True)  # (B,)
+        return (each * (labels != PAD).any(1)).sum()  # an empty text still has eos; rows without are padding

@@ -1,25 +1,24 @@
-"""Masked image pre-training: hidden patches are told from those that are left (arXiv 2111.06377)."""
+"""Masked image pre-training (MAE, arXiv 2111.06377)."""
 
 from torch import Tensor
 
 from vit.data import Augment, Preprocessing
 from vit.data.images.masked_patches import EVALUATION, patch_noise
 from vit.models.mae import MaskedAutoencoder, masked_error
-from vit.tasks.base import Optimizing, Task
+from vit.tasks.base import Optimization, Task
 
 
 class MaskedImages(Task):
-    """Trains a `MaskedAutoencoder` on the image batches of `vit.data`, whose labels it never looks at.
+    """Trains a `MaskedAutoencoder` on the image batches of `vit.data`, without labels.
 
-    In training each epoch hides other patches of an image; in validation always the same ones, so that losses of
-    different epochs and runs can be compared.
+    Masks are random in training and fixed in validation, so that losses of different epochs and runs are comparable.
     """
 
     def __init__(
         self,
         model: MaskedAutoencoder,
         preprocessing: Preprocessing,
-        optimizing: Optimizing,
+        optimizing: Optimization,
         augment: Augment | None = None,
         seed: int = 0,
         config: dict | None = None,
@@ -34,10 +33,10 @@ class MaskedImages(Task):
         return ["val/loss", "train/loss"]
 
     def forward(self, images: Tensor, noise: Tensor) -> Tensor:
-        """uint8 (B,C,H,W), noise (B,N) -> the error of each image, (B,)"""
+        """images uint8 (B,C,H,W), noise (B,N) -> reconstruction error per image (B,)"""
         images = self.inputs = self.preprocessing.normalize(images)
-        pixels, hidden = self.model(images, noise)
-        return masked_error(pixels, self.model.targets(images), hidden)
+        pixels, masked = self.model(images, noise)
+        return masked_error(pixels, self.model.targets(images), masked)
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
         images = batch["image"]

@@ -1,4 +1,4 @@
-"""Images with several labels each, or none: the same step as for one label, other numbers in validation."""
+"""Multi-label image classification."""
 
 import warnings
 
@@ -12,10 +12,10 @@ from vit.tasks.classification import PADDING, Classification
 
 
 class MultiLabel(Classification):
-    """Trains `model(images) -> logits`, one yes/no question per label; its loss must be one of such questions.
+    """Trains a `model(images) -> logits` with independent binary labels; the loss must be binary too.
 
-    Validation gives `val/map`, the mean over labels of their average precision, by which epochs are compared because
-    no threshold enters it, and `val/f1`, the mean of F1 at one half; the saved model gets thresholds of its own.
+    Validation metrics are `val/map`, the mean average precision over labels, which needs no threshold and selects the
+    best epoch, and `val/f1`, macro F1 at threshold 0.5. The thresholds of the saved model are chosen after training.
     """
 
     def scores(self, num_classes: int) -> MetricCollection:
@@ -32,7 +32,7 @@ class MultiLabel(Classification):
 
 
 class MeanAveragePrecision(MultilabelAveragePrecision):
-    """The mean over the labels that occur; torchmetrics counts one that is on no image as 0 (1.9)."""
+    """Mean average precision over the labels that occur; torchmetrics counts labels without samples as 0 (1.9)."""
 
     def __init__(self, num_labels: int):
         super().__init__(num_labels, average="none", ignore_index=PADDING, validate_args=False)

@@ -1,9 +1,9 @@
-"""Classification of texts and of pairs of texts."""
+"""Classification of texts and of text pairs."""
 
 from torch import Tensor, nn
 
-from vit.tasks.base import Optimizing, Task
-from vit.tasks.classification import accuracies, count
+from vit.tasks.base import Optimization, Task
+from vit.tasks.classification import accuracies, update_metrics
 
 
 class TextClassification(Task):
@@ -16,7 +16,7 @@ class TextClassification(Task):
         model: nn.Module,
         num_classes: int,
         loss: nn.Module,
-        optimizing: Optimizing,
+        optimizing: Optimization,
         seed: int = 0,
         config: dict | None = None,
     ):
@@ -29,11 +29,11 @@ class TextClassification(Task):
         return ["val/loss", *self.val_scores.keys(), "train/loss"]
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
-        """-> logits (B,classes)"""
+        """batch -> logits (B,classes)"""
         return self.model(batch["source"], batch["source_mask"], batch["segment"])
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
         return self.loss(self(batch), batch["label"]).sum() / batch["samples"]
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
-        count(self, self(batch), batch["label"], batch["weight"])
+        update_metrics(self, self(batch), batch["label"], batch["weight"])

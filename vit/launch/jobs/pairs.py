@@ -37,7 +37,7 @@ from vit.launch.records import DataRecord
 from vit.launch.tokenizing import build_tokenizers, with_tokenizers
 from vit.models.seq2seq import EncoderDecoderConfig
 from vit.report.pairs import write_pairs
-from vit.tasks import Batches, Seq2Seq, TextLoss, Writing
+from vit.tasks import Batches, Seq2Seq, TextLoss, ValidationTexts
 from vit.weights import load_weights
 
 log = logging.getLogger("vit")
@@ -264,7 +264,7 @@ def build_task(
         model,
         tokenizer,
         build.build_optimizing(recipe, model, steps // recipe["accumulate"]),
-        Writing(references, decode, rows, task["examples"]),
+        ValidationTexts(references, decode, rows, task["examples"]),
         prepare=line.normalize if line else None,
         loss=loss,
         unit="images" if line else "sentences",

@@ -89,7 +89,7 @@ def test_a_teacher_never_learns_nor_drops_anything():
 
 @pytest.mark.parametrize(("options", "said"), [
     ({"target": "both"}, "target=both is not one of soft, hard"),
-    ({"alpha": 0.0}, "alpha=0.0 must be above 0 and at most 1; without a teacher take distill=none"),
+    ({"alpha": 0.0}, "alpha=0.0 must be above 0 and at most 1; without a teacher use distill=none"),
     ({"tau": 0.0}, "tau=0.0 must be above 0"),
 ])
 def test_what_cannot_be(options, said):
