@@ -34,7 +34,7 @@ def test_old_targets_name_the_same_function(module, name):
 
 
 def test_pictures_is_still_a_data_set():
-    assert get_object("vit.data.pictures") is vit.data.pictures
+    assert get_object("vit.data.pictures") is vit.data.unlabelled_images and vit.data.Pictures
 
 
 @pytest.mark.parametrize("old, new", MOVED.items())

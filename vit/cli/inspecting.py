@@ -28,7 +28,7 @@ def audit(
     if "preprocessing" not in data:
         raise ValueError(f"data={data['name']} holds texts, and an audit looks at images; what is wrong with "
                          "texts is told by file and line when a training reads them, before its first step")
-    source = pictures(data_source(data))
+    source = as_images(data_source(data))
     contract, pixels = preprocessing(data, source)
     with progress() as bar:
         task = bar.add_task("audit", total=None)
@@ -62,16 +62,16 @@ def preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | LinePr
     return resolve_range(source.splits["train"], found, rule)
 
 
-def pictures(source: "Source | PairSource") -> "Source":
+def as_images(source: "Source | PairSource") -> "Source":
     """Of images with their text the images alone: no classes are counted."""
     from numpy import zeros
 
-    from vit.data import PairSource, Pictures, Split
+    from vit.data import PairSource, Split, UnlabelledImages
 
     if not isinstance(source, PairSource):
         return source
     splits = {key: Split(zeros(len(each), int), each.names, each.read) for key, each in source.splits.items()}
-    return Pictures(source.name, [], splits, source.left_out)
+    return UnlabelledImages(source.name, [], splits, source.left_out)
 
 
 def models(pattern: Annotated[str, typer.Argument(help="Names with * and ?, such as 'vit_small*'.")] = "*") -> None:

@@ -26,7 +26,7 @@ from vit.data.images.folders import folder
 from vit.data.images.line_images import LinePreprocessing
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.tables import table
-from vit.data.images.unlabelled import Pictures, pictures
+from vit.data.images.unlabelled import UnlabelledImages, unlabelled_images
 from vit.data.moved_modules import MOVED
 from vit.data.pairs.dataset import PairDataset
 from vit.data.pairs.image_text import image_text
@@ -49,18 +49,19 @@ from vit.data.text.tables import text_table
 from vit.data.text.token_ids import source_tokens, target_tokens
 from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer, tokenizer_from_dict, train_tokenizer
 
+Pictures, pictures = UnlabelledImages, unlabelled_images  # former names, which configs may hold
+
 __all__ = [
     "Augment", "BPETokenizer", "BadImage", "ByteTokenizer", "ColorJitter", "CorpusSource", "CorpusSplit",
     "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset", "LinePreprocessing", "MaskedDataset",
     "MaskedTrainBatches", "Mixup", "PadCrop", "PairDataset", "PairEvalBatches", "PairSource", "PairSplit",
-    "PairTrainBatches", "Pictures", "Preprocessing", "RandAugment", "RandomAffine",
-    "RandomChannelPermutation", "RandomCrop", "RandomElastic", "RandomErasing", "RandomResizedCrop",
-    "RandomStrokeWidth", "Source", "Split", "TextDataset", "TextInputs", "TextSplit", "ThreeAugment",
-    "TrainBatches", "TrivialAugment", "VerticalFlip", "cifar10", "cifar100", "corpus", "digit_strips",
-    "digits", "estimate", "fashion_mnist", "folder", "hub", "image_text", "imagenet", "mnist",
-    "number_questions", "number_stories", "parallel", "permutation", "pictures", "read_vectors",
-    "source_tokens", "spelled_numbers", "table", "target_tokens", "text_table", "tokenizer_from_dict",
-    "train_tokenizer", "uniform",
+    "PairTrainBatches", "Pictures", "Preprocessing", "RandAugment", "RandomAffine", "RandomChannelPermutation",
+    "RandomCrop", "RandomElastic", "RandomErasing", "RandomResizedCrop", "RandomStrokeWidth", "Source",
+    "Split", "TextDataset", "TextInputs", "TextSplit", "ThreeAugment", "TrainBatches", "TrivialAugment",
+    "UnlabelledImages", "VerticalFlip", "cifar10", "cifar100", "corpus", "digit_strips", "digits", "estimate",
+    "fashion_mnist", "folder", "hub", "image_text", "imagenet", "mnist", "number_questions", "number_stories",
+    "parallel", "permutation", "pictures", "read_vectors", "source_tokens", "spelled_numbers", "table",
+    "target_tokens", "text_table", "tokenizer_from_dict", "train_tokenizer", "uniform", "unlabelled_images",
 ]
 
 

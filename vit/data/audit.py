@@ -1,6 +1,6 @@
-"""The audit: what is in a data set, what is wrong with it, before hours are spent on it.
+"""The audit of a data set: its contents and its faults, found before a long run starts.
 
-Headers of all files, then whole decodes and hashes in a fixed random order until the time is up (or to the end).
+All headers are read; then whole images are decoded and hashed in a fixed random order until the time limit.
 """
 
 import hashlib
@@ -43,12 +43,12 @@ class BadSample:
     index: int
     name: str
     reason: str
-    decoded: bool = False  # found by decoding; else its header told
+    decoded: bool = False  # found by decoding; else from the header
 
 
 @dataclass
 class AuditReport:
-    """What an audit found; `problem()` is the one line that should stop a run, None if nothing should."""
+    """The result of an audit. `problem()` is one line if the data should stop a run, else None."""
 
     source: str
     classes: list[str]
@@ -57,7 +57,7 @@ class AuditReport:
     decoded: int = 0
     total: int = 0
     unreadable: list[BadSample] = field(default_factory=list)
-    odd: dict[str, list[str]] = field(default_factory=dict)  # what is unusual → names; handled, but worth knowing
+    odd: dict[str, list[str]] = field(default_factory=dict)  # unusual property → names; such images are handled
     sizes: dict[str, int] = field(default_factory=dict)  # "WxH" → images, most frequent first
     duplicates: list[list[tuple[str, str]]] = field(default_factory=list)  # groups of (split, name) with equal content
     left_out: list[tuple[str, str]] = field(default_factory=list)
@@ -116,7 +116,7 @@ class AuditReport:
 def audit(
     source: Source, preprocessing: Contract, seconds: float | None = 10.0, progress: Progress | None = None
 ) -> AuditReport:
-    """Looks at a source; `seconds` bounds decoding and hashing (None: all of it), headers are always all read."""
+    """Audits a source. `seconds` limits decoding and hashing (None: no limit); all headers are always read."""
     begun = time.monotonic()
     counts = {s: dict(zip(source.classes, source.counts(s).tolist(), strict=True)) for s in source.splits}
     report = AuditReport(source.name, source.classes, counts, left_out=list(source.left_out), range=preprocessing.range)
@@ -169,22 +169,22 @@ def _read_headers(
 
 
 def _header(split: Split, i: int, preprocessing: Contract) -> tuple[tuple[int, int], list[str]]:
-    """(width, height) and what is unusual about one image."""
+    """(width, height) and unusual properties of one image, from its header."""
     name = split.names[i]
     try:
-        place = split.place(i)
+        location = split.location(i)
     except OSError as error:
         raise BadImage(name, f"cannot be read ({error.strerror or error})") from error
-    if isinstance(place, np.ndarray):
-        return (place.shape[1], place.shape[0]), []
-    if isinstance(place, Path) and place.is_file() and place.stat().st_size == 0:
+    if isinstance(location, np.ndarray):
+        return (location.shape[1], location.shape[0]), []
+    if isinstance(location, Path) and location.is_file() and location.stat().st_size == 0:
         raise BadImage(name, "the file is empty (0 bytes)")
-    with open_image(place, name, preprocessing.max_pixels) as image:
+    with open_image(location, name, preprocessing.max_pixels) as image:
         remarks = [] if image.mode in ("RGB", "L") else [f"{image.format} of mode {image.mode}"]
         orientation, frames = _extras(image)
         remarks += [f"EXIF orientation {orientation}"] if orientation in range(2, 9) else []
         remarks += ["more than one frame, the first is used"] if frames > 1 else []
-        suffix = Path(name).suffix.lower() if isinstance(place, Path) else ""  # a row of a table has no file name
+        suffix = Path(name).suffix.lower() if isinstance(location, Path) else ""  # a row of a table has no file name
         if suffix and image.format in _USUAL_SUFFIX and suffix not in _USUAL_SUFFIX[image.format]:
             remarks.append(f"{image.format} named {printable(suffix)}")
         height, width = _least_size(preprocessing)
@@ -255,9 +255,9 @@ def _content(split: Split, i: int, preprocessing: Contract) -> tuple[bytes, Tens
 def _shuffled(source: Source) -> Iterator[tuple[str, int]]:
     keys = list(source.splits)
     ends = torch.tensor([len(source.splits[k]) for k in keys]).cumsum(0)
-    for place in permutation(0, 0, int(ends[-1])).tolist():
-        part = int(torch.searchsorted(ends, place, right=True))
-        yield keys[part], place - (int(ends[part - 1]) if part else 0)
+    for position in permutation(0, 0, int(ends[-1])).tolist():
+        part = int(torch.searchsorted(ends, position, right=True))
+        yield keys[part], position - (int(ends[part - 1]) if part else 0)
 
 
 def _class_table(classes: list[str], counts: dict[str, dict[str, int]], limit: int = 50) -> Iterator[str]:

@@ -8,9 +8,9 @@ REPEAT = 1 << 32  # a sample drawn again within one epoch gets the counter epoch
 
 
 def balanced(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """(N,2) of (counter, index): every class equally often; within a class each image once before any comes again.
+    """(N,2) of (counter, index): every class equally often; within a class no image repeats before all were used.
 
-    Of several labels per image, (N,classes): every label equally often, and those without any like one more label.
+    For labels (N,classes), several per image: every label equally often, and images without any as one more label.
     """
     groups = _groups(labels)
     quotas = np.full(len(groups), len(labels) // len(groups))
@@ -27,7 +27,7 @@ def balanced(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
 
 
 def _groups(labels: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """(class, its images) of every class that is there; of several labels per image -1 for the images without any."""
+    """(class, indices of its images) of every class that occurs; for several labels per image -1 stands for none."""
     if labels.ndim == 1:
         return [(int(c), np.flatnonzero(labels == c)) for c in np.unique(labels)]
     groups = [(c, np.flatnonzero(column)) for c, column in enumerate(labels.T)]
@@ -35,9 +35,9 @@ def _groups(labels: np.ndarray) -> list[tuple[int, np.ndarray]]:
 
 
 def _count_repeats(keys: np.ndarray, epoch: int) -> np.ndarray:
-    """The same keys with counters by how often an image came before: it may be drawn for each of its labels."""
+    """Adds to each key's counter how often its image came before: it may be drawn once for each of its labels."""
     order = np.argsort(keys[:, 1], kind="stable")
     index = keys[order, 1]
-    first = np.searchsorted(index, index)  # place of the image's first draw
+    first = np.searchsorted(index, index)  # position of the image's first draw
     keys[order, 0] = epoch + REPEAT * (np.arange(len(keys)) - first)
     return keys

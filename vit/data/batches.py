@@ -1,8 +1,7 @@
-"""Which samples come when: batches as a function of (seed, epoch, batch), for any number of ranks and workers.
+"""The order of samples: batches as a function of (seed, epoch, batch), for any number of ranks and workers.
 
-Both iterables are plain: Lightning, a script or a notebook loops over them. They are generators inside, so nothing is
-decided before the first batch is asked for: `iter()` alone (which Lightning calls early, and more than once) changes
-nothing.
+All classes are plain iterables for Lightning, a script or a notebook. They are generators: nothing is decided before
+the first batch is requested, so `iter()` alone, which Lightning calls early and repeatedly, has no effect.
 """
 
 import itertools
@@ -22,9 +21,9 @@ from vit.data.loading import Fetching, Samples
 class Epochs(Fetching, ABC):
     """Endless epochs, one per pass, whose keys are a function of (seed, epoch).
 
-    Set `epoch` and `start` (batches of that epoch already done) before the first batch to go on there; afterwards each
-    pass is the next epoch. The samples of an optimizer step are the same for every `world` and `accumulate`: the step
-    is divided into `accumulate` micro-batches, which come one after the other, and each of those among the ranks.
+    Set `epoch` and `start` (finished batches of that epoch) before the first batch to continue there; each later pass
+    is the next epoch. The samples of an optimizer step are the same for every `world` and `accumulate`: a step is
+    divided into `accumulate` consecutive micro-batches, and each of those among the ranks.
     """
 
     def __init__(self, dataset: Samples, seed: int, rank: int, world: int, workers: int | str, accumulate: int = 1):
@@ -35,7 +34,7 @@ class Epochs(Fetching, ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Micro-batches of a whole epoch, also when the next pass starts in its middle (as Lightning counts)."""
+        """Micro-batches of a whole epoch, also when the next pass starts in its middle (as Lightning expects)."""
 
     @abstractmethod
     def keys(self, epoch: int) -> list[np.ndarray]:
@@ -60,7 +59,9 @@ class Epochs(Fetching, ABC):
         yield from self._fetch(self.keys(epoch)[start:])
 
     def state_dict(self) -> dict[str, int]:
-        """Empty, as the position follows from the steps done; being there tells Lightning that resuming is exact."""
+        """Empty, since the position follows from the finished steps; its presence tells Lightning that resuming is
+        exact.
+        """
         return {}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -114,7 +115,7 @@ class TrainBatches(Epochs):
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
     def ends(self) -> list[int]:
-        """How many samples of an epoch have come after each of its steps, from 0."""
+        """Cumulative number of samples after each step of an epoch, from 0."""
         total = self.steps * self.batch_size if self.drop_last else len(self.dataset)
         return [total * step // self.steps for step in range(self.steps + 1)]
 

@@ -1,4 +1,4 @@
-"""Labels as tables hold them, one or several per image → class names in order and numbers."""
+"""Labels of tables, one or several per image → ordered class names and label numbers."""
 
 import logging
 from collections import defaultdict
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vit.data.errors import DataError
-from vit.data.formats.lines import half_character
+from vit.data.formats.lines import lone_surrogate
 from vit.data.identity import composed
 
 log = logging.getLogger("vit")
@@ -18,10 +18,10 @@ SEPARATORS = "|;,"  # what people put between several names
 
 
 def class_list(classes: Sequence[Any] | None) -> list[str] | None:
-    """Class names as an option gives them, each as text; None where there are none.
+    """Class names of an option, each as text; None where there are none.
 
     Raises:
-        DataError: one is true, false or null, as YAML also reads the words yes, no, on and off.
+        DataError: one is true, false or null, as YAML also parses yes, no, on and off.
     """
     wrong = [name for name in classes or () if name is None or isinstance(name, bool)]
     if wrong:
@@ -44,7 +44,7 @@ def clean(value: Any) -> str:
 
 
 def warn_of_alike(where: Path | str, names: Sequence[str]) -> None:
-    """Logs classes whose names differ only by case or white space: they may be meant to be one."""
+    """Logs classes whose names differ only by case or white space, since they may be one class."""
     groups = defaultdict(list)
     for name in names:
         groups[" ".join(name.casefold().split())].append(name)
@@ -55,17 +55,17 @@ def warn_of_alike(where: Path | str, names: Sequence[str]) -> None:
 
 
 def known_by_name(values: Sequence[Any], classes: Sequence[str] | None) -> bool:
-    """Whether labels are among the class names that an option gives, so that numbers are names and no indices."""
+    """Whether labels are among the class names of an option; then numbers are names, not indices."""
     return bool(classes) and {clean(value) for value in values} <= {*classes, ""}
 
 
 def labelled(
     path: Path | str, values: list[Any], separator: str | None, stored: list[str] | None, known: list[str] | None = None
 ) -> tuple[list[str], np.ndarray]:
-    """Class names, and labels (N,); of several per image, which a separator or cells that are lists say, (N,classes).
+    """Class names and labels: (N,), or (N,classes) where a separator or cells that are lists allow several per image.
 
-    `stored` names are those of numbers from 0 in this table, `known` those of train, by which they are matched. An
-    image may have no label where several are allowed.
+    `stored` are the names of label numbers in this table, `known` those of the training split, against which labels are
+    matched. An image may have no label where several are allowed.
 
     Raises:
         DataError: names the row.
@@ -113,9 +113,9 @@ def numbered(
     if not (known or stored):
         warn_of_alike(path, names)
         _log_trimmed(path, raw)
-    if broken := next((name for name in names if half_character(name)), None):
+    if broken := next((name for name in names if lone_surrogate(name)), None):
         row = f" row {rows[values.index(broken)]}" if broken in values else ""
-        raise DataError(f"{path}{row}: the label {broken!r} has {half_character(broken)}, half of a character; write "
+        raise DataError(f"{path}{row}: the label {broken!r} has {lone_surrogate(broken)}, half of a character; write "
                         "both halves or take it out")
     index = {name: i for i, name in enumerate(names)}
     texts = values if numbers is None else [str(v) for v in numbers]

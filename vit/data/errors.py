@@ -1,10 +1,10 @@
-"""The error of data that a person has to correct, and names as its messages show them."""
+"""The error for data that a user has to correct, and file names as messages show them."""
 
 
 class DataError(ValueError):
-    """Something about a data set that a person has to put right; the text is one line and says how."""
+    """A fault of a data set that a user has to correct; the message is one line that contains the fix."""
 
 
 def printable(name: str) -> str:
-    """A file name on one line, whatever characters are in it."""
+    """A file name as one line of printable characters."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)

@@ -1,4 +1,4 @@
-"""What makes a sample the same one in another run: its name, or its content where it has no name of its own."""
+"""The identity of a sample across runs: its name, or its content where it has no name of its own."""
 
 import hashlib
 import os

@@ -19,7 +19,7 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGUSR1", "SIGHUP") if 
 
 
 class _Plan:
-    """The keys of the coming pass; DataLoader's batch sampler, filled anew before each pass."""
+    """The keys of the next pass: DataLoader's batch sampler, filled before each pass."""
 
     def __init__(self) -> None:
         self.keys: list[np.ndarray] = []
@@ -32,22 +32,22 @@ class _Plan:
 
 
 class Samples(Protocol):
-    """What batches are made from: rows that are asked for by keys (B,2) of (epoch, index)."""
+    """The data set that batches are made from: rows are requested by keys (B,2) of (epoch, index)."""
 
     unit: str  # what a sample is called in messages
     on_bad_sample: str
-    cached: bool  # whether all lies in memory, so that worker processes have nothing to do
+    cached: bool  # whether all samples are in memory, so that workers are not needed
 
     def __len__(self) -> int: ...
 
     def __getitems__(self, keys: np.ndarray) -> Batch: ...
 
     def filler(self) -> Batch:
-        """One row that no loss counts, with 1 as its epoch; asked for only where samples can be unreadable."""
+        """One row without loss, with 1 as its epoch; requested only where samples can be unreadable."""
 
 
 class Fetching:
-    """What all batches share: this rank's keys → batches, here or in workers, and the bad samples."""
+    """Base of all batches: the keys of this rank → batches, loaded here or in worker processes, and the bad samples."""
 
     timeout = 0.0  # seconds that a worker may take for a batch; 0 for no limit
 
@@ -78,7 +78,7 @@ class Fetching:
             raise
 
     def close(self, by_force: bool = False) -> None:
-        """Ends the worker processes, which a frozen one obeys only by force; the next pass starts new ones."""
+        """Ends the worker processes, a frozen one only with `by_force`; the next pass starts new ones."""
         iterator = getattr(self._loader, "_iterator", None)
         if iterator is not None:
             if by_force:
@@ -119,7 +119,7 @@ class Fetching:
 
 
 def kill_workers(iterator: Any) -> None:
-    """Kills what is alive of a DataLoader's workers, after torch was asked not to take their end for a failure."""
+    """Kills the remaining workers of a DataLoader, after unregistering them so that torch does not report a failure."""
     if iterator._worker_pids_set:
         _remove_worker_pids(id(iterator))
         iterator._worker_pids_set = False
@@ -141,9 +141,9 @@ def _workers(workers: int | str, dataset: Samples, world: int) -> int:
 
 
 def _leave_stopping_to_the_trainer(worker: int) -> None:
-    """Stop signals to a whole process group reach workers too, but the step under way still needs them.
+    """Ignores the stop signals that a process group receives, since the current step still needs its workers.
 
-    So they ignore them; but a second SIGTERM, which is how DataLoader ends its workers, ends them.
+    DataLoader ends its workers by a second SIGTERM, which is not ignored.
     """
     for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)

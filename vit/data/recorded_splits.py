@@ -1,4 +1,4 @@
-"""What a run recorded about its samples, and the same samples found again in the data as it is now."""
+"""The samples that a run recorded, and the same samples found again in the current data."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -66,7 +66,7 @@ def restored(
     rows = {key: found.rows(key, compared is None or key in compared) for key in recorded}
     if found.problems:
         raise DataError(_problem(source.name, found.problems, sum(map(len, recorded.values())), fix))
-    splits = {key: found.take(key, taken) for key, taken in rows.items() if len(taken)}
+    splits = {key: found.take(key, selected) for key, selected in rows.items() if len(selected)}
     rest = [found.names[i] for i in np.setdiff1d(np.arange(len(found.names)), np.concatenate(list(rows.values())))]
     known = {composed(name): reason for name, reason in (left_out or {}).items()}
     new = [(name, NEW) for name in rest if composed(name) not in known]
@@ -95,10 +95,10 @@ class _Search:
     def rows(self, key: str, strict: bool) -> np.ndarray:
         """Where the recorded samples of a split are; those that are not to be found become problems if `strict`."""
         found = [self._by_name(entry, strict) for entry in self.recorded[key]]
-        for place, entry in enumerate(self.recorded[key]):
-            if found[place] is None and not self.named and entry.fingerprint:
-                found[place] = self._by_content(entry)
-            if found[place] is None and strict:
+        for position, entry in enumerate(self.recorded[key]):
+            if found[position] is None and not self.named and entry.fingerprint:
+                found[position] = self._by_content(entry)
+            if found[position] is None and strict:
                 self.problems.append((entry.name, self._reason(entry)))
         return np.array([i for i in found if i is not None], dtype=np.int64)
 
@@ -108,8 +108,8 @@ class _Search:
         if key in self.units and np.array_equal(rows, starts[key] + np.arange(len(self.units[key]))):
             return self.source.splits[key]
         units = list(self.units.values())
-        taken = type(units[0]).joined(units).take(rows)
-        return taken.split if isinstance(taken, Documents) else taken
+        selected = type(units[0]).joined(units).take(rows)
+        return selected.split if isinstance(selected, Documents) else selected
 
     def _by_name(self, entry: Entry, strict: bool) -> int | None:
         for i in reversed(self.by_name.get(composed(entry.name), ())):

@@ -6,7 +6,9 @@ import numpy as np
 
 
 class Names(Sequence[str]):
-    """Many strings in two arrays: worker processes then share the memory (Python strings are copied when counted)."""
+    """Many strings in two arrays, whose memory worker processes share (reference counts of Python strings cause
+    copies).
+    """
 
     def __init__(self, names: Sequence[str]):
         encoded = [n.encode("utf-8", "surrogateescape") for n in names]
@@ -36,7 +38,7 @@ class RowNames(Sequence[str]):
 
 
 class Chain(Sequence):
-    """Several sequences one after the other, copied nowhere."""
+    """Several sequences one after the other, without a copy."""
 
     def __init__(self, parts: Sequence[Sequence]):
         self.parts, self.ends = parts, np.cumsum([len(part) for part in parts])
@@ -63,13 +65,13 @@ class NameRows(Sequence[str]):
 
 
 def located(ends: np.ndarray, i: int) -> tuple[int, int]:
-    """Which of several parts, that end at `ends`, has item i, and where in it."""
+    """The part that has item i, of several parts with cumulative `ends`, and its index in it."""
     part = int(np.searchsorted(ends, i, side="right"))
     return part, int(i - (ends[part - 1] if part else 0))
 
 
 def has_names(names: Sequence[str]) -> bool:
-    """Whether samples have names of their own, such as file names; else their names are positions: "x.csv line 17"."""
+    """Whether samples have names of their own, such as file names, in contrast to positions: "x.csv line 17"."""
     if isinstance(names, Chain):
         return all(map(has_names, names.parts))
     return has_names(names.names) if isinstance(names, NameRows) else not isinstance(names, RowNames)

@@ -1,4 +1,4 @@
-"""A source: class names and splits of undecoded images, wherever they come from."""
+"""A source: class names and splits of undecoded images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,15 +12,16 @@ from vit.data.splitting import three_ways, with_validation
 __all__ = ["DataError", "Source", "Split", "array_split", "file_split", "separator_of", "three_ways",
            "with_validation"]  # what a function that returns a Source needs
 
-SIGNS = "|;/,&+ "  # what may stand between several names in one cell
+SIGNS = "|;/,&+ "  # separators of several class names in one cell, in order of preference
 
 
 @dataclass(frozen=True)
 class Source:
-    """Class names in order, the splits "train", "val", "test" as there are, and what was left out: (name, reason).
+    """Ordered class names, the available splits out of "train", "val" and "test", and (name, reason) of what was left
+    out.
 
-    `pinned`: options that the same data can be asked for by again, such as the commit that was taken. `unreadable`:
-    what of `left_out` are samples that cannot be read.
+    `pinned`: options that select the same data again, such as the resolved commit. `unreadable`: the samples among
+    `left_out` that cannot be read.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Source:
 
     @property
     def unit(self) -> str:
-        """What a sample is called in messages."""
+        """The name of a sample in messages."""
         return getattr(self.splits.get("train"), "unit", "image")
 
     @property
@@ -70,7 +71,7 @@ class Source:
     def class_weights(self) -> np.ndarray:
         """Loss weight per class, (classes,) float32: n / (classes * n_c), so that it averages 1 over samples.
 
-        Of several labels per sample: how often the label is absent for each time that it is there, (n - n_c) / n_c.
+        For several labels per sample it is the ratio of samples without and with the label, (n - n_c) / n_c.
         """
         counts = self.counts("train")
         if self.multi_label:
@@ -78,21 +79,21 @@ class Source:
         return (counts.sum() / (len(counts) * counts)).astype(np.float32)
 
     def label_text(self, split: str, i: int) -> str:
-        """The class of a sample by name; several ones with the sign of `separator_of` between them."""
+        """The class name of a sample; several are joined by `separator_of`."""
         label = self.splits[split].labels[i]
         if label.ndim == 0:
             return self.classes[label]
         return separator_of(self.classes).join(self.classes[c] for c in np.flatnonzero(label))
 
     def split_lists(self) -> dict[str, list[tuple[str, str]]]:
-        """Per split the (name, class) of every sample: what a run keeps to say later on which images it was trained."""
+        """Per split the (name, class) of every sample, which a run records."""
         return {
             key: [(split.names[i], self.label_text(key, i)) for i in range(len(split))]
             for key, split in self.splits.items()
         }
 
     def without(self, samples: Sequence[tuple[str, int, str]]) -> "Source":
-        """The same source less the given (split, index, reason); they are listed in `left_out`."""
+        """The source without the given (split, index, reason), which are added to `left_out`."""
         dropped = {key: {i for s, i, _ in samples if s == key} for key in self.splits}
         splits = {
             key: split.take(np.array([i for i in range(len(split)) if i not in dropped[key]], dtype=np.int64))
@@ -105,7 +106,7 @@ class Source:
 
 
 def separator_of(classes: Sequence[str]) -> str:
-    """What stands between several class names in one cell: |, or another sign where a class has that in its name."""
+    """The separator of several class names in one cell: |, or another sign if a class name contains it."""
     return next((sign for sign in SIGNS if not any(sign in name for name in classes)), "\t")
 
 

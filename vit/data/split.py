@@ -15,11 +15,10 @@ Raw = bytes | np.ndarray
 
 @dataclass(frozen=True)
 class Split:
-    """Samples of one split: `labels` (N,) int64, a name for each, and `read(i)`: encoded bytes or a pixel array
-    (H,W[,C]).
+    """Samples of one split: `labels` (N,) int64, a name each, and `read(i)` → encoded bytes or a pixel array (H,W[,C]).
 
-    Where a sample may have several labels, or none, `labels` is (N,classes) bool. `pixels` (N,H,W[,C]) is there when
-    all samples lie in memory decoded and of one size.
+    If samples may have several labels or none, `labels` is (N,classes) bool. `pixels` (N,H,W[,C]) exists if all samples
+    are in memory, decoded and of one size.
     """
 
     labels: np.ndarray
@@ -30,9 +29,11 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def place(self, i: int) -> Raw | Path:
-        """Where sample i lies: its file, else what `read` gives; enough to read a header without the whole file."""
-        return getattr(self.read, "place", self.read)(i)
+    def location(self, i: int) -> Raw | Path:
+        """The location of sample i: its file, else the result of `read`; enough to read a header without the whole
+        file.
+        """
+        return getattr(self.read, "location", self.read)(i)
 
     def take(self, rows: np.ndarray) -> "Split":
         """The samples at `rows`, in that order."""
@@ -68,9 +69,9 @@ class ReadFile:
     names: Sequence[str]
 
     def __call__(self, i: int) -> bytes:
-        return read_bytes(self.place(i))
+        return read_bytes(self.location(i))
 
-    def place(self, i: int) -> Path:
+    def location(self, i: int) -> Path:
         return self.root / self.names[i]
 
 
@@ -82,13 +83,13 @@ class ReadRows:
     def __call__(self, i: int) -> Raw:
         return self.read(int(self.rows[i]))
 
-    def place(self, i: int) -> Raw | Path:
-        return getattr(self.read, "place", self.read)(int(self.rows[i]))
+    def location(self, i: int) -> Raw | Path:
+        return getattr(self.read, "location", self.read)(int(self.rows[i]))
 
 
 @dataclass(frozen=True)
 class ReadJoined:
-    """Sample i of several splits one after the other, which end at `ends`."""
+    """Sample i of several splits one after the other, with cumulative `ends`."""
 
     reads: Sequence[Callable[[int], Raw]]
     ends: np.ndarray
@@ -97,13 +98,13 @@ class ReadJoined:
         part, row = located(self.ends, i)
         return self.reads[part](row)
 
-    def place(self, i: int) -> Raw | Path:
+    def location(self, i: int) -> Raw | Path:
         part, row = located(self.ends, i)
-        return getattr(self.reads[part], "place", self.reads[part])(row)
+        return getattr(self.reads[part], "location", self.reads[part])(row)
 
 
 def array_split(pixels: np.ndarray, labels: np.ndarray, prefix: str) -> Split:
-    """Samples that lie in memory as one uint8 array (N,H,W[,C])."""
+    """Samples in memory as one uint8 array (N,H,W[,C])."""
     return Split(_typed(labels), RowNames(prefix, np.arange(len(labels))), ReadArray(pixels), pixels)
 
 
@@ -118,13 +119,13 @@ def _typed(labels: np.ndarray) -> np.ndarray:
 
 
 def content_of(split: Split, i: int) -> str:
-    """The fingerprint of image i; "" where it cannot be read."""
+    """The fingerprint of image i; "" if it cannot be read."""
     try:
-        return fingerprint(split.place(i))
+        return fingerprint(split.location(i))
     except OSError:
         return ""
 
 
 def keys(split: Split) -> Sequence[str]:
-    """What decides which part a sample falls into: its name, or its content where it has no name of its own."""
+    """The keys by which samples are split: their names, or their contents if they have no names of their own."""
     return [name.replace("\\", "/") for name in split.names] if has_names(split.names) else split.fingerprints()

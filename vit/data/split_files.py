@@ -1,4 +1,4 @@
-"""The text of `splits/SPLIT.tsv`: a row of cells per sample, tabs and line breaks in them escaped."""
+"""The format of `splits/SPLIT.tsv`: one row of cells per sample, with tabs and line breaks escaped."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,9 +12,9 @@ def format_rows(rows: Iterable[Sequence[str]]) -> str:
 
 
 def read_rows(file: Path, escaped: bool | None = None) -> list[list[str]]:
-    """Name, label and fingerprint of each sample; name and label, not escaped, from older runs without fingerprints.
+    """Name, label and fingerprint of each sample; of older runs without fingerprints name and label, not escaped.
 
-    `escaped` says which of the two a file of two columns is.
+    `escaped` selects between the two for files of two columns.
     """
     lines = file.read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
     rows = [line.split("\t") for line in lines]

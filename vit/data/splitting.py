@@ -1,7 +1,7 @@
-"""Which samples are held out of a set that comes without its own validation or test part.
+"""Held-out splits for a source that comes without its own validation or test part.
 
-`assign` decides by a hash of each sample's key, so that a sample stays where it is when others are added or removed.
-`hold_out` takes an exact number out of a set that never changes, such as MNIST.
+`assign` decides by a hash of each sample's key, so that a sample stays in its part when others are added or removed.
+`hold_out` takes an exact number from a set that never changes, such as MNIST.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ TIES = 8  # of the hash that breaks ties: the published splits of scikit-learn's
 
 
 def assign(keys: Sequence[str], labels: np.ndarray, fractions: Sequence[float], seed: int) -> dict[str, np.ndarray]:
-    """Indices of train, val and test: the key's hash in [0, 1) decides, test at the lower end and val at the upper one.
+    """Indices of train, val and test by a hash of each key in [0, 1): test at the lower end, val at the upper end.
 
-    Samples of one key stay together. The hash alone decides, with one exception: every class has a sample in train,
-    and between half and twice its share in val and in test; the whole set has there between half and one and a half
-    times its share. Where chance gives something else, as it may in small classes, the samples nearest to the
-    threshold change sides. labels (N,), or (N,classes) bool.
+    Samples with one key stay together. Every class has a sample in train, and between half and twice its share in val
+    and in test; of the whole set these have between half and one and a half times their share. If the hash gives
+    something else, as it may in small classes, the samples nearest to the threshold change sides. labels (N,), or
+    (N,classes) bool.
     """
     check_fractions(fractions)
     _, val, test = fractions
@@ -112,7 +112,7 @@ class _Bounds:
 
 
 def hold_out(labels: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(kept, held out) indices, sorted; `count` samples are held out, stratified, and no class loses its last one.
+    """(remaining, held-out) indices, sorted; `count` samples are held out, stratified, and no class loses its last one.
 
     Which samples of a class are held out depends on their order. labels (N,).
     """
@@ -136,9 +136,12 @@ def _quotas(counts: np.ndarray, total: int, seed: int) -> np.ndarray:
 
 
 def with_validation(splits: dict[str, Split], count: int | None, fraction: float, seed: int) -> dict[str, Split]:
-    """The splits with "val" split off "train" where none is there: `count` samples, stratified, or a fraction.
+    """The splits, with "val" split off "train" if there is none: `count` samples, stratified, or a fraction.
 
     A count is for sets that never change: it depends on the order of the samples, a fraction does not.
+
+    Raises:
+        DataError: `count` is not below the number of training samples.
     """
     if "val" in splits:
         return splits
@@ -148,11 +151,11 @@ def with_validation(splits: dict[str, Split], count: int | None, fraction: float
     if count >= len(train):
         unit = getattr(train, "unit", "image")
         raise DataError(f"val={count} {unit}s cannot be held out of {len(train)} training {unit}s; lower data.val")
-    kept, held = hold_out(train.labels, count, seed)
-    return {"train": train.take(kept), "val": train.take(held)} | rest
+    remaining, held_out = hold_out(train.labels, count, seed)
+    return {"train": train.take(remaining), "val": train.take(held_out)} | rest
 
 
 def three_ways(whole: Split, fractions: Sequence[float], seed: int) -> dict[str, Split]:
-    """Train, val and test out of a set that came in one piece, each sample by its key; empty parts are not there."""
+    """Train, val and test out of an undivided set, each sample by its key; empty parts are omitted."""
     parts = assign(keys(whole), whole.labels, fractions, seed)
     return {part: whole.take(rows) for part, rows in parts.items() if len(rows)}

@@ -1,6 +1,4 @@
-"""What is measured on the training images: the range of deep ones; mean and deviation per channel of the pixels that
-the evaluation path produces.
-"""
+"""Statistics of the training images: the range of deep ones; mean and deviation per channel as evaluation sees them."""
 
 import math
 from collections.abc import Iterator
@@ -48,11 +46,9 @@ def estimate(
     limit: int = 2000,
     images: Tensor | None = None,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(mean, std) of a split: all of it where it lies in memory (`images` of a dataset, or arrays), else of `limit`
-    images.
+    """(mean, std) of a split: of all images if they are in memory (`images` of a dataset, or arrays), else of `limit`.
 
-    The choice is a fixed permutation, so the same data always gives the same numbers. Unreadable images are passed
-    over.
+    The selection is a fixed permutation, so the same data always gives the same numbers. Unreadable images are skipped.
     """
     sums = ChannelSums(preprocessing.channels)
     if images is None and isinstance(split, Split) and split.pixels is not None:
@@ -63,7 +59,7 @@ def estimate(
         return sums.mean_std()
     for i in permutation(0, 0, len(split))[:limit].tolist():
         try:
-            sums.add(preprocessing.image(split.place(i), split.names[i]))
+            sums.add(preprocessing.image(split.location(i), split.names[i]))
         except BadImage:
             continue
     if sums.pixels == 0:
@@ -76,9 +72,9 @@ def estimate(
 def find_range(
     split: Split | PairSplit, preprocessing: Preprocessing | LinePreprocessing, rule: str, limit: int = 1000
 ) -> Measured | None:
-    """The range that `rule` finds in the images of more than 8 bits among `limit` of a split; None without such images.
+    """The range by `rule` of the images of more than 8 bits among `limit` of a split; None if there are no such images.
 
-    The choice is a fixed permutation, as that of `estimate`. Of other images only the headers are read.
+    The selection is a fixed permutation, as in `estimate`. Of other images only the headers are read.
     """
     if getattr(split, "pixels", None) is not None and split.pixels.dtype == np.uint8:
         return None
@@ -87,7 +83,7 @@ def find_range(
     def deep() -> Iterator[np.ndarray]:
         for i in permutation(0, 0, len(split))[:limit].tolist():
             try:
-                values = pixels.deep_values(split.place(i), split.names[i])
+                values = pixels.deep_values(split.location(i), split.names[i])
             except (BadImage, OSError):
                 continue
             if values is not None:
@@ -99,8 +95,9 @@ def find_range(
 def resolve_range(
     split: Split | PairSplit, preprocessing: Preprocessing | LinePreprocessing, rule: str
 ) -> tuple[Preprocessing | LinePreprocessing, str | None]:
-    """The contract with the range that `rule` (auto, full or percentile) finds, and a line that says so, if there are
-    images of more than 8 bits."""
+    """The contract with the range that `rule` (auto, full or percentile) finds, and a log line if there are deep
+    images.
+    """
     found = find_range(split, preprocessing, rule)
     if found is None:
         return preprocessing.replace(range=FULL), None

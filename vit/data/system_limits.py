@@ -1,4 +1,4 @@
-"""Limits of the system that a run meets: open files, processes, shared memory; each as one sentence with the fix."""
+"""System limits that a run can reach: open files, processes, shared memory; each as one sentence with the fix."""
 
 import errno
 import os
@@ -10,11 +10,11 @@ NO_PROCESSES = ("can't start new thread", "resource temporarily unavailable")
 
 
 class LimitError(OSError):
-    """The system refused what the run asked for; the message names the limit and how to raise it."""
+    """The system refused a resource; the message names the limit and how to raise it."""
 
 
 def explain_limit(error: BaseException) -> str | None:
-    """One sentence for an error that a limit of the system caused; None for any other."""
+    """One sentence for an error caused by a system limit; None for any other."""
     text, code = str(error).lower(), getattr(error, "errno", None)
     if code in (errno.EMFILE, errno.ENFILE) or any(sign in text for sign in NO_FILES):
         return (f"too many open files{limit('RLIMIT_NOFILE', ', the limit is {:,}')}: raise it with ulimit -n 65536, "

@@ -1,1 +1,1 @@
-"""Reading files that somebody else made and writing files that others read: no torch, no other package of vit."""
+"""Safe reading of untrusted files, and JSON for other programs; imports neither torch nor other packages of vit."""

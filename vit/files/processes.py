@@ -1,4 +1,4 @@
-"""Which process made a temporary file: its host and id are part of the name, so that files of dead ones are removed."""
+"""Host and process id in the names of temporary files, so that those of dead processes can be removed."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ def host() -> str:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this machine runs; True where that cannot be asked."""
+    """Whether a process of this machine runs; True if that cannot be determined."""
     if os.name == "nt":  # where signal 0 is Ctrl-C
         return True
     try:

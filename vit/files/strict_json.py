@@ -1,4 +1,4 @@
-"""JSON as the standard has it, without NaN and Infinity: every JSON file for users is written through here."""
+"""Standard JSON without NaN and Infinity; every JSON file for users is written through this module."""
 
 import json
 import logging
@@ -10,12 +10,12 @@ log = logging.getLogger("vit")
 
 
 def json_text(value: Any, indent: int | None = 2, ascii_only: bool = True) -> str:
-    """The value as JSON text, with null in the place of NaN and infinity."""
+    """The value as JSON text, with null instead of NaN and infinity."""
     return json.dumps(finite(value), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
 
 
 def finite(value: Any, name: str = "") -> Any:
-    """The same plain values with None in the place of NaN and infinity, each logged by its name."""
+    """The same plain values with None instead of NaN and infinity, each logged by its name."""
     if isinstance(value, float) and not math.isfinite(value):
         log.warning("%s is %s and is saved as null", name or "a value", value)
         return None

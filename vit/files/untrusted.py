@@ -1,6 +1,6 @@
-"""Files made by somebody else: opened only where they are regular files, parsed and unpacked only within limits.
+"""Untrusted files: opened only if they are regular files, parsed and decompressed only within limits.
 
-A FIFO or a device never ends, and a few megabytes of gzip or of brackets can fill the memory of any machine.
+Reading a FIFO or a device may never end, and a few megabytes of gzip or of brackets can exhaust the memory.
 """
 
 import gzip
@@ -32,15 +32,19 @@ KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a dev
 
 
 class LimitError(ValueError):
-    """Content that takes far more memory than the file that holds it; the text says how much, without the file."""
+    """Content that needs far more memory than its file; the message states the amount, without the file name."""
 
 
 class NotRegular(OSError):
-    """A FIFO, a device, a socket or a folder where a file is wanted; `strerror` says which."""
+    """A FIFO, a device, a socket or a folder instead of a file; `strerror` names the kind."""
 
 
 def check_regular(path: str | PathLike[str]) -> os.stat_result:
-    """Raises NotRegular where a path is anything but a regular file, before anything waits for it."""
+    """Returns the status of a regular file, without blocking.
+
+    Raises:
+        NotRegular: it is anything else.
+    """
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
         what = KINDS.get(stat.S_IFMT(found.st_mode), "something else")
@@ -94,7 +98,7 @@ class _Limited(io.RawIOBase):
 
 
 def allowed(packed: int) -> int:
-    """How many bytes so many packed ones may become."""
+    """The limit of decompressed bytes for a number of compressed ones."""
     return max(FREE, MAX_RATIO * packed)
 
 
@@ -163,10 +167,10 @@ def check_pickles(archive: zipfile.ZipFile) -> None:
 
 
 def check_pickle(data: bytes) -> None:
-    """Raises LimitError where a pickle would blow up what it holds.
+    """Raises LimitError if a pickle would expand its content.
 
-    `torch.load(weights_only=True)` runs no program, but it calls `bytearray(10**10)`, and encodes bytes as bytes
-    twice as long as often as a few hundred bytes of pickle ask for.
+    `torch.load(weights_only=True)` executes no program, but a few hundred bytes of pickle can make it call
+    `bytearray(10**10)` or double the length of bytes repeatedly.
     """
     if b"bytearray" in data:
         raise LimitError("it would call bytearray, which no file of weights needs")
@@ -238,7 +242,7 @@ def read_yaml(path: str | PathLike[str]) -> Any:
 
 
 def _check_events(events: Any, yaml: Any) -> None:
-    """Raises LimitError where nesting is deep, or aliases of aliases stand for more values than MAX_NODES."""
+    """Raises LimitError for deep nesting, or aliases of aliases that expand to more than MAX_NODES values."""
     sizes: dict[str, int] = {}  # of what each anchor names, its own aliases written out
     open_nodes: list[list] = [[None, 0]]
     for event in events:
@@ -257,7 +261,7 @@ def _check_events(events: Any, yaml: Any) -> None:
         if len(open_nodes) > MAX_DEPTH:
             raise LimitError(f"its nodes are nested deeper than {MAX_DEPTH}")
         if open_nodes[-1][1] > MAX_NODES:
-            raise LimitError(f"its aliases stand for more than {MAX_NODES:,} values")
+            raise LimitError(f"its aliases expand to more than {MAX_NODES:,} values")
 
 
 def megabytes(count: int) -> str:

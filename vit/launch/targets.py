@@ -16,7 +16,7 @@ from vit.launch.overrides import parse, word
 TARGET = "_target_"
 DATA_SETS = ("cifar10", "cifar100", "corpus", "digit_strips", "digits", "fashion_mnist", "folder", "hub",
                 "image_text", "imagenet", "mnist", "number_questions", "number_stories", "parallel", "pictures",
-                "spelled_numbers", "table", "text_table")
+                "spelled_numbers", "table", "text_table", "unlabelled_images")
 AUGMENTATIONS = ("ColorJitter", "HorizontalFlip", "PadCrop", "RandAugment", "RandomAffine", "RandomChannelPermutation",
                  "RandomElastic", "RandomErasing", "RandomStrokeWidth", "ThreeAugment", "TrivialAugment",
                  "VerticalFlip")

@@ -49,7 +49,7 @@ def write_mistakes(path: str | PathLike[str], evaluation: Evaluation, split: Spl
     wrong = np.flatnonzero(evaluation.answers[:, 0] != evaluation.labels)
     worst = wrong[np.argsort(-evaluation.probabilities[wrong, 0], kind="stable")][:most]
     rows = [int(evaluation.rows[i]) for i in worst]
-    images = [preprocessing.picture(split.read(row), split.names[row]) for row in rows]
+    images = [preprocessing.preview(split.read(row), split.names[row]) for row in rows]
     truths = [evaluation.classes[i] for i in evaluation.labels[worst]]
     answers = [evaluation.classes[i] for i in evaluation.answers[worst, 0]]
     sure = evaluation.probabilities[worst, 0].tolist()

@@ -100,7 +100,7 @@ def write_mistakes(path: str | PathLike[str], evaluation: LabelSetEvaluation, sp
     wrong = np.argwhere(evaluation.said != evaluation.truth)
     worst = wrong[np.argsort(-sure[tuple(wrong.T)], kind="stable")][:most]
     rows = [int(evaluation.rows[i]) for i, _ in worst]
-    images = [preprocessing.picture(split.read(row), split.names[row]) for row in rows]
+    images = [preprocessing.preview(split.read(row), split.names[row]) for row in rows]
     truths = [", ".join(names_of(evaluation.classes, evaluation.truth[i])) or "none" for i, _ in worst]
     answers = [("" if evaluation.said[i, c] else "no ") + evaluation.classes[c] for i, c in worst]
     return mistakes_picture(path, images, truths, answers, [float(sure[i, c]) for i, c in worst],

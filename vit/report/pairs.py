@@ -40,7 +40,7 @@ def write_mistakes(path: Path, evaluation: PairEvaluation, split: PairSplit, lin
     wrong = [i for i in range(len(answers)) if answers[i].text != references[i]]
     worst = sorted(wrong, key=lambda i: -answers[i].score)[:MOST]
     rows = [evaluation.rows[i] for i in worst]
-    images = [line.picture(split.read(row), split.names[row]) for row in rows]
+    images = [line.preview(split.read(row), split.names[row]) for row in rows]
     said = [answers[i].text for i in worst]
     sure = [answers[i].certainty for i in worst]
     return mistakes_picture(path, images, [references[i] for i in worst], said, sure, [split.names[i] for i in rows])

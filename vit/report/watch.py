@@ -72,7 +72,7 @@ def watch_image(predictor: Predictor, image: str | PathLike[str]) -> ImageMaps:
     with attention_maps(predictor.model) as recorded:
         forward(predictor.model, predictor.preprocessing, pixels[None], predictor.precision)
     pooled = how_pooled(predictor.model.pool, recorded)
-    shown = predictor.preprocessing.picture(image)
+    shown = predictor.preprocessing.preview(image)
     return ImageMaps(shown, recorded_layers(recorded), embed.grid, first_names(embed), pooled)
 
 

@@ -47,7 +47,7 @@ def test_nothing_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist; it must hold images"):
         pictures(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty: there are 0 training images; endings that count: .*jpg"):
+    with pytest.raises(DataError, match="empty: there are 0 training images; known endings: .*jpg"):
         pictures(tmp_path / "empty")
 
 

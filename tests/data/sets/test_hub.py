@@ -90,7 +90,7 @@ def test_parquet_files_and_class_folders(tmp_path, class_folders):
     assert source.classes == ["ant", "cat"] and len(source.splits["test"]) == 3
     for name, label in source.split_lists()["test"]:
         assert (root / "photos" / name).is_file() and name.split("/")[1] == label
-    assert isinstance(source.splits["test"].place(0), Path)
+    assert isinstance(source.splits["test"].location(0), Path)
 
 
 def test_several_labels_are_lists_or_texts(tmp_path):

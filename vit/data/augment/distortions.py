@@ -1,6 +1,4 @@
-"""Augmentation of writing, where mirrored signs would mean something else: all of it moved, its strokes bent, made
-thicker or thinner.
-"""
+"""Augmentation of text images, which must not be mirrored: affine and elastic distortion, stroke width."""
 
 import math
 from collections.abc import Sequence
@@ -15,9 +13,10 @@ from vit.data.augment import image_ops
 from vit.data.augment.steps import Draw
 
 
-class Moving(nn.Module):
-    """A step that lets something come in from outside the image: `fill`, one number, or red, green and blue, which
-    become gray where the images are.
+class FilledStep(nn.Module):
+    """A step that moves pixels; `fill` is the colour of what enters from outside the image.
+
+    One number, or red, green and blue, of which gray images get the luma.
     """
 
     def __init__(self, fill: int | Sequence[int]) -> None:
@@ -29,16 +28,16 @@ class Moving(nn.Module):
         self.register_buffer("colour", torch.tensor(colour).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("gray", torch.tensor(gray).view(1, 1, 1, 1), persistent=False)
 
-    def outside(self, images: Tensor) -> Tensor:
+    def fill_for(self, images: Tensor) -> Tensor:
         """(1,C,1,1)"""
         return self.colour if images.shape[1] == 3 else self.gray
 
 
-class RandomAffine(Moving):
-    """Every image turned, stretched, sheared and shifted about its centre by random amounts, in one resampling.
+class RandomAffine(FilledStep):
+    """Random rotation, scaling, shear and translation about the centre, in one resampling.
 
-    `degrees` and `shear` are angles, `scale` the logarithm of the factor per axis, `shift` a share of the side; each
-    amount is drawn evenly from minus to plus what is given. What comes in from outside is `fill`, as in `Moving`.
+    `degrees` and `shear` are angles, `scale` is the logarithm of the factor per axis, `shift` a fraction of the side.
+    Each amount is uniform between minus and plus the given value. `fill`: see `FilledStep`.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class RandomAffine(Moving):
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         """(B,C,H,W) uint8 -> (B,C,H,W) uint8"""
         matrices = self.matrices(draw, *images.shape[-2:], images.device)
-        return image_ops.affine(images, matrices, self.outside(images))
+        return image_ops.affine(images, matrices, self.fill_for(images))
 
     def matrices(self, draw: Draw, height: int, width: int, device: torch.device | None = None) -> Tensor:
         """(B,2,3) maps from output to input positions, in pixels from the upper left corner."""
@@ -73,12 +72,11 @@ class RandomAffine(Moving):
         return torch.stack([a, b, tx, c, d, ty], dim=1).view(-1, 2, 3)
 
 
-class RandomElastic(Moving):
-    """Strokes bent: the image lies on a rubber sheet whose nodes, `cell` pixels apart, are pulled about by random
-    amounts; between them it gives evenly (Simard et al. 2003, with a grid in place of smoothed noise as in Wigington et
-    al. 2017).
+class RandomElastic(FilledStep):
+    """Elastic distortion (Simard et al. 2003), with a grid in place of smoothed noise (Wigington et al. 2017).
 
-    Each node moves by up to `amount` cells right or left, and up or down. What comes in is `fill`, as in `Moving`.
+    The nodes of a grid, `cell` pixels apart, move by up to `amount` cells along each axis; displacements between them
+    are interpolated bilinearly. `fill`: see `FilledStep`.
     """
 
     def __init__(self, amount: float = 0.15, cell: int = 16, fill: int | Sequence[int] = 0):
@@ -91,25 +89,25 @@ class RandomElastic(Moving):
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         """(B,C,H,W) uint8 -> (B,C,H,W) uint8"""
-        return image_ops.displaced(images, self.field(draw, *images.shape[-2:]), self.outside(images))
+        return image_ops.displaced(images, self.field(draw, *images.shape[-2:]), self.fill_for(images))
 
     def field(self, draw: Draw, height: int, width: int) -> Tensor:
-        """(B,2,H,W): how many pixels to the right and below the place lies that a pixel comes from."""
+        """(B,2,H,W): offset to the right and downwards, in pixels, of the position that each output pixel samples."""
         rows, columns = math.ceil(height / self.cell), math.ceil(width / self.cell)  # cells
         sheet = (draw(0) * 2**24).long()[:, None]  # of the number drawn for the image
-        places = torch.arange(2 * (rows + 1) * (columns + 1), device=sheet.device)
-        pulled = (2 * uniform(0, 0, sheet, places) - 1).view(-1, 2, rows + 1, columns + 1)
+        slots = torch.arange(2 * (rows + 1) * (columns + 1), device=sheet.device)
+        pulled = (2 * uniform(0, 0, sheet, slots) - 1).view(-1, 2, rows + 1, columns + 1)
         size = (rows * self.cell + 1, columns * self.cell + 1)  # from the first node to the last
         field = F.interpolate(pulled * (self.amount * self.cell), size, mode="bilinear", align_corners=True)
         return field[:, :, :height, :width]
 
 
 class RandomStrokeWidth(nn.Module):
-    """Dark strokes made thicker, or thinner, by up to a pixel on either side, as other weights of a font.
+    """Makes dark strokes thicker or thinner by up to a pixel on either side: erosion and dilation, as in TrOCR (arXiv
+    2109.10282).
 
-    A pixel goes a random part of the way to the darkest of its surroundings, at most `thicker`, or to the brightest, at
-    most `thinner` of it: strokes of a pixel or two would be gone at the end. (Erosion and dilation, as in TrOCR, arXiv
-    2109.10282.)
+    A pixel is blended with the darkest of its neighbourhood by a random weight of at most `thicker`, or with the
+    brightest by at most `thinner`. Weights stay below 1 because strokes of one or two pixels would vanish.
     """
 
     def __init__(self, thicker: float = 0.8, thinner: float = 0.5):

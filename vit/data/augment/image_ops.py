@@ -13,12 +13,12 @@ _BLUR_RADIUS = 6  # three deviations of the widest blur
 
 
 def to_bytes(pixels: Tensor) -> Tensor:
-    """float → uint8, cut off at 0 and 255 and rounded down; by way of int16, which processors do four times as fast."""
+    """float → uint8, clipped to 0..255 and rounded down; through int16, which is four times as fast on CPUs."""
     return pixels.clamp_(0, 255).to(torch.int16).to(torch.uint8)
 
 
 def gray(images: Tensor) -> Tensor:
-    """(B,C,H,W) → (B,1,H,W) luma; one channel passes."""
+    """(B,C,H,W) → (B,1,H,W) luma; images of one channel are returned as they are."""
     if images.shape[1] == 1:
         return images
     red, green, blue = images.float().unbind(1)
@@ -41,7 +41,7 @@ def contrast(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
-    """factor 0 is slightly blurred, 1 unchanged; the outermost pixels stay."""
+    """factor 0 is slightly blurred, 1 unchanged; pixels on the border do not change."""
     if min(images.shape[-2:]) <= 2:
         return images
     whole = images.to(torch.int16)
@@ -92,7 +92,7 @@ def equalize(images: Tensor) -> Tensor:
 
 
 def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
-    """Deviation in pixels; the edge pixels are repeated outwards."""
+    """Gaussian blur with a standard deviation in pixels; the border is replicated."""
     taps = torch.arange(-_BLUR_RADIUS, _BLUR_RADIUS + 1, device=images.device)
     weights = torch.exp(-0.5 * (taps / sigma[:, None]) ** 2)
     weights = weights / weights.sum(1, keepdim=True)
@@ -101,39 +101,41 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
 
 
 def affine(images: Tensor, matrix: Tensor, fill: int | Tensor) -> Tensor:
-    """Bilinear; matrix (B,2,3) maps output to input positions, in pixels from the upper left; outside lies `fill`, a
-    number or (1,C,1,1)."""
+    """Bilinear resampling; matrix (B,2,3) maps output to input positions in pixels from the upper left corner. `fill`,
+    a number or (1,C,1,1), is the value outside the image.
+    """
     x, y = _centres(images)
     a, b, across, c, d, down = matrix.flatten(1)[..., None, None].unbind(1)  # (B,1,1) each
-    return _from_places(images, a * x + across, b * y, c * x, d * y + down, fill)
+    return _sampled(images, a * x + across, b * y, c * x, d * y + down, fill)
 
 
 def displaced(images: Tensor, field: Tensor, fill: int | Tensor) -> Tensor:
-    """Bilinear; every pixel comes from as far to the right and below as field (B,2,H,W) says, in pixels; outside lies
-    `fill`, a number or (1,C,1,1)."""
+    """Bilinear resampling; field (B,2,H,W) is the offset, in pixels to the right and downwards, of each input position.
+    `fill`, a number or (1,C,1,1), is the value outside the image.
+    """
     x, y = _centres(images)
-    return _from_places(images, field[:, 0], x, field[:, 1], y, fill)
+    return _sampled(images, field[:, 0], x, field[:, 1], y, fill)
 
 
 def darkest_around(images: Tensor) -> Tensor:
-    """The darkest of each pixel and the eight around it: erosion, which makes dark strokes thicker."""
+    """Minimum over 3x3 neighbourhoods: erosion, which makes dark strokes thicker."""
     for dim in (2, 3):
         n, found = images.shape[dim] - 1, images.clone()
         for here, there in ((1, 0), (0, 1)):
-            kept = found.narrow(dim, here, n)
-            torch.minimum(kept, images.narrow(dim, there, n), out=kept)
+            region = found.narrow(dim, here, n)
+            torch.minimum(region, images.narrow(dim, there, n), out=region)
         images = found
     return images
 
 
 def _centres(images: Tensor) -> tuple[Tensor, Tensor]:
-    """The places of the pixels' centres from the left (W,) and from the top (H,1)."""
+    """The positions of the pixels' centres from the left (W,) and from the top (H,1)."""
     height, width = images.shape[-2:]
     return (torch.arange(width, device=images.device) + 0.5, torch.arange(height, device=images.device)[:, None] + 0.5)
 
 
-def _from_places(images: Tensor, x1: Tensor, x2: Tensor, y1: Tensor, y2: Tensor, fill: int | Tensor) -> Tensor:
-    """Bilinear, from the places (x1 + x2, y1 + y2), in pixels from the upper left, whose sums are (B,H,W)."""
+def _sampled(images: Tensor, x1: Tensor, x2: Tensor, y1: Tensor, y2: Tensor, fill: int | Tensor) -> Tensor:
+    """Bilinear samples at the positions (x1 + x2, y1 + y2), in pixels from the upper left, whose sums are (B,H,W)."""
     height, width = images.shape[-2:]
     grid = torch.empty(len(images), height, width, 2, device=images.device)  # -1..1 from edge to edge
     torch.add(x1 * (2 / width) - 1, x2 * (2 / width), out=grid[..., 0])
@@ -150,8 +152,8 @@ def _per_image(numbers: Tensor) -> Tensor:
 def _smooth(pixels: Tensor, weights: Tensor, dim: int) -> Tensor:
     """Weighted sum of shifted copies along one dimension, weights (B,taps)."""
     n = pixels.shape[dim]
-    place = torch.arange(-_BLUR_RADIUS, n + _BLUR_RADIUS, device=pixels.device).clamp(0, n - 1)
-    padded = pixels.index_select(dim, place)
+    position = torch.arange(-_BLUR_RADIUS, n + _BLUR_RADIUS, device=pixels.device).clamp(0, n - 1)
+    padded = pixels.index_select(dim, position)
     total = torch.zeros_like(pixels)
     for tap in range(weights.shape[1]):
         total.addcmul_(padded.narrow(dim, tap, n), _per_image(weights[:, tap]))

@@ -9,10 +9,10 @@ from vit.data.augment.steps import box_mask
 
 
 class Mixup:
-    """Mixes each image with its neighbour in the batch; per sample either mixup or CutMix, with its own share.
+    """Mixes each image with its neighbour in the batch; each sample draws mixup or CutMix and its own mixing ratio.
 
-    `mixup` and `cutmix` are the parameters of Beta(a, a) for the share (0 switches one off), `prob` the chance that a
-    sample is mixed, `switch` the chance of CutMix where both are on. Label smoothing belongs to the loss.
+    `mixup` and `cutmix` are the parameters of Beta(a, a) for the ratio (0 disables one), `prob` is the probability that
+    a sample is mixed, `switch` that of CutMix where both are enabled. Label smoothing belongs to the loss.
     """
 
     def __init__(
@@ -42,9 +42,10 @@ class Mixup:
         return mixed, torch.lerp(own.roll(1, 0), own, share[:, None])
 
     def _drawn(self, rows: int, *counters: int) -> Tensor:
-        """(4,B): share of the sample's own image, the box's place across and down, 1 for CutMix.
+        """(4,B): weight of the sample's own image, position of the box across and down, 1 for CutMix.
 
-        Drawn on the CPU, where the Beta distribution is, and copied in one piece: the device is never waited for.
+        Computed on the CPU, which has the inverse Beta distribution, and copied at once; the device is never
+        synchronized.
         """
         seed, step, *rest = counters
         draws = [uniform(seed, step, torch.arange(rows), slot, *rest) for slot in range(5)]  # (B,) each

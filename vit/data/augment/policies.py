@@ -1,7 +1,7 @@
-"""Augmentation steps that pick operations at random: RandAugment, TrivialAugment, 3-Augment, and colour jitter.
+"""Augmentation steps that draw operations at random: RandAugment, TrivialAugment, 3-Augment, and colour jitter.
 
-Every sample picks its own operations; the batch is sorted by operation, so each runs once on its share, and all
-movements of pixels (shear, shift, rotation) together are one resampling.
+Every sample draws its own operations. The batch is grouped by operation, so each runs once on its group, and all
+geometric operations (shear, translation, rotation) together are one resampling.
 """
 
 import math
@@ -93,7 +93,7 @@ class ColorJitter(nn.Module):
 
 
 class _Ranges:
-    """How far an operation goes at full strength; a shift is a share of the side, or pixels."""
+    """The amount of an operation at full strength; that of a shift is a fraction of the side, or pixels."""
 
     def __init__(self, shear: float, shift: Callable[[int], float], degrees: float, factor: float, bits: int):
         self.shear, self.shift, self.degrees, self.factor, self.bits = shear, shift, degrees, factor, bits
@@ -128,7 +128,7 @@ def _apply(images: Tensor, choice: Tensor, side: Tensor, strength: Tensor, range
 
 
 def _groups(operation: Tensor, count: int) -> list[Tensor]:
-    """Rows of the batch by operation: one wait for the device, whatever the number of operations."""
+    """Rows of the batch by operation; synchronizes with the device once, whatever the number of operations."""
     sizes = torch.bincount(operation, minlength=count).tolist()
     return list(torch.argsort(operation, stable=True).split(sizes))
 

@@ -1,7 +1,7 @@
-"""Random crops that change the size of a picture: boxes from counters, cut out per sample while decoding.
+"""Random crops that change the size of an image: boxes from counters, cut out per sample while decoding.
 
-A sizing draws its random numbers for a whole batch at once, `draws(epoch, index)`, and turns one sample's numbers and
-picture size into a box, `box(width, height, target, numbers)`: (left, top, right, bottom) in whole pixels.
+A crop draws its random numbers for a whole batch at once, `draws(epoch, index)`. `box(width, height, target, numbers)`
+turns those of one sample and its image size into a box (left, top, right, bottom) in pixels.
 """
 
 import math
@@ -23,7 +23,7 @@ _SLOT = 1000  # first slot of the sizing step; the batch augmentations use 0..99
 class RandomResizedCrop:
     """A box of random area and aspect ratio (Inception crop, Szegedy et al. 2015), with torchvision's rules.
 
-    `scale` is the share of the picture's area, `ratio` width over height.
+    `scale` is the share of the image's area, `ratio` width over height.
     """
 
     scale: tuple[float, float] = (0.08, 1.0)
@@ -55,7 +55,7 @@ class RandomResizedCrop:
 
 @dataclass(frozen=True)
 class RandomCrop:
-    """The largest box of the target's aspect ratio, at a random place (DeiT III, Touvron et al. 2022)."""
+    """The largest box of the target's aspect ratio, at a random position (DeiT III, Touvron et al. 2022)."""
 
     seed: int = 0
 

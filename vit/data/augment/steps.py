@@ -1,7 +1,9 @@
-"""Batch augmentation: tensor programs on uint8 images, on any device; every number drawn from (seed, epoch, index).
+"""Batch augmentation: tensor programs on uint8 images, on any device; all random numbers depend on (seed, epoch,
+index).
 
-`Augment` runs steps in turn. A step maps images (B,C,H,W) uint8 and `draw(slot)` → (B,) numbers in [0, 1) to images of
-the same shape, so what happens to a sample depends neither on its batch nor on its worker, rank or device.
+`Augment` applies steps in order. A step maps images (B,C,H,W) uint8 and `draw(slot)` → (B,) numbers in [0, 1) to images
+of the same shape. The augmentation of a sample therefore depends neither on its batch nor on its worker, rank or
+device.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +20,9 @@ SLOTS = 50  # numbers each step may draw per sample; slots from 1000 on belong t
 
 
 class Augment(nn.Module):
-    """Steps in turn; each has its own range of random slots, so adding one at the end changes nothing before it."""
+    """Steps in order; each has its own range of random slots, so a step added at the end does not change those before
+    it.
+    """
 
     def __init__(self, steps: Sequence[nn.Module] = (), seed: int = 0):
         super().__init__()
@@ -66,7 +70,7 @@ class VerticalFlip(nn.Module):
 
 
 class PadCrop(nn.Module):
-    """Shifts by up to `padding` pixels each way: pads all sides, cuts the old size out at a random place.
+    """Random translation by up to `padding` pixels: pads all sides and crops the original size at a random position.
 
     `reflect` pads with the mirrored image, else with `fill`.
     """
@@ -86,7 +90,9 @@ class PadCrop(nn.Module):
 
 
 class RandomErasing(nn.Module):
-    """Overwrites a random rectangle with noise (Zhong et al. 2020): `area` its share, `ratio` height over width."""
+    """Overwrites a random rectangle with noise (Zhong et al. 2020): `area` is its fraction of the image, `ratio` height
+    over width.
+    """
 
     def __init__(
         self, p: float = 0.25, area: tuple[float, float] = (0.02, 1 / 3), ratio: tuple[float, float] = (0.3, 1 / 0.3)
@@ -107,15 +113,15 @@ class RandomErasing(nn.Module):
         inside = box_mask((down * (height - h + 1)).floor(), (across * (width - w + 1)).floor(), h, w, height, width)
         image, row, column = inside.nonzero().unbind(1)  # (P,) each: the pixels to overwrite
         channel = torch.arange(images.shape[1], device=images.device)[:, None]
-        place = (channel * height + row) * width + column  # (C,P)
-        noise = uniform(0, 0, (noise * 2**24).long()[image], place)  # of the number drawn for the image
+        position = (channel * height + row) * width + column  # (C,P)
+        noise = uniform(0, 0, (noise * 2**24).long()[image], position)  # of the number drawn for the image
         result = images.clone()
         result[chosen[image], channel, row, column] = (noise * 256).to(torch.uint8)
         return result
 
 
 class RandomChannelPermutation(nn.Module):
-    """Red, green and blue in a random order, for images whose colours mean nothing; gray ones stay as they are."""
+    """Random order of red, green and blue, for images whose colours carry no information; gray images are unchanged."""
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         channels = torch.arange(images.shape[1], device=images.device)[:, None]

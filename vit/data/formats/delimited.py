@@ -1,4 +1,4 @@
-"""Text files as people keep them: lines, TSV, CSV, JSONL, gzipped or not; what is wrong is named by file and line."""
+"""Text files and tables of text: lines, TSV, CSV, JSONL and Excel, gzipped or not. Errors name the file and line."""
 
 import codecs
 import contextlib
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vit.data.errors import DataError
-from vit.data.formats.lines import MARK, Line, half_character, numbered
+from vit.data.formats.lines import MARK, Line, lone_surrogate, numbered
 from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.data.sample_names import RowNames
 from vit.files.untrusted import LimitError, open_unpacked
@@ -25,7 +25,7 @@ Column = str | int  # a name, or a number from 0 in a file without a header line
 
 
 def lines_of(path: Path) -> Iterator[Line]:
-    """The lines of a file; only a newline ends one: other line ends of Unicode stand inside lines."""
+    """The lines of a file. Only a newline ends a line; other line separators of Unicode are part of it."""
     lines = _content(path).removeprefix(MARK).split(b"\n")
     return numbered(lines[:-1] if lines[-1] == b"" else lines, path)
 
@@ -36,7 +36,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def present(path: Path) -> Path | None:
-    """The file itself or its gzipped form, whichever is there; the case of its name does not matter.
+    """The file or its gzipped form, whichever exists; names are compared without case.
 
     Raises:
         DataError: two files differ only by the case of their names.
@@ -52,7 +52,7 @@ def present(path: Path) -> Path | None:
 
 
 def check_one(root: Path, key: str, names: Sequence[str]) -> None:
-    """Raises a DataError where several names mean the same split."""
+    """Raises DataError if several names denote the same split."""
     if len(names) > 1:
         raise DataError(f"{root}: both {names[0]} and {names[1]} are there; choose one for {key} with "
                         f"data.{key}={names[0]}")
@@ -65,10 +65,10 @@ def is_table(path: Path) -> bool:
 def read_columns(
     path: Path, wanted: Sequence[tuple[str, Column]], maybe: str = ""
 ) -> tuple[dict[str, list[str]], np.ndarray]:
-    """The wanted columns of a table by the keys they were asked for with, and the line each row begins on.
+    """The requested columns of a table by their keys, and the line on which each row begins.
 
-    `wanted` holds (key, column), the key being what a person would change; `maybe` is a column that is read as well
-    where it is there (see `usual_column`). In JSONL a dot goes into a nested object: "translation.en".
+    `wanted` holds (key, column); the key is the option that selects the column. `maybe` is a column that is also read
+    where it exists (see `usual_column`). In JSONL a dot enters a nested object: "translation.en".
     """
     rows = _objects(path, wanted, maybe) if _kind(path) == ".jsonl" else _fields(path, wanted, maybe)
     found: dict[str, list[str]] = {}
@@ -94,7 +94,9 @@ def line_names(path: Path, numbers: np.ndarray | int) -> RowNames:
 def drop_empty(
     columns: dict[str, Sequence[str]], names: Sequence[str], on_empty: str
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Rows with text in every column, and the (name, reason) of the others, which on_empty=error makes an error."""
+    """Indices of rows with text in every column, and (name, reason) of the others, which are an error if
+    on_empty=error.
+    """
     if on_empty not in ("error", "skip"):
         raise ValueError(f"on_empty={on_empty!r} is not one of error, skip")
     full = np.ones(len(names), dtype=bool)
@@ -131,15 +133,15 @@ def _content(path: Path) -> bytes:
 
 
 def _as_utf8(data: bytes) -> bytes:
-    """UTF-16, as spreadsheets save it, begins with its own mark."""
+    """Converts UTF-16, which spreadsheets save with a byte order mark."""
     return data.decode("utf-16").encode() if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else data
 
 
 def numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Rows of TSV (a tab always separates), CSV (quotes protect) or an Excel file, each with the line it begins on;
-    empty lines are none.
+    """Rows of TSV (a tab always separates), CSV (with quotes) or Excel, each with the line it begins on. Empty lines
+    are skipped.
 
-    CSV is separated by commas, or by semicolons or tabs where these are what divides its first rows.
+    CSV is separated by commas, or by semicolons or tabs if those divide its first rows.
     """
     if _kind(path) == ".xlsx":
         yield from spreadsheet_rows(path)
@@ -164,7 +166,9 @@ def numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def separator(lines: Sequence[str], rows: int = 20) -> str:
-    """The first of comma, semicolon and tab that divides each of the first rows into as many fields, 2 or more."""
+    """The first of comma, semicolon and tab that divides each of the first rows into the same number of fields, at
+    least 2.
+    """
     for sign in ",;\t":
         with contextlib.suppress(csv.Error):
             widths = {len(row) for row in islice(csv.reader(iter(lines), delimiter=sign), rows) if row}
@@ -174,7 +178,7 @@ def separator(lines: Sequence[str], rows: int = 20) -> str:
 
 
 def check_header(path: Path, header: list[str]) -> None:
-    """Two columns of one name are an error: which of them is meant cannot be told. Nameless ones may be many."""
+    """Raises DataError if two columns have the same name; several columns may have none."""
     twice = next((name for name, count in Counter(header).items() if name and count > 1), None)
     if twice is not None:
         raise DataError(
@@ -183,7 +187,7 @@ def check_header(path: Path, header: list[str]) -> None:
 
 
 def usual_column(path: Path, columns: Iterable[Column], name: str, key: str) -> Column | None:
-    """The column with a usual name, whatever its case and the white space around it; None where there is none.
+    """The column with a conventional name, without regard to case and surrounding white space; None if there is none.
 
     Raises:
         DataError: several columns match.
@@ -204,17 +208,17 @@ def _fields(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> Ite
         raise DataError(f"{path}: {listed}: give either names, of a header line, or only numbers")
     header = next(rows, (0, []))[1] if headed else []
     check_header(path, header)
-    places = _places(path, header, wanted, maybe) if headed else dict(wanted)
+    indices = _indices(path, header, wanted, maybe) if headed else dict(wanted)
     width = len(header)
     for number, row in rows:
         width = width or len(row)
         if len(row) != width:
-            said = "the header" if headed else "the first line"
-            raise DataError(f"{path} line {number}: has {len(row)} fields, {said} has {width}")
-        yield number, {key: _cell(path, number, row, place) for key, place in places.items()}
+            expected = "the header" if headed else "the first line"
+            raise DataError(f"{path} line {number}: has {len(row)} fields, {expected} has {width}")
+        yield number, {key: _cell(path, number, row, index) for key, index in indices.items()}
 
 
-def _places(path: Path, header: list[str], wanted: Sequence[tuple[str, Column]], maybe: str) -> dict[str, int]:
+def _indices(path: Path, header: list[str], wanted: Sequence[tuple[str, Column]], maybe: str) -> dict[str, int]:
     for key, column in wanted:
         if column not in header:
             raise DataError(
@@ -226,10 +230,10 @@ def _places(path: Path, header: list[str], wanted: Sequence[tuple[str, Column]],
     return {key: header.index(column) for key, column in wanted} | extra
 
 
-def _cell(path: Path, number: int, row: list[str], place: int) -> str:
-    if not 0 <= place < len(row):
-        raise DataError(f"{path} line {number}: has no column {place}, its {len(row)} columns count from 0")
-    return row[place]
+def _cell(path: Path, number: int, row: list[str], index: int) -> str:
+    if not 0 <= index < len(row):
+        raise DataError(f"{path} line {number}: has no column {index}, its {len(row)} columns count from 0")
+    return row[index]
 
 
 def _objects(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> Iterator[tuple[int, dict[str, str]]]:
@@ -244,8 +248,8 @@ def _objects(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> It
             raise DataError(f'{path} line {number}: must be an object, like {{"text": ...}}')
         found = usual_column(path, row, maybe, maybe)
         extra = {maybe: _text(path, number, maybe, row[found])} if found is not None else {}
-        taken = {key: (column, _inner(path, number, key, column, row)) for key, column in wanted}
-        yield number, {key: _text(path, number, *value) for key, value in taken.items()} | extra
+        cells = {key: (column, _inner(path, number, key, column, row)) for key, column in wanted}
+        yield number, {key: _text(path, number, *value) for key, value in cells.items()} | extra
 
 
 def _inner(path: Path, number: int, key: str, column: Column, row: Any) -> Any:
@@ -268,7 +272,7 @@ def _text(path: Path, number: int, column: Column, value: Any) -> str:
     if not isinstance(value, str):
         kind = "a list" if isinstance(value, list) else "an object"
         raise DataError(f"{path} line {number}: {column} must be a text, but is {kind}; give it one text in each line")
-    if half := half_character(value):
+    if half := lone_surrogate(value):
         raise DataError(
             f"{path} line {number}: {column} has {half}, half of a character; write both halves or take it out"
         )

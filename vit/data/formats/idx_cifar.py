@@ -1,4 +1,5 @@
-"""Binary formats of the classic sets: IDX (MNIST) and CIFAR's pickles, read without running anything in them."""
+"""Binary formats of classic data sets: IDX (MNIST) and the pickles of CIFAR, read without executing anything in them.
+"""
 
 import math
 import pickle
@@ -39,25 +40,25 @@ def read_idx(path: Path) -> np.ndarray:
 
 def cifar_batches(name: str, root: Path, folder: str, classes: list[str] | None) -> tuple[list[str], dict[str, Split]]:
     """torchvision's layout of CIFAR-10 (`cifar-10-batches-py`) or CIFAR-100 (`cifar-100-python`)."""
-    place = root / folder if (root / folder).is_dir() else root
+    directory = root / folder if (root / folder).is_dir() else root
     fine = classes is None
     files = {
         "train": ["train"] if fine else [f"data_batch_{i}" for i in range(1, 6)],
         "test": ["test" if fine else "test_batch"],
     }
-    missing = [f for part in files.values() for f in part if not (place / f).is_file()]
+    missing = [f for part in files.values() for f in part if not (directory / f).is_file()]
     if missing:
         raise FileNotFoundError(
-            f"{name}: no {missing[0]} and no train.parquet under {place}; "
+            f"{name}: no {missing[0]} and no train.parquet under {directory}; "
             "set data.root to their folder or data.download=true"
         )
     if fine:
-        known = _load(place / "meta", {b"fine_label_names": list})[b"fine_label_names"]
+        known = _load(directory / "meta", {b"fine_label_names": list})[b"fine_label_names"]
         classes = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in known]
     splits = {}
     for key, names in files.items():
         key_of_labels = b"fine_labels" if fine else b"labels"
-        parts = [_load_batch(place / n, key_of_labels, len(classes)) for n in names]
+        parts = [_load_batch(directory / n, key_of_labels, len(classes)) for n in names]
         pixels = np.concatenate([p[b"data"] for p in parts]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         labels = np.concatenate([p[key_of_labels] for p in parts])
         splits[key] = array_split(np.ascontiguousarray(pixels), labels, f"{name} {key}")
@@ -65,7 +66,7 @@ def cifar_batches(name: str, root: Path, folder: str, classes: list[str] | None)
 
 
 class _DataOnly(pickle.Unpickler):
-    """Pickles of dicts, lists, numbers, bytes and numpy arrays; anything that would call something else is refused."""
+    """Unpickles dicts, lists, numbers, bytes and numpy arrays; refuses everything that would call other code."""
 
     def find_class(self, module: str, name: str) -> object:
         if (module, name) in (("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")):

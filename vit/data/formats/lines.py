@@ -1,4 +1,4 @@
-"""Lines that know where they stand, and what is said of those that cannot be used."""
+"""Numbered lines of text, and the error of one that cannot be used."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ MARK = b"\xef\xbb\xbf"  # what some editors put in front of UTF-8
 
 
 class BadText(DataError):
-    """A text that cannot be used; the text is one line: its name and the reason."""
+    """A text that cannot be used; the message is its name and the reason."""
 
     def __init__(self, name: str, reason: str):
         super().__init__(f"{printable(name)}: {reason}")
@@ -19,7 +19,7 @@ class BadText(DataError):
 
 @dataclass(slots=True)
 class Line:
-    """A line that knows where it stands; its bytes become text when that is asked for."""
+    """A line with its number and file; its bytes are decoded when `text` is read."""
 
     raw: bytes
     number: int
@@ -44,13 +44,13 @@ class Line:
 
 
 def numbered(lines: Iterable[bytes], file: Path | None = None) -> Iterator[Line]:
-    """Lines as they come, without the mark of UTF-8 before the first."""
+    """Numbers lines from 1 and removes UTF-8's byte order mark from the first."""
     for number, raw in enumerate(lines, 1):
         yield Line(raw.removeprefix(MARK) if number == 1 else raw, number, file)
 
 
-def half_character(text: str) -> str | None:
-    """The first half of a character, such as \\ud800, which JSON can write, but no file and no token can."""
+def lone_surrogate(text: str) -> str | None:
+    """The first surrogate without its pair, such as \\ud800, which JSON can hold and UTF-8 cannot."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -8,7 +8,9 @@ from vit.files.untrusted import open_zip
 
 
 def spreadsheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of the first sheet as text, each with its number; without empty rows, and all as wide as the first."""
+    """The rows of the first sheet as text, each with its number. Empty rows are skipped; all get the width of the
+    first.
+    """
     try:
         import openpyxl
     except ImportError:

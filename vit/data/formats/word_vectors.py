@@ -1,4 +1,4 @@
-"""Word vectors in the usual text format (GloVe, word2vec): a word and its numbers on each line."""
+"""Word vectors in the text format of GloVe and word2vec: a word and its numbers on each line."""
 
 import codecs
 import zlib
@@ -16,11 +16,12 @@ MAX_LINE = 1 << 20  # bytes
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of the given words: (words, width) float32, zeros where one is not in the file; found (words,) bool.
+    """Vectors of the given words: (words, width) float32, zeros for words that are not in the file; found (words,)
+    bool.
 
-    A first line of two whole numbers is word2vec's header. The file may be gzipped, and tabs may stand in the place of
-    spaces; of a word that comes twice the first vector counts, as the files are sorted by frequency. An empty word is
-    never looked for.
+    A first line of two integers is word2vec's header. The file may be gzipped, and separated by tabs instead of spaces.
+    Of a word that occurs twice the first vector is used, since the files are sorted by frequency. Empty words are not
+    looked up.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -50,7 +51,9 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Line by line, as such files are larger than memory; broken characters in words nobody asks for do no harm."""
+    """Line by line, since such files are larger than memory; invalid characters in words that are not requested are
+    ignored.
+    """
     try:
         with open_unpacked(path) as file:
             for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
@@ -64,7 +67,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _header(line: str) -> int:
-    """The width that word2vec's first line, "count width", promises; 0 if the line is no such."""
+    """The width in word2vec's first line, "count width"; 0 if the line is not such a header."""
     parts = line.split(" ")
     return int(parts[1]) if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts) else 0
 
@@ -77,15 +80,16 @@ def _guessed_width(path: Path, number: int, line: str) -> int:
 
 
 def _parsed(path: Path, number: int, line: str, width: int, promised: int) -> tuple[str, list[str]]:
-    """A word may contain spaces, as ". . ." in GloVe's largest file, so the numbers are counted from the end; but where
-    one would end in a number itself, the line has too many.
+    """Numbers are counted from the end, because a word may contain spaces, as ". . ." in GloVe's largest file. A word
+    that would end in a number means that the line has too many numbers.
     """
     word, *values = line.rsplit(" ", width)
     extra = list(takewhile(_is_number, word.split(" ")[:0:-1]))
     if extra or len(values) < width:
-        said = "its first line promises" if promised else "its first line has"
+        origin = "its first line promises" if promised else "its first line has"
         raise DataError(
-            f"{path} line {number}: has {len(values) + len(extra)} numbers, {said} {width}; all lines must have as many"
+            f"{path} line {number}: has {len(values) + len(extra)} numbers, {origin} {width}; all lines "
+            "must have as many"
         )
     return word, values
 

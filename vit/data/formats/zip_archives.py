@@ -1,7 +1,9 @@
 """Zip archives of image folders, read in place: nothing is unpacked to disk."""
 
+import lzma
 import os
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,11 +11,12 @@ from pathlib import Path
 
 from vit.data.errors import DataError
 
-LARGEST = 2**28  # bytes that one image file may unpack to
+LARGEST = 2**28  # bytes that one image file may decompress to
+DAMAGED = (KeyError, zipfile.BadZipFile, NotImplementedError, EOFError, UnicodeError, zlib.error, lzma.LZMAError)
 
 
 class Archive(zipfile.Path):
-    """A folder in an archive, with as much of pathlib's interface as a folder of images needs."""
+    """A folder in a zip archive, with the part of pathlib's interface that a folder of images needs."""
 
     def __lt__(self, other: "Archive") -> bool:
         return self.name < other.name
@@ -23,26 +26,26 @@ class Archive(zipfile.Path):
 
 
 def open_archive(path: Path) -> Archive:
-    """The folder with the data: where the archive holds a single folder of folders, that one.
+    """The data folder of an archive: its root, or the single folder of folders that the root holds.
 
     Raises:
-        DataError: the file is no archive that can be read.
+        DataError: the file is not a readable zip archive, or is encrypted.
     """
     try:
-        place = Archive(path)
-        encrypted = any(member.flag_bits & 1 for member in place.root.infolist())
-    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
+        archive = Archive(path)
+        encrypted = any(member.flag_bits & 1 for member in archive.root.infolist())
+    except (OSError, *DAMAGED) as error:
         raise DataError(f"{path}: cannot be read as a zip archive ({error})") from error
     if encrypted:
         raise DataError(f"{path}: is encrypted; save it without a password")
-    inside = [entry for entry in place.iterdir() if not is_hidden(entry.name)]
+    inside = [entry for entry in archive.iterdir() if not is_hidden(entry.name)]
     if len(inside) == 1 and inside[0].is_dir() and any(entry.is_dir() for entry in inside[0].iterdir()):
         return inside[0]
-    return place
+    return archive
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a path means a zip archive, by its ending."""
+    """Whether a path is a zip archive, judged by its suffix."""
     return path.suffix.lower() == ".zip" and path.is_file()
 
 
@@ -69,7 +72,7 @@ class ReadMember:
 
 @dataclass(frozen=True)
 class ArchivedFile:
-    """A file in an archive, with as much of pathlib's interface as an image to be read needs."""
+    """A file in a zip archive, with the part of pathlib's interface that reading an image needs."""
 
     archive: str
     name: str
@@ -78,18 +81,22 @@ class ArchivedFile:
         return os.path.join(self.archive, self.name)
 
     def read_bytes(self) -> bytes:
-        """Raises OSError where it cannot be read, or unpacks to more than LARGEST bytes."""
+        """Decompresses the file.
+
+        Raises:
+            OSError: it is damaged, missing, or larger than LARGEST bytes.
+        """
         try:
             archive = _opened(self.archive, os.getpid(), os.stat(self.archive).st_mtime_ns)
             size = archive.getinfo(self.name).file_size
             if size > LARGEST:
                 raise OSError(f"{size} bytes are more than {LARGEST}")
             return archive.read(self.name)
-        except (KeyError, zipfile.BadZipFile, NotImplementedError, EOFError, zipfile.zlib.error) as error:
+        except DAMAGED as error:
             raise OSError(f"damaged in the archive: {error}") from error
 
 
 @lru_cache(maxsize=8)
 def _opened(path: str, process: int, changed: int) -> zipfile.ZipFile:
-    """An open archive of this process, since it last `changed`: a forked one would share the position in the file."""
+    """An open archive per process and modification time: a forked process would share the file position."""
     return zipfile.ZipFile(path)

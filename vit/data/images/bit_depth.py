@@ -1,4 +1,4 @@
-"""Images of more than eight bits per sample: their stored values, and which range of these becomes 0..255."""
+"""Images of more than 8 bits per sample: their stored values, and the range of values that is mapped to 0..255."""
 
 import io
 import math
@@ -27,7 +27,7 @@ SWAPPED = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}  
 
 
 class Measured(NamedTuple):
-    """The range that a rule finds in images, and the facts it rests on."""
+    """The range that a rule finds in images, and the facts behind it."""
 
     range: Range
     low: float  # smallest and largest value seen
@@ -47,7 +47,7 @@ class Measured(NamedTuple):
 
 
 def check_range(value: object) -> Range:
-    """`full` or (low, high) as it is stored.
+    """Validates a stored range, `full` or (low, high).
 
     Raises:
         ValueError: anything else.
@@ -62,7 +62,7 @@ def check_range(value: object) -> Range:
 
 
 def beyond_eight_bits(span: tuple[float, float]) -> str:
-    """Why a library that has no such range prepares deep images another way."""
+    """The sentence about a library without such a range, which preprocesses deep images differently."""
     return (
         f"in images of more than 8 bits they do not map {span[0]:g}..{span[1]:g} to 0..255; give them images of 8 bits "
         "mapped so"
@@ -70,7 +70,7 @@ def beyond_eight_bits(span: tuple[float, float]) -> str:
 
 
 def unknown_samples(file: BinaryIO) -> str | None:
-    """Why Pillow cannot read a TIFF with samples of a form that it does not know; None for any other file."""
+    """Why Pillow cannot read a TIFF with an unsupported sample format; None for any other file."""
     start = file.read(8)
     if start[:4] not in (b"II*\0", b"MM\0*"):
         return None
@@ -97,8 +97,8 @@ def is_deep(image: Image.Image) -> bool:
 
 
 def in_native_order(image: Image.Image) -> Image.Image:
-    """An opened image that decodes to its values: of big-endian compressed TIFFs Pillow swaps bytes that libtiff has
-    swapped already, where they are signed, 32 bits or floats.
+    """Corrects the byte order of an opened image. Pillow swaps bytes of big-endian compressed TIFFs that libtiff has
+    already swapped, if samples are signed, 32 bits wide or floats.
     """
     for number, tile in enumerate(getattr(image, "tile", None) or ()):
         mode = NATIVE.get(tile.args[0]) if tile.codec_name == "libtiff" else None
@@ -116,7 +116,7 @@ def stored_values(image: Image.Image) -> np.ndarray:
 
 
 def values_by_tags(image: Image.Image) -> Callable[[np.ndarray], np.ndarray] | None:
-    """What makes the values that an opened TIFF's tags describe of those that Pillow decodes; None: they are the same.
+    """A function from the values that Pillow decodes to those that the TIFF's tags describe; None if they are equal.
 
     Pillow does not invert 16-bit grey in which 0 is white, and reads signed bytes as unsigned ones.
     """
@@ -126,10 +126,9 @@ def values_by_tags(image: Image.Image) -> Callable[[np.ndarray], np.ndarray] | N
 
 
 def open_low_bytes(image: Image.Image) -> Image.Image | None:
-    """16-bit colour, or grey with alpha, opened once more, to decode to the lower byte of each sample; None for any
-    other image.
+    """16-bit colour, or grey with alpha, opened again so that it decodes to the lower byte of each sample; else None.
 
-    Pillow has no mode for such images and keeps the upper byte; read in the other byte order, that is the lower one.
+    Pillow has no mode for such images and returns the upper byte; read in the other byte order, that is the lower one.
     Grey with alpha, which Pillow decodes to RGBA, has no other order: its two samples are read as four bytes.
     """
     mode = _low_mode(image)
@@ -150,17 +149,17 @@ def join_bytes(upper: Image.Image, lower: Image.Image) -> np.ndarray:
 
 
 def map_range(values: np.ndarray, span: tuple[float, float]) -> np.ndarray:
-    """Any numbers → uint8: span becomes 0..255, rounded; what lies beyond is clipped."""
+    """Any numbers → uint8: `span` is mapped to 0..255 and rounded; values outside are clipped."""
     low, high = span
     scaled = (np.clip(values, low, high).astype(np.float64) - low) * (255 / (high - low))
     return np.rint(scaled).astype(np.uint8)
 
 
 def measure_range(images: Iterable[np.ndarray], rule: str) -> Measured | None:
-    """The range of deep images by `auto`, `full` or `percentile`; None where there are none.
+    """The range of deep images by the rule `auto`, `full` or `percentile`; None if there are none.
 
-    `auto` is the first that the values fill by at least a half: the format's whole range, the range of fewer bits
-    (8 to 15) for integers, else the values' own range, without outliers where these would stretch it fourfold.
+    `auto` is the first range of which the values cover at least half: that of the format, that of fewer bits (8 to 15)
+    for integers, else the range of the values, without outliers if these would widen it more than fourfold.
     """
     low, high, count, samples, floats = math.inf, -math.inf, 0, [], False
     for values in images:
@@ -182,7 +181,9 @@ def measure_range(images: Iterable[np.ndarray], rule: str) -> Measured | None:
 
 
 def own_range(low: float, high: float, pixels: np.ndarray, whole: int) -> Range:
-    """The rule `auto` for values low..high, of which `pixels` are a part; `whole` is where the format's range ends."""
+    """The rule `auto` for values low..high, of which `pixels` is a sample; `whole` is the upper end of the format's
+    range.
+    """
     inner = [float(v) for v in np.percentile(pixels, OUTLIERS)]
     if inner[1] > inner[0] and high - low > 4 * (inner[1] - inner[0]):
         low, high = inner

@@ -1,4 +1,4 @@
-"""Samples of one split as batches of uint8 pixels: from memory where they fit, else decoded when asked for."""
+"""Samples of one split as batches of uint8 pixels: cached in memory where they fit, else decoded on request."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,12 +18,11 @@ Batch = dict[str, Any]
 
 
 class ImageDataset(Dataset):
-    """One split under one preprocessing; `sizing` (a random crop) replaces the evaluation path's resize in training.
+    """One split under one preprocessing; `sizing` (a random crop) replaces the resizing of evaluation in training.
 
-    Batches are asked for by keys (B,2) of (epoch, index), so a worker needs no state. `cache`: True, False or "auto":
-    decoded in memory when that takes at most `cache_bytes`. With sizing the cache holds the pictures undivided, else at
-    the final size. `on_bad_sample`: "error", or "skip": an unreadable image then leaves its batch smaller and is listed
-    under "bad".
+    Batches are requested by keys (B,2) of (epoch, index), so a worker needs no state. `cache`: True, False, or "auto"
+    for up to `cache_bytes` of decoded images. With `sizing` the cache holds whole images, else images at the final
+    size. `on_bad_sample`: "error", or "skip": an unreadable image is left out of its batch and listed under "bad".
     """
 
     unit = "images"
@@ -46,7 +45,7 @@ class ImageDataset(Dataset):
         self.labels = torch.from_numpy(np.ascontiguousarray(split.labels))
         self.bad: dict[int, str] = {}
         self.images: Tensor | None = None  # (N,C,H,W) uint8: every sample at its final size
-        self.pictures: list[np.ndarray | None] | None = None  # undivided, for random crops
+        self.decoded: list[np.ndarray | None] | None = None  # whole images, for random crops
         if self._fits(cache_bytes) if cache == "auto" else cache:
             self._fill()
 
@@ -55,7 +54,7 @@ class ImageDataset(Dataset):
 
     @property
     def cached(self) -> bool:
-        return self.images is not None or self.pictures is not None
+        return self.images is not None or self.decoded is not None
 
     def __getitem__(self, index: int) -> Batch:
         """One sample as a batch of one, as epoch 0 sees it."""
@@ -101,29 +100,29 @@ class ImageDataset(Dataset):
         name = self.split.names[i]
         if numbers is None:
             return self.preprocessing.image(self._read(i, name), name)
-        if self.pictures is None:
+        if self.decoded is None:
             return self._cut_while_decoding(i, name, numbers)
         if i in self.bad:
             raise BadImage(name, self.bad[i])
-        picture = Image.fromarray(self.pictures[i])
-        box = self.sizing.box(*picture.size, self.preprocessing.size, numbers)
-        return to_tensor(self.preprocessing.cut(picture, box))
+        image = Image.fromarray(self.decoded[i])
+        box = self.sizing.box(*image.size, self.preprocessing.size, numbers)
+        return to_tensor(self.preprocessing.cut(image, box))
 
     def _cut_while_decoding(self, i: int, name: str, numbers: list[float]) -> Tensor:
         height, width = self.preprocessing.size
         full: list[tuple[int, int]] = []
 
         def least(full_width: int, full_height: int) -> float:
-            """The box is drawn on the full picture, before a draft decode shrinks it."""
+            """The box is drawn on the full image, before a draft decode shrinks it."""
             full.append((full_width, full_height))
             left, top, right, bottom = self.sizing.box(full_width, full_height, self.preprocessing.size, numbers)
             return max(width / (right - left), height / (bottom - top))
 
-        picture = self.preprocessing.decode(self._read(i, name), name, least)
-        size = full[0] if full else picture.size
+        image = self.preprocessing.decode(self._read(i, name), name, least)
+        size = full[0] if full else image.size
         left, top, right, bottom = self.sizing.box(*size, self.preprocessing.size, numbers)
-        across, down = picture.width / size[0], picture.height / size[1]
-        return to_tensor(self.preprocessing.cut(picture, (left * across, top * down, right * across, bottom * down)))
+        across, down = image.width / size[0], image.height / size[1]
+        return to_tensor(self.preprocessing.cut(image, (left * across, top * down, right * across, bottom * down)))
 
     def _read(self, i: int, name: str) -> bytes | np.ndarray:
         try:
@@ -132,7 +131,7 @@ class ImageDataset(Dataset):
             raise BadImage(name, f"cannot be read ({error.strerror or error})") from error
 
     def _fits(self, limit: int) -> bool:
-        """Whether the decoded samples stay within `limit` bytes, judged by the headers of up to 20 pictures."""
+        """Whether the decoded samples fit into `limit` bytes, estimated from the headers of up to 20 images."""
         if self.sizing is None:
             height, width = self.preprocessing.size
             return len(self) * height * width * self.preprocessing.channels <= limit
@@ -156,7 +155,7 @@ class ImageDataset(Dataset):
             return
         found = [self._try(i) for i in range(len(self))]
         if self.sizing is not None:
-            self.pictures = found
+            self.decoded = found
             return
         shape = (self.preprocessing.channels, *self.preprocessing.size)
         self.images = torch.zeros((len(self), *shape), dtype=torch.uint8)

@@ -1,8 +1,7 @@
-"""Whatever bytes a person calls an image → an 8-bit Pillow image, upright, without transparency; or one line that says
-why not.
+"""Encoded images of any supported format → upright 8-bit Pillow images without transparency, or an error of one line.
 
-Formats are an explicit list (no PostScript, no plug-ins that start programs), the pixel cap is checked before anything
-is decoded.
+Formats are an explicit list (no PostScript, no plug-ins that start programs), and the limit of pixels is checked before
+anything is decoded.
 """
 
 import contextlib
@@ -42,7 +41,7 @@ RAISE_LIMIT = "shrink the file, or raise the limit (predict --max-pixels, data.p
 
 
 class BadImage(ValueError):
-    """An image that cannot be used; the text is one line: its name and the reason."""
+    """An image that cannot be used; the message is its name and the reason."""
 
     def __init__(self, name: str, reason: str):
         super().__init__(f"{printable(name) or 'image'}: {reason}")
@@ -50,8 +49,7 @@ class BadImage(ValueError):
 
 
 def _silence_libtiff() -> None:
-    """libtiff prints what is wrong with a file on standard error without naming it; Pillow raises the same as errors.
-    """
+    """libtiff prints faults to standard error without the file's name; Pillow raises the same faults as errors."""
     with contextlib.suppress(OSError, AttributeError):  # where libtiff is no library of its own, it goes on printing
         libtiff = ctypes.CDLL(Image.core.__file__)
         for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
@@ -75,9 +73,9 @@ def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> I
 
 
 def load_image(image: Image.Image, name: str, exif: bool, span: Range = FULL) -> Image.Image:
-    """Decodes an opened image (its first frame) and turns it upright as its EXIF orientation says.
+    """Decodes the first frame of an opened image and applies its EXIF orientation.
 
-    16-bit colour, which Pillow cannot hold, comes out with 8 bits: the upper ones, or those of `span` in 0..255.
+    16-bit colour, which Pillow cannot represent, is reduced to 8 bits: the upper ones, or `span` mapped to 0..255.
     """
     try:
         with warnings.catch_warnings():
@@ -96,8 +94,8 @@ def load_image(image: Image.Image, name: str, exif: bool, span: Range = FULL) ->
 def to_eight_bits(
     image: Image.Image, mode: str, background: tuple[int, int, int], name: str, span: Range = FULL
 ) -> Image.Image:
-    """Any Pillow mode → "RGB" or "L": of more than 8 bits `span` becomes 0..255, transparency is laid on the
-    background, the rest converted.
+    """Any Pillow mode → "RGB" or "L": more than 8 bits are mapped from `span` to 0..255, transparency is composited on
+    the background.
     """
     if image.mode == mode and "transparency" not in image.info:
         return image
@@ -144,7 +142,7 @@ def _open(raw: bytes | Path, name: str) -> Image.Image:
 
 
 def _foreign(raw: bytes | Path, name: str) -> str | None:
-    """What a file that Pillow does not know is, where that can be told."""
+    """The format of a file that Pillow does not know, if it is recognized."""
     if name.lower().endswith(".npz"):
         return ARRAYS
     with io.BytesIO(raw) if isinstance(raw, bytes) else raw.open("rb") as file:
@@ -159,7 +157,7 @@ def _is_heif(raw: bytes | Path) -> bool:
 
 
 def _open_heif(raw: bytes | Path, name: str) -> Image.Image:
-    """Photos of iPhones, by an optional library; it turns them upright itself."""
+    """Photos of iPhones, by an optional library, which also applies the orientation."""
     try:
         import pillow_heif
     except ImportError:

@@ -1,9 +1,9 @@
-"""The image files below a folder, found by one rule in training, audit, predict and everywhere else.
+"""The image files below a folder, found by one rule in training, audit, prediction and everywhere else.
 
-Files with an image extension are images, in any case. Names that begin with a dot are hidden. Links to files are
-followed. Links to folders are followed too, but every folder is read once, by its real path: at its own place if that
-is below the folder, so that a link can neither form a loop nor list a file twice. Everything else is left out, by name
-and reason.
+Files with an image suffix, in any case, are images. Names that begin with a dot are hidden. Links to files are
+followed. Links to folders are followed too, but every folder is read once, by its real path, and at its own position if
+it lies below the root, so that a link can neither form a loop nor list a file twice. Everything else is left out, with
+its name and the reason.
 """
 
 import os
@@ -81,7 +81,7 @@ def is_image_name(name: str) -> bool:
 
 
 def listed_files(root: Path, names: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Names of a table as paths below `root`, those of Windows too, and the rows whose file is not there."""
+    """File names of a table as paths below `root` (with backslashes too), and the rows whose file does not exist."""
     found, missing = [], []
     for row, name in enumerate(names):
         if not (there := os.path.isfile(root / name)) and "\\" in name:
@@ -93,7 +93,7 @@ def listed_files(root: Path, names: Sequence[str]) -> tuple[list[str], list[int]
 
 
 def summary(left_out: Iterable[LeftOut], limit: int = 8) -> str:
-    """How many were left out for each reason: `8 not an image (.txt), 2 hidden`."""
+    """The number of left-out files for each reason: `8 not an image (.txt), 2 hidden`."""
     counts = Counter(reason for _, reason in left_out).most_common()
     shown = [f"{count} {reason}" for reason, count in counts[:limit]]
     rest = sum(count for _, count in counts[limit:])
@@ -101,7 +101,9 @@ def summary(left_out: Iterable[LeftOut], limit: int = 8) -> str:
 
 
 def _read_folder(root: str, start: _Folder, found: ImageFiles, read: set[str], links: deque[_Folder]) -> None:
-    """Reads a folder and the real folders below it; links to folders wait in `links` until those are known."""
+    """Reads a folder and the real folders below it; links to folders are queued in `links` until all real ones are
+    known.
+    """
     waiting = [start]
     while waiting:
         folder, above = waiting.pop()
@@ -128,7 +130,7 @@ def _read_folder(root: str, start: _Folder, found: ImageFiles, read: set[str], l
 
 
 def _loop(real: str, above: tuple[str, ...], read: set[str]) -> str | None:
-    """Why a folder is not read again."""
+    """The reason why a folder is not read again, or None."""
     if real in read:
         return "a link to a folder that is read already"
     inside = any(os.path.commonpath([real, folder]) == real for folder in above)

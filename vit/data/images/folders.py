@@ -9,7 +9,7 @@ import numpy as np
 
 from vit.data.class_names import warn_of_alike
 from vit.data.errors import DataError, printable
-from vit.data.formats.lines import half_character
+from vit.data.formats.lines import lone_surrogate
 from vit.data.formats.zip_archives import Archive, ReadMember, is_archive, is_hidden, open_archive
 from vit.data.identity import composed
 from vit.data.images.files import ImageFiles, LeftOut, image_files, summary
@@ -23,25 +23,25 @@ from vit.data.splitting import three_ways, with_validation
 def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split_seed: int = 0) -> Source:
     """Images under root/CLASS, or root/train/CLASS, root/val/CLASS, root/test/CLASS; root may be a .zip archive.
 
-    Without split folders all is split by `fractions` (train, val, test; stratified); with train but no val, val is
-    split off train. Classes of val and test are matched by name to those of train. What `image_files` leaves out, and
-    images that are in no class folder, are listed in `left_out`.
+    Without split folders the images are split by `fractions` (train, val, test; stratified); with train but no val, val
+    is split off train. Classes of val and test are matched by name with those of train. `left_out` lists what
+    `image_files` leaves out and images outside any class folder.
     """
     root = opened(root, "it must hold one folder of images per class")
-    places = {key: place.name for key, place in _split_folders(root).items()}
-    files = image_files(root, list(places.values()))
-    if "train" not in places:
+    directories = {key: directory.name for key, directory in _split_folders(root).items()}
+    files = image_files(root, list(directories.values()))
+    if "train" not in directories:
         classes = _class_names(root, "", files)
         splits = three_ways(_read(root, "", classes, files), fractions, split_seed)
         return Source(root.resolve().name, classes, splits, files.left_out)
-    files.left_out.extend(_beside(root, set(places.values())))
-    classes = _class_names(root, places["train"], files)
+    files.left_out.extend(_beside(root, set(directories.values())))
+    classes = _class_names(root, directories["train"], files)
     splits = {}
-    for key, place in places.items():
-        _match(classes, _class_names(root, place, files) if key != "train" else classes, root / place)
-        splits[key] = _read(root, place, classes, files)
+    for key, directory in directories.items():
+        _match(classes, _class_names(root, directory, files) if key != "train" else classes, root / directory)
+        splits[key] = _read(root, directory, classes, files)
         if len(splits[key]) == 0 and key != "train":
-            raise DataError(f"{root / place}: the {key} folder has 0 images; add images or remove the folder")
+            raise DataError(f"{root / directory}: the {key} folder has 0 images; add images or remove the folder")
     share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
     return Source(root.resolve().name, classes, with_validation(splits, None, share, split_seed), files.left_out)
 
@@ -50,7 +50,8 @@ def opened(root: str | Path, wanted: str) -> Path | Archive:
     """The folder, or the zip archive of one.
 
     Raises:
-        DataError: it is neither.
+        DataError: it is another file.
+        FileNotFoundError: it does not exist.
     """
     root = Path(root).expanduser()
     if is_archive(root):
@@ -74,12 +75,13 @@ def samples(root: Path | Archive, names: list[str], labels: np.ndarray) -> Split
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
-    """Split → folder, as far as there, in capitals or not; a class may be called "train": it holds files, a split holds
-    folders.
+    """Split → folder, for the splits that exist, in any case. A class may be called "train" too: a class folder holds
+    files, a split folder holds folders.
     """
-    folders = [place for place in root.iterdir() if place.is_dir()
-               and any(p.is_dir() and not is_hidden(p.name) for p in place.iterdir())]
-    found = {key: root / name for key, name in named_splits(root, sorted(place.name for place in folders)).items()}
+    folders = [directory for directory in root.iterdir() if directory.is_dir()
+               and any(p.is_dir() and not is_hidden(p.name) for p in directory.iterdir())]
+    names = sorted(directory.name for directory in folders)
+    found = {key: root / name for key, name in named_splits(root, names).items()}
     if found and "train" not in found:
         raise DataError(
             f"{root}: has {', '.join(p.name for p in found.values())} but no train folder; add train/CLASS/*.jpg"
@@ -87,37 +89,37 @@ def _split_folders(root: Path) -> dict[str, Path]:
     return found
 
 
-def _class_names(root: Path, place: str, files: ImageFiles) -> list[str]:
-    found = [os.path.basename(folder) for folder in files.folders if folder and os.path.dirname(folder) == place]
+def _class_names(root: Path, directory: str, files: ImageFiles) -> list[str]:
+    found = [os.path.basename(folder) for folder in files.folders if folder and os.path.dirname(folder) == directory]
     names = sorted({composed(name) for name in found})
-    wrong = next((name for name in names if half_character(name)), None)
+    wrong = next((name for name in names if lone_surrogate(name)), None)
     if wrong is not None:
-        raise DataError(f"{root / place}: the name of the class folder {printable(wrong)!r} is not UTF-8; rename it")
-    warn_of_alike(root / place, names)
+        raise DataError(f"{root / directory}: the name of class folder {printable(wrong)!r} is not UTF-8; rename it")
+    warn_of_alike(root / directory, names)
     if not names:
         listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""
-        raise DataError(f"{root / place}: holds no class folders; expected one folder of images per class{listed}")
+        raise DataError(f"{root / directory}: holds no class folders; expected one folder of images per class{listed}")
     return names
 
 
-def _beside(root: Path, places: set[str]) -> list[LeftOut]:
-    names = sorted(entry.name for entry in root.iterdir() if entry.name not in places)
+def _beside(root: Path, directories: set[str]) -> list[LeftOut]:
+    names = sorted(entry.name for entry in root.iterdir() if entry.name not in directories)
     return [(name, "hidden" if name.startswith(".") else "beside the split folders") for name in names]
 
 
-def _match(classes: list[str], found: list[str], place: Path) -> None:
+def _match(classes: list[str], found: list[str], directory: Path) -> None:
     unknown = [c for c in found if c not in set(classes)]
     if unknown:
         raise DataError(
-            f"{place}: {len(unknown)} of its {len(found)} classes are not among the {len(classes)} of train "
+            f"{directory}: {len(unknown)} of its {len(found)} classes are not among the {len(classes)} of train "
             f"({', '.join(map(printable, unknown[:5]))}); rename or remove the folders, or add training images"
         )
 
 
-def _read(root: Path, place: str, classes: list[str], files: ImageFiles) -> Split:
+def _read(root: Path, directory: str, classes: list[str], files: ImageFiles) -> Split:
     """The images of one split; those that are in none of its class folders are listed as left out."""
-    index = {composed(os.path.join(place, name)): label for label, name in enumerate(classes)}
-    depth = len(Path(place).parts) + 1
+    index = {composed(os.path.join(directory, name)): label for label, name in enumerate(classes)}
+    depth = len(Path(directory).parts) + 1
     names, labels = [], []
     for name in files.images:
         *folders, _ = name.split(os.sep)
@@ -125,6 +127,6 @@ def _read(root: Path, place: str, classes: list[str], files: ImageFiles) -> Spli
         if label is not None:
             names.append(name)
             labels.append(label)
-        elif folders == list(Path(place).parts):
+        elif folders == list(Path(directory).parts):
             files.left_out.append((name, "outside any class folder"))
     return samples(root, names, np.array(labels, dtype=np.int64))

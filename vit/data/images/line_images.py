@@ -1,4 +1,4 @@
-"""Images of one line of writing: all of one height, each as wide as it is, and batches of them padded on the right."""
+"""Images of one line of text each: of one height and any width, and batches of them padded on the right."""
 
 import math
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessi
 
 @dataclass(frozen=True)
 class LinePreprocessing:
-    """Everything that decides the pixels of a line image; a bundle stores exactly these values.
+    """All parameters that determine the pixels of a line image; a bundle stores exactly these values.
 
-    An image is scaled to `height` with its aspect kept, squeezed to `max_width` where it would be wider, and filled up
-    on the right with `background` to whole patches. With `enlarge` false a lower image keeps its scale and is filled up
-    below: for writing of one size in pictures of different heights. `patch_size` is (height, width); the other fields
+    An image is scaled to `height` at its aspect ratio, squeezed to `max_width` if it would be wider, and padded on the
+    right with `background` to a multiple of the patch width. With `enlarge` false a lower image is not scaled up but
+    padded below: for text of one size in images of different heights. `patch_size` is (height, width); the other fields
     are those of `Preprocessing`.
     """
 
@@ -95,8 +95,8 @@ class LinePreprocessing:
             pixels = to_tensor(image if image.size == size else image.resize(size, INTERPOLATIONS[self.interpolation]))
         return self._filled(pixels, self.columns(pixels.shape[2], pixels.shape[1]) * self.patch_size[1])
 
-    def picture(self, raw: ImageLike, name: str = "", width: int = 960) -> np.ndarray:
-        """A line for people: (H,W,C) at the image's own resolution up to `width`, or as the model sees it where that is
+    def preview(self, raw: ImageLike, name: str = "", width: int = 960) -> np.ndarray:
+        """The line for display: (H,W,C) at the image's own resolution up to `width`, or as the model input if that is
         finer.
         """
         image = self.pixels.decode(raw, name)
@@ -130,12 +130,12 @@ class LinePreprocessing:
         return self.pixels.normalize(images)
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
-        """(width, height) before anything is filled up."""
+        """(width, height) before padding."""
         rows = self.height if self.enlarge else min(height, self.height)
         return min(self.max_width, max(1, round(width * rows / height))), rows
 
     def _as_it_is(self, raw: ImageLike) -> Tensor | None:
-        """An array that needs no work as (C,H,W): the same pixels as by the long way, many times faster."""
+        """(C,H,W) of an array that needs no resizing: the same pixels as through Pillow, many times faster."""
         if not isinstance(raw, np.ndarray) or raw.dtype != np.uint8 or raw.ndim not in (2, 3) or 0 in raw.shape:
             return None
         (height, width), channels = raw.shape[:2], 1 if raw.ndim == 2 else raw.shape[2]

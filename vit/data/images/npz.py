@@ -1,4 +1,4 @@
-"""Images and labels as arrays in one .npz file, as MedMNIST, Keras and many notebooks leave them."""
+"""Images and labels as arrays in one .npz file, as MedMNIST and Keras save them."""
 
 import os
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The preprocessing contract: how one image becomes the pixels a model sees, in training and in use alike."""
+"""The preprocessing contract: how an image becomes the pixels of a model's input, in training and in inference."""
 
 import math
 from collections.abc import Callable
@@ -118,7 +118,11 @@ class Preprocessing:
         return replace(self, **changes)
 
     def image(self, raw: ImageLike, name: str = "") -> Tensor:
-        """THE evaluation path: anything that is an image → uint8 (C,H,W); raises BadImage with the name."""
+        """The evaluation path: any image → uint8 (C,H,W).
+
+        Raises:
+            BadImage: names the image and the reason.
+        """
         return to_tensor(self.fit(self.decode(raw, name, self._least), name))
 
     def decode(self, raw: ImageLike, name: str = "", least: Least | None = None) -> Image.Image:
@@ -164,9 +168,9 @@ class Preprocessing:
         left, top = round((image.width - width) / 2.0), round((image.height - height) / 2.0)
         return image if image.size == (width, height) else image.crop((left, top, left + width, top + height))
 
-    def picture(self, raw: ImageLike, name: str = "", side: int = 480) -> np.ndarray:
-        """What the model sees of an image, for people: the same region (H,W,C) at the image's own resolution, as far as
-        that gives no more than `side` pixels a side; at the model's input size where the image has no more.
+    def preview(self, raw: ImageLike, name: str = "", side: int = 480) -> np.ndarray:
+        """The region that the model sees, for display: (H,W,C) at the image's own resolution up to `side` pixels, but
+        no coarser than the model's input.
         """
         image = self.decode(raw, name)
         target = self._target(image.width, image.height)
@@ -230,7 +234,7 @@ def _centred(image: Image.Image, size: tuple[int, int], background: tuple[int, i
 
 
 def upright_size(image: Image.Image, exif: bool) -> tuple[int, int]:
-    """(width, height) of an opened image as it will stand when its EXIF orientation is followed."""
+    """(width, height) of an opened image after its EXIF orientation is applied."""
     try:
         turned = exif and image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
     except Exception:  # unreadable EXIF says nothing about the orientation

@@ -72,8 +72,8 @@ def table(
     by_name = given is not None and label_separator is None and known_by_name(values, given)
     stored, known = (None, given) if by_name else (given or names.get(label) or _names_of_numbers(path, values), None)
     classes, labels = labelled(path, values, label_separator, stored, known)
-    place = Path(root).expanduser() if root else path.parent
-    whole, missing = _samples(path, place, columns[image], labels, on_bad_sample)
+    directory = Path(root).expanduser() if root else path.parent
+    whole, missing = _samples(path, directory, columns[image], labels, on_bad_sample)
     left_out = [(whole.names[i], "the file is not there") for i in missing]
     there = np.delete(np.arange(len(whole)), missing)
     whole = whole.take(there) if missing else whole
@@ -88,10 +88,10 @@ def table(
 
 
 def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], dict[str, Split]] | None:
-    """Splits from train*.parquet, val*.parquet and test*.parquet in root or root/data, in capitals or not; None where
-    there is no train.
+    """Splits from train*.parquet, val*.parquet and test*.parquet in root or root/data, in any case; None if there is no
+    train.
     """
-    files = next((found for place in (root, root / "data") if "train" in (found := _split_files(place))), None)
+    files = next((found for directory in (root, root / "data") if "train" in (found := _split_files(directory))), None)
     if files is None:
         return None
     tables = {key: read_parquet(paths) for key, paths in files.items()}
@@ -106,14 +106,16 @@ def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], di
     return known, splits
 
 
-def _split_files(place: Path) -> dict[str, list[Path]]:
-    """The Parquet files of each split, whose names begin with it as a word: val.parquet, val-00000-of-00001.parquet."""
+def _split_files(directory: Path) -> dict[str, list[Path]]:
+    """The Parquet files of each split, whose names begin with that of the split: val.parquet,
+    val-00000-of-00001.parquet.
+    """
     begun, usual = defaultdict(list), {name for names in SPLIT_NAMES.values() for name in names}
-    for path in sorted(place.iterdir()) if place.is_dir() else ():
-        word = re.match("[A-Za-z]*", path.name)[0]
-        if word.lower() in usual and path.suffix.lower() == ".parquet":
-            begun[word].append(path)
-    return {key: begun[name] for key, name in named_splits(place, begun).items()}
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        begin = re.match("[A-Za-z]*", path.name)[0]
+        if begin.lower() in usual and path.suffix.lower() == ".parquet":
+            begun[begin].append(path)
+    return {key: begun[name] for key, name in named_splits(directory, begun).items()}
 
 
 def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], dict[Column, list[str]]]:
@@ -132,8 +134,8 @@ def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], dict[Column, lis
     header = _header(path, rows[0][1]) if headed else list(range(len(rows[0][1])))
     wrong = next(((number, row) for number, row in rows if len(row) != len(header)), None)
     if wrong:
-        said = "the header" if headed else "the first line"
-        raise DataError(f"{path} line {wrong[0]}: has {len(wrong[1])} fields, {said} has {len(header)}")
+        expected = "the header" if headed else "the first line"
+        raise DataError(f"{path} line {wrong[0]}: has {len(wrong[1])} fields, {expected} has {len(header)}")
     return {name: [row[i] for _, row in rows[headed:]] for i, name in enumerate(header)}, {}
 
 
@@ -219,8 +221,8 @@ def _stored_classes(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str
                         "again, without them where the class names do not matter") from None
 
 
-def _classes_beside(place: Path) -> list[str] | None:
-    path = place / "classes.json"
+def _classes_beside(directory: Path) -> list[str] | None:
+    path = directory / "classes.json"
     if not path.is_file():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Images without labels, to pre-train on: any files in any folders."""
+"""Images without labels, for pre-training: all image files below a folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from vit.data.splitting import three_ways, with_validation
 
 
 @dataclass(frozen=True)
-class Pictures(Source):
-    """A source that has no classes; the labels of its splits are zeros that mean nothing."""
+class UnlabelledImages(Source):
+    """A source without classes; the labels of its splits are zeros."""
 
     def __post_init__(self) -> None:
         if "train" not in self.splits or len(self.splits["train"]) == 0:
             endings = " ".join(sorted(EXTENSIONS))
-            raise DataError(f"{self.name}: there are 0 training images; endings that count: {endings}")
+            raise DataError(f"{self.name}: there are 0 training images; known endings: {endings}")
 
     def counts(self, split: str) -> np.ndarray:
         """(0,): there are no classes to count."""
@@ -37,22 +37,24 @@ class Pictures(Source):
         return {key: [(name, "") for name in split.names] for key, split in self.splits.items()}
 
 
-def pictures(root: str | Path, fractions: Sequence[float] = (0.9, 0.05, 0.05), split_seed: int = 0) -> Pictures:
-    """All images below `root`, however they are sorted; those below root/train, root/val, root/test where these are.
+def unlabelled_images(
+    root: str | Path, fractions: Sequence[float] = (0.9, 0.05, 0.05), split_seed: int = 0
+) -> UnlabelledImages:
+    """All images below `root`, in any folders; split by root/train, root/val and root/test where these exist.
 
-    Without them all is split by `fractions` (train, val, test); with train but no val, val is split off train.
+    Without them `fractions` (train, val, test) splits the images; with train but no val, val is split off train.
     """
     root = opened(root, "it must hold images")
-    places = named_splits(root, sorted(place.name for place in root.iterdir() if place.is_dir()))
-    whole = "train" not in places
-    files = image_files(root, [] if whole else list(places.values()))
-    if whole:
+    directories = named_splits(root, sorted(directory.name for directory in root.iterdir() if directory.is_dir()))
+    undivided = "train" not in directories
+    files = image_files(root, [] if undivided else list(directories.values()))
+    if undivided:
         splits = three_ways(_split(root, files.images), fractions, split_seed)
     else:
-        found = {key: _split(root, files.below(place)) for key, place in places.items()}
+        found = {key: _split(root, files.below(directory)) for key, directory in directories.items()}
         share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
         splits = with_validation(found, None, share, split_seed)
-    return Pictures(root.resolve().name, [], splits, files.left_out)
+    return UnlabelledImages(root.resolve().name, [], splits, files.left_out)
 
 
 def _split(root: Path, names: list[str]) -> Split:

@@ -1,4 +1,6 @@
-"""Pairs of one split as batches of ids (or uint8 line images) and target ids; what is tokenized or decoded is kept."""
+"""Pairs of one split as batches of ids (or uint8 line images) and target ids; tokenized texts are cached, and decoded
+images where they fit into memory.
+"""
 
 import numpy as np
 import torch
@@ -15,17 +17,17 @@ from vit.data.pairs.source import PairSplit
 from vit.data.text.token_ids import source_tokens, target_tokens, too_long
 from vit.data.text.tokenizers import PAD, Tokenizer
 
-Sources = tuple[Tensor, Tensor, dict[int, str]]  # source, source_mask, place in the batch → why it is unreadable
+Sources = tuple[Tensor, Tensor, dict[int, str]]  # source, source_mask, row of the batch → why it is unreadable
 
 
 class PairDataset(Dataset):
-    """One split of pairs under one contract: `source` is a tokenizer for texts, a LinePreprocessing for images.
+    """One split of pairs: `source` is a tokenizer for texts or a LinePreprocessing for images.
 
-    Batches are asked for by keys (B,2) of (epoch, index); index ~i stands for row i with nothing to predict, which
-    fills a batch up. `max_source_len` and `max_target_len` count tokens with eos; `on_long` says what becomes of longer
-    texts: "error", "skip" (they are listed in `left_out`; `rows` are those that stay) or "cut" (listed in `cut`; they
-    still end with eos). `on_bad_sample`: "error", or "skip" for unreadable images. Images are kept decoded when that
-    takes at most `cache_bytes`; `augment` is for images of training.
+    Batches are requested by keys (B,2) of (epoch, index); index ~i is row i without tokens to predict, which pads a
+    batch. `max_source_len` and `max_target_len` count tokens with eos. `on_long`: longer texts are an "error", left out
+    ("skip": listed in `left_out`; `rows` are the remaining ones) or "cut" (listed in `cut`; they still end with eos).
+    `on_bad_sample`: "error", or "skip" for unreadable images. Decoded images are cached if they take at most
+    `cache_bytes`; `augment` applies to images in training.
     """
 
     unit = "pairs"
@@ -113,7 +115,7 @@ class _Texts:
 
 
 class _Images:
-    """Sources that are images, decoded at once where they fit into memory; `lengths` are told by their headers."""
+    """Sources that are images, decoded at once where they fit into memory; `lengths` are read from their headers."""
 
     long: dict[int, str] = {}
 
@@ -172,7 +174,7 @@ class _Images:
         return images
 
     def _tried(self, i: int, step):
-        """What a step makes of image i; None, and the reason kept, where it cannot be read."""
+        """The result of `step` for image i; None if the image cannot be read, which is recorded with the reason."""
         if i in self.bad:
             return None
         try:
@@ -184,13 +186,13 @@ class _Images:
             return None
 
     def _columns(self, i: int) -> int:
-        place = self.split.place(i)
-        if isinstance(place, np.ndarray):
-            return self.preprocessing.columns(place.shape[1], place.shape[0])
-        image = open_image(place, self.split.names[i], self.preprocessing.max_pixels)
+        location = self.split.location(i)
+        if isinstance(location, np.ndarray):
+            return self.preprocessing.columns(location.shape[1], location.shape[0])
+        image = open_image(location, self.split.names[i], self.preprocessing.max_pixels)
         # Pillow decodes a whole PNG to look for EXIF behind its pixels; the few that have it there show when decoded
-        told = self.preprocessing.exif and (image.format != "PNG" or "exif" in image.info)
-        return self.preprocessing.columns(*upright_size(image, told))
+        follow_exif = self.preprocessing.exif and (image.format != "PNG" or "exif" in image.info)
+        return self.preprocessing.columns(*upright_size(image, follow_exif))
 
     def _image(self, i: int) -> Tensor:
         return self.preprocessing.image(self.split.image(i), self.split.names[i])

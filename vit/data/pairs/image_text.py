@@ -1,4 +1,4 @@
-"""A table of image files and the text that each shows."""
+"""A table of image files and their texts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,31 +24,32 @@ def image_text(
     split_seed: int = 0,
     on_bad_sample: str = "error",
 ) -> PairSource:
-    """Images with their text from a CSV, TSV or JSONL table: the columns `image`, `text` and, if there, `split`.
+    """Images with their text from a CSV, TSV or JSONL table: the columns `image`, `text` and, if present, `split`.
 
     Paths are relative to `root` (default: the table's folder). A table without splits is split by `fractions`.
-    `on_empty`: an image without text is an error, or (skip) left out. `on_bad_sample`: so is a file that is not there.
+    `on_empty`: an image without text is an error, or left out (skip); `on_bad_sample`: likewise a missing file.
     """
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"data.path: the table {path} does not exist")
     if not is_table(path):
         raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}")
-    place = Path(root).expanduser() if root else path.parent
+    directory = Path(root).expanduser() if root else path.parent
     wanted = [("image", image), ("text", text), *([("split", split)] if split is not None else [])]
     columns, numbers = read_columns(path, wanted, maybe="split" if split is None else "")
     names = line_names(path, numbers)
-    files, missing = listed_files(place, columns["image"])
+    files, missing = listed_files(directory, columns["image"])
     if missing and (on_bad_sample != "skip" or len(missing) == len(files)):
         raise FileNotFoundError(
-            f"{names[missing[0]]}: {files[missing[0]]!r} is not under {place}; {len(missing)} of {len(files)} files of "
-            f"{path.name} are not there: set data.root to their folder, or leave them out with data.on_bad_sample=skip"
+            f"{names[missing[0]]}: {files[missing[0]]!r} is not under {directory}; {len(missing)} of {len(files)} "
+            f"files of {path.name} are missing; set data.root to their folder, or leave them out with "
+            "data.on_bad_sample=skip"
         )
     rows, left_out = drop_empty({str(text): columns["text"]}, names, on_empty)
     rows = np.setdiff1d(rows, missing)
     left_out += [(names[i], f"the file {files[i]} is not there") for i in missing if names[i] not in dict(left_out)]
     files = Names(files)
-    whole = PairSplit(Names(columns["text"]), files, read=ReadFile(place, files))
+    whole = PairSplit(Names(columns["text"]), files, read=ReadFile(directory, files))
     pairs = whole if len(rows) == len(whole) else whole.take(rows)
     if "split" not in columns:
         return PairSource(path.stem, complete({"train": pairs}, fractions, split_seed), left_out)

@@ -1,4 +1,4 @@
-"""Batches of pairs of like lengths: as many rows as fit into a number of tokens, each epoch other rows together."""
+"""Batches of pairs of similar lengths, with up to a number of tokens each, composed anew in every epoch."""
 
 from collections.abc import Iterator
 
@@ -14,12 +14,13 @@ from vit.data.pairs.dataset import PairDataset
 
 
 class PairTrainBatches(Epochs):
-    """Endless epochs of batches of like lengths; every row once in each epoch, equally many batches in every epoch.
+    """Endless epochs of batches of similar lengths; every row once per epoch, the same number of batches in every
+    epoch.
 
-    Rows are shuffled, sorted by rounded lengths (stable, so rows of like lengths change their neighbours), cut where
-    the padded batch could exceed `batch_tokens` on the larger side or `batch_size` rows, and the batches shuffled. Both
-    limits count an optimizer step: all ranks and its `accumulate` micro-batches, as `tokens` does, the number of tokens
-    to predict, by which losses are divided.
+    Rows are shuffled, sorted by rounded lengths (a stable sort, so that neighbours change), cut where the padded batch
+    would exceed `batch_tokens` on the larger side or `batch_size` rows, and the batches are shuffled. Both limits refer
+    to an optimizer step, over all ranks and its `accumulate` micro-batches, as does `tokens`, the number of tokens to
+    predict, by which losses are divided.
     """
 
     def __init__(
@@ -43,8 +44,8 @@ class PairTrainBatches(Epochs):
         """The rows of every optimizer step of an epoch, over all ranks and micro-batches."""
         rows = self.dataset.rows[permutation(self.seed, epoch, len(self.dataset)).numpy()]
         batches = np.split(_by_length(self.dataset, rows), self.ends[:-1])
-        places = torch.argsort(hashed(self.seed, epoch, torch.arange(len(batches)), 1), stable=True)
-        return [batches[place] for place in places.tolist()]
+        order = torch.argsort(hashed(self.seed, epoch, torch.arange(len(batches)), 1), stable=True)
+        return [batches[number] for number in order.tolist()]
 
     def keys(self, epoch: int) -> list[np.ndarray]:
         """This rank's (B,2) keys; of a step with too few rows, the last parts get one with nothing to predict."""
@@ -62,9 +63,10 @@ class PairTrainBatches(Epochs):
 
 
 class PairEvalBatches(Fetching):
-    """Every row once, in the order of lengths, which `index` tells; all ranks get equally many batches of equal size.
+    """Every row once, sorted by length (`index` has the row numbers); all ranks get the same number of batches of equal
+    size.
 
-    `weight` (B,) is 1, or 0 for the rows that make a batch divisible: the last row again, with nothing to predict.
+    `weight` (B,) is 1, or 0 for rows that pad a batch: the last row again, without tokens to predict.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ def _rounded(lengths: np.ndarray) -> np.ndarray:
 
 
 def _by_length(dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
-    """Rows sorted by the rounded length of the target, then of the source; among equals the order stays."""
+    """Rows sorted by the rounded length of the target, then of the source; a stable sort."""
     source, target = _rounded(dataset.lengths[rows]).T
     return rows[np.lexsort((source, target))]
 

@@ -38,11 +38,11 @@ def parallel(
 ) -> PairSource:
     """Text pairs from a folder or one table.
 
-    In a folder every split is two files, `train.en` and `train.de`, or a table, `train.tsv`, `.csv` or `.jsonl`, all
-    gzipped or not. `train`, `val` and `test` give the stems of the file names, by default the usual ones. In tables
-    `source` and `target` name columns (numbers from 0 in a file without a header line). What comes in one piece, and
-    has no column `split`, is split by `fractions`. `on_empty`: a pair with an empty side is an error, or (skip) left
-    out.
+    In a folder every split is two files, `train.en` and `train.de`, or a table, `train.tsv`, `.csv` or `.jsonl`,
+    gzipped or not. `train`, `val` and `test` are the stems of the file names, by default the conventional ones. In
+    tables `source` and `target` name columns (numbers from 0 in a file without a header line). Data without splits and
+    without a column `split` is split by `fractions`. `on_empty`: a pair with an empty side is an error, or left out
+    (skip).
     """
     root = Path(root).expanduser()
     if source == target:

@@ -1,4 +1,4 @@
-"""A source of pairs: texts or images with the text that each should become, wherever they come from."""
+"""A source of pairs: texts or images, each with its target text."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,9 +36,10 @@ class PairSplit:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def place(self, i: int) -> Raw | Path:
-        """Where image i lies: its file, else what `read` gives; enough to read a header without the whole file."""
-        return getattr(self.read, "place", self.read)(i)
+    def location(self, i: int) -> Raw | Path:
+        """The location of image i: its file, else the result of `read`; enough to read a header without the whole file.
+        """
+        return getattr(self.read, "location", self.read)(i)
 
     def image(self, i: int) -> Raw:
         """What `read` gives; raises BadImage, with the name, where a file cannot be read."""
@@ -73,7 +74,7 @@ class PairSplit:
 
 @dataclass(frozen=True)
 class PairSource:
-    """The splits "train", "val", "test" as there are, and what was left out: (name, reason)."""
+    """The available splits out of "train", "val" and "test", and the samples left out as (name, reason)."""
 
     name: str
     splits: dict[str, PairSplit]
@@ -92,16 +93,16 @@ class PairSource:
         return self.splits["train"].read is not None
 
     def split_lists(self) -> dict[str, list[tuple[str, str]]]:
-        """Per split the (name, target) of every pair: what a run keeps to say later on which pairs it was trained."""
+        """Per split the (name, target) of every pair, which a run records."""
         return {
             key: [(split.names[i], split.targets[i]) for i in range(len(split))] for key, split in self.splits.items()
         }
 
 
 def complete(splits: dict[str, PairSplit], fractions: Sequence[float], seed: int) -> dict[str, PairSplit]:
-    """A lone "train" split into three by `fractions`; where "val" alone is missing, it is split off train.
+    """Splits a lone "train" into three by `fractions`; if only "val" is missing, it is split off train.
 
-    Pairs with the same source stay together, so that no sentence of the test was trained on with another target.
+    Pairs with the same source stay together, so that no source of the test split was trained on with another target.
     """
     if set(splits) != {"train"}:
         share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
@@ -116,7 +117,7 @@ def complete(splits: dict[str, PairSplit], fractions: Sequence[float], seed: int
 
 
 def split_rows(values: Sequence[str], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Rows of each split as a column says; "dev" and the like mean what they usually mean."""
+    """Rows of each split by a column, whose values may be aliases such as "dev"."""
     keys = {alias: key for key, aliases in SPLIT_NAMES.items() for alias in aliases}
     values = [value.strip().lower() for value in values]
     wrong = next((i for i, value in enumerate(values) if value not in keys), None)

@@ -1,4 +1,4 @@
-"""Well-known sets by name: digits comes with scikit-learn, the others are read from `root` as found, or fetched."""
+"""Built-in data sets by name: digits comes with scikit-learn, the others are read from `root` or downloaded."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def fashion_mnist(root: str | Path, download: bool = False, val: int = 5000, spl
 
 
 def cifar10(root: str | Path, download: bool = False, val: int = 5000, split_seed: int = 0) -> Source:
-    """CIFAR-10: 32x32 colour pictures; `val` of the 50,000 training images are held out, the 10,000 are the test."""
+    """CIFAR-10: 32x32 colour images; `val` of the 50,000 training images are held out, the 10,000 are the test."""
     return _named("cifar10", root, download, val, split_seed, CIFAR10, ("cifar-10-batches-py", "CIFAR10"))
 
 
@@ -66,7 +66,7 @@ def imagenet(root: str | Path, val: float = 0.02, split_seed: int = 0) -> Source
 def _named(
     name: str, root: str | Path, download: bool, val: int, seed: int, classes: list[str] | None, layout: tuple[str, str]
 ) -> Source:
-    """Reads Parquet, IDX or torchvision's layout, whichever is there."""
+    """Reads Parquet, IDX or torchvision's layout, whichever exists."""
     folder_name, torchvision_name = layout
     root = _fetched(root, torchvision_name) if download else _existing(root, name)
     found = parquet_splits(root, classes)
@@ -80,11 +80,11 @@ def _named(
 
 
 def _idx_splits(name: str, root: Path, folder_name: str) -> dict[str, Split]:
-    places = [root, root / "raw", root / folder_name / "raw", root / folder_name]
+    directories = [root, root / "raw", root / folder_name / "raw", root / folder_name]
     splits = {}
     for key, stem in (("train", "train"), ("test", "t10k")):
         images, labels = (
-            read_idx(_first(name, places, f"{stem}-{part}")) for part in ("images-idx3-ubyte", "labels-idx1-ubyte")
+            read_idx(_first(name, directories, f"{stem}-{part}")) for part in ("images-idx3-ubyte", "labels-idx1-ubyte")
         )
         if len(images) != len(labels):
             raise DataError(f"{name}: {stem} has {len(images)} images but {len(labels)} labels; fetch the files again")
@@ -92,13 +92,13 @@ def _idx_splits(name: str, root: Path, folder_name: str) -> dict[str, Split]:
     return splits
 
 
-def _first(name: str, places: list[Path], stem: str) -> Path:
-    for place in places:
-        for candidate in (place / stem, place / f"{stem}.gz", place / stem.replace("-idx", ".idx")):
+def _first(name: str, directories: list[Path], stem: str) -> Path:
+    for directory in directories:
+        for candidate in (directory / stem, directory / f"{stem}.gz", directory / stem.replace("-idx", ".idx")):
             if candidate.is_file():
                 return candidate
     raise FileNotFoundError(
-        f"{name}: no {stem}[.gz] and no train.parquet under {places[0]}; "
+        f"{name}: no {stem}[.gz] and no train.parquet under {directories[0]}; "
         "set data.root to their folder or data.download=true"
     )
 
@@ -113,7 +113,7 @@ def _existing(root: str | Path, name: str) -> Path:
 
 
 def _fetched(root: str | Path, torchvision_name: str) -> Path:
-    """Has torchvision download (and check) the set, unless its files are there."""
+    """Downloads and verifies the set through torchvision, unless its files exist."""
     from torchvision import datasets
 
     root = Path(root).expanduser()

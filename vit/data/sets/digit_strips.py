@@ -1,4 +1,4 @@
-"""Strips of handwritten digits, scikit-learn's side by side, with the number they show: reading without a download."""
+"""Generated line images: scikit-learn's handwritten digits side by side, with the number they show."""
 
 from dataclasses import dataclass
 
@@ -20,11 +20,11 @@ def digit_strips(
     test: int = 2_000,
     split_seed: int = 0,
 ) -> PairSource:
-    """Images (8, 8 * digits) uint8 → "40713", composed when read.
+    """Images (8, 8 * digits) uint8 → "40713", composed when they are read.
 
-    Strips of different splits are made of different handwritten digits: those of `vit.data.digits`. Their number per
-    split is free, since 1,257 digits make 10^15 strips of five. With `min_digits` every length from it to `digits` is
-    equally likely.
+    Strips of different splits consist of different handwritten digits: those of `vit.data.digits`. The number of strips
+    is free, since 1,257 digits make 10^15 strips of five. With `min_digits` all lengths from it to `digits` are equally
+    likely.
     """
     fewest = digits if min_digits is None else min_digits
     if not 1 <= fewest <= digits:

@@ -1,6 +1,6 @@
-"""Hugging Face `datasets`: a data set of the hub by name and commit, or a local folder that it can read.
+"""Data sets of the Hugging Face hub by name and commit, or local folders that the library `datasets` reads.
 
-Only encoded bytes are taken from it: decoding, EXIF and resizing are this program's own, as for every other source.
+Only encoded bytes come from the library: decoding, EXIF and resizing are those of every other source.
 """
 
 import contextlib
@@ -38,10 +38,10 @@ class ReadRow:
     column: str
 
     def __call__(self, i: int) -> Raw:
-        place = self.place(i)
-        return read_bytes(place) if isinstance(place, Path) else place
+        location = self.location(i)
+        return read_bytes(location) if isinstance(location, Path) else location
 
-    def place(self, i: int) -> Raw | Path:
+    def location(self, i: int) -> Raw | Path:
         value = self.rows[int(i)][self.column]
         if isinstance(value, dict):
             value = value["bytes"] if value["bytes"] is not None else Path(value["path"]) if value["path"] else b""
@@ -62,8 +62,8 @@ def hub(
 ) -> Source:
     """`repo` OWNER/NAME of the hub at a `revision`, or the folder `root`: of save_to_disk, Parquet, class folders, ...
 
-    The columns `image` and `label` are found where they are the only ones of their kind. Class names and their order
-    are those of the data set. `splits`: which of its splits are train, val and test, where their names do not say it.
+    The columns `image` and `label` are found if they are the only ones of their kind. Class names and their order are
+    those of the data set. `splits` assigns its splits to train, val and test if their names do not.
     """
     if (root is None) == (repo is None):
         raise DataError("data=hub: give data.repo=OWNER/NAME for a data set of the hub, or data.root=FOLDER, not both")
@@ -76,7 +76,7 @@ def hub(
     for key, rows in parts.items():
         columns = image_column(name, rows, image), label_column(name, rows, label)
         labels = rows[columns[1]][:]
-        if classes is not None and key != "train" and hidden(labels):
+        if classes is not None and key != "train" and labels_are_secret(labels):
             left_out.append((f"split {key}", f"all of its {len(labels)} labels are -1, which hides them"))
             continue
         stored = stored_names(rows.features[columns[1]])
@@ -110,16 +110,16 @@ def from_folder(root: Path, subset: str | None) -> Any:
 
 
 def _check_capitals(root: Path) -> None:
-    """The library recognises splits in lower case only: with others it would read Testing/ into train.
+    """The library recognizes splits in lower case only and would read Testing/ as train.
 
     Raises:
-        DataError: names the file or folder of folders that is called like a split but for its case.
+        DataError: a file or folder is named like a split but for its case.
     """
     usual = {name for names in SPLIT_NAMES.values() for name in names}
-    for path in (path for place in (root, root / "data") if place.is_dir() for path in sorted(place.iterdir())):
-        word = re.split(r"[-_.]", path.name)[0]
+    for path in (path for folder in (root, root / "data") if folder.is_dir() for path in sorted(folder.iterdir())):
+        first = re.split(r"[-_.]", path.name)[0]
         split = path.is_file() or any(inside.is_dir() for inside in path.iterdir())
-        if split and word != word.lower() and word.lower() in usual:
+        if split and first != first.lower() and first.lower() in usual:
             raise DataError(f"data.root={root}: the datasets library does not recognise the split {path.name!r} in "
                             f"capitals; rename it to {path.name.lower()!r}, or read folders of images with data=folder")
 
@@ -134,14 +134,14 @@ def from_hub(repo: str, revision: str | None, subset: str | None) -> Any:
 
 
 def commit_of(found: Any, repo: str, revision: str | None) -> str | None:
-    """The commit that the files came from, after which the library names its folder; the log says it if nobody asked.
+    """The commit of the files, after which the library names its folder; logged if no revision was requested.
 
     Raises:
-        DataError: it is another one than asked for, as without a network the library takes any that it has.
+        DataError: it is not the requested one; without a network the library uses any cached commit.
     """
     rows = next(iter(found.values())) if isinstance(found, dict) else found
-    places = [Path(file["filename"]).parts for file in rows.cache_files]
-    commit = next((part for parts in places for part in parts if COMMIT.fullmatch(part)), revision)
+    paths = [Path(file["filename"]).parts for file in rows.cache_files]
+    commit = next((part for parts in paths for part in parts if COMMIT.fullmatch(part)), revision)
     if revision and COMMIT.fullmatch(revision) and commit != revision:
         raise DataError(f"data.repo={repo}: commit {revision} cannot be fetched, only {commit} is in the cache; fetch "
                         f"it with a network, or say data.revision={commit}")
@@ -151,7 +151,7 @@ def commit_of(found: Any, repo: str, revision: str | None) -> str | None:
 
 
 def chosen(name: str, found: Any, splits: Mapping[str, str] | None) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """train, val and test as there are, train first, and the splits that are none of them."""
+    """train, val and test as far as they exist, train first, and the splits that are none of them."""
     if not isinstance(found, dict):
         return {"train": found}, []
     there = ", ".join(found)
@@ -171,7 +171,7 @@ def chosen(name: str, found: Any, splits: Mapping[str, str] | None) -> tuple[dic
 
 
 def image_column(name: str, rows: Any, wanted: str | None) -> str:
-    """The column of images: the one named, or the only one, or of several the one with a usual name."""
+    """The column of images: the named one, the only one, or of several the one with a conventional name."""
     kinds = {column: type(feature).__name__ for column, feature in rows.features.items()}
     encoded = [column for column, feature in rows.features.items()
                if kinds[column] == "Image" or getattr(feature, "dtype", "") in ("binary", "large_binary")]
@@ -185,7 +185,7 @@ def image_column(name: str, rows: Any, wanted: str | None) -> str:
 
 
 def label_column(name: str, rows: Any, wanted: str | None) -> str:
-    """The column of labels: the one named, or the only one of class labels, or the one with a usual name."""
+    """The column of labels: the named one, the only one of class labels, or the one with a conventional name."""
     if wanted is not None:
         _check_column(name, rows, wanted, "label")
         return wanted
@@ -222,13 +222,13 @@ def stored_names(feature: Any) -> list[str] | None:
     return [str(name) for name in names] if names else None
 
 
-def hidden(labels: Sequence[Any]) -> bool:
-    """Whether a split keeps its labels secret, as tests of competitions do."""
+def labels_are_secret(labels: Sequence[Any]) -> bool:
+    """Whether a split has no labels, as test splits of competitions."""
     return len(labels) > 0 and all(label == -1 for label in labels)
 
 
 def samples(rows: Any, column: str, labels: np.ndarray, key: str, root: Path | None) -> Split:
-    """A split whose images are read when they are wanted; those that are files keep their names."""
+    """A split whose images are read on request; those that are files have their paths as names."""
     rows = rows.select_columns([column])
     if type(rows.features[column]).__name__ == "Image":
         rows = rows.cast_column(column, library().Image(decode=False))
@@ -241,15 +241,15 @@ def samples(rows: Any, column: str, labels: np.ndarray, key: str, root: Path | N
 
 def _short(path: str, root: Path | None) -> str:
     """A file's name below the folder of the data set, else with the folder it lies in."""
-    place = Path(path)
-    if root is not None and place.is_relative_to(root.resolve()):
-        return str(place.relative_to(root.resolve()))
-    return str(Path(*place.parts[-2:]))
+    file = Path(path)
+    if root is not None and file.is_relative_to(root.resolve()):
+        return str(file.relative_to(root.resolve()))
+    return str(Path(*file.parts[-2:]))
 
 
 @contextlib.contextmanager
 def explained(name: str) -> Iterator[None]:
-    """What the library could not do, in one sentence."""
+    """Turns errors of the library into one sentence."""
     try:
         yield
     except DataError:

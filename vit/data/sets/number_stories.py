@@ -1,6 +1,6 @@
-"""Small worlds in words, generated: questions whose answer is a name, and a corpus of sentences that follow each other.
+"""Generated texts about people, things and numbers: questions about a story, and a corpus of related sentences.
 
-Both speak of the same people, things and numbers, so that what is learnt from the corpus helps with the questions.
+Both use the same vocabulary, so that pre-training on the corpus helps with the questions.
 """
 
 import numpy as np
@@ -24,11 +24,10 @@ MOST = 20  # of a thing that somebody has
 def number_questions(
     pairs: bool = True, train: int = 20_000, val: int = 1_000, test: int = 2_000, split_seed: int = 0
 ) -> Source:
-    """Who of three has the most, or the fewest? The answer is the first, second or third who is spoken of.
+    """Who of three people has the most, or the fewest? The answer is the first, second or third person mentioned.
 
-    "ben has two coins and it rains today and ann has ten pears ..." | "who has the most": second. The same words in
-    another order have another answer, and most words do not matter. With `pairs` story and question are two texts,
-    else one.
+    "ben has two coins and it rains today and ann has ten pears ..." | "who has the most": second. The answer depends on
+    the order of the words, and most words are irrelevant. With `pairs` story and question are two texts, else one.
     """
     counts = {"train": train, "val": val, "test": test}
     splits = {
@@ -40,7 +39,7 @@ def number_questions(
 
 
 def number_stories(train: int = 4_000, val: int = 200, test: int = 400, split_seed: int = 0) -> CorpusSource:
-    """Documents of 4 to 8 sentences about somebody whose things become more and fewer; the numbers add up."""
+    """Documents of 4 to 8 sentences about a person whose things become more and fewer; the numbers are consistent."""
     counts = {"train": train, "val": val, "test": test}
     splits = {
         key: _stories(f"number_stories {key}", count, split_seed, number + 10)
@@ -52,14 +51,14 @@ def number_stories(train: int = 4_000, val: int = 200, test: int = 400, split_se
 
 def _questions(name: str, count: int, pairs: bool, seed: int, stream: int) -> TextSplit:
     draws = uniform(seed, stream, torch.arange(count)[:, None], torch.arange(24)).numpy()
-    told = [_question(row) for row in draws]
-    stories, questions, answers = zip(*told, strict=True)
-    texts = (Names(stories), Names(questions)) if pairs else (Names([f"{s} . {q}" for s, q, _ in told]),)
+    generated = [_question(row) for row in draws]
+    stories, questions, answers = zip(*generated, strict=True)
+    texts = (Names(stories), Names(questions)) if pairs else (Names([f"{s} . {q}" for s, q, _ in generated]),)
     return TextSplit(np.array(answers, dtype=np.int64), RowNames(name, np.arange(count)), texts)
 
 
 def _question(draws: np.ndarray) -> tuple[str, str, int]:
-    """(24,) numbers in [0, 1) → story, question, which of ANSWERS is right."""
+    """(24,) numbers in [0, 1) → story, question, index of the right one of ANSWERS."""
     people = np.argsort(draws[:4])[:3]
     things = np.argsort(draws[4:10])[:3]
     amounts = 1 + _different(draws[10:13], MOST)
@@ -73,7 +72,7 @@ def _question(draws: np.ndarray) -> tuple[str, str, int]:
 
 
 def _different(draws: np.ndarray, count: int) -> np.ndarray:
-    """Three different numbers of 0..count-1: each is drawn among those that are left."""
+    """Three different numbers of 0..count-1."""
     chosen: list[int] = []
     for k, draw in enumerate(draws):
         number = int(draw * (count - k))
@@ -92,7 +91,7 @@ def _stories(name: str, count: int, seed: int, stream: int) -> CorpusSplit:
 
 
 def _story(draws: np.ndarray) -> list[str]:
-    """(24,) numbers in [0, 1) → the sentences of a document; each says what the one before left."""
+    """(24,) numbers in [0, 1) → the sentences of a document, each of which continues the one before."""
     person, thing = PEOPLE[int(draws[0] * len(PEOPLE))], THINGS[int(draws[1] * len(THINGS))]
     amount = 1 + int(draws[2] * MOST)
     lines = [f"{person} has {in_words(amount)} {thing}"]

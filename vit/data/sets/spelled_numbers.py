@@ -1,4 +1,4 @@
-"""Numbers in English words, and a set of pairs made of them: to watch a translator learn without a download."""
+"""Numbers spelled out in English, and a generated translation data set made of them, which needs no download."""
 
 import numpy as np
 
@@ -34,9 +34,9 @@ def in_words(number: int) -> str:
 def spelled_numbers(
     limit: int = 1_000_000, train: int = 20_000, val: int = 1_000, test: int = 2_000, split_seed: int = 0
 ) -> PairSource:
-    """Numbers below `limit` in digits → in words, generated; no number stands in two splits.
+    """Numbers below `limit` in digits → spelled out; no number is in two splits.
 
-    Every count of digits is equally frequent as far as there are enough such numbers, so that short ones are met too.
+    All digit counts are equally frequent as far as there are enough such numbers, so that short ones occur.
     """
     if not 1 <= limit <= MOST:
         raise ValueError(f"limit={limit} must be 1..{MOST}")

@@ -39,7 +39,7 @@ class CorpusSplit:
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents of a split, each beginning at one of `starts`, as the samples that a split by fractions deals with.
+    """The documents of a split, each beginning at one of `starts`, as the samples that are split by fractions.
 
     A document is named after its first sentence; its label is its number of sentences.
     """
@@ -67,8 +67,8 @@ class Documents:
         """The documents at `rows`, in that order."""
         lengths = (self.ends - self.starts)[rows]
         sentences = [np.arange(self.starts[row], self.ends[row]) for row in rows]
-        taken = self.split.take(np.concatenate([np.zeros(0, np.int64), *sentences]))
-        return replace(taken, document=np.repeat(np.arange(len(rows)), lengths)).documents()
+        selected = self.split.take(np.concatenate([np.zeros(0, np.int64), *sentences]))
+        return replace(selected, document=np.repeat(np.arange(len(rows)), lengths)).documents()
 
     @staticmethod
     def joined(parts: Sequence["Documents"]) -> "Documents":
@@ -79,10 +79,10 @@ class Documents:
 
 
 def by_document(whole: CorpusSplit, fractions: Sequence[float], seed: int) -> dict[str, CorpusSplit]:
-    """Train, val and test of whole documents, each by the hash of its text; empty parts are not there.
+    """Train, val and test of whole documents, by the hash of each text; empty parts are omitted.
 
-    Of fewer than 30 documents it is blocks of sentences. Where a block ends depends on its last sentence only, so that
-    a sentence that is added or removed changes the blocks next to it at most.
+    Fewer than 30 documents are divided into blocks of sentences. The end of a block depends on its last sentence only,
+    so that a sentence that is added or removed changes at most the adjacent blocks.
     """
     documents = whole.documents()
     documents = documents if len(documents) >= FEW else _blocks(whole).documents()
@@ -103,7 +103,7 @@ def _blocks(whole: CorpusSplit) -> CorpusSplit:
 
 @dataclass(frozen=True)
 class CorpusSource:
-    """The splits "train", "val", "test" as there are, and what was left out: (name, reason)."""
+    """The available splits out of "train", "val" and "test", and the samples left out as (name, reason)."""
 
     name: str
     splits: dict[str, CorpusSplit]

@@ -24,9 +24,9 @@ def corpus(
 ) -> CorpusSource:
     """One sentence per line, an empty line between documents; files may be gzipped.
 
-    A folder holds train.txt and perhaps val.txt and test.txt (`train`, `val`, `test` give other names); a single file,
-    or a lone train.txt, is split by `fractions`, whole documents together (see `by_document`).
-    Without a root it is the generated set `number_stories`.
+    A folder holds train.txt and optionally val.txt and test.txt (`train`, `val`, `test` give other names); a single
+    file, or a lone train.txt, is split by `fractions` into whole documents (see `by_document`). Without a root it is
+    the generated set `number_stories`.
     """
     if root is None:
         return number_stories(split_seed=split_seed)

@@ -46,9 +46,9 @@ class TextSplit:
 
 
 class TextInputs:
-    """What an encoder reads of one or two columns of texts: [bos] a [eos], or [bos] a [eos] b [eos].
+    """Encoder inputs of one or two columns of texts: [bos] a [eos], or [bos] a [eos] b [eos].
 
-    `whole` (N,) are the lengths before texts were cut to `max_len` tokens in all; of two the longer is cut first.
+    `whole` (N,) are the lengths before truncation to `max_len` tokens in total; of two texts the longer is cut first.
     """
 
     def __init__(self, tokenizer: Tokenizer, columns: Sequence[Sequence[str]], max_len: int | None = None):
@@ -71,10 +71,10 @@ class TextInputs:
 
 
 class TextDataset(Dataset):
-    """One split under one tokenizer; `max_len` counts all tokens of a sample, the special ones too.
+    """One split under one tokenizer; `max_len` counts all tokens of a sample, special ones included.
 
-    `on_long`: longer samples are an error, left out (skip: listed in `left_out`; `split` holds those that stay, which
-    `index` counts) or cut (listed in `cut`).
+    `on_long`: longer samples are an error, left out (skip: listed in `left_out`; `split` has the remaining ones, to
+    which `index` refers) or cut (listed in `cut`).
     """
 
     unit, on_bad_sample, cached = "texts", "error", True
@@ -104,7 +104,7 @@ class TextDataset(Dataset):
 
 
 def fitting(lengths: np.ndarray, room: int) -> np.ndarray:
-    """lengths (columns,N) of one or two texts → how much of each stays, so that together they have at most `room`."""
+    """lengths (columns,N) of one or two texts → their truncated lengths, whose sum is at most `room`."""
     if room < len(lengths):
         raise ValueError(f"{room} tokens beside the special ones are too few for {len(lengths)} texts; raise max_len")
     if len(lengths) == 1:

@@ -1,4 +1,4 @@
-"""Masked-token batches with the sentence-pair question, as BERT is pre-trained on (arXiv 1810.04805), from counters."""
+"""Masked language modelling with next-sentence prediction, as in BERT (arXiv 1810.04805), from counters."""
 
 from collections.abc import Iterator
 
@@ -64,17 +64,17 @@ class MaskedDataset(Dataset):
         return batch | {"next": torch.from_numpy(random).long(), "index": index, "epoch": epoch}
 
     def masked_count(self, keys: np.ndarray) -> int:
-        """How many tokens are asked for in the pairs of these keys, without making them."""
+        """Number of masked tokens in the pairs of these keys, without building the batch."""
         epoch, index = torch.from_numpy(np.array(keys, dtype=np.int64).reshape(-1, 2)).unbind(1)
         first, second, _ = self._sentences(epoch, index)
         return int(self._counts(self._fitted(first, second)).sum())
 
     def _sentences(self, epoch: Tensor, index: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(B,) each: sentence a, sentence b, whether b is any other one."""
+        """(B,) each: sentence a, sentence b, whether b is a random sentence."""
         first = self.firsts[index.numpy()]
-        coin, place = uniform(self.seed, epoch, index, torch.arange(2)[:, None]).numpy().astype(np.float64)
+        coin, choice = uniform(self.seed, epoch, index, torch.arange(2)[:, None]).numpy().astype(np.float64)
         others = len(self.split) - 1  # all but the one that follows
-        drawn = np.minimum((place * others).astype(np.int64), others - 1)
+        drawn = np.minimum((choice * others).astype(np.int64), others - 1)
         drawn += drawn >= first + 1
         random = coin < 0.5
         return first, np.where(random, drawn, first + 1), random
@@ -84,7 +84,7 @@ class MaskedDataset(Dataset):
         return fitting(np.stack([lengths[first], lengths[second]]), self.max_len - 3)
 
     def _counts(self, lengths: np.ndarray) -> np.ndarray:
-        """(2,B) tokens of both sentences → (B,) how many of them are chosen."""
+        """(2,B) tokens of both sentences → (B,) number of masked tokens."""
         total = lengths.sum(0)
         return np.minimum(np.maximum(np.rint(total * self.share), 1), total).astype(np.int64)
 
@@ -104,7 +104,7 @@ class MaskedDataset(Dataset):
         return rank < torch.from_numpy(counts)[:, None]
 
     def _replaced(self, ids: Tensor, epoch: Tensor, index: Tensor) -> Tensor:
-        """What stands at each place if it is chosen: mask, any token, or what stood there."""
+        """(B,N): what replaces a token that is chosen: 80 % mask, 10 % a random token, 10 % the token itself."""
         means = self._numbers(ids, epoch, index, _MEANS)
         drawn = self._numbers(ids, epoch, index, _NUMBER) * (self.vocab_size - len(SPECIALS))
         return torch.where(means < 0.8, MASK, torch.where(means < 0.9, drawn.long() + len(SPECIALS), ids))

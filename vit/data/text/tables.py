@@ -85,7 +85,7 @@ def _cell(key: str, value: Any) -> str:
 def _classes(
     values: list[str], names: Sequence[str], rows: np.ndarray, classes: Sequence[str] | None
 ) -> tuple[list[str], np.ndarray]:
-    """Class names in order, and labels (N,); rows that are left out have label -1."""
+    """Ordered class names, and labels (N,), -1 for rows that are left out."""
     values, classes = [clean(value) for value in values], class_list(classes)
     used = {values[i] for i in rows}
     listed = classes or sorted(used, key=_number_or_name)
@@ -105,5 +105,5 @@ def _classes(
 
 
 def _number_or_name(value: str) -> tuple[int, int, str]:
-    """Numbers in their own order, before names."""
+    """Sort key: numbers by value, before names."""
     return (0, int(value), value) if value.isascii() and value.isdigit() else (1, 0, value)

@@ -33,12 +33,12 @@ class Tokens:
         return np.diff(self.offsets)
 
     def padded(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        """rows (B,) → ids (B,N) int64 filled up with pad, and mask (B,N), True at real tokens."""
+        """rows (B,) → ids (B,N) int64 padded with pad, and mask (B,N), True at tokens that are not padding."""
         lengths = self.offsets[rows + 1] - self.offsets[rows]
-        place = np.arange(lengths.max(initial=0))
-        mask = place < lengths[:, None]
+        position = np.arange(lengths.max(initial=0))
+        mask = position < lengths[:, None]
         ids = np.full(mask.shape, PAD, dtype=np.int64)
-        ids[mask] = self.ids[(self.offsets[rows][:, None] + place)[mask]]
+        ids[mask] = self.ids[(self.offsets[rows][:, None] + position)[mask]]
         return torch.from_numpy(ids), torch.from_numpy(mask)
 
 
@@ -49,7 +49,7 @@ def tokenized(
     after: Sequence[int] = (EOS,),
     most: int | None = None,
 ) -> Tokens:
-    """All texts as ids between the given special ones; of a longer row `most` ids stay, `after` among them."""
+    """All texts as ids between the given special tokens; rows are cut to `most` ids, `after` included."""
     parts, lengths = [np.zeros(0, np.int32)], [0]
     for start in range(0, len(texts), _CHUNK):
         found = tokenizer.encode_batch([texts[i] for i in range(start, min(start + _CHUNK, len(texts)))])
@@ -61,12 +61,12 @@ def tokenized(
 
 
 def source_tokens(tokenizer: Tokenizer, texts: Sequence[str], max_len: int | None = None) -> Tokens:
-    """What an encoder reads: a text, then eos; so even an empty text is a token. `max_len` counts the eos."""
+    """Encoder input: a text, then eos, so that an empty text is a token too. `max_len` counts the eos."""
     return tokenized(tokenizer, texts, after=(EOS,), most=max_len)
 
 
 def target_tokens(tokenizer: Tokenizer, texts: Sequence[str], max_len: int | None = None) -> Tokens:
-    """What a decoder writes: bos, the text, eos. `max_len` counts the tokens to predict: the text and eos."""
+    """Decoder target: bos, the text, eos. `max_len` counts the tokens to predict: the text and eos."""
     return tokenized(tokenizer, texts, before=(BOS,), after=(EOS,), most=None if max_len is None else max_len + 1)
 
 

@@ -1,7 +1,7 @@
-"""Tokenizers: a text as ids and back. Bytes need no vocabulary; byte pairs learn theirs from the user's own lines.
+"""Tokenizers between text and ids: bytes, which need no vocabulary, and byte-level BPE, trained on the user's texts.
 
-Both know every text there is, since all 256 bytes are among their tokens, and neither takes a text that spells out a
-special token for that token.
+Both encode every text, since all 256 bytes are tokens, and neither turns a text that contains the name of a special
+token into that token.
 """
 
 import json
@@ -16,7 +16,7 @@ _FIRST = len(SPECIALS)  # the id of the first byte
 
 
 class _Pieces:
-    """What tokenizers share: every id stands for some bytes, `pieces`, a special one for none."""
+    """What tokenizers share: `pieces`, the bytes of each id, none for a special token."""
 
     pieces: list[bytes]
 
@@ -43,7 +43,7 @@ class ByteTokenizer(_Pieces):
 
     @cached_property
     def pieces(self) -> list[bytes]:
-        """What each id stands for in bytes; nothing for a special one."""
+        """The bytes of each id; none for a special token."""
         return [b""] * _FIRST + [bytes([b]) for b in range(256)]
 
     def encode(self, text: str) -> list[int]:
@@ -62,10 +62,11 @@ class ByteTokenizer(_Pieces):
 
 
 class BPETokenizer(_Pieces):
-    """Byte-level byte-pair encoding (arXiv 1508.07909): frequent neighbours became one token, in the order of `merges`.
+    """Byte-level byte-pair encoding (arXiv 1508.07909): frequent neighbours are merged into one token, in the order of
+    `merges`.
 
-    The ids follow from the merges: specials, 256 bytes, then the results of the merges. A merge is two pieces of text
-    in the alphabet of `alphabet()`, which writes each byte as one visible character.
+    The ids follow from the merges: special tokens, 256 bytes, then the results of the merges. A merge is two pieces of
+    text in the alphabet of `alphabet()`, which writes each byte as one visible character.
     """
 
     kind = "bpe"
@@ -101,7 +102,7 @@ class BPETokenizer(_Pieces):
 
     @cached_property
     def pieces(self) -> list[bytes]:
-        """What each id stands for in bytes; nothing for a special one."""
+        """The bytes of each id; none for a special token."""
         byte = {letter: b for b, letter in letters().items()}
         return [b""] * _FIRST + [bytes(byte[letter] for letter in piece) for piece in self._ids]
 
@@ -138,10 +139,10 @@ KINDS: dict[str, type[Tokenizer]] = {"byte": ByteTokenizer, "bpe": BPETokenizer}
 
 
 def tokenizer_from_dict(values: dict[str, Any]) -> Tokenizer:
-    """The tokenizer that `to_dict` wrote.
+    """The tokenizer that `to_dict` saved.
 
     Raises:
-        ValueError: a kind that is not in the table, a missing key, merges that cannot be.
+        ValueError: an unknown kind, a missing key, or invalid merges.
     """
     kind = values.get("kind")
     if kind not in KINDS:
@@ -155,22 +156,22 @@ def tokenizer_from_dict(values: dict[str, Any]) -> Tokenizer:
 def train_tokenizer(
     kind: str, lines: Iterable[str], vocab_size: int = 8000, min_frequency: int = 2, lower: bool = False
 ) -> Tokenizer:
-    """A tokenizer of the kind for these lines; bytes need no training, so for them only `lower` has a meaning."""
+    """Trains a tokenizer of the kind on these lines; bytes need no training, only `lower` applies to them."""
     if kind not in KINDS:
         raise ValueError(f"tokenizer kind {kind!r} is not one of {', '.join(KINDS)}")
     return ByteTokenizer(lower) if kind == "byte" else BPETokenizer.train(lines, vocab_size, min_frequency, lower)
 
 
 def alphabet() -> list[str]:
-    """One visible character for each of the 256 bytes, sorted: how byte-level BPE files spell bytes since GPT-2."""
+    """One visible character for each of the 256 bytes, sorted, as byte-level BPE files write bytes since GPT-2."""
     return sorted(letters().values())
 
 
 def letters() -> dict[int, str]:
-    """Byte → character: printable Latin-1 stands for itself, the others take the characters from 256 on."""
+    """Byte → character: printable Latin-1 is unchanged, other bytes become the characters from 256 on."""
     visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = [b for b in range(256) if b not in set(visible)]
-    return {b: chr(b) for b in visible} | {b: chr(256 + i) for i, b in enumerate(hidden)}
+    invisible = [b for b in range(256) if b not in set(visible)]
+    return {b: chr(b) for b in visible} | {b: chr(256 + i) for i, b in enumerate(invisible)}
 
 
 def _merges_of(learner: Any) -> list[tuple[str, str]]:
@@ -178,7 +179,7 @@ def _merges_of(learner: Any) -> list[tuple[str, str]]:
 
 
 def _library() -> None:
-    """The library's threads are for the one pass over the whole text; without this word it warns in every worker."""
+    """Imports `tokenizers` with its threads configured for one pass over the text; else it warns in every worker."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 
