@@ -1,13 +1,20 @@
-"""Command-line words → one config. Hydra composes the groups under conf/; a wrong word is answered with the nearest
-right one.
+"""Overrides → one config, composed by Hydra from conf/ and the user's own folders; a wrong override is answered with
+the nearest right one.
+
+Overrides of Hydra's own settings pass through to Hydra. `hydra.searchpath=[FOLDER]` (`--config-dir`) adds a folder of
+groups, `hydra.job.config_name=NAME` (`--config-name`) composes another primary config.
 """
 
+import contextlib
 import difflib
+import functools
 import os
 import pathlib
+from collections.abc import Iterator, Sequence
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -15,11 +22,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vit.exchange.places import PLACES
-from vit.launch.overrides import ConfigError, parse
+from vit.launch.overrides import ConfigError, parse, quoted
 from vit.launch.ranges import out_of_range
 
 # here keys of one's own may be added: who reads these nodes knows every key that it takes
 OPEN = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger")
+
+PRIMARY, SEARCH_PATH, RUN_FOLDER = "hydra.job.config_name", "hydra.searchpath", "hydra.run.dir"
 
 REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
 
@@ -35,18 +44,38 @@ def config_folder() -> pathlib.Path:
 
 
 def compose(overrides: list[str]) -> DictConfig:
-    """Compose `conf/train.yaml` with command-line words such as `data=folder`, `recipe.epochs=10`."""
+    """Compose the primary config with overrides such as `data=folder`, `recipe.epochs=10`.
+
+    Raises:
+        ConfigError: an override that names no group, option or key, or a value of the wrong kind.
+    """
     parsed = parse(overrides)
     for override in parsed:
         if override.is_sweep_override():
             raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
-    _check_groups(parsed)
-    groups = [o.input_line for o in parsed if _is_group(o.key_or_group)]
-    chosen = _compose(groups)
+    config = _with_paths(compose_with(*checked(parsed)))
+    if folder := _value(parsed, RUN_FOLDER):
+        config.run_dir = config.run_dir or str(folder)
+    return config
+
+
+def checked(parsed: list[Override]) -> tuple[list[str], str]:
+    """The overrides as Hydra composes them, after a check of each, and the name of the primary config."""
+    name = str(_value(parsed, PRIMARY) or "train")
+    for folder in search_folders(parsed):
+        if not folder.is_dir():
+            raise ConfigError(f"{SEARCH_PATH} (--config-dir): there is no folder {folder}")
+    parsed = [override for override in parsed if override.key_or_group != PRIMARY]
+    search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
+    _check_groups(parsed, search)
+    groups = [o.input_line for o in parsed if _is_group(o.key_or_group, search)]
+    chosen = compose_with([*search, *groups], name)
     adopt = adopted(parsed, chosen.task.name)
-    known = dict(_nodes(OmegaConf.to_container(_compose([*adopt, *groups]) if adopt else chosen, resolve=False)))
-    _check_keys(known, parsed)
-    return _with_paths(_compose([*adopt, *(_added(o, known) for o in parsed)]))
+    if adopt:
+        chosen = compose_with([*search, *adopt, *groups], name)
+    known = dict(_nodes(OmegaConf.to_container(chosen, resolve=False)))
+    _check_keys(known, parsed, search)
+    return [*adopt, *(_added(override, known) for override in parsed)], name
 
 
 def _with_paths(config: DictConfig) -> DictConfig:
@@ -73,9 +102,20 @@ def stated(words: list[str], node: str) -> set[str]:
     return {key.removeprefix(f"{node}.") for key in keys if key.startswith(f"{node}.")}
 
 
-def options(group: str) -> list[str]:
-    """The names a group offers, such as `digits, folder, mnist` for `data`."""
-    return sorted(path.stem for path in (config_folder() / group).glob("[!_]*.yaml"))
+def options(group: str, search: tuple[str, ...] = ()) -> list[str]:
+    """The names that a group offers, such as `digits, folder, mnist` for `data`; none for what is no group.
+
+    Args:
+        search: overrides of the search path.
+    """
+    return _options(group, search, config_folder())
+
+
+@functools.cache
+def _options(group: str, search: tuple[str, ...], folder: pathlib.Path) -> list[str]:
+    with _initialized(folder) as loader:
+        found = loader.get_group_options(group, config_name="train", overrides=list(search))
+    return sorted(name for name in found if not name.startswith("_"))
 
 
 def plain(config: DictConfig) -> dict:
@@ -108,29 +148,64 @@ def nearest(word: str, among: list[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-def _compose(overrides: list[str]) -> DictConfig:
-    GlobalHydra.instance().clear()
+@contextlib.contextmanager
+def _initialized(folder: pathlib.Path | None = None) -> Iterator[ConfigLoader]:
+    """Hydra over conf/ or another folder; a program of Hydra's that is running goes on afterwards."""
+    running, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
     try:
-        with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
-            return hydra_compose("train", overrides=overrides)
+        with initialize_config_dir(version_base="1.3", config_dir=str((folder or config_folder()).resolve())):
+            yield GlobalHydra.instance().config_loader()
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_first_line(error)) from None
+    finally:
+        GlobalHydra.instance().hydra = running
 
 
-def _is_group(key: str) -> bool:
-    return (config_folder() / key).is_dir()
+def compose_with(overrides: list[str], name: str) -> DictConfig:
+    """Compose a primary config with checked overrides. Hydra looks for it in its first folder: the user's own, if the
+    config is there.
+    """
+    parsed = parse(overrides)
+    home = next((folder for folder in search_folders(parsed) if (folder / f"{name}.yaml").is_file()), None)
+    if home is not None:
+        search = [*(_value(parsed, SEARCH_PATH) or []), config_folder()]
+        overrides = [o.input_line for o in parsed if o.key_or_group != SEARCH_PATH] + [search_path(search)]
+    with _initialized(home):
+        return hydra_compose(name, overrides=overrides)
 
 
-def _check_groups(parsed: list[Override]) -> None:
+def search_path(folders: Sequence[object]) -> str:
+    return f"{SEARCH_PATH}=[{','.join(quoted(str(folder)) for folder in folders)}]"
+
+
+def search_folders(parsed: Sequence[Override]) -> list[pathlib.Path]:
+    """The folders that the user adds to conf/, without the packages (`pkg://`)."""
+    entries = [str(entry) for entry in _value(parsed, SEARCH_PATH) or []]
+    return [pathlib.Path(entry.removeprefix("file://")) for entry in entries if not entry.startswith("pkg://")]
+
+
+def _value(parsed: Sequence[Override], key: str) -> object:
+    return next((override.value() for override in reversed(parsed) if override.key_or_group == key), None)
+
+
+def is_hydras(key: str) -> bool:
+    """Whether this is one of Hydra's own settings, which Hydra checks."""
+    return key.startswith(("hydra.", "hydra/"))
+
+
+def _is_group(key: str, search: tuple[str, ...]) -> bool:
+    return "." not in key and not is_hydras(key) and bool(options(key, search))
+
+
+def _check_groups(parsed: list[Override], search: tuple[str, ...]) -> None:
     for override in parsed:
-        group = override.key_or_group
-        if not _is_group(group) or not isinstance(override.value(), str):
+        group, chosen = override.key_or_group, override.value()
+        if not isinstance(chosen, str) or not _is_group(group, search):
             continue
-        if override.value() not in options(group):
-            known = options(group)
+        known = options(group, search)
+        if chosen not in known:
             raise ConfigError(
-                f"{group}={override.value()}: no such {group}{nearest(override.value(), known)} "
-                f"({group} may be {', '.join(known)})"
+                f"{group}={chosen}: no such {group}{nearest(chosen, known)} ({group} may be {', '.join(known)})"
             )
 
 
@@ -140,25 +215,24 @@ def _added(override: Override, known: dict) -> str:
     return f"++{override.input_line.lstrip('+')}" if is_option else override.input_line
 
 
-def _check_keys(known: dict, parsed: list[Override]) -> None:
+def _check_keys(known: dict, parsed: list[Override], search: tuple[str, ...]) -> None:
     """Every key on the command line must stand in the composed config, or be added where such keys are read."""
     for override in parsed:
-        key = override.key_or_group
+        key, is_group = override.key_or_group, _is_group(override.key_or_group, search)
+        if is_hydras(key):
+            continue
         added = override.is_add() or override.is_force_add() or key.startswith("model.")
         if override.is_delete() and key in known:
             raise ConfigError(f"~{key}: no key can be taken out; write {key}=null")
-        if key in known and not _is_group(key):
+        if key in known and not is_group:
             _check_kind(override, known[key])
-        if _is_group(key) or key in known or added and key.startswith(tuple(f"{node}." for node in OPEN)):
+        if is_group or key in known or added and key.startswith(tuple(f"{node}." for node in OPEN)):
             continue
         if known.get(key.rpartition(".")[0]) == {}:
             raise ConfigError(f"{key} is a key of your own: write +{override.input_line}")
-        if key.startswith("hydra"):
-            raise ConfigError(f"{key}: Hydra composes the config here but does not run the program, so that its own "
-                              "settings change nothing; -m runs sweeps, one run after the other")
         if key in REMOVED:
             raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
-        raise ConfigError(f"unknown key {key}{nearest(key, list(known))} (see all of them with: --cfg)")
+        raise ConfigError(f"unknown key {key}{nearest(key, list(known))} (see all of them with: --cfg job)")
 
 
 def _check_kind(override: Override, usual: object) -> None:

@@ -43,6 +43,8 @@ def sweep(overrides: list[str]) -> list[list[str]]:
     for override in parse(overrides, multirun=True):
         if not override.is_sweep_override():
             choices.append([override.input_line])
+        elif override.is_interval_sweep():  # of a sweeper that draws numbers from it
+            choices.append([f"{override.get_key_element()}={override.value().start}"])
         elif is_path(override.key_or_group):
             choices.append([word(override.get_key_element(), _text(v)) for v in override.sweep_iterator()])
         else:
@@ -60,7 +62,7 @@ def word(key: str, value: str) -> str:
     if "${" not in value and _reads_as(_literal(plain, False), value):
         return plain
     escaped = re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", value)  # no interpolation
-    return f"{key}={_quoted(escaped)}"
+    return f"{key}={quoted(escaped)}"
 
 
 def shown(key: str, value: object) -> str:
@@ -94,7 +96,7 @@ def _literal(override: str, multirun: bool) -> str:
     if _HYDRAS.fullmatch(value) and _reads_as(override, None):
         return override
     values = value.split(",") if multirun else [value]
-    return f"{key}={','.join(_quoted(os.path.expanduser(each)) for each in values)}"
+    return f"{key}={','.join(quoted(os.path.expanduser(each)) for each in values)}"
 
 
 def _reads_as(override: str, value: str | None) -> bool:
@@ -106,7 +108,7 @@ def _reads_as(override: str, value: str | None) -> bool:
     return value is None or isinstance(found, str) and found == value
 
 
-def _quoted(value: str) -> str:
+def quoted(value: str) -> str:
     """In Hydra's quotes, where a backslash means something only before a quote."""
     return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value) + "'"
 

@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Override
 from torch import nn
 
 from vit.launch.build import LOADING
-from vit.launch.composing import ConfigError
+from vit.launch.composing import ConfigError, is_hydras
 from vit.launch.folder import RunFolder, new_path, read_config, unfinished
 from vit.launch.overrides import parse, shown, word
 from vit.launch.ranks import RUN_DIR
@@ -42,7 +42,7 @@ class Plan:
 def read_words(config: dict, words: list[str]) -> Plan:
     """The run that the words ask for: a new one, or one to go on with. `config` is what they compose."""
     config = {**config, "resumed": False}
-    config["words"] = [w for w in words if w.split("=")[0].lstrip("+~") not in CONTROL]
+    config["words"] = [w for w in words if (key := w.split("=")[0].lstrip("+~")) not in CONTROL and not is_hydras(key)]
     if not config["resume"]:
         return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config, is_main_process())))
     path = find_resumable(config)
@@ -67,6 +67,9 @@ def with_recorded(words: list[str]) -> list[str]:
     if not (folder / "config.yaml").is_file():
         return words
     recorded = read_config(folder, words).get("words") or []
+    for override in recorded:
+        if is_hydras(override.lstrip("+~")):  # a folder of groups that a stranger chose
+            raise ConfigError(f"{folder / 'config.yaml'} may not set {override}; add it to the command if you trust it")
     return [*(word for word in recorded if word.lstrip("+").partition("=")[0] not in given), *words]
 
 
@@ -161,7 +164,7 @@ def adjusted(config: dict, words: list[str], allowed: Collection[str] = ()) -> t
     changes, refused, recorded = {}, [], last_of_each_key(config["words"])
     for key, override in last_of_each_key(words).items():
         *nodes, leaf = key.split(".")
-        if key in CONTROL:
+        if key in CONTROL or is_hydras(key):
             continue
         node = config
         for name in nodes:

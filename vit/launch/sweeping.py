@@ -6,13 +6,19 @@ import math
 import pathlib
 import shlex
 import statistics
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig
+
 from vit.launch.apart import STOPPED, train_apart
-from vit.launch.composing import ConfigError, compose, plain
-from vit.launch.overrides import parse, shown, word
+from vit.launch.composing import PRIMARY, SEARCH_PATH, ConfigError, checked, compose, plain
+from vit.launch.overrides import parse, shown, sweep, word
 
 HEADLINES = ("accuracy", "map", "exact_match", "loss")  # the first that there is stands in the table
+SWEEP_FOLDER = "hydra.sweep.dir"
 REPEATED = "seed"  # runs that differ in nothing else are repetitions of one setting
 
 
@@ -31,25 +37,77 @@ class SweptRun:
         return {key: value for key, value in self.settings.items() if key != REPEATED}
 
 
-def run_each(jobs: list[list[str]]) -> int:
-    """One run after the other, each a process of its own; the worst of their exit codes."""
+def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
+    """Let Hydra's sweeper choose the runs and its launcher start them, each as a process of its own; the worst of their
+    exit codes. The runs and their means are gathered in the sweep's folder, `hydra.sweep.dir`.
+    """
     from vit.launch.folder import new_path
 
-    configs = [plain(compose(words)) for words in jobs]  # a wrong override in any of them is an error before the first
+    jobs = sweep(overrides)
+    configs = [plain(compose(job)) for job in jobs]  # a wrong override in any of them is an error before the first
     check_folders(configs)
-    varied, done, worst = settings_of(jobs), [], 0
-    folder = new_path({**configs[0], "run_dir": None}, suffix="_sweep")
-    for number, (words, config, settings) in enumerate(zip(jobs, configs, varied, strict=True), 1):
-        print(f"\n[{number}/{len(jobs)}] {shlex.join(words)}", flush=True)
-        named = config["run_dir"] or config["resume"]
-        path = pathlib.Path(named or new_path(config))
-        code = train_apart(words if named else [*words, word("run_dir", str(path))])
-        if code in STOPPED:
-            return code
-        worst = max(worst, code)
-        done.append(SweptRun(str(path), settings, code, read_metrics(path) if code == 0 else {}))
-    conclude(done, folder)
-    return worst
+    parsed = parse(overrides, multirun=True)
+    stated = {override.key_or_group: override.value() for override in parsed}
+    own = stated.get(SWEEP_FOLDER)
+    folder = pathlib.Path(str(own) if own else new_path({**configs[0], "run_dir": None}, suffix="_sweep"))
+    settings = [] if own else [word(SWEEP_FOLDER, str(folder)), f"{SWEEP_FOLDER[:-3]}subdir=."]
+    carried = [o.input_line for o in parsed if o.key_or_group in (PRIMARY, SEARCH_PATH)]
+    total = len(jobs) if len(jobs) > 1 and "hydra/sweeper" not in stated else None
+
+    def run_one(config: DictConfig) -> float:
+        return swept(folder, own is not None, carried, total)
+
+    prepared, name = checked_sweep(jobs, parsed)
+    with_hydra(run_one, ["--multirun", f"--config-name={name}"], [*prepared, *settings])
+    return gather(folder)
+
+
+def checked_sweep(jobs: list[list[str]], parsed: list[Override]) -> tuple[list[str], str]:
+    """The overrides of the sweep as Hydra reads them: options of a model are added, as in a single run."""
+    prepared, name = checked(parse(jobs[0]))
+    first = parse(prepared)
+    added = {override.key_or_group for override in first if override.input_line.startswith("++")}
+    keys = {override.key_or_group for override in parsed}
+    return [*(o.input_line for o in first if o.key_or_group not in keys),
+            *(f"++{o.input_line.lstrip('+')}" if o.key_or_group in added else o.input_line
+              for o in parsed if o.key_or_group != PRIMARY)], name
+
+
+def swept(folder: pathlib.Path, inside: bool, carried: list[str], total: int | None) -> float:
+    """One run of a sweep, in a process of its own; returns the number that chose its best epoch, for the sweeper.
+
+    Args:
+        inside: whether the run's folder lies in that of the sweep.
+        carried: overrides of Hydra's own settings that every run needs.
+        total: runs of the sweep, where that is known.
+    """
+    from vit.launch.folder import new_path
+
+    hydra = HydraConfig.get()
+    words, number = [*hydra.overrides.task, *carried], int(hydra.job.num)
+    print(f"\n[{number + 1}{f'/{total}' if total else ''}] {shlex.join(words)}", flush=True)
+    config = plain(compose(words))
+    named = config["run_dir"] or config["resume"]
+    path = pathlib.Path(named or (folder / str(number) if inside else new_path(config)))
+    code = train_apart(words if named else [*words, word("run_dir", str(path))])
+    if code in STOPPED:
+        raise SystemExit(code)
+    metrics = read_metrics(path) if code == 0 else {}
+    record = {"folder": str(path), "words": words, "exit_code": code, "metrics": metrics}
+    (folder / f"job_{number}.json").write_text(json.dumps(record), encoding="utf-8")
+    return metrics.get(config["callbacks"]["monitor"], math.nan)
+
+
+def gather(folder: pathlib.Path) -> int:
+    """The worst exit code of a sweep's runs, after their table; their records are put together in `sweep.json`."""
+    files = sorted(folder.glob("job_*.json"), key=lambda file: int(file.stem.removeprefix("job_")))
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    settings = settings_of([record["words"] for record in records])
+    conclude([SweptRun(record["folder"], its, record["exit_code"], record["metrics"])
+              for record, its in zip(records, settings, strict=True)], folder)
+    for file in files:
+        file.unlink()
+    return max(record["exit_code"] for record in records)
 
 
 def check_folders(configs: list[dict]) -> None:

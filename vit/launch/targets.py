@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from vit.launch.composing import ConfigError, config_folder
+from vit.launch.composing import ConfigError, config_folder, search_folders
 from vit.launch.overrides import parse, word
 
 TARGET = "_target_"
@@ -39,7 +39,9 @@ def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()
     Raises:
         ConfigError: a `_target_` that neither the project nor the user names, or a logger that writes elsewhere.
     """
+    overrides = list(overrides)
     stated = dict(values_of_overrides(overrides))
+    folders = (config_folder(), *search_folders(parse(overrides)))
     for key, value in values(config):
         node, leaf = key.partition(".")[0], key.rpartition(".")[2]
         if node == "words":  # the overrides of the run, which nobody resolves again
@@ -47,7 +49,7 @@ def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()
         if isinstance(value, str) and "${" in value:
             raise ConfigError(f"{origin}: {key}={value} is an interpolation, which a stored config never holds; write "
                               "its value there")
-        if leaf == TARGET and not is_known(node, value) and value not in targets_of(stated):
+        if leaf == TARGET and not is_known(node, value, folders) and value not in targets_of(stated):
             raise ConfigError(f"{origin}: {key} names {value!r}, which could be any program; if you trust it, add "
                               f"{word(key, str(value))} to the command")
         if node == "logger" and leaf != TARGET and is_place(value) and stated.get(key) != value:
@@ -55,11 +57,11 @@ def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()
                               f"add {word(key, value)} to the command")
 
 
-def is_known(node: str, target: Any) -> bool:
-    """Whether the project names this target for a node of the config, or a file that the user added to its conf."""
+def is_known(node: str, target: Any, folders: Iterable[Path]) -> bool:
+    """Whether the project names this target for a node of the config, or a file in the user's folders of groups."""
     if not isinstance(target, str) or target in TARGETS.get(node, ()):
         return isinstance(target, str)
-    return not any(target in names for names in TARGETS.values()) and target in targets_of_conf()
+    return not any(target in names for names in TARGETS.values()) and target in targets_of_conf(folders)
 
 
 def targets_of(stated: dict[str, Any]) -> list[Any]:
@@ -101,9 +103,9 @@ def values_of_overrides(overrides: Iterable[str]) -> Iterator[tuple[str, Any]]:
             yield from values(override.value(), override.key_or_group)
 
 
-def targets_of_conf() -> Iterator[str]:
-    """Every `_target_` in the conf folder, to which users add their own files."""
-    for file in config_folder().rglob("*.yaml"):
+def targets_of_conf(folders: Iterable[Path]) -> Iterator[str]:
+    """Every `_target_` in these folders, to which users add their own files."""
+    for file in (file for folder in folders for file in folder.rglob("*.yaml")):
         for key, value in values(yaml.safe_load(file.read_text(encoding="utf-8"))):
             if key.rpartition(".")[2] == TARGET:
                 yield value
