@@ -27,12 +27,12 @@ from vit.data.text.tokenizers import EOS, PAD, Tokenizer
 from vit.evaluation import text_metrics
 from vit.generation.tta import views
 from vit.inference.images import autocast
-from vit.launch.composing import compose, plain
-from vit.launch.devices import choose_precision, find_devices
-from vit.launch.jobs import prepare
-from vit.launch.overrides import word
-from vit.launch.plan import read_words
 from vit.nn import PooledConvStem
+from vit.run.config.composing import compose, plain
+from vit.run.config.overrides import word
+from vit.run.jobs import prepare
+from vit.run.parts.devices import choose_precision, find_devices
+from vit.run.resume import read_words
 from vit.training import WeightAverage, clip_gradients
 
 BLANK = PAD

@@ -18,9 +18,9 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 
-from vit.launch.composing import compose, plain
-from vit.launch.devices import find_devices
-from vit.launch.jobs import prepare
+from vit.run.config.composing import compose, plain
+from vit.run.jobs import prepare
+from vit.run.parts.devices import find_devices
 from vit.training import FiniteLoss, FollowEpoch, keep_freed_memory, quiet_lightning
 
 HOOKS = ("on_train_start", "on_train_batch_start", "on_before_backward", "on_before_optimizer_step")

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from pairs import report
 
-from vit.launch.apart import train_apart
-from vit.launch.overrides import word
 from vit.report.canvas import BLUE, FONT, INK, MUTED, ORANGE, new_figure, plain_axes, save, title
 from vit.report.curves import Curve, read_curves
+from vit.run.config.overrides import word
+from vit.run.processes.apart import train_apart
 
 SCRATCH, MAE = "from nothing", "pre-trained"
 

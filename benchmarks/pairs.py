@@ -4,7 +4,7 @@ Other work on a machine slows a program down at one moment and not at the next. 
 A B B A A B ..., and a ratio is the median over the turns of two times measured one after the other.
 
 All cores work unless OMP_NUM_THREADS says how many; `torch.set_num_threads` would change what is measured (see
-vit/launch/devices.py).
+vit/run/parts/devices.py).
 """
 
 import json

@@ -260,7 +260,7 @@ def test_version(capsys):
 
 def test_train_hands_all_words_on(monkeypatch):
     given = []
-    monkeypatch.setattr("vit.launch.main", lambda words: given.append(words))
+    monkeypatch.setattr("vit.run.main", lambda words: given.append(words))
     assert main(["train", "data=digits", "-m", "seed=0,1", "--help"]) == 0
     assert main(["--debug", "train", "data=digits"]) == 0
     assert given == [["data=digits", "-m", "seed=0,1", "--help"], ["data=digits", "--debug"]]

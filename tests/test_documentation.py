@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import vit
 from vit.cli import app, main
-from vit.launch import compose
+from vit.run import compose
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]

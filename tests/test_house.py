@@ -21,7 +21,7 @@ LAYERS = (  # the layers of design.md section 2, from below: package -> the pack
      "evaluation": ["bundle", "exchange", "inference"],
      "report": ["bundle", "exchange", "inference", "evaluation"]},
     {"tasks": []},
-    {"launch": [], "cli": ["launch"], "__main__": ["cli"]},
+    {"run": [], "cli": ["run"], "__main__": ["cli"]},
 )
 LAYER = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 MAY_IMPORT = {  # every package -> all it may import: what lies below, and its neighbours
@@ -31,9 +31,9 @@ MAY_IMPORT = {  # every package -> all it may import: what lies below, and its n
 KNOWN_UPWARD = {("vit.exchange.read", "vit.training")}  # imports against that order, to be removed
 KNOWN_CYCLES = {  # modules that import each other, by a local import, to be taken apart
     frozenset({"vit.exchange.hub", "vit.exchange.read"}),
-    frozenset({"vit.launch.run", "vit.launch.compare"}),
+    frozenset({"vit.run.training_run", "vit.run.compare"}),
     frozenset({"vit.cli.evaluating", "vit.cli.evaluating_masked"}),
-    frozenset({"vit.launch.jobs.images", "vit.launch.jobs.label_sets"}),
+    frozenset({"vit.run.jobs.images", "vit.run.jobs.label_sets"}),
 }
 LIGHT = {
     "pytorch_lightning",

@@ -12,7 +12,7 @@ _HOMES = {
     "import_weights": "vit.exchange",
     "list_models": "vit.models",
     "load": "vit.inference",
-    "train": "vit.launch",
+    "train": "vit.run",
 }
 
 

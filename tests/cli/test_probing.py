@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import vit
-from tests.launch.conftest import write_photos
+from tests.run.conftest import write_photos
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.cli.probing import opened

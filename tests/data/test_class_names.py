@@ -11,7 +11,7 @@ import pytest
 from vit.data import DataError, Source, cifar10, folder, pictures, table, text_table
 from vit.data.class_names import class_list, labelled
 from vit.data.split import array_split
-from vit.launch.composing import compose, plain
+from vit.run.config.composing import compose, plain
 
 ACCENT = unicodedata.normalize("NFC", "café")
 

@@ -12,7 +12,7 @@ from huggingface_hub import ModelCard
 from PIL import Image
 
 import vit
-from tests.launch.conftest import write_photos
+from tests.run.conftest import write_photos
 from vit.bundle import load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.cli import main

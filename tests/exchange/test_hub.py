@@ -12,7 +12,7 @@ from huggingface_hub import ModelCard
 
 import vit
 from tests.exchange.hub_server import TOKEN, Hub
-from tests.launch.conftest import QUICK, SMALL, write_photos
+from tests.run.conftest import QUICK, SMALL, write_photos
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:1"  # nobody answers here

@@ -18,7 +18,7 @@ from vit.bundle.files import SourceError
 from vit.data import Preprocessing
 from vit.exchange import import_weights
 from vit.exchange.convert import convert
-from vit.launch.initial import load_initial
+from vit.run.parts.init_from import load_initial
 
 TINY = {"img_size": 28, "patch_size": 7, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 3}
 WORDS = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}

@@ -112,7 +112,7 @@ def test_training_begins_with_a_folder_of_transformers(folder, tmp_path) -> None
 def test_training_asks_for_what_tensors_cannot_tell(folder, tmp_path, stated, capsys) -> None:
     words = ["recipe.epochs=1", "precision=32-true", "logger=csv", f"init_from={folder / 'model.safetensors'}"]
     (folder / "config.json").unlink()
-    code = vit.launch.main([*words, *([stated] if stated else []), f"run_dir={tmp_path / 'run'}"])
+    code = vit.run.main([*words, *([stated] if stated else []), f"run_dir={tmp_path / 'run'}"])
     said = capsys.readouterr().err
     assert code == (0 if stated else 2), said
     assert stated or "give num_heads=" in said

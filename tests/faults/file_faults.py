@@ -227,7 +227,7 @@ def undisturbed() -> dict[str, str]:
     found = []
     for name in ("first", "second"):
         with tempfile.TemporaryDirectory(prefix=f"vit-faults-{name}-") as folder:
-            assert forks().run("vit.launch.command:main", *RUN, folder=Path(folder)).code == 0
+            assert forks().run("vit.run.command:main", *RUN, folder=Path(folder)).code == 0
             found.append(digests(Path(folder) / "run"))
     return dict(found[0].items() & found[1].items())
 
@@ -241,7 +241,7 @@ def failed_run(folder: Path, kind: str, at: int) -> None:
     """A whole run with one fault between its start and its report: an error, and what was saved can be used."""
     from vit.training.checkpoint import newest_valid
 
-    done = fault_exit("vit.launch.command:main", RUN, "run", kind, at, folder)
+    done = fault_exit("vit.run.command:main", RUN, "run", kind, at, folder)
     if done.code == 0:
         found = digests(folder / "run")
         assert not (differ := [name for name, digest in undisturbed().items() if found.get(name) != digest]), differ
@@ -250,7 +250,7 @@ def failed_run(folder: Path, kind: str, at: int) -> None:
 
 
 def the_number_of_operations_of_a_run(folder: Path) -> None:
-    found = operations_of("vit.launch.command:main", RUN, "run", folder)
+    found = operations_of("vit.run.command:main", RUN, "run", folder)
     assert len(found) == RUNNING, f"RUNNING is {RUNNING}, but there are {len(found)}"
 
 

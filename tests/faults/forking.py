@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-WARM = ("vit.launch.run", "vit.launch.command", "vit.launch.jobs.images", "torch.optim.adamw", "matplotlib.pyplot")
+WARM = ("vit.run.training_run", "vit.run.command", "vit.run.jobs.images", "torch.optim.adamw", "matplotlib.pyplot")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ ANSWERS = ("model/model.safetensors", "model/config.json", "predictions.csv")
 def start(folder: Path) -> int:
     """A whole run, with another file system for temporary files where there is one."""
     elsewhere = "/dev/shm" if os.path.isdir("/dev/shm") else str(folder)
-    return forks().start("vit.launch.command:main", WORDS, folder=folder, environment={"TMPDIR": elsewhere})
+    return forks().start("vit.run.command:main", WORDS, folder=folder, environment={"TMPDIR": elsewhere})
 
 
 @cache

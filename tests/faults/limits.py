@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.faults.forking import forks
 from tests.faults.promise import Case, Promise
 from tests.faults.tiny_training import WORDS, orphans, remember_process
-from tests.launch.conftest import SMALL, write_photos
+from tests.run.conftest import SMALL, write_photos
 
 TIMEOUT = 5
 
@@ -29,7 +29,7 @@ def limited(folder: Path, fault: str, text: str) -> None:
 def train(words: list[str], fault: str) -> int:
     """In the fork: a training whose workers do load."""
     from vit.data.images.dataset import ImageDataset
-    from vit.launch.command import main
+    from vit.run.command import main
 
     ImageDataset._fits = lambda self, limit: False
     os.register_at_fork(after_in_child=remember_process)

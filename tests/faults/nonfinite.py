@@ -70,7 +70,7 @@ class Fault:
 
 def train(words: list[str], *fault: object) -> int:
     """A run with a fault; what it found out about it goes into `fault.RANK.json`."""
-    from vit.launch import main
+    from vit.run import main
 
     torch.set_num_threads(1)
     injected = Fault(*fault).install()

@@ -93,9 +93,9 @@ QUICK = {"plain": (1, 9), "accumulation": (7,), "ddp 3": (2,)}
 def train(overrides: list[str], stop: int | None, alone: bool) -> int:
     """In a fork: a run without what comes after training, stopped in batch `stop`: by a signal, or, one process of
     several, by its end."""
-    import vit.launch.run
+    import vit.run.training_run
     from vit.data.images.dataset import ImageDataset
-    from vit.launch.command import main
+    from vit.run.command import main
     from vit.tasks.base import Task
 
     step, seen = Task.training_step, 0
@@ -113,7 +113,7 @@ def train(overrides: list[str], stop: int | None, alone: bool) -> int:
         Path("batches.txt").write_text(str(seen))
         return {}
 
-    Task.training_step, vit.launch.run.finish = counted, count
+    Task.training_step, vit.run.training_run.finish = counted, count
     if any(override.startswith("data.workers=") for override in overrides):
         ImageDataset._fits = lambda dataset, limit: False  # read by the workers, not from memory
     return main(overrides)
@@ -148,14 +148,14 @@ def shared() -> Path:
 def source() -> Path:
     """A trained model to start from or to learn from."""
     folder = shared() / "source"
-    done = forks().run("vit.launch.command:main", [*DIGITS, "recipe.epochs=1", "run_dir=run"], folder=folder)
+    done = forks().run("vit.run.command:main", [*DIGITS, "recipe.epochs=1", "run_dir=run"], folder=folder)
     assert done.code == 0, done.output
     return folder / "run"
 
 
 @cache
 def labels() -> Path:
-    from tests.launch.test_label_sets import write_shapes
+    from tests.run.test_label_sets import write_shapes
 
     return write_shapes(shared() / "labels")
 

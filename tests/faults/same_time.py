@@ -14,7 +14,7 @@ SHORT = [*(word for word in WORDS if not word.startswith("run_dir=")), "recipe.e
 
 def claim(number: int) -> None:
     """In a fork: one folder of `runs`, in which a mark says whose it is."""
-    from vit.launch.folder import RunFolder, new_path
+    from vit.run.folder import RunFolder, new_path
 
     for turn in range(number):
         with RunFolder(new_path({"run_dir": None, "runs": "runs", "name": "digits"})) as folder:

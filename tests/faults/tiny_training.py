@@ -73,12 +73,12 @@ def is_alive(pid: int) -> bool:
 
 
 def train(words: list[str], faults: list[dict]) -> int:
-    import vit.launch.ranks
-    from vit.launch.command import main
+    import vit.run.processes.ranks
+    from vit.run.command import main
 
     os.register_at_fork(after_in_child=remember_process)
     remember_process()
-    vit.launch.ranks.start = lambda words, environment: ForkedRank(words, environment, faults)
+    vit.run.processes.ranks.start = lambda words, environment: ForkedRank(words, environment, faults)
     if not any(word.startswith("strategy=") for word in words):
         inject(faults)
     return main(words)
@@ -112,11 +112,11 @@ class ForkedRank:
                 os._exit(code)
 
     def _train(self, words: list[str], faults: list[dict]) -> int:
-        import vit.launch.rank
+        import vit.run.processes.rank
 
         logging.getLogger("vit").handlers.clear()
         inject(faults)
-        return vit.launch.rank.main(words)
+        return vit.run.processes.rank.main(words)
 
     def poll(self) -> int | None:
         if self.code is None:
@@ -135,8 +135,8 @@ class ForkedRank:
 
 def inject(faults: list[dict]) -> None:
     """Patches the function of each fault's phase, in this rank."""
-    from vit.launch import run as running
-    from vit.launch.jobs.images import ImageClassification
+    from vit.run import training_run as running
+    from vit.run.jobs.images import ImageClassification
     from vit.tasks.classification import Classification
     from vit.training import Checkpoints
 

@@ -9,14 +9,14 @@ import pytest
 
 from vit.cli.evaluating import write_json
 from vit.files.strict_json import json_text
-from vit.launch.folder import RunFolder
-from vit.launch.sweeping import SweptRun, conclude
 from vit.report.tables import JsonTable
+from vit.run.folder import RunFolder
+from vit.run.sweeping import SweptRun, conclude
 
 ROOT = Path(__file__).parents[2] / "vit"
 WRITERS = {  # json.dumps elsewhere: between our own processes, or text that is no file
     "files/strict_json.py", "data/formats/delimited.py", "training/watchdog.py", "training/manifest.py",
-    "launch/rank.py", "weights/timm_facts.py", "bundle/writing.py",
+    "run/processes/rank.py", "weights/timm_facts.py", "bundle/writing.py",
 }
 BAD = {"test/loss": float("nan"), "rows": [{"score": float("-inf")}, 1.5], "name": "NaN é"}
 GOOD = {"test/loss": None, "rows": [{"score": None}, 1.5], "name": "NaN é"}

@@ -56,5 +56,5 @@ def test_a_model_learns_them_in_every_block() -> None:
     for block in model.encoder.blocks:
         for name, parameter in block.attn.relative.named_parameters():
             assert parameter.grad.abs().sum() > 0, name
-    with pytest.raises(ValueError, match="positions=relative needs all patches of the grid; set patch_dropout=0, not 0.5"):
+    with pytest.raises(ValueError, match="relative needs all patches of the grid; set patch_dropout=0, not 0.5"):
         VisionTransformerConfig(positions="relative", patch_dropout=0.5)

@@ -65,7 +65,7 @@ def about(
 @app.command(context_settings=EVERYTHING)
 def train(context: typer.Context) -> None:
     """Train a model: vit train data=folder data.root=photos model=small."""
-    from vit.launch import main as launch
+    from vit.run import main as launch
 
     raise typer.Exit(launch([*context.args, *(["--debug"] if context.obj["debug"] else [])]) or 0)
 

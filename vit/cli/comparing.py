@@ -17,10 +17,10 @@ def compare_finetuning(
     vit compare-finetuning data=folder data.root=photos init_from=MODEL; each way is a run of its own in one folder,
     and resume=FOLDER goes on with what was stopped.
     """
-    from vit.launch.console import log_to_console
+    from vit.run.console import log_to_console
 
     log_to_console(main=True)
-    from vit.launch.compare_finetuning import WAYS
-    from vit.launch.compare_finetuning import compare_finetuning as compare
+    from vit.run.compare_finetuning import WAYS
+    from vit.run.compare_finetuning import compare_finetuning as compare
 
     compare(words or [], [way.strip() for way in ways.split(",")] if ways else WAYS)

@@ -33,9 +33,9 @@ def composed(overrides: list[str], bundle: "Bundle | None" = None, besides: str 
     Raises:
         ConfigError: an override of anything else, or a recorded data set that would run somebody's program.
     """
-    from vit.launch.composing import ConfigError, compose, plain
-    from vit.launch.overrides import parse
-    from vit.launch.targets import check_overrides, check_stored
+    from vit.run.config.composing import ConfigError, compose, plain
+    from vit.run.config.overrides import parse
+    from vit.run.config.targets import check_overrides, check_stored
 
     recorded = recorded_overrides(bundle.extra, overrides) if bundle is not None else []
     check_overrides(recorded, bundle.path if bundle is not None else "")
@@ -53,7 +53,7 @@ def composed(overrides: list[str], bundle: "Bundle | None" = None, besides: str 
 
 
 def source(data: dict) -> "Source | PairSource":
-    from vit.launch.build import build_source
+    from vit.run.parts.build import build_source
 
     return build_source(data)
 
@@ -68,8 +68,8 @@ def measured_source(data: dict, bundle: "Bundle", split: str | None = None) -> "
         DataError: recorded samples of what is measured are missing or have changed.
         ConfigError: the data node asks for other splits of the same data.
     """
-    from vit.launch.finish import SPLIT_RULE
-    from vit.launch.records import record_beside
+    from vit.run.finish import SPLIT_RULE
+    from vit.run.records import record_beside
 
     found, record = source(data), record_beside(bundle.path)
     if record is None or not record.splits:

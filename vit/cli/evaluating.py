@@ -71,8 +71,8 @@ def write_json(found: dict, file: Path | None) -> None:
 
 def decode_by(writer: "Writer", config: dict, words: list[str]) -> None:
     """Let it write by what `words` say of task.decode, and for the rest as it was saved."""
-    from vit.launch.build import checked
-    from vit.launch.composing import stated
+    from vit.run.config.composing import stated
+    from vit.run.parts.build import checked
 
     decode = config["task"].get("decode", {})  # none where the words name data of another kind, which is refused next
     said = {key: decode[key] for key in stated(words, "task.decode") if decode[key] is not None}
@@ -157,8 +157,8 @@ def texts(
 ) -> dict:
     from vit.evaluation import matched_split
     from vit.evaluation.text_classes import evaluate_texts
-    from vit.launch.build import cuts
     from vit.report.evaluation import write_text_evaluation
+    from vit.run.parts.build import cuts
 
     predictor.cuts = cuts(data)
     samples = matched_split(source, predictor.classes, split)
@@ -176,9 +176,9 @@ def pairs(writer: "Writer", source: "PairSource", split: str, batch_size: int, d
 
     from vit.evaluation import bleu_signature
     from vit.evaluation.pairs import evaluate_pairs
-    from vit.launch.build import cuts
     from vit.report.pairs import write_pairs
     from vit.report.summary import summary_table
+    from vit.run.parts.build import cuts
 
     if split not in source.splits:
         raise ValueError(f"{source.name} has no {split} split; it has {', '.join(source.splits)}")

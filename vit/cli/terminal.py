@@ -103,6 +103,6 @@ def failed(text: str, code: int) -> int:
 def one_line(error: Exception) -> str:
     if hasattr(error, "format_message"):  # the command line was not understood
         return f"{' '.join(error.format_message().split())} (vit --help lists the commands and options)"
-    from vit.launch.console import one_line
+    from vit.run.console import one_line
 
     return one_line(error)

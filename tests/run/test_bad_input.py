@@ -1,0 +1,320 @@
+"""What cannot be: one line that names the file or key, the numbers and the fix, before training starts; exit code not
+0.
+"""
+
+import os
+import re
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import vit
+from tests.run.conftest import SMALL, run, start, write_photos
+from vit.cli import main as vit_main
+from vit.run import main
+
+QUICK = ["recipe.epochs=2", "precision=32-true", "logger=csv"]
+
+
+@pytest.fixture
+def refused(capsys, tmp_path, monkeypatch):
+    """refused(words, code, *texts): the command ends with `code` and says all of `texts` in one line; no file is left.
+    """
+    monkeypatch.chdir(tmp_path)
+
+    def check(words, code, *texts, stopped=True):
+        capsys.readouterr()
+        before = set(tmp_path.rglob("*"))
+        assert main([*map(str, words)]) == code
+        said = capsys.readouterr().err
+        assert said.startswith("error: ") and said.count("\n") == 1, said
+        for text in texts:
+            assert text in said
+        if not stopped:
+            return
+        assert not [
+            path for path in set(tmp_path.rglob("*")) - before if path.name != "runs" and path.parent.name != "runs"
+        ]
+        assert not list(tmp_path.rglob("*.ckpt"))
+
+    return check
+
+
+def folder_words(root, *more):
+    return ["data=folder", f"data.root={root}", *SMALL, *QUICK, *more]
+
+
+def test_missing_folder_and_table(refused, tmp_path):
+    refused(
+        folder_words(tmp_path / "nowhere"),
+        1,
+        "data.root: the folder",
+        "nowhere does not exist",
+        "one folder of images per class",
+    )
+    refused(["data=table", "data.path=nowhere.csv"], 1, "data.path: the table nowhere.csv does not exist")
+    refused(["data=folder"], 2, "data.root must be given: add data.root=VALUE")
+
+
+def test_empty_class(refused, photos):
+    (photos / "yak").mkdir()
+    refused(
+        folder_words(photos),
+        1,
+        "photos: 1 of 4 classes have no training image ('yak')",
+        "add images or remove the class",
+    )
+
+
+def test_one_class_only(refused, tmp_path):
+    root = write_photos(tmp_path / "photos", {"cat": 12})
+    refused(folder_words(root), 1, "found 1 class ('cat')", "at least 2", "its own folder")
+
+
+def test_label_out_of_range(refused, tmp_path, photos):
+    files = sorted(str(path) for path in photos.rglob("*.png"))
+    lines = [f"{path},{i % 3}" for i, path in enumerate(files)]
+    lines[7] = f"{files[7]},3"
+    (tmp_path / "labels.csv").write_text("\n".join(["path,label", *lines]) + "\n")
+    words = ["data=table", "data.path=labels.csv", "data.classes=[a,b,c]", *SMALL, *QUICK]
+    refused(words, 1, "labels.csv row 7: label 3 is out of range for 3 classes (0..2)", "1 of 42 labels")
+
+
+def test_image_size_and_patch(refused):
+    refused(["data.image_size=100", "data.patch_size=16"], 2, "100", "16", "96", "112")
+    refused(["model.dim=65"], 2, "dim 65 is not divisible by num_heads 2", "64")
+
+
+def test_model_that_does_not_fit_the_pixels(refused):
+    refused(["model.in_chans=1"], 2, "model.in_chans=1", "in_chans 3", "data.preprocessing.mode")
+    refused(["model.image_size=16"], 2, "model.image_size=16", "[8, 8]", "data.image_size decides")
+    refused(["data.preprocessing.mode=CMYK"], 2, "data.preprocessing: mode='CMYK' is not one of RGB, L")
+    refused(["data.preprocessing.mean=[0.5,0.5]"], 2, "mode RGB has 3 channels, but mean has 2")
+
+
+def test_unreadable_image(refused, photos):
+    (photos / "dog" / "003.png").write_bytes(b"<html>not found</html>")
+    (photos / "emu" / "001.png").write_bytes(b"")
+    refused(
+        folder_words(photos),
+        1,
+        "dog/003.png: cannot be opened",
+        "2 of 42 images are unreadable",
+        "data.on_bad_sample=skip",
+    )
+
+
+def test_unreadable_image_that_the_audit_had_no_time_for(photos, tmp_path, capfd, monkeypatch):
+    """Found by the first epoch, in a worker, with the same line; nothing but the error is on standard error."""
+    monkeypatch.setattr("vit.data.images.dataset.ImageDataset._fits", lambda self, limit: False)
+    for path in (photos / "dog").iterdir():
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+    words = folder_words(photos, "data.audit_seconds=0", "data.workers=1", f"run_dir={tmp_path / 'run'}")
+    code, err = main(words), capfd.readouterr().err
+    assert code == 1 and re.fullmatch(
+        r"error: dog/\d+\.png: cannot be decoded .*; remove it, or .*data\.on_bad_sample=skip\n", err
+    ), err
+
+
+def test_checkpoint_of_another_shape(refused, tmp_path):
+    network = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=10, depth=2)
+    torch.save(network.state_dict(), tmp_path / "tiny.pth")
+    words = ["init_from=tiny.pth", "model=micro"]
+    refused(words, 2, "init_from=tiny.pth", "192", "64", "here: the model has another size")
+    save_file({"something.weight": torch.zeros(3)}, tmp_path / "odd.safetensors")
+    refused(["init_from=odd.safetensors"], 2, "init_from=odd.safetensors", "no known Vision", "something.weight")
+    (tmp_path / "broken.pth").write_bytes(b"no weights")
+    refused(["init_from=broken.pth"], 2, "init_from=broken.pth: is of no known format")
+    (tmp_path / "broken.safetensors").write_bytes(b"no weights")
+    refused(["init_from=broken.safetensors"], 2, "init_from=broken.safetensors", "no known format")
+    refused(["init_from=nowhere"], 2, "init_from=nowhere: no such file or folder", "timm:NAME")
+    refused(["init_from=timm:resnet_18"], 2, "has no such model; nearest: timm:resnet18")
+    (tmp_path / "empty").mkdir()
+    refused(["init_from=empty"], 2, "init_from=empty: holds no weights that are known", "model.safetensors")
+
+
+def test_weights_that_cannot_be_fetched(refused):
+    refused(
+        ["init_from=timm:test_vit.r160_in1k"],
+        2,
+        "init_from=timm:test_vit.r160_in1k: its weights could not be fetched",
+        "give a file or folder of this machine",
+        "train from nothing with data=folder",
+    )
+
+
+def test_no_permission(refused, tmp_path):
+    """Also for root, whom permissions do not stop: a file in the way, and a file system that takes nothing."""
+    (tmp_path / "file").write_text("")
+    refused(
+        ["run_dir=file/run"], 2, "run_dir=file/run: cannot write there", "Not a directory", "choose another run_dir"
+    )
+    refused(["run_dir=/proc/run"], 2, "run_dir=/proc/run: cannot write there", "choose another run_dir")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "checkpoints").write_text("")
+    refused(["run_dir=mine"], 2, "run_dir=mine: cannot write there")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "texts"),
+    [
+        (["recipe.epoch=3"], 2, ["unknown key recipe.epoch", "recipe.epochs"]),
+        (["+recipe.foo=2"], 2, ["unknown key recipe.foo"]),
+        (["+foo=2"], 2, ["unknown key foo"]),
+        (["~recipe.mixup"], 2, ["recipe.mixup=null"]),
+        (["++trainer.prescision=1"], 2, ["unknown key trainer.prescision"]),
+        (["+data.rot=x"], 2, ["data.rot: vit.data.digits takes no 'rot'"]),
+        (["model.dpth=3"], 2, ["the model has no option 'dpth'", "depth"]),
+        (["model.name=vit_tinny"], 2, ["no model 'vit_tinny'", "vit_tiny"]),
+        (["model=timm", "model.name=resnet_18"], 2, ["timm/resnet18"]),
+        (["recipe.mixup={mixup: 0.5, sitch: 1}"], 2, ["recipe.mixup", "sitch"]),
+        (["recipe.optimizer.name=adamv"], 2, ["recipe.optimizer: unknown optimizer 'adamv'; nearest: adam"]),
+        (["recipe.optimizer.lr=fast"], 2, ["recipe.optimizer.lr=fast"]),
+        (["recipe.optimizer.options={beta: 1}"], 2, ["recipe.optimizer", "beta"]),
+        (["recipe.schedule.name=cosin"], 2, ["cosin", "cosine"]),
+        (["recipe.loss.name=ce"], 2, ["recipe.loss.name=ce", "cross_entropy"]),
+        (["recipe.augment.affine.degrees=-1"], 2, ["recipe.augment.affine", "degrees=-1"]),
+        (["recipe.augment.affine._target_=vit.data.Afine"], 2, ["recipe.augment.affine", "Afine"]),
+        (["precision=64-true"], 2, ["precision=64-true", "32-true, bf16-mixed, 16-mixed"]),
+        (["precision=bf16-mixd"], 2, ["precision=bf16-mixd", "bf16-mixed"]),
+        (["precision=16-mixed", "trainer.accelerator=cpu"], 2, ["float16", "bf16-mixed"]),
+        (["trainer.max_time=soon"], 2, ["trainer.max_time=soon", "00:01:30:00"]),
+        (["trainer.accelerator=gpuu"], 2, ["trainer.accelerator=gpuu", "cpu"]),
+        (["trainer.devices=0"], 2, ["trainer.devices=0"]),
+        (["callbacks.monitor=val/acuracy"], 2, ["callbacks.monitor=val/acuracy", "val/accuracy"]),
+        (["callbacks.mode=up"], 2, ["callbacks.mode=up", "val/accuracy is best where it is highest (max)"]),
+        (["callbacks.monitor=val/loss", "callbacks.mode=max"], 2, ["callbacks.mode=max", "val/loss", "lowest (min)"]),
+        (["task.mode=max"], 2, ["task.mode is no longer a key", "follows from callbacks.monitor"]),
+        (["data.balance=samplr"], 2, ["data.balance=samplr", "sampler"]),
+        (["data.workers=many"], 2, ["data.workers=many", "auto"]),
+        (["data.on_bad_sample=ignore"], 2, ["data.on_bad_sample=ignore", "skip"]),
+        (["recipe.batch_size=2000"], 2, ["recipe.batch_size=2000", "1257", "recipe.batch_size="]),
+        (["recipe.batch_size=0"], 2, ["recipe.batch_size=0"]),
+        (["recipe.epochs=0"], 2, ["recipe.epochs=0"]),
+        (["recipe.batch_size=63", "trainer.devices=2", "strategy=ddp"], 2, ["recipe.batch_size=63", "2 devices", "62"]),
+        (["recipe.batch_size=64", "recipe.accumulate=5"], 2, ["recipe.batch_size=64", "recipe.accumulate=5", "60"]),
+        (
+            ["trainer.devices=2", "trainer.accelerator=cpu"],
+            2,
+            ["strategy=single uses 1 device", "trainer.devices=2", "strategy=ddp"],
+        ),
+        (["resume=nowhere"], 2, ["resume=nowhere: no such run folder or checkpoint"]),
+        (["logger=wandb", "++logger.wandb._target_=pytorch_lightning.loggers.NoLogger"], 2, ["logger", "NoLogger"]),
+        (["seed=1,2"], 2, ["-m"]),
+        (["--fast"], 2, ["unknown option --fast"]),
+        (["-m", "seed=1,2", "recipe.epoch=3"], 2, ["recipe.epochs"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) and "=" in value[0] else "",
+)
+def test_words_that_cannot_be(refused, words, code, texts):
+    refused(words, code, *texts)
+
+
+def test_more_devices_than_there_are(refused):
+    there = torch.cuda.device_count()
+    if there:
+        refused(
+            [f"trainer.devices={there + 1}"],
+            2,
+            f"trainer.devices={there + 1}",
+            f"{there} GPUs",
+            "trainer.accelerator=cpu",
+        )
+    else:
+        refused(["trainer.accelerator=gpu"], 2, "trainer.accelerator=gpu: this machine has no CUDA device; use cpu")
+
+
+def test_no_images_for_validation(refused, photos):
+    refused(
+        folder_words(photos, "data.fractions=[0.8,0.0,0.2]"),
+        1,
+        "photos: 0 of its 30 images are for validation",
+        "data.fractions",
+    )
+    refused(folder_words(photos, "data.fractions=[0.5,0.1,0.1]"), 2, "fractions (0.5, 0.1, 0.1) must be three numbers")
+
+
+def test_a_model_too_large_for_the_memory(refused):
+    """A real allocation that no machine grants: a width of eight million in the MLPs."""
+    refused(
+        ["model.mlp_ratio=500000000"],
+        1,
+        "out of memory with recipe.batch_size=64",
+        "vit_tiny",
+        "8x8",
+        "lower recipe.batch_size",
+    )
+
+
+def test_a_folder_that_is_in_use_or_done(refused, tmp_path):
+    first = start(["recipe.epochs=1000", "precision=32-true", "logger=csv", "run_dir=mine"], tmp_path)
+    try:
+        while not (tmp_path / "mine" / "checkpoints" / "last.ckpt").exists():
+            assert first.poll() is None, first.communicate()
+        refused(
+            ["run_dir=mine"],
+            2,
+            "error: run_dir=mine: another run is writing there; choose another run_dir\n",
+            stopped=False,
+        )
+        refused(["resume=mine"], 2, "another run is writing there", stopped=False)
+    finally:
+        os.killpg(first.pid, 9)
+        first.communicate()
+    words = ["resume=mine", "recipe.epochs=0"]
+    assert main(["run_dir=mine"]) == 2 and main(words) == 2  # it lies there unfinished, with an epoch behind it
+
+
+def test_commands_end_with_these_codes_and_one_line(tmp_path):
+    code, out, err = run(["recipe.epoch=3"], tmp_path)
+    assert (
+        (code, out) == (2, "")
+        and err.startswith("error: unknown key recipe.epoch; did you mean")
+        and err.count("\n") == 1
+    )
+
+
+def test_the_other_program_answers_alike(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert vit_main(["train", "recipe.epoch=3"]) == 2
+    assert capsys.readouterr().err.startswith("error: unknown key recipe.epoch; did you mean recipe.epochs?")
+    assert vit_main(["audit", "data=folder", "data.root=nowhere"]) == 1
+
+
+@pytest.mark.parametrize("earlier", [None, "", "0"])
+def test_debug_is_of_one_command(monkeypatch, earlier):
+    monkeypatch.setenv("VIT_DEBUG", "x")
+    os.environ.pop("VIT_DEBUG")
+    os.environ.update({} if earlier is None else {"VIT_DEBUG": earlier})
+    during = []
+    monkeypatch.setattr("vit.run.training_run.train", lambda words: during.append(os.environ["VIT_DEBUG"]))
+    assert main(["--debug", "recipe.epochs=2"]) == 0 and during == ["1"]
+    assert os.environ.get("VIT_DEBUG") == earlier
+
+
+def test_line_images_have_a_limit_of_pixels(capsys, tmp_path):
+    write_photos(tmp_path, {"x": 3})
+    (tmp_path / "labels.csv").write_text("file,text\n" + "".join(f"x/{path.name},a\n" for path in tmp_path.glob("x/*")))
+    words = ["audit", "data=image_text", f"data.path={tmp_path / 'labels.csv'}"]
+    assert vit_main(words) == 0
+    assert vit_main([*words, "data.preprocessing.max_pixels=10"]) == 1
+    assert "pixels are more than max_pixels=10" in "".join(capsys.readouterr())
+
+
+def test_debug_shows_where(monkeypatch):
+    monkeypatch.setenv("VIT_DEBUG", "")  # which the command sets; afterwards it is as before
+    with pytest.raises(ValueError, match="recipe.epochs"):
+        main(["recipe.epoch=3", "--debug"])
+
+
+@pytest.mark.parametrize("words", [
+    ["recipe.optimizer.lr=1e30", "recipe.clip=null", "recipe.schedule.warmup=0", "recipe.ema=null"],
+    ["recipe.optimizer.lr=1e10"],
+])
+def test_a_rate_that_destroys_the_model_stops_the_run(words, capsys, tmp_path):
+    assert main([*words, *QUICK, f"run_dir={tmp_path / 'run'}"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and "Lower the learning rate" in said and said.count("\n") == 1
+    assert "Traceback" in (tmp_path / "run" / "log.txt").read_text() and not (tmp_path / "run" / "model").exists()

@@ -1,0 +1,79 @@
+"""A comparison is ordinary runs side by side, one table and one picture; what is done is not done again."""
+
+import csv
+import json
+
+import pytest
+from PIL import Image
+
+import vit
+from vit.data import Preprocessing
+from vit.run.config.composing import ConfigError, compose, plain
+from vit.run.parts.networks import build_model
+
+SHORT = ["recipe.epochs=1", "data.image_size=16", "trainer.accelerator=cpu"]
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("it's a comparison") / "here"
+    tiny = 'compare.vit=["model=micro","model.dim=32","model.depth=1"]'
+    return vit.train(["experiment=vit_vs_cnn", tiny, *SHORT, f'run_dir="{folder}"'])
+
+
+def test_every_run_is_a_whole_one(comparison):
+    for name in ("vit", "cnn"):
+        metrics = json.loads((comparison.path / name / "metrics.json").read_text())
+        assert metrics["epochs"] == 1
+        assert comparison.metrics[name]["test/accuracy"] == metrics["test/accuracy"]
+        assert vit.load(comparison.path / name).model is not None
+
+
+def test_table_and_picture_hold_all_of_them(comparison):
+    with open(comparison.path / "comparison.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == ["vit", "cnn"]
+    stored = json.loads((comparison.path / "comparison.json").read_text())["results"]
+    assert {row["name"]: row for row in stored} == comparison.metrics
+    assert all(row["parameters"] > 0 and row["flops"] > 0 and row["per_second"] > 0 for row in stored)
+    with Image.open(comparison.path / "comparison.png") as picture:
+        assert picture.width > 1000
+
+
+def test_resuming_trains_nothing_twice(comparison):
+    files = [comparison.path / name / "metrics.json" for name in ("vit", "cnn")]
+    before = [file.stat().st_mtime_ns for file in files]
+    (comparison.path / "comparison.json").unlink()
+    again = vit.train([f'resume="{comparison.path}"'])
+    assert again.metrics == comparison.metrics
+    assert [file.stat().st_mtime_ns for file in files] == before
+
+
+def test_a_second_comparison_does_not_mix_with_the_first(comparison):
+    with pytest.raises(ConfigError, match="a comparison lies there already"):
+        vit.train(["experiment=vit_vs_cnn", f'run_dir="{comparison.path}"'])
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (['compare.cnn=["model=tinny"]'], "tiny"),
+        (["compare.cnn=null"], "needs 2 or more"),
+        (["recipe.epoch=1"], "recipe.epochs"),
+    ],
+)
+def test_what_cannot_be_is_told_before_the_first_run(tmp_path, words, answer):
+    with pytest.raises(ConfigError, match=answer):
+        vit.train(["experiment=vit_vs_cnn", *words, f"run_dir={tmp_path / 'new'}"])
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_experiment_compares_models_of_one_size():
+    config = plain(compose(["experiment=vit_vs_cnn"]))
+    sizes = []
+    for words in config["compare"].values():
+        run = plain(compose(["experiment=vit_vs_cnn", *words]))
+        preprocessing = Preprocessing((32, 32), mean=[0.5] * 3, std=[0.5] * 3)
+        model = build_model(run["model"], run["data"]["patch_size"], preprocessing, [str(i) for i in range(10)], None)
+        sizes.append(sum(p.numel() for p in model.parameters()))
+    assert max(sizes) < 1.1 * min(sizes)

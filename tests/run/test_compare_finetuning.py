@@ -1,0 +1,95 @@
+"""`vit compare-finetuning` as a command: a run per way, one table, and going on after a failure or a stop."""
+
+import contextlib
+import csv
+import io
+import json
+
+import pytest
+from PIL import Image
+
+import vit
+from tests.run.conftest import QUICK, write_photos
+from vit.cli import main
+from vit.run.compare_finetuning import compare_finetuning, usual
+from vit.run.config.composing import ConfigError
+
+DIGITS = ["data=digits", "data.image_size=8", "trainer.accelerator=cpu", "recipe.batch_size=128", *QUICK]
+DIGITS += ["recipe.epochs=1"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return vit.train([*DIGITS, "model.depth=1", f"run_dir={tmp_path_factory.mktemp('source')}"]).path
+
+
+@pytest.fixture(scope="module")
+def compared(source, tmp_path_factory):
+    """A folder stands where the run of lora has to write a file, so that way fails."""
+    folder = tmp_path_factory.mktemp("here") / "comparison"
+    words = [*DIGITS, f"init_from={source}", f"run_dir={folder}", "--ways", "full,lora,head"]
+    (folder / "lora" / "config.yaml").mkdir(parents=True)
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        code = main(["compare-finetuning", *words])
+    return folder, code, said.getvalue()
+
+
+def table(folder):
+    with open(folder / "comparison.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_way_that_fails_does_not_keep_the_others_from_running(compared):
+    folder, code, said = compared
+    assert code == 1 and "lora of the comparison failed" in said and f"resume={folder} goes on" in said
+    assert (folder / "head" / "metrics.json").exists() and not (folder / "comparison.json").exists()
+    assert [row["name"] for row in table(folder)] == ["full", "head"]
+
+
+def test_going_on_runs_what_is_missing_and_tells_all(compared, capsys):
+    folder, *_ = compared
+    (folder / "lora" / "config.yaml").rmdir()
+    before = (folder / "head" / "metrics.json").stat().st_mtime_ns
+    assert main(["compare-finetuning", f"resume={folder}"]) == 0
+    assert (folder / "head" / "metrics.json").stat().st_mtime_ns == before
+    rows = table(folder)
+    assert [row["name"] for row in rows] == ["full", "lora", "head"]
+    stored = json.loads((folder / "comparison.json").read_text())["results"]
+    for row, line in zip(stored, rows, strict=True):
+        metrics = json.loads((folder / row["name"] / "metrics.json").read_text())
+        for key in ("test/accuracy", "trained_parameters", "parameters", "seconds", "peak_memory"):
+            assert row[key] == metrics[key] and float(line[key]) == metrics[key]
+    trained = [row["trained_parameters"] for row in stored]
+    assert trained[0] > trained[1] > trained[2] == 650
+    with Image.open(folder / "comparison.png") as picture:
+        assert picture.width > 1000
+    said = capsys.readouterr().out
+    assert "trained parameters" in said and "peak memory" in said
+
+
+def test_the_recipe_of_fine_tuning_where_the_data_brings_none(tmp_path):
+    photos = write_photos(tmp_path / "photos", {"cat": 3, "dog": 3})
+    own = ["data=folder", f"data.root={photos}"]
+    assert usual(own) == ["name=compare_finetuning", "recipe=finetune"]
+    assert usual([*own, "recipe.epochs=2"])[1:] == ["recipe=finetune"]
+    assert usual([*own, "recipe=three_augment", "name=mine"]) == []
+    assert usual(["data=digits"]) == ["name=compare_finetuning"]
+    assert usual(["resume=somewhere"]) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "ways", "says"),
+    [
+        (["data=digits"], ["full", "head"], "add init_from=MODEL"),
+        (["data=digits", "init_from=x"], ["full", "haed"], r"--ways haed: no such finetune; did you mean head\?"),
+        (["data=digits", "init_from=x"], ["full"], "needs 2 or more"),
+        (["data=digits", "init_from=x", "finetune=head"], ["full", "head"], "finetune= names one way"),
+        (["data=digits", "init_from=x", "recipe.epoch=1"], ["full", "head"], "recipe.epochs"),
+        (["resume=nowhere"], ["full", "head"], "no comparison.yaml there"),
+    ],
+)
+def test_what_cannot_be_is_told_before_the_first_run(tmp_path, monkeypatch, words, ways, says):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=says):
+        compare_finetuning(words, ways)
+    assert not list(tmp_path.iterdir())

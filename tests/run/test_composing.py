@@ -1,0 +1,59 @@
+"""Words to config: the groups go together, and a wrong word is answered with the nearest right one."""
+
+import pytest
+
+from vit.run.config.composing import ConfigError, compose, options, plain
+from vit.run.config.overrides import sweep
+
+
+def test_default_is_digits_with_what_suits_it():
+    config = plain(compose([]))
+    assert (config["data"]["name"], config["model"]["dim"], config["recipe"]["epochs"]) == ("digits", 64, 100)
+    assert config["name"] == "digits"
+
+
+def test_data_brings_model_and_recipe_but_yields_to_words():
+    assert compose(["data=cifar10"]).recipe.augment.shift.padding == 4
+    assert compose(["data=cifar10", "recipe=scratch"]).recipe.crop.scale == [0.2, 1.0]
+    assert compose(["data=digits", "model=small"]).model.name == "vit_small"
+
+
+@pytest.mark.parametrize("group", ["data", "model", "recipe", "strategy", "logger", "experiment"])
+def test_every_option_composes(group):
+    for name in options(group):
+        words = (
+            [f"{group}={name}", "data.root=x"]
+            if group == "data" and "root" in compose([f"data={name}"]).data
+            else [f"{group}={name}"]
+        )
+        compose(words)
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        ("recipe.epoch=3", "recipe.epochs"),
+        ("data=digit", "digits"),
+        ("modle=tiny", "model"),
+        ("epochs=4", "recipe.epochs"),
+        ("recipe.optimizer.options.betas=[0.9,0.95]", "+recipe.optimizer.options.betas"),
+        ("seed=1,2", "-m"),
+        ("digits", "key=value"),
+    ],
+)
+def test_wrong_word_names_the_right_one(word, answer):
+    with pytest.raises(ConfigError, match=".*") as error:
+        compose([word])
+    assert answer in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_value_says_what_to_add():
+    with pytest.raises(ConfigError, match=r"data\.root.*data\.root=VALUE"):
+        plain(compose(["data=folder"]))
+
+
+def test_sweep_is_every_combination():
+    jobs = sweep(["seed=0,1", "model=tiny,small", "recipe.epochs=2", "data.fractions=[0.5,0.2,0.3]"])
+    assert len(jobs) == 4
+    assert ["seed=1", "model=small", "recipe.epochs=2", "data.fractions=[0.5,0.2,0.3]"] in jobs

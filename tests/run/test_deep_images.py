@@ -1,0 +1,58 @@
+"""Twelve bits in 16-bit TIFFs, from the training to the answers: one mapping everywhere."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+import vit
+from tests.data.images.test_bit_depth import expected, noise, tiff, write_twelve_bits
+from tests.run.conftest import QUICK, SMALL
+from vit.run.config.composing import compose, plain
+from vit.run.resume import read_words
+
+WORDS = ["data=folder", "trainer.accelerator=cpu", *SMALL, *QUICK]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    root = write_twelve_bits(tmp_path_factory.mktemp("deep") / "photos")
+    return root, vit.train([*WORDS, f"data.root={root}", f"run_dir={root.parent / 'run'}"])
+
+
+def test_the_range_of_the_training_images_is_in_the_model_and_named(trained):
+    root, run = trained
+    record = json.loads((run.path / "model" / "config.json").read_text())["vit"]
+    assert record["preprocessing"]["range"] == [1500, 2800]
+    assert yaml.safe_load((run.path / "config.yaml").read_text())["data"]["preprocessing"]["range"] == [1500, 2800]
+    assert "1500..2800 becomes 0..255 (data.preprocessing.range=auto" in (run.path / "log.txt").read_text()
+    assert json.loads((run.path / "audit.json").read_text())["range"] == [1500, 2800]
+
+
+def test_answers_see_what_training_saw(trained):
+    root, run = trained
+    predictor = vit.load(run.path)
+    path = sorted(root.rglob("*.tif"))[-1]
+    values = noise(1900, 2800, np.uint16, (16, 16), seed=9)
+    eight_bits = np.repeat(expected(values, 1500, 2800)[..., None], 3, axis=2)
+    (by_file,), (by_array,) = predictor.predict([path]), predictor.predict([eight_bits])
+    assert path.read_bytes() == tiff(values) and by_file.probability == by_array.probability
+
+
+def test_a_run_from_before_there_was_a_range_goes_on_with_the_full_one(trained):
+    root, run = trained
+    config = yaml.safe_load((run.path / "config.yaml").read_text())
+    del config["data"]["preprocessing"]["range"]
+    from vit.run.parts.build import build_preprocessing, build_source
+
+    assert build_preprocessing(config["data"], build_source(config["data"]), None).range == "full"
+
+
+@pytest.mark.parametrize(("said", "span"), [("full", "full"), ("[1000,3000]", (1000, 3000))])
+def test_the_range_can_be_chosen(trained, said, span):
+    from vit.run.parts.build import build_preprocessing, build_source
+
+    words = [*WORDS, f"data.root={trained[0]}", f"data.preprocessing.range={said}"]
+    data = read_words(plain(compose(words)), words).config["data"]
+    assert build_preprocessing(data, build_source(data), None).range == span

@@ -1,0 +1,176 @@
+"""Students of a teacher, from words to a model in use."""
+
+import csv
+import json
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+import timm
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+
+import vit
+from tests.run.conftest import run, write_photos
+from vit.bundle import load_bundle
+from vit.run.config.composing import ConfigError
+from vit.run.parts.distillation import load_taught, matched
+from vit.tasks import Classification
+
+QUICK = ["precision=32-true", "logger=csv", "recipe.batch_size=64"]
+STUDENT = [*QUICK, "model.dim=16", "model.num_heads=1", "model.depth=1", "recipe.epochs=2"]
+TOKEN = ["model=tiny", "data.patch_size=4", "distill=token", *STUDENT]
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    """Of digits, larger than its students and of another size of image."""
+    words = ["model.depth=1", "data.image_size=12", "recipe.epochs=4", *QUICK]
+    return vit.train([*words, f"run_dir={tmp_path_factory.mktemp('runs') / 'teacher'}"]).path
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return vit.train([*STUDENT, f"run_dir={tmp_path_factory.mktemp('runs') / 'alone'}"])
+
+
+def rows(folder, name):
+    """Of every epoch that has one: a start that is validated has no training loss."""
+    return [float(row[name]) for row in csv.DictReader(open(folder / "metrics.csv")) if row[name]]
+
+
+@pytest.mark.parametrize("kind", ["soft", "hard"])
+def test_a_student_is_saved_without_its_teacher(teacher, alone, kind, tmp_path):
+    words = [f"distill={kind}", f"distill.teacher={teacher}", f"run_dir={tmp_path / kind}"]
+    taught = vit.train([*STUDENT, *words])
+    log = (taught.path / "log.txt").read_text()
+    assert f"teacher: {teacher}" in log and f"distill={kind}" in log
+    assert rows(taught.path, "train/loss") != rows(alone.path, "train/loss")
+    one, other = (load_file(each.path / "model" / "model.safetensors") for each in (taught, alone))
+    assert {name: t.shape for name, t in one.items()} == {name: t.shape for name, t in other.items()}
+    sizes = [(each.path / "checkpoints" / "last.ckpt").stat().st_size for each in (taught, alone)]
+    assert sizes[0] < sizes[1] + 5000
+    checkpoint = torch.load(taught.path / "checkpoints" / "last.ckpt", weights_only=True)
+    assert all(name.startswith("model.") for name in checkpoint["state_dict"])
+    assert checkpoint["config"]["distill"]["teacher"] == str(teacher)
+
+
+def test_the_teacher_s_answers_are_what_is_learnt(teacher, tmp_path):
+    """With alpha 1 labels count for nothing: a student that begins as its teacher has nothing to learn."""
+    words = ["data.image_size=12", "recipe.augment=null", "recipe.optimizer.lr=0.0", "recipe.ema=null"]
+    words += ["recipe.epochs=1", "distill=soft", "distill.alpha=1.0", f"distill.teacher={teacher}", *QUICK]
+    same = vit.train([*words, f"init_from={teacher}", f"run_dir={tmp_path / 'same'}"])
+    assert abs(rows(same.path, "train/loss")[0]) < 1e-5
+    other = vit.train([*words, "model=micro", "model.depth=1", f"run_dir={tmp_path / 'other'}"])
+    assert rows(other.path, "train/loss")[0] > 0.1
+
+
+@pytest.mark.parametrize("target", ["hard", "soft"])
+def test_a_token_learns_from_the_teacher(teacher, target, tmp_path):
+    words = [f"distill.teacher={teacher}", f"distill.target={target}", f"run_dir={tmp_path / 'run'}"]
+    taught = vit.train([*TOKEN, *words])
+    model = load_bundle(taught.path).model
+    assert model.config.dist_token and model.embed.dist_token.abs().max() > 1e-4  # it began at 1e-6
+    assert model.head_dist.weight.shape == (10, 16) and not torch.equal(model.head_dist.weight, model.head.weight)
+    config = json.loads((taught.path / "model" / "config.json").read_text())
+    assert config["architecture"] == "deit_base_distilled_patch16_224"
+    theirs = timm.create_model(f"local-dir:{taught.path / 'model'}", pretrained=True).eval()
+    images = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(theirs(images), model(images), rtol=0, atol=1e-5)
+    answers = vit.load(taught.path).predict(taught.path / "samples")
+    assert len(answers) == 8 and all(answer.label in "0123456789" for answer in answers)
+    words = ["data=digits", *QUICK, "recipe.epochs=1", f"init_from={taught.path}", f"run_dir={tmp_path / 'more'}"]
+    more = vit.train(words)
+    assert load_bundle(more.path).model.config.dist_token and "0 new" in (more.path / "log.txt").read_text()
+
+
+def test_timm_s_distilled_student_and_a_timm_folder_as_teacher(tmp_path):
+    """The teacher is a CNN that only timm knows, and has the classes in another order, and one more."""
+    torch.manual_seed(0)
+    master, folder = timm.create_model("test_resnet", num_classes=11), tmp_path / "cnn"
+    folder.mkdir()
+    save_file(master.state_dict(), folder / "model.safetensors")
+    names = [*"9876543210", "other"]
+    cfg = {**master.pretrained_cfg, "input_size": [3, 32, 32], "num_classes": 11}
+    cfg = {key: value for key, value in cfg.items() if value is not None and "hf_hub" not in key and key != "url"}
+    config = {"architecture": "test_resnet", "num_classes": 11, "label_names": names, "pretrained_cfg": cfg}
+    (folder / "config.json").write_text(json.dumps(config))
+    words = ["data.image_size=16", "model=timm", "model.name=deit_tiny_distilled_patch16_224", "distill=token"]
+    words += [f"distill.teacher={folder}", *QUICK, "debug=true"]
+    taught = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
+    assert "11 classes, distill=token" in (taught.path / "log.txt").read_text()
+    assert load_bundle(taught.path).model.config.name == "deit_tiny_distilled_patch16_224"
+
+
+def test_a_teacher_out_of_transformers(tmp_path):
+    """Its names of classes, its mean and deviation and its logits, from the folder that it is saved in."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    labels = {number: f"class {name}" for number, name in enumerate("abc")}
+    theirs = ViTForImageClassification(ViTConfig(**sizes, image_size=16, patch_size=8, id2label=labels)).eval()
+    theirs.save_pretrained(tmp_path)
+    ViTImageProcessor(size={"height": 16, "width": 16}, image_mean=[0.1, 0.2, 0.3]).save_pretrained(tmp_path)
+    taught = load_taught(str(tmp_path))
+    assert list(taught.classes) == list(labels.values())
+    assert taught.preprocessing.size == (16, 16) and taught.preprocessing.mean == (0.1, 0.2, 0.3)
+    images = torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(taught.model(images), theirs(images).logits, rtol=0, atol=1e-5)
+    assert matched(taught, ["class c", "class a"], "it") == [2, 0]
+    with pytest.raises(ConfigError, match="does not say the names of its classes"):
+        matched(replace(taught, classes=[]), ["class a"], "it")
+
+
+def test_a_resumed_student_ends_with_the_same_bits(teacher, tmp_path, monkeypatch):
+    words = [*TOKEN, f"distill.teacher={os.path.relpath(teacher)}", "model.dropout=0.1"]
+    whole = vit.train([*words, f"run_dir={tmp_path / 'whole'}"])
+    step, seen = Classification.training_step, []
+
+    def counted(task, batch, batch_idx):
+        seen.append(batch_idx)
+        if len(seen) == 25:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(task, batch, batch_idx)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Classification, "training_step", counted)
+        with pytest.raises(SystemExit):
+            vit.train([*words, f"run_dir={tmp_path / 'run'}"])
+    monkeypatch.chdir(tmp_path)
+    resumed = vit.train(["resume=run"])
+    one, other = (load_file(each / "model" / "model.safetensors") for each in (whole.path, tmp_path / "run"))
+    assert resumed.metrics["steps"] == whole.metrics["steps"] and all(torch.equal(one[n], other[n]) for n in one)
+
+
+def test_two_processes_have_the_losses_of_one(teacher, tmp_path):
+    words = [*TOKEN, f"distill.teacher={teacher}", "recipe.batch_size=100", "recipe.augment=null"]
+    alone = vit.train([*words, f"run_dir={tmp_path / 'alone'}"])
+    two = ["trainer.devices=2", "trainer.accelerator=cpu", "strategy=ddp", "run_dir=two"]
+    code, _, err = run([*words, *two], tmp_path)
+    assert code == 0, err
+    for name in ("train/loss", "val/loss"):
+        assert rows(tmp_path / "two", name) == pytest.approx(rows(alone.path, name), rel=1e-5)
+
+
+def test_what_cannot_be(teacher, tmp_path):
+    taught = f"distill.teacher={teacher}"
+    photos = write_photos(tmp_path / "photos", {"cat": 12, "dog": 12})
+    words = ["data=folder", f"data.root={photos}", "data.image_size=16", "data.patch_size=8", "model=micro"]
+    words += ["recipe.batch_size=8", "data.audit_seconds=1"]
+    refused = {
+        (*words, "distill=soft", taught): r"does not know class 'cat' \(2 of 2 classes of the data are unknown to it\)",
+        ("distill=soft",): "distill=soft needs a teacher: distill.teacher=RUN",
+        ("distill=soft", "distill.teacher=nowhere"): "distill.teacher=nowhere: no such file or folder",
+        ("distill=soft", "distill.teacher=timm:resnet99"): r"timm:resnet99: timm [\d.]+ has no such model",
+        ("distill=soft", taught, "distill.tau=0"): "distill: tau=0 must be above 0",
+        ("distill=token", taught): "dist_token=true needs class_token=true, pool=class",
+        ("distill=token", taught, "model=tiny", "data.patch_size=4", "model.dist_token=false"): "needs a student",
+        ("distill=token", taught, "model=timm", "model.name=test_resnet", "data.image_size=32"): "needs a student with",
+        ("data=corpus", "distill=soft", taught): "distill=soft is for task=classification; masked_text has no teacher",
+        ("distill=soft", taught, "data.preprocessing.mode=L"): "reads RGB, but the data is read as L",
+    }
+    for number, (line, said) in enumerate(refused.items()):
+        with pytest.raises(ConfigError, match=said):
+            vit.train([*line, f"run_dir={tmp_path / str(number)}"])

@@ -1,0 +1,104 @@
+"""How runs end: their time, why they ended, what a sweep of them shows."""
+
+import datetime
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+import vit
+from tests.run.conftest import SMALL, table, write_photos
+from vit.exchange.card import best_epoch
+from vit.run.command import main
+from vit.run.config.composing import ConfigError
+from vit.run.ending import max_time
+from vit.run.metrics_table import counted_from_one
+from vit.run.sweeping import SweptRun, settings_of, summary
+
+FAST = ["data=folder", *SMALL, "precision=32-true", "logger=csv", "trainer.accelerator=cpu"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("7m", 420), ("7min", 420), ("1h30m", 5400), ("90s", 90), ("2d", 172_800), ("1d2h3m4s", 93_784),
+     ("00:01:30:00", 5400), ("3H", 10_800), (None, None)],
+)
+def test_times_are_understood(text, seconds):
+    assert max_time(text) == (None if seconds is None else datetime.timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize("text", ["soon", "", 90, "1:30", "0s", "5 apples", "-3m", "1.5h", "30m1h"])
+def test_what_is_no_time_is_an_error(text):
+    with pytest.raises(ConfigError, match="such as 7m, 1h30m, 90s, 2d or 00:01:30:00"):
+        max_time(text)
+
+
+@pytest.fixture
+def small(tmp_path):
+    return write_photos(tmp_path / "photos", {"cat": 12, "dog": 12})
+
+
+def test_a_run_that_ends_by_patience_says_so(small, tmp_path, capsys):
+    words = [*FAST, f"data.root={small}", "data.fractions=[0.8,0.2,0]", "recipe.epochs=9", "callbacks.patience=1"]
+    run = vit.train([*words, "recipe.optimizer.lr=1e-30", "callbacks.monitor=val/loss", f"run_dir={tmp_path / 'run'}"])
+    shown = capsys.readouterr().out
+    log = (run.path / "log.txt").read_text()
+    rows = table(run.path / "metrics.csv")
+    done = len(rows)
+    assert run.metrics["ended"] == "patience" and done < 9
+    assert f"no better val/loss in 1 epochs, ended in epoch {done} of 9" in log
+    assert f"ended in epoch {done} of 9" in " ".join(shown.split())
+    assert [int(row["epoch"]) for row in rows] == list(range(1, done + 1))
+    best = min(rows, key=lambda row: (float(row["val/loss"]), -int(row["epoch"])))
+    assert run.metrics["best_epoch"] == int(best["epoch"])
+    assert f"epoch {done}/9" in shown
+    assert run.metrics["measured_on"] == "val"  # there is no test split
+    assert "whose samples also chose the best epoch" in log and "whose samples also" in " ".join(shown.split())
+
+
+def test_a_run_that_ends_by_max_time_says_so(small, tmp_path):
+    words = [*FAST, f"data.root={small}", "recipe.epochs=100000", "trainer.max_time=2s"]
+    run = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
+    assert run.metrics["ended"] == "max_time" and run.metrics["measured_on"] == "test"
+    log = (run.path / "log.txt").read_text()
+    assert f"trainer.max_time=2s was over, ended in epoch {run.metrics['epochs']} of 100000" in log
+    assert "also chose the best epoch" not in log
+
+
+def test_runs_from_before_counted_epochs_from_0():
+    rows = [{"epoch": "0", "step": "3"}, {"epoch": "1", "step": "6"}]
+    assert [row["epoch"] for row in counted_from_one(rows)] == [1, 2]
+    assert counted_from_one(rows[1:]) == rows[1:]
+    start = [{"epoch": "0", "step": "0"}, {"epoch": "1", "step": "3"}]  # validated before training
+    assert counted_from_one(start) == start
+    assert best_epoch({"best_epoch": 4}) == 5 and best_epoch({"best_epoch": 5, "ended": "epochs"}) == 5
+
+
+def test_a_sweep_ends_in_a_table_of_means(small, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    words = [*FAST, f"data.root={small}", "recipe.epochs=1", "seed=0,1"]
+    assert main(["-m", *words]) == 0
+    shown = capfd.readouterr().out
+    (folder,) = (tmp_path / "runs" / "folder").glob("*_sweep")
+    content = json.loads((folder / "sweep.json").read_text())
+    (row,) = content["settings"]
+    scores = [json.loads((tmp_path / run["folder"] / "metrics.json").read_text())["test/accuracy"]
+              for run in content["runs"]]
+    seeds = [yaml.safe_load((tmp_path / run["folder"] / "config.yaml").read_text())["seed"] for run in content["runs"]]
+    assert seeds == [0, 1] and row["runs"] == 2 and row["failed"] == 0
+    assert row["mean"]["test/accuracy"] == pytest.approx(np.mean(scores))
+    assert row["deviation"]["test/accuracy"] == pytest.approx(np.std(scores, ddof=1))
+    assert f"{100 * np.mean(scores):.2f} ± {100 * np.std(scores, ddof=1):.2f} %" in shown
+    lines = table(folder / "sweep.csv")
+    assert [line["seed"] for line in lines] == ["0", "1"] and float(lines[1]["test/accuracy"]) == scores[1]
+
+
+def test_runs_of_one_setting_are_put_together():
+    jobs = [[f"seed={seed}", f"model={model}", "recipe.epochs=3"] for model in ("tiny", "small") for seed in (0, 1)]
+    settings = settings_of(jobs)
+    assert settings[3] == {"seed": "1", "model": "small"}
+    runs = [SweptRun(f"r{i}", each, 0, {"test/accuracy": i / 10, "steps": 4}) for i, each in enumerate(settings[:3])]
+    tiny, little = summary([*runs, SweptRun("r3", settings[3], 1)])
+    assert tiny["setting"] == {"model": "tiny"} and tiny["mean"] == {"test/accuracy": pytest.approx(0.05)}
+    assert little["failed"] == 1 and little["runs"] == 2 and little["deviation"] == {"test/accuracy": None}

@@ -1,0 +1,222 @@
+"""finetune=: what of somebody's weights trains, seen in what a run leaves: weights, optimizer, numbers, bits."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import timm
+import torch
+import yaml
+from safetensors.torch import load_file
+
+import vit
+from tests.run.conftest import QUICK, run
+from tests.run.test_resume import assert_same, stopped_and_resumed
+from tests.run.test_strategies import TWO, losses
+from vit.run.config.composing import ConfigError, compose, plain
+from vit.run.jobs import prepare
+from vit.run.parts.devices import find_devices
+
+DIGITS = ["data=digits", "data.image_size=8", "recipe.batch_size=128", "trainer.accelerator=cpu", *QUICK]
+TRAINED = "callbacks.monitor=train/loss"  # a trained epoch is saved, even where the start is better
+ATTENTION = ("attn.qkv.weight", "attn.qkv.bias", "attn.proj.weight", "attn.proj.bias")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return vit.train([*DIGITS, "model.depth=2", f"run_dir={tmp_path_factory.mktemp('source')}"]).path
+
+
+def weights(folder):
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def moved(source, folder):
+    before, after = weights(source), weights(folder)
+    assert before.keys() == after.keys()
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+def inside(blocks, leaves):
+    return {f"blocks.{i}.{leaf}" for i in blocks for leaf in leaves}
+
+
+HEAD = {"head.weight", "head.bias"}
+WAYS = {
+    "full": None,
+    "llrd": None,
+    "gradual": None,
+    "head": HEAD,
+    "lora": HEAD | inside((0, 1), ["attn.qkv.weight"]),
+    "attention_only": HEAD | inside((0, 1), ATTENTION) | {"pos_embed"},
+}
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "llrd"])  # which is full at other rates
+def test_only_what_shall_train_moves_and_has_state(source, tmp_path, way):
+    folder = vit.train([*DIGITS, f"init_from={source}", f"finetune={way}", TRAINED, f"run_dir={tmp_path}"]).path
+    everything = set(weights(source))
+    assert moved(source, folder) == (WAYS[way] or everything)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    sizes = {name: tensor.numel() for name, tensor in weights(folder).items()}
+    expected = sum(sizes[name] for name in WAYS[way] or everything)
+    if way == "lora":
+        expected = sizes["head.weight"] + sizes["head.bias"] + 2 * 2 * 8 * (64 + 64)  # blocks, matrices, rank
+    assert (metrics["trained_parameters"], metrics["parameters"]) == (expected, sum(sizes.values()))
+    assert 1e8 < metrics["peak_memory"] < 1e11
+    assert f"{expected:,}" in (folder / "log.txt").read_text()
+    checkpoint = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    (optimizer,) = checkpoint["optimizer_states"]
+    held = sum(state["exp_avg"].numel() for state in optimizer["state"].values())
+    assert held == expected
+
+
+def test_a_model_with_additions_is_saved_as_a_plain_one(source, tmp_path):
+    """The bundle, read by timm, says what the trained model with its averaged additions says."""
+    words = ["finetune=lora", "finetune.lora.matrices=[q,k,v,proj,fc1]", TRAINED]
+    folder = vit.train([*DIGITS, f"init_from={source}", *words, f"run_dir={tmp_path}"]).path
+    theirs = timm.create_model(f"local-dir:{folder / 'model'}", pretrained=True).eval()
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    best = folder / "checkpoints" / "best.ckpt"
+    job, checkpoint = prepare(config, find_devices(config["trainer"]), best), torch.load(best, weights_only=True)
+    job.model.load_state_dict(checkpoint["callbacks"]["AverageWeights"]["average"])
+    images = torch.from_numpy(np.random.default_rng(0).normal(size=(4, 3, 8, 8)))
+    assert any(".lora." in name for name in job.model.state_dict())
+    trained = job.model.eval().double()(images)  # in float64, where the order of sums does not show
+    for saved in (theirs, vit.load(folder).model):
+        torch.testing.assert_close(saved.double()(images), trained, rtol=0, atol=1e-6)
+    start = timm.create_model(f"local-dir:{source / 'model'}", pretrained=True).eval()
+    assert (start.double()(images) - trained).abs().max() > 0.01
+
+
+def test_a_checkpoint_with_additions_is_a_beginning_like_any_other(source, tmp_path):
+    words = [*DIGITS, "recipe.optimizer.lr=0.02", "recipe.epochs=1", TRAINED]
+    first = vit.train([*words, f"init_from={source}", "finetune=lora", f"run_dir={tmp_path / 'first'}"]).path
+    checkpoint = first / "checkpoints" / "best.ckpt"
+    still = ["recipe.optimizer.lr=0.0", "recipe.ema=null"]
+    again = vit.train([*words, *still, f"init_from={checkpoint}", f"run_dir={tmp_path / 'again'}"]).path
+    assert moved(source, first) and not moved(first, again)
+
+
+@pytest.mark.parametrize(
+    ("words", "batches"),
+    [
+        (["finetune=lora", "finetune.lora.dropout=0.3"], [12]),
+        (["finetune=gradual", "recipe.epochs=3", "finetune.over=2", "model.dropout=0.1"], [9, 14]),
+    ],
+)
+def test_stopped_and_resumed_bit_for_bit(source, tmp_path, monkeypatch, words, batches):
+    """Nine steps an epoch: stopped within epochs, and where blocks begin to train."""
+    words = [*DIGITS, f"init_from={source}", *words]
+    through = vit.train([*words, f"run_dir={tmp_path / 'whole'}"]).path
+    for batch in batches:
+        parts = tmp_path / f"parts{batch}"
+        stopped_and_resumed(words, parts, monkeypatch, batch)
+        assert_same(parts, through)
+        assert vit.load(parts).model.config.depth == 2
+
+
+def test_replicas_learn_like_one_process(source, tmp_path):
+    """One step an epoch, so that every row is the loss of a step; blocks begin to train in epochs 2 and 3."""
+    words = [*DIGITS, f"init_from={source}", "finetune=lora", "finetune.over=3", "recipe.batch_size=1256"]
+    words += ["recipe.epochs=5", "recipe.optimizer.lr=0.001", "recipe.ema=null"]
+    alone = vit.train([*words, f"run_dir={tmp_path / 'alone'}"]).path
+    code, _, err = run([*words, *TWO, "strategy=ddp", f"run_dir={tmp_path / 'two'}"], tmp_path)
+    assert code == 0 and err == "", err
+    for got, expected in zip(losses(tmp_path / "two"), losses(alone), strict=True):
+        assert len(got) == 5 and got == pytest.approx(expected, rel=1e-5)
+    for folder in (tmp_path / "two", alone):
+        (optimizer,) = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["optimizer_states"]
+        assert {int(state["step"]) for state in optimizer["state"].values()} == {5, 4, 3}
+
+
+def test_timms_networks(tmp_path):
+    words = ["data=digits", "data.image_size=32", "recipe.batch_size=256", *QUICK, "recipe.epochs=1"]
+    words += ["model=timm", "model.name=test_vit", "trainer.accelerator=cpu"]
+    source = vit.train([*words, f"run_dir={tmp_path / 'source'}"]).path
+    folder = vit.train([*words, f"init_from={source}", "finetune=lora", TRAINED, f"run_dir={tmp_path / 'run'}"]).path
+    assert moved(source, folder) == HEAD | inside(range(6), ["attn.qkv.weight"])
+
+
+def test_what_the_source_has_nothing_for_trains_in_any_case(source, tmp_path):
+    """Resting, a random token would stay so; a resumed run knows the name from its own config."""
+    words = [*DIGITS, f"init_from={source}", "finetune=head", "model=micro", "model.depth=2", "model.registers=1"]
+    folder = vit.train([*words, f"run_dir={tmp_path}"]).path
+    always = yaml.safe_load((folder / "config.yaml").read_text())["finetune"]["always"]
+    assert always == ["embed.reg_token"]
+    metrics = json.loads((folder / "metrics.json").read_text())
+    state = vit.load(folder).model.state_dict()
+    assert metrics["trained_parameters"] == sum(state[name].numel() for name in {*always, *HEAD})
+
+
+def test_texts(tmp_path):
+    with open(tmp_path / "table.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["text", "label"], *([f"{w} {i}", w] for i in range(40) for w in ("yes", "no"))])
+    words = ["data=text_table", f"data.path={tmp_path / 'table.csv'}", *QUICK, "recipe.epochs=1", "model.dim=16"]
+    words += ["model.depth=2", "model.num_heads=2", "recipe.batch_size=16"]
+    source = vit.train([*words, f"run_dir={tmp_path / 'source'}"]).path
+    for way, inner in {"head": [], "lora": ["attn.qkv.weight"]}.items():
+        tuned = [*words, TRAINED, f"init_from={source}", f"finetune={way}"]
+        folder = vit.train([*tuned, f"run_dir={tmp_path / way}"]).path
+        assert moved(source, folder) == HEAD | {f"encoder.{name}" for name in inside((0, 1), inner)}
+
+
+def test_what_a_writer_reads_rests_and_what_it_writes_trains(tmp_path):
+    words = ["data=spelled_numbers", "data.limit=1000", "data.train=200", "data.val=20", "data.test=24", *QUICK]
+    words += ["recipe.batch_size=32", "recipe.epochs=1", "model.dim=16", "model.num_heads=2", "model.depth=1"]
+    words += ["model.decoder_depth=1"]
+    source = vit.train([*words, f"run_dir={tmp_path / 'source'}"]).path
+    folder = vit.train([*words, f"init_from={source}", "finetune=head", TRAINED, f"run_dir={tmp_path / 'run'}"]).path
+    changed = moved(source, folder)
+    assert changed and all(name.startswith("decoder.") for name in changed)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["finetune=head", "init_from=null"], "finetune=head lets weights rest, and without init_from they are random"),
+        (["finetune.depth=3"], "finetune: depth is 3, but the model has 2 blocks"),
+        (["finetune=gradual", "recipe.epochs=1"], "begin to train in epoch 2 of 1"),
+        (["finetune=lora", "finetune.lora.matrices=[q,prj]"], r"has 'prj', but the blocks have .*did you mean proj\?"),
+        (["finetune=lora", "finetune.lora.rank=100"], "rank is 100, but encoder.blocks.0.attn.qkv has room for 64"),
+        (["finetune=lora", "finetune.trains=all"], "trains is all; take trains=head"),
+        (["finetune=lorra"], r"finetune=lorra: no such finetune; did you mean lora\?"),
+        (["finetune=lora", "finetune.lora.rnk=2"], r"unknown key finetune.lora.rnk; did you mean finetune.lora.rank\?"),
+        (["finetune=gradual", "strategy=fsdp", "recipe.epochs=4"], "shards cannot; take strategy=ddp"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_starts(source, tmp_path, words, says):
+    with pytest.raises(ConfigError, match=says):
+        vit.train([*DIGITS, f"init_from={source}", *words, f"run_dir={tmp_path / 'run'}"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_pre_training_moves_everything(tmp_path):
+    with pytest.raises(ConfigError, match="finetune=lora is for task classification, .*; masked_text trains all"):
+        vit.train(["data=corpus", "finetune=lora", "init_from=x", f"run_dir={tmp_path / 'run'}"])
+
+
+def test_what_trains_cannot_change_on_the_way(source, tmp_path, monkeypatch):
+    words = [*DIGITS, f"init_from={source}", "finetune=head"]
+    with pytest.raises(ConfigError, match="what trains cannot change in a resumed run"):
+        stopped_and_resumed(words, tmp_path, monkeypatch, 5, ["finetune.trains=all"])
+
+
+def test_a_matrix_that_is_read_past_its_layer_is_an_error(source, tmp_path, monkeypatch):
+    from vit.nn import Attention
+
+    def bare(self, x, rotary=None):
+        return self.split(torch.nn.functional.linear(x, self.qkv.weight, self.qkv.bias), self.qkv.parts)
+
+    monkeypatch.setattr(Attention, "project", bare)
+    with pytest.raises(ValueError, match=r"reads the weight of encoder.blocks.0.attn.qkv without calling the layer"):
+        vit.train([*DIGITS, f"init_from={source}", "finetune=lora", f"run_dir={tmp_path}"])
+
+
+def test_the_recipe_alone_says_nothing_about_layers():
+    rates = {
+        way: plain(compose(["data=digits", "recipe=finetune", f"finetune={way}"]))["recipe"]["optimizer"]["layer_decay"]
+        for way in WAYS
+    }
+    assert rates.pop("llrd") == 0.75 and set(rates.values()) == {None}

@@ -1,0 +1,122 @@
+"""recipe values that are `auto`: what they become, and where that stands."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from sklearn.linear_model import LogisticRegression
+
+import vit
+from tests.run.conftest import write_photos
+from vit.data import Preprocessing, folder
+from vit.evaluation.probe import Labelled, fit_linear
+from vit.run.config.composing import ConfigError, compose, plain
+from vit.run.parts.auto_values import fit_recipe, steps_per_epoch
+from vit.run.parts.head_fit import evenly
+
+FAST = ["trainer.accelerator=cpu", "precision=32-true", "logger=csv", "data.audit_seconds=1", "data.image_size=16",
+        "data.patch_size=8"]
+
+
+def recipe_of(samples, *words, world=1):
+    config = plain(compose(["data=folder", "data.root=x", *words]))
+    return fit_recipe(config, samples, world)["recipe"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "epochs"),
+    [(10, 8, 100), (40, 8, 60), (122, 8, 30), (300, 16, 30), (900, 32, 30), (1024, 64, 30), (50_000, 64, 25),
+     (1_281_167, 64, 5)],
+)
+def test_fine_tuning_fits_the_set(samples, batch, epochs):
+    recipe = recipe_of(samples, "recipe=finetune")
+    assert (recipe["batch_size"], recipe["epochs"]) == (batch, epochs)
+    steps = epochs * steps_per_epoch(recipe, samples)
+    reach = 1 / (1 - recipe["ema"])  # steps
+    assert reach == pytest.approx(min(max(steps / 20, 10), 5000), rel=1e-3)
+
+
+def test_an_override_wins_and_devices_share_the_batch():
+    recipe = recipe_of(122, "recipe=finetune", "recipe.batch_size=20", "recipe.epochs=3", "recipe.ema=null")
+    assert (recipe["batch_size"], recipe["epochs"], recipe["ema"]) == (20, 3, None)
+    for world, accumulate in ((3, 1), (2, 2), (5, 3)):
+        found = recipe_of(122, "recipe=finetune", f"recipe.accumulate={accumulate}", world=world)["batch_size"]
+        assert found % (world * accumulate) == 0 and 4 < found < 32
+    assert recipe_of(50_000)["batch_size"] == 64 and recipe_of(200)["batch_size"] == 8  # from nothing
+
+
+@pytest.mark.parametrize("key", ["batch_size", "epochs", "ema", "drop_last"])
+@pytest.mark.parametrize("value", ["many", "true", "-1", "1.5"])
+def test_what_is_no_number_is_an_error_of_its_key(key, value):
+    if (key, value) == ("drop_last", "true"):
+        return
+    with pytest.raises(ConfigError, match=f"recipe.{key}="):
+        recipe_of(122, "recipe=finetune", f"recipe.{key}={value}")
+
+
+def test_no_image_is_left_out_of_a_small_set_without_a_word(caplog):
+    with caplog.at_level(logging.INFO, "vit"):
+        recipe = recipe_of(122, "recipe.batch_size=64")
+    assert recipe["drop_last"] is False and steps_per_epoch(recipe, 122) == 2
+    assert "leaves" not in caplog.text
+    with caplog.at_level(logging.INFO, "vit"):
+        recipe = recipe_of(122, "recipe.batch_size=64", "recipe.drop_last=true")
+    assert "each epoch leaves 58 of 122 training images out" in caplog.text
+
+
+def test_the_resolved_values_are_logged_and_recorded(tmp_path):
+    root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 17})
+    words = ["data=folder", f"data.root={root}", "model=micro", "recipe.epochs=1", *FAST]
+    path = vit.train([*words, f"run_dir={tmp_path / 'run'}"]).path
+    recorded = yaml.safe_load((path / "config.yaml").read_text())["recipe"]
+    assert (recorded["batch_size"], recorded["drop_last"]) == (8, False)
+    assert json.loads((path / "metrics.json").read_text())["steps"] == 4  # 29 images, all of them used
+    assert "recipe for 29 training images: batch_size 8; 4 steps in all" in (path / "log.txt").read_text()
+
+
+def test_the_fitted_layer_is_scikit_learns():
+    rng = np.random.default_rng(0)
+    for classes in (2, 4):
+        labels = np.arange(120) % classes
+        x = rng.normal(size=(120, 6)).astype(np.float32) * [1, 5, 0.1, 1, 1, 0] + labels[:, None] * [1, 3, 0, 0, 0, 0]
+        x = (x + 7).astype(np.float32)
+        fit = fit_linear(Labelled(x, labels), classes, strengths=(0.1,))
+        scaled = (x - x.mean(0)) / np.where(x.std(0) > 0, x.std(0), 1)
+        model = LogisticRegression(C=0.1, max_iter=1000).fit(scaled, labels)
+        found = torch.softmax(torch.from_numpy(x @ fit.weight.T + fit.bias), 1).numpy()
+        assert np.allclose(found, model.predict_proba(scaled), atol=2e-3)
+        assert 0.5 < fit.accuracy <= 1
+
+
+def test_classes_without_a_vector_and_single_vectors_can_be_fitted():
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    fit = fit_linear(Labelled(x, np.array([0, 2, 2, 4, 0])), 6)
+    assert fit.weight.shape == (6, 3) and np.isfinite(fit.weight).all() and np.isfinite(fit.bias).all()
+
+
+def test_samples_are_chosen_evenly(tmp_path):
+    split = folder(write_photos(tmp_path, {"cat": 40, "dog": 5, "emu": 20}), (1, 0, 0)).splits["train"]
+    assert np.bincount(evenly(split, 25).labels).tolist() == [10, 5, 10]
+    assert len(evenly(split, 1000)) == 65
+
+
+def test_fine_tuning_begins_at_a_probe_of_the_frozen_features(tmp_path):
+    """With a rate of nothing the trained model is the probe; head_init=random begins where it did."""
+    root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 17, "emu": 18})
+    start = vit.train(["data=digits", "model=micro", "recipe.epochs=1", "data.image_size=16", *FAST[:3],
+                       f"run_dir={tmp_path / 'start'}"]).path
+    words = ["data=folder", f"data.root={root}", f"init_from={start}", "recipe=finetune", "recipe.epochs=1",
+             "recipe.optimizer.lr=1e-30", "finetune=head", *FAST[:4]]
+    fitted = vit.train([*words, f"run_dir={tmp_path / 'fit'}"])
+    assert "head: logistic regression on the features of 42 training images" in (fitted.path / "log.txt").read_text()
+    predictor = vit.load(fitted.path)
+    assert predictor.preprocessing == Preprocessing.from_dict(
+        json.loads((start / "model" / "config.json").read_text())["vit"]["preprocessing"])
+    random = vit.train([*words, "finetune.head_init=random", f"run_dir={tmp_path / 'random'}"])
+    weights = [load_file(run.path / "model" / "model.safetensors")["head.weight"] for run in (fitted, random)]
+    assert not torch.allclose(*weights)
+    assert fitted.metrics["val/accuracy"] > 0.6 and fitted.metrics["test/accuracy"] > 0.6

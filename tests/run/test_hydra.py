@@ -1,0 +1,164 @@
+"""Hydra's own options and settings work as in its manual."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from omegaconf import OmegaConf
+
+import vit
+from tests.run.conftest import QUICK
+from tests.run.test_targets import forge_manifest
+from vit.run import ConfigError, main
+from vit.run.config.composing import compose, config_folder
+from vit.training import FollowEpoch
+
+TINY = ["data=mine", "model=flat", "trainer.accelerator=cpu", *QUICK]
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """The user's folder of configs, its path with a space, beside the working directory."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "my conf"
+    files = {
+        "data/mine.yaml": {"defaults": ["digits"], "name": "mine", "image_size": 8},
+        "model/flat.yaml": {"defaults": ["tiny"], "depth": 1},
+        "recipe/brief.yaml": {"defaults": ["scratch", "_self_"], "epochs": 1, "batch_size": 128},
+        "own.yaml": {"defaults": ["train", {"override data": "mine"}, {"override recipe": "brief"}, "_self_"],
+                     "seed": 7},
+    }
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(yaml.safe_dump(content, sort_keys=False))
+    return folder
+
+
+def printed(capsys, *words):
+    assert main([*map(str, words)]) == 0
+    return yaml.safe_load(capsys.readouterr().out)
+
+
+def test_cfg_prints_what_hydra_composes(capsys):
+    words = ["data=folder", "data.root=x", "model=small", "recipe.epochs=3"]
+    with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+        expected = OmegaConf.to_container(hydra_compose("train", overrides=words))
+    assert printed(capsys, "--cfg", "job", *words) == printed(capsys, *words, "--cfg") == expected
+    assert printed(capsys, "--cfg=job", "--resolve", *words)["name"] == "folder"
+    assert printed(capsys, *words, "-c", "job", "-p", "recipe")["epochs"] == 3
+    assert printed(capsys, "--cfg", "hydra", "hydra.job.num=3")["hydra"]["job"]["num"] == 3
+
+
+def test_folders_and_primary_configs_of_ones_own(own, capsys):
+    found = printed(capsys, "--config-dir", own, "data=mine", "model=flat", "--cfg", "job")
+    assert found["data"]["name"] == "mine" and found["model"]["depth"] == 1
+    found = printed(capsys, "-cd", own.name, "--config-name", "own", "model=flat", "--cfg", "job", "--resolve")
+    assert (found["seed"], found["name"], found["recipe"]["epochs"]) == (7, "mine", 1)
+    assert printed(capsys, "-cn", "own", f"hydra.searchpath=['file://{own}']", "--cfg", "job")["seed"] == 7
+
+
+@pytest.mark.parametrize(("words", "texts"), [
+    (["data=mine"], ["no such data", "folder"]),
+    (["--config-dir", "my conf", "data=mien"], ["did you mean mine?"]),
+    (["--config-dir", "nowhere", "data=digits"], ["there is no folder", "nowhere"]),
+    (["--config-name", "onw"], ["onw"]),
+    (["hydra.jobs.num=1"], ["hydra.jobs"]),
+    (["hydra/launcher=jolib"], ["hydra/launcher/jolib", "basic"]),
+    (["--config-path", "x"], ["--config-dir"]),
+    (["--config-dir"], ["--config-dir"]),
+    (["lr=0.1"], ["recipe.optimizer.lr"]),
+])
+def test_wrong_options_are_one_sentence(own, capsys, words, texts):
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and all(text in said for text in texts), said
+
+
+def test_a_run_of_ones_own_configs_and_its_resumption(own, capsys, monkeypatch):
+    def stops(*_):
+        raise KeyboardInterrupt
+
+    words = ["--config-dir", str(own), "--config-name", "own", "model=flat", "trainer.accelerator=cpu", "logger=csv"]
+    with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, SystemExit)):
+        patch.setattr(FollowEpoch, "on_train_epoch_start", stops)
+        main([*words, "hydra.run.dir=out/a"])
+    recorded = yaml.safe_load(Path("out/a/config.yaml").read_text())
+    assert recorded["seed"] == 7 and not any("hydra" in word for word in recorded["words"])
+    assert main(["resume=out/a"]) == 2  # its groups are in no folder that this command names
+    assert "model=flat: no such model" in capsys.readouterr().err
+    assert main([*words, "resume=out/a"]) == 0
+    assert json.loads(Path("out/a/metrics.json").read_text())["epochs"] == 1
+
+
+def test_from_python(own, tmp_path):
+    run = vit.train([*TINY, f"hydra.searchpath=['{own}']", "recipe=brief", f"run_dir={tmp_path / 'run'}"])
+    assert vit.load(run.path).model.config.depth == 1
+
+
+@pytest.mark.parametrize("recorded", ["hydra.searchpath=[file:///x]", "hydra/launcher=joblib", "+hydra.x=1"])
+def test_what_a_run_folder_records_sets_nothing_of_hydras(tmp_path, recorded):
+    run = vit.train(["data=digits", "model.depth=1", *QUICK, "recipe.epochs=1", f"run_dir={tmp_path}"])
+    config = yaml.safe_load((run.path / "config.yaml").read_text())
+    (run.path / "config.yaml").write_text(yaml.safe_dump(config | {"words": [*config["words"], recorded]}))
+    forge_manifest(run.path)
+    with pytest.raises(ConfigError, match=r"config\.yaml.*hydra"):
+        vit.train([f"resume={run.path}", "recipe.epochs=2"])
+
+
+def swept(folder):
+    content = json.loads((folder / "sweep.json").read_text())
+    return [(run["settings"], run["exit_code"], Path(run["folder"])) for run in content["runs"]]
+
+
+def test_runs_of_a_sweep_at_the_same_time(own, capfd):
+    """A launcher that pickles the job, with options of its own and configs of the user."""
+    words = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", "seed=1,2"]
+    assert main([*words, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=out"]) == 0
+    assert [(settings, code, path) for settings, code, path in swept(Path("out"))] == [
+        ({"seed": str(seed)}, 0, Path("out") / str(seed - 1)) for seed in (1, 2)]
+    assert {item.name for item in Path("out").iterdir()} == {"0", "1", "multirun.yaml", "sweep.json", "sweep.csv"}
+
+
+def test_a_sweep_that_the_config_names(own, capfd):
+    sweep = {"defaults": ["own", "_self_"], "hydra": {"sweeper": {"params": {"seed": "3,4"}}}}
+    (own / "sweep.yaml").write_text(yaml.safe_dump(sweep))
+    words = ["--config-dir", str(own), "-cn", "sweep", "-m", "model=flat", "trainer.accelerator=cpu", "logger=csv"]
+    assert main([*words, "hydra.sweep.dir=out"]) == 0
+    assert [settings for settings, *_ in swept(Path("out"))] == [{"seed": "3"}, {"seed": "4"}]
+
+
+def test_a_sweep_of_several_processes_each(own, capfd):
+    words = [*TINY, "recipe=brief", "strategy=ddp", "trainer.devices=2", "seed=1,2", "hydra.sweep.dir=out"]
+    assert main(["--config-dir", str(own), "-m", *words]) == 0
+    assert [code for _, code, _ in swept(Path("out"))] == [0, 0]
+    assert vit.load(Path("out/1")).model.config.depth == 1
+
+
+def test_a_run_that_fails_does_not_end_the_sweep(own, capfd):
+    words = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", "recipe.batch_size=128,1", "hydra.sweep.dir=out",
+             "recipe.accumulate=2"]
+    assert main(words) == 2
+    assert [code for _, code, _ in swept(Path("out"))] == [0, 2]
+
+
+def test_shell_completion_and_info(own, tmp_path):
+    train = Path(vit.__file__).parents[1] / "train.py"
+    environment = {**os.environ, "COMP_LINE": f"python {train} data=di", "COMP_POINT": "80"}
+    done = subprocess.run([sys.executable, train, "--shell-completion", "query=bash"], env=environment,
+                          capture_output=True, text=True)
+    assert {"data=digits", "data=digit_strips"} <= set(done.stdout.split()), done.stderr
+    done = subprocess.run([sys.executable, train, "--info", "searchpath", "--config-dir", own], capture_output=True,
+                          text=True)
+    assert str(own) in done.stdout.replace("\n", ""), done.stdout + done.stderr
+
+
+def test_composing_leaves_a_running_program_of_hydras_alone():
+    with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+        compose(["data=digits"])
+        assert hydra_compose("train", overrides=["seed=5"]).seed == 5

@@ -1,0 +1,152 @@
+"""init_from: weights, architecture and preprocessing of something trained elsewhere, and an account of what was taken.
+"""
+
+import numpy as np
+import pytest
+import timm
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+import vit
+from tests.run.conftest import SMALL, write_photos
+from vit.run.parts.init_from import of_timm
+
+QUICK = ["recipe.epochs=1", "precision=32-true", "logger=csv"]
+STILL = [
+    *QUICK,
+    "recipe.optimizer.lr=0.0",
+    "recipe.ema=null",
+]  # nothing moves: what was taken can be seen in the result
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A model of digits, 12 pixels wide, of an architecture that no default has."""
+    words = ["model.depth=2", "data.image_size=12", "data.preprocessing.interpolation=bilinear", *QUICK]
+    return vit.train([*words, f"run_dir={tmp_path_factory.mktemp('source')}"]).path
+
+
+@pytest.fixture
+def new_data(tmp_path):
+    return ["data=folder", f"data.root={write_photos(tmp_path / 'photos', {'cat': 12, 'dog': 12})}", *SMALL[-2:]]
+
+
+def weights(folder):
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def config(folder):
+    return yaml.safe_load((folder / "config.yaml").read_text())
+
+
+def test_other_classes_take_everything_but_the_head(source, new_data, tmp_path):
+    run = vit.train([*new_data, *STILL, f"init_from={source}", f"run_dir={tmp_path / 'run'}"])
+    before, after = weights(source), weights(run.path)
+    assert before.keys() == after.keys()
+    assert {name for name in before if not torch.equal(before[name], after[name])} == {"head.weight", "head.bias"}
+    assert after["head.weight"].shape == (2, 64)
+    (theirs, ours) = (vit.load(path) for path in (source, run.path))
+    assert ours.preprocessing == theirs.preprocessing and ours.preprocessing.size == (12, 12)
+    assert ours.model.config.depth == 2 and ours.classes == ["cat", "dog"]
+    log = (run.path / "log.txt").read_text()
+    assert f"weights from {source}: " in log and "0 resized, 2 new" in log and "head.weight  (10, 64) -> (2, 64)" in log
+
+
+def test_another_resolution_resamples_positions(source, new_data, tmp_path):
+    words = ["data.image_size=16", "data.preprocessing.interpolation=bicubic"]
+    run = vit.train([*new_data, *STILL, *words, f"init_from={source / 'model'}", f"run_dir={tmp_path / 'run'}"])
+    (theirs, ours) = (vit.load(path) for path in (source, run.path))
+    assert ours.preprocessing.size == (16, 16) and ours.preprocessing.interpolation == "bicubic"
+    assert ours.preprocessing.mean == theirs.preprocessing.mean
+    assert ours.model.embed.pos_embed.shape == (1, 16, 64) and theirs.model.embed.pos_embed.shape == (1, 9, 64)
+    log = (run.path / "log.txt").read_text()
+    assert "1 resized" in log and "embed.pos_embed  (1, 9, 64) -> (1, 16, 64)" in log
+
+
+def test_the_same_classes_keep_the_head(source, tmp_path):
+    run = vit.train([*STILL, "data.image_size=12", f"init_from={source}", f"run_dir={tmp_path}"])
+    before, after = weights(source), weights(run.path)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt"])
+def test_from_a_training_checkpoint(source, new_data, tmp_path, name):
+    checkpoint = source / "checkpoints" / name
+    run = vit.train([*new_data, *STILL, f"init_from={checkpoint}", f"run_dir={tmp_path / 'run'}"])
+    before, after = weights(source), weights(run.path)
+    assert all(torch.equal(before[name], after[name]) for name in before if not name.startswith("head."))
+
+
+def test_an_option_of_the_adopted_model_may_differ(source, new_data, tmp_path):
+    run = vit.train([*new_data, *QUICK, f"init_from={source}", "model.drop_path=0.2", f"run_dir={tmp_path / 'run'}"])
+    assert (config(run.path)["model"]["drop_path"], config(run.path)["model"]["depth"]) == (0.2, 2)
+
+
+def test_a_chosen_model_is_not_replaced(source, new_data, tmp_path):
+    words = ["model=micro", "model.depth=2", "data.patch_size=4"]
+    run = vit.train([*new_data, *STILL, *words, f"init_from={source}", f"run_dir={tmp_path / 'run'}"])
+    assert config(run.path)["model_name"] == "vit_tiny"  # adopted ones are called after their source
+    assert vit.load(run.path).preprocessing.size == (12, 12)
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".pth"])
+def test_from_a_file_with_timms_names(new_data, tmp_path, ending):
+    torch.manual_seed(1)
+    arguments = {"img_size": 16, "patch_size": 8, "embed_dim": 64, "depth": 2, "num_heads": 2, "class_token": True,
+                 "num_classes": 5}
+    theirs = timm.models.VisionTransformer(**arguments).state_dict()
+    file = tmp_path / f"weights{ending}"
+    save_file(theirs, file) if ending == ".safetensors" else torch.save(theirs, file)
+    words = [
+        "data.image_size=16",
+        "data.patch_size=8",
+        "model=tiny",
+        "model.dim=64",
+        "model.depth=2",
+        "model.num_heads=2",
+    ]
+    run = vit.train([*new_data, *STILL, *words, f"init_from={file}", f"run_dir={tmp_path / 'run'}"])
+    after = weights(run.path)  # the bundle has timm's names too
+    assert {name for name in after if not torch.equal(after[name], theirs[name])} == {"head.weight", "head.bias"}
+
+
+def test_the_finetune_experiment(source, new_data, tmp_path):
+    words = ["experiment=finetune", *new_data[1:], *QUICK, "recipe.batch_size=8"]
+    run = vit.train([*words, f"init_from={source}", f"run_dir={tmp_path / 'adopted'}"])
+    made = config(run.path)
+    assert (
+        made["model"]["depth"] == 2
+        and made["recipe"]["optimizer"]["layer_decay"] == 0.75
+        and made["name"] == "finetune"
+    )
+    run = vit.train(
+        [*words, "init_from=null", "data.image_size=32", "model.depth=1", f"run_dir={tmp_path / 'nothing'}"]
+    )
+    assert (config(run.path)["model_name"], config(run.path)["model"]["dim"]) == ("vit_tiny", 192)
+
+
+def test_without_a_network_the_default_of_finetuning_is_a_line(new_data, tmp_path, capsys):
+    code = vit.run.main(["experiment=finetune", *new_data[1:], f"run_dir={tmp_path / 'run'}"])
+    said = capsys.readouterr().err
+    assert (
+        code == 2
+        and said.startswith("error: init_from=timm:vit_")
+        and "data=folder data.root=PHOTOS" in said
+        and said.count("\n") == 1
+    )
+
+
+def test_what_a_timm_model_says_of_itself():
+    model = timm.create_model("test_vit", pretrained=False)
+    initial = of_timm("test_vit.r160_in1k", model)
+    facts = timm.data.resolve_model_data_config(model)
+    assert initial.preprocessing.size == facts["input_size"][1:] and initial.preprocessing.mean == facts["mean"]
+    assert (
+        initial.preprocessing.crop_pct == facts["crop_pct"]
+        and initial.preprocessing.interpolation == facts["interpolation"]
+    )
+    again = vit.models.model_from_config(initial.model)
+    again.load_state_dict(initial.state)
+    images = torch.from_numpy(np.random.default_rng(0).normal(size=(2, *facts["input_size"]))).float()
+    assert torch.equal(again.eval()(images), model.eval()(images))

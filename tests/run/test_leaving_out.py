@@ -1,0 +1,114 @@
+"""What cannot be used is an error in words, or is left out, counted and listed; what is measured is measured whole."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vit
+from tests.run.conftest import run, table, write_photos
+from vit.cli import main
+from vit.data import DataError
+
+SMALL = ["recipe.epochs=1", "recipe.batch_size=8", "precision=32-true", "logger=csv"]
+SMALL += ["model.dim=16", "model.num_heads=2", "model.depth=1"]
+PAIRS = [*SMALL, "data=parallel", "model.decoder_depth=1", "data.fractions=[0.6,0.2,0.2]"]
+
+
+def write(path, rows):
+    path.write_text("".join(f"{row}\n" for row in rows))
+    return path
+
+
+def test_lines_without_text_are_counted_and_all_listed(tmp_path):
+    rows = ["en\tde", *(f"a {i}\tb {i}" for i in range(40)), *["c\t"] * 7]
+    file = write(tmp_path / "t.tsv", rows)
+    words = [f"data.root={file}", "data.source=en", "data.target=de", "data.on_empty=skip"]
+    run = vit.train([*PAIRS, *words, f"run_dir={tmp_path / 'run'}"])
+    log = (run.path / "log.txt").read_text()
+    assert run.metrics["skipped_sentences"] == 7
+    assert "left out t.tsv line 42: de is empty" in log and "left out 2 more, listed in" in log
+    listed = (run.path / "splits" / "left_out.tsv").read_text().splitlines()
+    assert listed == [f"t.tsv line {i}\tde is empty" for i in range(42, 49)]
+
+
+FILES = {  # data set -> the word for its file, its first line, what a sample is called
+    "parallel": ("root", "en\tde", "pairs"),
+    "text_table": ("path", "text\tlabel", "texts"),
+    "corpus": ("root", "a sentence", "sentences"),
+}
+
+
+@pytest.mark.parametrize("data", FILES)
+def test_nothing_to_validate_on(tmp_path, data):
+    word, head, unit = FILES[data]
+    file = write(tmp_path / "t.tsv", [head, *(f"a {i}\tb {i % 2}" for i in range(40))])
+    words = [f"data={data}", f"data.{word}={file}", "data.fractions=[1,0,0]"]
+    with pytest.raises(DataError, match=f"0 of its 4[01] {unit} are for validation.*data.fractions"):
+        vit.train([*SMALL, *words, f"run_dir={tmp_path / 'run'}"])
+
+
+def test_capitals_that_cannot_be_written_count_as_wrong_in_validation_and_test_alike(tmp_path):
+    rows = [f"{'Cat' if i % 2 else 'cat'} {i}" for i in range(60)]
+    file = write(tmp_path / "t.tsv", ["en\tde", *(f"{row}\t{row}" for row in rows)])
+    words = [f"data.root={file}", "data.source=en", "data.target=de", "data.tokenizer.lower=true", "task.examples=12"]
+    run = vit.train([*PAIRS, *words, f"run_dir={tmp_path / 'run'}"])
+    log = (run.path / "log.txt").read_text()
+    assert "validation texts cannot be written as they are and count as wrong, such as 'Cat" in log
+    assert "should be: Cat" in log
+
+
+def test_unreadable_pictures_of_the_test_are_left_out_named_and_counted(tmp_path):
+    rows = ["file,text,split"]
+    for i in range(60):
+        Image.fromarray(np.random.default_rng(i).integers(0, 255, (32, 48, 3), dtype=np.uint8)).save(
+            tmp_path / f"{i:02d}.png"
+        )
+        rows.append(f"{i:02d}.png,{i % 7},{'test' if i >= 50 else 'val' if i >= 40 else 'train'}")
+    (tmp_path / "50.png").write_bytes(b"no image at all")  # its header tells
+    whole = (tmp_path / "51.png").read_bytes()
+    (tmp_path / "51.png").write_bytes(whole[: len(whole) // 2])  # only decoding tells
+    file = write(tmp_path / "labels.csv", rows)
+    words = ["data=image_text", f"data.path={file}", "data.on_bad_sample=skip", "model.decoder_depth=1"]
+    run = vit.train([*SMALL, *words, "data.split=split", f"run_dir={tmp_path / 'run'}"])
+    log = (run.path / "log.txt").read_text()
+    assert run.metrics["skipped_images"] == 2
+    assert log.count("left out 50.png") == log.count("left out 51.png") == 1
+    answers = table(run.path / "predictions.csv")
+    assert [row["name"] for row in answers] == [f"{i}.png" for i in range(52, 60)]
+    assert len(list((run.path / "samples").iterdir())) == 6  # of the first eight
+    assert main(["evaluate", str(run.path), "--json", str(tmp_path / "again.json")]) == 0
+    found = json.loads((tmp_path / "again.json").read_text())
+    assert found["pairs"] == 8 and len(found["unreadable"]) == 2 and found["test/cer"] == run.metrics["test/cer"]
+
+
+@pytest.mark.parametrize("strategy", ["single", "ddp"])
+def test_a_batch_of_unreadable_pictures_only_ends_no_run(tmp_path, strategy):
+    """Of 20 pictures for training 14 are cut, so that many batches of two, or of one on each of two devices, are."""
+    root = write_photos(tmp_path / "photos", {"train/cat": 10, "train/dog": 10, "val/cat": 3, "val/dog": 3})
+    spoilt = [path for i, path in enumerate(sorted((root / "train").rglob("*.png"))) if i % 10 > 2]
+    for path in spoilt:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    words = ["data=folder", f"data.root={root}", "data.image_size=16", "data.patch_size=8", "model=micro",
+             "data.audit_seconds=0", "data.on_bad_sample=skip",
+             "recipe.batch_size=2", "recipe.epochs=2", "recipe.crop=null", "precision=32-true", "logger=csv",
+             "run_dir=run", f"strategy={strategy}", f"trainer.devices={1 + (strategy == 'ddp')}",
+             "trainer.accelerator=cpu"]
+    code, out, err = run(words, tmp_path)
+    assert code == 0, err
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["steps"] == 20 and metrics["epochs"] == 2
+    assert all(np.isfinite(float(row["train/loss"])) for row in table(tmp_path / "run" / "metrics.csv"))
+
+
+def test_a_test_text_that_is_too_long_is_told_before_training_or_cut(tmp_path):
+    rows = [f"a {i},{i % 2},{'test' if i >= 50 else 'val' if i >= 40 else 'train'}" for i in range(60)]
+    file = write(tmp_path / "t.csv", ["text,label,split", *rows, f"{'long ' * 40},1,test"])
+    words = [*SMALL, "data=text_table", f"data.path={file}", "data.split=split", "data.max_len=12"]
+    with pytest.raises(DataError, match="t.csv line 62"):
+        vit.train([*words, f"run_dir={tmp_path / 'none'}"])
+    assert not (tmp_path / "none").exists()
+    run = vit.train([*words, "data.on_long=skip", f"run_dir={tmp_path / 'run'}"])
+    assert run.metrics["skipped_sentences"] == 0 and len(table(run.path / "predictions.csv")) == 11
+    assert "1 texts of test are cut, such as t.csv line 62" in (run.path / "log.txt").read_text()

@@ -1,0 +1,29 @@
+"""`callbacks.monitor`: the best epoch by any metric is the best one, whatever the task usually follows."""
+
+import pytest
+
+import vit
+from tests.run.conftest import table
+from tests.run.test_accumulate import TASKS, made, places  # noqa: F401 (a fixture)
+from vit.training import mode_of
+
+DIGITS = ["recipe.epochs=4", "precision=32-true", "logger=csv", "recipe.ema=null", "model.depth=1", "model.dim=16"]
+
+
+@pytest.mark.parametrize(("monitor", "best"), [("val/loss", min), ("val/accuracy", max), ("train/loss", min)])
+def test_the_best_epoch_is_the_best_by_its_metric(tmp_path, monitor, best):
+    """With the wrong direction, the first epoch of a falling loss is the best, and patience ends the run."""
+    run = vit.train([*DIGITS, f"callbacks.monitor={monitor}", "callbacks.patience=2", f"run_dir={tmp_path / 'run'}"])
+    values = [float(row[monitor]) for row in table(tmp_path / "run" / "metrics.csv")]
+    assert len(values) == 4 and max(values) > min(values)
+    assert run.metrics[monitor] == pytest.approx(best(values))
+    assert run.metrics["best_epoch"] - values.index(best(values)) in (0, 1)  # counted from 0 or 1
+
+
+@pytest.mark.parametrize("name", ["classification", "multi-label", "masked images", "masked texts", "text classes",
+                                  "sequences"])
+def test_every_metric_of_every_task_has_a_direction(name, places):  # noqa: F811
+    task = made([word.format(**places) for word in TASKS[name]], 1, 1).task
+    assert {metric: mode_of(metric) for metric in task.metric_names if metric.endswith(("loss", "cer"))} == {
+        metric: "min" for metric in task.metric_names if metric.endswith(("loss", "cer"))}
+    assert all(mode_of(metric) in ("min", "max") for metric in task.metric_names)

@@ -1,0 +1,31 @@
+"""The network of a run, and where it begins."""
+
+import torch
+
+from vit.data import ByteTokenizer
+from vit.models import model_from_config
+from vit.run.config.composing import compose
+from vit.run.parts.networks import start_from_vectors
+
+TINY = {"kind": "text_classifier", "num_classes": 2, "max_len": 8, "dim": 2, "depth": 1, "num_heads": 1}
+
+
+def test_word_vectors_that_match_no_token_are_a_warning(tmp_path, caplog):
+    assert all(compose([f"model={name}"]).model.vectors is None for name in ("text", "seq2seq"))
+    tokenizer = ByteTokenizer()
+    model = model_from_config({**TINY, "vocab_size": tokenizer.vocab_size})
+    before, file = model.embed.token.weight.detach().clone(), tmp_path / "v.txt"
+    file.write_text("has 1 2\nwho 3 4\n")
+    start_from_vectors(model, str(file), tokenizer)
+    (told,) = warnings(caplog)
+    assert told.startswith(f"no token is a word of model.vectors={file}, so it is of no use here: take ")
+    assert torch.equal(model.embed.token.weight, before)
+    caplog.clear()
+    file.write_text("a 1 2\n")
+    start_from_vectors(model, str(file), tokenizer)
+    (a,) = tokenizer.encode("a")
+    assert model.embed.token.weight[a].tolist() == [1, 2] and not warnings(caplog)
+
+
+def warnings(caplog) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

@@ -1,0 +1,99 @@
+"""Overrides whose values are paths are taken literally, and what is printed can be pasted."""
+
+
+import subprocess
+
+import pytest
+
+from vit.exchange.places import PLACES
+from vit.run.config.composing import compose, plain
+from vit.run.config.overrides import ConfigError, parse, shown, sweep, word
+
+NAMES = [
+    "a (1)", "it's", "R&D", "été", "a,b", "[x]", "{x}", "k=v", "a b ", " a", 'say "hi"', "C:\\photos\\new", "tail\\",
+    "\\'", "$HOME", "$(ls)", "a#b", "a;b", "!x", "a|b", "*", "2024", "1e5", "true", "007", "-1.5", "日本", "😀", "a\tb",
+    "choice", "a~b", "~~", "a:b", "@x", "%41", "`ls`", "<a>", "a\nb", "x'y\"z\\", "''a", "a''", "null.d", "=", "==a",
+]
+KEYS = ["data.root", "resume", "init_from", "run_dir", "runs", "distill.teacher"]
+
+
+def value(config, key):
+    for part in key.split("."):
+        config = config[part]
+    return config
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_path_is_taken_literally(name):
+    """On the command line, from Python, and as we print it."""
+    for path in (name, f"/data/{name}/x"):
+        for key in KEYS:
+            (found,) = parse([f"{key}={path}"])
+            assert found.value() == path, key
+            (found,) = parse([word(key, path)])
+            assert found.value() == path, key
+    config = plain(compose(["data=folder", "distill=soft", *(f"{key}={name}" for key in KEYS)]))
+    assert [value(config, key) for key in KEYS] == [name] * len(KEYS)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "R${D}", "\\${x}", "a\\\\${y", "null", "'a'", '"a"', "choice(a)", "'a','b'"])
+def test_what_is_printed_is_read_back(name):
+    """Also names that Hydra gives a meaning to, through bash and through a config."""
+    pasted = subprocess.run(["bash", "-c", f"printf %s {shown('data.root', name)}"], capture_output=True, text=True)
+    assert plain(compose(["data=folder", pasted.stdout]))["data"]["root"] == name
+    assert plain(compose(["data=folder", word("data.root", name)]))["data"]["root"] == name
+
+
+def test_plain_paths_are_printed_plainly():
+    for path in ("runs/a (1)", "/data/été", "it's", "C:\\x"):
+        assert word("resume", path) == f"resume={path}"
+    assert word("data.revision", "a=b") == "data.revision='a=b'"
+    assert shown("resume", "runs/x") == "resume=runs/x"
+
+
+def test_the_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/a b")
+    for override in ("data.root=~/photos", "data.root='~/photos'"):
+        assert plain(compose(["data=folder", override]))["data"]["root"] == "/home/a b/photos"
+
+
+def test_hydras_own_values_of_paths():
+    config = compose(["data=folder", "data.root=x", "resume=null", "init_from='a (1)'", "run_dir=runs/${name}"])
+    assert (config.resume, config.init_from, config.run_dir) == (None, "a (1)", "runs/folder")
+    assert compose(["resume=auto"]).resume == "auto"
+
+
+@pytest.mark.parametrize(
+    ("override", "roots"),
+    [
+        ("data.root=a,b", ["a", "b"]),
+        ("data.root=a (1),it's", ["a (1)", "it's"]),
+        ("data.root='a,1','b'", ["a,1", "b"]),
+        ("data.root=choice('a (1)', b)", ["a (1)", "b"]),
+        ("data.root='a,b'", ["a,b"]),
+        ("init_from=2023,2024", ["2023", "2024"]),
+    ],
+)
+def test_sweeps_of_paths(override, roots):
+    key = override.partition("=")[0]
+    jobs = sweep(["data=folder", override, "seed=0,1"])
+    assert len(jobs) == 2 * len(roots)
+    found = [value(compose([job[0], "data.root=x", *job[1:]]), key) for job in jobs[::2]]
+    assert found == roots
+
+
+def test_other_values_are_hydras():
+    assert parse(["data.fractions=[0.8,0.2,0]"])[0].value() == [0.8, 0.2, 0]
+    with pytest.raises(ConfigError, match="name=a=b: .*must be quoted"):
+        parse(["seed=0", "name=a=b"])
+
+
+def test_one_string_is_not_a_list_of_overrides():
+    with pytest.raises(ConfigError, match=r"a list of strings, not one string: \['data=digits'\]"):
+        compose("data=digits")
+
+
+def test_every_place_is_a_key():
+    config = compose(["distill=soft", "data=folder", "data.root=x"])
+    for key in set(PLACES) - {"data.path", "model.vectors"}:
+        value(config, key)

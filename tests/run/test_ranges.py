@@ -1,0 +1,96 @@
+"""Every number of a config has a range, which is checked before anything else."""
+
+import pytest
+import yaml
+
+from vit.run.config.composing import ConfigError, compose, config_folder, options, plain
+from vit.run.config.ranges import RANGES, Number, leaves, range_of
+
+GLOBAL = ("train.yaml", "finetune", "experiment")  # whose files name keys from the top
+
+
+def numbers():
+    """Every (key, value) of a number, or of a list of numbers, in the files of all groups."""
+    for path in sorted(config_folder().rglob("*.yaml")):
+        first = path.relative_to(config_folder()).parts[0]
+        content = yaml.safe_load(path.read_text()) or {}
+        content.pop("defaults", None)
+        for key, value in leaves(content, "" if first in GLOBAL else f"{first}."):
+            values = value if isinstance(value, list) else [value]
+            if values and all(isinstance(each, int | float) and not isinstance(each, bool) for each in values):
+                yield key, value
+
+
+def test_the_table_covers_every_number_of_every_group():
+    found = list(numbers())
+    assert len(found) > 150
+    assert [key for key, _ in found if range_of(key) is None] == []
+    assert [(key, value) for key, value in found if not range_of(key).takes(value)] == []
+
+
+@pytest.mark.parametrize(("group", "names"), [(group, options(group)) for group in ("recipe", "experiment", "task")])
+def test_what_the_groups_offer_is_within_the_ranges(group, names):
+    for name in names:
+        places = ["data.root=x"] if group == "experiment" and name in ("captcha", "finetune", "multi30k",
+                                                                       "multi30k_full") else []
+        plain(compose([f"{group}={name}", *places]))
+
+
+@pytest.mark.parametrize(("override", "range"), [
+    ("recipe.clip=0", "a number, above 0, or null"),
+    ("recipe.clip=-1", "a number, above 0, or null"),
+    ("recipe.clip=nan", "a number, above 0, or null"),
+    ("recipe.epochs=ten", "a number"),
+    ("recipe.epochs=1.5", "a whole number, 1 or more"),
+    ("recipe.epochs=true", "a number"),
+    ("recipe.epochs=null", "a whole number, 1 or more"),
+    ("recipe.optimizer.lr=-0.1", "a number, 0 or more"),
+    ("recipe.optimizer.lr=inf", "a number, 0 or more"),
+    ("recipe.optimizer.weight_decay=-1", "a number, 0 or more"),
+    ("+recipe.optimizer.options.betas=[0.9,1.0]", "a number, 0 or more, below 1"),
+    ("model.dropout=1", "a number, 0 or more, below 1, or null"),
+    ("model.drop_path=-0.1", "a number, 0 or more, below 1, or null"),
+    ("recipe.loss.label_smoothing=1", "a number, 0 or more, below 1"),
+    ("recipe.ema=1", "a number, above 0, below 1, or auto or null"),
+    ("recipe.ema=on", "a number"),
+    ("recipe.schedule.warmup=-5", "a number, 0 or more"),
+    ("recipe.batch_size=0", "a whole number, 1 or more, or auto or null"),
+    ("data.workers=-1", "a whole number, 0 or more, or auto"),
+    ("data.image_size=big", "a number, such as 8"),
+    ("data.image_size=[8,0]", "a whole number, 1 or more, or null"),
+    ("callbacks.patience=0", "a whole number, 1 or more, or null"),
+    ("callbacks.every_steps=0", "a whole number, 1 or more, or null"),
+    ("recipe.mixup={mixup: -1, cutmix: 1}", "a number, 0 or more"),
+    ("recipe.augment.erase={_target_: vit.data.RandomErasing, p: 2}", "a number, 0 or more, 1 or less"),
+    ("trainer.log_every_n_steps=0", "a whole number, 1 or more"),
+])
+def test_a_number_that_cannot_be_is_an_error_with_key_and_range(override, range):
+    with pytest.raises(ConfigError) as caught:
+        plain(compose([override]))
+    key = override.lstrip("+").partition("={")[0].partition("=")[0]
+    assert str(caught.value).startswith(key) and f"must be {range}" in str(caught.value)
+
+
+@pytest.mark.parametrize("override", [
+    "recipe.clip=null", "recipe.clip=1e-3", "recipe.optimizer.lr=0", "recipe.optimizer.lr=1e10", "data.workers=auto",
+    "data.image_size=[8,16]", "recipe.schedule.warmup=100", "trainer.devices=auto", "recipe.ema=null", "seed=-1",
+    "data.split_seed=7",
+])
+def test_what_can_be_is_taken(override):
+    plain(compose([override]))
+
+
+def test_the_table_names_no_key_that_does_not_exist():
+    files = "\n".join(path.read_text() for path in config_folder().rglob("*.yaml"))
+    optional = {"switch", "momentum"}  # of classes that are named in a config
+    names = {key.rpartition(".")[2] for key in RANGES if "*" not in key} - optional
+    assert [name for name in sorted(names) if f"{name}:" not in files] == []
+
+
+@pytest.mark.parametrize(("number", "text"), [
+    (Number(0, 1, above=True, below=True), "a number, above 0, below 1"),
+    (Number(1, whole=True, null=True, words=("auto",)), "a whole number, 1 or more, or auto or null"),
+    (Number(), "a number"),
+])
+def test_a_range_in_a_sentence(number, text):
+    assert str(number) == text

@@ -1,0 +1,276 @@
+"""A run that was stopped, killed or damaged goes on, and ends with the bits of one that never stopped."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import vit
+from tests.run.conftest import SMALL, start, table, write_photos
+from vit.run.config.composing import ConfigError
+
+DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "recipe.batch_size=32", "model.depth=1"]
+SPEED = {"train/images_per_second", "train/sentences_per_second", "train/data_wait"}
+
+
+def outcome(folder):
+    """Everything that must be equal: weights, numbers of every epoch, answers."""
+    rows = [{k: v for k, v in row.items() if k not in SPEED} for row in table(folder / "metrics.csv")]
+    return load_file(folder / "model" / "model.safetensors"), rows, (folder / "predictions.csv").read_text()
+
+
+def assert_same(one, other):
+    (weights, rows, answers), (weights2, rows2, answers2) = outcome(one), outcome(other)
+    assert rows == rows2
+    assert weights.keys() == weights2.keys() and all(torch.equal(weights[name], weights2[name]) for name in weights)
+    assert answers == answers2
+
+
+class StopAfter:
+    """Sends this process a signal once the run in `folder` has trained so many batches."""
+
+    def __init__(self, monkeypatch, batches, signum=signal.SIGINT):
+        from vit.tasks.base import Task
+
+        step, self.seen = Task.training_step, 0
+
+        def counted(task, batch, batch_idx):
+            self.seen += 1
+            if self.seen == batches:
+                os.kill(os.getpid(), signum)
+            return step(task, batch, batch_idx)
+
+        monkeypatch.setattr(Task, "training_step", counted)
+
+
+def stopped_and_resumed(words, folder, monkeypatch, batches, changed=()):
+    with monkeypatch.context() as patch:
+        StopAfter(patch, batches)
+        with pytest.raises(SystemExit) as stop:
+            vit.train([*words, f"run_dir={folder}"])
+    assert stop.value.code == 130
+    return vit.train([f"resume={folder}", *changed])
+
+
+def wait_for(condition, process, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "the run did not come so far"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return vit.train([*DIGITS, f"run_dir={tmp_path_factory.mktemp('whole')}"]).path
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_by_a_signal_and_resumed_by_the_printed_command(tmp_path, whole, signum, code):
+    """The signal reaches the workers too, as Ctrl-C at a keyboard and a cluster's SIGTERM do."""
+    process = start([*DIGITS, "data.workers=2", "run_dir=run"], tmp_path)
+    wait_for((tmp_path / "run" / "checkpoints" / "last.ckpt").exists, process)
+    os.killpg(process.pid, signum)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert "Traceback" not in err and "stopping after this step and saving" in err
+    command = shlex.split(out[out.index("Go on with:") :].splitlines()[1])
+    assert command[1:] == ["-m", "vit", "train", "resume=run"]
+    if signum == signal.SIGINT:
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0 and "going on with run from last.ckpt" in done.stdout, done.stderr
+    else:
+        vit.train([f"resume={tmp_path / 'run'}"])
+    assert_same(tmp_path / "run", whole)
+
+
+def test_killed_and_found_again_by_its_words(tmp_path, whole, monkeypatch, capsys):
+    """`resume=auto` takes the newest unfinished run that has the same words, and no other."""
+    monkeypatch.chdir(tmp_path)
+    words = [*DIGITS, "runs=runs"]
+    process = start(words, tmp_path)
+    folder = tmp_path / "runs" / "digits"
+    wait_for(lambda: list(folder.glob("*/checkpoints/last.ckpt")), process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    (killed,) = folder.iterdir()
+    vit.train([*words, "debug=true", "resume=auto"])
+    assert "nothing to go on with" in capsys.readouterr().out
+    vit.train([*words, "resume=auto"])
+    assert f"going on with {killed.relative_to(tmp_path)}" in capsys.readouterr().out
+    assert_same(killed, whole)
+    vit.train([*words, "recipe.epochs=1", "resume=auto"])
+    assert "nothing to go on with" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("batches", [20, 39 * 3, 39 * 3 + 1])
+def test_stopped_within_an_epoch_at_its_end_and_after(tmp_path, whole, monkeypatch, batches):
+    stopped_and_resumed(DIGITS, tmp_path, monkeypatch, batches)
+    assert_same(tmp_path, whole)
+
+
+def test_accumulation_and_mixup(tmp_path, monkeypatch):
+    words = [
+        *DIGITS[1:],
+        "recipe.epochs=2",
+        "recipe.accumulate=2",
+        "recipe.mixup={mixup: 0.3, cutmix: 1.0, prob: 0.8}",
+        "model.drop_path=0.1",
+        "model.dropout=0.1",
+    ]
+
+    through = vit.train([*words, f"run_dir={tmp_path / 'whole'}"]).path
+    stopped_and_resumed(words, tmp_path / "parts", monkeypatch, 2 * 39 + 7)
+    assert_same(tmp_path / "parts", through)
+
+
+def test_pictures_streamed_by_workers(tmp_path, monkeypatch):
+    root = write_photos(tmp_path / "photos", {"cat": 40, "dog": 30})
+    words = ["data=folder", f"data.root={root}", "recipe.epochs=3", "precision=32-true", "logger=csv", *SMALL]
+    monkeypatch.setattr("vit.data.images.dataset.ImageDataset._fits", lambda self, limit: False)
+    through = vit.train([*words, "data.workers=0", f"run_dir={tmp_path / 'whole'}"]).path
+    stopped_and_resumed([*words, "data.workers=2"], tmp_path / "parts", monkeypatch, 10, ["data.workers=1"])
+    assert_same(tmp_path / "parts", through)
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path, whole, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        StopAfter(patch, 39 * 3 + 5)
+        with pytest.raises(SystemExit):
+            vit.train([*DIGITS, f"run_dir={tmp_path}"])
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    content = bytearray(last.read_bytes())
+    content[len(content) // 2] ^= 255
+    last.write_bytes(content)
+    capsys.readouterr()
+    vit.train([f"resume={tmp_path}"])
+    said = capsys.readouterr().out
+    assert f"skipped {last}: it is damaged" in said and "from previous.ckpt" in said
+    assert_same(tmp_path, whole)
+
+
+def test_no_whole_checkpoint_is_an_error(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        StopAfter(patch, 3)
+        with pytest.raises(SystemExit):
+            vit.train([*DIGITS, f"run_dir={tmp_path}"])
+    (tmp_path / "checkpoints" / "last.ckpt").write_bytes(b"half a file")
+    with pytest.raises(ConfigError, match="none of its checkpoints is whole; start anew"):
+        vit.train([f"resume={tmp_path}"])
+    with pytest.raises(ConfigError, match=r"last\.ckpt: cannot be used: it is damaged"):
+        vit.train([f"resume={tmp_path / 'checkpoints' / 'last.ckpt'}"])
+
+
+def test_a_word_changed_on_resuming_is_said_and_kept(tmp_path, monkeypatch, capsys):
+    run = stopped_and_resumed(DIGITS, tmp_path, monkeypatch, 60, ["recipe.epochs=3", "recipe.ema=0.99"])
+    said = capsys.readouterr().out
+    assert "changed on resuming: recipe.epochs from 5 to 3" in said and "recipe.ema" not in said
+    assert run.metrics["epochs"] == 3
+    (tmp_path / "metrics.json").unlink()
+    with pytest.raises(ConfigError, match=r"recipe.epochs=2, but .*last.ckpt has 3 epochs behind it"):
+        vit.train([f"resume={tmp_path}", "recipe.epochs=2"])
+    assert "recipe.epochs from 5 to 3" in (tmp_path / "log.txt").read_text()
+
+
+def test_the_command_of_a_run_given_again_resumes_it(tmp_path, monkeypatch):
+    """A key given twice counts once, the last time; `auto` is the number that the run has made of it."""
+    words = ["recipe.epochs=2", *DIGITS[1:], "recipe.batch_size=auto", "recipe.ema=auto", "model.depth=2",
+             "model.depth=1", f"run_dir={tmp_path / 'run'}"]
+    with monkeypatch.context() as patch:
+        StopAfter(patch, 25)
+        with pytest.raises(SystemExit):
+            vit.train(words)
+    with pytest.raises(ConfigError, match=r"changes model.depth from 1 to 2; .*allow_change=model.depth$"):
+        vit.train([*words, "model.depth=2", "resume=auto"])
+    assert vit.train([*words, "resume=auto"]).metrics["epochs"] == 2
+    assert "changed on resuming" not in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_what_cannot_change_on_resuming(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        StopAfter(patch, 3)
+        with pytest.raises(SystemExit):
+            vit.train([*DIGITS, f"run_dir={tmp_path}"])
+    with pytest.raises(ConfigError, match="recipe.epochs=0: must be a whole number, 1 or more"):
+        vit.train([f"resume={tmp_path}", "recipe.epochs=0"])
+    with pytest.raises(ConfigError, match="model=tiny cannot change in a resumed run"):
+        vit.train([f"resume={tmp_path}", "model=tiny"])
+    with pytest.raises(
+        ConfigError, match=r"last.ckpt: .* is \(.*64.*\) in the checkpoint and \(.*128.*\) in the model"
+    ):
+        vit.train([f"resume={tmp_path}", "model.dim=128", "allow_change=model.dim"])
+    vit.train([f"resume={tmp_path}", "recipe.epochs=1"])
+    with pytest.raises(ConfigError, match="that run is finished; start from its model with init_from="):
+        vit.train([f"resume={tmp_path}"])
+
+
+def test_a_run_that_was_killed_while_it_was_tested_only_finishes(tmp_path, whole, monkeypatch):
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vit.run.jobs.images.ImageClassification.test", killed)
+        with pytest.raises(KeyboardInterrupt):
+            vit.train([*DIGITS, f"run_dir={tmp_path}"])
+    run = vit.train([f"resume={tmp_path}"])
+    assert_same(tmp_path, whole)
+    assert run.metrics["seconds"] > 0 and run.metrics["images_per_second"] > 0
+
+
+def stop_before_training(words, monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vit.run.training_run.suited_threads", stop)
+        with pytest.raises(KeyboardInterrupt):
+            vit.train(words)
+
+
+def test_stopped_before_anything_was_saved(tmp_path, whole, monkeypatch):
+    stop_before_training([*DIGITS, f"run_dir={tmp_path}"], monkeypatch)
+    vit.train([f"resume={tmp_path}"])
+    assert "from the start: it has saved nothing yet" in (tmp_path / "log.txt").read_text()
+    assert_same(tmp_path, whole)
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+def test_stopped_before_anything_was_saved_it_begins_from_the_same_weights(tmp_path, whole, monkeypatch, kind):
+    words = [*DIGITS, "recipe.epochs=1", f"init_from={whole}"]
+    if kind == "text":
+        tiny = ["data=spelled_numbers", "data.limit=1000", "data.train=100", "data.val=20", "data.test=20"]
+        tiny += [*DIGITS[1:3], "recipe.epochs=1", "model.dim=16", "model.depth=1", "model.decoder_depth=1"]
+        vit.train([*tiny, f"run_dir={tmp_path / 'first'}"])
+        words = [*tiny, f"init_from={tmp_path / 'first'}"]
+    vit.train([*words, f"run_dir={tmp_path / 'one'}"])
+    stop_before_training([*words, f"run_dir={tmp_path / 'two'}"], monkeypatch)
+    vit.train([f"resume={tmp_path / 'two'}"])
+    assert_same(tmp_path / "one", tmp_path / "two")
+
+
+def test_word_vectors_are_not_needed_again(tmp_path, monkeypatch):
+    file = tmp_path / "vectors.txt"
+    file.write_text(f"has{' 0.5' * 16}\nwho{' -0.5' * 16}\n")
+    words = ["data=text_table", "model.dim=16", "model.num_heads=2", "model.depth=1", *DIGITS[1:3]]
+    words += ["recipe.epochs=2", "recipe.batch_size=1000", f"model.vectors={file}"]
+    vit.train([*words, f"run_dir={tmp_path / 'one'}"])
+    with monkeypatch.context() as patch:
+        StopAfter(patch, 3)
+        with pytest.raises(SystemExit):
+            vit.train([*words, f"run_dir={tmp_path / 'two'}"])
+    file.unlink()
+    vit.train([f"resume={tmp_path / 'two'}"])
+    assert_same(tmp_path / "one", tmp_path / "two")
+
+
+def test_time_and_images_are_counted_through_the_stop(tmp_path, monkeypatch):
+    run = stopped_and_resumed(DIGITS, tmp_path, monkeypatch, 150)
+    first = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["callbacks"]["ThroughputMeter"]
+    assert first["rows"] == pytest.approx(5 * 39 * 32, abs=3 * 32)
+    assert re.fullmatch(r"\d+\.\d", str(run.metrics["seconds"])) and run.metrics["seconds"] >= first["elapsed"] - 0.1

@@ -1,0 +1,140 @@
+"""What a run folder must contain for a run to start in it or to resume from it."""
+
+import json
+import logging
+
+import pytest
+import torch
+import yaml
+
+from tests.faults.forking import forks
+from tests.faults.resume import DIGITS, run
+from vit.run.config.composing import ConfigError
+from vit.run.folder import RunFolder, read_config
+from vit.run.resume import find_resumable
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A run that was stopped in its second epoch."""
+    folder = tmp_path_factory.mktemp("stopped")
+    (done,) = run([*DIGITS, "run_dir=run"], folder, stop=6)
+    assert done.code == 143, done.output
+    return folder / "run"
+
+
+@pytest.fixture
+def folder(stopped, tmp_path):
+    """A copy of it, with links kept apart."""
+    import shutil
+
+    return shutil.copytree(stopped, tmp_path / "run")
+
+
+def change(file, old, new):
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def test_a_lost_config_is_read_from_the_checkpoint(folder, caplog, monkeypatch):
+    monkeypatch.setattr("vit.run.folder.log.propagate", True)
+    config = read_config(folder)
+    (folder / "config.yaml").unlink()
+    assert find_resumable({"resume": "auto", "run_dir": str(folder)}) == folder
+    assert read_config(folder) == {**config, "resumed": False}
+    assert f"resuming with the config in {folder / 'checkpoints' / 'last.ckpt'}" in caplog.text
+    for file in (folder / "checkpoints").glob("*.ckpt"):
+        file.unlink()
+    with pytest.raises(ConfigError, match=r"no config.yaml there"):
+        read_config(folder)
+
+
+@pytest.mark.parametrize("manifest", [True, False], ids=["recorded", "of an earlier version"])
+def test_a_cut_config_is_never_used(folder, manifest):
+    """Of a run without a manifest the missing part is noticed."""
+    text = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(text[: len(text) // 2])
+    if manifest:
+        with pytest.raises(ConfigError, match=r"config.yaml is not the file that this run wrote.*or remove it"):
+            read_config(folder)
+    else:
+        (folder / "manifest.json").unlink()
+        assert read_config(folder)["words"] == yaml.safe_load(text)["words"]
+
+
+def test_changed_splits_and_config_are_named(folder):
+    recorded = json.loads((folder / "manifest.json").read_text())["files"]
+    assert {"config.yaml", "splits/train.tsv", "splits/val.tsv", "splits/test.tsv"} <= recorded.keys()
+    change(folder / "splits" / "val.tsv", "\n", "\r\n")
+    with pytest.raises(ConfigError, match=r"splits/val.tsv is not the file that this run wrote"):
+        read_config(folder)
+
+
+def test_a_crash_between_record_and_file_leaves_a_valid_config(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path)
+    nodes = {"data": 1, "model": 1, "recipe": 1, "task": 1, "trainer": 1, "words": []}
+    folder.write("config.yaml", nodes)
+    with monkeypatch.context() as patch:
+        patch.setattr("vit.run.folder.write_atomically", lambda *arguments: None)
+        folder.write("config.yaml", {**nodes, "data": 2})
+    assert read_config(tmp_path) == nodes
+
+
+@pytest.mark.parametrize("lost", ["config.yaml", "checkpoints"])
+def test_a_new_run_overwrites_nothing_of_an_old_one(folder, lost):
+    (folder / "manifest.json").unlink()
+    for file in [folder / lost] if lost == "config.yaml" else (folder / lost).iterdir():
+        file.unlink()
+    if lost == "checkpoints":
+        (folder / "config.yaml").unlink()
+    with pytest.raises(ConfigError, match="lies there already|metrics.csv is there already"), RunFolder(folder) as new:
+        new.begin(resuming=False)
+
+
+def test_a_start_that_was_killed_early_can_be_repeated(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.write_text("splits/train.tsv", "a\tb\n")
+    with RunFolder(tmp_path / "run") as again:
+        again.begin(resuming=False)
+
+
+def test_a_log_that_cannot_be_written_is_an_error_at_the_end(tmp_path, capsys, monkeypatch):
+    def full(text):
+        raise OSError(28, "No space left on device")
+
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(OSError, match=r"cannot write .*log.txt: .*No space left.*all else was written"), folder:
+        folder.begin(resuming=False)
+        folder.write("config.yaml", {})
+        stream = type("Full", (), {"write": full, "flush": print, "close": print})
+        monkeypatch.setattr(folder._log, "stream", stream)
+        logging.getLogger("vit").error("a line")
+        logging.getLogger("vit").error("another")
+    assert capsys.readouterr().err.count("No space left") == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((), ("fsdp", 2)), (("fsdp", 2), ("single", 1)), (("ddp", 2), ("fsdp", 2)), (("fsdp", 2), ("ddp", 3))],
+    ids=["single to fsdp", "fsdp to single", "ddp to fsdp", "fsdp 2 to ddp 3"],
+)
+def test_a_run_resumes_with_another_strategy(tmp_path, before, after):
+    name, processes = before or ("single", 1)
+    start = [*DIGITS, "trainer.accelerator=cpu", f"strategy={name}", f"trainer.devices={processes}"]
+    start += ["callbacks.every_steps=1", "run_dir=run"]
+    run(start, tmp_path, processes, stop=6)
+    saved = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert saved["global_step"] == 5 + (processes == 1)
+    name, processes = after
+    for done in run(["resume=run", f"strategy={name}", f"trainer.devices={processes}"], tmp_path, processes):
+        assert done.code == 0, done.output
+    assert "changed on resuming: strategy.name from" in (tmp_path / "run" / "log.txt").read_text()
+    resumed = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert resumed["global_step"] == 12
+    steps = {int(state["step"]) for state in resumed["optimizer_states"][0]["state"].values()}
+    assert steps == {12}
+
+
+def test_the_server_of_forks_reports_exit_codes(tmp_path):
+    assert forks().run("os:_exit", 5, folder=tmp_path).code == 5

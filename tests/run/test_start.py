@@ -1,0 +1,116 @@
+"""A run that starts from trained weights: the start is a candidate for the best epoch, and can be what is saved."""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+
+import vit
+from tests.run.conftest import QUICK, table, write_photos
+from tests.run.test_resume import assert_same, stopped_and_resumed
+from vit.report.curves import read_curves
+from vit.tasks import Classification
+from vit.training import FollowEpoch
+
+DIGITS = ["data=digits", "data.image_size=8", "recipe.batch_size=128", "trainer.accelerator=cpu", *QUICK]
+SPOIL = ["finetune.trains=head", "recipe.optimizer.lr=3", "recipe.ema=null", "recipe.epochs=3"]  # far too large a rate
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return vit.train([*DIGITS, "model.depth=1", "recipe.epochs=4", f"run_dir={tmp_path_factory.mktemp('source')}"]).path
+
+
+@pytest.fixture(scope="module")
+def spoilt(source, tmp_path_factory):
+    return vit.train([*DIGITS, *SPOIL, f"init_from={source}", f"run_dir={tmp_path_factory.mktemp('spoilt')}"])
+
+
+def test_training_that_makes_it_worse_ships_the_start(source, spoilt):
+    rows = table(spoilt.path / "metrics.csv")
+    accuracy = [float(row["val/accuracy"]) for row in rows]
+    assert [(int(row["epoch"]), int(row["step"])) for row in rows] == [(0, 0), (1, 10), (2, 20), (3, 30)]
+    assert accuracy[0] > max(accuracy[1:])
+    assert spoilt.metrics["best_epoch"] == 0 and spoilt.metrics["epochs"] == 3
+    assert spoilt.metrics["val/accuracy"] == accuracy[0]
+    saved, start = (vit.load(path).model.state_dict() for path in (spoilt.path, source))
+    assert all(torch.equal(saved[name], start[name]) for name in start)
+    before = json.loads((source / "metrics.json").read_text())
+    assert spoilt.metrics["test/accuracy"] == before["test/accuracy"]
+    log = (spoilt.path / "log.txt").read_text()
+    assert "epoch 0/3  before training  val/" in log
+    assert "best epoch: 0, the start of training: no epoch was better by val/accuracy" in log
+
+
+def test_the_last_screen_and_the_curves_have_the_start(source, tmp_path, capsys):
+    run = vit.train([*DIGITS, *SPOIL, "recipe.epochs=1", f"init_from={source}", f"run_dir={tmp_path}"])
+    assert "0 of 1 (the start of training: no epoch was better)" in " ".join(capsys.readouterr().out.split())
+    assert read_curves(run.path / "metrics.csv")["val/accuracy"].x.tolist() == [0, 1]
+    assert read_curves(run.path / "metrics.csv")["train/loss"].x.tolist() == [1]
+
+
+@pytest.mark.parametrize("batches", [1, 12])
+def test_stopped_and_resumed_it_is_the_same(source, spoilt, tmp_path, monkeypatch, batches):
+    """In the first step, from the checkpoint of the start, and in the second epoch."""
+    again = stopped_and_resumed([*DIGITS, *SPOIL, f"init_from={source}"], tmp_path, monkeypatch, batches)
+    assert_same(tmp_path, spoilt.path)
+    assert again.metrics["best_epoch"] == 0
+    assert (tmp_path / "log.txt").read_text().count("before training") == 1
+
+
+def test_from_the_checkpoint_of_the_start(source, spoilt, tmp_path, monkeypatch):
+    def fails(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, SystemExit)):
+        patch.setattr(FollowEpoch, "on_train_epoch_start", fails)
+        vit.train([*DIGITS, *SPOIL, f"init_from={source}", f"run_dir={tmp_path}"])
+    last, best = (torch.load(tmp_path / "checkpoints" / name, weights_only=True) for name in ("last.ckpt", "best.ckpt"))
+    assert last["global_step"] == best["global_step"] == 0
+    vit.train([f"resume={tmp_path}"])
+    assert_same(tmp_path, spoilt.path)
+
+
+def test_a_stop_while_the_start_is_validated(source, spoilt, tmp_path, monkeypatch):
+    def interrupted(task, batch, index, step=Classification.validation_step):
+        os.kill(os.getpid(), signal.SIGINT)
+        return step(task, batch, index)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stop:
+        patch.setattr(Classification, "validation_step", interrupted)
+        vit.train([*DIGITS, *SPOIL, f"init_from={source}", f"run_dir={tmp_path}"])
+    assert stop.value.code == 130 and not list((tmp_path / "checkpoints").glob("*.ckpt"))
+    vit.train([f"resume={tmp_path}"])
+    assert_same(tmp_path, spoilt.path)
+
+
+@pytest.mark.parametrize(("rate", "best"), [("1e-30", 0), ("0.001", 2)])
+def test_only_a_better_epoch_replaces_the_start(source, tmp_path, rate, best):
+    words = [*DIGITS, f"recipe.optimizer.lr={rate}", "recipe.epochs=2", f"init_from={source}"]
+    run = vit.train([*words, f"run_dir={tmp_path}"])
+    scores = [float(row["val/accuracy"]) for row in table(run.path / "metrics.csv")]
+    assert run.metrics["best_epoch"] == best and run.metrics["val/accuracy"] == max(scores)
+    assert (max(scores) > scores[0]) == (best > 0)
+
+
+def test_patience_counts_from_the_start(source, tmp_path):
+    words = [*DIGITS, *SPOIL, "recipe.epochs=9", "callbacks.patience=2", f"init_from={source}"]
+    run = vit.train([*words, f"run_dir={tmp_path}"])
+    assert (run.metrics["ended"], run.metrics["epochs"], run.metrics["best_epoch"]) == ("patience", 2, 0)
+
+
+def test_what_the_start_has_no_number_of_is_compared_among_epochs(source, tmp_path):
+    words = [*DIGITS, "callbacks.monitor=train/loss", f"init_from={source}"]
+    assert vit.train([*words, f"run_dir={tmp_path}"]).metrics["best_epoch"] > 0
+
+
+def test_a_fitted_head_that_training_spoils_is_what_is_saved(source, tmp_path):
+    root = write_photos(tmp_path / "photos", {"cat": 30, "dog": 30, "emu": 30}, (8, 8))
+    words = ["data=folder", f"data.root={root}", "recipe=finetune", f"init_from={source}", "logger=csv",
+             "precision=32-true", "recipe.epochs=2", "recipe.optimizer.lr=3", "recipe.clip=null", "recipe.ema=null"]
+    run = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
+    rows = table(run.path / "metrics.csv")
+    assert run.metrics["val/accuracy"] == float(rows[0]["val/accuracy"]) > 0.6
+    assert run.metrics["best_epoch"] == 0 and run.metrics["test/accuracy"] > 0.6

@@ -1,0 +1,173 @@
+"""init_from, for models of texts: the tokenizer, the architecture and the weights that come along, and what cannot."""
+
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import vit
+from vit.bundle import load_bundle
+from vit.cli import main
+from vit.run.config.composing import ConfigError
+from vit.run.folder import read_config
+from vit.run.jobs import prepare
+from vit.run.parts.devices import find_devices
+
+SMALL = ["recipe.epochs=1", "precision=32-true", "logger=csv", "model.dim=16", "model.num_heads=2", "model.depth=1"]
+STILL = ["recipe.optimizer.lr=0.0", "recipe.ema=null"]  # nothing moves: what was taken can be seen in the result
+FEW = ["data.train=64", "data.val=16", "data.test=16", "recipe.batch_size=32", "model.decoder_depth=1"]
+WORDS = {
+    "translator": ["data=spelled_numbers", "data.limit=1000", *SMALL, *FEW, "data.tokenizer.kind=bpe"],
+    "reader": ["data=digit_strips", "data.digits=2", *SMALL, *FEW],
+    "pretrained": ["data=corpus", *SMALL, "recipe.batch_size=1000"],
+}
+
+
+def table(path, words):
+    """A CSV of two classes, in 80 texts made of these words."""
+    rows = [f"{words[i % 5]} {words[i * 7 % 5]} {words[i % 3]},{'ab'[i % 2]}" for i in range(80)]
+    path.write_text("\n".join(["text,label", *rows]) + "\n")
+    return ["data=text_table", f"data.path={path}", "data.tokenizer.vocab_size=264", *SMALL, "recipe.batch_size=16"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of each kind of model, by its name."""
+    place = tmp_path_factory.mktemp("runs")
+    words = WORDS | {"classifier": table(place / "texts.csv", ["alpha", "beta", "gamma", "delta", "omega"])}
+    return {name: vit.train([*each, f"run_dir={place / name}"]).path for name, each in words.items()}
+
+
+@pytest.fixture
+def others(tmp_path):
+    """Texts of other words, of which a tokenizer would learn other tokens."""
+    return table(tmp_path / "others.csv", ["onion", "garlic", "pepper", "salted", "rosemary"])
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "digits"
+    return vit.train([*SMALL, "data.patch_size=4", "model.dim=32", f"run_dir={path}"]).path
+
+
+def weights(folder):
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def tokenizers(folder):
+    return {side: tokenizer.to_dict() for side, tokenizer in load_bundle(folder).tokenizers.items()}
+
+
+def test_a_checkpoint_brings_the_tokenizer_that_numbered_its_embeddings(runs, others, tmp_path):
+    learnt = vit.train([*others, f"run_dir={tmp_path / 'learnt'}"]).path
+    assert tokenizers(learnt) != tokenizers(runs["classifier"])
+    checkpoint = runs["classifier"] / "checkpoints" / "last.ckpt"
+    run = vit.train([*others, *STILL, f"init_from={checkpoint}", f"run_dir={tmp_path / 'run'}"]).path
+    assert tokenizers(run) == tokenizers(runs["classifier"])
+    name = "embed.token.weight"
+    assert torch.equal(weights(run)[name], weights(runs["classifier"])[name])
+
+
+def test_a_resumed_run_has_its_tokenizer_from_its_own_checkpoint(runs, others, tmp_path):
+    shutil.copytree(runs["classifier"], tmp_path / "source")
+    run = vit.train([*others, *STILL, f"init_from={tmp_path / 'source'}", f"run_dir={tmp_path / 'run'}"]).path
+    shutil.rmtree(tmp_path / "source")
+    config, checkpoint = read_config(run), run / "checkpoints" / "last.ckpt"
+    resumed = prepare(config, find_devices(config["trainer"]), checkpoint)
+    assert resumed.tokenizer.to_dict() == tokenizers(run)["source"]
+
+
+def test_a_checkpoint_without_tokenizer_does_not_give_its_embeddings(runs, others, tmp_path):
+    content = torch.load(runs["classifier"] / "checkpoints" / "last.ckpt", weights_only=True)
+    del content["config"]["tokenizers"]
+    torch.save(content, tmp_path / "old.ckpt")
+    words = [*others, f"init_from={tmp_path / 'old.ckpt'}"]
+    with pytest.raises(ConfigError, match=r"old.ckpt has embeddings of 264 tokens without the tokenizer"):
+        vit.train([*words, f"run_dir={tmp_path / 'run'}"])
+    run = vit.train([*words, "data.tokenizer.vocab_size=263", f"run_dir={tmp_path / 'run'}"])
+    assert "new     embed.token.weight  (264, 16) -> (263, 16)" in (run.path / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("kind", WORDS)
+@pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt"])
+def test_training_begins_with_a_checkpoint_of_any_kind(runs, tmp_path, kind, name):
+    checkpoint = runs[kind] / "checkpoints" / name
+    run = vit.train([*WORDS[kind], *STILL, f"init_from={checkpoint}", f"run_dir={tmp_path / 'run'}"]).path
+    before, after = weights(runs[kind]), weights(run)
+    assert before.keys() == after.keys() and all(torch.equal(before[each], after[each]) for each in before)
+    assert tokenizers(run) == tokenizers(runs[kind]) and "0 new" in (run / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("kind", [*WORDS, "classifier"])
+def test_a_checkpoint_gives_a_model_but_no_answers(runs, kind, tmp_path, capsys):
+    checkpoint = runs[kind] / "checkpoints" / "last.ckpt"
+    model, report = vit.import_weights(checkpoint)
+    assert model.config == load_bundle(runs[kind]).model.config and {row.status for row in report.rows} == {"taken"}
+    (tmp_path / "lines.txt").write_text("one\n")
+    for command in (["predict", checkpoint, tmp_path / "lines.txt"], ["evaluate", checkpoint],
+                    ["attention", checkpoint, "one", "--output", tmp_path / "maps.html"]):
+        assert main([str(word) for word in command]) == 1
+        said = capsys.readouterr().err
+        assert f"model of kind {model.config.kind}, which answers from the folder of its run" in said, said
+        assert said.count("\n") == 1
+
+
+def test_a_reader_has_the_architecture_of_its_classifier(digits, tmp_path):
+    words = [word for word in WORDS["reader"] if not word.startswith("model.")]
+    run = vit.train([*words, "model.decoder_depth=2", *STILL, f"init_from={digits}", f"run_dir={tmp_path}"]).path
+    ours, theirs = (load_bundle(path).model.config for path in (run, digits))
+    for key in ("dim", "depth", "num_heads", "norm", "mlp", "mlp_ratio", "activation", "positions", "stem", "pre_norm"):
+        assert getattr(ours, key) == getattr(theirs, key)
+    assert ours.decoder_depth == 2 and ours.dropout == 0.1
+    model, before = load_bundle(run).model.state_dict(), load_bundle(digits).model.state_dict()
+    same = [name for name in before if not name.startswith("head.") and name != "embed.pos_embed"]
+    assert all(torch.equal(model[name], before[name]) for name in same)
+    said = (run / "log.txt").read_text()
+    assert f"{len(same)} taken, 1 resized, 0 new, 2 unused" in said and "grid of 2x2 to 2x10 patches" in said
+
+
+def test_words_change_what_stands_around_the_blocks_of_a_classifier(digits, tmp_path):
+    words = [word for word in WORDS["reader"] if not word.startswith("model.")]
+    words += [f"init_from={digits}", f"run_dir={tmp_path / 'run'}"]
+    for word in ("model.mlp=swiglu", "model.norm=rms", "model.dim=64"):
+        with pytest.raises(ConfigError, match=rf"{word}, but the classifier of init_from=.* leave the word out"):
+            vit.train([*words, word])
+    run = vit.train([*words, "model.stem=masked_conv", "model.mlp=mlp"])
+    assert load_bundle(run.path).model.config.stem == "masked_conv"
+
+
+def test_a_classifier_that_no_decoder_fits_is_told(runs, digits, tmp_path):
+    relative = [*SMALL, "data.patch_size=4", "model.positions=relative", f"run_dir={tmp_path / 'relative'}"]
+    source = vit.train(relative).path
+    for start, said in (
+        (source, "is a classifier with positions=relative, but a model that writes has one of learned, "),
+        (runs["classifier"], "a model of kind text_classifier does not classify images"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            vit.train([*WORDS["reader"], f"init_from={start}", f"run_dir={tmp_path / 'run'}"])
+    for start in (runs["pretrained"], digits):
+        with pytest.raises(ConfigError, match="is no model that writes, and a translator can begin with no other"):
+            vit.train([*WORDS["translator"], f"init_from={start}", f"run_dir={tmp_path / 'run'}"])
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("data.tokenizer.kind=byte", "has kind=bpe"),
+        ("data.tokenizer.lower=true", "has lower=false"),
+        ("data.tokenizer.vocab_size=262", "has vocab_size=264"),
+    ],
+)
+def test_words_on_a_tokenizer_that_comes_along_must_be_true_of_it(runs, others, tmp_path, word, said):
+    with pytest.raises(ConfigError, match=rf"{word}, but the tokenizer that comes along with .* {said}, .* leave the"):
+        vit.train([*others, word, f"init_from={runs['classifier']}", f"run_dir={tmp_path / 'run'}"])
+
+
+def test_a_translator_from_a_reader_writes_with_its_tokenizer(runs, tmp_path):
+    """Bytes are the reader's; those learnt from the texts would have other numbers."""
+    words = [word for word in WORDS["translator"] if "tokenizer" not in word]
+    words += [f"init_from={runs['reader']}", "model.tied=target", f"run_dir={tmp_path / 'run'}"]
+    run = vit.train(words).path
+    assert tokenizers(run)["target"] == tokenizers(run)["source"] == tokenizers(runs["reader"])["target"]
+    assert "new     target_embed" not in (run / "log.txt").read_text()

@@ -1,0 +1,74 @@
+"""Two processes on the CPU, from the command line: the losses, the folder and the model of a single process."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import vit
+from tests.run.conftest import run, start, table
+
+# one step per epoch: then every row of metrics.csv is the loss of a step, over both processes; nothing random but
+# augmentation
+STEPS = [
+    "recipe.batch_size=1256",
+    "recipe.epochs=22",
+    "recipe.optimizer.lr=0.001",
+    "precision=32-true",
+    "logger=csv",
+    "recipe.loss.label_smoothing=0.0",
+    "runs=runs",
+]
+TWO = ["trainer.devices=2", "trainer.accelerator=cpu"]
+
+
+def losses(folder):
+    """Of every epoch: training losses, validation losses."""
+    rows = [row for row in table(folder / "metrics.csv") if row["epoch"] != "0"]  # before training
+    return [float(row["train/loss"]) for row in rows], [float(row["val/loss"]) for row in rows]
+
+
+def the_run(tmp_path):
+    (folder,) = (tmp_path / "runs" / "digits").iterdir()
+    return folder
+
+
+def assert_like_one_process(folder, single):
+    for got, alone in zip(losses(folder), losses(single), strict=True):
+        assert len(got) == 22 and got == pytest.approx(alone, rel=1e-5)
+    state, alone = (load_file(path / "model" / "model.safetensors") for path in (folder, single))
+    assert state.keys() == alone.keys()
+    for name in alone:
+        torch.testing.assert_close(state[name], alone[name], rtol=1e-3, atol=1e-4)
+    assert len(vit.load(folder).predict(folder / "samples")) == 8
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory):
+    return vit.train([*STEPS[:-1], f"run_dir={tmp_path_factory.mktemp('single')}"]).path
+
+
+def test_shards_learn_like_one_process(tmp_path, single):
+    code, out, err = run([*STEPS, *TWO, "strategy=fsdp"], tmp_path)
+    assert code == 0 and err == "", err
+    assert out.count("run folder:") == 1 and out.count("Next:") == 1
+    assert_like_one_process(the_run(tmp_path), single)
+
+
+def test_replicas_learn_like_one_process_and_stop_together(tmp_path, single):
+    """Ctrl-C reaches both processes; the steps before and after it are those of a single process that never stopped."""
+    words = [*STEPS, *TWO, "strategy=ddp"]
+    process = start(words, tmp_path)
+    while not list(tmp_path.glob("runs/digits/*/checkpoints/last.ckpt")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130 and "Traceback" not in err, err
+    assert len(losses(the_run(tmp_path))[0]) < 22
+    code, out, err = run([*words, "resume=auto"], tmp_path)
+    assert code == 0 and out.count("going on with") == 1, err
+    assert_like_one_process(the_run(tmp_path), single)

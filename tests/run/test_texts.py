@@ -1,0 +1,314 @@
+"""Runs that read and write texts, from words to a model in use: translation, reading pictures, classes, pre-training.
+"""
+
+import csv
+import json
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import vit
+from tests.run.conftest import run, table
+from vit.bundle import load_bundle
+from vit.cli import main
+from vit.generation import Generation
+from vit.run.config.composing import ConfigError
+from vit.tasks import Seq2Seq
+
+QUICK = ["recipe.epochs=2", "recipe.batch_size=32", "precision=32-true", "logger=csv"]
+QUICK += ["model.dim=16", "model.num_heads=2"]
+SHORT = ["data.train=200", "data.val=20", "data.test=24"]
+SPELL = ["data=spelled_numbers", "data.limit=1000", *SHORT, *QUICK, "model.depth=1", "model.decoder_depth=1"]
+STRIPS = ["data=digit_strips", "data.digits=2", *SHORT, *QUICK, "model.depth=1", "model.decoder_depth=1"]
+STORIES = ["data=corpus", *QUICK, "model.depth=1", "recipe.batch_size=64", "recipe.epochs=1"]
+
+
+@pytest.fixture(scope="module")
+def spelled(tmp_path_factory):
+    return vit.train([*SPELL, f"run_dir={tmp_path_factory.mktemp('runs') / 'spelled'}"])
+
+
+@pytest.fixture(scope="module")
+def strips(tmp_path_factory):
+    return vit.train([*STRIPS, f"run_dir={tmp_path_factory.mktemp('runs') / 'strips'}"])
+
+
+def test_what_a_translation_run_leaves(spelled):
+    assert {"config.yaml", "metrics.csv", "metrics.json", "predictions.csv", "curves.png", "log.txt"} <= {
+        file.name for file in spelled.path.iterdir()
+    }
+    metrics = json.loads((spelled.path / "metrics.json").read_text())
+    for name in ("exact_match", "cer", "bleu", "chrf", "loss", "token_accuracy"):
+        assert f"test/{name}" in metrics
+    assert "tok:13a" in metrics["test/bleu_signature"]
+    rows = table(spelled.path / "predictions.csv")
+    assert len(rows) == 24 and list(rows[0]) == ["name", "source", "reference", "answer", "right", "cer", "score"]
+    assert {"val/loss", "val/exact_match", "val/cer", "val/bleu"} <= set(
+        table(spelled.path / "metrics.csv")[0]
+    )
+
+
+def test_the_bundle_holds_tokenizers_and_settings_and_a_tied_matrix_once(spelled):
+    bundle = load_bundle(spelled.path)
+    assert bundle.tokenizers["target"].decode(bundle.tokenizers["source"].encode("12")) == "12"
+    assert bundle.extra["generation"]["beam"] == 5
+    assert "target_embed.token.weight" not in load_file(spelled.path / "model" / "model.safetensors")
+    assert bundle.model.target_embed.token.weight is bundle.model.embed.token.weight
+
+
+def test_the_run_s_numbers_again_to_the_last_digit(spelled, tmp_path, capsys):
+    assert main(["evaluate", str(spelled.path), "--json", str(tmp_path / "again.json")]) == 0
+    again = json.loads((tmp_path / "again.json").read_text())
+    assert again.pop("pairs") == 24 and again.pop("unreadable") == []
+    for name, value in again.items():
+        assert spelled.metrics[name] == value
+    assert "exact_match" in capsys.readouterr().out
+
+
+def test_texts_are_measured_as_words_say_that_they_be_written(spelled, tmp_path):
+    words = ["evaluate", str(spelled.path), "task.decode.beam=1", "task.decode.max_len=3", "--output", str(tmp_path)]
+    assert main(words) == 0
+    rows = table(tmp_path / "predictions.csv")
+    sources, answers = [row["source"] for row in rows], [row["answer"] for row in rows]
+    writer = vit.load(spelled.path)
+    shorter = writer.predict(sources, replace(writer.settings, beam=1, max_len=3))
+    assert answers == [written.text for written in shorter] != [written.text for written in writer.predict(sources)]
+
+
+def test_a_word_that_would_change_nothing_is_told(spelled, capsys):
+    assert main(["evaluate", str(spelled.path), "recipe.batch_size=4"]) == 1
+    assert "recipe.batch_size=4 changes nothing here" in capsys.readouterr().err
+    assert main(["evaluate", str(spelled.path), "task.decode.bean=4"]) == 1
+    assert "did you mean task.decode.beam?" in capsys.readouterr().err
+    assert main(["evaluate", str(spelled.path), "task.decode.beam=0"]) == 1
+    assert "task.decode.beam=0: must be a whole number, 1 or more" in capsys.readouterr().err
+    assert main(["audit", "data=digits", "seed=3"]) == 1
+    assert "this command reads data=, experiment= and data.*" in capsys.readouterr().err
+
+
+def test_lines_are_answered_in_order_alone_and_together(spelled, tmp_path, capfdbinary):
+    lines = ["7", "", "123", "45"]
+    (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
+    assert main(["predict", str(spelled.path), str(tmp_path / "lines.txt")]) == 0
+    together = capfdbinary.readouterr().out.decode().split("\n")[:-1]
+    writer = vit.load(spelled.path, device="cpu")
+    assert together == [writer.predict([line])[0].text for line in lines] and together[1] == ""
+
+
+def test_several_answers_with_scores(spelled, tmp_path):
+    (tmp_path / "lines.txt").write_text("7\n12\n")
+    output = tmp_path / "answers.csv"
+    assert main(["predict", str(spelled.path), str(tmp_path / "lines.txt"), "-k", "3", "-o", str(output)]) == 0
+    rows = table(output)
+    assert [row["source"] for row in rows] == ["7", "12"]
+    for row in rows:
+        scores = [float(row[name]) for name in ("score", "score_2", "score_3")]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_an_ensemble_of_a_model_with_itself_is_the_model(spelled, tmp_path, capfdbinary):
+    (tmp_path / "lines.txt").write_text("7\n12\n")
+    said = []
+    for more in ([], ["--ensemble", str(spelled.path)]):
+        assert main(["predict", str(spelled.path), str(tmp_path / "lines.txt"), *more]) == 0
+        said.append(capfdbinary.readouterr().out)
+    assert said[0] == said[1] and said[0].count(b"\n") == 2
+    other = vit.train([*SPELL, "data.tokenizer.lower=true", "recipe.epochs=1", f"run_dir={tmp_path / 'other'}"])
+    with pytest.raises(ValueError, match="an ensemble needs one tokenizer|writes other tokens"):
+        vit.load(spelled.path, ensemble=[other.path])
+
+
+def test_a_line_that_is_too_long_is_named(spelled):
+    writer = vit.load(spelled.path, device="cpu")
+    with pytest.raises(ValueError, match=r"text 2: has \d+ tokens, but the model reads at most 16"):
+        writer.predict(["1", "1" * 500])
+
+
+def test_pictures_are_read(strips, capfdbinary):
+    assert (strips.path / "mistakes.png").stat().st_size > 1000
+    assert main(["predict", str(strips.path), str(strips.path / "samples")]) == 0
+    rows = list(csv.DictReader(capfdbinary.readouterr().out.decode().splitlines()))
+    assert len(rows) == 8 and all(row["file"].endswith(".png") for row in rows)
+    images = sorted((strips.path / "samples").glob("*.png"))
+    reader = vit.load(strips.path, device="cpu")
+    wide = Image.open(images[0]).resize((48, 8))
+    answers = reader.predict([*images[:2], wide])
+    assert [answer.text for answer in answers[:2]] == [row["text"] for row in rows[:2]]
+    assert reader.predict([images[0]])[0].text == answers[0].text  # beside a wider one and alone
+
+
+def test_a_reader_starts_from_a_classifier(tmp_path, capsys):
+    same = ["model.dim=16", "model.num_heads=2", "model.depth=1", "logger=csv", "precision=32-true"]
+    digits = vit.train(["recipe.epochs=1", *same, f"run_dir={tmp_path / 'digits'}"])
+    plain = ["model.stem=linear", "model.mlp=mlp", "model.mlp_ratio=4.0", "model.norm=layer", "model.positions=learned"]
+    vit.train([*STRIPS, *plain, "recipe.epochs=1", f"init_from={digits.path}", f"run_dir={tmp_path / 'reader'}"])
+    said = (tmp_path / "reader" / "log.txt").read_text()
+    assert "weights from" in said and "1 resized" in said and "0 new" in said
+
+
+def test_stopped_and_resumed_a_run_ends_with_the_same_bits(spelled, tmp_path, monkeypatch):
+    step, seen = Seq2Seq.training_loss, []
+
+    def stopping(task, batch, *counters):
+        seen.append(1)
+        if len(seen) == 9:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(task, batch, *counters)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Seq2Seq, "training_loss", stopping)
+        with pytest.raises(BaseException) as stopped:
+            vit.train([*SPELL, f"run_dir={tmp_path / 'run'}"])
+    assert stopped.type.__name__ == "Interrupted"
+    vit.train([f"resume={tmp_path / 'run'}"])
+    ours, theirs = (load_file(path / "model" / "model.safetensors") for path in (tmp_path / "run", spelled.path))
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert (tmp_path / "run" / "predictions.csv").read_text() == (spelled.path / "predictions.csv").read_text()
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_have_the_losses_of_one(tmp_path, strategy):
+    words = [*SPELL, "model.dropout=0.0", "recipe.epochs=3", "recipe.ema=null", "recipe.batch_size=100"]
+    alone = vit.train([*words, f"run_dir={tmp_path / 'alone'}"])
+    two = ["trainer.devices=2", "trainer.accelerator=cpu", f"strategy={strategy}", "run_dir=two"]
+    code, _, err = run([*words, *two], tmp_path)
+    assert code == 0, err
+    for name in ("train/loss", "val/loss"):
+        one, both = ([float(row[name]) for row in table(path / "metrics.csv")]
+                     for path in (alone.path, tmp_path / "two"))
+        assert both == pytest.approx(one, rel=1e-5) and len(one) == 3
+    assert load_bundle(tmp_path / "two").model.state_dict().keys() == load_bundle(alone.path).model.state_dict().keys()
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    return vit.train([*STORIES, f"run_dir={tmp_path_factory.mktemp('runs') / 'bert'}"])
+
+
+def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
+    metrics = pretrained.metrics
+    assert metrics["test/loss"] > 0 and 0 <= metrics["test/token_accuracy"] <= 1 and "test/pair_accuracy" in metrics
+    with pytest.raises(ValueError, match="pre-trained model"):
+        vit.load(pretrained.path)
+    words = ["data=text_table", f"init_from={pretrained.path}", "model.pool=pooler", "recipe.epochs=1", "logger=csv"]
+    tuned = vit.train([*words, "precision=32-true", f"run_dir={tmp_path / 'tuned'}"])
+    config = load_bundle(tuned.path).model.config
+    assert not config.pre_norm and config.embed_norm and config.norm_eps == 1e-12  # as it was pre-trained
+    said = (tuned.path / "log.txt").read_text()
+    assert "2 new" in said and "head.weight" in said
+    assert main(["evaluate", str(tuned.path), "--json", str(tmp_path / "again.json")]) == 0
+    assert json.loads((tmp_path / "again.json").read_text())["test/accuracy"] == tuned.metrics["test/accuracy"]
+    capfdbinary.readouterr()
+    assert main(["predict", str(tuned.path), str(tuned.path / "samples" / "lines.txt"), "-k", "2"]) == 0
+    rows = list(csv.DictReader(capfdbinary.readouterr().out.decode().splitlines()))
+    answers = table(tuned.path / "predictions.csv")
+    assert len(rows) == 8 and rows[0]["label"] == answers[0]["label"]
+
+
+def test_word_vectors_are_where_it_begins(tmp_path):
+    lines = [f"has{' 0.5' * 16}", f"who{' -0.5' * 16}", ""]
+    (tmp_path / "vectors.txt").write_text("\n".join(lines))
+    small = ["model.dim=16", "model.num_heads=2", "model.depth=1", "recipe.epochs=1", "recipe.batch_size=1000"]
+    small += ["logger=csv"]
+    vectors = [f"model.vectors={tmp_path / 'vectors.txt'}", "recipe.optimizer.lr=1.0e-9", "recipe.ema=null"]
+    run = vit.train(["data=text_table", *small, *vectors, "precision=32-true", f"run_dir={tmp_path / 'run'}"])
+    bundle = load_bundle(run.path)
+    (has,) = bundle.tokenizers["source"].encode(" has")
+    torch.testing.assert_close(bundle.model.embed.token.weight[has], torch.full((16,), 0.5), rtol=0, atol=1e-5)
+    assert "vectors from" in (run.path / "log.txt").read_text()
+    masked = vit.train(["data=corpus", *small, *vectors, "precision=32-true", f"run_dir={tmp_path / 'masked'}"])
+    bundle = load_bundle(masked.path)
+    (has,) = bundle.tokenizers["source"].encode(" has")
+    torch.testing.assert_close(bundle.model.embed.token.weight[has], torch.full((16,), 0.5), rtol=0, atol=1e-5)
+    with pytest.raises(ConfigError, match=r"model.vectors=x are of words that are read, but this data is images"):
+        vit.train([*STRIPS, "+model.vectors=x"])
+    with pytest.raises(ConfigError, match="word vectors have 16 numbers each, but the model's dim is 32"):
+        vit.train(["data=text_table", *small, *vectors, "model.dim=32"])
+
+
+def test_draws_follow_from_the_line_and_not_from_its_neighbours(spelled):
+    writer = vit.load(spelled.path, device="cpu")
+    settings = Generation(sample=True, max_len=12, seed=3)
+    lines = ["1", "12", "123", "7"]
+    together = writer.predict(lines, settings, batch_size=4)
+    assert [each.text for each in writer.predict(lines, settings, batch_size=1)] == [each.text for each in together]
+
+
+def test_columns_that_spell_leave_the_same_model(strips, tmp_path):
+    """The second loss has no weights of its own, and moves those of the reader."""
+    made = vit.train([*STRIPS, "recipe.loss.ctc=0.5", "task.decode.ctc=0.4", "task.decode.views=3",
+                      f"run_dir={tmp_path / 'run'}"])
+    settings = vit.load(made.path, device="cpu").settings
+    assert (settings.ctc, settings.views) == (0.4, 3)
+    alone, both = (load_file(each.path / "model" / "model.safetensors") for each in (strips, made))
+    assert {name: tensor.shape for name, tensor in alone.items()} == {name: each.shape for name, each in both.items()}
+    assert not torch.equal(alone["encoder.blocks.0.attn.qkv.weight"], both["encoder.blocks.0.attn.qkv.weight"])
+    assert "more tokens than their image has columns" not in (made.path / "log.txt").read_text()
+    words = [*STRIPS, "recipe.loss.ctc=0.5", "data.patch_size=[8,16]", "data.preprocessing.max_width=16"]
+    wide = vit.train([*words, f"run_dir={tmp_path / 'wide'}"])
+    assert "200 of 200 texts have more tokens than their image has columns" in (wide.path / "log.txt").read_text()
+
+
+def test_what_cannot_be(spelled, capsys):
+    with pytest.raises(ConfigError, match=r"data.tokenizer: tokenizer kind 'bp' is not one of byte, bpe"):
+        vit.train([*SPELL, "data.tokenizer.kind=bp"])
+    with pytest.raises(ConfigError, match=r"task.decode.beam=2.5: must be a whole number, 1 or more"):
+        vit.train([*SPELL, "task.decode.beam=2.5"])
+    with pytest.raises(ConfigError, match=r"recipe.loss.ctc=0.5 is for images.*; this data is text"):
+        vit.train([*SPELL, "recipe.loss.ctc=0.5"])
+    with pytest.raises(ConfigError, match=r"task.decode.ctc=0.3 asks what .* recipe.loss.ctc=0 does not teach them"):
+        vit.train([*STRIPS, "task.decode.ctc=0.3"])
+    with pytest.raises(ConfigError, match=r"task.decode.views=2 is for images of writing, but this data is text"):
+        vit.train([*SPELL, "task.decode.views=2"])
+    with pytest.raises(ConfigError, match=r"recipe.loss.ctc=1.5: must be a number, 0 or more, below 1"):
+        vit.train([*STRIPS, "recipe.loss.ctc=1.5"])
+    with pytest.raises(ConfigError, match="recipe.batch_size and recipe.batch_tokens are both null"):
+        vit.train([*SPELL, "recipe.batch_size=null"])
+    with pytest.raises(ValueError, match=r"tokens are more than max_target_len=8"):
+        vit.train([*SPELL, "data.max_target_len=8"])
+    with pytest.raises(ConfigError, match="dim 16 is not divisible by num_heads 3"):
+        vit.train([*SPELL, "model.num_heads=3"])
+    assert main(["evaluate", str(spelled.path), "data=digits"]) == 1
+    assert "digits holds labelled images, but the model is for pairs of texts" in capsys.readouterr().err
+
+
+def test_a_run_that_cut_its_texts_answers_the_lines_that_it_shows(tmp_path, capfd):
+    """What is too long for the model is cut in the test and by the saved model, as it was in training."""
+    for name, count in (("train", 40), ("val", 8), ("test", 8)):
+        for side in ("en", "de"):
+            lines = [f"{i} " + "word " * (1 + 4 * (i % 2)) for i in range(count)]
+            (tmp_path / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines))
+    rows = [f"{'many words ' * (1 + 5 * (i % 2))}{i},{'ab'[i % 2]}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    small = [*QUICK, "model.depth=1", "recipe.epochs=1", "data.on_long=cut", "data.tokenizer.kind=byte"]
+    pairs = ["data=parallel", f"data.root={tmp_path}", "data.source=en", "data.target=de", "data.max_source_len=16",
+             "data.max_target_len=12", "model.decoder_depth=1"]
+    texts = ["data=text_table", f"data.path={tmp_path / 't.csv'}", "data.max_len=24", "recipe.batch_size=8"]
+    for name, words in (("pairs", pairs), ("texts", texts)):
+        made = vit.train([*small, *words, f"run_dir={tmp_path / name}"])
+        samples = made.path / "samples" / "lines.txt"
+        assert main(["predict", str(made.path / "model"), str(samples)]) == 0
+        said = capfd.readouterr()
+        assert "texts are longer than the" in said.err and f"were cut, such as {samples} line" in said.err
+        assert "could not be read" not in said.err
+        assert main(["evaluate", str(made.path), "--json", str(tmp_path / "again.json")]) == 0
+        again = json.loads((tmp_path / "again.json").read_text())
+        if name == "pairs":  # each side has a limit of its own
+            writer = vit.load(made.path / "model", device="cpu")
+            assert (writer.longest, writer.settings.max_len, writer.model.config.max_len) == (16, 12, 16)
+        assert all(made.metrics[key] == again[key] for key in again if key.startswith("test/"))
+        copy = tmp_path / f"{name} of the checkpoint"
+        assert main(["convert", str(made.path / "checkpoints" / "best.ckpt"), str(copy), "--to", "bundle"]) == 0
+        extra, known = (load_bundle(folder).extra for folder in (copy, made.path / "model"))
+        of_the_run = ("data", "evaluation", "name", "split_rule")
+        assert extra["cuts"] and extra == {key: known[key] for key in known if key not in of_the_run}
+        capfd.readouterr()
+        assert main(["predict", str(copy), str(samples)]) == 0
+        assert said.out.endswith(capfd.readouterr().out)
+        assert main(["evaluate", str(made.path), "data.on_long=error"]) == 1
+        assert "but the model reads at most" in capfd.readouterr().err

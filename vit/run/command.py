@@ -1,0 +1,182 @@
+"""`python train.py OVERRIDES`: one run, several with -m, or a look at the config.
+
+`hydra.main` runs the program. What stands in front of it checks the overrides within a fraction of a second, before
+torch is loaded, and takes paths literally (`vit.run.config.overrides`).
+"""
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+import hydra
+from hydra._internal.utils import get_args_parser  # Hydra has no public name for its own options
+from omegaconf import DictConfig
+
+from vit.run.config.composing import (
+    PRIMARY,
+    SEARCH_PATH,
+    ConfigError,
+    checked,
+    compose_with,
+    config_folder,
+    options,
+    search_folders,
+    search_path,
+)
+from vit.run.config.overrides import parse
+from vit.training.interrupts import StopSignals
+
+GROUPS = ("data", "model", "recipe", "finetune", "distill", "strategy", "trainer", "logger", "callbacks", "experiment")
+CONFIGS = ("job", "hydra", "all")  # that --cfg prints
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command and return its exit code: 0 done, 1 data or training failed, 2 a wrong override or option.
+
+    A run that is stopped leaves with SystemExit: 128 + the signal's number, so 130 for Ctrl-C and 143 for SIGTERM.
+    """
+    with StopSignals().handled():  # before torch is loaded, which takes seconds
+        return answer(list(sys.argv[1:] if argv is None else argv))
+
+
+def answer(argv: list[str]) -> int:
+    debug = "--debug" in argv
+    try:
+        options, overrides = read_arguments([argument for argument in argv if argument != "--debug"])
+        if options.help:
+            print(help_text())
+            return 0
+        with debugging(debug):
+            return run(options, overrides)
+    except Exception as error:
+        if debug or os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
+            raise
+        return failed(error)
+
+
+def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Hydra's options, and the overrides; `--config-dir` and `--config-name` become overrides, which whatever composes
+    the config again reads too: the ranks of a distributed run, the runs of a sweep.
+
+    Raises:
+        ConfigError: an option that Hydra does not have, or that lacks its value.
+    """
+    parser = get_args_parser()
+    parser.error = refuse
+    found, others = parser.parse_known_args(with_kind_of_config(argv))
+    for other in others:
+        if other.startswith("-"):
+            raise ConfigError(f"unknown option {other}; --help lists the options, all else is key=value")
+    overrides = [*found.overrides, *others]
+    if found.config_path:
+        raise ConfigError("--config-path would replace all groups of the project; --config-dir adds a folder to them")
+    if found.config_name:
+        overrides.append(f"{PRIMARY}={found.config_name}")
+    if found.config_dir:
+        earlier = search_folders(parse([each for each in overrides if each.startswith(SEARCH_PATH)]))
+        overrides = [each for each in overrides if not each.startswith(SEARCH_PATH)]
+        overrides.append(search_path([*earlier, os.path.abspath(os.path.expanduser(found.config_dir))]))
+    return found, overrides
+
+
+def refuse(message: str) -> None:
+    raise ConfigError(message)
+
+
+def with_kind_of_config(argv: list[str]) -> list[str]:
+    """`--cfg` alone is `--cfg job`."""
+    after = [*argv[1:], ""]
+    return ["--cfg=job" if argument in ("--cfg", "-c") and following not in CONFIGS else argument
+            for argument, following in zip(argv, after, strict=True)]
+
+
+def run(options: argparse.Namespace, overrides: list[str]) -> int:
+    """Check the overrides, then let Hydra run the command that its options ask for."""
+    if options.shell_completion or options.hydra_help:
+        with_hydra(lambda config: None, option_line(options), overrides)
+        return 0
+    if options.multirun:
+        from vit.run.sweeping import sweep_with
+
+        return sweep_with(overrides, with_hydra)
+    prepared, name = checked(parse(overrides))
+    compose_with(prepared, name)  # what is still wrong is answered in our words
+    codes = [0]  # of a run; Hydra makes none where it only prints
+    line = [*option_line(options), f"--config-name={name}"]
+    with_hydra(lambda config: codes.append(run_here(overrides)), line, prepared)
+    return codes[-1]
+
+
+def option_line(options: argparse.Namespace) -> list[str]:
+    """Hydra's options that ask for something else than a run."""
+    texts = {"cfg": options.cfg, "package": options.package, "info": options.info}
+    flags = ("resolve", "shell_completion", "hydra_help")
+    return [*(f"--{name}={value}" for name, value in texts.items() if value),
+            *(f"--{name.replace('_', '-')}" for name in flags if getattr(options, name))]
+
+
+def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrides: list[str]) -> None:
+    """Run the task as a program of `hydra.main`, which reads its command from `sys.argv`."""
+    parsed = parse(overrides, multirun=True)
+    for folder in search_folders(parsed):
+        options = [*options, f"--config-dir={folder}"]
+    before = sys.argv
+    sys.argv = [before[0], *options, *(o.input_line for o in parsed if o.key_or_group not in (SEARCH_PATH, PRIMARY))]
+    try:
+        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(task)()
+    finally:
+        sys.argv = before
+
+
+def run_here(overrides: list[str]) -> int:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads sleep while they wait: spinning, they starve
+    from vit.run.training_run import train
+
+    try:
+        train(overrides)
+        return 0
+    except Exception as error:
+        if os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
+            raise
+        return failed(error)
+
+
+@contextlib.contextmanager
+def debugging(wanted: bool) -> Iterator[None]:
+    """Lets the processes of a distributed run show tracebacks too."""
+    earlier = {name: os.environ.get(name) for name in ("VIT_DEBUG", "HYDRA_FULL_ERROR")}
+    if wanted:
+        os.environ.update(dict.fromkeys(earlier, "1"))
+    try:
+        yield
+    finally:
+        if wanted:
+            for name, value in earlier.items():
+                os.environ.pop(name)
+                os.environ.update({name: value} if value is not None else {})
+
+
+def failed(error: Exception) -> int:
+    """One line on standard error."""
+    from vit.run.console import one_line
+
+    print(f"error: {one_line(error)}", file=sys.stderr)
+    return 2 if isinstance(error, ConfigError) else 1
+
+
+def help_text() -> str:
+    lines = [
+        "Train a model:  python train.py [group=name] [key=value] ...",
+        "  python train.py                                   scikit-learn's digits, in a minute",
+        "  python train.py data=folder data.root=photos      your photos, a folder per class",
+        "  python train.py -m seed=0,1,2                     one run after the other",
+        "  python train.py --config-dir my data=flowers      with my/data/flowers.yaml, a config of your own",
+        "  python train.py resume=auto                       go on with what was stopped",
+        "",
+    ]
+    lines += [f"  {group:<11}{', '.join(options(group))}" for group in GROUPS]
+    lines += ["", "  --cfg prints the whole config, -m runs every combination, --debug shows tracebacks;",
+              "  --hydra-help has all options of Hydra, which work as in its manual."]
+    return "\n".join(lines)

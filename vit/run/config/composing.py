@@ -1,0 +1,263 @@
+"""Overrides → one config, composed by Hydra from conf/ and the user's own folders; a wrong override is answered with
+the nearest right one.
+
+Overrides of Hydra's own settings pass through to Hydra. `hydra.searchpath=[FOLDER]` (`--config-dir`) adds a folder of
+groups, `hydra.job.config_name=NAME` (`--config-name`) composes another primary config.
+"""
+
+import contextlib
+import difflib
+import functools
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from vit.exchange.places import PLACES
+from vit.run.config.overrides import ConfigError, parse, quoted
+from vit.run.config.ranges import out_of_range
+
+# here keys of one's own may be added: who reads these nodes knows every key that it takes
+OPEN = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger")
+
+PRIMARY, SEARCH_PATH, RUN_FOLDER = "hydra.job.config_name", "hydra.searchpath", "hydra.run.dir"
+
+REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
+
+
+def config_folder() -> pathlib.Path:
+    """The folder of Hydra groups: `vit/conf` in a wheel, `conf` beside the package in a checkout or editable install.
+    """
+    package = pathlib.Path(__file__).resolve().parents[2]
+    for folder in (package / "conf", package.parent / "conf"):
+        if (folder / "train.yaml").is_file():
+            return folder
+    raise ConfigError(f"no conf/train.yaml beside {package}; reinstall the package")
+
+
+def compose(overrides: list[str]) -> DictConfig:
+    """Compose the primary config with overrides such as `data=folder`, `recipe.epochs=10`.
+
+    Raises:
+        ConfigError: an override that names no group, option or key, or a value of the wrong kind.
+    """
+    parsed = parse(overrides)
+    for override in parsed:
+        if override.is_sweep_override():
+            raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
+    config = _with_paths(compose_with(*checked(parsed)))
+    if folder := _value(parsed, RUN_FOLDER):
+        config.run_dir = config.run_dir or str(folder)
+    return config
+
+
+def checked(parsed: list[Override]) -> tuple[list[str], str]:
+    """The overrides as Hydra composes them, after a check of each, and the name of the primary config."""
+    name = str(_value(parsed, PRIMARY) or "train")
+    for folder in search_folders(parsed):
+        if not folder.is_dir():
+            raise ConfigError(f"{SEARCH_PATH} (--config-dir): there is no folder {folder}")
+    parsed = [override for override in parsed if override.key_or_group != PRIMARY]
+    search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
+    _check_groups(parsed, search)
+    groups = [o.input_line for o in parsed if _is_group(o.key_or_group, search)]
+    chosen = compose_with([*search, *groups], name)
+    adopt = adopted(parsed, chosen.task.name)
+    if adopt:
+        chosen = compose_with([*search, *adopt, *groups], name)
+    known = dict(_nodes(OmegaConf.to_container(chosen, resolve=False)))
+    _check_keys(known, parsed, search)
+    return [*adopt, *(_added(override, known) for override in parsed)], name
+
+
+def _with_paths(config: DictConfig) -> DictConfig:
+    """Paths are texts, also where YAML reads a number, and `~` is the home folder."""
+    values = dict(_nodes(OmegaConf.to_container(config, resolve=False)))
+    for key in PLACES:
+        value = values.get(key)
+        if isinstance(value, int | float) or isinstance(value, str) and value.startswith("~"):
+            OmegaConf.update(config, key, os.path.expanduser(str(value)))
+    return config
+
+
+def adopted(parsed: list[Override], task: str) -> list[str]:
+    """For images `init_from` brings its architecture too, unless a model is chosen; jobs on texts look for themselves.
+    """
+    values = {override.key_or_group: override.value() for override in parsed}
+    free = task == "classification" and not {"model", "experiment"} & set(values)
+    return ["model=adopt"] if values.get("init_from") and free else []
+
+
+def stated(words: list[str], node: str) -> set[str]:
+    """The keys of a node that words name: `model.dim=64` -> dim."""
+    keys = (word.lstrip("+~").partition("=")[0] for word in words)
+    return {key.removeprefix(f"{node}.") for key in keys if key.startswith(f"{node}.")}
+
+
+def options(group: str, search: tuple[str, ...] = ()) -> list[str]:
+    """The names that a group offers, such as `digits, folder, mnist` for `data`; none for what is no group.
+
+    Args:
+        search: overrides of the search path.
+    """
+    return _options(group, search, config_folder())
+
+
+@functools.cache
+def _options(group: str, search: tuple[str, ...], folder: pathlib.Path) -> list[str]:
+    with _initialized(folder) as loader:
+        found = loader.get_group_options(group, config_name="train", overrides=list(search))
+    return sorted(name for name in found if not name.startswith("_"))
+
+
+def plain(config: DictConfig) -> dict:
+    """The config as resolved dicts, lists, strings and numbers: what is written into runs and checkpoints.
+
+    Raises:
+        ConfigError: for a value that is missing, or a number outside its range.
+    """
+    try:
+        found = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        key = getattr(error, "full_key", None) or "a value"
+        raise ConfigError(f"{key} must be given: add {key}=VALUE to the command") from None
+    if problem := out_of_range(found):
+        raise ConfigError(problem)
+    return found
+
+
+def nearest(word: str, among: list[str]) -> str:
+    """`; did you mean X?` when something is near, else nothing: the same name in another node, then like spelling."""
+    leaf = word.rpartition(".")[2]
+    leaves = {name.rpartition(".")[2]: name for name in reversed(among)}
+    near = (
+        [name for name in among if name.endswith(f".{word}")]
+        or [name for name in among if name.rpartition(".")[2] == leaf]
+        or difflib.get_close_matches(word, among, n=1, cutoff=0.7)
+        or [leaves[name] for name in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.75)]
+    )
+    near = [f"{name}.name" if f"{name}.name" in among and "." in name else name for name in near[:3]]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+@contextlib.contextmanager
+def _initialized(folder: pathlib.Path | None = None) -> Iterator[ConfigLoader]:
+    """Hydra over conf/ or another folder; a program of Hydra's that is running goes on afterwards."""
+    running, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
+    try:
+        with initialize_config_dir(version_base="1.3", config_dir=str((folder or config_folder()).resolve())):
+            yield GlobalHydra.instance().config_loader()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_first_line(error)) from None
+    finally:
+        GlobalHydra.instance().hydra = running
+
+
+def compose_with(overrides: list[str], name: str) -> DictConfig:
+    """Compose a primary config with checked overrides. Hydra looks for it in its first folder: the user's own, if the
+    config is there.
+    """
+    parsed = parse(overrides)
+    home = next((folder for folder in search_folders(parsed) if (folder / f"{name}.yaml").is_file()), None)
+    if home is not None:
+        search = [*(_value(parsed, SEARCH_PATH) or []), config_folder()]
+        overrides = [o.input_line for o in parsed if o.key_or_group != SEARCH_PATH] + [search_path(search)]
+    with _initialized(home):
+        return hydra_compose(name, overrides=overrides)
+
+
+def search_path(folders: Sequence[object]) -> str:
+    return f"{SEARCH_PATH}=[{','.join(quoted(str(folder)) for folder in folders)}]"
+
+
+def search_folders(parsed: Sequence[Override]) -> list[pathlib.Path]:
+    """The folders that the user adds to conf/, without the packages (`pkg://`)."""
+    entries = [str(entry) for entry in _value(parsed, SEARCH_PATH) or []]
+    return [pathlib.Path(entry.removeprefix("file://")) for entry in entries if not entry.startswith("pkg://")]
+
+
+def _value(parsed: Sequence[Override], key: str) -> object:
+    return next((override.value() for override in reversed(parsed) if override.key_or_group == key), None)
+
+
+def is_hydras(key: str) -> bool:
+    """Whether this is one of Hydra's own settings, which Hydra checks."""
+    return key.startswith(("hydra.", "hydra/"))
+
+
+def _is_group(key: str, search: tuple[str, ...]) -> bool:
+    return "." not in key and not is_hydras(key) and bool(options(key, search))
+
+
+def _check_groups(parsed: list[Override], search: tuple[str, ...]) -> None:
+    for override in parsed:
+        group, chosen = override.key_or_group, override.value()
+        if not isinstance(chosen, str) or not _is_group(group, search):
+            continue
+        known = options(group, search)
+        if chosen not in known:
+            raise ConfigError(
+                f"{group}={chosen}: no such {group}{nearest(chosen, known)} ({group} may be {', '.join(known)})"
+            )
+
+
+def _added(override: Override, known: dict) -> str:
+    """A model's file lists few of its options; any other is given in the same way, and checked by the model."""
+    is_option = override.key_or_group.startswith("model.") and override.key_or_group not in known
+    return f"++{override.input_line.lstrip('+')}" if is_option else override.input_line
+
+
+def _check_keys(known: dict, parsed: list[Override], search: tuple[str, ...]) -> None:
+    """Every key on the command line must stand in the composed config, or be added where such keys are read."""
+    for override in parsed:
+        key, is_group = override.key_or_group, _is_group(override.key_or_group, search)
+        if is_hydras(key):
+            continue
+        added = override.is_add() or override.is_force_add() or key.startswith("model.")
+        if override.is_delete() and key in known:
+            raise ConfigError(f"~{key}: no key can be taken out; write {key}=null")
+        if key in known and not is_group:
+            _check_kind(override, known[key])
+        if is_group or key in known or added and key.startswith(tuple(f"{node}." for node in OPEN)):
+            continue
+        if known.get(key.rpartition(".")[0]) == {}:
+            raise ConfigError(f"{key} is a key of your own: write +{override.input_line}")
+        if key in REMOVED:
+            raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
+        raise ConfigError(f"unknown key {key}{nearest(key, list(known))} (see all of them with: --cfg job)")
+
+
+def _check_kind(override: Override, usual: object) -> None:
+    """A word in the place of a number or of true and false is told by its key."""
+    value = override.value()
+    if isinstance(usual, dict) and usual and value is not None and not isinstance(value, dict):
+        inner = f"{override.key_or_group}.{'name' if 'name' in usual else next(iter(usual))}"
+        raise ConfigError(f"{override.key_or_group}={value}: it has keys of its own; set one of them, such as {inner}")
+    if isinstance(usual, bool):
+        wanted = "true or false" if not isinstance(value, bool) else None
+    else:
+        wanted = (
+            "a number" if isinstance(usual, int | float) and isinstance(value, str | bool) and value != "auto" else None
+        )
+    if wanted:
+        raise ConfigError(f"{override.key_or_group}={value}: must be {wanted}, such as {str(usual).lower()}")
+
+
+def _nodes(config: dict, prefix: str = ""):
+    """Every (dotted key, value), inner nodes too."""
+    for key, value in config.items():
+        yield prefix + key, value
+        if isinstance(value, dict):
+            yield from _nodes(value, f"{prefix}{key}.")
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(line.strip() for line in str(error).splitlines() if line.strip())[:300]

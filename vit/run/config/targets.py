@@ -1,0 +1,116 @@
+"""What a config made by somebody else may call: only names of a table, or names that the user's own config states.
+
+A run folder, a bundle or a comparison may come from anyone, and `_target_` can name any program. Nothing stored is
+instantiated before `check_stored` has seen it.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vit.run.config.composing import ConfigError, config_folder, search_folders
+from vit.run.config.overrides import parse, word
+
+TARGET = "_target_"
+DATA_SETS = ("cifar10", "cifar100", "corpus", "digit_strips", "digits", "fashion_mnist", "folder", "hub",
+                "image_text", "imagenet", "mnist", "number_questions", "number_stories", "parallel", "pictures",
+                "spelled_numbers", "table", "text_table", "unlabelled_images")
+AUGMENTATIONS = ("ColorJitter", "HorizontalFlip", "PadCrop", "RandAugment", "RandomAffine", "RandomChannelPermutation",
+                 "RandomElastic", "RandomErasing", "RandomStrokeWidth", "ThreeAugment", "TrivialAugment",
+                 "VerticalFlip")
+LOGGERS = ("CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger")
+TARGETS = {  # node of the config -> what it may name without asking anybody
+    "data": frozenset(f"vit.data.{name}" for name in DATA_SETS),
+    "recipe": frozenset(f"vit.data.{name}" for name in AUGMENTATIONS),
+    "logger": frozenset(f"pytorch_lightning.loggers.{name}" for name in LOGGERS),
+}
+
+
+def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()) -> None:
+    """Checks a stored config before anything is made of it.
+
+    Args:
+        config: plain values; interpolations in it are refused, because they could make up a `_target_`.
+        origin: the file it was read from.
+        overrides: those of this command. What they name, and what the conf folders name, is the user's own.
+
+    Raises:
+        ConfigError: a `_target_` that neither the project nor the user names, or a logger that writes elsewhere.
+    """
+    overrides = list(overrides)
+    stated = dict(values_of_overrides(overrides))
+    folders = (config_folder(), *search_folders(parse(overrides)))
+    for key, value in values(config):
+        node, leaf = key.partition(".")[0], key.rpartition(".")[2]
+        if node == "words":  # the overrides of the run, which nobody resolves again
+            continue
+        if isinstance(value, str) and "${" in value:
+            raise ConfigError(f"{origin}: {key}={value} is an interpolation, which a stored config never holds; write "
+                              "its value there")
+        if leaf == TARGET and not is_known(node, value, folders) and value not in targets_of(stated):
+            raise ConfigError(f"{origin}: {key} names {value!r}, which could be any program; if you trust it, add "
+                              f"{word(key, str(value))} to the command")
+        if node == "logger" and leaf != TARGET and is_place(value) and stated.get(key) != value:
+            raise ConfigError(f"{origin}: {key}={value} makes a logger write outside the run folder; if you want that, "
+                              f"add {word(key, value)} to the command")
+
+
+def is_known(node: str, target: Any, folders: Iterable[Path]) -> bool:
+    """Whether the project names this target for a node of the config, or a file in the user's folders of groups."""
+    if not isinstance(target, str) or target in TARGETS.get(node, ()):
+        return isinstance(target, str)
+    return not any(target in names for names in TARGETS.values()) and target in targets_of_conf(folders)
+
+
+def targets_of(stated: dict[str, Any]) -> list[Any]:
+    return [value for key, value in stated.items() if key.endswith(f".{TARGET}")]
+
+
+def check_overrides(overrides: list[str], origin: Path | str) -> None:
+    """Stored overrides may choose and change a data set, and do nothing else.
+
+    Raises:
+        ConfigError: names the override.
+    """
+    if not (isinstance(overrides, list) and all(isinstance(each, str) for each in overrides)):
+        raise ConfigError(f"{origin}: the data set is not recorded as a list of overrides; name one: data=folder")
+    for override in parse(overrides):
+        key, package = override.key_or_group, override.package
+        group = key in ("data", "experiment") and isinstance(override.value(), str)
+        if package is not None or not (group or key.startswith("data.")):
+            raise ConfigError(f"{origin} records the override {override.input_line}, which says nothing about data; "
+                              "name the data set yourself: data=folder data.root=photos")
+
+
+def values(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of everything inside dicts and lists that is neither."""
+    if isinstance(node, dict | list):
+        inner = node.items() if isinstance(node, dict) else enumerate(node)
+        for name, value in inner:
+            if name == TARGET and isinstance(value, dict | list):  # no string, so nothing that a table could hold
+                yield f"{key}.{name}", repr(value)[:80]
+            yield from values(value, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, node
+
+
+def values_of_overrides(overrides: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of what overrides of a command state."""
+    for override in parse(list(overrides)):
+        if not override.is_delete() and not override.is_sweep_override():
+            yield from values(override.value(), override.key_or_group)
+
+
+def targets_of_conf(folders: Iterable[Path]) -> Iterator[str]:
+    """Every `_target_` in these folders, to which users add their own files."""
+    for file in (file for folder in folders for file in folder.rglob("*.yaml")):
+        for key, value in values(yaml.safe_load(file.read_text(encoding="utf-8"))):
+            if key.rpartition(".")[2] == TARGET:
+                yield value
+
+
+def is_place(value: Any) -> bool:
+    """Whether a logger's setting names a folder or an address."""
+    return isinstance(value, str) and (value in (".", "..") or any(sign in value for sign in "/\\:~"))

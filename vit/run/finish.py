@@ -1,0 +1,129 @@
+"""After the last step: the best weights as a bundle, read back from disk and tested; pictures, tables, the next
+command.
+"""
+
+import logging
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from pytorch_lightning import Trainer
+
+from vit.data import BadImage
+from vit.data.recorded_splits import check_unchanged
+from vit.report.bar import progress_bar
+from vit.report.curves import curves_picture
+from vit.report.summary import print_summary
+from vit.run.config.overrides import word
+from vit.run.console import command, console
+from vit.run.ending import ending
+from vit.run.folder import RunFolder
+from vit.run.jobs import Job
+from vit.run.parts.finetuning import whole_size
+from vit.run.records import read_record
+from vit.training import Checkpoints, PeakMemory, ThroughputMeter, trained_weights
+
+log = logging.getLogger("vit")
+
+CHOSEN = "measured on val, whose samples also chose the best epoch, so new ones may do worse; there is no test split"
+BEFORE = " (the start of training: no epoch was better)"
+SPLIT_RULE = "hash"  # of samples in splits by fractions; bundles that do not have it were split by position
+
+
+def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
+    """Write all that a finished run holds and return its final numbers by name."""
+    numbers = speed(job, trainer)
+    checkpoints = next(c for c in trainer.callbacks if isinstance(c, Checkpoints))
+    settings = {"batch_size": job.config["recipe"]["batch_size"], "precision": trainer.precision}
+    extra = {"data": data_words(job.config), "evaluation": settings, "name": job.config["name"]}
+    extra["split_rule"] = SPLIT_RULE
+    weights, score, epoch = checkpoints.final_weights()
+    why, text = ending(trainer, job.config)
+    log.info("ended: %s", text)
+    if epoch == 0:
+        log.info("best epoch: 0, the start of training: no epoch was better by %s", checkpoints.monitor)
+    metrics = {checkpoints.monitor: score, "best_epoch": epoch, "ended": why}
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always", UserWarning)
+        job.save(folder.model, trained_weights(weights), metrics, extra)
+    for remark in remarks:
+        log.warning("model: %s", remark.message)
+    check_samples(job, folder)
+    with progress_bar(console) as bar:
+        tested = job.test(folder, settings, partial(bar.advance, bar.add_task(job.split, total=job.count)))
+    metrics |= {f"{job.split}/{name}": value for name, value in tested.metrics.items()}
+    metrics[f"{job.split}/{job.task.unit}"] = job.count - len(tested.unreadable)
+    metrics |= numbers | left_out(job, tested.unreadable) | {"measured_on": job.split}
+    if job.split != "test":
+        log.warning("%s", CHOSEN)
+    curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"])
+    samples = job.write_samples(folder)
+    folder.write("metrics.json", metrics)
+    show(job, folder, metrics, text, samples)
+    return metrics
+
+
+def check_samples(job: Job, folder: RunFolder) -> None:
+    """The samples of the test must be those that the run recorded when it began.
+
+    Raises:
+        DataError: names those that have other content, or are gone.
+    """
+    recorded = read_record(folder.path).splits.get(job.split)
+    if recorded:
+        again = command("train", word("resume", str(folder.path)))
+        fix = f"put them back as they were; {again} then tests and finishes"
+        check_unchanged(job.source, job.split, recorded, fix)
+
+
+def data_words(config: dict) -> list[str]:
+    """The command-line words that make the same data set again, from any directory."""
+    chosen = [w for w in config["words"] if w.lstrip("+~").partition("=")[0].split(".")[0] in ("data", "experiment")]
+    places = {f"data.{key}": config["data"][key] for key in ("root", "path", "revision") if config["data"].get(key)}
+    kept = [w for w in chosen if w.partition("=")[0] not in places]
+    return [*kept, *(word(key, place) for key, place in places.items())]
+
+
+def speed(job: Job, trainer: Trainer) -> dict:
+    """How far, how long and how fast, through all sessions of a resumed run."""
+    meter = next(c for c in trainer.callbacks if isinstance(c, ThroughputMeter))
+    return {
+        "model": job.description,
+        "epochs": trainer.current_epoch,
+        "steps": trainer.global_step,
+        "seconds": round(meter.elapsed, 1),
+        f"{job.task.unit}_per_second": round(meter.rows_per_second, 1),
+        "parameters": whole_size(job.model),
+        "trained_parameters": sum(p.numel() for group in trainer.optimizers[0].param_groups for p in group["params"]),
+        "peak_memory": next(c for c in trainer.callbacks if isinstance(c, PeakMemory)).bytes,
+        "flops": round(job.sample_flops),
+    }
+
+
+def left_out(job: Job, unreadable: Sequence[BadImage]) -> dict:
+    """How many samples were left out because they cannot be used: from the start, in training, and in the test."""
+    omitted = job.omitted()
+    met = job.batches.bad | {error.name: error.reason for error in unreadable}
+    met = {name: reason for name, reason in met.items() if name not in dict(omitted)}
+    for name, reason in met.items():
+        log.warning("left out %s: %s", name, reason)
+    return {f"skipped_{job.task.unit}": len(omitted) + len(met)}
+
+
+def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path | None) -> None:
+    """The last screen: the result, what it rests on, the next command."""
+    minutes, seconds = divmod(round(metrics["seconds"]), 60)
+    unit = job.task.unit
+    trained, parameters = metrics["trained_parameters"], metrics["parameters"]
+    facts = {
+        **job.headline(metrics),
+        **({} if job.split == "test" else {"but": CHOSEN}),
+        **({"trained": f"{trained:,} of {parameters:,} parameters"} if trained < parameters else {}),
+        "time": f"{minutes} min {seconds} s" if minutes else f"{seconds} s",
+        f"{unit}/s": f"{metrics[f'{unit}_per_second']:,.0f}",
+        "best epoch": f"{metrics['best_epoch']} of {metrics['epochs']}{BEFORE if metrics['best_epoch'] == 0 else ''}",
+        "ended": ended,
+        "model": str(folder.model),
+    }
+    print_summary(facts, job.config["name"], command(*job.next_words(folder, samples)), console)

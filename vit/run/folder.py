@@ -1,0 +1,307 @@
+"""A run folder: everything one run leaves behind, and the lock that keeps a second run out of it."""
+
+import contextlib
+import datetime
+import hashlib
+import logging
+import os
+import pathlib
+import shutil
+from collections.abc import Sequence
+
+import yaml
+from filelock import FileLock, Timeout
+
+from vit.files.strict_json import json_text
+from vit.files.untrusted import read_yaml
+from vit.run.config.overrides import ConfigError, shown
+from vit.run.config.targets import check_stored
+from vit.run.console import LogFile
+from vit.training.atomic import CheckpointError, sweep, write_atomically
+from vit.training.checkpoint import LAST, newest_valid
+from vit.training.manifest import MANIFEST, Manifest
+
+log = logging.getLogger("vit")
+
+NAMED = 5  # of the samples that are left out, so many in the log
+
+CONFIG = "config.yaml"
+FACTS = ("splits", "environment.json", "audit.json")
+NODES = ("data", "model", "recipe", "task", "trainer", "words")  # of every config
+OUTPUTS = ("metrics.csv", "metrics.json", "model", "samples", "predictions.csv", "curves.png", "tensorboard")
+
+
+class RunFolder:
+    """`config.yaml log.txt metrics.csv metrics.json environment.json splits/ samples/ checkpoints/ model/` under one
+    path.
+
+    A run is finished when `metrics.json` stands; until then the folder can be resumed. Within
+    `with RunFolder(path, main)` the first process holds the folder's lock, which the operating system frees however a
+    process ends, and what is logged also goes to `log.txt`. A run that fails before `config.yaml` stands leaves no
+    folder, unless there was one before.
+    """
+
+    def __init__(self, path: pathlib.Path, main: bool = True):
+        self.path, self.main = pathlib.Path(path).expanduser(), main
+        self._lock: FileLock | None = None
+        self._log: LogFile | None = None
+        self._new = False
+
+    def __enter__(self) -> "RunFolder":
+        if self.main:
+            self._new = is_empty(self.path)
+            check_contents(self.path)
+            self._create()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if self._log is not None:
+                self._close_log(error)
+        finally:
+            if self._new and not self.used:
+                shutil.rmtree(self.path, ignore_errors=True)
+            if self._lock is not None:
+                self._lock.release()
+
+    def _close_log(self, error: BaseException | None) -> None:
+        """
+        Raises:
+            OSError: a line of the log could not be written, and nothing else went wrong.
+        """
+        if error is not None and not isinstance(error, SystemExit):
+            log.debug("failed", exc_info=error)
+        log.removeHandler(self._log)
+        self._log.close()
+        if error is None and self._log.error is not None:
+            raise CheckpointError(f"cannot write {self._log.baseFilename}: {self._log.error}; all else was written")
+
+    @property
+    def config_file(self) -> pathlib.Path:
+        return self.path / "config.yaml"
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        return self.path / "checkpoints"
+
+    @property
+    def model(self) -> pathlib.Path:
+        return self.path / "model"
+
+    @property
+    def used(self) -> bool:
+        """Whether a run lies here, even one that lost its config."""
+        return self.config_file.exists() or any(self.checkpoints.glob("*.ckpt"))
+
+    def _in_the_way(self) -> str | None:
+        """A file that a new run would overwrite; a start that was killed early left `splits` beside a manifest."""
+        started = (self.path / MANIFEST).exists()
+        names = OUTPUTS if started else (*OUTPUTS, *FACTS)
+        return next((name for name in names if os.path.lexists(self.path / name)), None)
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "metrics.json").exists()
+
+    def _create(self) -> None:
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self.path / ".lock")  # between threads too; forked workers do not inherit it
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise ConfigError(f"run_dir={self.path}: another run is writing there; choose another run_dir") from None
+        except OSError as error:
+            raise ConfigError(
+                f"run_dir={self.path}: cannot write there ({error.strerror}); choose another run_dir"
+            ) from None
+
+    def begin(self, resuming: bool) -> None:
+        """Start `log.txt`, where the folder is free for this run: two runs in one folder would mix their files.
+
+        Raises:
+            ConfigError: a run lies there and this one does not go on with it, or it is finished.
+        """
+        if self.used and not resuming:
+            raise ConfigError(
+                f"run_dir={self.path}: a run lies there already; {shown('resume', self.path)} goes on with it, "
+                "or choose another run_dir"
+            )
+        if self.finished and resuming:
+            raise ConfigError(
+                f"resume={self.path}: that run is finished; start from its model with "
+                f"{shown('init_from', self.path)}"
+            )
+        if not resuming and (found := self._in_the_way()):
+            raise ConfigError(
+                f"run_dir={self.path}: {found} is there already and a new run would overwrite it; "
+                "choose another run_dir"
+            )
+        for place in (self.path, self.path / "splits"):
+            sweep(place)
+        self._log = LogFile(self.path / "log.txt", encoding="utf-8")
+        self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(self._log)
+        log.info("run folder: %s", self.path)
+
+    def log_left_out(self, left_out: Sequence[tuple[str, str]]) -> None:
+        """The first of the samples that are left out, with the reason, and where all are listed."""
+        for name, reason in left_out[:NAMED]:
+            log.warning("left out %s: %s", name, reason)
+        if len(left_out) > NAMED:
+            log.warning("left out %d more, listed in %s", len(left_out) - NAMED, self.path / "splits" / "left_out.tsv")
+
+    def write(self, name: str, value: dict | list) -> None:
+        """Write `name` as YAML or JSON, whole or not at all."""
+        text = yaml.safe_dump(value, sort_keys=False) if name.endswith(".yaml") else json_text(value) + "\n"
+        self.write_text(name, text)
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text file, whole or not at all; the manifest has the SHA-256 of what a resumed run relies on."""
+        content = text.encode("utf-8", "surrogateescape")
+        if name == CONFIG or name.startswith("splits/"):
+            Manifest.read(self.path).announce(name, hashlib.sha256(content).hexdigest())
+        write_atomically(self.path / name, lambda file: file.write(content))
+
+
+def check_contents(folder: pathlib.Path) -> None:
+    """A folder that may come from anybody is written to only if all of it lies inside: files, folders, and links to
+    them.
+
+    Raises:
+        ConfigError: names a link that leads out of it, or a FIFO or device, at which a run would wait forever.
+    """
+    inside = os.path.realpath(folder)
+    for place, folders, files in os.walk(inside):
+        for name in (*folders, *files):
+            path = os.path.join(place, name)
+            if os.path.islink(path):
+                target = os.path.realpath(path)
+                if os.path.commonpath([inside, target]) != inside:
+                    raise ConfigError(f"{path} is a link to {target}, outside the run folder; a run writes only inside "
+                                      "its folder, so put a real file or folder there")
+            elif name in files and not os.path.isfile(path):
+                raise ConfigError(f"{path} is neither a file nor a folder; remove it")
+
+
+def is_empty(path: pathlib.Path) -> bool:
+    """Whether nothing lies there, or only a folder without anything in it."""
+    try:
+        return not any(path.iterdir())
+    except FileNotFoundError:
+        return True
+    except OSError:  # a file, or a folder that cannot be read
+        return False
+
+
+def new_path(config: dict, make: bool = True, suffix: str = "") -> pathlib.Path:
+    """`run_dir` where given, else a new folder `runs/<name>/<time><suffix>`, made at once: no other run has the same.
+    """
+    if config["run_dir"]:
+        return pathlib.Path(config["run_dir"])
+    stamp = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    base = pathlib.Path(config["runs"]) / config["name"] / f"{stamp}{suffix}"
+    if not make:
+        return base
+    try:
+        base.parent.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 10_000):
+            path = base if number == 1 else base.with_name(f"{stamp}_{number}{suffix}")
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                return path
+    except OSError as error:
+        raise ConfigError(f"runs={config['runs']}: cannot write there ({error.strerror}); choose another one") from None
+    raise ConfigError(f"{base}: 10,000 runs in one second; choose another name")
+
+
+def read_config(path: pathlib.Path, overrides: Sequence[str] = ()) -> dict:
+    """The config a run folder was made with, which may be anybody's.
+
+    Args:
+        overrides: those of this command; a class of the user's own that they name may stand in the config too.
+
+    Raises:
+        ConfigError: the folder holds no run, or links that lead out of it, or its config names a class that neither
+            the project nor the user names.
+    """
+    check_contents(path)
+    check_unchanged(path)
+    file = pathlib.Path(path) / CONFIG
+    config = stored_config(file)
+    check_stored(config, file, overrides)
+    return config
+
+
+def check_unchanged(path: pathlib.Path) -> None:
+    """
+    Raises:
+        ConfigError: a file that the run recorded has another content now.
+    """
+    manifest = Manifest.read(path)
+    for name in manifest.files:
+        if manifest.changed(name):
+            fix = f"; or remove it, to resume with the config in {LAST}" if name == CONFIG else ""
+            raise ConfigError(
+                f"{pathlib.Path(path) / name} is not the file that this run wrote (its SHA-256 is not the one in "
+                f"{MANIFEST}); put it back as it was{fix}"
+            )
+
+
+def stored_config(file: pathlib.Path) -> dict:
+    """A run's `config.yaml`, unchecked; where it is missing or cut, the copy in the newest checkpoint.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    try:
+        if not file.exists():
+            raise ConfigError(f"resume={file.parent}: no {CONFIG} there, so no run to go on with")
+        config = read_stored(file)
+        if absent := [node for node in NODES if node not in config]:
+            raise ConfigError(f"{file} is incomplete: it has no {absent[0]}")
+    except ConfigError as error:
+        checkpoint, _ = newest_valid(file.parent / "checkpoints")
+        config = embedded_config(checkpoint) if checkpoint else None
+        if not config:
+            raise
+        log.warning("%s; resuming with the config in %s", error, checkpoint)
+    return config
+
+
+def embedded_config(checkpoint: pathlib.Path) -> dict | None:
+    """The config in a checkpoint of ours."""
+    import torch
+
+    config = torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True).get("config")
+    return config if isinstance(config, dict) and all(node in config for node in NODES) else None
+
+
+def read_stored(file: pathlib.Path) -> dict:
+    """The plain values of a YAML file in a run folder, unchecked: nothing may be instantiated from them.
+
+    Raises:
+        ConfigError: it cannot be read, or holds something else.
+    """
+    try:
+        values = read_yaml(file)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file} holds no config, but {type(values).__name__}")
+    return values
+
+
+def unfinished(config: dict) -> pathlib.Path | None:
+    """The newest run of the same name and command-line words that has a checkpoint and did not finish."""
+    for path in sorted((pathlib.Path(config["runs"]) / config["name"]).glob("*/checkpoints"), reverse=True):
+        folder = RunFolder(path.parent, main=False)
+        if folder.finished or not any(path.glob("*.ckpt")):
+            continue
+        try:
+            stored = stored_config(folder.config_file)
+        except ConfigError as error:
+            log.warning("resume=auto passes over %s: %s", folder.path, error)
+            continue
+        if stored.get("words") == config["words"]:
+            return folder.path
+    return None

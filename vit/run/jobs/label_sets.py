@@ -1,0 +1,110 @@
+"""Images with several labels each: the parts of image classification, with thresholds and numbers of its own."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor, nn
+
+from vit.bundle import load_bundle, save_bundle
+from vit.data import DataError, Source
+from vit.evaluation import best_thresholds, evaluate_label_sets
+from vit.evaluation.progress import Progress
+from vit.models import model_from_config
+from vit.report.label_sets import write_label_sets
+from vit.run.config.composing import ConfigError, stated
+from vit.run.folder import RunFolder
+from vit.run.jobs.base import Tested
+from vit.run.jobs.images import ImageClassification
+
+log = logging.getLogger("vit")
+
+FEW = 5  # images of a label, with less of which its threshold is chosen by chance
+
+
+@dataclass(frozen=True)
+class LabelSets(ImageClassification):
+    """Images to any number of class names."""
+
+    def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
+        """The bundle, with the threshold of each class that gives the best F1 on the validation images."""
+        model = model_from_config(self.model.config.to_dict())
+        model.load_state_dict(weights)
+        thresholds = self.thresholds(model, extra["evaluation"])
+        save_bundle(
+            path, model, self.source.classes, self.preprocessing, metrics, extra, thresholds=thresholds
+        )
+
+    def thresholds(self, model: nn.Module, settings: dict) -> list[float]:
+        found = evaluate_label_sets(
+            model,
+            self.preprocessing,
+            self.measured("val"),
+            self.source.classes,
+            [0.5] * self.source.num_classes,
+            **settings,
+            on_bad_sample=self.config["data"]["on_bad_sample"],
+        )
+        chosen = best_thresholds(found.truth, found.probabilities)
+        if absent := [score.name for score in found.scores if not score.images]:
+            log.warning("no validation image has %s: threshold one half", listed(absent))
+        if few := [score.name for score in found.scores if 0 < score.images < FEW]:
+            log.warning("fewer than %d validation images have %s: a threshold from so few is a guess", FEW, listed(few))
+        return chosen
+
+    def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
+        bundle = load_bundle(folder.model)
+        samples = self.samples
+        evaluation = evaluate_label_sets(
+            bundle.model,
+            bundle.preprocessing,
+            samples,
+            bundle.classes,
+            bundle.thresholds,
+            **settings,
+            on_bad_sample=self.config["data"]["on_bad_sample"],
+            progress=progress,
+        )
+        write_label_sets(
+            folder.path, evaluation, samples, bundle.preprocessing, f"{self.config['name']}, {self.split}"
+        )
+        return Tested(evaluation.metrics, evaluation.unreadable)
+
+    def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:
+        return ("predict", folder.model, samples)
+
+    def headline(self, metrics: dict) -> dict[str, str]:
+        images = metrics[f"{self.split}/images"]
+        return {
+            f"{self.split} mAP": f"{metrics[f'{self.split}/map']:.4f}, {images:,} images",
+            f"{self.split} F1": f"{metrics[f'{self.split}/f1']:.4f} (mean over labels, thresholds of validation)",
+        }
+
+
+def listed(names: list[str], most: int = 5) -> str:
+    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def settled(config: dict, source: Source) -> dict:
+    """The config with what several labels per image decide: the loss, and the number that epochs are compared by.
+
+    Raises:
+        ConfigError: a word asks for something else.
+        DataError: no validation image has a label, so that nothing can be compared.
+    """
+    if "val" in source.splits and not source.splits["val"].labels.any():
+        raise DataError(f"{source.name}: none of its {len(source.splits['val'])} validation images has a label, so the "
+                        "best epoch cannot be chosen; raise the second of data.fractions, or choose other images")
+    recipe, callbacks = config["recipe"], config["callbacks"]
+    if recipe["loss"]["name"] != "bce":
+        if "name" in stated(config["words"], "recipe.loss"):
+            raise ConfigError(f"recipe.loss.name={recipe['loss']['name']}: images with several labels each are learnt "
+                              "with bce")
+        recipe = {**recipe, "loss": {**recipe["loss"], "name": "bce"}}
+    if callbacks["monitor"] == "val/accuracy" and "monitor" not in stated(config["words"], "callbacks"):
+        callbacks = {**callbacks, "monitor": "val/map"}
+    labels = np.concatenate([split.labels for split in source.splits.values()]).sum(axis=1)
+    log.info("labels: %.2f per image, %s images without any; one question each (bce), compared by %s",
+             labels.mean(), f"{int((labels == 0).sum()):,}", callbacks["monitor"])
+    return {**config, "recipe": recipe, "callbacks": callbacks}

@@ -1,0 +1,126 @@
+"""Pre-training on running text: hidden tokens and sentence pairs; its parts, and its test."""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from vit.bundle import load_bundle, save_bundle
+from vit.data import CorpusSource, MaskedDataset, MaskedTrainBatches
+from vit.data.text.tokenizers import Tokenizer
+from vit.evaluation.hidden import evaluate_hidden
+from vit.evaluation.progress import Progress
+from vit.models.masked import MaskedTextConfig
+from vit.run.config.overrides import word
+from vit.run.folder import RunFolder
+from vit.run.jobs.base import Job, Tested
+from vit.run.parts import build, networks
+from vit.run.parts.auto_values import fit_recipe, steps_per_epoch
+from vit.run.parts.devices import Devices
+from vit.run.parts.init_from import load_initial
+from vit.run.parts.tokenizers import build_tokenizer, with_tokenizers
+from vit.run.records import DataRecord
+from vit.tasks import Batches, MaskedTokens
+from vit.weights import load_weights
+
+log = logging.getLogger("vit")
+
+
+@dataclass(frozen=True)
+class Masked(Job):
+    """Running text, to learn from what is hidden in it; its model is the beginning of others."""
+
+    tokenizer: Tokenizer
+    datasets: dict[str, MaskedDataset]
+
+    @property
+    def description(self) -> str:
+        return describe(self.model)
+
+    @property
+    def sample_flops(self) -> float:
+        return networks.matrix_flops(self.model) * 2 * float(self.datasets["train"].tokens.lengths.mean())
+
+    @property
+    def count(self) -> int:
+        return self.few(len(self.datasets[self.split]))
+
+    def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
+        save_bundle(path, self.model, (), None, metrics, extra, weights, {"source": self.tokenizer})
+
+    def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
+        model = load_bundle(folder.model).model
+        found = evaluate_hidden(model, self.datasets[self.split], **settings, most=self.count, progress=progress)
+        return Tested(found)
+
+    def write_samples(self, folder: RunFolder) -> Path | None:
+        return None
+
+    def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:
+        return ("train", "data=text_table", word("init_from", str(folder.path)))
+
+    def headline(self, metrics: dict) -> dict[str, str]:
+        named = {"hidden tokens found": "token_accuracy", "pairs told right": "pair_accuracy"}
+        return {text: f"{metrics[f'{self.split}/{name}']:.2%}" for text, name in named.items()}
+
+
+def prepare(
+    config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None
+) -> Masked:
+    """Data, tokenizer, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
+    data, recipe = config["data"], config["recipe"]
+    build.check_devices(config, devices.world)
+    source = build.build_source(data, record)
+    build.check_validation(source, "sentences")
+    initial = load_initial(config, checkpoint)
+    tokenizer = build_tokenizer(config, source.splits["train"].texts, initial, checkpoint)
+    fits = {"vocab_size": tokenizer.vocab_size, "max_len": data["max_len"]}
+    model = networks.text_model(config, fits, MaskedTextConfig, initial)
+    if checkpoint is None:
+        networks.start_from_vectors(model, config["model"].get("vectors"), tokenizer)
+    if initial is not None:
+        loading = partial(load_weights, model)
+        log.info("weights from %s: %s", initial.name, build.checked("init_from", loading, initial.state).table())
+    datasets = {
+        key: MaskedDataset(split, tokenizer, data["max_len"], data["masked"], config["seed"])
+        for key, split in source.splits.items()
+    }
+    config = fit_recipe(config, len(datasets["train"]), devices.world, "sentence pairs")
+    build.check_batch(recipe, len(datasets["train"]), "sentence pairs")
+    config = {
+        **config,
+        "model_name": config.get("model_name") or MaskedTextConfig.kind,
+        "model": model.config.to_dict(),
+        "data": build.located(data),
+    }
+    show(source, model, tokenizer, datasets)
+    batches = Batches(
+        partial(train_loader, datasets["train"], recipe, config["seed"], data["workers"]),
+        partial(build.val_loader, datasets["val"], build.micro_batch(recipe), data["workers"]),
+    )
+    optimizing = build.build_optimizing(recipe, model, steps_per_epoch(recipe, len(datasets["train"])))
+    told = with_tokenizers(config, {"source": tokenizer})
+    task = MaskedTokens(model, optimizing, seed=config["seed"], config=told)
+    return Masked(config, model, task, batches, source, tokenizer, datasets)
+
+
+def train_loader(dataset, recipe: dict, seed: int, workers, rank: int, world: int) -> MaskedTrainBatches:
+    return MaskedTrainBatches(
+        dataset, recipe["batch_size"], seed, rank, world, workers, accumulate=recipe["accumulate"],
+        drop_last=recipe.get("drop_last", True),
+    )
+
+
+def show(source: CorpusSource, model: nn.Module, tokenizer: Tokenizer, datasets: dict[str, MaskedDataset]) -> None:
+    """Data and model in two lines."""
+    sizes = " / ".join(f"{len(dataset):,} {name}" for name, dataset in datasets.items())
+    tokens = f"{tokenizer.vocab_size:,} {tokenizer.kind} tokens"
+    log.info("data: %s, %s sentence pairs, %s", source.name, sizes, tokens)
+    log.info("model: %s, %s parameters", describe(model), f"{sum(p.numel() for p in model.parameters()):,}")
+
+
+def describe(model: nn.Module) -> str:
+    config = model.config
+    return f"{config.kind}, {config.dim} wide, {config.depth} deep"

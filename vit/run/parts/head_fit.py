@@ -1,0 +1,75 @@
+"""A new head's first weights: logistic regression on the features that the loaded weights make of the training images.
+
+A random head sends large gradients into good features before it knows anything (LP-FT, arXiv 2202.10054), and in the
+few steps of a small set it may not even reach what this fit starts from.
+"""
+
+import logging
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from vit.counters import permutation
+from vit.data import Preprocessing, Source, Split
+from vit.evaluation.embeddings import embed_split
+from vit.evaluation.probe import Labelled, LinearFit, fit_linear
+from vit.inference.features import Featurizer
+from vit.models import Classifier
+from vit.report.bar import progress_bar
+from vit.run.console import console
+from vit.run.parts.devices import Devices
+from vit.training.finetune import head_layer
+
+log = logging.getLogger("vit")
+
+IMAGES = 5000  # that the fit looks at, or ten of each class where these are more
+
+
+def start_head(
+    model: nn.Module, source: Source, preprocessing: Preprocessing, devices: Devices, on_bad_sample: str
+) -> LinearFit | None:
+    """Fit the head in place; None where it is not one linear layer, or the set is too small to fit anything."""
+    layer = head_layer(model)
+    if layer is None or source.multi_label or not isinstance(model, Classifier) and model.config.kind != "timm":
+        return None
+    split = evenly(source.splits["train"], max(IMAGES, 10 * source.num_classes))
+    found = features(model, split, preprocessing, devices, on_bad_sample)
+    if found is None or layer.in_features != found.features.shape[1]:
+        return None
+    fit = fit_linear(found, source.num_classes)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(fit.weight))
+        layer.bias.copy_(torch.from_numpy(fit.bias))
+    log.info("head: logistic regression on the features of %s training images (C=%g, %s of them right when left out)",
+             f"{len(found.labels):,}", fit.C, f"{fit.accuracy:.2%}")
+    return fit
+
+
+def evenly(split: Split, count: int) -> Split:
+    """At most `count` samples, of all classes alike as far as they have them, in a fixed random order."""
+    order = permutation(0, 0, len(split)).numpy()
+    labels = split.labels[order]
+    rank = np.empty(len(order), dtype=np.int64)  # of each sample within its class
+    for c in np.unique(labels):
+        rank[labels == c] = np.arange((labels == c).sum())
+    return split.take(order[np.argsort(rank, kind="stable")[:count]])
+
+
+def features(
+    model: nn.Module, split: Split, preprocessing: Preprocessing, devices: Devices, on_bad_sample: str
+) -> Labelled | None:
+    """What the frozen model makes of each image; the model is left as it was."""
+    modes, home = {module: module.training for module in model.modules()}, next(model.parameters()).device
+    device = torch.device("cuda", torch.cuda.current_device()) if devices.accelerator == "gpu" else home
+    try:
+        featurizer = Featurizer(model, preprocessing, device, "32-true")
+        with progress_bar(console) as bar:
+            advance = partial(bar.advance, bar.add_task("features", total=len(split)))
+            found = embed_split(featurizer, split, 32, on_bad_sample, advance)
+    finally:
+        model.to(home)
+        for module, training in modes.items():
+            module.training = training
+    return Labelled(found.features, found.labels)

@@ -1,0 +1,52 @@
+"""One rank of a distributed run, started by `vit.run.processes.ranks`: `python -m vit.run.processes.rank OVERRIDES`."""
+
+import json
+import logging
+import os
+import sys
+import traceback
+
+from vit.training.interrupts import StopSignals
+
+BROKEN = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")
+
+
+def main(words: list[str]) -> int:
+    """Train; an error goes to the launcher, which knows whether another rank caused it."""
+    with StopSignals(verbose=os.environ["RANK"] == "0").handled():
+        try:
+            from vit.run.training_run import train
+
+            train(words)
+        except Exception as error:
+            report(error)
+    return 0
+
+
+def report(error: Exception) -> None:
+    """Hands the error to the launcher and ends this process, without waiting for what other ranks will never send."""
+    from vit.run.console import one_line
+    from vit.run.processes.ranks import LOST_PEER
+    from vit.training.watchdog import store_of_environment
+
+    if os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
+        traceback.print_exception(error)
+    found = {"kind": type(error).__name__, "text": one_line(error)}
+    store_of_environment(30).set(f"failure/{os.environ['RANK']}", json.dumps(found))
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(LOST_PEER if lost_peer(error) else 1)
+
+
+def lost_peer(error: BaseException) -> bool:
+    """Whether a connection to another rank broke, which is that rank's failure."""
+    import torch
+
+    text = str(error).lower()
+    return isinstance(error, torch.distributed.DistError) or (
+        isinstance(error, RuntimeError) and any(sign in text for sign in BROKEN)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,210 @@
+"""The processes of a distributed run on this machine: started, watched and ended together.
+
+A small torchrun: ranks find each other through the same environment variables, so that they do not care who started
+them. What is added: a signal to this process or to any rank stops the run with a checkpoint, a rank that dies, fails,
+freezes or hangs is named and ends the run, and nothing is left behind. Each rank leads a session of its own, so that
+Ctrl-C at a terminal reaches this process only, and a rank is ended with its loading workers.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from vit.data import DataError
+from vit.run.config.composing import ConfigError
+from vit.training.interrupts import SIGNALS, Interrupted, handled
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+    from vit.run.parts.devices import Devices
+    from vit.training.watchdog import Watch
+
+RUN_DIR, LAUNCHER = "VIT_RUN_DIR", "VIT_LAUNCHER"
+POLL = 0.1  # seconds
+GRACE = 5.0  # seconds that ranks have to end by themselves when one of them is gone
+LOST_PEER = 75  # exit code of a rank whose connection to another one broke: a consequence, not a cause
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+
+
+class RankError(ChildProcessError):
+    """A rank failed, died or hung; the message names it."""
+
+
+@dataclass
+class Rank:
+    number: int
+    process: subprocess.Popen
+
+    @property
+    def signal(self) -> int | None:
+        """The stop signal that ended it, by its handler or before it had one."""
+        code = self.process.poll()
+        return next((s for s in SIGNALS if code in (-s, 128 + s)), None) if code else None
+
+    def send(self, signum: int) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signum)
+
+    def kill(self) -> None:
+        """Ends it and its workers, which may outlive it."""
+        if os.name == "posix":
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, KILL)
+        elif self.process.poll() is None:
+            self.process.kill()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a rank ended: the exception that it reported, or the way its process ended."""
+
+    rank: str
+    code: int
+    text: str
+    kind: str = ""
+
+    def error(self, everywhere: bool) -> Exception:
+        """As an exception; what all ranks found wrong alike is no fault of one of them."""
+        if everywhere:
+            return {"ConfigError": ConfigError, "DataError": DataError}.get(self.kind, RankError)(self.text)
+        return RankError(f"{self.rank} {self.text if not self.kind else f'failed: {self.text}'}")
+
+
+def is_launched() -> bool:
+    """Whether this process is a rank that some launcher started."""
+    from lightning_fabric.plugins.environments import LSFEnvironment, MPIEnvironment, SLURMEnvironment
+
+    environments = (SLURMEnvironment, LSFEnvironment, MPIEnvironment)
+    return "RANK" in os.environ or "LOCAL_RANK" in os.environ or any(e.detect() for e in environments)
+
+
+def run_ranks(words: list[str], devices: "Devices", folder: pathlib.Path, timeout: float | None) -> None:
+    """Train with these overrides in `devices.number` processes.
+
+    Raises:
+        Interrupted: a stop signal to this process or to a rank.
+        ConfigError: what all ranks found wrong.
+        RankError: a rank failed.
+    """
+    store, environment = rendezvous(devices)
+    environment[RUN_DIR] = str(folder.resolve())
+    node = int(environment["GROUP_RANK"])
+    ranks: list[Rank] = []
+    with ended_together(ranks):
+        for local in range(devices.number):
+            number = node * devices.number + local
+            ranks.append(Rank(number, start(words, environment | {"RANK": str(number), "LOCAL_RANK": str(local)})))
+        supervise(ranks, store, watch_of(store, devices.world, timeout))
+
+
+def start(words: list[str], environment: dict[str, str]) -> subprocess.Popen:
+    command = [sys.executable, "-m", "vit.run.processes.rank", *words]
+    variables = {**os.environ, **environment}
+    return subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def rendezvous(devices: "Devices") -> tuple["Store", dict[str, str]]:
+    """The store where ranks meet, and the variables that lead to it (torchrun's).
+
+    On one machine the system chooses the port while it opens it, so that two runs never share one, whatever
+    MASTER_PORT says; on several machines MASTER_ADDR, MASTER_PORT and NODE_RANK must be set on each.
+    """
+    from torch.distributed import TCPStore
+
+    node, address, port = 0, "127.0.0.1", 0
+    if devices.nodes > 1:
+        try:
+            node, address, port = (int(os.environ["NODE_RANK"]), os.environ["MASTER_ADDR"],
+                                   int(os.environ["MASTER_PORT"]))
+        except (KeyError, ValueError):
+            raise ConfigError(
+                f"trainer.num_nodes={devices.nodes}: set MASTER_ADDR, MASTER_PORT and NODE_RANK on each machine, or "
+                "start the ranks with torchrun or srun"
+            ) from None
+    store = TCPStore(address, port, is_master=node == 0, wait_for_workers=False, timeout=timedelta(minutes=10))
+    return store, {
+        "MASTER_ADDR": address, "MASTER_PORT": str(store.port), "WORLD_SIZE": str(devices.world),
+        "LOCAL_WORLD_SIZE": str(devices.number), "GROUP_RANK": str(node), "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_RUN_ID": "vit", LAUNCHER: str(os.getpid()),
+    }
+
+
+def watch_of(store: "Store", world: int, timeout: float | None) -> "Watch | None":
+    from vit.training.watchdog import Watch, connect
+
+    return Watch(connect(store), world, timeout) if timeout else None
+
+
+@contextlib.contextmanager
+def ended_together(ranks: list[Rank]) -> Iterator[None]:
+    """However this ends, no rank and no worker of one is left."""
+    try:
+        yield
+    finally:
+        for rank in ranks:
+            rank.kill()
+        for rank in ranks:
+            rank.process.wait()
+
+
+def supervise(ranks: list[Rank], store: "Store", watch: "Watch | None") -> None:
+    """Wait for the ranks. A stop signal is passed on to them; when one of them fails or is lost, all end."""
+    stops: list[int] = []
+
+    def forward(signum: int, frame: object = None) -> None:
+        stops.append(signum)
+        for rank in ranks:
+            rank.send(signum)
+
+    lost: dict[int, str] = {}
+    deadline, looked = float("inf"), time.monotonic()
+    with handled(forward):
+        while any(rank.process.poll() is None for rank in ranks) and time.monotonic() < deadline and not lost:
+            time.sleep(POLL)
+            if deadline == float("inf") and (any(rank.process.poll() for rank in ranks) or stops[1:]):
+                deadline = time.monotonic() + GRACE
+                if not stops and (first := next((rank for rank in ranks if rank.signal), None)):
+                    print(f"{signal.Signals(first.signal).name}: stopping, as rank {first.number} did", file=sys.stderr)
+                    forward(first.signal)
+            if watch and deadline == float("inf") and time.monotonic() - looked > 1:
+                lost, looked = watch.lost(), time.monotonic()
+    conclude(ranks, store, lost, stops)
+
+
+def conclude(ranks: list[Rank], store: "Store", lost: dict[int, str], stops: list[int]) -> None:
+    """Raises what the ends of the ranks mean; returns where all of them finished."""
+    if lost:
+        raise RankError("; ".join(lost.values()))
+    failures = [found for rank in ranks if (found := failure(rank, store))]
+    if causes := [found for found in failures if found.code != LOST_PEER]:
+        raise causes[0].error(everywhere=len({found.text for found in causes}) == 1 and len(causes) == len(ranks) > 1)
+    if signum := next((s for rank in ranks if (s := rank.signal)), None):
+        raise Interrupted(signum, agreed=True)
+    if stops and any(rank.process.poll() != 0 for rank in ranks):
+        raise Interrupted(stops[0], agreed=False)
+    if failures:
+        raise RankError(f"{' and '.join(found.rank for found in failures)} lost the connection to each other")
+
+
+def failure(rank: Rank, store: "Store") -> Failure | None:
+    """Why this rank failed; None where it finished, was stopped or still runs."""
+    code, name = rank.process.poll(), f"rank {rank.number} ({socket.gethostname()}, process {rank.process.pid})"
+    if store.check([f"failure/{rank.number}"]):
+        return Failure(name, code or 1, **json.loads(store.get(f"failure/{rank.number}")))
+    if not code or rank.signal:
+        return None
+    if code > 0:
+        return Failure(name, code, f"exited with code {code} and without a message")
+    why = ", as the system does when memory runs out" if code == -KILL else ""
+    return Failure(name, code, f"was killed by {signal.Signals(-code).name}{why}")
