@@ -186,14 +186,13 @@ def test_a_python_block_runs(block, workplace, monkeypatch, tmp_path):
 
 
 def test_the_example_of_a_data_set_reads_images(tmp_path):
-    """With the argument that the shared defaults of `_loading`, which its config file names, pass to it."""
     guide = (ROOT / "docs/guides/extending.md").read_text(encoding="utf-8")
     names = {"__name__": "flowers"}
     exec(re.search(r"```python\n(# flowers.py.*?)```", guide, re.S)[1], names)
     for name in ("train/rose_1.jpg", "train/tulip_2.jpg", "val/rose_3.jpg", "test/tulip_4.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(name.encode())
-    source = names["flowers"](root=str(tmp_path), split_seed=0)
+    source = names["flowers"](root=str(tmp_path))
     assert source.classes == ["rose", "tulip"] and list(source.splits["test"].labels) == [1]
     assert source.splits["train"].read(1) == b"train/tulip_2.jpg"
 

@@ -289,7 +289,7 @@ def test_debug_is_of_one_command(monkeypatch, earlier):
     os.environ.pop("VIT_DEBUG")
     os.environ.update({} if earlier is None else {"VIT_DEBUG": earlier})
     during = []
-    monkeypatch.setattr("vit.run.training_run.train", lambda words: during.append(os.environ["VIT_DEBUG"]))
+    monkeypatch.setattr("vit.run.training_run.train_composed", lambda *_: during.append(os.environ["VIT_DEBUG"]))
     assert main(["--debug", "recipe.epochs=2"]) == 0 and during == ["1"]
     assert os.environ.get("VIT_DEBUG") == earlier
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,16 @@ def test_a_run_of_ones_own_configs_and_its_resumption(own, capsys, monkeypatch):
 def test_from_python(own, tmp_path):
     run = vit.train([*TINY, f"hydra.searchpath=['{own}']", "recipe=brief", f"run_dir={tmp_path / 'run'}"])
     assert vit.load(run.path).model.config.depth == 1
+
+
+def test_a_comparison_of_ones_own_models(own):
+    words = ["--config-dir", str(own), "data=mine", "recipe=brief", "trainer.accelerator=cpu", "logger=csv"]
+    runs = 'compare={one: ["model=flat"], two: ["model=flat", "model.mlp_ratio=2"]}'
+    assert main([*words, runs, "hydra.run.dir=out"]) == 0
+    shutil.rmtree("out/two")
+    assert main(["resume=out"]) == 2  # without the folder of the model
+    assert main([*words[:2], "resume=out"]) == 0
+    assert vit.load(Path("out/two")).model.config.mlp_ratio == 2
 
 
 @pytest.mark.parametrize("recorded", ["hydra.searchpath=[file:///x]", "hydra/launcher=joblib", "+hydra.x=1"])

@@ -4,13 +4,14 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import Words
+from vit.cli.terminal import ConfigDir, Words
 
 
 def compare_finetuning(
     words: Words = None,
     ways: Annotated[str | None, typer.Option(
         help="Those to compare, with commas: full,llrd,gradual,attention_only,lora,head by default.")] = None,
+    config_dir: ConfigDir = None,
 ) -> None:
     """Fine-tune a model in every way on one data set: accuracy, trained parameters, time and memory in one table.
 
@@ -22,5 +23,6 @@ def compare_finetuning(
     log_to_console(main=True)
     from vit.run.compare_finetuning import WAYS
     from vit.run.compare_finetuning import compare_finetuning as compare
+    from vit.run.config.composing import with_config_dir
 
-    compare(words or [], [way.strip() for way in ways.split(",")] if ways else WAYS)
+    compare(with_config_dir(words or [], config_dir), [way.strip() for way in ways.split(",")] if ways else WAYS)

@@ -33,7 +33,7 @@ def composed(overrides: list[str], bundle: "Bundle | None" = None, besides: str 
     Raises:
         ConfigError: an override of anything else, or a recorded data set that would run somebody's program.
     """
-    from vit.run.config.composing import ConfigError, compose, plain
+    from vit.run.config.composing import SEARCH_PATH, ConfigError, compose, plain
     from vit.run.config.overrides import parse
     from vit.run.config.targets import check_overrides, check_stored
 
@@ -45,7 +45,8 @@ def composed(overrides: list[str], bundle: "Bundle | None" = None, besides: str 
         check_stored({"data": config["data"]}, bundle.path, overrides)
     read = ("data.", f"{besides}.") if besides else ("data.",)
     for override in parse(words):
-        if override.key_or_group not in ("data", "experiment") and not override.key_or_group.startswith(read):
+        key = override.key_or_group
+        if key not in ("data", "experiment", SEARCH_PATH) and not key.startswith(read):
             known = " or ".join(f"{node}*" for node in read)
             raise ConfigError(f"{override.input_line} changes nothing here; leave it out: this command reads data=, "
                               f"experiment= and {known}")

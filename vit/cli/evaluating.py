@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data_sets import composed, measured_source
-from vit.cli.terminal import Device, Model, Precision, Words, check_writable, list_unreadable, progress
+from vit.cli.terminal import ConfigDir, Device, Model, Precision, Words, check_writable, list_unreadable, progress
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle
@@ -29,19 +29,22 @@ def evaluate(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all numbers to this file.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A folder for answers and pictures.")] = None,
     device: Device = None,
+    config_dir: ConfigDir = None,
 ) -> None:
     """Measure a model on labelled data: by default the test split of the data set it was trained on."""
     check_writable(json_file)
     from vit.cli.evaluating_masked import evaluate_masked, is_masked
     from vit.inference import Writer, load
+    from vit.run.config.composing import with_config_dir
 
+    words = with_config_dir(words or [], config_dir)
     if is_masked(model):
-        found = evaluate_masked(model, words or [], split, batch_size, precision, device)
+        found = evaluate_masked(model, words, split, batch_size, precision, device)
         return write_json(found, json_file)
     predictor = load(model, device)
-    config = composed(words or [], predictor.bundle, "task.decode")
+    config = composed(words, predictor.bundle, "task.decode")
     if isinstance(predictor, Writer):
-        decode_by(predictor, config, words or [])
+        decode_by(predictor, config, words)
     data = config["data"]
     source, split = measured(data, predictor.bundle, split)
     tested = predictor.bundle.extra.get("evaluation", {})

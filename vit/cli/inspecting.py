@@ -7,7 +7,7 @@ import typer
 
 from vit.cli.data_sets import data_config
 from vit.cli.data_sets import source as data_source
-from vit.cli.terminal import Words, check_writable, progress
+from vit.cli.terminal import ConfigDir, Words, check_writable, progress
 
 if TYPE_CHECKING:
     from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
@@ -17,14 +17,16 @@ def audit(
     words: Words = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole report to this file.")] = None,
     seconds: Annotated[float | None, typer.Option(min=0, help="Stop decoding after this time; all by default.")] = None,
+    config_dir: ConfigDir = None,
 ) -> None:
     """Look at every image of a data set: unreadable and odd ones, copies across splits, classes, sizes, mean and std.
     """
     check_writable(json_file)
     from vit.data.audit import audit as inspect
     from vit.files.strict_json import json_text
+    from vit.run.config.composing import with_config_dir
 
-    data = data_config(words or [])
+    data = data_config(with_config_dir(words or [], config_dir))
     if "preprocessing" not in data:
         raise ValueError(f"data={data['name']} holds texts, and an audit looks at images; what is wrong with "
                          "texts is told by file and line when a training reads them, before its first step")

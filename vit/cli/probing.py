@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data_sets import data_config, measured_source
-from vit.cli.terminal import Device, Model, Precision, check_writable, list_left_out, list_unreadable, progress, stderr
+from vit.cli.terminal import (
+    ConfigDir,
+    Device,
+    Model,
+    Precision,
+    check_writable,
+    list_left_out,
+    list_unreadable,
+    progress,
+    stderr,
+)
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle
@@ -29,6 +39,7 @@ def probe(
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
     precision: Precision = Precision.full,
     device: Device = None,
+    config_dir: ConfigDir = None,
 ) -> None:
     """Tell classes by a model's frozen features: k nearest neighbours and logistic regression, no training of it."""
     check_files(save, json_file)
@@ -41,13 +52,14 @@ def probe(
     from vit.evaluation import embeddings
     from vit.inference import best_device
     from vit.inference.features import Featurizer
+    from vit.run.config.composing import with_config_dir
 
     bundle = opened(model)
     featurizer = Featurizer(bundle.model, bundle.preprocessing, best_device(device), str(precision))
     if paths:
         parts, classes = {"": embedded_files(featurizer, paths, batch_size)}, []
     else:
-        data = data_config(words or [], bundle)
+        data = data_config(with_config_dir(words or [], config_dir), bundle)
         source = measured_source(data, bundle)
         check_source(source, bundle)
         ks = fitting(ks, len(source.splits["train"]))

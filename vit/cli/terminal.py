@@ -27,6 +27,8 @@ class Precision(StrEnum):
 Model = Annotated[Path, typer.Argument(help="A saved model's folder, or a run folder.", show_default=False)]
 Words = Annotated[list[str] | None, typer.Argument(
     metavar="[KEY=VALUE]...", help="Config words, such as data=folder data.root=photos.", show_default=False)]
+ConfigDir = Annotated[str | None, typer.Option(
+    "--config-dir", "-cd", help="A folder of config groups of your own, besides those of vit.", show_default=False)]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; the GPU where there is one by default.")]
 
 

@@ -8,7 +8,7 @@ import importlib
 _HOMES = {
     "main": "command",
     "train": "training_run",
-    "Run": "training_run",
+    "Run": "result",
     "compose": "config.composing",
     "ConfigError": "config.overrides",
 }

@@ -15,15 +15,17 @@ from hydra._internal.utils import get_args_parser  # Hydra has no public name fo
 from omegaconf import DictConfig
 
 from vit.run.config.composing import (
+    CONFIG_ERRORS,
     PRIMARY,
     SEARCH_PATH,
     ConfigError,
     checked,
-    compose_with,
     config_folder,
+    first_line,
+    located,
     options,
     search_folders,
-    search_path,
+    with_config_dir,
 )
 from vit.run.config.overrides import parse
 from vit.training.interrupts import StopSignals
@@ -48,7 +50,7 @@ def answer(argv: list[str]) -> int:
         if options.help:
             print(help_text())
             return 0
-        with debugging(debug):
+        with environment(VIT_DEBUG="1") if debug else contextlib.nullcontext():  # distributed processes inherit it
             return run(options, overrides)
     except Exception as error:
         if debug or os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
@@ -74,11 +76,7 @@ def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         raise ConfigError("--config-path would replace all groups of the project; --config-dir adds a folder to them")
     if found.config_name:
         overrides.append(f"{PRIMARY}={found.config_name}")
-    if found.config_dir:
-        earlier = search_folders(parse([each for each in overrides if each.startswith(SEARCH_PATH)]))
-        overrides = [each for each in overrides if not each.startswith(SEARCH_PATH)]
-        overrides.append(search_path([*earlier, os.path.abspath(os.path.expanduser(found.config_dir))]))
-    return found, overrides
+    return found, with_config_dir(overrides, found.config_dir)
 
 
 def refuse(message: str) -> None:
@@ -101,12 +99,21 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
         from vit.run.sweeping import sweep_with
 
         return sweep_with(overrides, with_hydra)
-    prepared, name = checked(parse(overrides))
-    compose_with(prepared, name)  # what is still wrong is answered in our words
+    parsed = parse(recorded(overrides))
+    prepared, name = checked(parsed)
     codes = [0]  # of a run; Hydra makes none where it only prints
     line = [*option_line(options), f"--config-name={name}"]
-    with_hydra(lambda config: codes.append(run_here(overrides)), line, prepared)
+    with_hydra(lambda config: codes.append(run_here(located(config, parsed), overrides)), line, prepared)
     return codes[-1]
+
+
+def recorded(overrides: list[str]) -> list[str]:
+    """The overrides after those of the run that `resume` names."""
+    if not any(override.lstrip("+").startswith("resume=") for override in overrides):
+        return overrides
+    from vit.run.resume import with_recorded  # loads torch
+
+    return with_recorded(overrides)
 
 
 def option_line(options: argparse.Namespace) -> list[str]:
@@ -118,24 +125,31 @@ def option_line(options: argparse.Namespace) -> list[str]:
 
 
 def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrides: list[str]) -> None:
-    """Run the task as a program of `hydra.main`, which reads its command from `sys.argv`."""
+    """Run the task as a program of `hydra.main`, which reads its command from `sys.argv`.
+
+    Raises:
+        ConfigError: Hydra cannot compose the config.
+    """
     parsed = parse(overrides, multirun=True)
     for folder in search_folders(parsed):
         options = [*options, f"--config-dir={folder}"]
     before = sys.argv
     sys.argv = [before[0], *options, *(o.input_line for o in parsed if o.key_or_group not in (SEARCH_PATH, PRIMARY))]
     try:
-        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(task)()
+        with environment(HYDRA_FULL_ERROR="1"):  # Hydra raises its errors instead of printing them
+            hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(task)()
+    except CONFIG_ERRORS as error:
+        raise ConfigError(first_line(error)) from None
     finally:
         sys.argv = before
 
 
-def run_here(overrides: list[str]) -> int:
+def run_here(config: DictConfig, overrides: list[str]) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads sleep while they wait: spinning, they starve
-    from vit.run.training_run import train
+    from vit.run.training_run import train_composed
 
     try:
-        train(overrides)
+        train_composed(config, overrides)
         return 0
     except Exception as error:
         if os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
@@ -144,18 +158,16 @@ def run_here(overrides: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def debugging(wanted: bool) -> Iterator[None]:
-    """Lets the processes of a distributed run show tracebacks too."""
-    earlier = {name: os.environ.get(name) for name in ("VIT_DEBUG", "HYDRA_FULL_ERROR")}
-    if wanted:
-        os.environ.update(dict.fromkeys(earlier, "1"))
+def environment(**variables: str) -> Iterator[None]:
+    """Sets environment variables and restores the former values afterwards."""
+    earlier = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if wanted:
-            for name, value in earlier.items():
-                os.environ.pop(name)
-                os.environ.update({name: value} if value is not None else {})
+        for name, value in earlier.items():
+            os.environ.pop(name, None)
+            os.environ.update({name: value} if value is not None else {})
 
 
 def failed(error: Exception) -> int:

@@ -11,14 +11,14 @@ import yaml
 from vit.files.strict_json import json_text
 from vit.report.comparison import Contender, comparison_picture, comparison_table
 from vit.report.curves import read_curves
-from vit.run.config.composing import ConfigError, compose, plain
+from vit.run.config.composing import ConfigError, compose, hydras, plain
 from vit.run.config.overrides import parse, shown, word
 from vit.run.config.targets import TARGET, check_stored
 from vit.run.console import command, console
 from vit.run.folder import check_contents, new_path, read_stored
 from vit.run.processes.apart import STOPPED, train_apart
-from vit.run.resume import CONTROL
-from vit.run.training_run import Run
+from vit.run.result import Run
+from vit.run.resume import CONTROL, to_record
 from vit.training import Interrupted
 
 log = logging.getLogger("vit")
@@ -44,7 +44,7 @@ def compare(config: dict, words: list[str]) -> Run:
         Interrupted: Ctrl-C or SIGTERM; the run under way has saved what was done.
     """
     folder, plan = find_plan(config, words)
-    own = [each for each in words if TARGET in each]  # a stored config may name what this command names
+    own = [*hydras(words), *(each for each in words if TARGET in each)]  # a stored config may name what this one names
     log.info("comparison of %s: %s", ", ".join(plan["runs"]), folder)
     done, failed = [], []
     for number, (name, its_words) in enumerate(plan["runs"].items(), 1):
@@ -55,7 +55,8 @@ def compare(config: dict, words: list[str]) -> Run:
         heading = f"\n[{number}/{len(plan['runs'])}] {shlex.join(its_words)}"
         console.print(heading, markup=False, highlight=False, soft_wrap=True)
         begun = (run / "config.yaml").exists()
-        code = train_apart([word("resume", str(run)), *own] if begun else [*its_words, word("run_dir", str(run))])
+        new = [*its_words, *hydras(words), word("run_dir", str(run))]
+        code = train_apart([word("resume", str(run)), *own] if begun else new)
         if code in STOPPED:
             again = command("train", word("resume", str(folder)))
             told = f"\nGo on with the whole comparison:\n  {again}"
@@ -75,11 +76,11 @@ def compare(config: dict, words: list[str]) -> Run:
 
 def find_plan(config: dict, words: list[str]) -> tuple[pathlib.Path, dict]:
     """The comparison's folder and, by name, the words of each run: those of a stopped comparison, or new ones."""
-    words = [word for word in words if word.split("=")[0] not in CONTROL]
+    settings, overrides, words = hydras(words), words, to_record(words)
     folder = find_stopped(config, words)
     if folder is not None:
         plan = read_plan(folder)
-        check_plan(plan, folder, words)
+        check_plan(plan, folder, overrides)
         return folder, plan
     runs = {
         name: [*words, *its_words, "compare=null", f"name={config['name']}/{name}"]
@@ -89,7 +90,7 @@ def find_plan(config: dict, words: list[str]) -> tuple[pathlib.Path, dict]:
     if len(runs) < 2:
         raise ConfigError(f"compare has {len(runs)} runs, but needs 2 or more: each a name with a list of words")
     for its_words in runs.values():
-        plain(compose(its_words))
+        plain(compose([*its_words, *settings]))
     folder = new_path(config)
     if (folder / PLAN).exists():
         raise ConfigError(
@@ -144,11 +145,10 @@ def check_plan(plan: dict, folder: pathlib.Path, overrides: list[str]) -> None:
         if not isinstance(name, str) or pathlib.PurePath(name).name != name or name == "..":
             raise ConfigError(f"{folder / PLAN}: the run {name!r} would lie outside {folder}; its name must be one "
                               "folder name")
-        for override in parse(stored):
-            key = override.key_or_group
-            if key in CONTROL or key.partition("/")[0].partition(".")[0] == "hydra":
-                raise ConfigError(f"{folder / PLAN}: the run {name} may not set {override.input_line}")
-        check_stored(plain(compose(stored)), folder / PLAN, overrides)
+        refused = [override.input_line for override in parse(stored) if override.key_or_group in CONTROL]
+        for override in [*refused, *hydras(stored)]:
+            raise ConfigError(f"{folder / PLAN}: the run {name} may not set {override}")
+        check_stored(plain(compose([*stored, *hydras(overrides)])), folder / PLAN, overrides)
 
 
 def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:

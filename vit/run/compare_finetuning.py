@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from vit.run.compare import compare
 from vit.run.config.composing import ConfigError, compose, nearest, options, plain
-from vit.run.training_run import Run
+from vit.run.result import Run
 
 WAYS = ("full", "llrd", "gradual", "attention_only", "lora", "head")  # from those that move most
 NAME = "compare_finetuning"

@@ -9,7 +9,7 @@ import torch
 from hydra.core.override_parser.types import Override
 from torch import nn
 
-from vit.run.config.composing import ConfigError, is_hydras
+from vit.run.config.composing import ConfigError, hydras, is_hydras
 from vit.run.config.overrides import parse, shown, word
 from vit.run.folder import RunFolder, new_path, read_config, unfinished
 from vit.run.parts.build import LOADING
@@ -42,7 +42,7 @@ class Plan:
 def read_words(config: dict, words: list[str]) -> Plan:
     """The run that the words ask for: a new one, or one to go on with. `config` is what they compose."""
     config = {**config, "resumed": False}
-    config["words"] = [w for w in words if (key := w.split("=")[0].lstrip("+~")) not in CONTROL and not is_hydras(key)]
+    config["words"] = to_record(words)
     if not config["resume"]:
         return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config, is_main_process())))
     path = find_resumable(config)
@@ -59,6 +59,11 @@ def read_words(config: dict, words: list[str]) -> Plan:
     return Plan({**stored, "resumed": True}, checkpoint, folder, remarks, keeps_splits(changes))
 
 
+def to_record(words: list[str]) -> list[str]:
+    """The overrides without those that hold for one command only."""
+    return [word for word in words if (key := word.split("=")[0].lstrip("+~")) not in CONTROL and not is_hydras(key)]
+
+
 def with_recorded(words: list[str]) -> list[str]:
     """The overrides after those of the run that `resume` names, so that the keys of its groups are known."""
     given = {override.key_or_group: override.value() for override in parse(words)}
@@ -67,9 +72,8 @@ def with_recorded(words: list[str]) -> list[str]:
     if not (folder / "config.yaml").is_file():
         return words
     recorded = read_config(folder, words).get("words") or []
-    for override in recorded:
-        if is_hydras(override.lstrip("+~")):  # a folder of groups that a stranger chose
-            raise ConfigError(f"{folder / 'config.yaml'} may not set {override}; add it to the command if you trust it")
+    for override in hydras(recorded):  # a folder of groups that a stranger chose
+        raise ConfigError(f"{folder / 'config.yaml'} may not set {override}; add it to the command if you trust it")
     return [*(word for word in recorded if word.lstrip("+").partition("=")[0] not in given), *words]
 
 

@@ -81,6 +81,7 @@ def swept(folder: pathlib.Path, inside: bool, carried: list[str], total: int | N
         carried: overrides of Hydra's own settings that every run needs.
         total: runs of the sweep, where that is known.
     """
+    from vit.files.strict_json import json_text
     from vit.run.folder import new_path
 
     hydra = HydraConfig.get()
@@ -94,7 +95,7 @@ def swept(folder: pathlib.Path, inside: bool, carried: list[str], total: int | N
         raise SystemExit(code)
     metrics = read_metrics(path) if code == 0 else {}
     record = {"folder": str(path), "words": words, "exit_code": code, "metrics": metrics}
-    (folder / f"job_{number}.json").write_text(json.dumps(record), encoding="utf-8")
+    (folder / f"job_{number}.json").write_text(json_text(record), encoding="utf-8")
     return metrics.get(config["callbacks"]["monitor"], math.nan)
 
 

@@ -4,12 +4,13 @@ import contextlib
 import json
 import logging
 import os
-import pathlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from omegaconf import DictConfig
 
 from vit.data import BadImage, DataError
 from vit.data.system_limits import LimitError, explain_limit
+from vit.run.compare import compare, is_comparison
 from vit.run.config.composing import compose, plain
 from vit.run.config.overrides import as_list, word
 from vit.run.console import command, console, log_to_console
@@ -22,6 +23,7 @@ from vit.run.parts.devices import Devices, compile_model, find_devices, suited_t
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy
 from vit.run.processes.ranks import LAUNCHER, RankError, is_launched, run_ranks
 from vit.run.records import DataRecord, read_record
+from vit.run.result import Run
 from vit.run.resume import Plan, check_fits, is_main_process, read_words, steps_done, with_recorded, words_of_ranks
 from vit.training import (
     Heartbeat,
@@ -37,14 +39,6 @@ from vit.training import (
 log = logging.getLogger("vit")
 
 
-@dataclass(frozen=True)
-class Run:
-    """A finished run: where it lies and the numbers it reached. The model: `vit.load(run.path)`."""
-
-    path: pathlib.Path
-    metrics: dict
-
-
 def train(overrides: list[str] | None = None) -> Run | None:
     """Train as `python train.py OVERRIDES` does. None in the processes of a run other than the first.
 
@@ -53,14 +47,18 @@ def train(overrides: list[str] | None = None) -> Run | None:
         Interrupted: Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP; what was done is saved, `resume` goes on with it.
         RankError: a process of a distributed run failed, died or hung.
     """
-    from vit.run.compare import compare, is_comparison  # this module is what it builds on
+    words = as_list(overrides)
+    return train_composed(compose(with_recorded(words)), words)
 
+
+def train_composed(config: DictConfig, words: list[str]) -> Run | None:
+    """The run of a config that Hydra has composed from `words`, and from those recorded where a run goes on."""
     main = is_main_process()
     quiet_lightning()
     log_to_console(main)
-    words, signals = as_list(overrides), StopSignals(main)
+    signals = StopSignals(main)
     with signals.handled():
-        if is_comparison(asked := plain(compose(with_recorded(words)))):
+        if is_comparison(asked := plain(config)):
             return compare(asked, words)
         plan = read_words(asked, words)
         try:

@@ -30,6 +30,8 @@ OPEN = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.opt
 
 PRIMARY, SEARCH_PATH, RUN_FOLDER = "hydra.job.config_name", "hydra.searchpath", "hydra.run.dir"
 
+CONFIG_ERRORS = (HydraException, OmegaConfBaseException)  # what Hydra raises while it composes
+
 REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
 
 
@@ -50,17 +52,21 @@ def compose(overrides: list[str]) -> DictConfig:
         ConfigError: an override that names no group, option or key, or a value of the wrong kind.
     """
     parsed = parse(overrides)
-    for override in parsed:
-        if override.is_sweep_override():
-            raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
-    config = _with_paths(compose_with(*checked(parsed)))
+    return located(compose_with(*checked(parsed)), parsed)
+
+
+def located(config: DictConfig, parsed: Sequence[Override]) -> DictConfig:
+    """The composed config with `~` in paths expanded and Hydra's `hydra.run.dir`, where it is set, as `run_dir`."""
     if folder := _value(parsed, RUN_FOLDER):
         config.run_dir = config.run_dir or str(folder)
-    return config
+    return _with_paths(config)
 
 
 def checked(parsed: list[Override]) -> tuple[list[str], str]:
     """The overrides as Hydra composes them, after a check of each, and the name of the primary config."""
+    for override in parsed:
+        if override.is_sweep_override():
+            raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
     name = str(_value(parsed, PRIMARY) or "train")
     for folder in search_folders(parsed):
         if not folder.is_dir():
@@ -155,8 +161,8 @@ def _initialized(folder: pathlib.Path | None = None) -> Iterator[ConfigLoader]:
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str((folder or config_folder()).resolve())):
             yield GlobalHydra.instance().config_loader()
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_first_line(error)) from None
+    except CONFIG_ERRORS as error:
+        raise ConfigError(first_line(error)) from None
     finally:
         GlobalHydra.instance().hydra = running
 
@@ -184,6 +190,15 @@ def search_folders(parsed: Sequence[Override]) -> list[pathlib.Path]:
     return [pathlib.Path(entry.removeprefix("file://")) for entry in entries if not entry.startswith("pkg://")]
 
 
+def with_config_dir(overrides: list[str], folder: str | pathlib.Path | None) -> list[str]:
+    """The overrides, with a folder of the user's own groups added to the search path (`--config-dir`)."""
+    if not folder:
+        return overrides
+    earlier = [each for each in overrides if each.startswith(SEARCH_PATH)]
+    folders = [*search_folders(parse(earlier)), os.path.abspath(os.path.expanduser(folder))]
+    return [*(each for each in overrides if each not in earlier), search_path(folders)]
+
+
 def _value(parsed: Sequence[Override], key: str) -> object:
     return next((override.value() for override in reversed(parsed) if override.key_or_group == key), None)
 
@@ -191,6 +206,11 @@ def _value(parsed: Sequence[Override], key: str) -> object:
 def is_hydras(key: str) -> bool:
     """Whether this is one of Hydra's own settings, which Hydra checks."""
     return key.startswith(("hydra.", "hydra/"))
+
+
+def hydras(overrides: Sequence[str]) -> list[str]:
+    """Those of the overrides that change Hydra's own settings; they hold for one command and are never recorded."""
+    return [override for override in overrides if is_hydras(override.lstrip("+~"))]
 
 
 def _is_group(key: str, search: tuple[str, ...]) -> bool:
@@ -259,5 +279,5 @@ def _nodes(config: dict, prefix: str = ""):
             yield from _nodes(value, f"{prefix}{key}.")
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return " ".join(line.strip() for line in str(error).splitlines() if line.strip())[:300]

@@ -57,29 +57,29 @@ LOADING = {  # keys of a data node that say how samples are read, not where they
     "_target_", "name", "image_size", "patch_size", "preprocessing", "workers", "balance", "on_bad_sample",
     "audit_seconds", "tokenizer", "max_len", "on_empty", "masked", "max_source_len", "max_target_len", "on_long",
 }
+OPTIONAL = {"split_seed": 0}  # defaults of all data sets, for the functions that take such a key
 
 
 def build_source(data: dict, record: DataRecord | None = None) -> Source:
-    """Call the data set function that `data._target_` names with the keys of `data` that it takes.
+    """Instantiate the data set function that `data._target_` names, with the keys of `data` that it takes.
 
     Args:
         record: of a run that goes on, whose samples stay in their splits.
+
+    Raises:
+        ConfigError: there is no such function, or it does not take a key of the config.
+        DataError: the data set cannot be read.
     """
     module, _, name = data["_target_"].rpartition(".")
     try:
-        function = getattr(importlib.import_module(module), name)
+        takes = inspect.signature(getattr(importlib.import_module(module), name)).parameters
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"data._target_={data['_target_']}: there is no such function ({error})") from None
-    takes = inspect.signature(function).parameters
-    for key in data:
-        if key not in takes and key not in LOADING:
+    for key, value in data.items():
+        if key not in takes and key not in LOADING and value != OPTIONAL.get(key, ...):
             raise ConfigError(f"data.{key}: {data['_target_']} takes no {key!r}{nearest(key, list(takes))}")
-    try:
-        source = function(**{key: data[key] for key in takes if key in data})
-    except DataError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"data: {' '.join(str(error).split())}") from None
+    node = {"_target_": data["_target_"], **{key: data[key] for key in takes if key in data}}
+    source = checked("data", partial(instantiate, _convert_="all"), node)
     return source if record is None else record.apply(source)
 
 
@@ -148,7 +148,10 @@ def checked(key: str, build: Callable, values: dict, spread: bool = False) -> An
     try:
         return build(**values) if spread else build(values)
     except (TypeError, ValueError, HydraException) as error:
-        raise ConfigError(f"{key}: {' '.join(str(error.__cause__ or error).split())}") from None
+        cause = error.__cause__ or error
+        if isinstance(cause, DataError | OSError | MemoryError):  # `instantiate` wraps what its function raises
+            raise cause from None
+        raise ConfigError(f"{key}: {' '.join(str(cause).split())}") from None
 
 
 def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:

@@ -1,0 +1,90 @@
+"""The wheel is complete and works without the checkout, with a data set, model and recipe of the user's own."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.test_house import ROOT, modules
+
+GUIDE = ROOT / "docs" / "guides" / "extending.md"
+FILE = re.compile(r"^```(?:python|yaml)\n# (\S+\.(?:py|yaml))\n(.*?)^```", re.M | re.S)
+COMMANDS = re.compile(r"^<!-- not-run: tests/test_wheel.py runs it -->\n```bash\n(.*?)^```", re.M | re.S)
+SHORT = ["data.image_size=16", "recipe.epochs=1", "recipe.batch_size=8", "trainer.accelerator=cpu", "logger=csv"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The folder of the unpacked wheel, and the names of its files."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, ROOT]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (file,) = folder.glob("*.whl")
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(folder / "site")
+        return folder / "site", set(archive.namelist())
+
+
+def run(site, folder, *command):
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    return subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_it_holds_all_that_runs(wheel):
+    _, names = wheel
+    for path in [*modules(), ROOT / "vit" / "__init__.py"]:
+        assert str(path.relative_to(ROOT)) in names
+    for path in (ROOT / "conf").rglob("*.yaml"):
+        assert f"vit/{path.relative_to(ROOT)}" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert not [name for name in names if not name.startswith("vit/") and ".dist-info/" not in name]
+
+
+def test_it_runs_without_the_checkout(wheel, tmp_path):
+    site, _ = wheel
+    done = run(site, tmp_path, "-c", "import vit; print(vit.__file__)")
+    assert Path(done.stdout.strip()).is_relative_to(site), done.stderr
+    done = run(site, tmp_path, "-m", "vit", "train", "data=digits", "--cfg", "job")
+    assert done.returncode == 0 and "_target_: vit.data.digits" in done.stdout, done.stderr
+
+
+@pytest.fixture
+def guide(tmp_path):
+    """The files of the guide to configs of one's own, and photos for its data set."""
+    for name, content in FILE.findall(GUIDE.read_text(encoding="utf-8")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    random = np.random.default_rng(0)
+    for split, count in (("train", 8), ("val", 3), ("test", 3)):
+        (tmp_path / "photos" / split).mkdir(parents=True)
+        for name in ("rose", "tulip"):
+            for i in range(count):
+                pixels = random.integers(0, 255, (20, 24, 3), np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "photos" / split / f"{name}_{i:03d}.jpg")
+    return tmp_path
+
+
+def test_the_guide_to_a_data_set_model_and_recipe_of_ones_own(wheel, guide):
+    site, _ = wheel
+    lines = [line for block in COMMANDS.findall(GUIDE.read_text(encoding="utf-8")) for line in block.splitlines()]
+    plain, resume, evaluate, chosen, named = (shlex.split(line)[1:] for line in lines)
+    for command in (plain, named):
+        done = run(site, guide, *command, "--cfg", "job", "--resolve")
+        assert done.returncode == 0 and "_target_: flowers.flowers" in done.stdout, done.stderr
+    done = run(site, guide, *chosen, *SHORT)
+    assert done.returncode == 0 and "2 classes" in done.stdout and "96 wide" in done.stdout, done.stdout + done.stderr
+    (folder,) = (guide / "runs" / "flowers").iterdir()
+    resume, evaluate = ([word.replace("TIME", folder.name) for word in command] for command in (resume, evaluate))
+    (folder / "metrics.json").unlink()  # as if it had been stopped before its end
+    done = run(site, guide, *resume)
+    assert done.returncode == 0 and "going on with" in done.stdout, done.stdout + done.stderr
+    done = run(site, guide, *evaluate)
+    assert done.returncode == 0 and "tulip        3" in done.stdout, done.stdout + done.stderr
