@@ -29,7 +29,6 @@ KNOWN_UPWARD = {("vit.exchange.read", "vit.training")}  # imports against that o
 KNOWN_CYCLES = {  # modules that import each other, by a local import, to be taken apart
     frozenset({"vit.exchange.hub", "vit.exchange.read"}),
     frozenset({"vit.cli.evaluating", "vit.cli.evaluating_masked"}),
-    frozenset({"vit.run.jobs.images", "vit.run.jobs.label_sets"}),
 }
 LIGHT = {
     "pytorch_lightning",

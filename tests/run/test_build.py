@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from vit.run.config.composing import ConfigError, compose, plain
-from vit.run.parts.build import build_optimizing
+from vit.run.parts.optimization import build_optimization
 
 
 def rates(optimizing, total):
@@ -23,7 +23,7 @@ def rates(optimizing, total):
 def optimizing(steps, **schedule):
     recipe = plain(compose(["recipe.epochs=4", "recipe.optimizer.lr=0.5"]))["recipe"]
     recipe["schedule"] |= schedule
-    return build_optimizing(recipe, nn.Linear(2, 2), steps)
+    return build_optimization(recipe, nn.Linear(2, 2), steps)
 
 
 @pytest.mark.parametrize("name", ["cosine", "trapezoid", "constant", "inverse_sqrt"])

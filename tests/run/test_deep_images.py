@@ -44,14 +44,16 @@ def test_a_run_from_before_there_was_a_range_goes_on_with_the_full_one(trained):
     root, run = trained
     config = yaml.safe_load((run.path / "config.yaml").read_text())
     del config["data"]["preprocessing"]["range"]
-    from vit.run.parts.build import build_preprocessing, build_source
+    from vit.run.parts.data_source import build_source
+    from vit.run.parts.preprocessing import build_preprocessing
 
     assert build_preprocessing(config["data"], build_source(config["data"]), None).range == "full"
 
 
 @pytest.mark.parametrize(("said", "span"), [("full", "full"), ("[1000,3000]", (1000, 3000))])
 def test_the_range_can_be_chosen(trained, said, span):
-    from vit.run.parts.build import build_preprocessing, build_source
+    from vit.run.parts.data_source import build_source
+    from vit.run.parts.preprocessing import build_preprocessing
 
     words = [*WORDS, f"data.root={trained[0]}", f"data.preprocessing.range={said}"]
     data = read_words(plain(compose(words)), words).config["data"]

@@ -49,7 +49,7 @@ def test_what_a_run_leaves(pretrained):
     assert pretrained.metrics["test/loss"] < 1.5 and pretrained.metrics["val/loss"] == float(rows[1]["val/loss"])
     bundle = load_bundle(folder)
     assert bundle.classes == [] and bundle.preprocessing.size == (16, 16) and bundle.record["names"] == "vit"
-    assert "labels are not looked at" in (folder / "log.txt").read_text()
+    assert "labels are not used" in (folder / "log.txt").read_text()
 
 
 def test_the_run_s_number_again_and_no_answers(pretrained, tmp_path, capsys):

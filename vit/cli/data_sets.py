@@ -54,7 +54,7 @@ def composed(overrides: list[str], bundle: "Bundle | None" = None, besides: str 
 
 
 def source(data: dict) -> "Source | PairSource":
-    from vit.run.parts.build import build_source
+    from vit.run.parts.data_source import build_source
 
     return build_source(data)
 

@@ -74,8 +74,8 @@ def write_json(found: dict, file: Path | None) -> None:
 
 def decode_by(writer: "Writer", config: dict, words: list[str]) -> None:
     """Let it write by what `words` say of task.decode, and for the rest as it was saved."""
+    from vit.run.config.checked import checked
     from vit.run.config.composing import stated
-    from vit.run.parts.build import checked
 
     decode = config["task"].get("decode", {})  # none where the words name data of another kind, which is refused next
     said = {key: decode[key] for key in stated(words, "task.decode") if decode[key] is not None}
@@ -161,9 +161,9 @@ def texts(
     from vit.evaluation import matched_split
     from vit.evaluation.text_classes import evaluate_texts
     from vit.report.evaluation import write_text_evaluation
-    from vit.run.parts.build import cuts
+    from vit.run.parts.data_source import truncates
 
-    predictor.cuts = cuts(data)
+    predictor.cuts = truncates(data)
     samples = matched_split(source, predictor.classes, split)
     with progress() as bar:
         task = bar.add_task("evaluate", total=len(samples))
@@ -181,11 +181,11 @@ def pairs(writer: "Writer", source: "PairSource", split: str, batch_size: int, d
     from vit.evaluation.pairs import evaluate_pairs
     from vit.report.pairs import write_pairs
     from vit.report.summary import summary_table
-    from vit.run.parts.build import cuts
+    from vit.run.parts.data_source import truncates
 
     if split not in source.splits:
         raise ValueError(f"{source.name} has no {split} split; it has {', '.join(source.splits)}")
-    chosen, writer.cuts = source.splits[split], cuts(data)
+    chosen, writer.cuts = source.splits[split], truncates(data)
     with progress() as bar:
         task = bar.add_task("evaluate", total=len(chosen))
         evaluation = evaluate_pairs(

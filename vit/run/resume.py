@@ -12,7 +12,7 @@ from torch import nn
 from vit.run.config.composing import ConfigError, hydras, is_hydras
 from vit.run.config.overrides import parse, shown, word
 from vit.run.folder import RunFolder, new_path, read_config, unfinished
-from vit.run.parts.build import LOADING
+from vit.run.parts.data_source import LOADING
 from vit.run.processes.ranks import RUN_DIR
 from vit.training import newest_valid, verify
 from vit.training.names import clean_name

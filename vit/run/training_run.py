@@ -18,8 +18,8 @@ from vit.run.environment import environment
 from vit.run.finish import finish
 from vit.run.folder import RunFolder, read_config
 from vit.run.jobs import Job, prepare
-from vit.run.parts import build
 from vit.run.parts.devices import Devices, compile_model, find_devices, suited_threads
+from vit.run.parts.preprocessing import DEFAULT_SIZE, as_size
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy
 from vit.run.processes.ranks import LAUNCHER, RankError, is_launched, run_ranks
 from vit.run.records import DataRecord, read_record
@@ -164,5 +164,5 @@ def what_was_computed(config: dict) -> tuple:
     batch = "batch_tokens" if recipe.get("batch_tokens") else "batch_size"
     if config["task"]["name"] not in ("classification", "masked_image"):
         return recipe[batch], name, None, batch
-    size = data["preprocessing"].get("size") or data["image_size"] or build.DEFAULT_SIZE
-    return recipe[batch], name, build.pair(size), batch
+    size = data["preprocessing"].get("size") or data["image_size"] or DEFAULT_SIZE
+    return recipe[batch], name, as_size(size), batch

@@ -1,8 +1,9 @@
 """A job: the parts of one run of some task, and what only that task knows about saving, testing and showing them."""
 
 import importlib
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +24,10 @@ from vit.run.parts.finetuning import check_task
 from vit.run.records import DataRecord, write_record
 from vit.tasks import Batches, Task
 
-JOBS = {  # task.name -> the module whose `prepare` makes the job; imported when it is wanted
-    "classification": "vit.run.jobs.images",
+log = logging.getLogger("vit")
+
+JOBS = {  # task.name -> the module whose `prepare` makes the job; imported when it is needed
+    "classification": "vit.run.jobs.classification",
     "seq2seq": "vit.run.jobs.pairs",
     "text_classification": "vit.run.jobs.texts",
     "masked_text": "vit.run.jobs.masked",
@@ -150,3 +153,17 @@ def prepare(
         if config["recipe"].get(key) == "auto":
             raise ConfigError(f"recipe.{key}=auto is for task {', '.join(IMAGES)}; give a number")
     return importlib.import_module(JOBS[name]).prepare(config, devices, checkpoint, record)
+
+
+def completed(config: dict, model: nn.Module, name: str, **found: Any) -> dict:
+    """The config with what a run records of its parts: the architecture, its name, and what was found out."""
+    return {**config, "model_name": name, "model": model.config.to_dict(), **found}
+
+
+def log_parts(
+    name: str, splits: Mapping[str, Sized], facts: str, model: nn.Module, described: str, cost: str = ""
+) -> None:
+    """Logs data and model in two lines: sizes of the splits and other facts; a description, parameters and cost."""
+    sizes = " / ".join(f"{len(split):,} {key}" for key, split in splits.items())
+    log.info("data: %s, %s, %s", name, sizes, facts)
+    log.info("model: %s, %s parameters%s", described, f"{sum(p.numel() for p in model.parameters()):,}", cost)

@@ -3,10 +3,9 @@
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from vit.bundle import load_bundle, save_bundle
 from vit.data import BadImage, DataError, Preprocessing, Source
@@ -15,20 +14,11 @@ from vit.data.errors import printable
 from vit.data.images.files import summary
 from vit.evaluation import evaluate
 from vit.evaluation.progress import Progress
-from vit.models import flops
 from vit.report.evaluation import write_evaluation
-from vit.run.config.composing import ConfigError
 from vit.run.folder import RunFolder
 from vit.run.jobs.base import Job, Tested
-from vit.run.parts import build, networks
-from vit.run.parts.auto_values import fit_recipe
-from vit.run.parts.devices import Devices
-from vit.run.parts.distillation import build_distillation, located, with_token
-from vit.run.parts.finetuning import start_finetuning
-from vit.run.parts.head_fit import start_head
-from vit.run.parts.init_from import load_initial
-from vit.run.records import DataRecord, write_record
-from vit.weights import load_weights
+from vit.run.parts.data_source import with_absolute_paths
+from vit.run.records import write_record
 
 log = logging.getLogger("vit")
 
@@ -106,49 +96,6 @@ class ImageClassification(ImageJob):
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {images:,} images"}
 
 
-def prepare(
-    config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None
-) -> ImageClassification:
-    """Data, preprocessing, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
-    from vit.run.jobs import label_sets  # it builds on this module
-
-    source = build.build_source(config["data"], record)
-    if not source.classes:
-        raise ConfigError(f"data={config['data']['name']}: its images have no labels, which task=classification needs; "
-                          "take data=folder or data=table, or pre-train on them with task=masked_image model=mae")
-    initial = load_initial(config, checkpoint, config["model"])
-    preprocessing = build.build_preprocessing(config["data"], source, initial)
-    source, report = audited(source, preprocessing, config["data"])
-    config = fit_recipe(config, len(source.splits["train"]), devices.world)
-    build.check_devices(config, devices.world)
-    patch_size = config["data"]["patch_size"]
-    model = networks.build_model(with_token(config), patch_size, preprocessing, source.classes, initial)
-    taken = None
-    if initial is not None:
-        taking = partial(load_weights, model, head=initial.classes == source.classes, source_grid=initial.grid)
-        taken = build.checked(f"init_from={initial.name}", taking, initial.state)
-        log.info("weights from %s: %s", initial.name, taken.table())
-    config = {
-        **config,
-        "model_name": config.get("model_name") or networks.model_name(config["model"], initial),
-        "model": model.config.to_dict(),
-        "data": {**build.located(config["data"]), **source.pinned, "preprocessing": preprocessing.to_dict()},
-        "classes": source.classes,
-        "distill": located(config.get("distill")),
-    }
-    if source.multi_label:
-        config = label_sets.settled(config, source)
-    work = flops(model)
-    show(config, source, model, work)
-    config = start_finetuning(config, model, taken, partial(start_head, model, source, preprocessing, devices,
-                                                            config["data"]["on_bad_sample"]))
-    distillation = build_distillation(config, model, source, preprocessing)
-    task = build.build_task(config, model, source, preprocessing, distillation)
-    batches = build.build_batches(config, source, preprocessing)
-    job = label_sets.LabelSets if source.multi_label else ImageClassification
-    return job(config, model, task, batches, source, preprocessing, report, work)
-
-
 def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[Source, AuditReport | None]:
     """Look at the files before training: unreadable ones stop the run, or are left out where the config says so.
 
@@ -175,20 +122,14 @@ def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[S
     return source.without(report.bad_samples(decoded=False)), report
 
 
-def show(config: dict, source: Source, model: nn.Module, work: int) -> None:
-    """Data and model in two lines: sizes, parameters, FLOPs."""
-    sizes = " / ".join(f"{len(split):,} {name}" for name, split in source.splits.items())
-    parameters = sum(p.numel() for p in model.parameters())
-    rows, columns = config["data"]["preprocessing"]["size"]
-    log.info("data: %s, %s, %d classes", source.name, sizes, source.num_classes)
-    log.info(
-        "model: %s, %s parameters, %.3g GFLOPs per %dx%d image",
-        describe(config),
-        f"{parameters:,}",
-        work / 1e9,
-        rows,
-        columns,
-    )
+def recorded_data(data: dict, source: Source, preprocessing: Preprocessing) -> dict:
+    """The data node as a run records it: absolute paths, what was found out about the source, all of preprocessing."""
+    return {**with_absolute_paths(data), **source.pinned, "preprocessing": preprocessing.to_dict()}
+
+
+def cost(work: int, size: tuple[int, int]) -> str:
+    """`, 0.00162 GFLOPs per 8x8 image`"""
+    return f", {work / 1e9:.3g} GFLOPs per {size[0]}x{size[1]} image"
 
 
 def describe(config: dict) -> str:

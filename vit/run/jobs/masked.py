@@ -8,22 +8,24 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
-from vit.data import CorpusSource, MaskedDataset, MaskedTrainBatches
+from vit.data import MaskedDataset, MaskedTrainBatches
 from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation.hidden import evaluate_hidden
 from vit.evaluation.progress import Progress
 from vit.models.masked import MaskedTextConfig
 from vit.run.config.overrides import word
 from vit.run.folder import RunFolder
-from vit.run.jobs.base import Job, Tested
-from vit.run.parts import build, networks
+from vit.run.jobs.base import Job, Tested, completed, log_parts
+from vit.run.parts import networks
 from vit.run.parts.auto_values import fit_recipe, steps_per_epoch
+from vit.run.parts.batches import check_batch, check_devices, micro_batch, val_loader
+from vit.run.parts.data_source import build_source, check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
-from vit.run.parts.init_from import load_initial
+from vit.run.parts.init_from import load_initial, load_weights_of
+from vit.run.parts.optimization import build_optimization
 from vit.run.parts.tokenizers import build_tokenizer, with_tokenizers
 from vit.run.records import DataRecord
 from vit.tasks import Batches, MaskedTokens
-from vit.weights import load_weights
 
 log = logging.getLogger("vit")
 
@@ -71,38 +73,33 @@ def prepare(
 ) -> Masked:
     """Data, tokenizer, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     data, recipe = config["data"], config["recipe"]
-    build.check_devices(config, devices.world)
-    source = build.build_source(data, record)
-    build.check_validation(source, "sentences")
+    check_devices(config, devices.world)
+    source = build_source(data, record)
+    check_validation(source, "sentences")
     initial = load_initial(config, checkpoint)
     tokenizer = build_tokenizer(config, source.splits["train"].texts, initial, checkpoint)
     fits = {"vocab_size": tokenizer.vocab_size, "max_len": data["max_len"]}
     model = networks.text_model(config, fits, MaskedTextConfig, initial)
     if checkpoint is None:
         networks.start_from_vectors(model, config["model"].get("vectors"), tokenizer)
-    if initial is not None:
-        loading = partial(load_weights, model)
-        log.info("weights from %s: %s", initial.name, build.checked("init_from", loading, initial.state).table())
+    load_weights_of(initial, model)
     datasets = {
         key: MaskedDataset(split, tokenizer, data["max_len"], data["masked"], config["seed"])
         for key, split in source.splits.items()
     }
     config = fit_recipe(config, len(datasets["train"]), devices.world, "sentence pairs")
-    build.check_batch(recipe, len(datasets["train"]), "sentence pairs")
-    config = {
-        **config,
-        "model_name": config.get("model_name") or MaskedTextConfig.kind,
-        "model": model.config.to_dict(),
-        "data": build.located(data),
-    }
-    show(source, model, tokenizer, datasets)
+    check_batch(recipe, len(datasets["train"]), "sentence pairs")
+    name = config.get("model_name") or MaskedTextConfig.kind
+    config = completed(config, model, name, data=with_absolute_paths(data))
+    facts = f"sentence pairs, {tokenizer.vocab_size:,} {tokenizer.kind} tokens"
+    log_parts(source.name, datasets, facts, model, describe(model))
     batches = Batches(
         partial(train_loader, datasets["train"], recipe, config["seed"], data["workers"]),
-        partial(build.val_loader, datasets["val"], build.micro_batch(recipe), data["workers"]),
+        partial(val_loader, datasets["val"], micro_batch(recipe), data["workers"]),
     )
-    optimizing = build.build_optimizing(recipe, model, steps_per_epoch(recipe, len(datasets["train"])))
-    told = with_tokenizers(config, {"source": tokenizer})
-    task = MaskedTokens(model, optimizing, seed=config["seed"], config=told)
+    optimization = build_optimization(recipe, model, steps_per_epoch(recipe, len(datasets["train"])))
+    stored = with_tokenizers(config, {"source": tokenizer})
+    task = MaskedTokens(model, optimization, seed=config["seed"], config=stored)
     return Masked(config, model, task, batches, source, tokenizer, datasets)
 
 
@@ -111,14 +108,6 @@ def train_loader(dataset, recipe: dict, seed: int, workers, rank: int, world: in
         dataset, recipe["batch_size"], seed, rank, world, workers, accumulate=recipe["accumulate"],
         drop_last=recipe.get("drop_last", True),
     )
-
-
-def show(source: CorpusSource, model: nn.Module, tokenizer: Tokenizer, datasets: dict[str, MaskedDataset]) -> None:
-    """Data and model in two lines."""
-    sizes = " / ".join(f"{len(dataset):,} {name}" for name, dataset in datasets.items())
-    tokens = f"{tokenizer.vocab_size:,} {tokenizer.kind} tokens"
-    log.info("data: %s, %s sentence pairs, %s", source.name, sizes, tokens)
-    log.info("model: %s, %s parameters", describe(model), f"{sum(p.numel() for p in model.parameters()):,}")
 
 
 def describe(model: nn.Module) -> str:

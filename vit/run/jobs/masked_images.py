@@ -2,14 +2,13 @@
 
 import logging
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
-from vit.data import Preprocessing, Source
+from vit.data import Preprocessing
 from vit.evaluation.progress import Progress
 from vit.evaluation.reconstruction import evaluate_reconstruction
 from vit.models import MaskedImageConfig, flops
@@ -17,16 +16,19 @@ from vit.report.reconstructions import reconstructions_picture
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import word
 from vit.run.folder import RunFolder
-from vit.run.jobs.base import Tested
-from vit.run.jobs.images import ImageJob, audited
-from vit.run.parts import build, networks
+from vit.run.jobs.base import Tested, completed, log_parts
+from vit.run.jobs.images import ImageJob, audited, cost, recorded_data
+from vit.run.parts import networks
 from vit.run.parts.auto_values import fit_recipe, steps_per_epoch
+from vit.run.parts.batches import build_augment, build_batches, check_devices
+from vit.run.parts.data_source import build_source
 from vit.run.parts.devices import Devices
-from vit.run.parts.init_from import load_initial
+from vit.run.parts.init_from import load_initial, load_weights_of
+from vit.run.parts.optimization import build_optimization
+from vit.run.parts.preprocessing import build_preprocessing
 from vit.run.reconstructions import Reconstructions, reconstructed, some_images
 from vit.run.records import DataRecord
 from vit.tasks import MaskedImages
-from vit.weights import load_weights
 
 log = logging.getLogger("vit")
 
@@ -81,37 +83,30 @@ def prepare(
     """Data, preprocessing, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     data, recipe, seed = config["data"], config["recipe"], config["seed"]
     check_examples(config["task"])
-    source = build.build_source(data, record)
+    source = build_source(data, record)
     initial = load_initial(config, checkpoint, config["model"])
-    preprocessing = build.build_preprocessing(data, source, initial)
+    preprocessing = build_preprocessing(data, source, initial)
     source, report = audited(source, preprocessing, data)
     config = fit_recipe(config, len(source.splits["train"]), devices.world)
-    build.check_devices(config, devices.world)
+    check_devices(config, devices.world)
     model = build_masked(config["model"], data["patch_size"], preprocessing)
     if initial is not None:
         again = initial.model is not None and initial.model["kind"] == MaskedImageConfig.kind
         parts = ("embed.", "encoder.", "decoder.") if again else ("embed.", "encoder.")
-        taking = partial(load_weights, model, source_grid=initial.grid, parts=parts)
-        taken = build.checked(f"init_from={initial.name}", taking, initial.state)
-        log.info("weights from %s: %s", initial.name, taken.table())
-    config = {
-        **config,
-        "model_name": config.get("model_name") or config["model"]["name"],
-        "model": model.config.to_dict(),
-        "data": {**build.located(data), **source.pinned, "preprocessing": preprocessing.to_dict()},
-        "classes": [],
-    }
+        load_weights_of(initial, model, source_grid=initial.grid, parts=parts)
+    name = config.get("model_name") or config["model"]["name"]
+    config = completed(config, model, name, data=recorded_data(data, source, preprocessing), classes=[])
     work = flops(model)
-    show(source, model, work)
+    log_parts(source.name, source.splits, "labels are not used", model, describe(model), cost(work, preprocessing.size))
     task = MaskedImages(
         model,
         preprocessing,
-        build.build_optimizing(recipe, model, steps_per_epoch(recipe, len(source.splits["train"]))),
-        augment=build.build_augment(recipe["augment"], seed),
+        build_optimization(recipe, model, steps_per_epoch(recipe, len(source.splits["train"]))),
+        augment=build_augment(recipe["augment"], seed),
         seed=seed,
         config=config,
     )
-    batches = build.build_batches(config, source, preprocessing)
+    batches = build_batches(config, source, preprocessing)
     return MaskedImagesJob(config, model, task, batches, source, preprocessing, report, work)
 
 
@@ -129,15 +124,6 @@ def check_examples(task: dict) -> None:
     for key, least in (("examples", 0), ("examples_every", 1)):
         if not isinstance(task[key], int) or task[key] < least:
             raise ConfigError(f"task.{key}={task[key]}: must be a whole number, {least} or more")
-
-
-def show(source: Source, model: nn.Module, work: int) -> None:
-    """Data and model in two lines."""
-    sizes = " / ".join(f"{len(split):,} {name}" for name, split in source.splits.items())
-    parameters, (rows, columns) = sum(p.numel() for p in model.parameters()), model.config.image_size
-    log.info("data: %s, %s, labels are not looked at", source.name, sizes)
-    log.info("model: %s, %s parameters, %.3g GFLOPs per %dx%d image", describe(model), f"{parameters:,}", work / 1e9,
-             rows, columns)
 
 
 def describe(model: nn.Module) -> str:

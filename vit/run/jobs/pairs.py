@@ -1,7 +1,7 @@
 """Sequence to sequence: texts to texts and images to texts; its parts, and its test."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -18,7 +18,6 @@ from vit.data import (
     PairEvalBatches,
     PairSource,
     PairTrainBatches,
-    estimate,
 )
 from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation import bleu_signature
@@ -28,17 +27,21 @@ from vit.generation import Generation
 from vit.inference import Writer
 from vit.models.seq2seq import EncoderDecoderConfig
 from vit.report.pairs import write_pairs
+from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
 from vit.run.folder import RunFolder
-from vit.run.jobs.base import Job, Tested
-from vit.run.parts import build, networks
+from vit.run.jobs.base import Job, Tested, completed, log_parts
+from vit.run.parts import networks
+from vit.run.parts.batches import build_augment
+from vit.run.parts.data_source import build_source, check_validation, truncates, with_absolute_paths
 from vit.run.parts.devices import Devices
 from vit.run.parts.finetuning import start_finetuning
-from vit.run.parts.init_from import Initial, load_initial
+from vit.run.parts.init_from import Initial, load_initial, load_weights_of
+from vit.run.parts.optimization import build_optimization
+from vit.run.parts.preprocessing import blank, stated_preprocessing, with_range, with_statistics
 from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
 from vit.run.records import DataRecord
 from vit.tasks import Batches, Seq2Seq, TextLoss, ValidationTexts
-from vit.weights import load_weights
 
 log = logging.getLogger("vit")
 
@@ -110,8 +113,8 @@ def prepare(
     """Data, tokenizers, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     data, recipe = config["data"], config["recipe"]
     check_batches(recipe)
-    source = build.build_source(data, record)
-    build.check_validation(source, "pairs")
+    source = build_source(data, record)
+    check_validation(source, "pairs")
     named = networks.stated_values(config)
     initial = load_initial(config, checkpoint, named)
     line = build_line(data, source, initial) if source.images else None
@@ -122,31 +125,27 @@ def prepare(
     model = build_model(config, line, tokenizers, initial)
     if line is None and checkpoint is None:
         networks.start_from_vectors(model, config["model"].get("vectors"), tokenizers["source"])
-    taken = None
-    if initial is not None:
-        taken = take(model, initial)
-        log.info("weights from %s: %s", initial.name, taken.table())
-    augment = build.build_augment(recipe["augment"], config["seed"]) if line else None
+    loaded = None
+    if initial is not None:  # of a classifier, the weights of the encoder
+        target = model if initial.writes else model.source_encoder
+        loaded = load_weights_of(initial, target, source_grid=initial.grid)
+    augment = build_augment(recipe["augment"], config["seed"]) if line else None
     datasets = build_datasets(data, source, line, tokenizers, model.config, augment)
-    config = {
-        **config,
-        "model_name": config.get("model_name") or "encoder_decoder",
-        "model": model.config.to_dict(),
-        "data": {**build.located(data), **({"preprocessing": line.to_dict()} if line else {})},
-    }
+    recorded = with_absolute_paths(data) | ({"preprocessing": line.to_dict()} if line else {})
+    config = completed(config, model, config.get("model_name") or "encoder_decoder", data=recorded)
     train = partial(train_loader, datasets["train"], recipe, config["seed"], data["workers"])
     val = partial(val_loader, datasets["val"], recipe, data["workers"])
-    show(source, model, tokenizers, datasets)
-    config = start_finetuning(config, model, taken)
+    log_parts(source.name, source.splits, text_facts(tokenizers, datasets["train"]), model, describe(model))
+    config = start_finetuning(config, model, loaded)
     loss = build_loss(recipe["loss"], line, datasets["train"])
     references = source.splits["val"].targets
     warn_of_unlike(tokenizers["target"], references)
     decode = build_decode(config, data["max_target_len"] or model.config.max_len, line)
-    use = {"generation": asdict(decode), "cuts": build.cuts(data)}
+    use = {"generation": asdict(decode), "cuts": truncates(data)}
     if line is None:
         use["max_source_len"] = data["max_source_len"] or model.config.max_len
-    told, steps = with_tokenizers(config, tokenizers, use), len(train(0, devices.world))
-    task = build_task(told, model, tokenizers["target"], line, loss, decode, references, steps)
+    stored, steps = with_tokenizers(config, tokenizers, use), len(train(0, devices.world))
+    task = build_task(stored, model, tokenizers["target"], line, loss, decode, references, steps)
     return Pairs(config, model, task, Batches(train, val), source, tokenizers, line, datasets)
 
 
@@ -160,19 +159,13 @@ def check_batches(recipe: dict) -> None:
 
 def build_line(data: dict, source: PairSource, initial: Initial | None) -> LinePreprocessing:
     """The contract of line images: as stated; colours as `init_from` saw them, else measured."""
-    stated, rule = build.stated_preprocessing(data)
+    stated, rule = stated_preprocessing(data)
     stated["patch_size"] = data["patch_size"]
     known = initial.preprocessing.to_dict() if initial is not None and initial.preprocessing is not None else {}
     if known.get("mode") == stated.get("mode", "RGB"):
         stated = {key: known[key] for key in ("mean", "std", "range")} | stated
-    channels = 1 if stated.get("mode") == "L" else 3
-    blank = {"mean": [0.5] * channels, "std": [0.5] * channels, **stated}
-    line = build.checked("data.preprocessing", LinePreprocessing.from_dict, blank)
-    line = build.ranged(line, source.splits["train"], rule)
-    if "mean" in stated and "std" in stated:
-        return line
-    mean, std = estimate(source.splits["train"], line)
-    return line.replace(**{"mean": mean, "std": std, **{key: stated[key] for key in ("mean", "std") if key in stated}})
+    line = checked("data.preprocessing", LinePreprocessing.from_dict, blank(stated))
+    return with_statistics(with_range(line, source.splits["train"], rule), source.splits["train"], stated)
 
 
 def build_model(
@@ -193,12 +186,6 @@ def build_model(
         sizes = {"image_size": [line.height, line.max_width], "patch_size": list(line.patch_size)}
         fits |= {"source": "image", "in_chans": line.channels, **sizes}
     return networks.text_model(config, fits, EncoderDecoderConfig, initial)
-
-
-def take(model: nn.Module, initial: Initial):
-    """Weights of a model that writes, or of a classifier: of that, what reads."""
-    loading = partial(load_weights, model if initial.writes else model.source_encoder, source_grid=initial.grid)
-    return build.checked(f"init_from={initial.name}", loading, initial.state)
 
 
 def build_datasets(
@@ -243,7 +230,7 @@ def build_decode(config: dict, longest: int, line: LinePreprocessing | None) -> 
     if line is None and words.get("views", 1) != 1:
         raise ConfigError(f"task.decode.views={words['views']} is for images of writing, but this data is text; set "
                           "task.decode.views=1")
-    return build.checked("task.decode", Generation, {"max_len": longest, **words}, spread=True)
+    return checked("task.decode", Generation, {"max_len": longest, **words}, spread=True)
 
 
 def build_task(
@@ -263,7 +250,7 @@ def build_task(
     return Seq2Seq(
         model,
         tokenizer,
-        build.build_optimizing(recipe, model, steps // recipe["accumulate"]),
+        build_optimization(recipe, model, steps // recipe["accumulate"]),
         ValidationTexts(references, decode, rows, task["examples"]),
         prepare=line.normalize if line else None,
         loss=loss,
@@ -286,7 +273,7 @@ def build_loss(loss: dict, line: LinePreprocessing | None, train: PairDataset) -
     if loss.get("ctc") and line is None:
         raise ConfigError(f"recipe.loss.ctc={loss['ctc']} is for images, whose columns spell the text from left to "
                           "right; this data is text, so take recipe.loss.ctc=0")
-    made = build.checked("recipe.loss", TextLoss, {**loss, "rows": line.rows if line else 1}, spread=True)
+    made = checked("recipe.loss", TextLoss, {**loss, "rows": line.rows if line else 1}, spread=True)
     if made.ctc:
         patches, tokens = train.lengths[train.rows].T
         tight = int((patches // line.rows < tokens - 1).sum())
@@ -307,14 +294,11 @@ def val_loader(dataset, recipe: dict, workers, rank: int, world: int) -> PairEva
     return PairEvalBatches(dataset, tokens, None if tokens else recipe["batch_size"], rank, world, workers)
 
 
-def show(source: PairSource, model: nn.Module, tokenizers: dict[str, Tokenizer], datasets: dict) -> None:
-    """Data and model in two lines."""
-    sizes = " / ".join(f"{len(split):,} {name}" for name, split in source.splits.items())
+def text_facts(tokenizers: Mapping[str, Tokenizer], train: PairDataset) -> str:
+    """Vocabularies and lengths, for the log."""
     kinds = ", ".join(f"{each.vocab_size:,} {each.kind} tokens ({side})" for side, each in tokenizers.items())
-    mean, longest = datasets["train"].lengths.mean(0), datasets["train"].lengths.max(0)
-    lengths = f"{mean[0]:.1f} to {mean[1]:.1f} tokens in the mean, {longest[0]} to {longest[1]} at most"
-    log.info("data: %s, %s, %s, %s", source.name, sizes, kinds, lengths)
-    log.info("model: %s, %s parameters", describe(model), f"{sum(p.numel() for p in model.parameters()):,}")
+    mean, longest = train.lengths.mean(0), train.lengths.max(0)
+    return f"{kinds}, {mean[0]:.1f} to {mean[1]:.1f} tokens in the mean, {longest[0]} to {longest[1]} at most"
 
 
 def describe(model: nn.Module) -> str:

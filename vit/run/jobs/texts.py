@@ -16,16 +16,18 @@ from vit.inference import TextPredictor
 from vit.models.text import TextClassifierConfig
 from vit.report.evaluation import write_text_evaluation
 from vit.run.folder import RunFolder
-from vit.run.jobs.base import Job, Tested
-from vit.run.parts import build, networks
+from vit.run.jobs.base import Job, Tested, completed, log_parts
+from vit.run.parts import networks
 from vit.run.parts.auto_values import fit_recipe, steps_per_epoch
+from vit.run.parts.batches import check_devices, check_splits, micro_batch, train_loader, val_loader
+from vit.run.parts.data_source import build_source, truncates, with_absolute_paths
 from vit.run.parts.devices import Devices
 from vit.run.parts.finetuning import start_finetuning
-from vit.run.parts.init_from import Initial, load_initial
+from vit.run.parts.init_from import Initial, load_initial, load_weights_of
+from vit.run.parts.optimization import build_loss, build_optimization
 from vit.run.parts.tokenizers import build_tokenizer, with_tokenizers
 from vit.run.records import DataRecord
 from vit.tasks import Batches, TextClassification
-from vit.weights import load_weights
 
 log = logging.getLogger("vit")
 
@@ -80,38 +82,30 @@ def prepare(
 ) -> Texts:
     """Data, tokenizer, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
     data, recipe = config["data"], config["recipe"]
-    build.check_devices(config, devices.world)
-    source = build.build_source(data, record)
+    check_devices(config, devices.world)
+    source = build_source(data, record)
     initial = load_initial(config, checkpoint)
     texts = [text for column in source.splits["train"].texts for text in column]
     tokenizer = build_tokenizer(config, texts, initial, checkpoint)
     model = build_model(config, source, tokenizer, initial)
     if checkpoint is None:
         networks.start_from_vectors(model, config["model"].get("vectors"), tokenizer)
-    taken = None
-    if initial is not None:
-        loading = partial(load_weights, model, head=initial.classes == source.classes)
-        taken = build.checked("init_from", loading, initial.state)
-        log.info("weights from %s: %s", initial.name, taken.table())
+    loaded = load_weights_of(initial, model, head=initial is not None and initial.classes == source.classes)
     datasets = build_datasets(source, tokenizer, model.config.max_len, data["on_long"])
     config = fit_recipe(config, len(datasets["train"]), devices.world, "texts")
-    build.check_splits(source, recipe, "texts")
-    config = {
-        **config,
-        "model_name": config.get("model_name") or config["model"].get("name") or TextClassifierConfig.kind,
-        "model": model.config.to_dict(),
-        "data": build.located(data),
-        "classes": source.classes,
-    }
-    show(source, model, tokenizer)
-    config = start_finetuning(config, model, taken)
+    check_splits(source, recipe, "texts")
+    name = config.get("model_name") or config["model"].get("name") or TextClassifierConfig.kind
+    config = completed(config, model, name, data=with_absolute_paths(data), classes=source.classes)
+    facts = f"{source.num_classes} classes, {tokenizer.vocab_size:,} {tokenizer.kind} tokens"
+    log_parts(source.name, source.splits, facts, model, describe(model))
+    config = start_finetuning(config, model, loaded)
     batches = build_batches(config, datasets)
-    use = {"columns": len(source.splits["train"].texts), "cuts": build.cuts(data)}
+    use = {"columns": len(source.splits["train"].texts), "cuts": truncates(data)}
     task = TextClassification(
         model,
         source.num_classes,
-        build.build_loss(recipe["loss"], source, data["balance"]),
-        build.build_optimizing(recipe, model, steps_per_epoch(recipe, len(datasets["train"]))),
+        build_loss(recipe["loss"], source, data["balance"]),
+        build_optimization(recipe, model, steps_per_epoch(recipe, len(datasets["train"]))),
         seed=config["seed"],
         config=with_tokenizers(config, {"source": tokenizer}, use),
     )
@@ -143,17 +137,9 @@ def build_batches(config: dict, datasets: dict[str, TextDataset]) -> Batches:
     """The training and validation loaders; `recipe.batch_size` counts all devices and accumulated micro-batches."""
     data, recipe = config["data"], config["recipe"]
     return Batches(
-        partial(build.train_loader, datasets["train"], recipe, config["seed"], data["workers"], data["balance"]),
-        partial(build.val_loader, datasets["val"], build.micro_batch(recipe), data["workers"]),
+        partial(train_loader, datasets["train"], recipe, config["seed"], data["workers"], data["balance"]),
+        partial(val_loader, datasets["val"], micro_batch(recipe), data["workers"]),
     )
-
-
-def show(source: Source, model: nn.Module, tokenizer: Tokenizer) -> None:
-    """Data and model in two lines."""
-    sizes = " / ".join(f"{len(split):,} {name}" for name, split in source.splits.items())
-    log.info("data: %s, %s, %d classes, %s %s tokens", source.name, sizes, source.num_classes,
-             f"{tokenizer.vocab_size:,}", tokenizer.kind)
-    log.info("model: %s, %s parameters", describe(model), f"{sum(p.numel() for p in model.parameters()):,}")
 
 
 def describe(model: nn.Module) -> str:

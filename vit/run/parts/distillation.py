@@ -13,8 +13,8 @@ from vit.data import Preprocessing, Source
 from vit.exchange import import_weights, pixels
 from vit.exchange.read import TIMM, pretrained, read
 from vit.models import model_from_config
+from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, nearest
-from vit.run.parts.build import checked
 from vit.run.parts.init_from import told
 from vit.tasks.distillation import Distillation, Teacher
 
@@ -144,8 +144,8 @@ def fitting_pixels(theirs: Preprocessing | None, ours: Preprocessing, name: str)
     return theirs
 
 
-def located(node: dict | None) -> dict:
-    """The teacher's place written in full, so that resuming finds it from any directory."""
+def with_absolute_teacher(node: dict | None) -> dict:
+    """The `distill` node with the absolute path of the teacher, so that a resumed run finds it from any folder."""
     node = dict(node or {"kind": "none"})
     place = Path(str(node.get("teacher"))).expanduser()
     return {**node, "teacher": os.path.abspath(place)} if node.get("teacher") and place.exists() else node

@@ -7,8 +7,8 @@ from functools import partial
 
 from torch import nn
 
+from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
-from vit.run.parts.build import checked
 from vit.training import Finetune
 from vit.training.lora import is_added
 from vit.weights import KeyReport

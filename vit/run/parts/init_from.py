@@ -5,6 +5,7 @@ them.
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from vit.exchange.importing import ContradictionError, architecture, recognised
 from vit.exchange.read import TIMM, from_module, read
 from vit.models import MaskedImageConfig, TimmConfig, VisionTransformerConfig
 from vit.models.seq2seq import EncoderDecoderConfig
+from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
+from vit.weights import KeyReport, load_weights
 
 log = logging.getLogger("vit")
 
@@ -74,6 +77,22 @@ class Initial:
         if self.model is None or self.model["kind"] != MaskedImageConfig.kind:
             return self.model
         return MaskedImageConfig.from_dict(self.model).classifier()
+
+
+def load_weights_of(initial: Initial | None, model: nn.Module, **options: Any) -> KeyReport | None:
+    """Loads the weights of `init_from` into the model and logs the report; None where there are no weights.
+
+    Args:
+        options: of `vit.weights.load_weights`.
+
+    Raises:
+        ConfigError: the weights do not fit.
+    """
+    if initial is None:
+        return None
+    report = checked(f"init_from={initial.name}", partial(load_weights, model, **options), initial.state)
+    log.info("weights from %s: %s", initial.name, report.table())
+    return report
 
 
 def load_initial(config: dict, checkpoint: Path | None, stated: Mapping[str, Any] | None = None) -> Initial | None:

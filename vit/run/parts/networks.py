@@ -13,9 +13,10 @@ from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_
 from vit.models.checks import CHOICES, RATES, current_names
 from vit.models.config import ImageConfig, StackConfig
 from vit.models.seq2seq import EncoderDecoderConfig
+from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
-from vit.run.parts.build import checked, pair
 from vit.run.parts.init_from import Initial
+from vit.run.parts.preprocessing import as_size
 
 log = logging.getLogger("vit")
 
@@ -42,7 +43,7 @@ def build_model(
     fits |= {"num_classes": len(classes)} if classes else {}  # what is pre-trained has none
     stated = {key: value for key, value in model.items() if value is not None and key not in NAMING}
     for key, value in fits.items():
-        if key in stated and (pair(stated[key]) if key == "image_size" else stated[key]) != value:
+        if key in stated and (as_size(stated[key]) if key == "image_size" else stated[key]) != value:
             raise ConfigError(f"model.{key}={stated[key]}, but the data has {key} {_listed(fits)[key]}; {WHERE[key]}")
     if model["name"] is None and initial is not None and initial.model is not None:
         return checked("model", model_from_config, {**initial.classifier, **_listed(fits), **_listed(stated)})

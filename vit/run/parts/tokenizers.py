@@ -7,8 +7,8 @@ from typing import Any
 
 from vit.data import PairSource, train_tokenizer
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
+from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
-from vit.run.parts.build import checked
 from vit.run.parts.init_from import Initial
 from vit.run.resume import without_weights
 

@@ -11,13 +11,13 @@ from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
+from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
 from vit.run.console import console
 from vit.run.ending import max_time
 from vit.run.folder import RunFolder
 from vit.run.jobs import Job
 from vit.run.metrics_table import MetricsTable
-from vit.run.parts.build import checked
 from vit.run.parts.devices import Devices, choose_precision
 from vit.run.parts.finetuning import read_finetune
 from vit.training import (

@@ -1,0 +1,135 @@
+"""Training and validation batches, from the `data` and `recipe` nodes of the config."""
+
+from functools import partial
+
+from hydra.utils import instantiate
+from torch.utils.data import Dataset
+
+from vit.data import (
+    Augment,
+    EvalBatches,
+    ImageDataset,
+    Preprocessing,
+    RandomCrop,
+    RandomResizedCrop,
+    Source,
+    TrainBatches,
+)
+from vit.run.config.checked import checked
+from vit.run.config.composing import ConfigError
+from vit.run.parts.data_source import check_validation
+from vit.tasks import Batches
+
+
+def build_batches(config: dict, source: Source, preprocessing: Preprocessing) -> Batches:
+    """The training and validation loaders of images; `recipe.batch_size` counts all devices and micro-batches.
+
+    Raises:
+        ConfigError, DataError: as `check_splits`, or names `data.on_bad_sample` or `data.workers`.
+    """
+    data, recipe = config["data"], config["recipe"]
+    check_splits(source, recipe)
+    if data["on_bad_sample"] not in ("error", "skip"):
+        raise ConfigError(f"data.on_bad_sample={data['on_bad_sample']}: must be error or skip")
+    if data["workers"] != "auto" and not (isinstance(data["workers"], int) and data["workers"] >= 0):
+        raise ConfigError(f"data.workers={data['workers']}: must be auto or a number of processes, 0 or more")
+    crop = build_crop(recipe["crop"], config["seed"])
+    train = ImageDataset(source.splits["train"], preprocessing, crop, on_bad_sample=data["on_bad_sample"])
+    val = ImageDataset(source.splits["val"], preprocessing, on_bad_sample=data["on_bad_sample"])
+    return Batches(
+        partial(train_loader, train, recipe, config["seed"], data["workers"], data["balance"]),
+        partial(val_loader, val, micro_batch(recipe), data["workers"]),
+    )
+
+
+def build_crop(crop: dict | None, seed: int) -> RandomResizedCrop | RandomCrop | None:
+    """The random crop of training: a box of random size where `scale` is given, else the largest box at a random
+    position.
+    """
+    if not crop:
+        return None
+    if crop["scale"] is None:
+        return RandomCrop(seed)
+    return RandomResizedCrop(tuple(crop["scale"]), tuple(crop["ratio"]), seed)
+
+
+def build_augment(steps: dict | None, seed: int) -> Augment | None:
+    """The batch augmentations in the order of the recipe; a step that is null is left out.
+
+    Raises:
+        ConfigError: names the step.
+    """
+    made = [
+        checked(f"recipe.augment.{key}", instantiate, {name: v for name, v in step.items() if v is not None})
+        for key, step in (steps or {}).items()
+        if step is not None
+    ]
+    return Augment(made, seed) if made else None
+
+
+def train_loader(
+    dataset: Dataset, recipe: dict, seed: int, workers: int | str, balance: str, rank: int, world: int
+) -> TrainBatches:
+    drop_last = recipe.get("drop_last", True)
+    return TrainBatches(
+        dataset, recipe["batch_size"], seed, rank, world, workers, balance, recipe["accumulate"], drop_last
+    )
+
+
+def val_loader(dataset: Dataset, batch_size: int, workers: int | str, rank: int, world: int) -> EvalBatches:
+    return EvalBatches(dataset, max(batch_size, world) // world * world, rank, world, workers)
+
+
+def micro_batch(recipe: dict) -> int:
+    """Samples that all devices together hold in memory at a time."""
+    return recipe["batch_size"] // recipe["accumulate"]
+
+
+def check_splits(source: Source, recipe: dict, unit: str = "images") -> None:
+    """Checks that there are enough samples to train on and to choose the best epoch by.
+
+    Raises:
+        DataError: the validation split is empty.
+        ConfigError: the training split does not fill a batch.
+    """
+    check_validation(source, unit)
+    check_batch(recipe, len(source.splits["train"]), unit)
+
+
+def check_batch(recipe: dict, train: int, unit: str) -> None:
+    """Checks that `train` samples fill a batch.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    if train < recipe["batch_size"]:
+        parts = recipe["accumulate"]
+        raise ConfigError(
+            f"recipe.batch_size={recipe['batch_size']} is larger than the training set of {train} {unit}; "
+            f"take recipe.batch_size={max(1, train // 2 // parts) * parts}"
+        )
+
+
+def check_devices(config: dict, devices: int) -> None:
+    """Checks that the devices can share the global batch.
+
+    Raises:
+        ConfigError: names the key and the nearest valid batch size.
+    """
+    recipe = config["recipe"]
+    for key in ("epochs", "batch_size", "accumulate"):
+        if recipe[key] < 1:
+            raise ConfigError(f"recipe.{key}={recipe[key]}: must be 1 or more")
+    batch_size, accumulate = recipe["batch_size"], recipe["accumulate"]
+    if batch_size % accumulate:
+        near = max(1, batch_size // accumulate) * accumulate
+        raise ConfigError(
+            f"recipe.batch_size={batch_size} is not divisible by recipe.accumulate={accumulate}; nearest: {near}"
+        )
+    micro = batch_size // accumulate
+    if micro % devices:
+        near = max(1, micro // devices) * devices * accumulate
+        raise ConfigError(
+            f"recipe.batch_size={batch_size} cannot be shared by {devices} devices; nearest: {near} (it is the global "
+            "batch)"
+        )

@@ -1,0 +1,62 @@
+"""Loss, optimizer and schedule, from the `recipe` node of the config."""
+
+from functools import partial
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from vit.data import Source
+from vit.run.config.checked import checked
+from vit.run.config.composing import ConfigError, nearest
+from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss, Optimization
+from vit.training import build_optimizer, build_schedule, scaled_lr
+
+LOSSES = {"cross_entropy": CrossEntropy, "bce": BinaryCrossEntropy}
+BALANCES = ["none", "sampler", "loss"]
+
+
+def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:
+    """Soft-label cross entropy, or binary cross entropy over the classes (Wightman et al. 2021, arXiv 2110.00476).
+
+    Raises:
+        ConfigError: an unknown `recipe.loss.name` or `data.balance`.
+    """
+    if balance not in BALANCES:
+        raise ConfigError(f"data.balance={balance}: must be one of {', '.join(BALANCES)}{nearest(balance, BALANCES)}")
+    weights = source.class_weights() if balance == "loss" else None
+    if source.multi_label:
+        return MultiLabelLoss(loss["label_smoothing"], weights)
+    if loss["name"] not in LOSSES:
+        raise ConfigError(
+            f"recipe.loss.name={loss['name']}: must be cross_entropy or bce{nearest(loss['name'], list(LOSSES))}"
+        )
+    return LOSSES[loss["name"]](loss["label_smoothing"], weights)
+
+
+def build_optimization(recipe: dict, model: nn.Module, steps: int) -> Optimization:
+    """Optimizer, schedule and clipping. Both are built once here, so that errors are reported before the training.
+
+    Args:
+        steps: optimizer steps per epoch.
+
+    Raises:
+        ConfigError: names `recipe.optimizer` or `recipe.schedule`.
+    """
+    lr = recipe["optimizer"]["lr"]
+    if recipe["optimizer"]["lr_base_batch"]:
+        lr = scaled_lr(lr, recipe["batch_size"], recipe["optimizer"]["lr_base_batch"])
+    options = {key: value for key, value in recipe["optimizer"].items() if key not in ("lr", "lr_base_batch")}
+    optimizer = partial(build_optimizer, lr=lr, **options)
+    total = max(1, recipe["epochs"] * steps)
+    schedule = partial(_schedule, planned=total, **recipe["schedule"])
+    checked("recipe.schedule", partial(schedule, checked("recipe.optimizer", optimizer, model)), total)
+    return Optimization(optimizer, schedule, recipe["clip"])
+
+
+def _schedule(
+    optimizer: Optimizer, total_steps: int, planned: int, name: str, warmup: float, final: float, cooldown: float
+) -> LRScheduler:
+    """The schedule of `total_steps`. A warm-up in steps is scaled from the `planned` steps, as `debug` runs fewer."""
+    part = warmup if warmup < 1 else int(warmup) / planned
+    return build_schedule(optimizer, name, total_steps, round(part * total_steps), final, cooldown)

@@ -1,0 +1,86 @@
+"""The preprocessing of a run: what the config states, else what `init_from` was trained with, else measured."""
+
+import logging
+
+from vit.data import LinePreprocessing, PairSplit, Preprocessing, Source, Split, estimate
+from vit.data.images.bit_depth import FULL, RULES
+from vit.data.statistics import resolve_range
+from vit.run.config.checked import checked
+from vit.run.parts.init_from import Initial
+
+log = logging.getLogger("vit")
+
+DEFAULT_SIZE = 224  # pixels
+AnyPreprocessing = Preprocessing | LinePreprocessing
+
+
+def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> Preprocessing:
+    """The preprocessing of images of one size; mean, std and range are measured on the training split where neither
+    the config nor `init_from` has them.
+
+    Raises:
+        ConfigError: names the key of `data.preprocessing`.
+    """
+    stated, rule = stated_preprocessing(data)
+    if data["image_size"] is not None:
+        stated["size"] = as_size(data["image_size"])
+    train = source.splits["train"]
+    if initial is not None and initial.preprocessing is not None:
+        values = merged(initial.preprocessing, stated)
+        return with_range(checked("data.preprocessing", Preprocessing.from_dict, values), train, rule)
+    stated.setdefault("size", (initial.image_size if initial is not None else None) or as_size(DEFAULT_SIZE))
+    made = checked("data.preprocessing", Preprocessing.from_dict, blank(stated))
+    return with_statistics(with_range(made, train, rule), train, stated)
+
+
+def blank(stated: dict) -> dict:
+    """The stated values, with a mean and std of one half where they are not stated."""
+    channels = 1 if stated.get("mode") == "L" else 3
+    return {"mean": [0.5] * channels, "std": [0.5] * channels, **stated}
+
+
+def with_statistics(preprocessing: AnyPreprocessing, train: Split | PairSplit, stated: dict) -> AnyPreprocessing:
+    """The preprocessing with the mean and std of the training images, but for the one that is stated."""
+    if "mean" in stated and "std" in stated:
+        return preprocessing
+    measured = dict(zip(("mean", "std"), estimate(train, preprocessing), strict=True))
+    return preprocessing.replace(**measured | {key: stated[key] for key in ("mean", "std") if key in stated})
+
+
+def stated_preprocessing(data: dict) -> tuple[dict, str | None]:
+    """The values of `data.preprocessing` that are not null, and the rule by which the range is measured.
+
+    The rule is None where the range is `full` or [low, high], as runs record it (older ones had `full`). It is empty
+    where nothing is stated: the range is that of `init_from`, else that of the rule `auto`.
+    """
+    stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
+    rule = stated.get("range", "" if "range" in data["preprocessing"] else FULL)
+    if rule not in ("", *RULES) or rule == FULL:
+        return {**stated, "range": rule}, None
+    return {key: value for key, value in stated.items() if key != "range"}, rule
+
+
+def with_range(preprocessing: AnyPreprocessing, train: Split | PairSplit, rule: str | None) -> AnyPreprocessing:
+    """The preprocessing with the range of pixel values measured by the rule of `stated_preprocessing`."""
+    if rule is None or (not rule and preprocessing.range != FULL):
+        return preprocessing
+    preprocessing, text = resolve_range(train, preprocessing, rule or "auto")
+    if text:
+        log.info("pixels: %s", text)
+    return preprocessing
+
+
+def merged(initial: Preprocessing, stated: dict) -> dict:
+    """The values of `init_from` with the stated ones in their place. Where the colour mode changes, mean and std are
+    averaged over the channels, because those of colours do not fit grey pixels and vice versa.
+    """
+    values = initial.to_dict()
+    if stated.get("mode", initial.mode) != initial.mode:
+        channels = 1 if stated["mode"] == "L" else 3
+        values |= {key: [sum(values[key]) / len(values[key])] * channels for key in ("mean", "std")}
+    return {**values, **stated}
+
+
+def as_size(size: int | list[int]) -> tuple[int, int]:
+    """`32` or `[32, 48]` -> (rows, columns)."""
+    return (size, size) if isinstance(size, int) else tuple(size)
