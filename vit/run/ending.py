@@ -4,9 +4,10 @@ import datetime
 import re
 
 from pytorch_lightning import Trainer
-from pytorch_lightning.callbacks import EarlyStopping, Timer
+from pytorch_lightning.callbacks import Timer
 
 from vit.run.config.composing import ConfigError
+from vit.training import Patience
 
 UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 SHORT = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?:in)?)?(?:(?P<s>\d+)s)?", re.IGNORECASE)
@@ -31,15 +32,17 @@ def max_time(value: object) -> datetime.timedelta | None:
 
 
 def ending(trainer: Trainer, config: dict) -> tuple[str, str]:
-    """(`epochs`, `max_time` or `patience`, a line about it for the log and the last screen)."""
+    """(`epochs`, `max_time`, `patience` or `callback`, a line about it for the log and the last screen)."""
     done, planned = trainer.current_epoch, trainer.max_epochs
     so_far = f"epoch {done} of {planned}"
     timer = next((each for each in trainer.callbacks if isinstance(each, Timer)), None)
-    early = next((each for each in trainer.callbacks if isinstance(each, EarlyStopping)), None)
+    early = next((each for each in trainer.callbacks if isinstance(each, Patience)), None)
     if early is not None and early.stopped_epoch and done < planned:
         patience = config["callbacks"]["patience"]
         return "patience", f"no better {early.monitor} in {patience} epochs, ended in {so_far}"
     left = None if timer is None else timer.time_remaining()
     if left is not None and left <= 0 and (done < planned or not trainer.is_last_batch):
         return "max_time", f"trainer.max_time={config['trainer']['max_time']} was over, ended in {so_far}"
+    if done < planned and trainer.should_stop:
+        return "callback", f"a callback stopped it, ended in {so_far}"
     return "epochs", f"all {planned} epochs"

@@ -50,11 +50,16 @@ def read_words(config: dict, words: list[str]) -> Plan:
         remark = "resume=auto: nothing to go on with, this is a new run"
         return Plan(config, None, new_path(config, is_main_process()), (remark,))
     folder = path if path.is_dir() else path.parent.parent
-    stored, changes = adjusted(read_config(folder, words), [strategy_by_key(word) for word in words],
-                               config["allow_change"])
+    stored, changes = read_config(folder, words), {}
+    if any(word.startswith("strategy=") for word in words):  # of all groups, this one may be another in a resumed run
+        changes = {"strategy": (stored["strategy"]["name"], config["strategy"]["name"])}
+        stored["strategy"] = config["strategy"]
+    others = [word for word in words if not word.startswith("strategy=")]
+    stored, more = adjusted(stored, others, config["allow_change"])
+    changes |= more
     checkpoint, skipped = find_checkpoint(path)
     point = f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet"
-    said = (f"changed on resuming: {key} from {old} to {new}" for key, (old, new) in changes.items())
+    said = (f"changed on resuming: {key} from {old} to {new}" for key, (old, new) in changes.items() if old != new)
     remarks = (*skipped, f"going on with {folder} {point}", *said)
     return Plan({**stored, "resumed": True}, checkpoint, folder, remarks, keeps_splits(changes))
 
@@ -74,19 +79,18 @@ def with_recorded(words: list[str]) -> list[str]:
     recorded = read_config(folder, words).get("words") or []
     for override in hydras(recorded):  # a folder of groups that a stranger chose
         raise ConfigError(f"{folder / 'config.yaml'} may not set {override}; add it to the command if you trust it")
-    return [*(word for word in recorded if word.lstrip("+").partition("=")[0] not in given), *words]
+    return [*(word for word in recorded if not is_replaced(word.lstrip("+").partition("=")[0], given)), *words]
+
+
+def is_replaced(key: str, given: Collection[str]) -> bool:
+    """Whether the command gives this key, or the group it belongs to, anew."""
+    return key in given or key.partition(".")[0] in given
 
 
 def words_of_ranks(plan: Plan, words: list[str]) -> list[str]:
     """The overrides for the ranks of a run: `resume=auto` is decided once, before they start."""
     others = [w for w in words if w.partition("=")[0].lstrip("+~") != "resume"]
     return [*others, word("resume", str(plan.checkpoint or plan.path))] if plan.config["resumed"] else others
-
-
-def strategy_by_key(override: str) -> str:
-    """`strategy=ddp` as `strategy.name=ddp`: of all groups, this one may be another in a resumed run."""
-    group, _, name = override.partition("=")
-    return f"strategy.name={name}" if group == "strategy" else override
 
 
 def find_resumable(config: dict) -> pathlib.Path | None:

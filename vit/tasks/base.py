@@ -119,7 +119,8 @@ class Task(LightningModule, ABC):
 
     def configure_model(self) -> None:
         if self.device_mesh is not None:
-            shard(self.model, self.device_mesh["data_parallel"])
+            options = getattr(self.trainer.strategy, "shard_options", {})
+            shard(self.model, self.device_mesh["data_parallel"], **options)
 
     def configure_optimizers(self):
         optimizer = self.optimizing.optimizer(self.model)

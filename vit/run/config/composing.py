@@ -26,7 +26,8 @@ from vit.run.config.overrides import ConfigError, parse, quoted
 from vit.run.config.ranges import out_of_range
 
 # here keys of one's own may be added: who reads these nodes knows every key that it takes
-OPEN = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger")
+OPEN = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger",
+        "strategy", "callbacks")
 
 PRIMARY, SEARCH_PATH, RUN_FOLDER = "hydra.job.config_name", "hydra.searchpath", "hydra.run.dir"
 

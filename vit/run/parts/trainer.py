@@ -12,7 +12,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
 from vit.run.config.checked import checked
-from vit.run.config.composing import ConfigError
+from vit.run.config.composing import ConfigError, nearest
 from vit.run.console import console
 from vit.run.ending import max_time
 from vit.run.folder import RunFolder
@@ -41,6 +41,8 @@ from vit.training import (
 )
 
 log = logging.getLogger("vit")
+
+OPTIONS = ("monitor", "mode", "patience", "every_steps")  # keys of the callbacks node
 
 
 def build_trainer(
@@ -80,10 +82,17 @@ def build_trainer(
 
 
 def choose_strategy(config: dict, devices: Devices) -> str | Strategy:
-    """How the run spreads over its devices; checked before ranks are started too."""
-    name, timeout = config["strategy"]["name"], check_timeout(config["trainer"])
-    build = partial(build_strategy, name, devices.accelerator, devices.number, devices.nodes)
-    return checked("strategy", build, timeout)
+    """The strategy of the config, or the one that its `_target_` names; also called before ranks are started, so that
+    errors are reported once.
+
+    Raises:
+        ConfigError: an unknown strategy or option, or more devices than the strategy uses.
+    """
+    node, timeout = config["strategy"], check_timeout(config["trainer"])
+    if "_target_" in node:
+        return checked("strategy", instantiate, {key: value for key, value in node.items() if key != "name"})
+    build = partial(build_strategy, node["name"], devices.accelerator, devices.number, devices.nodes, timeout)
+    return checked("strategy", build, node.get("options"))
 
 
 def cluster_plugins() -> list[SLURMEnvironment]:
@@ -147,9 +156,26 @@ def build_callbacks(
     return [
         *callbacks,
         *job.callbacks(folder),
+        *own_callbacks(chosen),
         table,
         Checkpoints(folder.checkpoints, chosen["monitor"], mode, chosen["every_steps"]),
     ]
+
+
+def own_callbacks(chosen: dict) -> list[Callback]:
+    """The callbacks that the user adds to the `callbacks` node, each a node with a `_target_`.
+
+    Raises:
+        ConfigError: names the key that is neither an option nor such a node.
+    """
+    made = []
+    for key, node in chosen.items():
+        if isinstance(node, dict) and "_target_" in node:
+            made.append(checked(f"callbacks.{key}", instantiate, node))
+        elif key not in OPTIONS:
+            raise ConfigError(f"callbacks.{key}={node}: no such option{nearest(key, list(OPTIONS))}; a callback of "
+                              f"your own is named by callbacks.{key}._target_")
+    return made
 
 
 def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
