@@ -193,6 +193,7 @@ def test_no_permission(refused, tmp_path):
         (["recipe.batch_size=2000"], 2, ["recipe.batch_size=2000", "1257", "recipe.batch_size="]),
         (["recipe.batch_size=0"], 2, ["recipe.batch_size=0"]),
         (["recipe.epochs=0"], 2, ["recipe.epochs=0"]),
+        (["data=spelled_numbers", "augment=flip"], 2, ["recipe.augment (hflip) is for images"]),
         (["recipe.batch_size=63", "trainer.devices=2", "strategy=ddp"], 2, ["recipe.batch_size=63", "2 devices", "62"]),
         (["recipe.batch_size=64", "recipe.accumulate=5"], 2, ["recipe.batch_size=64", "recipe.accumulate=5", "60"]),
         (

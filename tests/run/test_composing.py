@@ -18,7 +18,7 @@ def test_data_brings_model_and_recipe_but_yields_to_words():
     assert compose(["data=digits", "model=small"]).model.name == "vit_small"
 
 
-@pytest.mark.parametrize("group", ["data", "model", "recipe", "strategy", "logger", "experiment"])
+@pytest.mark.parametrize("group", ["data", "model", "recipe", "strategy", "logger", "experiment", "augment"])
 def test_every_option_composes(group):
     for name in options(group):
         words = (
@@ -27,6 +27,17 @@ def test_every_option_composes(group):
             else [f"{group}={name}"]
         )
         compose(words)
+
+
+@pytest.mark.parametrize("name", options("augment"))
+def test_an_augmentation_replaces_that_of_any_recipe_or_experiment(name):
+    def steps(*words):
+        return {key: step for key, step in (compose([*words]).recipe.augment or {}).items() if step is not None}
+
+    alone = steps("recipe=scratch", f"augment={name}")
+    for choice in [*(f"recipe={recipe}" for recipe in options("recipe")), "experiment=mae", "experiment=cifar10",
+                   "data=mnist", "experiment=captcha"]:
+        assert steps(choice, f"augment={name}") == alone, choice
 
 
 @pytest.mark.parametrize(

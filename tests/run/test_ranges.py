@@ -15,7 +15,8 @@ def numbers():
         first = path.relative_to(config_folder()).parts[0]
         content = yaml.safe_load(path.read_text()) or {}
         content.pop("defaults", None)
-        for key, value in leaves(content, "" if first in GLOBAL else f"{first}."):
+        prefix = "" if first in GLOBAL else "recipe.augment." if first == "augment" else f"{first}."
+        for key, value in leaves(content, prefix):
             values = value if isinstance(value, list) else [value]
             if values and all(isinstance(each, int | float) and not isinstance(each, bool) for each in values):
                 yield key, value

@@ -30,7 +30,8 @@ from vit.run.config.composing import (
 from vit.run.config.overrides import parse
 from vit.training.interrupts import StopSignals
 
-GROUPS = ("data", "model", "recipe", "finetune", "distill", "strategy", "trainer", "logger", "callbacks", "experiment")
+GROUPS = ("data", "model", "recipe", "augment", "finetune", "distill", "strategy", "trainer", "logger", "callbacks",
+          "experiment")
 CONFIGS = ("job", "hydra", "all")  # that --cfg prints
 
 

@@ -154,6 +154,7 @@ RANGES: dict[str, Number] = {  # by key, in which * stands for any name
     "recipe.schedule.cooldown": SHARE,
     "recipe.schedule.final": SHARE,
     "recipe.schedule.warmup": AT_LEAST_0,
+    "strategy.options.bucket_cap_mb": POSITIVE,
     "task.decode.beam": COUNT,
     "task.decode.ctc": SHARE,
     "task.decode.length_penalty": ANY,

@@ -35,6 +35,7 @@ JOBS = {  # task.name -> the module whose `prepare` makes the job; imported when
 }
 
 IMAGES = ("classification", "masked_image")  # tasks whose recipe may say auto
+TEXTS = ("text_classification", "masked_text")
 Samples = Split | TextSplit | PairSplit | CorpusSplit
 QUICK = 64  # samples that are measured with `debug`
 
@@ -152,7 +153,15 @@ def prepare(
     for key in () if name in IMAGES else ("batch_size", "epochs", "ema"):
         if config["recipe"].get(key) == "auto":
             raise ConfigError(f"recipe.{key}=auto is for task {', '.join(IMAGES)}; give a number")
+    if name in TEXTS:
+        check_no_augment(config["recipe"])
     return importlib.import_module(JOBS[name]).prepare(config, devices, checkpoint, record)
+
+
+def check_no_augment(recipe: dict) -> None:
+    """Raises ConfigError where image augmentation is asked for texts."""
+    if steps := [key for key, step in (recipe.get("augment") or {}).items() if step is not None]:
+        raise ConfigError(f"recipe.augment ({', '.join(steps)}) is for images, but this data is text; leave augment= out")
 
 
 def completed(config: dict, model: nn.Module, name: str, **found: Any) -> dict:

@@ -30,7 +30,7 @@ from vit.report.pairs import write_pairs
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
 from vit.run.folder import RunFolder
-from vit.run.jobs.base import Job, Tested, completed, log_parts
+from vit.run.jobs.base import Job, Tested, check_no_augment, completed, log_parts
 from vit.run.parts import networks
 from vit.run.parts.batches import build_augment
 from vit.run.parts.data_source import build_source, check_validation, truncates, with_absolute_paths
@@ -129,7 +129,9 @@ def prepare(
     if initial is not None:  # of a classifier, the weights of the encoder
         target = model if initial.writes else model.source_encoder
         loaded = load_weights_of(initial, target, source_grid=initial.grid)
-    augment = build_augment(recipe["augment"], config["seed"]) if line else None
+    if line is None:
+        check_no_augment(recipe)
+    augment = build_augment(recipe["augment"], config["seed"])
     datasets = build_datasets(data, source, line, tokenizers, model.config, augment)
     recorded = with_absolute_paths(data) | ({"preprocessing": line.to_dict()} if line else {})
     config = completed(config, model, config.get("model_name") or "encoder_decoder", data=recorded)
