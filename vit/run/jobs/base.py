@@ -161,7 +161,8 @@ def prepare(
 def check_no_augment(recipe: dict) -> None:
     """Raises ConfigError where image augmentation is asked for texts."""
     if steps := [key for key, step in (recipe.get("augment") or {}).items() if step is not None]:
-        raise ConfigError(f"recipe.augment ({', '.join(steps)}) is for images, but this data is text; leave augment= out")
+        raise ConfigError(
+            f"recipe.augment ({', '.join(steps)}) is for images, but this data is text; leave augment= out")
 
 
 def completed(config: dict, model: nn.Module, name: str, **found: Any) -> dict:
