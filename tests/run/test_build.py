@@ -26,7 +26,7 @@ def optimizing(steps, **schedule):
     return build_optimization(recipe, nn.Linear(2, 2), steps)
 
 
-@pytest.mark.parametrize("name", ["cosine", "trapezoid", "constant", "inverse_sqrt"])
+@pytest.mark.parametrize("name", ["cosine", "wsd", "trapezoid", "constant", "inverse_sqrt"])
 def test_debug_takes_the_same_part_of_its_few_steps_for_a_warm_up_in_steps(name):
     """Of 40 steps 20 are warm-up; of the 8 that `debug` makes, 4."""
     made = optimizing(10, name=name, warmup=20)

@@ -13,7 +13,7 @@ def trained(epochs: int, upto: int, average: EpochAverage, model: nn.Module) -> 
     for step in range(epochs, upto):
         with torch.no_grad():
             model.weight.copy_(torch.full_like(model.weight, 2.0**step))
-        average.take(step)
+        average.add_snapshot(step)
         seen.append(model.weight.detach().clone())
     return seen
 
@@ -38,7 +38,7 @@ def test_an_epoch_that_is_validated_again_counts_once():
     average = EpochAverage(model, 3)
     trained(0, 3, average, model)
     before = average.average["weight"].clone()
-    average.take(2)
+    average.add_snapshot(2)
     assert torch.equal(average.average["weight"], before) and len(average.snapshots) == 3
 
 

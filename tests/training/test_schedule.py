@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers import get_cosine_schedule_with_warmup, get_wsd_schedule
 
-from vit.training.schedule import build_schedule, cosine, trapezoid
+from vit.training.schedule import build_schedule, cosine, wsd
 
 
 def optimizer(lr=0.1):
@@ -30,8 +30,8 @@ def test_cosine_equals_transformers(warmup):
     torch.testing.assert_close(rates(ours, 45)[:40], rates(theirs, 45)[:40], rtol=1e-12, atol=1e-15)
 
 
-def test_trapezoid_equals_transformers_warmup_stable_decay():
-    ours = build_schedule(optimizer(), "trapezoid", 40, 5, final=0.1, cooldown_fraction=0.25)
+def test_wsd_equals_transformers_warmup_stable_decay():
+    ours = build_schedule(optimizer(), "wsd", 40, 5, final=0.1, cooldown_fraction=0.25)
     theirs = get_wsd_schedule(
         optimizer(),
         num_warmup_steps=5,
@@ -44,11 +44,14 @@ def test_trapezoid_equals_transformers_warmup_stable_decay():
     torch.testing.assert_close(rates(ours, 40)[5:], rates(theirs, 40)[5:], rtol=1e-12, atol=1e-15)
 
 
+def test_trapezoid_is_a_former_name_of_wsd():
+    assert torch.equal(rates(build_schedule(optimizer(), "trapezoid", 20, 3), 20),
+                       rates(build_schedule(optimizer(), "wsd", 20, 3), 20))
+
+
 def test_ends_and_bounds():
     assert cosine(100, 100, 10, final=0.05) == pytest.approx(0.05) == cosine(500, 100, 10, final=0.05)
-    assert (
-        trapezoid(100, 100, 10, 20) == 0.0 and trapezoid(79, 100, 10, 20) == 1.0 and trapezoid(90, 100, 10, 20) == 0.5
-    )
+    assert wsd(100, 100, 10, 20) == 0.0 and wsd(79, 100, 10, 20) == 1.0 and wsd(90, 100, 10, 20) == 0.5
     constant = build_schedule(optimizer(0.1), "constant", 10, 4)
     assert rates(constant, 6)[:, 0].tolist() == pytest.approx([0, 0.025, 0.05, 0.075, 0.1, 0.1])
 

@@ -1,4 +1,8 @@
-"""Lightning callbacks that validate with averaged weights and keep them in every checkpoint."""
+"""Lightning callbacks that average the weights, validate with the average and save both in every checkpoint.
+
+Lightning's `EMAWeightAveraging` is not used: it does not support sharded models, and it holds a second copy of the
+whole model, frozen parameters included.
+"""
 
 from typing import Any
 
@@ -9,9 +13,9 @@ from vit.training.ema import EpochAverage, WeightAverage
 
 
 class AverageWeights(pl.Callback):
-    """Keeps an average of `pl_module.model`'s weights and validates with it; both are in every checkpoint.
+    """Exponential moving average of the weights of `pl_module.model`; validation uses it, checkpoints save both.
 
-    In a checkpoint file the average is `callbacks.AverageWeights.average`, by the bare model's names.
+    In a checkpoint file the average is `callbacks.AverageWeights.average`, under the unwrapped model's names.
     """
 
     def __init__(self, decay: float, warmup: bool = True):
@@ -21,7 +25,7 @@ class AverageWeights(pl.Callback):
         self._step = 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Only now are the weights where they stay: on their device, sharded, restored."""
+        """The weights are on their device, sharded and restored only from here on."""
         self.average = WeightAverage(pl_module.model, self.decay, self.warmup)
         self._step = trainer.global_step
         if self._restored is not None:
@@ -57,7 +61,7 @@ class AverageWeights(pl.Callback):
 
 
 class AverageEpochs(AverageWeights):
-    """The plain mean of the weights at the end of the last `epochs` epochs ("checkpoint averaging", arXiv 1706.03762).
+    """The mean of the weights at the end of the last `epochs` epochs ("checkpoint averaging", arXiv 1706.03762).
     """
 
     def __init__(self, epochs: int):
@@ -66,7 +70,7 @@ class AverageEpochs(AverageWeights):
 
     @property
     def state_key(self) -> str:
-        return AverageWeights.__name__  # a run has one average, and it is found under one name
+        return AverageWeights.__name__  # a run has one average, saved under one key
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.average = EpochAverage(pl_module.model, self.epochs)
@@ -77,11 +81,11 @@ class AverageEpochs(AverageWeights):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Nothing: the weights are taken once an epoch."""
+        """Does nothing: a snapshot is added once per epoch."""
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.average is not None:
-            self.average.take(trainer.global_step)
+            self.average.add_snapshot(trainer.global_step)
         super().on_validation_start(trainer, pl_module)
 
     def state_dict(self) -> dict[str, Any]:

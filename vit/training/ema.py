@@ -1,4 +1,4 @@
-"""Averages of a model's weights, kept beside them."""
+"""Averages of a model's weights: exponential moving average (EMA) and mean of the last epochs."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,10 +13,13 @@ from vit.training.optim import local
 class WeightAverage:
     """average <- decay * average + (1 - decay) * weight after every optimizer step; buffers are copied.
 
-    With `warmup` the decay of step t is at most (1 + t) / (10 + t), so that the random start is soon forgotten.
-    Parameters that need no gradient when this is made rest for good: they are their own average, in the same memory.
-    Sharded models are averaged shard by shard; names are those of the bare model, whose tensors must stay the same
-    objects while they are averaged (moving a model between devices keeps them, sharding it does not).
+    With `warmup` the decay of step t is at most (1 + t) / (10 + t): the initial weights soon lose their influence.
+    Parameters that require no gradient at construction are frozen: their average shares their memory. Sharded models
+    are averaged shard by shard, under the names of the unwrapped model. Its tensors must stay the same objects while
+    they are averaged: moving a model between devices keeps them, sharding it does not.
+
+    Raises:
+        ValueError: a decay outside [0, 1).
     """
 
     def __init__(self, model: nn.Module, decay: float, warmup: bool = True):
@@ -30,7 +33,7 @@ class WeightAverage:
         self.average |= {name: self.average[name].clone() for name in self.moving}
         self._lerped = [n for n in self.moving if n in parameters and self.tensors[n].is_floating_point()]
         self._copied = [name for name in self.moving if name not in set(self._lerped)]
-        self._raw: list[torch.Tensor] | None = None  # the weights while the average stands in for them
+        self._raw: list[torch.Tensor] | None = None  # the raw weights while the model holds the average
 
     @property
     def swapped(self) -> bool:
@@ -41,9 +44,9 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Takes in the weights after optimizer step `step` (counted from 1)."""
+        """Update the average after optimizer step `step` (counted from 1)."""
         if self.swapped:
-            raise RuntimeError("the averaged weights stand in for the model's own: swap_out() before update")
+            raise RuntimeError("the model holds the averaged weights; call swap_out() before update()")
         torch._foreach_lerp_(
             locals_of(self.average, self._lerped), locals_of(self.tensors, self._lerped), 1 - self.decay_at(step)
         )
@@ -52,9 +55,9 @@ class WeightAverage:
 
     @torch.no_grad()
     def swap_in(self) -> None:
-        """Puts the averaged weights into the model; `swap_out` brings its own back, bit for bit."""
+        """Copy the averaged weights into the model; `swap_out` restores the raw ones bit for bit."""
         if self.swapped:
-            raise RuntimeError("the averaged weights are in the model already")
+            raise RuntimeError("the model already holds the averaged weights")
         targets = locals_of(self.tensors, self.moving)
         self._raw = [tensor.clone() for tensor in targets]
         torch._foreach_copy_(targets, locals_of(self.average, self.moving))
@@ -62,13 +65,13 @@ class WeightAverage:
     @torch.no_grad()
     def swap_out(self) -> None:
         if not self.swapped:
-            raise RuntimeError("the model's own weights are in it already")
+            raise RuntimeError("the model already holds its raw weights")
         torch._foreach_copy_(locals_of(self.tensors, self.moving), self._raw)
         self._raw = None
 
     @contextmanager
     def swap(self) -> Iterator[None]:
-        """Evaluates with the averaged weights inside the block."""
+        """Context manager: the model holds the averaged weights inside it."""
         self.swap_in()
         try:
             yield
@@ -76,7 +79,7 @@ class WeightAverage:
             self.swap_out()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Whole tensors by the bare model's names; with a sharded model every process must call it."""
+        """Full tensors under the unwrapped model's names; every process of a sharded model must call it."""
         return whole(self.average)
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
@@ -84,7 +87,7 @@ class WeightAverage:
 
 
 class EpochAverage(WeightAverage):
-    """The plain mean of the last `epochs` snapshots of the weights."""
+    """The mean of the last `epochs` snapshots of the weights."""
 
     def __init__(self, model: nn.Module, epochs: int):
         if epochs < 1:
@@ -94,11 +97,11 @@ class EpochAverage(WeightAverage):
         self.snapshots: list[tuple[int, dict[str, torch.Tensor]]] = []  # (optimizer step, weights), oldest first
 
     @torch.no_grad()
-    def take(self, step: int) -> None:
-        """Takes in the weights after optimizer step `step`; those of the same step, seen again on resuming, once."""
+    def add_snapshot(self, step: int) -> None:
+        """Add the weights after optimizer step `step`; a snapshot of the same step, as after a resume, is replaced."""
         snapshot = {name: self.tensors[name].detach().clone() for name in self.moving}
-        kept = [each for each in self.snapshots if each[0] != step]
-        self.snapshots = [*kept, (step, snapshot)][-self.epochs :]
+        others = [each for each in self.snapshots if each[0] != step]
+        self.snapshots = [*others, (step, snapshot)][-self.epochs :]
         for name in self._lerped:
             parts = [local(weights[name]) for _, weights in self.snapshots]
             local(self.average[name]).copy_(torch.stack(parts).mean(0))
@@ -106,7 +109,7 @@ class EpochAverage(WeightAverage):
             local(self.average[name]).copy_(local(snapshot[name]))
 
     def snapshots_dict(self) -> list[dict]:
-        """The snapshots as `load_state_dict` takes them; with a sharded model every process must call it."""
+        """The snapshots for `load_state_dict`; every process of a sharded model must call it."""
         return [{"step": step, "weights": whole(weights)} for step, weights in self.snapshots]
 
     def load_state_dict(self, state: dict[str, torch.Tensor], snapshots: list[dict] | None = None) -> None:
@@ -118,7 +121,7 @@ class EpochAverage(WeightAverage):
 
 
 def whole(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Sharded tensors put together, others as they are."""
+    """Full tensors on the CPU for sharded ones; others unchanged."""
     return {
         name: tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
         for name, tensor in tensors.items()
@@ -127,10 +130,10 @@ def whole(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 @torch.no_grad()
 def fill(tensors: dict[str, torch.Tensor], state: dict[str, torch.Tensor]) -> None:
-    """Copy whole tensors into those of the same names, shard by shard.
+    """Copy full tensors into the tensors of the same names, shard by shard.
 
     Raises:
-        ValueError: a name or a shape that differs.
+        ValueError: a different name or shape.
     """
     if state.keys() != tensors.keys():
         odd = sorted(state.keys() ^ tensors.keys())
@@ -148,7 +151,7 @@ def locals_of(tensors: dict[str, torch.Tensor], names: Iterable[str]) -> list[to
 
 
 def saved_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and saved buffers by clean name; a tied tensor once, under its first name."""
+    """Parameters and persistent buffers by clean name; a tied tensor once, under its first name."""
     saved = {clean_name(name) for name in model.state_dict(keep_vars=True)}
     tensors = [*model.named_parameters(), *model.named_buffers()]
     return {clean_name(name): tensor for name, tensor in tensors if clean_name(name) in saved}

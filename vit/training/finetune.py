@@ -1,4 +1,4 @@
-"""Fine-tuning: what of a model trains, and from which epoch on."""
+"""Fine-tuning: which parameters are trained, and from which epoch on."""
 
 import difflib
 import math
@@ -17,25 +17,28 @@ HEAD_INITS = ("auto", "fit", "random")
 KINDS = ("all", "attention", "head")
 ATTENTION = re.compile(r"(^|\.)(attn|cross_attn|self_attn|attention)\.")
 POSITIONS = re.compile(r"(^|\.)(pos_embed|rotary\.freqs)$")
-WRITER = ("decoder.", "target_embed.")  # what a model that writes has for a head, beside its `head`
+SEQ2SEQ_HEAD = ("decoder.", "target_embed.")  # with `head`, what seq2seq models train as a head
 
 
 @dataclass(frozen=True)
 class Finetune:
-    """What trains of a model that starts from somebody's weights; the head always does.
+    """Which parameters of a pretrained model are trained. The head always is.
 
     Args:
-        name: what people call it.
-        trains: "all", "attention" (its weights and the positions, arXiv 2203.09795) or "head".
-        always: beginnings of names that train in any case, beside the head.
-        depth: only so many blocks train, counted from the head; None for all of them and the embedding.
-        over: epochs in which these blocks join, one by one from the head down (arXiv 1801.06146): below 1 a part of
-            all epochs; None for no waiting.
-        lora: arguments of `add_lora`; None for none.
-        head_init: where a new head starts: "random", or "fit", logistic regression on the frozen features of the
-            training images (arXiv 2202.10054); "auto" fits where there are weights to start from.
-        batch_norm: "frozen": batch norms keep the statistics that they came with, which small batches estimate badly;
-            "train": they follow the batches; "auto" freezes those that came with weights.
+        name: name of the strategy, for logs and tables.
+        trains: "all", "attention" (attention weights and positions, arXiv 2203.09795) or "head".
+        always: prefixes of parameter names that are trained in any case, as the head is.
+        depth: number of trained blocks, counted from the head; None for all of them and the embedding.
+        over: number of epochs over which these blocks are unfrozen, one by one from the head down (gradual unfreezing,
+            arXiv 1801.06146); below 1 a fraction of all epochs; None to train all from the start.
+        lora: arguments of `add_lora`; None for no LoRA.
+        head_init: how a new head is initialized: "random", or "fit": logistic regression on the frozen features of the
+            training images (LP-FT, arXiv 2202.10054); "auto" is "fit" where pretrained weights are loaded.
+        batch_norm: "frozen" uses the pretrained running statistics, which small batches estimate badly; "train"
+            updates them; "auto" is "frozen" where pretrained weights are loaded.
+
+    Raises:
+        ValueError: an unknown value, or values that contradict each other.
     """
 
     name: str = "full"
@@ -58,13 +61,13 @@ class Finetune:
         if self.batch_norm not in BATCH_NORMS:
             raise ValueError(f"batch_norm is {self.batch_norm}, but must be one of {', '.join(BATCH_NORMS)}")
         if self.lora is not None and self.trains != "head":
-            raise ValueError(f"lora teaches weights that rest, but trains is {self.trains}; take trains=head with it")
+            raise ValueError(f"lora is for frozen weights, but trains is {self.trains}; set trains=head with it")
         if self.depth is not None and self.depth < 1:
             raise ValueError(f"depth is {self.depth}, but must be 1 or more; with trains=head no block trains")
         if self.over is not None and self.over < 0:
-            raise ValueError(f"over is {self.over}, but must be 0 or more epochs, or a part of them")
+            raise ValueError(f"over is {self.over}, but must be 0 or more epochs, or a fraction below 1")
         if self.by_depth and self.trains == "head" and self.lora is None:
-            raise ValueError("depth and over are about blocks that train, but with trains=head none does")
+            raise ValueError("depth and over select trained blocks, but trains=head trains none")
 
     @property
     def by_depth(self) -> bool:
@@ -72,14 +75,14 @@ class Finetune:
 
     @property
     def freezes(self) -> bool:
-        """Whether some weights rest, if only for a while."""
+        """Whether some weights are frozen, in all epochs or in the first ones."""
         return self.trains != "all" or self.by_depth
 
     def start(self, model: nn.Module, epochs: int) -> dict[str, int]:
-        """Freeze what never trains and add what is learnt beside it; returns what `begins` does.
+        """Freeze all that is not trained and add LoRA; returns what `begins` returns.
 
         Raises:
-            ValueError: the model has no such blocks or matrices, or the epochs are too few.
+            ValueError: the model has no such blocks or matrices, or there are too few epochs.
         """
         if self.lora is not None:
             add_lora(model, **self.lora)
@@ -91,27 +94,27 @@ class Finetune:
         return begins
 
     def begins(self, model: nn.Module, epochs: int) -> dict[str, int]:
-        """Every parameter that trains -> the epoch, from 0, in which it begins to."""
+        """Name of every trained parameter -> the first epoch, from 0, in which it is trained."""
         layers = layer_numbers(model) if self.by_depth else {}
         top = max(layers.values(), default=0)
-        waits = self.waits(top, epochs) if self.by_depth else [0]  # by layers below the head
+        first_epochs = self.first_epochs(top, epochs) if self.by_depth else [0]  # by distance from the head
         found = {}
         for name, _ in model.named_parameters():
             below = top - layers.get(name, top)
-            if is_head(name, model) or name.startswith((*WRITER, *self.always)):
+            if is_head(name, model) or name.startswith((*SEQ2SEQ_HEAD, *self.always)):
                 found[name] = 0
-            elif self.chosen(name) and below < len(waits):
-                found[name] = waits[below]
+            elif self.selected(name) and below < len(first_epochs):
+                found[name] = first_epochs[below]
         self.check_found(model, found)
         return found
 
-    def chosen(self, name: str) -> bool:
+    def selected(self, name: str) -> bool:
         if self.trains == "attention":
             return bool(ATTENTION.search(name) or POSITIONS.search(name))
         return self.trains == "all" or is_added(name)
 
-    def waits(self, top: int, epochs: int) -> list[int]:
-        """The epoch in which each layer begins, the one above the blocks first, of a model with `top` layers below."""
+    def first_epochs(self, top: int, epochs: int) -> list[int]:
+        """First trained epoch of each layer, from the head down; `top` is the number of layers below the head."""
         if self.depth is not None and self.depth > top - 1:
             raise ValueError(f"depth is {self.depth}, but the model has {top - 1} blocks")
         joining = self.depth or top
@@ -119,29 +122,29 @@ class Finetune:
         length = over * epochs if over < 1 else over
         if math.ceil(length) > epochs - 1:
             raise ValueError(
-                f"over is {over}: the last of {joining} layers would begin to train in epoch "
-                f"{math.ceil(length) + 1} of {epochs}; take fewer, or more epochs"
+                f"over is {over}: the last of {joining} layers would be unfrozen in epoch "
+                f"{math.ceil(length) + 1} of {epochs}; lower over, or train for more epochs"
             )
         return [0, *(math.ceil(round(length * k / joining, 6)) for k in range(1, joining + 1))]
 
     def check_found(self, model: nn.Module, found: Collection[str]) -> None:
         if not found:
-            raise ValueError(f"{type(model).__name__} has no head that could train alone")
+            raise ValueError(f"{type(model).__name__} has no head to train")
         if self.trains == "attention" and not any(ATTENTION.search(name) for name in found):
             raise ValueError(f"trains is attention, but {type(model).__name__} has none")
 
 
 def head_layer(model: nn.Module) -> nn.Linear | None:
-    """The one linear layer that answers; None where there is another head, or more than one."""
+    """The head, where it is a single linear layer with a bias; None for any other head."""
     found = [(name, module) for name, module in model.named_modules() if is_head(f"{name}.weight", model)]
     single = len(found) == 1 and isinstance(found[0][1], nn.Linear) and found[0][1].bias is not None
     return found[0][1] if single else None
 
 
 def train_only(model: nn.Module, names: Collection[str], batch_norm: bool = True) -> None:
-    """Gradients for the named parameters alone. What rests behaves as in use: without dropout, with fixed statistics.
+    """Train only the named parameters. Frozen modules are in evaluation mode: no dropout, fixed statistics.
 
-    Without `batch_norm` all batch norms have fixed statistics.
+    With `batch_norm=False` every batch norm uses its running statistics.
     """
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in names)
@@ -149,7 +152,7 @@ def train_only(model: nn.Module, names: Collection[str], batch_norm: bool = True
 
 
 def set_modes(module: nn.Module, training: bool, batch_norm: bool = True) -> None:
-    """Modules train where one of their parameters does; those without any do as the one around them."""
+    """Training mode for modules with a trained parameter; modules without parameters follow the module around them."""
     states = [parameter.requires_grad for parameter in module.parameters()]
     module.training = any(states) if states else training
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and not batch_norm:

@@ -1,4 +1,4 @@
-"""Low-rank adaptation: frozen matrices that are taught thin additions, and become plain matrices again when saved."""
+"""Low-rank adaptation (LoRA): trainable updates of frozen matrices, merged into them when a model is saved."""
 
 import difflib
 import math
@@ -12,19 +12,19 @@ from vit.nn.drop import Dropout
 from vit.training.optim import BLOCK
 
 FUSED = ("qkv", "kv")  # layers that are several matrices in one, named after them in order
-MARK = ".lora."  # stands in the names of what was added, and in no saved model
+MARK = ".lora."  # part of the names of LoRA parameters; a saved model has none of them
 
 
 class Lora(nn.Module):
-    """What a linear layer of rest learns to add: alpha / rank * up @ down @ x (arXiv 2106.09685).
+    """The low-rank update of a frozen linear layer: alpha / rank * up @ down @ x (arXiv 2106.09685).
 
-    `up` starts at zero, so that the model starts as what it was. A fused layer of P parts, such as q, k and v in one,
-    learns for some of its parts, each with a product of its own.
+    `up` starts at zero, so that the adapted model starts equal to the original. A fused layer, such as q, k and v in
+    one matrix, gets one product for each of its P adapted parts.
 
     Args:
-        parts: which of the layer's parts learn, from 0.
+        parts: indices of the adapted parts of the layer, from 0.
         of: number of parts of the layer, all equally wide.
-        dropout: rate on what goes into `down`.
+        dropout: rate on the input of `down`.
     """
 
     def __init__(
@@ -35,18 +35,18 @@ class Lora(nn.Module):
         self.up = nn.Parameter(torch.zeros(len(parts), layer.out_features // of, rank))  # (P,O,R)
         for part in self.down:
             nn.init.kaiming_uniform_(part, a=math.sqrt(5))  # as torch fills a linear layer
-        self.register_buffer("parts", torch.tensor(parts))  # saved, so that names and tensors say all `merged` needs
+        self.register_buffer("parts", torch.tensor(parts))  # saved: `merged` needs only the state dict
         self.register_buffer("scale", torch.tensor(alpha / rank))
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """what the layer is given (...,D), and what it gives (...,O*parts) -> that and what was learnt"""
+        """input of the layer (...,D), its output (...,O*parts) -> the output plus the update (...,O*parts)"""
         P, R, _ = self.down.shape
         z = F.linear(self.dropout(x), self.down.flatten(0, 1)) * self.scale  # (...,P*R)
         if P == 1 and self.up.shape[1] == y.shape[-1]:
             return y + F.linear(z, self.up[0])
-        learnt = torch.einsum("...pr,por->...po", z.unflatten(-1, (P, R)), self.up)  # (...,P,O)
-        return y.unflatten(-1, (-1, self.up.shape[1])).index_add(-2, self.parts, learnt.to(y.dtype)).flatten(-2)
+        update = torch.einsum("...pr,por->...po", z.unflatten(-1, (P, R)), self.up)  # (...,P,O)
+        return y.unflatten(-1, (-1, self.up.shape[1])).index_add(-2, self.parts, update.to(y.dtype)).flatten(-2)
 
 
 def add_lora(
@@ -56,30 +56,30 @@ def add_lora(
     alpha: float = 8.0,
     dropout: float = 0.0,
 ) -> None:
-    """Give linear layers inside the blocks a `Lora` each; the layers keep their kind and their names.
+    """Add a `Lora` to linear layers inside the blocks. Their classes and parameter names stay the same.
 
     Args:
-        matrices: last parts of their names, such as proj, fc1, fc2; q, k and v also where they are parts of one layer.
+        matrices: last parts of the layers' names, such as proj, fc1, fc2; q, k and v also where one layer holds all.
 
     Raises:
-        ValueError: a matrix that no block has, or a rank that a matrix has no room for.
+        ValueError: a matrix that no block has, or a rank above the smaller dimension of a matrix.
     """
     if rank < 1:
         raise ValueError(f"lora.rank is {rank}, but must be 1 or more")
     check_matrices(model, matrices)
     for name, layer in list(block_layers(model)):
-        parts = chosen_parts(name, matrices)
+        parts = selected_parts(name, matrices)
         if not parts:
             continue
         of = number_of_parts(name, layer)
-        room = min(layer.in_features, layer.out_features // of)
-        if rank > room:
-            raise ValueError(f"lora.rank is {rank}, but {name} has room for {room} at most")
+        largest = min(layer.in_features, layer.out_features // of)
+        if rank > largest:
+            raise ValueError(f"lora.rank is {rank}, but the largest rank of {name} is {largest}")
         layer.lora = Lora(layer, rank, alpha, dropout, parts, of).to(layer.weight.device)
-        layer.register_forward_hook(add_learnt)
+        layer.register_forward_hook(add_update)
 
 
-def add_learnt(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+def add_update(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
     return layer.lora(inputs[0], output)
 
 
@@ -89,8 +89,8 @@ def block_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
             yield name, layer
 
 
-def chosen_parts(name: str, matrices: Sequence[str]) -> list[int]:
-    """Which parts of a layer the words name: `attn.qkv` by [q, v] -> 0 and 2; `mlp.fc1` by [fc1] -> 0; else none."""
+def selected_parts(name: str, matrices: Sequence[str]) -> list[int]:
+    """Indices of the selected parts of a layer: [q, v] selects 0 and 2 of `attn.qkv`; [fc1] selects 0 of `mlp.fc1`."""
     leaf = name.rpartition(".")[2]
     if leaf in FUSED:
         return [i for i, letter in enumerate(leaf) if letter in matrices or leaf in matrices]
@@ -109,16 +109,16 @@ def number_of_parts(name: str, layer: nn.Linear) -> int:
 
 def check_matrices(model: nn.Module, matrices: Sequence[str]) -> None:
     leaves = list(dict.fromkeys(name.rpartition(".")[2] for name, _ in block_layers(model)))
-    known = list(dict.fromkeys(word for leaf in leaves for word in (leaf if leaf in FUSED else [leaf])))
+    known = list(dict.fromkeys(matrix for leaf in leaves for matrix in (leaf if leaf in FUSED else [leaf])))
     if not known:
         raise ValueError(f"lora needs linear layers inside numbered blocks, and {type(model).__name__} has none")
     if not matrices:
         raise ValueError(f"lora.matrices is empty; name some of {', '.join(known)}")
-    for word in matrices:
-        if not any(chosen_parts(leaf, [word]) for leaf in leaves):
-            near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    for matrix in matrices:
+        if not any(selected_parts(leaf, [matrix]) for leaf in leaves):
+            near = difflib.get_close_matches(matrix, known, n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"lora.matrices has {word!r}, but the blocks have {', '.join(known)}{hint}")
+            raise ValueError(f"lora.matrices has {matrix!r}, but the blocks have {', '.join(known)}{hint}")
 
 
 def is_added(name: str) -> bool:
@@ -126,7 +126,7 @@ def is_added(name: str) -> bool:
 
 
 def merged(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict with all that was learnt added to the matrices it belongs to, under the names of a model without.
+    """A state dict with every low-rank update added to its matrix, under the names of a model without LoRA.
 
     Summed in float64, so that each weight is rounded once.
     """

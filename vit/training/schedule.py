@@ -8,6 +8,8 @@ from functools import partial
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+FORMER_NAMES = {"trapezoid": "wsd"}  # still accepted, in configs and in run folders
+
 
 def warmup(step: int, warmup_steps: int) -> float:
     """0 at the first step, 1 from `warmup_steps` on."""
@@ -19,7 +21,7 @@ def constant(step: int, warmup_steps: int = 0) -> float:
 
 
 def cosine(step: int, total_steps: int, warmup_steps: int = 0, final: float = 0.0) -> float:
-    """Half a cosine from 1 to `final` after the warm-up (arXiv 1608.03983, without restarts)."""
+    """Linear warm-up, then half a cosine from 1 to `final` (arXiv 1608.03983, without restarts)."""
     if step < warmup_steps:
         return warmup(step, warmup_steps)
     progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
@@ -27,18 +29,20 @@ def cosine(step: int, total_steps: int, warmup_steps: int = 0, final: float = 0.
 
 
 def inverse_sqrt(step: int, warmup_steps: int) -> float:
-    """Warm-up, then falling with 1/sqrt(step): the Noam schedule (arXiv 1706.03762), whose highest rate there is
-    dim^-0.5 * warmup^-0.5.
+    """Linear warm-up, then decay with 1/sqrt(step): the Noam schedule (arXiv 1706.03762), which has a peak rate of
+    dim^-0.5 * warmup_steps^-0.5.
     """
     return min(step / warmup_steps, math.sqrt(warmup_steps / max(1, step)))
 
 
-def trapezoid(step: int, total_steps: int, warmup_steps: int = 0, cooldown_steps: int = 0, final: float = 0.0) -> float:
-    """Warm-up, flat, then a straight line to `final` over the last `cooldown_steps` (arXiv 2405.18392)."""
+def wsd(step: int, total_steps: int, warmup_steps: int = 0, cooldown_steps: int = 0, final: float = 0.0) -> float:
+    """Warmup-stable-decay: warm-up, constant, then linear decay to `final` over the last `cooldown_steps`
+    (arXiv 2404.06395, with the linear decay of arXiv 2405.18392).
+    """
     if cooldown_steps == 0 or step < total_steps - cooldown_steps:
         return warmup(step, warmup_steps)
-    left = max(0, total_steps - step) / cooldown_steps
-    return final + (1 - final) * left
+    remaining = max(0, total_steps - step) / cooldown_steps
+    return final + (1 - final) * remaining
 
 
 def build_schedule(
@@ -49,16 +53,23 @@ def build_schedule(
     final: float = 0.0,
     cooldown_fraction: float = 0.2,
 ) -> LambdaLR:
-    """A scheduler to call once per optimizer step; every group keeps its own base rate.
+    """A scheduler to step once per optimizer step; it scales the `lr` of every parameter group by the same factor.
 
-    `final` is a share of the base rate; `cooldown_fraction` the share of `total_steps` over which a trapezoid falls.
+    Args:
+        name: cosine, wsd, constant or inverse_sqrt; "trapezoid" is a former name of wsd.
+        final: last rate, as a fraction of `lr`.
+        cooldown_fraction: fraction of `total_steps` in which the rate of wsd decays.
+
+    Raises:
+        ValueError: an unknown name, or more warm-up and decay steps than `total_steps`.
     """
+    name = FORMER_NAMES.get(name, name)
     cooldown_steps = round(cooldown_fraction * total_steps)
-    check_lengths(name, total_steps, warmup_steps, cooldown_steps if name == "trapezoid" else 0)
+    check_lengths(name, total_steps, warmup_steps, cooldown_steps if name == "wsd" else 0)
     shapes: dict[str, Callable[[int], float]] = {
         "cosine": partial(cosine, total_steps=total_steps, warmup_steps=warmup_steps, final=final),
-        "trapezoid": partial(
-            trapezoid, total_steps=total_steps, warmup_steps=warmup_steps, cooldown_steps=cooldown_steps, final=final
+        "wsd": partial(
+            wsd, total_steps=total_steps, warmup_steps=warmup_steps, cooldown_steps=cooldown_steps, final=final
         ),
         "constant": partial(constant, warmup_steps=warmup_steps),
         "inverse_sqrt": partial(inverse_sqrt, warmup_steps=max(1, warmup_steps)),
@@ -67,10 +78,11 @@ def build_schedule(
         near = difflib.get_close_matches(name, shapes, n=1, cutoff=0.4) or shapes
         raise ValueError(f"unknown schedule {name!r}; nearest: {', '.join(near)}")
     shape = shapes[name]
-    return LambdaLR(optimizer, lambda step: shape(step))  # a plain function leaves nothing in the checkpoint
+    return LambdaLR(optimizer, lambda step: shape(step))  # the state dict saves no plain function
 
 
 def check_lengths(name: str, total_steps: int, warmup_steps: int, cooldown_steps: int) -> None:
+    """Raises ValueError where the parts of a schedule are longer than the whole."""
     if total_steps < 1:
         raise ValueError(f"a schedule needs at least 1 optimizer step, got total_steps={total_steps}")
     if warmup_steps + cooldown_steps > total_steps:

@@ -1,4 +1,4 @@
-"""The callback that follows a `Finetune` through the epochs."""
+"""Gradual unfreezing: the callback that applies a `Finetune` in each epoch."""
 
 import logging
 
@@ -12,14 +12,14 @@ log = logging.getLogger("vit")
 
 
 class Unfreezing(pl.Callback):
-    """Lets every parameter train from its epoch on; until then it has no gradient, so no optimizer state either.
+    """Unfreezes every parameter in its first epoch. Until then it has no gradient and no optimizer state.
 
-    What trains is a function of the epoch alone: nothing is saved, and a resumed run is right at once. The optimizer
-    holds all parameters from the start and passes over those without a gradient.
+    The set of trained parameters is a function of the epoch alone, so a resumed run needs no saved state. The optimizer
+    holds all parameters from the start and skips those without a gradient.
 
     Args:
-        begins: what `Finetune.begins` says.
-        batch_norm: whether batch norms that train follow the batches' statistics.
+        begins: first epoch of every trained parameter, from `Finetune.begins`.
+        batch_norm: whether batch norms of trained layers update their running statistics.
     """
 
     def __init__(self, begins: dict[str, int], batch_norm: bool = True) -> None:
@@ -27,13 +27,13 @@ class Unfreezing(pl.Callback):
         self.checked = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Lightning enters an epoch halfway without the hook of its start."""
-        self.follow(trainer, pl_module)
+        """Lightning calls no `on_train_epoch_start` when it resumes within an epoch."""
+        self.unfreeze(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.follow(trainer, pl_module)
+        self.unfreeze(trainer, pl_module)
 
-    def follow(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def unfreeze(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         names = {name for name, epoch in self.begins.items() if epoch <= trainer.current_epoch}
         if len(names) == self.training:
             return
@@ -46,7 +46,7 @@ class Unfreezing(pl.Callback):
         self.training = len(names)
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: object) -> None:
-        """After the first backward pass: a layer whose weight is read past it never calls what was added to it."""
+        """Raises ValueError after the first backward pass for a LoRA layer that the model reads without calling it."""
         if self.checked:
             return
         self.checked = True
@@ -54,14 +54,14 @@ class Unfreezing(pl.Callback):
             if is_added(name) and parameter.requires_grad and parameter.grad is None:
                 layer = name.partition(".lora.")[0]
                 raise ValueError(
-                    f"finetune.lora: the model reads the weight of {layer} without calling the layer, so nothing "
-                    "can be added there; name other finetune.lora.matrices, or take finetune=attention_only"
+                    f"finetune.lora: the model reads the weight of {layer} without calling the layer, so LoRA "
+                    "cannot be added to it; set other finetune.lora.matrices, or finetune=attention_only"
                 )
 
 
 def replicate_again(trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-    """DDP waits for the gradients of what trained when it was made, and shares no others."""
+    """Wrap the model in DDP again: DDP only reduces the gradients of parameters that were trained when it was built."""
     if isinstance(trainer.strategy, DDPStrategy):
-        pl_module.zero_grad(set_to_none=True)  # gradients lie in the old one's memory
+        pl_module.zero_grad(set_to_none=True)  # the gradients are views of the old buckets
         trainer.strategy.model = pl_module
         trainer.strategy.configure_ddp()
