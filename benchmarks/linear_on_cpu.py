@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from pairs import in_turns, report, times_as_fast
 
-from vit.nn.linear import Packed, linear
+from vit.nn.cpu import Packed, linear
 
 SHAPES = {  # tokens, width, width after it
     "logits of a small translator, 1 text": (5, 128, 9_700),

@@ -91,7 +91,8 @@ def test_cached_equals_uncached(name: str) -> None:
 def test_each_text_is_written_with_the_weights_of_now(monkeypatch) -> None:
     made, settings = model(), Generation(beam=4, n_best=3, max_len=12)
     before = generate(made, *sources(), settings)
-    monkeypatch.setattr("vit.nn.linear.LARGE", 1)  # so all products are large ones
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", True)
+    monkeypatch.setattr("vit.nn.cpu.LARGE", 1)  # so all products are large ones
     same(generate(made, *sources(), settings), before)
     made.target_embed.token.weight.data = made.target_embed.token.weight.data.flip(0)
     after = generate(made, *sources(), settings)

@@ -161,7 +161,8 @@ def test_every_linear_layer_can_be_quantised() -> None:
 
 
 def test_a_hook_on_a_linear_layer_is_called_whatever_its_size(monkeypatch) -> None:
-    monkeypatch.setattr("vit.nn.linear.LARGE", 1)
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", True)
+    monkeypatch.setattr("vit.nn.cpu.LARGE", 1)
     model = small().eval()
     layers = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
     called = []

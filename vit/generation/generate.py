@@ -14,7 +14,7 @@ from vit.generation.sampling import sample
 from vit.generation.settings import Generation, Hypothesis
 from vit.generation.tta import views
 from vit.generation.uncached import Uncached, bypassed
-from vit.nn.fast_call import fast_call
+from vit.nn.cpu import fast_call
 
 CAPACITY = 32  # steps of initial cache capacity
 

@@ -12,8 +12,8 @@ from vit.models.checks import check_block, check_heads, check_positions, check_v
 from vit.models.classifier import build_embed, build_rotary
 from vit.models.config import ImageConfig
 from vit.nn import Cache, Decoder, Encoder, PatchEmbed, TokenEmbed, apply_linear
+from vit.nn.cpu import Packed
 from vit.nn.init import init_weights
-from vit.nn.linear import Packed
 
 
 class EncoderDecoder(nn.Module):

@@ -7,10 +7,10 @@ C channels.
 from vit.nn.attention import Attention, attention_maps
 from vit.nn.block import Block, ParallelBlock, ResPostNormBlock
 from vit.nn.cache import Cache
+from vit.nn.cpu import apply_linear
 from vit.nn.drop import Dropout, DropPath, LayerScale, PatchDropout
 from vit.nn.embed import PatchEmbed, TokenEmbed
 from vit.nn.init import init_weights
-from vit.nn.linear import apply_linear
 from vit.nn.local import LocalAttention
 from vit.nn.mlp import Mlp, SwiGLU, quick_gelu
 from vit.nn.norm import LayerNorm, RMSNorm

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.nn.cache import KeyValues
-from vit.nn.linear import apply_linear, linear
+from vit.nn.cpu import apply_linear, linear
 from vit.nn.norm import Norm, identity
 from vit.nn.position import Rotation
 

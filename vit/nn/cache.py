@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vit.nn.linear import Packed
+from vit.nn.cpu import Packed
 
 
 class KeyValues:

@@ -1,8 +1,9 @@
 """LayerScale, dropout, stochastic depth and patch dropout; all draws come from torch's global generator."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from vit.nn.cpu import dropout
 
 
 class LayerScale(nn.Module):
@@ -18,11 +19,7 @@ class LayerScale(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Dropout (JMLR 15, 2014), as `nn.Dropout`.
-
-    On the CPU, where torch draws element by element, one 64-bit draw decides on four elements with 16 bits each: a
-    training step of a small translation model is 1.1 times as fast (benchmarks/cpu_step.py). The rate is exact to 1 in
-    65,536.
+    """Dropout (JMLR 15, 2014), as `nn.Dropout`; on some CPUs with faster draws (`vit.nn.cpu.dropout`).
 
     Raises:
         ValueError: `rate` is not in [0, 1).
@@ -36,14 +33,7 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """any shape -> the same"""
-        if not self.training or self.rate == 0:
-            return x
-        if x.device.type != "cpu" or torch.compiler.is_compiling():  # these draw in parallel
-            return F.dropout(x, self.rate)
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        uniform = draws.view(torch.int16)[: x.numel()].view(x.shape)  # -32,768 ... 32,767, equally likely
-        keep = torch.ge(uniform, round(self.rate * 2**16) - 2**15, out=x.new_empty(x.shape))  # 0 or 1, in one pass
-        return x * keep.div_(1 - self.rate)  # the expected value is unchanged
+        return dropout(x, self.rate) if self.training and self.rate else x
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}"

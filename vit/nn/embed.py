@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from vit.nn.cpu import Packed, linear
 from vit.nn.drop import Dropout
-from vit.nn.linear import Packed, linear
 from vit.nn.norm import identity
 from vit.nn.stem import ConvStem, LinearPatches, Stem
 
@@ -186,7 +186,7 @@ class TokenEmbed(nn.Module):
             self.token.weight[found] = (matrix[found] / self.scale).to(self.token.weight)
 
     def logits(self, x: Tensor, packed: Packed | None = None) -> Tensor:
-        """(B,T,D) -> (B,T,V); `packed` as in `vit.nn.linear.linear`"""
+        """(B,T,D) -> (B,T,V); `packed` as in `vit.nn.cpu.linear`"""
         return linear(x, self.token.weight, packed=packed)
 
 

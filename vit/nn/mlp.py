@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vit.nn.cpu import apply_linear
 from vit.nn.drop import Dropout
-from vit.nn.linear import apply_linear
 from vit.nn.norm import identity
 
 Activation = Callable[[Tensor], Tensor]  # nn.GELU(), F.relu, ...

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.nn.linear import linear
+from vit.nn.cpu import linear
 from vit.nn.norm import identity
 
 # (in_chans, dim, patch_size) -> a module from images (B,C,H,W) and an optional mask (B,rows,columns), True for patches

@@ -7,7 +7,12 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.nn import attention_maps
-from vit.nn.fast_call import fast_call
+from vit.nn.cpu import fast_call
+
+
+@pytest.fixture(autouse=True)
+def enabled(monkeypatch):
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", True)
 
 
 def model(**options) -> Transformer:

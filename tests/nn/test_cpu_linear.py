@@ -7,11 +7,12 @@ import torch
 import torch.nn.functional as F
 
 from vit.nn import Mlp
-from vit.nn.linear import LARGE, OneDNN, Packed, apply_linear, linear, load_onednn
+from vit.nn.cpu import LARGE, OneDNN, Packed, apply_linear, linear, load_onednn
 
 
 @pytest.fixture(autouse=True)
-def asked_anew():
+def asked_anew(monkeypatch):
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", True)
     load_onednn.cache_clear()
     yield
     load_onednn.cache_clear()
@@ -40,7 +41,7 @@ def calls(monkeypatch) -> list:
     """The weights of all products by oneDNN from now on."""
     seen, onednn = [], load_onednn()
     watched = OneDNN(lambda x, weight, *others: seen.append(weight) or onednn.product(x, weight, *others), onednn.pack)
-    monkeypatch.setattr("vit.nn.linear.load_onednn", lambda: watched)
+    monkeypatch.setattr("vit.nn.cpu.load_onednn", lambda: watched)
     return seen
 
 

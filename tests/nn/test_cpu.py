@@ -1,0 +1,35 @@
+"""One switch turns off everything that serves a single kind of processor."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vit.nn import Dropout, apply_linear
+from vit.nn.cpu import Packed, fast_call, linear
+
+
+@pytest.fixture(params=[True, False], ids=["enabled", "disabled"])
+def enabled(request, monkeypatch) -> bool:
+    monkeypatch.setattr("vit.nn.cpu.ENABLED", request.param)
+    monkeypatch.setattr("vit.nn.cpu.LARGE", 1)
+    return request.param
+
+
+def test_dropout_draws_as_torch_only_when_disabled(enabled):
+    x = torch.ones(1000)
+    torch.manual_seed(0)
+    found = Dropout(0.25)(x)
+    torch.manual_seed(0)
+    assert torch.equal(found, F.dropout(x, 0.25)) is not enabled
+
+
+def test_products_and_calls_are_those_of_torch_when_disabled(enabled, monkeypatch):
+    loads = []
+    monkeypatch.setattr("vit.nn.cpu.load_onednn", lambda: loads.append(1))
+    layer, x = nn.Linear(8, 8), torch.randn(4, 8)
+    with torch.no_grad():
+        assert torch.equal(apply_linear(layer, x), layer(x))
+        assert torch.equal(linear(x, layer.weight, layer.bias, Packed()), layer(x))
+    assert bool(loads) is enabled
+    assert (fast_call(layer) is layer) is not enabled
