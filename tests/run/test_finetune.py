@@ -177,10 +177,10 @@ def test_what_a_writer_reads_rests_and_what_it_writes_trains(tmp_path):
     [
         (["finetune=head", "init_from=null"], "finetune=head lets weights rest, and without init_from they are random"),
         (["finetune.depth=3"], "finetune: depth is 3, but the model has 2 blocks"),
-        (["finetune=gradual", "recipe.epochs=1"], "begin to train in epoch 2 of 1"),
+        (["finetune=gradual", "recipe.epochs=1"], "be unfrozen in epoch 2 of 1"),
         (["finetune=lora", "finetune.lora.matrices=[q,prj]"], r"has 'prj', but the blocks have .*did you mean proj\?"),
-        (["finetune=lora", "finetune.lora.rank=100"], "rank is 100, but encoder.blocks.0.attn.qkv has room for 64"),
-        (["finetune=lora", "finetune.trains=all"], "trains is all; take trains=head"),
+        (["finetune=lora", "finetune.lora.rank=100"], "rank is 100, but the largest rank of .*attn.qkv is 64"),
+        (["finetune=lora", "finetune.trains=all"], "trains is all; set trains=head"),
         (["finetune=lorra"], r"finetune=lorra: no such finetune; did you mean lora\?"),
         (["finetune=lora", "finetune.lora.rnk=2"], r"unknown key finetune.lora.rnk; did you mean finetune.lora.rank\?"),
         (["finetune=gradual", "strategy=fsdp", "recipe.epochs=4"], "shards cannot; take strategy=ddp"),

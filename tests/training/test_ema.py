@@ -111,7 +111,7 @@ def test_what_rests_is_its_own_average_in_the_same_memory(make):
     plain = make(whole)
     whole[0].requires_grad_(False)
     for each, network in ((average, net), (plain, whole)):
-        train(network, 5, each.take if isinstance(each, EpochAverage) else each.update)
+        train(network, 5, each.add_snapshot if isinstance(each, EpochAverage) else each.update)
     assert average.average["0.weight"].data_ptr() == net[0].weight.data_ptr()
     for name, tensor in average.state_dict().items():
         assert torch.equal(tensor, plain.average[name]), name

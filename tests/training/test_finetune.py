@@ -157,10 +157,10 @@ def test_what_rests_has_no_optimizer_state_and_does_not_decay(name):
         ({"trains": "haed"}, r"trains is haed, but must be one of all, attention, head; did you mean head\?"),
         ({"depth": 4}, "depth is 4, but the model has 3 blocks"),
         ({"depth": 0}, "depth is 0, but must be 1 or more"),
-        ({"over": 10}, "over is 10: the last of 4 layers would begin to train in epoch 11 of 10"),
+        ({"over": 10}, "over is 10: the last of 4 layers would be unfrozen in epoch 11 of 10"),
         ({"over": -1}, "over is -1"),
-        ({"trains": "head", "depth": 2}, "depth and over are about blocks that train"),
-        ({"lora": {"matrices": ["q"]}}, "trains is all; take trains=head with it"),
+        ({"trains": "head", "depth": 2}, "depth and over select trained blocks"),
+        ({"lora": {"matrices": ["q"]}}, "trains is all; set trains=head with it"),
     ],
 )
 def test_what_cannot_be_is_told(options, says):
@@ -171,5 +171,5 @@ def test_what_cannot_be_is_told(options, says):
 def test_a_network_without_attention_or_head_is_told():
     with pytest.raises(ValueError, match="trains is attention, but ResNet has none"):
         Finetune(trains="attention").start(timms("test_resnet"), 10)
-    with pytest.raises(ValueError, match="has no head that could train alone"):
+    with pytest.raises(ValueError, match="has no head to train"):
         Finetune(trains="head").start(create_model("vit_tiny", image_size=8, patch_size=4, num_classes=0), 10)

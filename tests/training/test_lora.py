@@ -146,7 +146,7 @@ def test_decoders_have_a_query_and_a_fused_key_and_value_for_their_memory():
     ("matrices", "rank", "says"),
     [
         (["q", "fc3"], 2, r"lora.matrices has 'fc3', but the blocks have q, k, v, proj, fc1, fc2; did you mean fc"),
-        (["q"], 25, r"lora.rank is 25, but encoder.blocks.0.attn.qkv has room for 24 at most"),
+        (["q"], 25, r"lora.rank is 25, but the largest rank of encoder.blocks.0.attn.qkv is 24"),
         (["q"], 0, "lora.rank is 0, but must be 1 or more"),
         ([], 2, "lora.matrices is empty; name some of q, k, v, proj, fc1, fc2"),
     ],
