@@ -29,10 +29,10 @@ from vit.generation.tta import views
 from vit.inference.images import autocast
 from vit.nn import PooledConvStem
 from vit.run.config.composing import compose, plain
-from vit.run.config.overrides import word
+from vit.run.config.overrides import override_text
 from vit.run.jobs import prepare
 from vit.run.parts.devices import choose_precision, find_devices
-from vit.run.resume import read_words
+from vit.run.resume import read_overrides
 from vit.training import WeightAverage, clip_gradients
 
 BLANK = PAD
@@ -132,8 +132,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--words", nargs="*", default=[], help="where its recipe is to be another than the reader's")
     options = parser.parse_args()
-    words = ["experiment=captcha", word("data.root", options.root), f"seed={options.seed}", *options.words]
-    config = read_words(plain(compose(words)), words).config
+    words = ["experiment=captcha", override_text("data.root", options.root), f"seed={options.seed}", *options.words]
+    config = read_overrides(plain(compose(words)), words).config
     devices = find_devices(config["trainer"])
     job = prepare(config, devices)
     precision = choose_precision(config["precision"], devices.accelerator, job.model)

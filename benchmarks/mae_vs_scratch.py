@@ -21,7 +21,7 @@ from pairs import report
 
 from vit.report.canvas import BLUE, FONT, INK, MUTED, ORANGE, new_figure, plain_axes, save, title
 from vit.report.curves import Curve, read_curves
-from vit.run.config.overrides import word
+from vit.run.config.overrides import override_text
 from vit.run.processes.apart import train_apart
 
 SCRATCH, MAE = "from nothing", "pre-trained"
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--tune", nargs="*", default=[], help="for fine-tuning alone")
     parser.add_argument("--out", type=Path, default=Path("runs/mae_vs_scratch"))
     options = parser.parse_args()
-    place = [word("data.root", options.root)] if options.root else []
+    place = [override_text("data.root", options.root)] if options.root else []
     scratch = [f"experiment={options.experiment}", *place, *options.words]
     before = ["experiment=mae", f"data={options.experiment}", *place, *options.words, *options.before]
     seconds = {name: timed(words, options.out / f"one_epoch_{name.replace(' ', '_')}")
@@ -84,7 +84,7 @@ def both(
     rest = epochs(available * (1 - options.share), seconds[SCRATCH])
     made = trained([*scratch, f"recipe.epochs={alone}"], folder / "scratch")
     pre = trained([*before, f"recipe.epochs={first}"], folder / "mae")
-    start = word("init_from", str(folder / "mae"))
+    start = override_text("init_from", str(folder / "mae"))
     tuned = trained([*scratch, f"recipe.epochs={rest}", start, *options.tune], folder / "tuned")
     return [
         arm(SCRATCH, minutes, 0, alone, 0.0, made, folder / "scratch"),
@@ -107,7 +107,7 @@ def trained(words: list[str], folder: Path) -> dict:
     if not result.exists():
         begun = (folder / "config.yaml").exists()
         place = str(folder)
-        code = train_apart([word("resume", place)] if begun else [*words, word("run_dir", place)])
+        code = train_apart([override_text("resume", place)] if begun else [*words, override_text("run_dir", place)])
         if code:
             raise SystemExit(code)
     return json.loads(result.read_text(encoding="utf-8"))

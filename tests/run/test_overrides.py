@@ -7,7 +7,7 @@ import pytest
 
 from vit.exchange.places import PLACES
 from vit.run.config.composing import compose, plain
-from vit.run.config.overrides import ConfigError, parse, shown, sweep, word
+from vit.run.config.overrides import ConfigError, override_text, parse, shown, sweep
 
 NAMES = [
     "a (1)", "it's", "R&D", "été", "a,b", "[x]", "{x}", "k=v", "a b ", " a", 'say "hi"', "C:\\photos\\new", "tail\\",
@@ -30,7 +30,7 @@ def test_a_path_is_taken_literally(name):
         for key in KEYS:
             (found,) = parse([f"{key}={path}"])
             assert found.value() == path, key
-            (found,) = parse([word(key, path)])
+            (found,) = parse([override_text(key, path)])
             assert found.value() == path, key
     config = plain(compose(["data=folder", "distill=soft", *(f"{key}={name}" for key in KEYS)]))
     assert [value(config, key) for key in KEYS] == [name] * len(KEYS)
@@ -41,13 +41,13 @@ def test_what_is_printed_is_read_back(name):
     """Also names that Hydra gives a meaning to, through bash and through a config."""
     pasted = subprocess.run(["bash", "-c", f"printf %s {shown('data.root', name)}"], capture_output=True, text=True)
     assert plain(compose(["data=folder", pasted.stdout]))["data"]["root"] == name
-    assert plain(compose(["data=folder", word("data.root", name)]))["data"]["root"] == name
+    assert plain(compose(["data=folder", override_text("data.root", name)]))["data"]["root"] == name
 
 
 def test_plain_paths_are_printed_plainly():
     for path in ("runs/a (1)", "/data/été", "it's", "C:\\x"):
-        assert word("resume", path) == f"resume={path}"
-    assert word("data.revision", "a=b") == "data.revision='a=b'"
+        assert override_text("resume", path) == f"resume={path}"
+    assert override_text("data.revision", "a=b") == "data.revision='a=b'"
     assert shown("resume", "runs/x") == "resume=runs/x"
 
 

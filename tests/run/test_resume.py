@@ -146,7 +146,8 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path, whole, monkeypa
             vit.train([*DIGITS, f"run_dir={tmp_path}"])
     last = tmp_path / "checkpoints" / "last.ckpt"
     content = bytearray(last.read_bytes())
-    content[len(content) // 2] ^= 255
+    middle = slice(len(content) // 2, len(content) // 2 + 4096)  # a single byte may lie in the padding between tensors
+    content[middle] = bytes(byte ^ 255 for byte in content[middle])
     last.write_bytes(content)
     capsys.readouterr()
     vit.train([f"resume={tmp_path}"])

@@ -131,7 +131,7 @@ def test_words_change_what_stands_around_the_blocks_of_a_classifier(digits, tmp_
     words = [word for word in WORDS["reader"] if not word.startswith("model.")]
     words += [f"init_from={digits}", f"run_dir={tmp_path / 'run'}"]
     for word in ("model.mlp=swiglu", "model.norm=rms", "model.dim=64"):
-        with pytest.raises(ConfigError, match=rf"{word}, but the classifier of init_from=.* leave the word out"):
+        with pytest.raises(ConfigError, match=rf"{word}, but the classifier of init_from=.* leave it out"):
             vit.train([*words, word])
     run = vit.train([*words, "model.stem=masked_conv", "model.mlp=mlp"])
     assert load_bundle(run.path).model.config.stem == "masked_conv"

@@ -12,7 +12,7 @@ from vit.files.strict_json import json_text
 from vit.report.comparison import Contender, comparison_picture, comparison_table
 from vit.report.curves import read_curves
 from vit.run.config.composing import ConfigError, compose, hydras, plain
-from vit.run.config.overrides import parse, shown, word
+from vit.run.config.overrides import override_text, parse, shown
 from vit.run.config.targets import TARGET, check_stored
 from vit.run.console import command, console
 from vit.run.folder import check_contents, new_path, read_stored
@@ -28,39 +28,39 @@ PLAN, RESULT = "comparison.yaml", "comparison.json"
 
 
 def is_comparison(config: dict) -> bool:
-    """Whether these words ask for several runs: by `compare`, or by resuming a folder that holds a comparison."""
+    """Whether several runs are asked for: by `compare`, or by resuming the folder of a comparison."""
     resumed = config["resume"] is not None and (pathlib.Path(config["resume"]) / PLAN).exists()
     return bool(config["compare"]) or resumed
 
 
-def compare(config: dict, words: list[str]) -> Run:
+def compare(config: dict, overrides: list[str]) -> Run:
     """Train what is not trained yet, then write `comparison.csv`, `comparison.json` and `comparison.png`.
 
-    The result's metrics are the rows of that table by their names. A run that fails does not keep the later ones from
-    running, if an earlier one has shown that the words they share are right.
+    The result's metrics are the rows of that table by their names. After a run that fails the later ones still
+    run, unless none has finished yet: then the overrides that all share may be wrong.
 
     Raises:
-        ConfigError: a word of any run that cannot be, before the first one starts; runs that failed, at the end.
+        ConfigError: an invalid override of any run, before the first one starts; failed runs, at the end.
         Interrupted: Ctrl-C or SIGTERM; the run under way has saved what was done.
     """
-    folder, plan = find_plan(config, words)
-    own = [*hydras(words), *(each for each in words if TARGET in each)]  # a stored config may name what this one names
+    folder, plan = find_plan(config, overrides)
+    own = [*hydras(overrides), *(each for each in overrides if TARGET in each)]  # which stored configs may name too
     log.info("comparison of %s: %s", ", ".join(plan["runs"]), folder)
     done, failed = [], []
-    for number, (name, its_words) in enumerate(plan["runs"].items(), 1):
+    for number, (name, recorded) in enumerate(plan["runs"].items(), 1):
         run = folder / name
         if (run / "metrics.json").exists():
             done.append(name)
             continue
-        heading = f"\n[{number}/{len(plan['runs'])}] {shlex.join(its_words)}"
+        heading = f"\n[{number}/{len(plan['runs'])}] {shlex.join(recorded)}"
         console.print(heading, markup=False, highlight=False, soft_wrap=True)
         begun = (run / "config.yaml").exists()
-        new = [*its_words, *hydras(words), word("run_dir", str(run))]
-        code = train_apart([word("resume", str(run)), *own] if begun else new)
+        new = [*recorded, *hydras(overrides), override_text("run_dir", str(run))]
+        code = train_apart([override_text("resume", str(run)), *own] if begun else new)
         if code in STOPPED:
-            again = command("train", word("resume", str(folder)))
-            told = f"\nGo on with the whole comparison:\n  {again}"
-            console.print(told, markup=False, highlight=False, soft_wrap=True)
+            again = command("train", override_text("resume", str(folder)))
+            resume = f"\nResume the whole comparison with:\n  {again}"
+            console.print(resume, markup=False, highlight=False, soft_wrap=True)
             raise Interrupted(STOPPED[code], agreed=True)
         (failed if code else done).append(name)
         if not done:
@@ -74,37 +74,37 @@ def compare(config: dict, words: list[str]) -> Run:
     return Run(folder, rows)
 
 
-def find_plan(config: dict, words: list[str]) -> tuple[pathlib.Path, dict]:
-    """The comparison's folder and, by name, the words of each run: those of a stopped comparison, or new ones."""
-    settings, overrides, words = hydras(words), words, to_record(words)
-    folder = find_stopped(config, words)
+def find_plan(config: dict, overrides: list[str]) -> tuple[pathlib.Path, dict]:
+    """Folder and plan of a comparison: of the stopped one that is resumed, or of a new one."""
+    settings, recorded = hydras(overrides), to_record(overrides)
+    folder = find_stopped(config, recorded)
     if folder is not None:
         plan = read_plan(folder)
         check_plan(plan, folder, overrides)
         return folder, plan
     runs = {
-        name: [*words, *its_words, "compare=null", f"name={config['name']}/{name}"]
-        for name, its_words in config["compare"].items()
-        if its_words is not None
+        name: [*recorded, *own, "compare=null", f"name={config['name']}/{name}"]
+        for name, own in config["compare"].items()
+        if own is not None
     }
     if len(runs) < 2:
-        raise ConfigError(f"compare has {len(runs)} runs, but needs 2 or more: each a name with a list of words")
-    for its_words in runs.values():
-        plain(compose([*its_words, *settings]))
+        raise ConfigError(f"compare has {len(runs)} runs, but needs 2 or more: each a name with a list of overrides")
+    for each in runs.values():
+        plain(compose([*each, *settings]))
     folder = new_path(config)
     if (folder / PLAN).exists():
         raise ConfigError(
             f"run_dir={folder}: a comparison lies there already; {shown('resume', folder)} goes on with it, "
             "or choose another run_dir"
         )
-    plan = {"name": config["name"], "words": words, "runs": runs}
+    plan = {"name": config["name"], "words": recorded, "runs": runs}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PLAN).write_text(yaml.safe_dump(plan, sort_keys=False), encoding="utf-8")
     return folder, plan
 
 
-def find_stopped(config: dict, words: list[str]) -> pathlib.Path | None:
-    """The comparison that `resume` names; for `auto` that in `run_dir`, or the newest unfinished one of these words."""
+def find_stopped(config: dict, overrides: list[str]) -> pathlib.Path | None:
+    """The comparison that `resume` names; for `auto` that in `run_dir`, or the newest unfinished one."""
     if config["resume"] is None:
         return None
     if config["resume"] != "auto":
@@ -117,7 +117,7 @@ def find_stopped(config: dict, words: list[str]) -> pathlib.Path | None:
         return folder if (folder / PLAN).exists() else None
     plans = sorted((pathlib.Path(config["runs"]) / config["name"]).glob(f"*/{PLAN}"), reverse=True)
     unfinished = (plan.parent for plan in plans if not (plan.parent / RESULT).exists())
-    return next((folder for folder in unfinished if read_plan(folder)["words"] == words), None)
+    return next((folder for folder in unfinished if read_plan(folder)["words"] == overrides), None)
 
 
 def read_plan(folder: pathlib.Path) -> dict:

@@ -10,38 +10,38 @@ WAYS = ("full", "llrd", "gradual", "attention_only", "lora", "head")  # from tho
 NAME = "compare_finetuning"
 
 
-def compare_finetuning(words: list[str], ways: Sequence[str] = WAYS) -> Run:
-    """Fine-tune `init_from` in all these ways with words that they share; `resume=` goes on with what was stopped.
+def compare_finetuning(overrides: list[str], ways: Sequence[str] = WAYS) -> Run:
+    """Fine-tune `init_from` with each of these strategies and the same overrides; `resume=` resumes it.
 
     Raises:
-        ConfigError: a word that cannot be, before the first run starts; runs that failed, at the end.
+        ConfigError: an invalid override, before the first run starts; failed runs, at the end.
         Interrupted: Ctrl-C or SIGTERM; the run under way has saved what was done.
     """
     for way in ways:
         if way not in options("finetune"):
             raise ConfigError(f"--ways {way}: no such finetune{nearest(way, options('finetune'))}")
-    words = [*usual(words), *words]
-    config = plain(compose(words))
+    overrides = [*usual(overrides), *overrides]
+    config = plain(compose(overrides))
     if not config["init_from"] and config["resume"] in (None, "auto"):
-        raise ConfigError("compare-finetuning starts from somebody's weights: add init_from=MODEL (a run, a saved "
+        raise ConfigError("compare-finetuning starts from pretrained weights: add init_from=MODEL (a run, a saved "
                           "model, a file of weights or timm:NAME)")
-    if any(word.startswith("finetune=") for word in words):
+    if any(override.startswith("finetune=") for override in overrides):
         raise ConfigError("finetune= names one way; choose among those compared with --ways full,head,lora")
-    return compare({**config, "compare": {way: [f"finetune={way}"] for way in ways}}, words)
+    return compare({**config, "compare": {way: [f"finetune={way}"] for way in ways}}, overrides)
 
 
-def usual(words: list[str]) -> list[str]:
-    """A name for the folder, and the recipe of fine-tuning unless the words or the data set bring their own."""
-    if any(word.startswith("resume=") and word != "resume=auto" for word in words):
+def usual(overrides: list[str]) -> list[str]:
+    """Default overrides: a folder name, and recipe=finetune unless the overrides or the data set name a recipe."""
+    if any(override.startswith("resume=") and override != "resume=auto" for override in overrides):
         return []
-    named = {word.partition("=")[0] for word in words}
+    named = {override.partition("=")[0] for override in overrides}
     added = [] if "name" in named else [f"name={NAME}"]
     if named & {"recipe", "experiment"}:
         return added
     from_nothing = plain(compose(["recipe=scratch"]))["recipe"]
-    return [*added, "recipe=finetune"] if plain(compose(without_recipe(words)))["recipe"] == from_nothing else added
+    return [*added, "recipe=finetune"] if plain(compose(without_recipe(overrides)))["recipe"] == from_nothing else added
 
 
-def without_recipe(words: list[str]) -> list[str]:
-    """The words less the values of the recipe, so that what is left of it is the data set's."""
-    return [word for word in words if not word.lstrip("+~").startswith("recipe.")]
+def without_recipe(overrides: list[str]) -> list[str]:
+    """The overrides without values of the recipe: what remains of it comes from the data set."""
+    return [override for override in overrides if not override.lstrip("+~").startswith("recipe.")]

@@ -28,9 +28,9 @@ def log_to_console(main: bool) -> None:
         log.addHandler(ConsoleHandler(logging.INFO if main else logging.ERROR))
 
 
-def command(*words: object) -> str:
+def command(*arguments: object) -> str:
     """`python -m vit WORDS`, ready to be copied."""
-    return shlex.join([python(), "-m", "vit", *map(str, words)])
+    return shlex.join([python(), "-m", "vit", *map(str, arguments)])
 
 
 def python() -> str:

@@ -15,7 +15,7 @@ from vit.data.recorded_splits import check_unchanged
 from vit.report.bar import progress_bar
 from vit.report.curves import curves_picture
 from vit.report.summary import print_summary
-from vit.run.config.overrides import word
+from vit.run.config.overrides import override_text
 from vit.run.console import command, console
 from vit.run.ending import ending
 from vit.run.folder import RunFolder
@@ -72,17 +72,17 @@ def check_samples(job: Job, folder: RunFolder) -> None:
     """
     recorded = read_record(folder.path).splits.get(job.split)
     if recorded:
-        again = command("train", word("resume", str(folder.path)))
+        again = command("train", override_text("resume", str(folder.path)))
         fix = f"put them back as they were; {again} then tests and finishes"
         check_unchanged(job.source, job.split, recorded, fix)
 
 
 def data_words(config: dict) -> list[str]:
-    """The command-line words that make the same data set again, from any directory."""
+    """The overrides that build the same data set again, from any directory."""
     chosen = [w for w in config["words"] if w.lstrip("+~").partition("=")[0].split(".")[0] in ("data", "experiment")]
-    places = {f"data.{key}": config["data"][key] for key in ("root", "path", "revision") if config["data"].get(key)}
-    kept = [w for w in chosen if w.partition("=")[0] not in places]
-    return [*kept, *(word(key, place) for key, place in places.items())]
+    paths = {f"data.{key}": config["data"][key] for key in ("root", "path", "revision") if config["data"].get(key)}
+    others = [w for w in chosen if w.partition("=")[0] not in paths]
+    return [*others, *(override_text(key, path) for key, path in paths.items())]
 
 
 def speed(job: Job, trainer: Trainer) -> dict:

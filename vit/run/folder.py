@@ -292,7 +292,7 @@ def read_stored(file: pathlib.Path) -> dict:
 
 
 def unfinished(config: dict) -> pathlib.Path | None:
-    """The newest run of the same name and command-line words that has a checkpoint and did not finish."""
+    """The newest run of the same name and overrides that has a checkpoint and did not finish."""
     for path in sorted((pathlib.Path(config["runs"]) / config["name"]).glob("*/checkpoints"), reverse=True):
         folder = RunFolder(path.parent, main=False)
         if folder.finished or not any(path.glob("*.ckpt")):

@@ -1,4 +1,4 @@
-"""What command-line words mean for a run: a new one, or an old one to go on with, and from where."""
+"""Whether overrides start a new run or resume one, and from which checkpoint."""
 
 import os
 import pathlib
@@ -10,14 +10,14 @@ from hydra.core.override_parser.types import Override
 from torch import nn
 
 from vit.run.config.composing import ConfigError, hydras, is_hydras
-from vit.run.config.overrides import parse, shown, word
+from vit.run.config.overrides import override_text, parse, shown
 from vit.run.folder import RunFolder, new_path, read_config, unfinished
 from vit.run.parts.data_source import LOADING
 from vit.run.processes.ranks import RUN_DIR
 from vit.training import newest_valid, verify
 from vit.training.names import clean_name
 
-CONTROL = ("resume", "run_dir", "runs", "allow_change")  # words that say where, not what
+CONTROL = ("resume", "run_dir", "runs", "allow_change")  # keys of one command, never recorded
 FREE = (  # what a resumed run may change: how long, where and how it is watched, not which numbers it draws
     "recipe.epochs", "trainer", "strategy", "logger", "callbacks", "compile", "name", "task.examples",
     "task.examples_every", "data.root", "data.path", "data.download", "data.workers", "data.audit_seconds",
@@ -28,8 +28,8 @@ BOUND = ("callbacks.monitor", "callbacks.mode")  # but for these: which epoch is
 
 @dataclass(frozen=True)
 class Plan:
-    """What words mean: the config, the checkpoint to go on from (None for a new run), the run folder; remarks for the
-    log; whether the run's recorded splits hold.
+    """What the overrides ask for: the config, the checkpoint to resume from (None for a new run) and the run folder;
+    remarks for the log; whether the recorded splits hold.
     """
 
     config: dict
@@ -39,10 +39,10 @@ class Plan:
     keeps_splits: bool = False
 
 
-def read_words(config: dict, words: list[str]) -> Plan:
-    """The run that the words ask for: a new one, or one to go on with. `config` is what they compose."""
+def read_overrides(config: dict, overrides: list[str]) -> Plan:
+    """The run that the overrides ask for, new or resumed. `config` is composed from them."""
     config = {**config, "resumed": False}
-    config["words"] = to_record(words)
+    config["words"] = to_record(overrides)
     if not config["resume"]:
         return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config, is_main_process())))
     path = find_resumable(config)
@@ -50,11 +50,11 @@ def read_words(config: dict, words: list[str]) -> Plan:
         remark = "resume=auto: nothing to go on with, this is a new run"
         return Plan(config, None, new_path(config, is_main_process()), (remark,))
     folder = path if path.is_dir() else path.parent.parent
-    stored, changes = read_config(folder, words), {}
-    if any(word.startswith("strategy=") for word in words):  # of all groups, this one may be another in a resumed run
+    stored, changes = read_config(folder, overrides), {}
+    if any(each.startswith("strategy=") for each in overrides):  # the one group that a resumed run may replace
         changes = {"strategy": (stored["strategy"]["name"], config["strategy"]["name"])}
         stored["strategy"] = config["strategy"]
-    others = [word for word in words if not word.startswith("strategy=")]
+    others = [each for each in overrides if not each.startswith("strategy=")]
     stored, more = adjusted(stored, others, config["allow_change"])
     changes |= more
     checkpoint, skipped = find_checkpoint(path)
@@ -64,22 +64,23 @@ def read_words(config: dict, words: list[str]) -> Plan:
     return Plan({**stored, "resumed": True}, checkpoint, folder, remarks, keeps_splits(changes))
 
 
-def to_record(words: list[str]) -> list[str]:
+def to_record(overrides: list[str]) -> list[str]:
     """The overrides without those that hold for one command only."""
-    return [word for word in words if (key := word.split("=")[0].lstrip("+~")) not in CONTROL and not is_hydras(key)]
+    keys = [override.split("=")[0].lstrip("+~") for override in overrides]
+    return [each for each, key in zip(overrides, keys, strict=True) if key not in CONTROL and not is_hydras(key)]
 
 
-def with_recorded(words: list[str]) -> list[str]:
+def with_recorded(overrides: list[str]) -> list[str]:
     """The overrides after those of the run that `resume` names, so that the keys of its groups are known."""
-    given = {override.key_or_group: override.value() for override in parse(words)}
+    given = {override.key_or_group: override.value() for override in parse(overrides)}
     path = pathlib.Path(str(given.get("resume") or "auto")).expanduser()
     folder = path.parent.parent if path.is_file() else path
     if not (folder / "config.yaml").is_file():
-        return words
-    recorded = read_config(folder, words).get("words") or []
+        return overrides
+    recorded = read_config(folder, overrides).get("words") or []
     for override in hydras(recorded):  # a folder of groups that a stranger chose
         raise ConfigError(f"{folder / 'config.yaml'} may not set {override}; add it to the command if you trust it")
-    return [*(word for word in recorded if not is_replaced(word.lstrip("+").partition("=")[0], given)), *words]
+    return [*(each for each in recorded if not is_replaced(each.lstrip("+").partition("=")[0], given)), *overrides]
 
 
 def is_replaced(key: str, given: Collection[str]) -> bool:
@@ -87,14 +88,14 @@ def is_replaced(key: str, given: Collection[str]) -> bool:
     return key in given or key.partition(".")[0] in given
 
 
-def words_of_ranks(plan: Plan, words: list[str]) -> list[str]:
+def overrides_of_ranks(plan: Plan, overrides: list[str]) -> list[str]:
     """The overrides for the ranks of a run: `resume=auto` is decided once, before they start."""
-    others = [w for w in words if w.partition("=")[0].lstrip("+~") != "resume"]
-    return [*others, word("resume", str(plan.checkpoint or plan.path))] if plan.config["resumed"] else others
+    others = [w for w in overrides if w.partition("=")[0].lstrip("+~") != "resume"]
+    return [*others, override_text("resume", str(plan.checkpoint or plan.path))] if plan.config["resumed"] else others
 
 
 def find_resumable(config: dict) -> pathlib.Path | None:
-    """`resume=auto`: `run_dir` where it holds a run, else the newest unfinished run with the same words."""
+    """`resume=auto`: `run_dir` where it holds a run, else the newest unfinished run with the same overrides."""
     if config["resume"] != "auto":
         path = pathlib.Path(config["resume"]).expanduser()
         if not path.exists():
@@ -123,7 +124,7 @@ def find_checkpoint(path: pathlib.Path) -> tuple[pathlib.Path | None, list[str]]
 
 
 def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -> None:
-    """Resuming needs the very same network, and epochs that are still to come; told before any weight is read.
+    """Resuming needs the very same network, and epochs that remain; checked before any weight is read.
 
     Raises:
         ConfigError: names the first tensor that differs, or the epochs.
@@ -162,7 +163,7 @@ def without_weights(checkpoint: pathlib.Path) -> dict:
     return torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)
 
 
-def adjusted(config: dict, words: list[str], allowed: Collection[str] = ()) -> tuple[dict, dict[str, tuple]]:
+def adjusted(config: dict, overrides: list[str], allowed: Collection[str] = ()) -> tuple[dict, dict[str, tuple]]:
     """A stored config with the overrides of this command on top, and key -> (old, new) of each change; groups stay.
 
     Raises:
@@ -170,7 +171,7 @@ def adjusted(config: dict, words: list[str], allowed: Collection[str] = ()) -> t
             not name its key.
     """
     changes, refused, recorded = {}, [], last_of_each_key(config["words"])
-    for key, override in last_of_each_key(words).items():
+    for key, override in last_of_each_key(overrides).items():
         *nodes, leaf = key.split(".")
         if key in CONTROL or is_hydras(key):
             continue
@@ -201,9 +202,9 @@ def adjusted(config: dict, words: list[str], allowed: Collection[str] = ()) -> t
     return config, changes
 
 
-def last_of_each_key(words: list[str]) -> dict[str, Override]:
+def last_of_each_key(overrides: list[str]) -> dict[str, Override]:
     """Key -> the override that counts where several are given."""
-    return {override.key_or_group: override for override in parse(words)}
+    return {override.key_or_group: override for override in parse(overrides)}
 
 
 def repeats(override: Override, recorded: dict[str, Override]) -> bool:

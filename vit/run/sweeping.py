@@ -14,7 +14,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from vit.run.config.composing import PRIMARY, SEARCH_PATH, ConfigError, checked, compose, plain
-from vit.run.config.overrides import parse, shown, sweep, word
+from vit.run.config.overrides import override_text, parse, shown, sweep
 from vit.run.processes.apart import STOPPED, train_apart
 
 HEADLINES = ("accuracy", "map", "exact_match", "loss")  # the first that there is stands in the table
@@ -50,7 +50,7 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     stated = {override.key_or_group: override.value() for override in parsed}
     own = stated.get(SWEEP_FOLDER)
     folder = pathlib.Path(str(own) if own else new_path({**configs[0], "run_dir": None}, suffix="_sweep"))
-    settings = [] if own else [word(SWEEP_FOLDER, str(folder)), f"{SWEEP_FOLDER[:-3]}subdir=."]
+    settings = [] if own else [override_text(SWEEP_FOLDER, str(folder)), f"{SWEEP_FOLDER[:-3]}subdir=."]
     carried = [o.input_line for o in parsed if o.key_or_group in (PRIMARY, SEARCH_PATH)]
     total = len(jobs) if len(jobs) > 1 and "hydra/sweeper" not in stated else None
 
@@ -85,16 +85,16 @@ def swept(folder: pathlib.Path, inside: bool, carried: list[str], total: int | N
     from vit.run.folder import new_path
 
     hydra = HydraConfig.get()
-    words, number = [*hydra.overrides.task, *carried], int(hydra.job.num)
-    print(f"\n[{number + 1}{f'/{total}' if total else ''}] {shlex.join(words)}", flush=True)
-    config = plain(compose(words))
+    overrides, number = [*hydra.overrides.task, *carried], int(hydra.job.num)
+    print(f"\n[{number + 1}{f'/{total}' if total else ''}] {shlex.join(overrides)}", flush=True)
+    config = plain(compose(overrides))
     named = config["run_dir"] or config["resume"]
     path = pathlib.Path(named or (folder / str(number) if inside else new_path(config)))
-    code = train_apart(words if named else [*words, word("run_dir", str(path))])
+    code = train_apart(overrides if named else [*overrides, override_text("run_dir", str(path))])
     if code in STOPPED:
         raise SystemExit(code)
     metrics = read_metrics(path) if code == 0 else {}
-    record = {"folder": str(path), "words": words, "exit_code": code, "metrics": metrics}
+    record = {"folder": str(path), "words": overrides, "exit_code": code, "metrics": metrics}
     (folder / f"job_{number}.json").write_text(json_text(record), encoding="utf-8")
     return metrics.get(config["callbacks"]["monitor"], math.nan)
 
@@ -122,8 +122,8 @@ def check_folders(configs: list[dict]) -> None:
 
 def settings_of(jobs: list[list[str]]) -> list[dict[str, str]]:
     """For each job the values of the keys whose values differ between jobs."""
-    values = [{override.key_or_group: override.input_line.partition("=")[2] for override in parse(words)}
-              for words in jobs]
+    values = [{override.key_or_group: override.input_line.partition("=")[2] for override in parse(overrides)}
+              for overrides in jobs]
     keys = [key for key in values[0] if len({each.get(key) for each in values}) > 1]
     return [{key: each[key] for key in keys if key in each} for each in values]
 

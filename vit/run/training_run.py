@@ -1,4 +1,4 @@
-"""One run from command-line words to a model on disk: compose, build, fit, test, save."""
+"""One run from overrides to a model on disk: compose, build, fit, test, save."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ from vit.data import BadImage, DataError
 from vit.data.system_limits import LimitError, explain_limit
 from vit.run.compare import compare, is_comparison
 from vit.run.config.composing import compose, plain
-from vit.run.config.overrides import as_list, word
+from vit.run.config.overrides import as_list, override_text
 from vit.run.console import command, console, log_to_console
 from vit.run.environment import environment
 from vit.run.finish import finish
@@ -24,7 +24,15 @@ from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy
 from vit.run.processes.ranks import LAUNCHER, RankError, is_launched, run_ranks
 from vit.run.records import DataRecord, read_record
 from vit.run.result import Run
-from vit.run.resume import Plan, check_fits, is_main_process, read_words, steps_done, with_recorded, words_of_ranks
+from vit.run.resume import (
+    Plan,
+    check_fits,
+    is_main_process,
+    overrides_of_ranks,
+    read_overrides,
+    steps_done,
+    with_recorded,
+)
 from vit.training import (
     Heartbeat,
     Interrupted,
@@ -47,31 +55,31 @@ def train(overrides: list[str] | None = None) -> Run | None:
         Interrupted: Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP; what was done is saved, `resume` goes on with it.
         RankError: a process of a distributed run failed, died or hung.
     """
-    words = as_list(overrides)
-    return train_composed(compose(with_recorded(words)), words)
+    overrides = as_list(overrides)
+    return train_composed(compose(with_recorded(overrides)), overrides)
 
 
-def train_composed(config: DictConfig, words: list[str]) -> Run | None:
-    """The run of a config that Hydra has composed from `words`, and from those recorded where a run goes on."""
+def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
+    """The run of a config that Hydra has composed from `overrides`, after the recorded ones of a resumed run."""
     main = is_main_process()
     quiet_lightning()
     log_to_console(main)
     signals = StopSignals(main)
     with signals.handled():
         if is_comparison(asked := plain(config)):
-            return compare(asked, words)
-        plan = read_words(asked, words)
+            return compare(asked, overrides)
+        plan = read_overrides(asked, overrides)
         try:
             devices = find_devices(plan.config["trainer"])
             if devices.world > 1 and not is_launched():
-                return train_ranks(plan, words, devices)
+                return train_ranks(plan, overrides, devices)
             return train_here(plan, devices, signals)
         finally:
             with contextlib.suppress(OSError):
                 plan.path.rmdir()  # only where the run left nothing in it
 
 
-def train_ranks(plan: Plan, words: list[str], devices: Devices) -> Run:
+def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run:
     """One process per device; this one starts and watches them."""
     folder = RunFolder(plan.path, main=False)
     choose_strategy(plan.config, devices)
@@ -79,7 +87,7 @@ def train_ranks(plan: Plan, words: list[str], devices: Devices) -> Run:
         for remark in plan.remarks:
             log.info(remark)
     with explained(plan.config, folder):
-        run_ranks(words_of_ranks(plan, words), devices, plan.path, check_timeout(plan.config["trainer"]))
+        run_ranks(overrides_of_ranks(plan, overrides), devices, plan.path, check_timeout(plan.config["trainer"]))
     return Run(folder.path, json.loads((folder.path / "metrics.json").read_text(encoding="utf-8")))
 
 
@@ -130,7 +138,7 @@ def write_facts(job: Job, folder: RunFolder, record: DataRecord | None = None) -
 
 @contextlib.contextmanager
 def explained(config: dict, folder: RunFolder) -> Iterator[None]:
-    """An unreadable image or too little memory in words, and how to go on after a stop."""
+    """Explain an unreadable image or a lack of memory in one sentence, and print how to resume after a stop."""
     try:
         yield
     except (Interrupted, KeyboardInterrupt, RankError):
@@ -153,11 +161,11 @@ def explained(config: dict, folder: RunFolder) -> Iterator[None]:
 def how_to_go_on(folder: RunFolder) -> str:
     if not folder.used:
         return "Training had not begun: nothing was saved."
-    return f"Go on with:\n  {command('train', word('resume', str(folder.path)))}"
+    return f"Go on with:\n  {command('train', override_text('resume', str(folder.path)))}"
 
 
 def what_was_computed(config: dict) -> tuple:
-    """Size of a batch, model, image size if there is one, and the word for the batch."""
+    """Size of a batch, model, image size if there is one, and the config key of the batch size."""
     data, recipe = config["data"], config["recipe"]
     model = config["model"]
     name = model.get("name") or model.get("fallback") or model.get("kind")

@@ -103,9 +103,9 @@ def adopted(parsed: list[Override], task: str) -> list[str]:
     return ["model=adopt"] if values.get("init_from") and free else []
 
 
-def stated(words: list[str], node: str) -> set[str]:
-    """The keys of a node that words name: `model.dim=64` -> dim."""
-    keys = (word.lstrip("+~").partition("=")[0] for word in words)
+def stated(overrides: list[str], node: str) -> set[str]:
+    """The keys of a node that overrides set: `model.dim=64` -> dim."""
+    keys = (override.lstrip("+~").partition("=")[0] for override in overrides)
     return {key.removeprefix(f"{node}.") for key in keys if key.startswith(f"{node}.")}
 
 
@@ -141,14 +141,14 @@ def plain(config: DictConfig) -> dict:
     return found
 
 
-def nearest(word: str, among: list[str]) -> str:
+def nearest(key: str, among: list[str]) -> str:
     """`; did you mean X?` when something is near, else nothing: the same name in another node, then like spelling."""
-    leaf = word.rpartition(".")[2]
+    leaf = key.rpartition(".")[2]
     leaves = {name.rpartition(".")[2]: name for name in reversed(among)}
     near = (
-        [name for name in among if name.endswith(f".{word}")]
+        [name for name in among if name.endswith(f".{key}")]
         or [name for name in among if name.rpartition(".")[2] == leaf]
-        or difflib.get_close_matches(word, among, n=1, cutoff=0.7)
+        or difflib.get_close_matches(key, among, n=1, cutoff=0.7)
         or [leaves[name] for name in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.75)]
     )
     near = [f"{name}.name" if f"{name}.name" in among and "." in name else name for name in near[:3]]
@@ -257,7 +257,7 @@ def _check_keys(known: dict, parsed: list[Override], search: tuple[str, ...]) ->
 
 
 def _check_kind(override: Override, usual: object) -> None:
-    """A word in the place of a number or of true and false is told by its key."""
+    """Raises ConfigError that names the key of a string where a number or a boolean belongs."""
     value = override.value()
     if isinstance(usual, dict) and usual and value is not None and not isinstance(value, dict):
         inner = f"{override.key_or_group}.{'name' if 'name' in usual else next(iter(usual))}"

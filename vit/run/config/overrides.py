@@ -46,17 +46,17 @@ def sweep(overrides: list[str]) -> list[list[str]]:
         elif override.is_interval_sweep():  # of a sweeper that draws numbers from it
             choices.append([f"{override.get_key_element()}={override.value().start}"])
         elif is_path(override.key_or_group):
-            choices.append([word(override.get_key_element(), _text(v)) for v in override.sweep_iterator()])
+            choices.append([override_text(override.get_key_element(), _text(v)) for v in override.sweep_iterator()])
         else:
             choices.append([f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()])
-    return [list(words) for words in itertools.product(*choices)]
+    return [list(overrides) for overrides in itertools.product(*choices)]
 
 
 def is_path(key: str) -> bool:
     return key in PLACES
 
 
-def word(key: str, value: str) -> str:
+def override_text(key: str, value: str) -> str:
     """`key=value` as `parse` reads it, quoted where the plain value would be read as something else."""
     plain = f"{key}={value}"
     if "${" not in value and _reads_as(_literal(plain, False), value):
@@ -67,7 +67,7 @@ def word(key: str, value: str) -> str:
 
 def shown(key: str, value: object) -> str:
     """`key=value` for a sentence: what stands there can be pasted into a shell."""
-    return shlex.quote(word(key, str(value)))
+    return shlex.quote(override_text(key, str(value)))
 
 
 def _parsed(override: str, multirun: bool) -> Override:

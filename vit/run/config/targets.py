@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from vit.run.config.composing import ConfigError, config_folder, search_folders
-from vit.run.config.overrides import parse, word
+from vit.run.config.overrides import override_text, parse
 
 TARGET = "_target_"
 DATA_SETS = ("cifar10", "cifar100", "corpus", "digit_strips", "digits", "fashion_mnist", "folder", "hub",
@@ -51,10 +51,10 @@ def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()
                               "its value there")
         if leaf == TARGET and not is_known(node, value, folders) and value not in targets_of(stated):
             raise ConfigError(f"{origin}: {key} names {value!r}, which could be any program; if you trust it, add "
-                              f"{word(key, str(value))} to the command")
+                              f"{override_text(key, str(value))} to the command")
         if node == "logger" and leaf != TARGET and is_place(value) and stated.get(key) != value:
             raise ConfigError(f"{origin}: {key}={value} makes a logger write outside the run folder; if you want that, "
-                              f"add {word(key, value)} to the command")
+                              f"add {override_text(key, value)} to the command")
 
 
 def is_known(node: str, target: Any, folders: Iterable[Path]) -> bool:

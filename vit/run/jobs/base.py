@@ -85,7 +85,7 @@ class Job(ABC):
     @property
     @abstractmethod
     def description(self) -> str:
-        """The model in a few words."""
+        """A short description of the model."""
 
     @property
     @abstractmethod
@@ -117,7 +117,7 @@ class Job(ABC):
 
     @abstractmethod
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
-        """Test the model as it lies on disk, write answers and pictures; `progress` is told of each batch's samples."""
+        """Test the saved model and save its predictions and figures; `progress` gets the samples of each batch."""
 
     @abstractmethod
     def write_samples(self, folder: RunFolder) -> Path | None:

@@ -133,7 +133,7 @@ def cost(work: int, size: tuple[int, int]) -> str:
 
 
 def describe(config: dict) -> str:
-    """The model in a few words: `vit_tiny, 64 wide, 4 deep, patches of 4x4`, or a timm name."""
+    """A short description of the model: `vit_tiny, 64 wide, 4 deep, patches of 4x4`, or a timm name."""
     model = config["model"]
     if model["kind"] != "vit":
         return config["model_name"]

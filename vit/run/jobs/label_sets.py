@@ -90,7 +90,7 @@ def settled(config: dict, source: Source) -> dict:
     """The config with what several labels per image decide: the loss, and the number that epochs are compared by.
 
     Raises:
-        ConfigError: a word asks for something else.
+        ConfigError: an override that contradicts this task.
         DataError: no validation image has a label, so that nothing can be compared.
     """
     if "val" in source.splits and not source.splits["val"].labels.any():

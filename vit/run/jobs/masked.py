@@ -13,7 +13,7 @@ from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation.hidden import evaluate_hidden
 from vit.evaluation.progress import Progress
 from vit.models.masked import MaskedTextConfig
-from vit.run.config.overrides import word
+from vit.run.config.overrides import override_text
 from vit.run.folder import RunFolder
 from vit.run.jobs.base import Job, Tested, completed, log_parts
 from vit.run.parts import networks
@@ -61,7 +61,7 @@ class Masked(Job):
         return None
 
     def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:
-        return ("train", "data=text_table", word("init_from", str(folder.path)))
+        return ("train", "data=text_table", override_text("init_from", str(folder.path)))
 
     def headline(self, metrics: dict) -> dict[str, str]:
         named = {"hidden tokens found": "token_accuracy", "pairs told right": "pair_accuracy"}

@@ -14,7 +14,7 @@ from vit.evaluation.reconstruction import evaluate_reconstruction
 from vit.models import MaskedImageConfig, flops
 from vit.report.reconstructions import reconstructions_picture
 from vit.run.config.composing import ConfigError
-from vit.run.config.overrides import word
+from vit.run.config.overrides import override_text
 from vit.run.folder import RunFolder
 from vit.run.jobs.base import Tested, completed, log_parts
 from vit.run.jobs.images import ImageJob, audited, cost, recorded_data
@@ -67,11 +67,11 @@ class MaskedImagesJob(ImageJob):
     def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:
         data = self.config["data"]
         if not self.source.classes:
-            return ("train", "experiment=finetune", "data.root=PHOTOS", word("init_from", str(folder.path)))
-        words = [f"data={data['name']}", *([word("data.root", data["root"])] if data.get("root") else [])]
+            return ("train", "experiment=finetune", "data.root=PHOTOS", override_text("init_from", str(folder.path)))
+        words = [f"data={data['name']}", *([override_text("data.root", data["root"])] if data.get("root") else [])]
         height, width = self.preprocessing.size
         size = str(height) if height == width else f"[{height},{width}]"
-        return ("train", *words, f"data.image_size={size}", word("init_from", str(folder.path)))
+        return ("train", *words, f"data.image_size={size}", override_text("init_from", str(folder.path)))
 
     def headline(self, metrics: dict) -> dict[str, str]:
         return {f"{self.split} loss": f"{metrics[f'{self.split}/loss']:.4f} per hidden patch"}

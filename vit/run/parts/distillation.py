@@ -36,7 +36,7 @@ def distill_kind(config: dict) -> str:
     """What the config says; runs made before there was a choice have no teacher.
 
     Raises:
-        ConfigError: a word that is none of the kinds, or a task that knows no teacher.
+        ConfigError: an unknown kind of distillation, or a task without distillation.
     """
     kind, task = (config.get("distill") or {"kind": "none"})["kind"], config["task"]["name"]
     if kind not in KINDS:

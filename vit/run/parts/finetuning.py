@@ -25,7 +25,7 @@ def read_finetune(config: dict) -> Finetune:
 
 
 def check_task(config: dict) -> None:
-    """Pre-training moves every weight; it would pass over these words in silence."""
+    """Raises ConfigError for finetune= in pre-training, which trains every weight and would ignore it."""
     finetune, task = read_finetune(config), config["task"]["name"]
     if finetune.freezes and task not in TASKS:
         raise ConfigError(f"finetune={finetune.name} is for task {', '.join(TASKS)}; {task} trains all of a model")
@@ -41,7 +41,7 @@ def start_finetuning(
         fit_head: gives a new head its first weights, where there is a way; None where it could not.
 
     Raises:
-        ConfigError: words that contradict each other, the model or the epochs; random weights that would rest.
+        ConfigError: options that contradict each other, the model or the epochs; random weights that would be frozen.
     """
     finetune = read_finetune(config)
     if finetune.freezes and not config["init_from"]:

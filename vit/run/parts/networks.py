@@ -81,7 +81,7 @@ def reader(config: dict, initial: Initial) -> Initial:
     Words may name another embedding, fewer blocks or other rates; of other blocks its weights would mean nothing.
 
     Raises:
-        ConfigError: no classifier of ours, one with a part that no decoder has, a word that names other blocks.
+        ConfigError: no classifier of ours, one with a part that no decoder has, an override that names other blocks.
     """
     known, named = initial.classifier, current_names(stated_values(config))
     if known is None:
@@ -93,7 +93,7 @@ def reader(config: dict, initial: Initial) -> Initial:
     for key in BLOCKS:
         if named.get(key, known[key]) != known[key]:
             raise ConfigError(f"model.{key}={named[key]}, but the classifier of init_from={initial.name} has blocks "
-                              f"with {key}={known[key]}; leave the word out, or take init_from=null")
+                              f"with {key}={known[key]}; leave it out, or set init_from=null")
     choices = {**CHOICES, **EncoderDecoderConfig.choices}
     for key in ("block", "positions"):
         if key not in named and known[key] not in choices[key]:

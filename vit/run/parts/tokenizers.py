@@ -63,7 +63,7 @@ def check_stated(config: dict, found: Mapping[str, Tokenizer], origin: str) -> N
     """A tokenizer that comes along is not learnt again, so words on it must be true of it.
 
     Raises:
-        ConfigError: names the word and what the tokenizer has instead.
+        ConfigError: names the key and the value of the tokenizer.
     """
     words = config["data"]["tokenizer"]
     for key in sorted(stated(config["words"], "data.tokenizer")):
@@ -74,7 +74,7 @@ def check_stated(config: dict, found: Mapping[str, Tokenizer], origin: str) -> N
                 fits = True
             if not fits:
                 raise ConfigError(f"data.tokenizer.{key}={plain(words[key])}, but the tokenizer that comes along with "
-                                  f"{origin} has {key}={plain(seen)}, and its embeddings know no other; leave the word "
+                                  f"{origin} has {key}={plain(seen)}, and its embeddings know no other; leave the key "
                                   "out")
 
 

@@ -11,13 +11,13 @@ from vit.training.interrupts import StopSignals
 BROKEN = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")
 
 
-def main(words: list[str]) -> int:
+def main(overrides: list[str]) -> int:
     """Train; an error goes to the launcher, which knows whether another rank caused it."""
     with StopSignals(verbose=os.environ["RANK"] == "0").handled():
         try:
             from vit.run.training_run import train
 
-            train(words)
+            train(overrides)
         except Exception as error:
             report(error)
     return 0

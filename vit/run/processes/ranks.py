@@ -89,7 +89,7 @@ def is_launched() -> bool:
     return "RANK" in os.environ or "LOCAL_RANK" in os.environ or any(e.detect() for e in environments)
 
 
-def run_ranks(words: list[str], devices: "Devices", folder: pathlib.Path, timeout: float | None) -> None:
+def run_ranks(overrides: list[str], devices: "Devices", folder: pathlib.Path, timeout: float | None) -> None:
     """Train with these overrides in `devices.number` processes.
 
     Raises:
@@ -104,12 +104,12 @@ def run_ranks(words: list[str], devices: "Devices", folder: pathlib.Path, timeou
     with ended_together(ranks):
         for local in range(devices.number):
             number = node * devices.number + local
-            ranks.append(Rank(number, start(words, environment | {"RANK": str(number), "LOCAL_RANK": str(local)})))
+            ranks.append(Rank(number, start(overrides, environment | {"RANK": str(number), "LOCAL_RANK": str(local)})))
         supervise(ranks, store, watch_of(store, devices.world, timeout))
 
 
-def start(words: list[str], environment: dict[str, str]) -> subprocess.Popen:
-    command = [sys.executable, "-m", "vit.run.processes.rank", *words]
+def start(overrides: list[str], environment: dict[str, str]) -> subprocess.Popen:
+    command = [sys.executable, "-m", "vit.run.processes.rank", *overrides]
     variables = {**os.environ, **environment}
     return subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, start_new_session=True)
 
