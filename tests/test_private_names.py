@@ -1,0 +1,127 @@
+"""The private names of torch, Lightning and Hydra that vit uses, each with the reason and the place that defines it."""
+
+import ast
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULE, LOADER = "torch.nn.modules.module", "torch.utils.data.dataloader"
+EPOCH_LOOP, FIT_LOOP = "pytorch_lightning.loops.training_epoch_loop", "pytorch_lightning.loops.fit_loop"
+SIGNALS = "pytorch_lightning.trainer.connectors.signal_connector"
+FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
+CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
+
+WORKERS = "a DataLoader has no public method that ends its workers"
+CALL = "fast_call must know whether a module call runs anything besides `forward`"
+COPY = "fast_call copies a module that shares its tensors"
+FUSED = "one kernel for many tensors; the public functions take one tensor"
+WRAPPER = "parameter names are those of the module inside the wrapper"
+ONEDNN = "no public function selects oneDNN; without the operator F.linear is used"
+STEP = "callbacks act only after an optimizer step, not between accumulated batches"
+SIGNAL = "vit installs its own signal handlers, which Lightning restores at the end"
+
+PRIVATE = {  # name -> the module that defines it, and why vit needs it
+    "_BatchNorm": ("torch.nn.modules.batchnorm", "the base class of all batch norms has no public name"),
+    "_backward_hooks": (MODULE, CALL),
+    "_backward_pre_hooks": (MODULE, CALL),
+    "_broadcast_sigterm_tensor": (EPOCH_LOOP, "vit agrees on a stop itself, without a broadcast in each step"),
+    "_buffers": (MODULE, COPY),
+    "_checkpoint_wrapped_module": (CHECKPOINTING, WRAPPER),
+    "_compiled_call_impl": (MODULE, CALL),
+    "_data_fetcher": (FIT_LOOP, "a resumed epoch starts in its middle, after Lightning has made the iterator"),
+    "_flatten_dense_tensors": ("torch._utils", "one norm over all small tensors"),
+    "_foreach_copy_": ("torch", FUSED),
+    "_foreach_lerp_": ("torch", FUSED),
+    "_foreach_mul_": ("torch", FUSED),
+    "_foreach_norm": ("torch", FUSED),
+    "_forward_hooks": (MODULE, CALL),
+    "_forward_pre_hooks": (MODULE, CALL),
+    "_fsdp_wrapped_module": (FSDP, WRAPPER),
+    "_has_any_global_hook": (MODULE, CALL),
+    "_internal": ("hydra", "Hydra has no public name for the parser of its own options"),
+    "_iterator": (LOADER, WORKERS),
+    "_linear_pointwise": ("torch.ops.mkldnn", ONEDNN),
+    "_modules": (MODULE, COPY),
+    "_orig_mod": ("torch._dynamo.eval_frame", WRAPPER),
+    "_original_handlers": (SIGNALS, SIGNAL),
+    "_parameters": (MODULE, COPY),
+    "_remove_worker_pids": ("torch.utils.data._utils.signal_handling", WORKERS),
+    "_reorder_linear_weight": ("torch.ops.mkldnn", ONEDNN),
+    "_scale": ("torch.amp.grad_scaler", "GradScaler.get_scale copies the scale to the host, which waits for the GPU"),
+    "_should_accumulate": (EPOCH_LOOP, STEP),
+    "_shutdown_workers": (LOADER, WORKERS),
+    "_signal_connector": ("pytorch_lightning.trainer.trainer", SIGNAL),
+    "_step_supports_amp_scaling": ("torch.amp.grad_scaler", "fused optimizers unscale the gradients themselves"),
+    "_utils": ("torch", "holds _flatten_dense_tensors and, in torch.utils.data, _remove_worker_pids"),
+    "_worker_pids_set": (LOADER, WORKERS),
+    "_workers": (LOADER, WORKERS),
+}
+PYTHON = {"_replace", "_exit", "_current_frames"}  # documented in spite of the underscore
+NUMPY = {"_core", "_reconstruct"}  # an allowed pickle global of CIFAR's files
+NOT_ATTRIBUTES = {  # strings: modules, keys, parts of names
+    "_bias", "_codecs", "_mask", "_patch", "_per_second", "_proj", "_sweep", "_target_", "_token", "_type"
+}
+
+
+def is_private(name: str) -> bool:
+    return re.fullmatch(r"_[A-Za-z]\w*", name) is not None
+
+
+def private_names(tree: ast.AST):
+    """Private names in imports, attributes and strings."""
+    for node in ast.walk(tree):
+        found = []
+        if isinstance(node, ast.ImportFrom):
+            found = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            found = [part for alias in node.names for part in alias.name.split(".")]
+        elif isinstance(node, ast.Attribute):
+            found = [node.attr]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found = [node.value]
+        yield from filter(is_private, found)
+
+
+def own_names(tree: ast.AST):
+    """Private names that the code itself defines: functions, variables, and attributes of `self`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            yield node.attr
+
+
+def test_every_private_name_is_listed():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "vit").rglob("*.py")]
+    own = {name for tree in trees for name in own_names(tree)}
+    used = {name for tree in trees for name in private_names(tree)} - PYTHON - NUMPY - NOT_ATTRIBUTES
+    assert used - own - set(PRIVATE) == set(), "use a public name, or list the private one with its reason"
+    assert set(PRIVATE) - used == set(), "these are no longer used: remove them from the list"
+
+
+def test_private_names_are_found():
+    code = "import torch._a\nfrom hydra._b import c\nx._d\ngetattr(x, '_e')\nself._f = 1\ndef _g(): x.__init__"
+    tree = ast.parse(code)
+    assert set(private_names(tree)) == {"_a", "_b", "_d", "_e", "_f"}
+    assert {"_f", "_g"} <= set(own_names(tree))
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_listed_name_exists(name):
+    where, _ = PRIVATE[name]
+    if where == "torch.ops.mkldnn":
+        import torch
+
+        assert hasattr(torch.ops.mkldnn, name)
+        return
+    module = importlib.import_module(where)
+    if where in ("torch", "hydra"):
+        assert hasattr(module, name)
+    else:
+        assert re.search(rf"\b{name}\b", inspect.getsource(module)), f"{where} has no {name}: see what replaces it"
