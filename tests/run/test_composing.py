@@ -1,5 +1,7 @@
 """Words to config: the groups go together, and a wrong word is answered with the nearest right one."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from vit.run.config.composing import ConfigError, compose, options, plain
@@ -68,3 +70,12 @@ def test_sweep_is_every_combination():
     jobs = sweep(["seed=0,1", "model=tiny,small", "recipe.epochs=2", "data.fractions=[0.5,0.2,0.3]"])
     assert len(jobs) == 4
     assert ["seed=1", "model=small", "recipe.epochs=2", "data.fractions=[0.5,0.2,0.3]"] in jobs
+
+
+def test_threads_compose_at_once():
+    """Hydra's global state holds one composition at a time: threads wait for each other."""
+    before = options("data")
+    with ThreadPoolExecutor(4) as threads:
+        configs = list(threads.map(lambda epochs: compose([f"recipe.epochs={epochs}"]), range(1, 13)))
+    assert [config.recipe.epochs for config in configs] == list(range(1, 13))
+    assert options("data") == before

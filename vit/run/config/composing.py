@@ -10,6 +10,7 @@ import difflib
 import functools
 import os
 import pathlib
+import threading
 from collections.abc import Iterator, Sequence
 
 from hydra import compose as hydra_compose
@@ -32,6 +33,8 @@ OPEN = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.opt
 PRIMARY, SEARCH_PATH, RUN_FOLDER = "hydra.job.config_name", "hydra.searchpath", "hydra.run.dir"
 
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException)  # what Hydra raises while it composes
+
+COMPOSING = threading.Lock()  # Hydra keeps the composition under way in a global: one thread at a time
 
 REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
 
@@ -157,15 +160,16 @@ def nearest(key: str, among: list[str]) -> str:
 
 @contextlib.contextmanager
 def _initialized(folder: pathlib.Path | None = None) -> Iterator[ConfigLoader]:
-    """Hydra over conf/ or another folder; a program of Hydra's that is running goes on afterwards."""
-    running, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
-    try:
-        with initialize_config_dir(version_base="1.3", config_dir=str((folder or config_folder()).resolve())):
-            yield GlobalHydra.instance().config_loader()
-    except CONFIG_ERRORS as error:
-        raise ConfigError(first_line(error)) from None
-    finally:
-        GlobalHydra.instance().hydra = running
+    """Hydra over conf/ or another folder; the state of an enclosing `hydra.main` is restored afterwards."""
+    with COMPOSING:
+        running, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
+        try:
+            with initialize_config_dir(version_base="1.3", config_dir=str((folder or config_folder()).resolve())):
+                yield GlobalHydra.instance().config_loader()
+        except CONFIG_ERRORS as error:
+            raise ConfigError(first_line(error)) from None
+        finally:
+            GlobalHydra.instance().hydra = running
 
 
 def compose_with(overrides: list[str], name: str) -> DictConfig:
