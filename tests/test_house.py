@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (  # the layers of design.md section 2, from below: package -> the packages of its own layer that it may import
-    {"files": [], "counters": [], "nn": []},
+    {"files": [], "counters": [], "messages": [], "nn": []},
     {"weights": [], "models": ["weights"], "generation": [], "data": []},
     {"training": [], "bundle": [], "exchange": ["bundle"], "inference": ["bundle", "exchange"],
      "evaluation": ["bundle", "exchange", "inference"],
@@ -24,7 +24,7 @@ LAYER = {package: level for level, packages in enumerate(LAYERS) for package in 
 MAY_IMPORT = {  # every package -> all it may import: what lies below, and its neighbours
     package: {below for layer in LAYERS[:level] for below in layer} | set(neighbours)
     for level, packages in enumerate(LAYERS) for package, neighbours in packages.items()
-} | {"data": {"files", "counters"}, "weights": {"nn"}, "generation": {"nn", "counters"}}
+} | {"data": {"files", "counters", "messages"}, "weights": {"nn"}, "generation": {"nn", "counters"}}
 KNOWN_UPWARD = {("vit.exchange.read", "vit.training")}  # imports against that order, to be removed
 KNOWN_CYCLES = {  # modules that import each other, by a local import, to be taken apart
     frozenset({"vit.exchange.hub", "vit.exchange.read"}),

@@ -24,6 +24,7 @@ from vit.files.untrusted import (
     read_arrays,
     read_text,
 )
+from vit.messages import first_line
 
 ACCEPTED = ".safetensors, .pt, .pth, .bin or .ckpt of PyTorch, .npz of Google's ViTs"
 INDEX = ".index.json"
@@ -229,7 +230,3 @@ def damaged(path: Path, error: Exception) -> SourceError:
         return SourceError(f"{path} is cut off or damaged, or was made to fill the memory: {error}; get it again from "
                            "somebody you trust")
     return SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again")
-
-
-def first_line(error: Exception | str) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]

@@ -35,6 +35,7 @@ from vit.bundle.replacing import recovered
 from vit.data import LinePreprocessing, Preprocessing
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
 from vit.files.untrusted import allowed, check_regular, megabytes, parse_json, read_text
+from vit.messages import one_line
 from vit.models import model_from_config
 from vit.nn.init import SkipInit
 from vit.weights.timm import from_timm
@@ -265,9 +266,3 @@ def _finite_metrics(record: dict[str, Any], constants: list[str], file: Path) ->
     for name, value in wrong.items():
         log.warning("%s, of an older version: %s is %s and is left out", file, name, value)
     return {name: value for name, value in record["metrics"].items() if name not in wrong}
-
-
-def one_line(error: Exception) -> str:
-    """The error's text on one line, with its kind where the text alone says nothing."""
-    text = " ".join(str(error).split())
-    return (text if len(text) > 20 else f"{type(error).__name__}: {text}")[:300]

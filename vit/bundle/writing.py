@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import vit
-from vit.bundle.reading import load_bundle, one_line
+from vit.bundle.reading import load_bundle
 from vit.bundle.record import (
     CONFIG,
     FORMAT,
@@ -33,6 +33,7 @@ from vit.bundle.timm_folder import timm_folder
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import Tokenizer
 from vit.files.strict_json import finite
+from vit.messages import one_line
 from vit.weights.timm import to_timm
 
 

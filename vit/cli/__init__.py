@@ -16,7 +16,7 @@ from vit.cli.inspecting import audit, models
 from vit.cli.predicting import predict
 from vit.cli.probing import probe
 from vit.cli.sharing import card, push
-from vit.cli.terminal import failed, one_line, plain_warnings
+from vit.cli.terminal import error_text, failed, plain_warnings
 from vit.cli.watching import attention
 
 app = typer.Typer(
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        return failed(one_line(error), getattr(error, "exit_code", 1))
+        return failed(error_text(error), getattr(error, "exit_code", 1))
 
 
 @app.callback(invoke_without_command=True)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vit.messages import error_message
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
@@ -102,9 +104,8 @@ def failed(text: str, code: int) -> int:
     return code
 
 
-def one_line(error: Exception) -> str:
-    if hasattr(error, "format_message"):  # the command line was not understood
+def error_text(error: Exception) -> str:
+    """The line that is printed about an error; errors of the command line also name the command that lists options."""
+    if hasattr(error, "format_message"):
         return f"{' '.join(error.format_message().split())} (vit --help lists the commands and options)"
-    from vit.run.console import one_line
-
-    return one_line(error)
+    return error_message(error)

@@ -1,9 +1,10 @@
 """Validation of model configs."""
 
 import dataclasses
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from vit.messages import nearest_names
 
 CHOICES = {
     "positions": ("learned", "sincos", "rotary", "none"),
@@ -45,7 +46,7 @@ def check_names(cls: type, names: Sequence[str] | Mapping[str, Any]) -> None:
     fields = [field.name for field in dataclasses.fields(cls)]
     for name in names:
         if name not in fields:
-            near = difflib.get_close_matches(name, fields, n=3, cutoff=0.5)
+            near = nearest_names(name, fields, n=3)
             raise ValueError(f"the model has no option {name!r}; {'nearest' if near else 'it has'}: "
                              f"{', '.join(near or fields)}")
 
@@ -72,7 +73,7 @@ def check_values(config: Any) -> None:
             raise ValueError(f"{key} is {value}, but must lie in [0, 1)")
     for key, choices in {**CHOICES, **getattr(config, "choices", {})}.items():
         if (value := getattr(config, key, choices[0])) not in choices:
-            near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.3)
+            near = nearest_names(value, choices, cutoff=0.3)
             hint = f"nearest: {near[0]}, of" if near else "must be one of"
             raise ValueError(f"{key}={value} is unknown; {hint} {', '.join(choices)}")
 

@@ -1,9 +1,9 @@
 """Models of timm, built by name, with a config from which they can be rebuilt."""
 
-import difflib
 
 from torch import nn
 
+from vit.messages import nearest_names
 from vit.models.config import TimmConfig
 
 
@@ -37,5 +37,5 @@ def nearest_timm_models(name: str, cutoff: float) -> list[str]:
     """Up to three similar names in the form of `create_model`, nearest first; with `cutoff` 1 only an exact match."""
     import timm
 
-    near = difflib.get_close_matches(name.split(".")[0], timm.list_models(), n=3, cutoff=cutoff)
+    near = nearest_names(name.split(".")[0], timm.list_models(), n=3, cutoff=cutoff)
     return [f"timm/{name}" for name in near]

@@ -1,6 +1,5 @@
 """Model names and sizes, and the construction of models by name or from a saved config."""
 
-import difflib
 import fnmatch
 import re
 from collections.abc import Mapping
@@ -8,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from vit.messages import nearest_names
 from vit.models.checks import check_names, current_names
 from vit.models.classifier import VisionTransformer
 from vit.models.config import TimmConfig, VisionTransformerConfig
@@ -109,7 +109,7 @@ def named_values(name: str) -> dict[str, Any]:
 
 
 def nearest_models(name: str) -> list[str]:
-    near = nearest_timm_models(name, 1.0) or difflib.get_close_matches(name, list_models(), n=3, cutoff=0.5)
+    near = nearest_timm_models(name, 1.0) or nearest_names(name, list_models(), n=3)
     return near or [f"vit_{size}" for size in SIZES]
 
 

@@ -14,6 +14,7 @@ import hydra
 from hydra._internal.utils import get_args_parser  # Hydra has no public name for its own options
 from omegaconf import DictConfig
 
+from vit.messages import error_message, one_line
 from vit.run.config.composing import (
     CONFIG_ERRORS,
     PRIMARY,
@@ -21,7 +22,6 @@ from vit.run.config.composing import (
     ConfigError,
     checked,
     config_folder,
-    first_line,
     located,
     options,
     search_folders,
@@ -140,7 +140,7 @@ def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrid
         with environment(HYDRA_FULL_ERROR="1"):  # Hydra raises its errors instead of printing them
             hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(task)()
     except CONFIG_ERRORS as error:
-        raise ConfigError(first_line(error)) from None
+        raise ConfigError(one_line(error)) from None
     finally:
         sys.argv = before
 
@@ -173,9 +173,7 @@ def environment(**variables: str) -> Iterator[None]:
 
 def failed(error: Exception) -> int:
     """One line on standard error."""
-    from vit.run.console import one_line
-
-    print(f"error: {one_line(error)}", file=sys.stderr)
+    print(f"error: {error_message(error)}", file=sys.stderr)
     return 2 if isinstance(error, ConfigError) else 1
 
 

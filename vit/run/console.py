@@ -41,16 +41,6 @@ def python() -> str:
     return os.path.relpath(sys.executable) if sys.executable.startswith(os.getcwd()) else sys.executable
 
 
-def one_line(error: BaseException) -> str:
-    """What went wrong, on one line; errors that a person did not cause also say how to see more."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    text = " ".join(str(error).split())[:1000]
-    if isinstance(error, ValueError | OSError | MemoryError | FloatingPointError) and text:
-        return text
-    return f"{type(error).__name__}: {text} (add --debug for the traceback)"
-
-
 class LogFile(logging.FileHandler):
     """A log file whose first failed write is printed; `logging` prints a traceback for each and goes on."""
 

@@ -10,6 +10,7 @@ import torch
 from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 
 from vit.files.untrusted import check_pickles, open_zip
+from vit.messages import first_line
 from vit.training.atomic import NO_LINKS, CheckpointError, file_sha256, link_atomically, write_atomically
 from vit.training.lora import merged
 from vit.training.manifest import Manifest
@@ -153,7 +154,7 @@ def oversized(path: Path) -> str | None:
         with open_zip(path) as archive:
             check_pickles(archive)
     except Exception as error:  # a broken archive can raise nearly anything
-        return f"it is damaged or incomplete ({one_line(error)})"
+        return f"it is damaged or incomplete ({first_line(error)})"
     return None
 
 
@@ -169,16 +170,12 @@ def damage(path: Path) -> str | None:
             if damaged := archive.testzip():
                 return f"it is damaged (record {damaged})"
     except Exception as error:  # a broken archive can raise nearly anything
-        return f"it is damaged or incomplete ({one_line(error)})"
+        return f"it is damaged or incomplete ({first_line(error)})"
     try:
         torch.load(path, map_location="meta", weights_only=True, mmap=True)
     except Exception as error:
-        return f"its weights cannot be read without running code or it is no checkpoint ({one_line(error)})"
+        return f"its weights cannot be read without running code or it is no checkpoint ({first_line(error)})"
     return None
-
-
-def one_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def newest_valid(folder: str | Path) -> tuple[Path | None, list[str]]:

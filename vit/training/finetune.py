@@ -1,6 +1,5 @@
 """Fine-tuning: which parameters are trained, and from which epoch on."""
 
-import difflib
 import math
 import re
 from collections.abc import Collection, Mapping
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from vit.messages import did_you_mean, nearest_names
 from vit.training.lora import add_lora, is_added
 from vit.training.optim import layer_numbers
 from vit.weights.load import is_head
@@ -53,8 +53,7 @@ class Finetune:
     def __post_init__(self) -> None:
         object.__setattr__(self, "always", tuple(self.always))
         if self.trains not in KINDS:
-            near = difflib.get_close_matches(str(self.trains), KINDS, n=1, cutoff=0.3)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(nearest_names(self.trains, KINDS, cutoff=0.3))
             raise ValueError(f"trains is {self.trains}, but must be one of {', '.join(KINDS)}{hint}")
         if self.head_init not in HEAD_INITS:
             raise ValueError(f"head_init is {self.head_init}, but must be one of {', '.join(HEAD_INITS)}")

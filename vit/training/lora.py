@@ -1,6 +1,5 @@
 """Low-rank adaptation (LoRA): trainable updates of frozen matrices, merged into them when a model is saved."""
 
-import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -8,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vit.messages import did_you_mean, nearest_names
 from vit.nn.drop import Dropout
 from vit.training.optim import BLOCK
 
@@ -116,8 +116,7 @@ def check_matrices(model: nn.Module, matrices: Sequence[str]) -> None:
         raise ValueError(f"lora.matrices is empty; name some of {', '.join(known)}")
     for matrix in matrices:
         if not any(selected_parts(leaf, [matrix]) for leaf in leaves):
-            near = difflib.get_close_matches(matrix, known, n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(nearest_names(matrix, known))
             raise ValueError(f"lora.matrices has {matrix!r}, but the blocks have {', '.join(known)}{hint}")
 
 

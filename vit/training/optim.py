@@ -1,6 +1,5 @@
 """Optimizers by name, over parameter groups decided by parameter names."""
 
-import difflib
 import inspect
 import re
 from collections.abc import Iterable, Sequence
@@ -8,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import nn
 
+from vit.messages import nearest_names
 from vit.training.names import clean_name
 
 # The last part of a parameter's name that says "a scale, a shift, a token or a position": never pulled to zero.
@@ -139,7 +139,7 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
     known = list_optimizers(exclude_filters=["apex*", "bnb*", "fused*"])
     base = name.lower().removeprefix("lookahead_")
     if base not in known:
-        near = difflib.get_close_matches(base, sorted({*known, *torch_optimizers()}), n=3, cutoff=0.4)
+        near = nearest_names(base, sorted({*known, *torch_optimizers()}), n=3, cutoff=0.4)
         raise ValueError(f"unknown optimizer {name!r}; nearest: {', '.join(near) or 'adamw, sgd, lamb'}")
     try:
         return create_optimizer_v2(groups, opt=name.lower(), lr=lr, **options)
@@ -151,7 +151,7 @@ def check_options(name: str, options: dict, accepted: Iterable[str]) -> None:
     names = [key for key in accepted if key not in ("params", "lr", "weight_decay")]
     for key in options:
         if key not in names:
-            near = difflib.get_close_matches(key, names, n=1, cutoff=0.4) or names
+            near = nearest_names(key, names, cutoff=0.4) or names
             raise ValueError(f"optimizer {name!r} has no option {key!r}; nearest: {', '.join(near)}")
 
 

@@ -1,12 +1,13 @@
 """Learning-rate schedules: plain functions of the optimizer step, and the scheduler around one of them."""
 
-import difflib
 import math
 from collections.abc import Callable
 from functools import partial
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
+
+from vit.messages import nearest_names
 
 FORMER_NAMES = {"trapezoid": "wsd"}  # still accepted, in configs and in run folders
 
@@ -75,7 +76,7 @@ def build_schedule(
         "inverse_sqrt": partial(inverse_sqrt, warmup_steps=max(1, warmup_steps)),
     }
     if name not in shapes:
-        near = difflib.get_close_matches(name, shapes, n=1, cutoff=0.4) or shapes
+        near = nearest_names(name, shapes, cutoff=0.4) or shapes
         raise ValueError(f"unknown schedule {name!r}; nearest: {', '.join(near)}")
     shape = shapes[name]
     return LambdaLR(optimizer, lambda step: shape(step))  # the state dict saves no plain function

@@ -1,6 +1,5 @@
 """Tables: CSV, Parquet or JSON with a column of image paths or encoded images, one of labels, perhaps one of splits."""
 
-import difflib
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from vit.data.split import Raw, Split, file_split
 from vit.data.split_names import SPLIT_NAMES, named_splits
 from vit.data.splitting import three_ways, with_validation
 from vit.files.untrusted import LimitError, allowed, check_regular, megabytes, read_bytes, read_json
+from vit.messages import did_you_mean, nearest_names
 
 IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path")
 LABEL_COLUMNS = ("label", "class", "target", "category", "fine_label", "labels", "tags")
@@ -244,14 +244,13 @@ def _column(path: Path, columns: dict[Column, Any], wanted: Column | None, usual
     listed = ", ".join(map(str, columns)) or "none"
     if wanted is not None:
         if wanted not in columns:
-            near = difflib.get_close_matches(str(wanted), list(map(str, columns)), n=1)
-            hint = f"; did you mean data.{what}={near[0]}?" if near else ""
+            hint = did_you_mean(f"data.{what}={near}" for near in nearest_names(wanted, columns, cutoff=0.6))
             raise DataError(f"{path}: has no column {wanted!r} for data.{what}; its columns are {listed}{hint}")
         return wanted
     found = next((c for name in usual if (c := usual_column(path, columns, name, what)) is not None), None)
     if found is None:
         plain = {str(name).strip().lower(): name for name in reversed(columns)}
-        near = next((plain[close] for name in usual for close in difflib.get_close_matches(name, plain, n=1)), "COLUMN")
+        near = next((plain[close] for name in usual for close in nearest_names(name, plain, cutoff=0.6)), "COLUMN")
         raise DataError(f"{path}: no {what} column found among {listed}; name it with data.{what}={near}")
     return found
 

@@ -6,7 +6,6 @@ groups, `hydra.job.config_name=NAME` (`--config-name`) composes another primary 
 """
 
 import contextlib
-import difflib
 import functools
 import os
 import pathlib
@@ -23,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vit.exchange.places import PLACES
+from vit.messages import did_you_mean, nearest_names, one_line
 from vit.run.config.overrides import ConfigError, parse, quoted
 from vit.run.config.ranges import out_of_range
 
@@ -151,11 +151,11 @@ def nearest(key: str, among: list[str]) -> str:
     near = (
         [name for name in among if name.endswith(f".{key}")]
         or [name for name in among if name.rpartition(".")[2] == leaf]
-        or difflib.get_close_matches(key, among, n=1, cutoff=0.7)
-        or [leaves[name] for name in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.75)]
+        or nearest_names(key, among, cutoff=0.7)
+        or [leaves[name] for name in nearest_names(leaf, leaves, cutoff=0.75)]
     )
     near = [f"{name}.name" if f"{name}.name" in among and "." in name else name for name in near[:3]]
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    return did_you_mean(near)
 
 
 @contextlib.contextmanager
@@ -167,7 +167,7 @@ def _initialized(folder: pathlib.Path | None = None) -> Iterator[ConfigLoader]:
             with initialize_config_dir(version_base="1.3", config_dir=str((folder or config_folder()).resolve())):
                 yield GlobalHydra.instance().config_loader()
         except CONFIG_ERRORS as error:
-            raise ConfigError(first_line(error)) from None
+            raise ConfigError(one_line(error)) from None
         finally:
             GlobalHydra.instance().hydra = running
 
@@ -282,7 +282,3 @@ def _nodes(config: dict, prefix: str = ""):
         yield prefix + key, value
         if isinstance(value, dict):
             yield from _nodes(value, f"{prefix}{key}.")
-
-
-def first_line(error: Exception) -> str:
-    return " ".join(line.strip() for line in str(error).splitlines() if line.strip())[:300]

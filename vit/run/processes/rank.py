@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 
+from vit.messages import error_message
 from vit.training.interrupts import StopSignals
 
 BROKEN = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")
@@ -25,13 +26,12 @@ def main(overrides: list[str]) -> int:
 
 def report(error: Exception) -> None:
     """Hands the error to the launcher and ends this process, without waiting for what other ranks will never send."""
-    from vit.run.console import one_line
     from vit.run.processes.ranks import LOST_PEER
     from vit.training.watchdog import store_of_environment
 
     if os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
         traceback.print_exception(error)
-    found = {"kind": type(error).__name__, "text": one_line(error)}
+    found = {"kind": type(error).__name__, "text": error_message(error)}
     store_of_environment(30).set(f"failure/{os.environ['RANK']}", json.dumps(found))
     logging.shutdown()
     sys.stdout.flush()

@@ -1,0 +1,37 @@
+"""Parts of error messages."""
+
+import pytest
+
+from vit.messages import did_you_mean, error_message, first_line, nearest_names, one_line
+
+
+def test_the_first_line_leaves_advice_below_it_out():
+    assert first_line(RuntimeError("the file is cut off\nTry this\nand that")) == "the file is cut off"
+    assert first_line(ValueError()) == "ValueError"
+    assert first_line("x" * 400, limit=5) == "xxxxx"
+
+
+def test_a_text_too_short_to_explain_an_error_has_its_type():
+    assert one_line(KeyError("depth")) == "KeyError: 'depth'"
+    assert one_line(ValueError("size 3 is not\n divisible  by 2")) == "size 3 is not divisible by 2"
+
+
+@pytest.mark.parametrize(("error", "text"), [
+    (FileNotFoundError(2, "No such file or directory", "a.png"), "a.png: No such file or directory"),
+    (ValueError("lr is -1"), "lr is -1"),
+    (ValueError(), "ValueError:  (add --debug for the traceback)"),
+    (KeyError("depth"), "KeyError: 'depth' (add --debug for the traceback)"),
+])
+def test_unexpected_errors_say_how_to_see_more(error, text):
+    assert error_message(error) == text
+
+
+def test_near_names_come_first_and_others_not_at_all():
+    assert nearest_names("adamv", ["sgd", "adamw", "adam"], n=2) == ["adam", "adamw"]
+    assert nearest_names("xyz", ["sgd", "adam"]) == []
+    assert nearest_names(128, [127, 5]) == ["127"]
+
+
+def test_hints_join_names():
+    assert did_you_mean(["adam", "adamw"]) == "; did you mean adam or adamw?"
+    assert did_you_mean([]) == ""

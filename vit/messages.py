@@ -1,0 +1,40 @@
+"""Parts of messages for users: the text of an error on one line, and hints at the nearest valid names."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def first_line(error: BaseException | str, limit: int = 300) -> str:
+    """The first line of an error's text, without the advice that torch and others add below it; its type if empty."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:limit]
+
+
+def one_line(error: BaseException, limit: int = 300) -> str:
+    """An error's whole text on one line, with its type if the text is too short to explain it (a KeyError)."""
+    text = " ".join(str(error).split())
+    return (text if len(text) > 20 else f"{type(error).__name__}: {text}")[:limit]
+
+
+def error_message(error: BaseException) -> str:
+    """The one line that a command prints about an error; for unexpected errors it says how to see the traceback."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    text = " ".join(str(error).split())[:1000]
+    if isinstance(error, ValueError | OSError | MemoryError | FloatingPointError) and text:
+        return text
+    return f"{type(error).__name__}: {text} (add --debug for the traceback)"
+
+
+def nearest_names(name: object, choices: Iterable[object], n: int = 1, cutoff: float = 0.5) -> list[str]:
+    """Up to `n` choices that are spelled like `name`, the most similar first.
+
+    Args:
+        cutoff: similarity in [0, 1] from which on a choice is listed; 1 lists only an equal one.
+    """
+    return difflib.get_close_matches(str(name), list(map(str, choices)), n=n, cutoff=cutoff)
+
+
+def did_you_mean(names: Iterable[str]) -> str:
+    """`; did you mean X or Y?` to append to a message; empty for no names."""
+    text = " or ".join(names)
+    return f"; did you mean {text}?" if text else ""
