@@ -1,8 +1,9 @@
 """Whole trainings of this checkout beside an earlier revision of it: what a change costs or gains a user.
 
 Both run `train.py` with the same overrides, in turns. "seconds" is the whole command, "processor seconds" the time it
-kept a core busy, "samples/s" what the run reports of its training loop. A ratio above 1 means that this checkout is the
-faster one.
+kept a core busy, "samples/s" what the run reports of its training loop, "step ms" the processor time from the start of a
+training step to the start of the next one, in milliseconds: the median over the steps of all epochs but the first. Other
+work on the machine changes the last one least. A ratio above 1 means that this checkout is the faster one.
 
 With `--at-once` both run at the same moment, each bound to a core of its own with one thread, and swap cores from round
 to round (Linux, two cores or more): whatever else the machine does then affects both.
@@ -16,6 +17,7 @@ import argparse
 import contextlib
 import json
 import os
+import runpy
 import statistics
 import subprocess
 import sys
@@ -29,8 +31,9 @@ from pairs import report
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS, EARLIER = "this checkout", "earlier"
-MEASURED = ("seconds", "processor seconds", "samples/s")
-Figures = tuple[float, float, float]  # in the order of MEASURED
+MEASURED = ("seconds", "processor seconds", "samples/s", "step ms")
+Figures = tuple[float, ...]  # in the order of MEASURED
+STEPS = "VIT_BENCHMARK_STEPS"  # environment variable: the file into which `train_and_time` writes the step time
 
 
 def main() -> None:
@@ -81,8 +84,8 @@ class Training:
     def __init__(self, tree: Path, overrides: list[str], core: int | None):
         self.folder = tempfile.TemporaryDirectory()
         self.begun, self.figures = time.perf_counter(), None
-        command = [sys.executable, "train.py", *overrides, f"run_dir={self.folder.name}/run"]
-        environment = {**os.environ, "PYTHONPATH": str(tree)}
+        command = [sys.executable, __file__, "--train", *overrides, f"run_dir={self.folder.name}/run"]
+        environment = {**os.environ, "PYTHONPATH": str(tree), STEPS: f"{self.folder.name}/steps"}
         if core is not None:
             available = sorted(os.sched_getaffinity(0))
             command = ["taskset", "--cpu-list", str(available[core]), *command]
@@ -106,10 +109,41 @@ class Training:
                     raise RuntimeError(f"{self.process.args}: exit code {self.process.returncode}\n"
                                        f"{self.output.read_text()[-2000:]}")
                 metrics = json.loads((Path(self.folder.name) / "run/metrics.json").read_text())
+                step = float((Path(self.folder.name) / "steps").read_text())
             rate = next(value for name, value in metrics.items() if name.endswith("_per_second"))
-            self.figures = (*self.seconds, rate)
+            self.figures = (*self.seconds, rate, step)
         return self.figures
 
 
+def train_and_time() -> None:
+    """Run `train.py` of the current folder and measure its steps from outside, in any revision."""
+    import pytorch_lightning as pl
+
+    class StepTimes(pl.Callback):
+        def __init__(self) -> None:
+            self.times, self.last = [], None
+
+        def on_train_epoch_start(self, trainer, module) -> None:
+            self.last = None
+
+        def on_train_batch_start(self, trainer, module, batch, index) -> None:
+            now = time.process_time()
+            if self.last is not None and trainer.current_epoch > 0:
+                self.times.append(1000 * (now - self.last))
+            self.last = now
+
+        def on_train_end(self, trainer, module) -> None:
+            Path(os.environ[STEPS]).write_text(str(statistics.median(self.times)))
+
+    original = pl.Trainer.__init__
+
+    def with_step_times(self, *arguments, callbacks=None, **options) -> None:
+        original(self, *arguments, callbacks=[StepTimes(), *(callbacks or [])], **options)
+
+    pl.Trainer.__init__ = with_step_times
+    sys.argv = ["train.py", *sys.argv[2:]]
+    runpy.run_path("train.py", run_name="__main__")
+
+
 if __name__ == "__main__":
-    main()
+    train_and_time() if sys.argv[1:2] == ["--train"] else main()
