@@ -1,13 +1,13 @@
-"""What each part of a transformer is good for: the same small Vision Transformer with one part taken out or exchanged.
+"""Ablation: a small Vision Transformer with one part removed or replaced at a time.
 
-Every variant is composed of the parts of the whole one but for what its name says, sees the same batches and is trained
-by the same recipe, on scikit-learn's digits (8x8 pixels as 16 patches, 1,437 to learn from, 360 to test on). The losses
-of all come into one picture, and into a table beside the test accuracy: mean and standard deviation over the seeds.
+All variants differ from the complete model only in the part that their name states. They are trained with the same
+recipe on the same batches of scikit-learn's digits (8x8 pixels as 16 patches, 1,437 training and 360 test images). The
+losses are drawn in one figure; the table has the test accuracy as mean and standard deviation over the seeds.
 
-    OMP_NUM_THREADS=1 python benchmarks/ablation.py          all variants, 3 seeds; so small a model wants one thread
-    python benchmarks/ablation.py --epochs 5 --seeds 1       a short look
-    python benchmarks/ablation.py --depth 12                 without residuals or norms, depth is what hurts
-    python benchmarks/ablation.py --only "the whole one" "without positions"
+    OMP_NUM_THREADS=1 python benchmarks/ablation.py          all variants, 3 seeds; one thread is fastest at this size
+    python benchmarks/ablation.py --epochs 5 --seeds 1       a quick run
+    python benchmarks/ablation.py --depth 12                 deeper models need residuals and norms more
+    python benchmarks/ablation.py --only complete "without positions"
 """
 
 import argparse
@@ -33,18 +33,18 @@ from vit.report.canvas import FONT, INK, MUTED, new_figure, plain_axes, save, ti
 from vit.training import clip_gradients
 
 DIM, HEADS = 64, 4
-WHOLE = "the whole one"
+COMPLETE = "complete"
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Mean and variance of a channel over all tokens of a batch, instead of over the channels of a token."""
+    """Batch norm over the tokens of a batch: (B,N,D) -> (B,N,D)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.transpose(1, 2)).transpose(1, 2)
 
 
-class Unbranched(Block):
-    """A block whose attention and MLP replace the stream instead of adding to it."""
+class BlockWithoutResiduals(Block):
+    """A block whose attention and MLP replace their input instead of being added to it."""
 
     def forward(self, x: Tensor, mask=None, memory=None, memory_mask=None, causal=False, rotary=None) -> Tensor:
         x = self.attn(self.norm1(x), None, mask, causal, rotary)
@@ -53,7 +53,7 @@ class Unbranched(Block):
 
 @dataclass(frozen=True)
 class Parts:
-    """What a variant is composed of."""
+    """The parts of a variant."""
 
     block: type[Block] = Block
     norm: Callable[[int], nn.Module] = LayerNorm
@@ -71,8 +71,8 @@ class Parts:
 
 BASE = Parts()
 VARIANTS = {
-    WHOLE: BASE,
-    "without residuals": replace(BASE, block=Unbranched),
+    COMPLETE: BASE,
+    "without residuals": replace(BASE, block=BlockWithoutResiduals),
     "without norm": replace(BASE, norm=lambda dim: nn.Identity()),
     "BatchNorm for LayerNorm": replace(BASE, norm=BatchNorm),
     "without positions": replace(BASE, positions=False),
@@ -89,8 +89,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--depth", type=int, default=6, help="blocks")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=1e-3, help="the highest rate, of AdamW")
-    parser.add_argument("--output", type=Path, default=Path("ablation.png"), help="the picture")
+    parser.add_argument("--lr", type=float, default=1e-3, help="peak learning rate of AdamW")
+    parser.add_argument("--output", type=Path, default=Path("ablation.png"), help="the figure")
     options = parser.parse_args()
     data = digits()
     curves, rows = {}, []
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Images (N,1,8,8) and labels to learn from, then those to test on."""
+    """Training images (N,1,8,8) and labels (N,), then those of the test split."""
     found = load_digits()
     images = torch.from_numpy(found.images).float()[:, None] / 8 - 1
     labels = torch.from_numpy(found.target)
@@ -116,12 +116,12 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def train(parts: Parts, data: tuple[Tensor, ...], seed: int, options: argparse.Namespace) -> tuple[list[float], float]:
-    """The loss of every step, and the test accuracy at the end."""
+    """The loss of every step, and the final test accuracy."""
     images, labels, test_images, test_labels = data
     torch.manual_seed(seed)
     model = parts.build(options.depth)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.05)
-    epoch = len(images) // options.batch  # in steps; the last images of an epoch wait for another one
+    epoch = len(images) // options.batch  # in steps; the incomplete last batch is dropped
     steps = epoch * options.epochs
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.lr, steps, pct_start=0.1)
     shuffle, losses = torch.Generator().manual_seed(seed), []
@@ -152,13 +152,13 @@ def row(name: str, losses: np.ndarray, accuracies: list[float]) -> dict[str, obj
 
 
 def first_below(losses: np.ndarray, level: float) -> int | None:
-    """After how many steps the smoothed loss of all seeds lies below the level; None where it never does."""
+    """The first step at which the smoothed mean loss of the seeds is below the level; None if there is none."""
     below = np.nonzero(smooth(losses.mean(axis=0)) < level)[0]
     return int(below[0]) + 1 if len(below) else None
 
 
 def smooth(losses: np.ndarray, width: int = 15) -> np.ndarray:
-    """The mean over up to `width` steps up to each one."""
+    """Moving average of each step and the `width - 1` steps before it."""
     sums = np.cumsum(np.concatenate([[0.0], losses]))
     ends = np.arange(1, len(losses) + 1)
     starts = np.maximum(ends - width, 0)
@@ -166,16 +166,16 @@ def smooth(losses: np.ndarray, width: int = 15) -> np.ndarray:
 
 
 def draw(path: Path, curves: dict[str, np.ndarray], options: argparse.Namespace) -> None:
-    """The loss of all variants over the epochs: the mean of the seeds as a line, from lowest to highest as a band."""
+    """The loss of all variants over the epochs: the mean of the seeds as a line, their range as a band."""
     figure = new_figure(8.4, 5.0)
     axes: Axes = figure.subplots()
     plain_axes(axes)
-    title(axes, "Training loss with one part taken out",
+    title(axes, "Training loss with one part removed",
           f"a Vision Transformer of {options.depth} blocks on digits; mean and range of the seeds ({options.seeds})")
     for (name, losses), colour in zip(curves.items(), COLOURS, strict=False):
         lines = np.array([smooth(each) for each in losses])
         x = np.arange(1, lines.shape[1] + 1) * options.epochs / lines.shape[1]
-        axes.plot(x, lines.mean(axis=0), color=colour, linewidth=2.4 if name == WHOLE else 1.6, label=name)
+        axes.plot(x, lines.mean(axis=0), color=colour, linewidth=2.4 if name == COMPLETE else 1.6, label=name)
         axes.fill_between(x, lines.min(axis=0), lines.max(axis=0), color=colour, alpha=0.15, linewidth=0)
     axes.set_yscale("log")
     axes.yaxis.set_minor_formatter(NullFormatter())

@@ -1,12 +1,13 @@
-"""Whole trainings of this checkout beside an earlier revision of it: what a change costs or gains a user.
+"""Complete training runs of this checkout compared with an earlier revision of it.
 
-Both run `train.py` with the same overrides, in turns. "seconds" is the whole command, "processor seconds" the time it
-kept a core busy, "samples/s" what the run reports of its training loop, "step ms" the processor time from the start of a
-training step to the start of the next one, in milliseconds: the median over the steps of all epochs but the first. Other
-work on the machine changes the last one least. A ratio above 1 means that this checkout is the faster one.
+Both run `train.py` with the same overrides, in turns. "seconds" is the wall time of the whole command, "processor
+seconds" its processor time, "samples/s" the throughput that the run reports for its training loop, and "step ms" the
+processor time from the start of a training step to the start of the next one, in milliseconds: the median over the
+steps of all epochs but the first, which other work on the machine affects least. A ratio above 1 means that this
+checkout is faster.
 
-With `--at-once` both run at the same moment, each bound to a core of its own with one thread, and swap cores from round
-to round (Linux, two cores or more): whatever else the machine does then affects both.
+With `--at-once` both run at the same time, each pinned to a core of its own with one thread, and swap cores after each
+round (Linux, at least two cores), so that other work on the machine affects both.
 
     python benchmarks/against_revision.py HEAD~1
     python benchmarks/against_revision.py v1.0 --rounds 12 --at-once recipe.epochs=30

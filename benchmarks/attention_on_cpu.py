@@ -1,8 +1,8 @@
-"""Attention's training step in bfloat16 on a CPU: torch's kernel as it is, and our way round its slow way back.
+"""Training step of attention in bfloat16 on a CPU: torch's fused kernel, and `vit.nn`'s computation in float32.
 
-Processors with bfloat16 multiply matrices faster in it, so runs train in it there; but the fused kernel's backward pass
-takes longer than in float32 where sequences are short. `vit.nn.attention.fused` computes those in float32; both get and
-return bfloat16.
+Processors with bfloat16 instructions multiply matrices faster in bfloat16, so runs use it there. For short sequences,
+however, the backward pass of the fused kernel is slower in bfloat16 than in float32, and `vit.nn` computes it in
+float32. Inputs and outputs are bfloat16 in both cases.
 
     OMP_NUM_THREADS=1 python benchmarks/attention_on_cpu.py
 """
@@ -19,8 +19,8 @@ from torch import Tensor
 from vit.nn.attention import fused
 
 SHAPES = {  # batch, heads, tokens, width of a head
-    "a captcha reader": (8, 4, 46, 32),
-    "a translator": (64, 4, 16, 32),
+    "captcha model": (8, 4, 46, 32),
+    "translation model": (64, 4, 16, 32),
     "ViT-S/8 of 64 pixels": (32, 6, 65, 64),
     "ViT-B/16 of 224 pixels": (8, 12, 197, 64),
     "ViT-B/16 of 384 pixels": (2, 12, 577, 64),

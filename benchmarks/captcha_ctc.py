@@ -1,16 +1,16 @@
-"""The baseline that captcha readers are usually built as: a CNN and CTC, with an LSTM between them or without.
+"""The usual baseline for reading captchas: a CNN with CTC loss, with or without an LSTM.
 
     OMP_NUM_THREADS=1 python train.py experiment=captcha data.root=CAPTCHAS
-    OMP_NUM_THREADS=1 python benchmarks/captcha_ctc.py CAPTCHAS --minutes 34    as much processor time as that took
-    OMP_NUM_THREADS=1 python benchmarks/captcha_ctc.py CAPTCHAS --recurrent 2 --words recipe.optimizer.lr=0.003
-    OMP_NUM_THREADS=1 python benchmarks/captcha_ctc.py CAPTCHAS --stem          the reader's own stem and no more
+    OMP_NUM_THREADS=1 python benchmarks/captcha_ctc.py CAPTCHAS --minutes 34    the same processor time
+    OMP_NUM_THREADS=1 python benchmarks/captcha_ctc.py CAPTCHAS --recurrent 2 --overrides recipe.optimizer.lr=0.003
+    OMP_NUM_THREADS=1 python benchmarks/captcha_ctc.py CAPTCHAS --stem          only the stem of the image-to-text model
 
-The same images, split, augmentation, batches, optimizer, clipping, averaging and precision as experiment=captcha; only
-the network and its loss differ. It is read as such networks are, and once more by as many views of each image as the
-reader has. It stops after the given minutes of processor time, so that other work beside it costs it nothing, and its
-learning rate falls to nothing until then. `--recurrent 2 --width 64` is the CRNN of arXiv 1507.05717, less its last two
-convolutions; half as wide and without LSTM a processor gets through more steps and further. What `--stem` reads less
-well than the reader is due to its blocks and its writer.
+Images, split, augmentation, batches, optimizer, clipping, weight average and precision are those of experiment=captcha;
+only the network and its loss differ. The test images are decoded once without and once with the test-time augmentation
+of that experiment. Training stops after the given minutes of processor time, which other work on the machine does not
+change, and the learning rate decays to zero by then. `--recurrent 2 --width 64` is the CRNN of arXiv 1507.05717 without
+its last two convolutions; at half the width and without an LSTM, more steps fit into the same time and the error is
+lower. The difference between `--stem` and the image-to-text model is due to its encoder blocks and its decoder.
 """
 
 import argparse
@@ -39,8 +39,8 @@ BLANK = PAD
 
 
 class Crnn(nn.Module):
-    """Images (B,C,H,W), H 32 or twice that -> log-probabilities (columns,B,V) of a token or blank at each place along
-    the line, 4 pixels wide, or 8. Images twice as high pass one more convolution, in front of the others.
+    """Images (B,C,H,W), H 32 or twice that -> log-probabilities (columns,B,V) of a token or blank in each column of
+    4 pixels, or 8. Images of twice the height pass one more convolution before the others.
 
     Args:
         width: channels of the first convolution where H is 32.
@@ -66,7 +66,7 @@ class Crnn(nn.Module):
         self.head = nn.Linear(2 * (hidden if recurrent else before), vocab_size)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.cnn(images.contiguous(memory_format=torch.channels_last))  # as in the reader's stem: planes are slower
+        x = self.cnn(images.contiguous(memory_format=torch.channels_last))  # as in the stem: channels_first is slower
         x = x.flatten(1, 2).transpose(1, 2)  # (B,columns,2*D)
         if self.rnn is not None:
             x, _ = self.rnn(x)  # (B,columns,2*hidden)
@@ -74,7 +74,7 @@ class Crnn(nn.Module):
 
 
 class StemAlone(nn.Module):
-    """Images (B,C,H,W) -> log-probabilities (columns,B,V) by the reader's stem and a matrix."""
+    """Images (B,C,H,W) -> log-probabilities (columns,B,V) by the stem and one linear layer."""
 
     def __init__(self, in_chans: int, vocab_size: int, patch_size: tuple[int, int], dim: int) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ class StemAlone(nn.Module):
 
 
 def ctc_loss(logits: Tensor, target: Tensor, columns: Tensor) -> Tensor:
-    """target (B,T) with bos and eos -> the mean over the batch of each text's loss"""
+    """target (B,T) with bos and eos -> mean CTC loss of the texts"""
     labels = target[:, 1:]
     lengths = ((labels != PAD) & (labels != EOS)).sum(1)
     return F.ctc_loss(logits, labels, columns, lengths, blank=BLANK, zero_infinity=True)
 
 
 def read(logits: Tensor, columns: Tensor, tokenizer: Tokenizer) -> list[str]:
-    """The likeliest token at each place, repeats joined, blanks left out."""
+    """Greedy CTC decoding: the most probable token of each column, repeats merged, blanks removed."""
     best = logits.argmax(-1).transpose(0, 1)  # (B,columns)
     texts = []
     for row, width in zip(best.tolist(), columns.tolist(), strict=True):
@@ -102,14 +102,14 @@ def read(logits: Tensor, columns: Tensor, tokenizer: Tokenizer) -> list[str]:
 
 
 def columns_of(batch: dict[str, Tensor], line: LinePreprocessing) -> Tensor:
-    """How many places of the output belong to each image."""
+    """Number of output columns of each image, (B,)."""
     return batch["source_mask"].view(len(batch["index"]), line.rows, -1)[:, 0].sum(1)
 
 
 def evaluate(
     model: nn.Module, dataset: PairDataset, line: LinePreprocessing, tokenizer: Tokenizer, count: int
 ) -> dict[str, float]:
-    """Read by the mean of the probabilities over `count` views of each image."""
+    """Metrics of texts decoded from the mean probabilities over `count` augmented copies of each image."""
     answers = {}
     model.eval()
     with torch.inference_mode():
@@ -127,19 +127,20 @@ def main() -> None:
     parser.add_argument("root")
     parser.add_argument("--minutes", type=float, default=30, help="of processor time")
     parser.add_argument("--width", type=int, default=32, help="channels of the first convolution")
-    parser.add_argument("--stem", action="store_true", help="the reader's stem instead of a CNN as it is usually built")
+    parser.add_argument("--stem", action="store_true", help="the stem of the image-to-text model instead of the CNN")
     parser.add_argument("--recurrent", type=int, default=0, help="layers of an LSTM after the convolutions")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--words", nargs="*", default=[], help="where its recipe is to be another than the reader's")
+    parser.add_argument("--overrides", nargs="*", default=[], help="of the recipe of experiment=captcha")
     options = parser.parse_args()
-    words = ["experiment=captcha", override_text("data.root", options.root), f"seed={options.seed}", *options.words]
-    config = read_overrides(plain(compose(words)), words).config
+    overrides = ["experiment=captcha", override_text("data.root", options.root), f"seed={options.seed}"]
+    overrides += options.overrides
+    config = read_overrides(plain(compose(overrides)), overrides).config
     devices = find_devices(config["trainer"])
     job = prepare(config, devices)
     precision = choose_precision(config["precision"], devices.accelerator, job.model)
     line, tokenizer, recipe = job.line, job.tokenizers["target"], config["recipe"]
     if line.patch_size not in ((32, 4), (64, 8)):
-        parser.error(f"data.patch_size={list(line.patch_size)}: the CNN makes columns of [64,8] or [32,4] pixels")
+        parser.error(f"data.patch_size={list(line.patch_size)}: the CNN supports [64,8] and [32,4]")
     torch.manual_seed(options.seed)
     if options.stem:
         model = StemAlone(line.channels, tokenizer.vocab_size, line.patch_size, config["model"]["dim"])
@@ -179,7 +180,7 @@ def main() -> None:
 
 
 def factor_at(share: float, warmup: float) -> float:
-    """Of the learning rate after a share of the time: a line up, then half a cosine down."""
+    """Factor of the learning rate after a fraction of the time: linear warm-up, then cosine decay."""
     if share < warmup:
         return share / warmup
     return 0.5 * (1 + math.cos(math.pi * (share - warmup) / (1 - warmup)))

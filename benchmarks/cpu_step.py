@@ -1,10 +1,10 @@
-"""A training step of a small translator on the CPU: what our dropout, loss and kept memory are worth.
+"""Training step of a small translation model on the CPU: speedup by the project's dropout, loss and memory setting.
 
-The network of experiment=multi30k with 10,000 ids, which are random. Each way is a process of its own, since what the
-C library does with freed memory is decided once; the ways run in turns. "torch's" has `nn.Dropout` everywhere,
-`F.cross_entropy` and the C library as it is.
+The network of experiment=multi30k with 10,000 random token ids. Each variant is measured in a process of its own, since
+the C library's handling of freed memory is set once per process; the variants run in turns. "torch's" uses
+`nn.Dropout`, `F.cross_entropy` and the default memory setting.
 
-    OMP_NUM_THREADS=1 python benchmarks/cpu_step.py                as on a processor with bfloat16: bf16-mixed
+    OMP_NUM_THREADS=1 python benchmarks/cpu_step.py                precision bf16-mixed
     OMP_NUM_THREADS=1 python benchmarks/cpu_step.py --float32
 """
 
@@ -26,44 +26,44 @@ from vit.nn import Dropout
 from vit.tasks.cross_entropy import cross_entropy
 from vit.training import keep_freed_memory
 
-WAYS = {"torch's": (), "dropout": ("dropout",), "loss": ("loss",), "memory": ("memory",),
+VARIANTS = {"torch's": (), "dropout": ("dropout",), "loss": ("loss",), "memory": ("memory",),
         "all but loss": ("dropout", "memory"), "all": ("dropout", "loss", "memory")}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=6, help="in a process, after two that do not count")
+    parser.add_argument("--steps", type=int, default=6, help="per process, after two warm-up steps")
     parser.add_argument("--float32", action="store_true")
-    parser.add_argument("--way", choices=WAYS, help="time one way in this process, as the others are started")
+    parser.add_argument("--variant", choices=VARIANTS, help="measure one variant in this process")
     options = parser.parse_args()
-    if options.way:
-        print(seconds(WAYS[options.way], options.float32, options.steps))
+    if options.variant:
+        print(seconds(VARIANTS[options.variant], options.float32, options.steps))
         return
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    times: dict[str, list[float]] = {name: [] for name in VARIANTS}
     for number in range(options.rounds):
-        for way in list(WAYS)[:: -1 if number % 2 else 1]:
-            words = [sys.executable, __file__, "--way", way, "--steps", str(options.steps)]
-            words += ["--float32"] if options.float32 else []
-            times[way].append(float(subprocess.run(words, capture_output=True, text=True, check=True).stdout))
-    plain = times["torch's"]
+        for name in list(VARIANTS)[:: -1 if number % 2 else 1]:
+            command = [sys.executable, __file__, "--variant", name, "--steps", str(options.steps)]
+            command += ["--float32"] if options.float32 else []
+            times[name].append(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    reference = times["torch's"]
     rows = [
         {
-            "way": way,
+            "variant": name,
             "seconds": statistics.median(each),
             "least": min(each),
             "most": max(each),
-            "times as fast": statistics.median(a / b for a, b in zip(plain, each, strict=True)),
+            "times as fast": statistics.median(a / b for a, b in zip(reference, each, strict=True)),
         }
-        for way, each in times.items()
+        for name, each in times.items()
     ]
-    report("a training step of a small translator, 136 pairs of 15 tokens, processor seconds", rows)
+    report("training step of a small translation model, 136 sentence pairs of 15 tokens, processor seconds", rows)
 
 
 def seconds(ours: Collection[str], float32: bool, steps: int) -> float:
-    """Processor seconds of one step, with these parts of ours."""
+    """Processor seconds of one step with the named parts of this project."""
     if "memory" in ours and not keep_freed_memory():
-        raise SystemExit("the C library of this machine cannot be told to keep memory")
+        raise SystemExit("the C library of this machine cannot keep freed memory")
     torch.manual_seed(0)
     config = EncoderDecoderConfig(
         dim=128, depth=4, decoder_depth=4, num_heads=4, mlp_ratio=2.0, mlp="swiglu", norm="rms", pre_norm=True,
@@ -95,7 +95,7 @@ def seconds(ours: Collection[str], float32: bool, steps: int) -> float:
 
 
 def with_torchs_dropout(model: nn.Module) -> None:
-    """The same model with `nn.Dropout` wherever ours is."""
+    """Replace each `vit.nn.Dropout` of the model by `nn.Dropout`."""
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, Dropout):

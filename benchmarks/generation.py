@@ -1,9 +1,9 @@
-"""Writing with a beam: what keeping keys and values is worth, and transformers and CTranslate2 beside it.
+"""Beam search with a key-value cache, compared with the same search without a cache, transformers and CTranslate2.
 
-All have the same random weights (the last norm widened, so that some tokens are likelier than others as in a trained
-model) and write exactly the same number of tokens; the texts are compared. "uncached" is the same search with a forward
-of the whole model at each step. "times as fast" is the peer's time over ours. CTranslate2 works in a process of its
-own: where its threads and torch's wait for work in one, OpenMP takes them for too many and puts them to sleep.
+All have the same random weights (the last norm is scaled up, so that the token distribution is as uneven as that of a
+trained model) and generate the same number of tokens; the texts are compared. "uncached" is the same search with a
+forward pass of the whole model at each step. "times as fast" is the other's time divided by that of `vit`. CTranslate2
+runs in a process of its own, because in one process its OpenMP threads and those of torch would block each other.
 
     python benchmarks/generation.py                                   Multi30k's shape, batch 1 and 32, on the CPU
     python benchmarks/generation.py --shape marian-base --batch 1 8 --rounds 3
@@ -35,7 +35,7 @@ SHAPES = {
     "marian-base": {"vocab_size": 58_101, "dim": 512, "depth": 6, "decoder_depth": 6, "num_heads": 8,
                     "mlp_ratio": 4.0, "activation": "silu"},
 }
-WIDER = 4.0  # times the last norm
+NORM_SCALE = 4.0  # factor of the last norm
 
 
 def main() -> None:
@@ -43,8 +43,8 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="multi30k")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=64, help="that are written")
-    parser.add_argument("--source", type=int, default=16, help="tokens that are read")
+    parser.add_argument("--tokens", type=int, default=64, help="to generate")
+    parser.add_argument("--source", type=int, default=16, help="tokens of each source")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--without", nargs="*", choices=(UNCACHED, THEIRS, CT2), default=[])
@@ -62,11 +62,11 @@ def main() -> None:
 
 
 def models(options: argparse.Namespace) -> tuple[Transformer, MarianMTModel]:
-    """The same network twice."""
+    """The same network of this project and of transformers."""
     sizes = {**SHAPES[options.shape], "max_len": max(options.tokens, options.source) + 1, "norm_eps": 1e-5}
     ours = Transformer(EncoderDecoderConfig(**sizes)).eval()
     with torch.no_grad():
-        ours.decoder.blocks[-1].norm2.weight.mul_(WIDER)
+        ours.decoder.blocks[-1].norm2.weight.mul_(NORM_SCALE)
     theirs = MarianMTModel(MarianConfig(**marian_arguments(ours.config, bos=BOS, eos=EOS, pad=PAD))).eval()
     theirs.load_state_dict(to_marian(ours.state_dict()), strict=False)
     return ours.to(options.device), theirs.to(options.device)
@@ -74,7 +74,7 @@ def models(options: argparse.Namespace) -> tuple[Transformer, MarianMTModel]:
 
 @contextmanager
 def translating(theirs: MarianMTModel, options: argparse.Namespace) -> Iterator[Callable | None]:
-    """CTranslate2 with the same network: sources as ids -> the best text of each."""
+    """CTranslate2 with the same network: source ids -> ids of the best hypothesis of each."""
     if CT2 in options.without:
         yield None
         return
@@ -83,7 +83,7 @@ def translating(theirs: MarianMTModel, options: argparse.Namespace) -> Iterator[
     with tempfile.TemporaryDirectory() as folder:
         convert(theirs, Path(folder))
         arguments = (folder, options, torch.get_num_threads(), there)
-        process = context.Process(target=translate_what_comes, args=arguments, daemon=True)
+        process = context.Process(target=serve_translations, args=arguments, daemon=True)
         process.start()
         there.close()
 
@@ -96,8 +96,8 @@ def translating(theirs: MarianMTModel, options: argparse.Namespace) -> Iterator[
 
 
 def convert(theirs: MarianMTModel, folder: Path) -> None:
-    """The same network a third time. The converter's own way to Marian would take the padding out of the vocabulary
-    and begin with a zero vector; the one of Bart, which is the same network, takes the model as it is."""
+    """Save the network for CTranslate2. The converter for Marian would remove the padding token from the vocabulary and
+    start from a zero vector; the one for BART, which is the same network, leaves the model unchanged."""
     from ctranslate2.converters.transformers import BartLoader
 
     theirs.config.normalize_before = theirs.config.normalize_embedding = False
@@ -115,8 +115,8 @@ def convert(theirs: MarianMTModel, folder: Path) -> None:
     spec.save(str(folder))
 
 
-def translate_what_comes(folder: str, options: argparse.Namespace, threads: int, sources: Connection) -> None:
-    """The other process: answers each batch of sources with texts."""
+def serve_translations(folder: str, options: argparse.Namespace, threads: int, sources: Connection) -> None:
+    """The process of CTranslate2: receives batches of sources and sends hypotheses."""
     import ctranslate2
 
     translator = ctranslate2.Translator(folder, device=options.device, intra_threads=threads)
@@ -132,20 +132,20 @@ def translate_what_comes(folder: str, options: argparse.Namespace, threads: int,
 
 
 def searches(ours, theirs, translate, batch: int, options: argparse.Namespace) -> dict[str, Callable]:
-    """name -> a search that gives the ids of the best text of each row"""
+    """Name -> a search that returns the ids of the best hypothesis of each row."""
     source = torch.randint(5, ours.config.vocab_size, (batch, options.source), device=options.device)
     mask = torch.ones_like(source, dtype=torch.bool)
     settings = Generation(beam=options.beam, max_len=options.tokens, min_len=options.tokens)
     programs = {
-        OURS: partial(by_us, ours, source, mask, settings),
-        UNCACHED: partial(by_us, Uncached(ours), source, mask, settings),
+        OURS: partial(by_vit, ours, source, mask, settings),
+        UNCACHED: partial(by_vit, Uncached(ours), source, mask, settings),
         THEIRS: partial(by_transformers, theirs, source, mask, options),
         CT2: lambda: translate(source.tolist()),
     }
     return {name: program for name, program in programs.items() if name not in options.without}
 
 
-def by_us(model, source, mask, settings: Generation) -> list[list[int]]:
+def by_vit(model, source, mask, settings: Generation) -> list[list[int]]:
     return [list(found[0].ids) for found in generate(model, source, mask, settings)]
 
 
@@ -158,19 +158,19 @@ def by_transformers(model, source, mask, options: argparse.Namespace) -> list[li
         min_new_tokens=options.tokens,
         length_penalty=1.0,
         do_sample=False,
-        early_stopping="never",  # its own default ends by a rule of thumb; here all write the same number of tokens
+        early_stopping="never",  # the default is a heuristic; here all generate the same number of tokens
         suppress_tokens=[PAD, BOS],
     )
     return [row[1:] for row in found.tolist()]
 
 
 def compared(texts: dict[str, list[list[int]]]) -> dict[str, float]:
-    """name -> share of rows with the text of ours; transformers' must be the same."""
+    """Name -> fraction of rows with the same text as `vit`; it must be 1 for all but CTranslate2."""
     same = {}
     for name, rows in texts.items():
         same[name] = statistics.mean(a == b for a, b in zip(texts[OURS], rows, strict=True))
         if name != CT2 and same[name] < 1:
-            raise SystemExit(f"{name} writes other texts: only {same[name]:.0%} of the rows are the same")
+            raise SystemExit(f"{name} generates other texts: only {same[name]:.0%} of the rows are equal")
     return same
 
 

@@ -1,11 +1,11 @@
-"""What the guard against NaN, infinity and explosion costs per training step.
+"""Cost of the guard against NaN, infinite and exploding values per training step.
 
     OMP_NUM_THREADS=1 python benchmarks/guard_cost.py [--steps 200] [OVERRIDE ...]
 
-One run in which every other step is guarded: pairs of neighbouring steps are compared, so that whatever else the
-machine does affects both; on a CPU the clock is the processor time. Without the guard the gradient's norm is still
-measured where the recipe clips. Prints JSON: medians in milliseconds, and the median difference of a pair in percent
-with its 95 % interval (bootstrap).
+In one run, every other step is guarded, and pairs of neighbouring steps are compared, so that other work on the machine
+affects both; on a CPU, processor time is measured. If the recipe clips gradients, their norm is computed without the
+guard as well. Prints JSON: medians in milliseconds, and the median difference of a pair in percent with its 95 %
+bootstrap interval.
 """
 
 import argparse
@@ -28,7 +28,7 @@ WARM_UP = 10  # steps
 
 
 class EveryOther(pl.Callback):
-    """Guards every other step and measures all of them; the order within a pair changes from pair to pair."""
+    """Guards every other step and measures all; the order within a pair alternates."""
 
     def __init__(self) -> None:
         self.guard, self.on, self.seconds, self.order = FiniteLoss(), False, {True: [], False: []}, [True, False]

@@ -1,6 +1,6 @@
-"""What waiting costs before anything happens: `import vit` beside `import torch`, and commands until they answer.
+"""Start-up time: `import vit` compared with `import torch`, and commands that only print.
 
-Each is a fresh Python process; imports are compared in turns. Peers: timm and transformers, where they are installed.
+Each is measured in a new Python process, in turns. Peers: timm, and transformers if it is installed.
 
     python benchmarks/import_time.py
 """
@@ -28,7 +28,7 @@ COMMANDS = {
     "python -m vit --help": ["-m", "vit", "--help"],
     "python train.py --help": ["train.py", "--help"],
     "python train.py --cfg": ["train.py", "--cfg"],
-    "python train.py with a typing error": ["train.py", "data=digit"],
+    "python train.py with a misspelled option": ["train.py", "data=digit"],
 }
 
 
@@ -42,7 +42,7 @@ def main() -> None:
         if "transformers" not in name or importlib.util.find_spec("transformers")
     }
     programs = {name: partial(run, ["-c", code]) for name, code in imports.items()}
-    programs |= {name: partial(run, words) for name, words in COMMANDS.items()}
+    programs |= {name: partial(run, arguments) for name, arguments in COMMANDS.items()}
     seconds = in_turns(programs, rounds)
     rows = []
     for name, times in seconds.items():
@@ -54,9 +54,9 @@ def main() -> None:
     report("start-up", rows)
 
 
-def run(words: list[str]) -> None:
+def run(arguments: list[str]) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True)
+    subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True)
 
 
 if __name__ == "__main__":

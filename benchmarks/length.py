@@ -1,14 +1,14 @@
-"""The cost of one layer against the length of the text: time and memory of attention, of what is local, of recurrence.
+"""Time and memory of one layer as a function of sequence length: attention, recurrence, convolution.
 
-Forward and backward of a layer from (B,n,D) to (B,n,D), at equal width: attention with an explicit matrix of weights,
-with the fused kernel, within a window, a GRU, a 1-D convolution. Before they are timed in turns the attentions are
-compared, so that the same work is done. Memory is what the step needs beyond the model and its input: on a CPU the
-growth of the resident set's peak in a process of its own (after a step at a small length, when all libraries are
-loaded), on a GPU the peak of torch's allocator.
+Forward and backward pass of a layer from (B,n,D) to (B,n,D) at equal width: attention with an explicit matrix of
+weights, with the fused kernel, within a window; a GRU; a 1-D convolution. The outputs of the attention variants are
+compared before they are timed in turns. Memory is what the step needs beyond the model and its input: on a CPU the
+increase of the peak resident set in a process of its own, after a step at a small length; on a GPU the peak of torch's
+allocator.
 
     python benchmarks/length.py                                 n = 64 ... 4096, table, JSON and length.png
     python benchmarks/length.py --device cuda --batch 8
-    python benchmarks/length.py --lengths 64 256 --rounds 2     a short look
+    python benchmarks/length.py --lengths 64 256 --rounds 2     a quick run
 """
 
 import argparse
@@ -32,12 +32,12 @@ from vit.nn.local import LocalAttention
 from vit.report.canvas import FONT, INK, MUTED, new_figure, plain_axes, save, title
 from vit.report.comparison import COLOURS
 
-SMALL = 16  # a length whose step needs next to nothing
+SMALL = 16  # a length whose step needs almost no memory
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class NaiveAttention(Attention):
-    """The formula as it is written: the matrix of all weights in memory, for the backward pass as well."""
+    """Attention that stores the matrix of all weights, also for the backward pass."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
@@ -93,7 +93,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
-    parser.add_argument("--output", type=Path, default=Path("length.png"), help="the picture")
+    parser.add_argument("--output", type=Path, default=Path("length.png"), help="the figure")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the memory of this layer at --lengths N, in this process
     return parser.parse_args()
 
@@ -113,7 +113,7 @@ def step(layer: nn.Module, x: Tensor) -> Callable[[], None]:
 
 @torch.no_grad()
 def check(options: argparse.Namespace) -> None:
-    """The attentions give the same where they should: all of them in a text that the window spans."""
+    """Check that the attention variants have equal outputs on a sequence that the window covers."""
     made = [make() for name, make in layers(options).items() if "attention" in name]
     x = torch.randn(1, options.window + 1, options.dim)
     results = []
@@ -122,19 +122,19 @@ def check(options: argparse.Namespace) -> None:
         results.append(layer(x))
     worst = max(float((result - results[0]).abs().max()) for result in results)
     if worst > 1e-5:
-        raise SystemExit(f"the attentions do not compute the same: they differ by {worst}")
+        raise SystemExit(f"the attention variants differ by {worst}, but must be equal to 1e-5")
 
 
 def in_own_process(options: argparse.Namespace, name: str, n: int) -> float:
-    words = [sys.executable, __file__, "--measure", name, "--lengths", str(n)]
+    command = [sys.executable, __file__, "--measure", name, "--lengths", str(n)]
     for key in ("dim", "heads", "window", "kernel", "batch", "device"):
-        words += [f"--{key}", str(getattr(options, key))]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+        command += [f"--{key}", str(getattr(options, key))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)["bytes"]
 
 
 def peak(options: argparse.Namespace) -> int:
-    """Bytes that one step takes at most, beyond the layer, its gradients and its input."""
+    """Peak memory of one step in bytes, beyond the layer, its gradients and its input."""
     layer = layers(options)[options.measure]().to(options.device)
     step(layer, source(options, SMALL))()
     once = step(layer, source(options, options.lengths[0]))
@@ -149,7 +149,7 @@ def peak(options: argparse.Namespace) -> int:
 
 
 def resident_peak(reset: bool = False) -> int:
-    """The highest resident set of this process in bytes, since its start or, where the system can, since the reset."""
+    """Peak resident set of this process in bytes, since its start or, if the system supports it, since the reset."""
     if reset:
         with contextlib.suppress(OSError):
             CLEAR.write_text("5")
@@ -161,7 +161,7 @@ def resident_peak(reset: bool = False) -> int:
 
 
 def table(rows: list[dict]) -> list[dict]:
-    """A row per layer, first of times, then of memory, a column per length; and how it grows at the end."""
+    """A row per layer, for time and for memory; a column per length, and the exponent of growth at the end."""
     lengths = sorted({row["n"] for row in rows})
     result = []
     for unit in ("ms", "MiB"):
@@ -175,7 +175,7 @@ def table(rows: list[dict]) -> list[dict]:
 
 
 def draw(path: Path, rows: list[dict], note: str) -> None:
-    """Time and memory over the length, both axes logarithmic: a straight line of slope 2 is a square."""
+    """Time and memory over the length on logarithmic axes, where quadratic growth is a line of slope 2."""
     figure = new_figure(10.4, 4.4)
     units = {"ms": ("Time of a step", "milliseconds"), "MiB": ("Memory of a step", "MiB")}
     for axes, (unit, (heading, label)) in zip(figure.subplots(1, 2), units.items(), strict=True):

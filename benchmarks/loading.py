@@ -1,9 +1,9 @@
-"""Images to augmented, normalised training batches on one core: ours beside timm's and torchvision's.
+"""Loading of augmented, normalized training batches on one core, compared with timm and torchvision.
 
-Photos are decoded from a folder (PHOTOS/CLASS/*.jpg; without one, synthetic JPEGs of 400x534 are made): random crop to
-224x224 and mirror ("crop"), and with RandAugment (bilinear) and random erasing besides ("full"). Small images lie in
-memory: shift by up to 4 pixels and mirror, and the same "full". Everything runs in this process on one thread, ours
-with the part that training does on the device included: images/s are those of a core, whatever the number of workers.
+Photos are decoded from a folder (PHOTOS/CLASS/*.jpg; by default synthetic JPEGs of 400x534 are created): random crop to
+224x224 and horizontal flip ("crop"); in addition RandAugment (bilinear) and random erasing ("full"). Small images are
+in memory: shift by up to 4 pixels and horizontal flip, or the same "full". Everything runs in this process on one
+thread, including the augmentation that `vit` does on the device: images/s are those of one core.
 
     python benchmarks/loading.py
     python benchmarks/loading.py --photos ~/photos --rounds 9
@@ -49,7 +49,7 @@ CROP = (0.2, 1.0)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--photos", type=Path, help="a folder of photos, a folder per class; made when not given")
+    parser.add_argument("--photos", type=Path, help="a folder of photos, a folder per class; created by default")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=1, help="photo batches per round; 8 times as many small ones")
@@ -78,7 +78,7 @@ def main() -> None:
 def measure(
     images: str, kind: str, loaders: dict[str, Iterable], batches: int, options: argparse.Namespace
 ) -> list[dict]:
-    seconds = in_turns({name: taker(loader, batches) for name, loader in loaders.items()}, options.rounds)
+    seconds = in_turns({name: batch_reader(loader, batches) for name, loader in loaders.items()}, options.rounds)
     rate = {name: batches * options.batch / statistics.median(times) for name, times in seconds.items()}
     return [
         {
@@ -92,19 +92,19 @@ def measure(
     ]
 
 
-def taker(loader: Iterable, batches: int) -> Callable[[], None]:
-    """Takes the next batches, epoch after epoch."""
+def batch_reader(loader: Iterable, batches: int) -> Callable[[], None]:
+    """A function that reads the next batches, epoch after epoch."""
     endless = itertools.chain.from_iterable(itertools.repeat(loader))
 
-    def take() -> None:
+    def read() -> None:
         for _ in range(batches):
             next(endless)
 
-    return take
+    return read
 
 
 class OurBatches:
-    """What our data room and task do together: batches, augmentation of whole batches, normalisation."""
+    """Loading in `vit.data` and augmentation of whole batches in `vit.tasks`."""
 
     def __init__(self, dataset: ImageDataset, augment: Augment, batch: int):
         self.loader = TrainBatches(dataset, batch, workers=0)
@@ -168,7 +168,7 @@ def torchvision_steps(crop: torch.nn.Module, kind: str) -> T.Compose:
 
 
 class SmallImages(Dataset):
-    """As torchvision's CIFAR10 holds its images: an array, each turned into a PIL image when asked for."""
+    """Images as in torchvision's CIFAR10: an array whose rows are converted to PIL images."""
 
     def __init__(self, pixels: np.ndarray, labels: np.ndarray, steps: T.Compose):
         self.pixels, self.labels, self.steps = pixels, labels, steps
@@ -186,15 +186,15 @@ def small_images(count: int = 50_000) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_photos(root: Path, count: int = 200) -> Path:
-    """JPEGs with the smooth and rough parts of photos: noise at several scales."""
+    """JPEGs of noise at several scales, with smooth and rough regions as in photos."""
     random = np.random.default_rng(0)
     for i in range(count):
         sizes = [(400 >> shift, 534 >> shift, 3) for shift in (7, 5, 3, 1)]
         layers = [scaled(random.normal(0, 30 / 2**level, size)) for level, size in enumerate(sizes)]
         picture = Image.fromarray(np.clip(sum(layers) + 128, 0, 255).astype(np.uint8))
-        place = root / f"class_{i % 4}" / f"{i}.jpg"
-        place.parent.mkdir(exist_ok=True)
-        picture.save(place, quality=90)
+        path = root / f"class_{i % 4}" / f"{i}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        picture.save(path, quality=90)
     return root
 
 

@@ -1,14 +1,14 @@
-"""Masked pre-training and fine-tuning against training from nothing, in the same total time on the same images.
+"""Masked pre-training with fine-tuning against training from scratch, in the same total time on the same images.
 
-For each budget of minutes two classifiers of one architecture are trained by one recipe: the one from nothing for all
-of the time, the other for what is left after its encoder was pre-trained on the same images without their labels. How
-many epochs that is follows from one epoch of each, timed first; the seconds in the table are those that were then
-needed, with validation, without the test. What is there already is not done again, and a run that was stopped goes on.
+For each budget of minutes, two classifiers of the same architecture are trained with the same recipe: one from scratch
+for the whole time, the other for the time that remains after its encoder was pre-trained on the same images without
+labels. The numbers of epochs follow from the measured time of one epoch; the seconds in the table are those of training
+with validation, without the test. Finished runs are not repeated, and stopped runs are resumed.
 
-    python benchmarks/mae_vs_scratch.py --root CIFAR10                            60 minutes each, half of them before
+    python benchmarks/mae_vs_scratch.py --root CIFAR10                        60 minutes each, half for pre-training
     python benchmarks/mae_vs_scratch.py --root CIFAR10 --minutes 15 30 60 --share 0.6
     python benchmarks/mae_vs_scratch.py --root CIFAR10 --tune recipe.optimizer.layer_decay=0.8
-    python benchmarks/mae_vs_scratch.py --experiment digits --words data.image_size=32 --minutes 2
+    python benchmarks/mae_vs_scratch.py --experiment digits --overrides data.image_size=32 --minutes 2
 """
 
 import argparse
@@ -24,12 +24,12 @@ from vit.report.curves import Curve, read_curves
 from vit.run.config.overrides import override_text
 from vit.run.processes.apart import train_apart
 
-SCRATCH, MAE = "from nothing", "pre-trained"
+SCRATCH, MAE = "from scratch", "pre-trained"
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One classifier and what its time was spent on; the curve's `x` are minutes from the very beginning."""
+    """One classifier and the use of its time; `x` of the curve is in minutes since the start of pre-training."""
 
     name: str
     minutes: float
@@ -52,20 +52,20 @@ class Arm:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", default=None, help="where CIFAR-10 lies")
-    parser.add_argument("--experiment", default="cifar10", help="what is trained, and its data set's name")
+    parser.add_argument("--root", default=None, help="the folder of the data set")
+    parser.add_argument("--experiment", default="cifar10", help="name of the experiment and of its data set")
     parser.add_argument("--minutes", type=float, nargs="+", default=[60.0])
     parser.add_argument("--share", type=float, default=0.5, help="of the time, for pre-training")
-    parser.add_argument("--words", nargs="*", default=[], help="for every run, such as seed=1 recipe.batch_size=256")
-    parser.add_argument("--before", nargs="*", default=[], help="for pre-training alone")
-    parser.add_argument("--tune", nargs="*", default=[], help="for fine-tuning alone")
+    parser.add_argument("--overrides", nargs="*", default=[], help="for every run, such as seed=1 recipe.epochs=9")
+    parser.add_argument("--before", nargs="*", default=[], help="for pre-training only")
+    parser.add_argument("--tune", nargs="*", default=[], help="for fine-tuning only")
     parser.add_argument("--out", type=Path, default=Path("runs/mae_vs_scratch"))
     options = parser.parse_args()
-    place = [override_text("data.root", options.root)] if options.root else []
-    scratch = [f"experiment={options.experiment}", *place, *options.words]
-    before = ["experiment=mae", f"data={options.experiment}", *place, *options.words, *options.before]
-    seconds = {name: timed(words, options.out / f"one_epoch_{name.replace(' ', '_')}")
-               for name, words in ((SCRATCH, scratch), (MAE, before))}
+    root = [override_text("data.root", options.root)] if options.root else []
+    scratch = [f"experiment={options.experiment}", *root, *options.overrides]
+    before = ["experiment=mae", f"data={options.experiment}", *root, *options.overrides, *options.before]
+    seconds = {name: timed(overrides, options.out / f"one_epoch_{name.replace(' ', '_')}")
+               for name, overrides in ((SCRATCH, scratch), (MAE, before))}
     arms = []
     for minutes in sorted(options.minutes):
         arms += both(minutes, options, seconds, scratch, before)
@@ -96,25 +96,25 @@ def epochs(available: float, each: float) -> int:
     return max(1, int(available / each))
 
 
-def timed(words: list[str], folder: Path) -> float:
+def timed(overrides: list[str], folder: Path) -> float:
     """Seconds of an epoch with its validation."""
-    return trained([*words, "recipe.epochs=1"], folder)["seconds"]
+    return trained([*overrides, "recipe.epochs=1"], folder)["seconds"]
 
 
-def trained(words: list[str], folder: Path) -> dict:
-    """The numbers of a run in `folder`, which is trained, or trained on, where it is not finished."""
+def trained(overrides: list[str], folder: Path) -> dict:
+    """Metrics of the run in `folder`, which is trained or resumed first if it is not finished."""
     result = folder / "metrics.json"
     if not result.exists():
         begun = (folder / "config.yaml").exists()
-        place = str(folder)
-        code = train_apart([override_text("resume", place)] if begun else [*words, override_text("run_dir", place)])
+        path = str(folder)
+        code = train_apart([override_text("resume", path)] if begun else [*overrides, override_text("run_dir", path)])
         if code:
             raise SystemExit(code)
     return json.loads(result.read_text(encoding="utf-8"))
 
 
 def arm(name: str, minutes: float, epochs_before: int, epochs: int, earlier: float, metrics: dict, run: Path) -> Arm:
-    """A finished run, its epochs laid out over the minutes after those that went `earlier` into pre-training."""
+    """A finished run; its curve starts after the `earlier` seconds of pre-training."""
     curve = read_curves(run / "metrics.csv")["val/accuracy"]
     x = (earlier + curve.x / curve.x[-1] * metrics["seconds"]) / 60
     whole = earlier + metrics["seconds"]
@@ -122,7 +122,7 @@ def arm(name: str, minutes: float, epochs_before: int, epochs: int, earlier: flo
 
 
 def draw(path: Path, arms: list[Arm], heading: str) -> Path:
-    """Validation accuracy over all minutes that went into a model, and the test accuracy of each at its end."""
+    """Validation accuracy over the total time of each model, and its test accuracy at the end."""
     figure = new_figure(7.2, 4.4)
     axes = figure.subplots()
     plain_axes(axes)

@@ -1,6 +1,6 @@
-"""The machine's rate at matrix products, in GFLOP/s: what the hardware lines of experiments quote.
+"""Rate of matrix products on this machine in GFLOP/s, as stated in the headers of experiments.
 
-A rate is the best over the rounds, that of the machine when nothing else runs on it; the median tells how busy it was.
+The best of all rounds is the rate of the idle machine; the median shows how busy it was.
 """
 
 import argparse

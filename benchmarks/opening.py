@@ -1,6 +1,6 @@
-"""Seconds and memory until somebody's ViT-B/16 is a model of ours, by format; each in a fresh process.
+"""Time and memory of importing a ViT-B/16 by format of its weights, each in a new process.
 
-Memory is the highest resident size while loading, beyond that before, over the size of the weights.
+Memory is the increase of the resident size while loading, divided by the size of the weights.
 
     python benchmarks/opening.py
 """
@@ -42,13 +42,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
-    with tempfile.TemporaryDirectory() as place:
-        rows = [row(name, source, rounds) for name, source in write(Path(place)).items()]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row(name, source, rounds) for name, source in write(Path(folder)).items()]
     report("opening a ViT-B/16", rows)
 
 
-def write(place: Path) -> dict[str, Path]:
-    """The same network as different programs save it."""
+def write(folder: Path) -> dict[str, Path]:
+    """The same network in the formats of different libraries."""
     import timm
     import torch
     from safetensors.torch import save_file
@@ -57,13 +57,13 @@ def write(place: Path) -> dict[str, Path]:
     from vit.exchange.convert import convert
 
     model = timm.create_model("vit_base_patch16_224")
-    torch.save(model.state_dict(), place / "timm.pth")
-    save_file(model.state_dict(), place / "timm.safetensors")
-    with warnings.catch_warnings(action="ignore"):  # how images are prepared does not matter here
-        convert(place / "timm.pth", place / "bundle")
-        convert(place / "timm.pth", place / "transformers", "transformers")
-        convert(place / "timm.pth", place / "torchvision.pth", "torchvision")
-    return {path.name: path for path in sorted(place.iterdir())}
+    torch.save(model.state_dict(), folder / "timm.pth")
+    save_file(model.state_dict(), folder / "timm.safetensors")
+    with warnings.catch_warnings(action="ignore"):  # preprocessing is irrelevant here
+        convert(folder / "timm.pth", folder / "bundle")
+        convert(folder / "timm.pth", folder / "transformers", "transformers")
+        convert(folder / "timm.pth", folder / "torchvision.pth", "torchvision")
+    return {path.name: path for path in sorted(folder.iterdir())}
 
 
 def row(name: str, source: Path, rounds: int) -> dict:
@@ -71,7 +71,7 @@ def row(name: str, source: Path, rounds: int) -> dict:
     for _ in range(rounds):
         command = [sys.executable, "-c", LOAD, str(source)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        numbers.append([float(word) for word in done.stdout.split()])
+        numbers.append([float(value) for value in done.stdout.split()])
     seconds, spent, memory = (statistics.median(column) for column in zip(*numbers, strict=True))
     return {"source": name, "seconds": seconds, "processor seconds": spent, "memory over weights": memory}
 

@@ -1,9 +1,9 @@
-"""What all benchmarks share: programs timed in turns on one machine, and a table with its JSON.
+"""Shared by all benchmarks: programs timed in turns on one machine, and a report as table and JSON.
 
-Other work on a machine slows a program down at one moment and not at the next. So what is compared runs in turns,
-A B B A A B ..., and a ratio is the median over the turns of two times measured one after the other.
+Other work on the machine slows programs down at some moments only. Programs that are compared therefore run in turns,
+A B B A A B ..., and a ratio is the median over the rounds of the ratio of two neighbouring times.
 
-All cores work unless OMP_NUM_THREADS says how many; `torch.set_num_threads` would change what is measured (see
+All cores are used unless OMP_NUM_THREADS limits them; `torch.set_num_threads` would change what is measured (see
 vit/run/parts/devices.py).
 """
 
@@ -25,7 +25,7 @@ Program = Callable[[], object]
 
 
 def in_turns(programs: Mapping[str, Program], rounds: int, warmup: int = 1) -> dict[str, list[float]]:
-    """Seconds of each program in each round; every second round runs backwards."""
+    """Seconds of each program in each round; every second round runs in reverse order."""
     for program in list(programs.values()) * warmup:
         timed(program)
     seconds: dict[str, list[float]] = {name: [] for name in programs}
@@ -50,12 +50,12 @@ def wait() -> None:
 
 
 def times_as_fast(seconds: Mapping[str, list[float]], ours: str, peer: str) -> float:
-    """How often `ours` is done while `peer` is once: above 1 ours is the faster one."""
+    """Median ratio of the times of `peer` and `ours`: above 1, `ours` is faster."""
     return statistics.median(b / a for a, b in zip(seconds[ours], seconds[peer], strict=True))
 
 
 def machine() -> dict[str, object]:
-    """Where the numbers come from."""
+    """Hardware and versions."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     name = next(names, platform.processor())

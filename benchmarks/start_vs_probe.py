@@ -34,7 +34,7 @@ def compare(saved: dict[str, np.ndarray], classes: tuple[int, ...]) -> tuple[flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("features", help="what `vit probe --save` has written (.npz)")
+    parser.add_argument("features", help="file that `vit probe --save` wrote (.npz)")
     saved = dict(np.load(parser.parse_args().features))
     number = len(saved["classes"])
     pairs = np.array([compare(saved, pair) for pair in itertools.combinations(range(number), 2)])

@@ -1,8 +1,8 @@
-"""Which of timm's Vision Transformers become ours: every architecture of these names, with random weights.
+"""Which of timm's Vision Transformers can be imported: every architecture of these names, with random weights.
 
-An architecture is built by its name, 96 wide and one block deep, read by `import_weights`, written back in timm's words
-and built again there. "ours" and "back" are the largest differences of a logit from timm's; without them stands the one
-sentence that refuses it.
+An architecture is built by its name with width 96 and one block, imported by `import_weights`, exported to timm and
+built there again. "ours" and "back" are the largest differences of a logit from timm's; an architecture that is not
+supported has the reason instead.
 
     python benchmarks/timm_families.py                       two minutes on one core
     python benchmarks/timm_families.py --names "vit_*dinov3*"
@@ -46,25 +46,25 @@ def compared(name: str) -> dict[str, object]:
     images = torch.randn(2, 3, *model.config.image_size)
     with torch.no_grad():
         expected = theirs(images)
-        back = written(model)(images)
+        back = exported(model)(images)
         return {"name": name, "ours": difference(model(images), expected), "back": difference(back, expected),
                 "refused": None}
 
 
 def small(name: str) -> nn.Module:
-    """The architecture with another width and depth, or as it is where it does not take them."""
+    """The architecture with a smaller width and depth, or unchanged if these cannot be set."""
     with torch.device("meta"):
         whole = timm.create_model(name)
     patch = to_2tuple(getattr(whole.patch_embed, "patch_size", 16))
     try:
         model = timm.create_model(name, **SMALL, img_size=(3 * patch[0], 4 * patch[1]))
-    except (TypeError, AssertionError, RuntimeError):  # no such options, or parts that go together with others
+    except (TypeError, AssertionError, RuntimeError):  # no such options, or parts that depend on each other
         return whole
-    return scrambled(model)
+    return randomized(model)
 
 
-def scrambled(model: nn.Module) -> nn.Module:
-    """Every parameter random, those too that begin as zeros and ones."""
+def randomized(model: nn.Module) -> nn.Module:
+    """Randomize every parameter, including those initialized to zeros and ones."""
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn_like(parameter)
@@ -72,8 +72,8 @@ def scrambled(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-def written(model: nn.Module) -> nn.Module:
-    """Our model as timm's again."""
+def exported(model: nn.Module) -> nn.Module:
+    """The imported model as a model of timm."""
     arguments = timm_arguments(model.config)
     back = timm.create_model(arguments["architecture"], num_classes=5, **arguments["model_args"]).eval()
     back.load_state_dict(to_timm(model.state_dict(), model.config))

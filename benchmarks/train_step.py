@@ -1,7 +1,7 @@
-"""A training step (forward, backward, clipping, fused AdamW) of our Vision Transformer beside timm's of the same size.
+"""A training step (forward, backward, clipping, fused AdamW) of this project's Vision Transformer and timm's.
 
-Both start from the same weights and see the same batch; the first losses are compared, so that both surely do the same
-work. With --size base torchvision's vit_b_16 runs along. "times as fast" is the peer's time over ours.
+Both have the same size and initial weights and see the same batch; their first losses are compared. With `--size base`,
+torchvision's vit_b_16 is measured too. "times as fast" is the peer's time divided by that of `vit`.
 
     python benchmarks/train_step.py                                        tiny, float32 and bf16, on the CPU
     python benchmarks/train_step.py --size base --batch 8 --rounds 5
@@ -61,7 +61,7 @@ def measure(options: argparse.Namespace, mode: str, precision: str) -> dict[str,
         losses[name] = float(steps[name]())
     low, high = min(losses.values()), max(losses.values())
     if high - low > (1e-4 if precision == "float32" else 2e-2) * high:
-        raise SystemExit(f"the models do not compute the same: first losses {losses}")
+        raise SystemExit(f"the models differ: first losses {losses}")
     return in_turns(steps, options.rounds, warmup=2)
 
 

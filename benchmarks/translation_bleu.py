@@ -1,9 +1,9 @@
-"""BLEU of a run's translations in the two ways they are reported: cased and as written, and tokenised and lower-cased.
+"""BLEU of a run's translations in the two usual variants: cased (sacreBLEU's default), and tokenized and lower-cased.
 
     python benchmarks/translation_bleu.py runs/multi30k/*/ --language de
 
-Papers on Multi30k give BLEU on Moses-tokenised, lower-cased text; sacreBLEU's own default is cased and tokenises by
-itself. The numbers are not comparable, so both stand here, each with its signature. Needs sacremoses (`pip install
+Papers on Multi30k report BLEU on Moses-tokenized, lower-cased text; sacreBLEU's default is cased and uses its own
+tokenizer. The numbers are not comparable, so both are printed with their signatures. Needs sacremoses (`pip install
 sacremoses`).
 """
 
@@ -32,14 +32,14 @@ def scores(run: Path, tokenizer: MosesTokenizer) -> dict[str, float | str]:
 
 
 def predictions(run: Path) -> list[dict[str, str]]:
-    """The rows of a run's answers; ends the program where they are none of texts."""
+    """The rows of predictions.csv; exits if they are not texts."""
     file = run / "predictions.csv"
     if not file.is_file():
         raise SystemExit(f"{file} does not exist; give the folder of a finished run")
     with open(file, newline="", encoding="utf-8") as opened:
         rows = list(csv.DictReader(opened))
     if not rows or not {"answer", "reference"} <= rows[0].keys():
-        raise SystemExit(f"{file} holds no texts that were written; give the folder of a run that translates")
+        raise SystemExit(f"{file} has no generated texts; give the folder of a translation run")
     return rows
 
 
