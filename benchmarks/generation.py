@@ -27,7 +27,7 @@ from transformers import MarianConfig, MarianMTModel
 from vit.data.text.tokenizers import BOS, EOS, PAD
 from vit.generation import Generation, Uncached, generate
 from vit.models import EncoderDecoderConfig, Transformer
-from vit.weights.marian import marian_arguments, to_marian
+from vit.weights.formats.marian import marian_arguments, to_marian
 
 OURS, UNCACHED, THEIRS, CT2 = "vit", "uncached", "transformers", "ctranslate2"
 SHAPES = {

@@ -8,7 +8,7 @@ import timm
 import torch
 from timm.models import save_for_hf
 
-from tests.weights.test_timm import FAMILIES, foreign
+from tests.weights.formats.test_timm import FAMILIES, foreign
 from vit.bundle import save_bundle
 from vit.data import Preprocessing
 from vit.exchange import import_weights

@@ -117,6 +117,6 @@ def test_the_report_says_what_was_made_of_what(tmp_path) -> None:
 def test_every_family_is_put_to_the_test_of_cut_files() -> None:
     from tests.exchange.test_convert import BOTH_WAYS
     from tests.faults.cut_weights import TIMM, TRANSFORMERS
-    from tests.weights.test_timm import FAMILIES
+    from tests.weights.formats.test_timm import FAMILIES
 
     assert {*TRANSFORMERS} == {*BOTH_WAYS, "BERT", "BERT, classes"} and tuple(FAMILIES) == TIMM

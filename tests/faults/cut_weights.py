@@ -49,7 +49,7 @@ def transformers(case: str, folder: Path) -> None:
 def timm(case: str, folder: Path) -> None:
     from safetensors.torch import save_file
 
-    from tests.weights.test_timm import foreign, source_config
+    from tests.weights.formats.test_timm import foreign, source_config
 
     save_file(foreign(case).state_dict(), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(source_config(case)))

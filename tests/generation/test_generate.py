@@ -15,7 +15,7 @@ from vit.generation.candidates import candidates
 from vit.generation.sampling import draw, uniform
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.nn import Cache
-from vit.weights.marian import marian_arguments, to_marian
+from vit.weights.formats.marian import marian_arguments, to_marian
 
 V, S, EOS = 150, 6, 2
 

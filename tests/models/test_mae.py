@@ -1,4 +1,4 @@
-"""A masked autoencoder: what it promises by itself; its numbers are compared in tests/weights/test_mae.py."""
+"""A masked autoencoder: what it promises by itself; its numbers are compared in tests/weights/formats/test_mae.py."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""BERT in pre-training: what it promises by itself; its logits are compared in tests/weights/test_bert.py."""
+"""BERT in pre-training: what it promises by itself; its logits are compared in tests/weights/formats/test_bert.py."""
 
 import json
 

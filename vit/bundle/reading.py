@@ -38,7 +38,7 @@ from vit.files.untrusted import allowed, check_regular, megabytes, parse_json, r
 from vit.messages import one_line
 from vit.models import model_from_config
 from vit.nn.init import SkipInit
-from vit.weights.timm import from_timm
+from vit.weights.formats.timm import from_timm
 
 REQUIRED = {"model", "names", "sha256", "classes", "preprocessing", "metrics", "extra"}
 LARGE = 10_000  # pixels, channels, tokens or classes

@@ -8,7 +8,7 @@ from torch import nn
 
 from vit.data import Preprocessing
 from vit.data.images.bit_depth import FULL, beyond_eight_bits
-from vit.weights.timm import timm_arguments
+from vit.weights.formats.timm import timm_arguments
 
 CROP_MODES = {"squash": "squash", "none": "squash", "shorter": "center", "pad": "border"}  # our resize rule -> timm's
 

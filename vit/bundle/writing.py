@@ -34,7 +34,7 @@ from vit.data import Preprocessing
 from vit.data.text.tokenizers import Tokenizer
 from vit.files.strict_json import finite
 from vit.messages import one_line
-from vit.weights.timm import to_timm
+from vit.weights.formats.timm import to_timm
 
 
 def save_bundle(

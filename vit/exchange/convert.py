@@ -25,8 +25,8 @@ from vit.exchange.pixel_differences import Answers, by_timm, by_transformers
 from vit.exchange.read import MULTI_LABEL, PIXELS, THRESHOLDS, Anything, Source, read
 from vit.files.strict_json import json_text
 from vit.weights import KeyReport, timm_arguments
+from vit.weights.formats.torchvision import to_torchvision
 from vit.weights.to_transformers import to_transformers
-from vit.weights.torchvision import to_torchvision
 
 TARGETS = ("timm", "transformers", "torchvision", "bundle")
 FILES = (".safetensors", ".pth", ".pt")

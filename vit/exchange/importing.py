@@ -15,10 +15,10 @@ from vit.models import TimmConfig, model_from_config
 from vit.models.build import ACTIVATIONS
 from vit.nn.init import SkipInit, init_weights
 from vit.weights import FORMATS, KeyReport, Recognised, detect, load_weights, published_heads, recognise
-from vit.weights.detect import Contradiction, check_declared
-from vit.weights.report import SHOWN, shapes
-from vit.weights.timm import TIMM
-from vit.weights.torchvision import TORCHVISION
+from vit.weights.config_inference import Contradiction, check_declared
+from vit.weights.formats.timm import TIMM
+from vit.weights.formats.torchvision import TORCHVISION
+from vit.weights.key_report import SHOWN, shapes
 
 Size = int | Sequence[int]
 HEADS = ("head.", "head_dist.")

@@ -9,7 +9,7 @@ from torch import nn
 from vit.models import TimmConfig
 from vit.models.timm_model import timm_model
 from vit.weights import Format, Recognised
-from vit.weights.timm_facts import skeleton
+from vit.weights.formats.timm import skeleton
 
 
 def no_facts(state: Any, source_config: Mapping[str, Any]) -> dict[str, Any]:

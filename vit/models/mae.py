@@ -14,7 +14,7 @@ from vit.nn import Encoder, PatchEmbed, apply_linear
 from vit.nn.block import Block
 from vit.nn.init import init_weights
 from vit.nn.transformer import Stack
-from vit.weights.mae import decoder_table
+from vit.weights.formats.mae import decoder_table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from torch import nn
 from vit.messages import did_you_mean, nearest_names
 from vit.training.lora import add_lora, is_added
 from vit.training.optim import layer_numbers
-from vit.weights.load import is_head
+from vit.weights.loading import is_head
 
 BATCH_NORMS = ("auto", "frozen", "train")
 HEAD_INITS = ("auto", "fit", "random")

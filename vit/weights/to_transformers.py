@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.weights.bert import to_bert
-from vit.weights.clip import to_clip, to_siglip
-from vit.weights.dinov3 import to_dinov3
-from vit.weights.format import State
-from vit.weights.mae import to_mae
-from vit.weights.outgoing import Written, parted, require, require_square, scaled, with_table
+from vit.weights.exporting import Written, parted, require, require_square, scaled, with_table
+from vit.weights.formats.bert import to_bert
+from vit.weights.formats.clip import to_clip, to_siglip
+from vit.weights.formats.dinov3 import to_dinov3
+from vit.weights.formats.mae import to_mae
+from vit.weights.formats.transformers import DINOV2, SWIGLU, VIT, dropout_words, image_words, shared_words
 from vit.weights.renaming import Names
-from vit.weights.transformers import DINOV2, SWIGLU, VIT, dropout_words, image_words, shared_words
+from vit.weights.weight_format import State
 
 CLASSIFIER = {"head": "classifier"}
 TAUGHT = {"head": "cls_classifier", "head_dist": "distillation_classifier"}

@@ -12,7 +12,7 @@ from vit.run.config.composing import ConfigError
 from vit.training import Finetune
 from vit.training.lora import is_added
 from vit.weights import KeyReport
-from vit.weights.load import is_head
+from vit.weights.loading import is_head
 
 log = logging.getLogger("vit")
 

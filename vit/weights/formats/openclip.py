@@ -5,11 +5,10 @@ from typing import Any
 
 from torch import Tensor
 
-from vit.weights.format import Format, State
-from vit.weights.outgoing import fixed
+from vit.weights.exporting import fixed
+from vit.weights.formats.timm import from_timm, timm_declared, timm_facts
 from vit.weights.renaming import Renamed
-from vit.weights.timm import from_timm, timm_declared
-from vit.weights.timm_facts import timm_facts
+from vit.weights.weight_format import Format, State
 
 LAYER = r"transformer\.resblocks\.(\d+)\."
 RULES = [

@@ -7,14 +7,12 @@ from typing import Any
 from torch import Tensor
 
 from vit.nn.position import sincos_2d, sincos_2d_simple
-from vit.weights.detect import detect
-from vit.weights.eva import EVA_RULES, eva_arguments, is_eva, join_leaves, ratio, their_leaves
-from vit.weights.format import Format, State
-from vit.weights.renaming import Renamed
-from vit.weights.timm_facts import module_facts, skeleton, timm_facts, usual_doubts
-from vit.weights.timm_parallel import ARCHITECTURES as PARALLEL_ARCHITECTURES
-from vit.weights.timm_parallel import PARALLEL_RULES, join_in_proj, split_in_proj
-from vit.weights.timm_relative import (
+from vit.weights.config_inference import detect
+from vit.weights.formats.timm.eva import EVA_RULES, eva_arguments, is_eva, join_leaves, ratio, their_leaves
+from vit.weights.formats.timm.module_config import module_facts, skeleton, timm_facts, usual_doubts
+from vit.weights.formats.timm.parallel import ARCHITECTURES as PARALLEL_ARCHITECTURES
+from vit.weights.formats.timm.parallel import PARALLEL_RULES, join_in_proj, split_in_proj
+from vit.weights.formats.timm.relative import (
     RELATIVE,
     RELATIVE_RULES,
     THEIR_RELATIVE,
@@ -22,6 +20,8 @@ from vit.weights.timm_relative import (
     relative_arguments,
     spread_shared,
 )
+from vit.weights.renaming import Renamed
+from vit.weights.weight_format import Format, State
 
 # ours -> timm's; the first that fits counts
 PREFIXES = {

@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 
-from tests.weights.test_parity import scramble
+from tests.weights.formats.test_parity import scramble
 from vit.models import create_model
 from vit.weights import from_bert, load_weights, to_bert
 

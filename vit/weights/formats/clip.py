@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.weights.format import Format, State
-from vit.weights.outgoing import Written, fixed, parted, require, require_square, with_table
+from vit.weights.exporting import Written, fixed, parted, require, require_square, with_table
+from vit.weights.formats.transformers import architecture, declared_classes, image_words, read_config, shared_words
 from vit.weights.renaming import Names, Renamed
-from vit.weights.transformers import architecture, declared_classes, image_words, read_config, shared_words
+from vit.weights.weight_format import Format, State
 
 LAYER, BLOCK = "encoder.layers.{}.", "encoder.blocks.{}."
 NAMES = Names(

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from vit.nn.embed import TokenEmbed
 from vit.nn.position import resample
-from vit.weights.format import Format, State
-from vit.weights.recognise import Recognised, is_ours, recognise
-from vit.weights.report import KeyReport, KeyRow
-from vit.weights.resize import fit_patches
-from vit.weights.timm import to_timm
+from vit.weights.format_detection import Recognised, is_ours, recognise
+from vit.weights.formats.timm import to_timm
+from vit.weights.key_report import KeyReport, KeyRow
+from vit.weights.resizing import fit_patches
+from vit.weights.weight_format import Format, State
 
 HEADS = ("head", "head_dist")
 TOKENS = ("cls_token", "dist_token", "reg_token")  # what stands before the patches

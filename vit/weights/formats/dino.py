@@ -5,11 +5,10 @@ from typing import Any
 
 from torch import Tensor
 
-from vit.weights.format import Format, State
+from vit.weights.formats.timm import from_timm, is_timm, timm_declared, timm_facts
+from vit.weights.formats.transformers import fold_class_position
 from vit.weights.renaming import rename
-from vit.weights.timm import from_timm, is_timm, timm_declared
-from vit.weights.timm_facts import timm_facts
-from vit.weights.transformers import fold_class_position
+from vit.weights.weight_format import Format, State
 
 # theirs -> timm's; DINOv2's files for many GPUs hold blocks in chunks, with the block's own number inside
 RULES = [

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from vit.nn.position import sincos_2d
-from vit.weights.format import Format, State
-from vit.weights.outgoing import Written, fixed, parted, require, require_square, with_table
+from vit.weights.exporting import Written, fixed, parted, require, require_square, with_table
+from vit.weights.formats.transformers import VIT_BLOCK, dropout_words, image_words, read_config, shared_words, stacked
 from vit.weights.renaming import Names, Renamed
-from vit.weights.transformers import VIT_BLOCK, dropout_words, image_words, read_config, shared_words, stacked
+from vit.weights.weight_format import Format, State
 
 # the second is how version 5 happens to write files
 DECODER_LAYERS = ["decoder.decoder_layers.{}.", "decoder.decoder_encoder.layer.{}."]

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from timm.layers import resample_patch_embed
 from timm.models import adapt_input_conv
 
-from tests.weights.test_timm import foreign
+from tests.weights.formats.test_timm import foreign
 from vit.models import VisionTransformer, VisionTransformerConfig, create_model
 from vit.weights import detect, load_weights
-from vit.weights.resize import adapt_channels, resize_patches
-from vit.weights.timm import TIMM
+from vit.weights.formats.timm import TIMM
+from vit.weights.resizing import adapt_channels, resize_patches
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 

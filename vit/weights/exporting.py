@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vit.nn.position import sincos_2d, sincos_2d_simple
-from vit.weights.format import State
+from vit.weights.weight_format import State
 
 FIXED = {"sincos": sincos_2d, "sincos_simple": sincos_2d_simple}
 Written = tuple[dict[str, Any], dict[str, Tensor]]  # config.json, and tensors by the names of files

@@ -6,18 +6,18 @@ from functools import cached_property
 
 from torch import Tensor
 
-from vit.weights.bert import BERT
-from vit.weights.clip import CLIP, SIGLIP
-from vit.weights.dinov3 import DINOV3, DINOV3_ORIGINAL
-from vit.weights.format import Format, State
-from vit.weights.google import GOOGLE
-from vit.weights.mae import MAE
-from vit.weights.openclip import OPENCLIP, OPENCLIP_TIMM
-from vit.weights.original import ORIGINAL
-from vit.weights.timm import TIMM
-from vit.weights.torchvision import TORCHVISION
-from vit.weights.transformers import TRANSFORMERS
-from vit.weights.vit_pytorch import VIT_PYTORCH
+from vit.weights.formats.bert import BERT
+from vit.weights.formats.clip import CLIP, SIGLIP
+from vit.weights.formats.dino import ORIGINAL
+from vit.weights.formats.dinov3 import DINOV3, DINOV3_ORIGINAL
+from vit.weights.formats.google import GOOGLE
+from vit.weights.formats.mae import MAE
+from vit.weights.formats.openclip import OPENCLIP, OPENCLIP_TIMM
+from vit.weights.formats.timm import TIMM
+from vit.weights.formats.torchvision import TORCHVISION
+from vit.weights.formats.transformers import TRANSFORMERS
+from vit.weights.formats.vit_pytorch import VIT_PYTORCH
+from vit.weights.weight_format import Format, State
 
 
 def is_ours(state: State) -> bool:

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from vit.weights.format import Format, State
-from vit.weights.outgoing import fixed
+from vit.weights.exporting import fixed
 from vit.weights.renaming import Names, Pairs, Renamed, several
+from vit.weights.weight_format import Format, State
 
 BODIES = ("vit.", "deit.", "dinov2.", "dinov2_with_registers.")
 # within a block: theirs, in files and in memory since version 5, and ours

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from vit.weights.eva import ratio
+from vit.weights.formats.timm.eva import ratio
 from vit.weights.renaming import Renamed
 
 RELATIVE, THEIR_RELATIVE = ".attn.relative.", ".attn.rel_pos."

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from vit.weights.format import Format, State
-from vit.weights.outgoing import require, require_square, with_table
+from vit.weights.exporting import require, require_square, with_table
 from vit.weights.renaming import Names, Renamed
+from vit.weights.weight_format import Format, State
 
 LAYER, BLOCK = "encoder.layers.encoder_layer_{}.", "encoder.blocks.{}."
 NAMES = Names([

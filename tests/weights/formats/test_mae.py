@@ -10,7 +10,7 @@ from transformers import ViTMAEConfig, ViTMAEForPreTraining
 from vit.models import MaskedAutoencoder, create_model, model_from_config
 from vit.models.mae import masked_error
 from vit.weights import load_weights
-from vit.weights.mae import MAE, ORIGINAL, from_mae, to_mae
+from vit.weights.formats.mae import MAE, ORIGINAL, from_mae, to_mae
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "image_size": 16,
          "patch_size": 4, "decoder_hidden_size": 24, "decoder_num_hidden_layers": 3, "decoder_num_attention_heads": 2,

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from vit.weights.format import State
-from vit.weights.timm_parallel import as_serial
-from vit.weights.timm_relative import beyond_our_relative, relative_facts
+from vit.weights.formats.timm.parallel import as_serial
+from vit.weights.formats.timm.relative import beyond_our_relative, relative_facts
+from vit.weights.weight_format import State
 
 POOLS = {"token": "class", "avg": "mean", "map": "attention"}
 ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "SiLU": "silu", "ReLU": "relu"}

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from vit.weights.format import State
 from vit.weights.renaming import Renamed
+from vit.weights.weight_format import State
 
 BLOCK = re.compile(r"(blocks\.\d+\.)(.*)")
 LEAVES = {  # ours -> timm's

@@ -6,13 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.weights.eva import join_leaves, keep
-from vit.weights.format import Format, State
-from vit.weights.outgoing import Written, fixed, parted, require, scaled
+from vit.weights.exporting import Written, fixed, parted, require, scaled
+from vit.weights.formats.timm import DINOV3_HEADS, TIMM_RULES, is_timm
+from vit.weights.formats.timm.eva import join_leaves, keep
+from vit.weights.formats.transformers import declared_classes, image_words, read_config, shared_words
 from vit.weights.renaming import Names, Renamed
-from vit.weights.timm import TIMM_RULES, is_timm
-from vit.weights.timm_facts import DINOV3_HEADS
-from vit.weights.transformers import declared_classes, image_words, read_config, shared_words
+from vit.weights.weight_format import Format, State
 
 LAYER, BLOCK = "layer.{}.", "encoder.blocks.{}."
 NAMES = Names(

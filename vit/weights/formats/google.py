@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from vit.weights.format import Format, State
 from vit.weights.renaming import Renamed, Rules
+from vit.weights.weight_format import Format, State
 
 ROOTS = ("", "opt/target/", "params/", "params/img/", "img/")
 KERNEL = "embedding/kernel"

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.weights.format import Format, State
 from vit.weights.renaming import Renamed
+from vit.weights.weight_format import Format, State
 
 LAYER = r"transformer\.layers\.(\d+)\."
 RULES = [

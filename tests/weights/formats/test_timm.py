@@ -9,8 +9,8 @@ import torch
 from vit.exchange import import_weights
 from vit.models import VisionTransformer, VisionTransformerConfig
 from vit.weights import detect, timm_arguments, to_timm
-from vit.weights.recognise import recognise
-from vit.weights.timm_facts import timm_facts
+from vit.weights.format_detection import recognise
+from vit.weights.formats.timm import timm_facts
 
 SMALL = {"embed_dim": 64, "depth": 2, "num_heads": 4, "num_classes": 7}
 FAMILIES = {

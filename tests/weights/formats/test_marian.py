@@ -5,7 +5,7 @@ import torch
 from transformers import MarianConfig, MarianMTModel
 
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
-from vit.weights.marian import from_marian, marian_arguments, to_marian
+from vit.weights.formats.marian import from_marian, marian_arguments, to_marian
 
 B, S, T, V = 3, 7, 6, 23
 

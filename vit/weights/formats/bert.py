@@ -7,10 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.weights.format import Format, State
-from vit.weights.outgoing import Written, fixed, parted, require
-from vit.weights.renaming import Names, Renamed
-from vit.weights.transformers import (
+from vit.weights.exporting import Written, fixed, parted, require
+from vit.weights.formats.transformers import (
     architecture,
     check_model_type,
     declared_classes,
@@ -18,6 +16,8 @@ from vit.weights.transformers import (
     read_config,
     shared_words,
 )
+from vit.weights.renaming import Names, Renamed
+from vit.weights.weight_format import Format, State
 
 LAYER, BLOCK = "bert.encoder.layer.{}.", "encoder.blocks.{}."
 NAMES = Names([

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import vit
 from vit.bundle import BundleError, load_bundle, replacing, save_bundle
 from vit.data import Preprocessing
-from vit.weights.timm import from_timm
+from vit.weights.formats.timm import from_timm
 
 CLASSES = ["cat", "dog", "hörse"]
 PREPROCESSING = Preprocessing(size=(32, 48), resize="squash", mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))

@@ -5,7 +5,7 @@ import timm
 import torch
 from timm.models.eva import checkpoint_filter_fn
 
-from tests.weights.test_timm import SMALL, foreign
+from tests.weights.formats.test_timm import SMALL, foreign
 from vit.models import VisionTransformer, VisionTransformerConfig
 from vit.weights import detect, load_weights, recognise
 
