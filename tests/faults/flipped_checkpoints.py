@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 
 from tests.faults.promise import Case, Promise
-from vit.training import AtomicCheckpointIO, newest_valid, verify
+from vit.files.checkpoints import verify
+from vit.training import AtomicCheckpointIO, newest_valid
 
 SIZE = 30_000  # values in the checkpoint, 120 kB
 

@@ -15,7 +15,7 @@ from vit.run.sweeping import SweptRun, conclude
 
 ROOT = Path(__file__).parents[2] / "vit"
 WRITERS = {  # json.dumps elsewhere: between our own processes, or text that is no file
-    "files/strict_json.py", "data/formats/delimited.py", "training/watchdog.py", "training/manifest.py",
+    "files/strict_json.py", "data/formats/delimited.py", "training/watchdog.py", "files/manifest.py",
     "run/processes/rank.py", "weights/timm_facts.py", "bundle/writing.py",
 }
 BAD = {"test/loss": float("nan"), "rows": [{"score": float("-inf")}, 1.5], "name": "NaN é"}

@@ -7,6 +7,7 @@ import torch
 from rich.console import Console
 
 from tests.training.tiny_run import Data, Task, trainer
+from vit.files.atomic import CheckpointError
 from vit.training import (
     AverageWeights,
     Checkpoints,
@@ -19,7 +20,7 @@ from vit.training import (
     trained_weights,
 )
 from vit.training.callbacks import START
-from vit.training.checkpoint import AtomicCheckpointIO, CheckpointError
+from vit.training.checkpoint import AtomicCheckpointIO
 from vit.training.precision import bf16_speed, cpu_precision, processor_flags
 from vit.training.progress import clock
 

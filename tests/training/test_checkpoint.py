@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from vit.training.atomic import CheckpointError, link_atomically, sweep, temporary_path
-from vit.training.checkpoint import AtomicCheckpointIO, newest_valid, settle, verify
+from vit.files.atomic import CheckpointError, link_atomically, sweep, temporary_path
+from vit.files.checkpoints import verify
+from vit.training.checkpoint import AtomicCheckpointIO, newest_valid, settle
 
 
 def content(step, size=4000):
@@ -220,7 +221,8 @@ import os, sys
 from pathlib import Path
 from tests.faults.file_faults import FileFaults
 from tests.training.test_checkpoint import content
-from vit.training.checkpoint import AtomicCheckpointIO, settle, trained_weights, verify
+from vit.files.checkpoints import verify
+from vit.training.checkpoint import AtomicCheckpointIO, settle
 
 folder = Path(sys.argv[1])
 for crash in range(100):

@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from vit.models import create_model, model_from_config
-from vit.training.lora import Lora, add_lora, is_added, merged
+from vit.training.lora import Lora, add_lora
+from vit.weights.trained import is_added, merge_lora
 
 
 def ours(**options):
@@ -66,7 +67,7 @@ def test_starts_as_what_it_was_and_learns_the_formula(make, matrices):
     plain.load_state_dict(state)
     torch.testing.assert_close(model(IMAGES), plain(IMAGES), rtol=1e-5, atol=1e-5)
     assert (plain(IMAGES) - before).abs().max() > 1e-3
-    saved = merged(model.state_dict())
+    saved = merge_lora(model.state_dict())
     assert saved.keys() == state.keys()
     for name in state:
         torch.testing.assert_close(saved[name], state[name], rtol=1e-6, atol=1e-7)
@@ -138,7 +139,7 @@ def test_decoders_have_a_query_and_a_fused_key_and_value_for_their_memory():
     }
     learn_something(model)
     plain = model_from_config({"kind": "encoder_decoder", **sizes})
-    plain.load_state_dict(merged(model.state_dict()))
+    plain.load_state_dict(merge_lora(model.state_dict()))
     torch.testing.assert_close(plain.eval()(source, target), model(source, target), rtol=1e-5, atol=1e-5)
 
 

@@ -5,8 +5,8 @@ from timm.optim import param_groups_layer_decay
 from torch import nn
 
 from vit.nn import MixedRotary
-from vit.training.names import clean_name
 from vit.training.optim import build_optimizer, clip_gradients, layer_numbers, parameter_groups, scaled_lr, undecayed
+from vit.weights.trained import clean_name
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,10 @@ from vit.bundle.reading import contract
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
 from vit.exchange import pixels
+from vit.files.checkpoints import verify
 from vit.models.timm_model import nearest_timm_models
 from vit.weights import recognise
+from vit.weights.trained import trained_weights
 
 TIMM, HUB = "timm:", "hub:"
 FILES = ("model.safetensors", "model.safetensors.index.json", "open_clip_model.safetensors",
@@ -122,7 +124,7 @@ def described(path: Path, config: Mapping[str, Any], name: str) -> Source:
     content = read_file(path)
     if isinstance(content, Mapping) and is_own_checkpoint(content):
         with explained(f"{path}: the config in it"):
-            return from_checkpoint(path, content["config"])
+            return from_checkpoint(path, content)
     state, notes = unwrap(content, str(path))
     if isinstance(content, Mapped):
         state = unmapped(path, state)
@@ -179,13 +181,16 @@ def unmapped(path: Path, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in state.items()}
 
 
-def from_checkpoint(path: Path, config: Mapping[str, Any]) -> Source:
-    """One of our own training checkpoints, of any task; its averaged weights where it has them."""
-    from vit.training import trained_weights  # here, because only this needs what trains
-
+def from_checkpoint(path: Path, content: Mapping[str, Any]) -> Source:
+    """A training checkpoint of this project, of any task; its averaged weights where it has them."""
+    if reason := verify(path):
+        raise SourceError(f"checkpoint {path} cannot be used: {reason}")
+    config = content["config"]
     tokenizers = {side: tokenizer_from_dict(values) for side, values in config.get("tokenizers", {}).items()}
-    state = trained_weights(path)
-    if config["model"].get("tied") == "all":  # an average knows one matrix by one name
+    state = trained_weights(content)
+    if isinstance(content, Mapped):
+        state = {name: tensor.clone() for name, tensor in state.items()}
+    if config["model"].get("tied") == "all":  # an average has the shared matrix under one name
         state.setdefault("target_embed.token.weight", state["embed.token.weight"])
     return Source(str(path), state, model=dict(config["model"]),
                   preprocessing=contract(config["data"].get("preprocessing")),

@@ -12,14 +12,15 @@ from collections.abc import Sequence
 import yaml
 from filelock import FileLock, Timeout
 
+from vit.files.atomic import CheckpointError, sweep, write_atomically
+from vit.files.checkpoints import LAST
+from vit.files.manifest import MANIFEST, Manifest
 from vit.files.strict_json import json_text
 from vit.files.untrusted import read_yaml
 from vit.run.config.overrides import ConfigError, shown
 from vit.run.config.targets import check_stored
 from vit.run.console import LogFile
-from vit.training.atomic import CheckpointError, sweep, write_atomically
-from vit.training.checkpoint import LAST, newest_valid
-from vit.training.manifest import MANIFEST, Manifest
+from vit.training.checkpoint import newest_valid
 
 log = logging.getLogger("vit")
 

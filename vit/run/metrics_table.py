@@ -7,7 +7,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
-from vit.training.atomic import write_atomically
+from vit.files.atomic import write_atomically
 from vit.training.resume import validates_start
 
 

@@ -9,13 +9,14 @@ import torch
 from hydra.core.override_parser.types import Override
 from torch import nn
 
+from vit.files.checkpoints import verify
 from vit.run.config.composing import ConfigError, hydras, is_hydras
 from vit.run.config.overrides import override_text, parse, shown
 from vit.run.folder import RunFolder, new_path, read_config, unfinished
 from vit.run.parts.data_source import LOADING
 from vit.run.processes.ranks import RUN_DIR
-from vit.training import newest_valid, verify
-from vit.training.names import clean_name
+from vit.training import newest_valid
+from vit.weights.trained import clean_name
 
 CONTROL = ("resume", "run_dir", "runs", "allow_change")  # keys of one command, never recorded
 FREE = (  # what a resumed run may change: how long, where and how it is watched, not which numbers it draws

@@ -8,8 +8,9 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
-from vit.training.atomic import CheckpointError, sweep, write_atomically
-from vit.training.checkpoint import BEST, IS_BEST, LAST, saved_step, settle, verify
+from vit.files.atomic import CheckpointError, sweep, write_atomically
+from vit.files.checkpoints import BEST, IS_BEST, LAST, verify
+from vit.training.checkpoint import saved_step, settle
 from vit.training.finite import NonFiniteError
 from vit.training.interrupts import Interrupted
 from vit.training.resume import batches_done, validates_start

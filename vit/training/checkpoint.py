@@ -2,24 +2,18 @@
 
 import logging
 import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 
-from vit.files.untrusted import check_pickles, open_zip
-from vit.messages import first_line
-from vit.training.atomic import NO_LINKS, CheckpointError, file_sha256, link_atomically, write_atomically
-from vit.training.lora import merged
-from vit.training.manifest import Manifest
-from vit.training.names import clean_name
+from vit.files.atomic import NO_LINKS, CheckpointError, link_atomically, write_atomically
+from vit.files.checkpoints import BEST, IS_BEST, LAST, PREVIOUS, record, verify
+from vit.files.manifest import Manifest
+from vit.weights import trained
 
 log = logging.getLogger("vit")
-
-LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
-IS_BEST = "is_best"  # in a checkpoint: it also becomes best.ckpt
 
 
 class AtomicCheckpointIO(CheckpointIO):
@@ -117,67 +111,6 @@ def settle(folder: str | Path) -> None:
         manifest.write()
 
 
-def record(manifest: Manifest, name: str) -> tuple[dict | None, str | None]:
-    """(what the manifest says of the content that a file has now, why the file cannot be used); None for neither.
-
-    A name that the manifest does not know, as in folders of earlier versions, is checked by the file's own checksums.
-    """
-    path = manifest.folder / name
-    saving = {key: value for key, value in (manifest.saving or {}).items() if key != "name"}
-    expected = [manifest.files.get(name), manifest.files.get(LAST) if name == PREVIOUS else None]
-    if saving and (manifest.saving["name"] == name or name == BEST and saving[IS_BEST]):
-        expected.append(saving)
-    expected = [entry for entry in expected if entry]
-    sha256 = file_sha256(path) if expected else None
-    for entry in expected:
-        if entry["sha256"] == sha256:
-            return entry, oversized(path)
-    if name not in manifest.files:
-        return None, damage(path)
-    for entry in manifest.files.values():
-        if entry["sha256"] == sha256:
-            return None, f"it is another checkpoint of this run, of optimizer step {entry['step']}"
-    return None, damage(path) or "it is not the file that this run saved (its SHA-256 is not the one in manifest.json)"
-
-
-def verify(path: str | Path) -> str | None:
-    """Why a checkpoint cannot be used, or None when it is, byte for byte, as it was written."""
-    path = Path(path)
-    if not path.is_file():
-        return "there is no such file"
-    return record(Manifest.read(path.parent), path.name)[1]
-
-
-def oversized(path: Path) -> str | None:
-    """Why reading a file, which may be anybody's, would fill the memory, or None."""
-    try:
-        with open_zip(path) as archive:
-            check_pickles(archive)
-    except Exception as error:  # a broken archive can raise nearly anything
-        return f"it is damaged or incomplete ({first_line(error)})"
-    return None
-
-
-def damage(path: Path) -> str | None:
-    """What is wrong with a file by itself, or None.
-
-    The zip checksums cover the content; reading the structure without the tensors covers the table of contents.
-    """
-    if reason := oversized(path):
-        return reason
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if damaged := archive.testzip():
-                return f"it is damaged (record {damaged})"
-    except Exception as error:  # a broken archive can raise nearly anything
-        return f"it is damaged or incomplete ({first_line(error)})"
-    try:
-        torch.load(path, map_location="meta", weights_only=True, mmap=True)
-    except Exception as error:
-        return f"its weights cannot be read without running code or it is no checkpoint ({first_line(error)})"
-    return None
-
-
 def newest_valid(folder: str | Path) -> tuple[Path | None, list[str]]:
     """The newest whole checkpoint to resume from, and one line for every newer one that had to be skipped."""
     skipped = []
@@ -200,11 +133,4 @@ def trained_weights(path: str | Path) -> dict[str, torch.Tensor]:
 
     What `lora` learnt beside the weights is added to them.
     """
-    checkpoint = AtomicCheckpointIO().load_checkpoint(path)
-    average = checkpoint.get("callbacks", {}).get("AverageWeights", {}).get("average")
-    raw = {
-        clean_name(name).removeprefix("model."): tensor
-        for name, tensor in checkpoint["state_dict"].items()
-        if name.startswith("model.")
-    }
-    return merged(average or raw)
+    return trained.trained_weights(AtomicCheckpointIO().load_checkpoint(path))

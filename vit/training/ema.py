@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from vit.training.names import clean_name
 from vit.training.optim import local
+from vit.weights.trained import clean_name
 
 
 class WeightAverage:

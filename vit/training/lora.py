@@ -1,7 +1,7 @@
 """Low-rank adaptation (LoRA): trainable updates of frozen matrices, merged into them when a model is saved."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,6 @@ from vit.nn.drop import Dropout
 from vit.training.optim import BLOCK
 
 FUSED = ("qkv", "kv")  # layers that are several matrices in one, named after them in order
-MARK = ".lora."  # part of the names of LoRA parameters; a saved model has none of them
 
 
 class Lora(nn.Module):
@@ -35,7 +34,7 @@ class Lora(nn.Module):
         self.up = nn.Parameter(torch.zeros(len(parts), layer.out_features // of, rank))  # (P,O,R)
         for part in self.down:
             nn.init.kaiming_uniform_(part, a=math.sqrt(5))  # as torch fills a linear layer
-        self.register_buffer("parts", torch.tensor(parts))  # saved: `merged` needs only the state dict
+        self.register_buffer("parts", torch.tensor(parts))  # saved: `merge_lora` needs only the state dict
         self.register_buffer("scale", torch.tensor(alpha / rank))
         self.dropout = Dropout(dropout)
 
@@ -118,25 +117,3 @@ def check_matrices(model: nn.Module, matrices: Sequence[str]) -> None:
         if not any(selected_parts(leaf, [matrix]) for leaf in leaves):
             hint = did_you_mean(nearest_names(matrix, known))
             raise ValueError(f"lora.matrices has {matrix!r}, but the blocks have {', '.join(known)}{hint}")
-
-
-def is_added(name: str) -> bool:
-    return MARK in name
-
-
-def merged(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict with every low-rank update added to its matrix, under the names of a model without LoRA.
-
-    Summed in float64, so that each weight is rounded once.
-    """
-    plain = {name: tensor for name, tensor in state.items() if not is_added(name)}
-    for name in state:
-        layer, found, leaf = name.rpartition(MARK)
-        if not found or leaf != "down":
-            continue
-        down, up, parts, scale = (state[f"{layer}{MARK}{each}"] for each in ("down", "up", "parts", "scale"))
-        weight = plain[f"{layer}.weight"]
-        delta = (up.double() @ down.double() * scale.double()).to(weight.device)  # (P,O,D)
-        split = weight.double().unflatten(0, (-1, up.shape[1]))  # (parts,O,D)
-        plain[f"{layer}.weight"] = split.index_add(0, parts, delta).flatten(0, 1).to(weight.dtype)
-    return plain

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vit.messages import nearest_names
-from vit.training.names import clean_name
+from vit.weights.trained import clean_name
 
 # The last part of a parameter's name that says "a scale, a shift, a token or a position": never pulled to zero.
 NO_DECAY = re.compile(

@@ -10,9 +10,9 @@ from torch import nn
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
 from vit.training import Finetune
-from vit.training.lora import is_added
 from vit.weights import KeyReport
 from vit.weights.loading import is_head
+from vit.weights.trained import is_added
 
 log = logging.getLogger("vit")
 

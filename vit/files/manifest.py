@@ -4,7 +4,7 @@ import json
 import logging
 from pathlib import Path
 
-from vit.training.atomic import file_sha256, write_atomically
+from vit.files.atomic import file_sha256, write_atomically
 
 log = logging.getLogger("vit")
 
