@@ -92,7 +92,7 @@ def test_transformers_opens_it_as_its_own(variant: str, tmp_path) -> None:
     x = images(size, channels)
     with torch.no_grad():
         torch.testing.assert_close(theirs.eval()(x).logits, model(x), **CLOSE)
-    assert {row.status for row in report.rows} == {"taken"}
+    assert {row.status for row in report.rows} == {"loaded"}
 
 
 @pytest.mark.parametrize("variant", ["plain", "registers", "mean without a class token"])
@@ -329,9 +329,9 @@ def test_several_labels_per_image(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "to", "words"),
     [
-        ({"registers": 2, "qk_norm": True}, "transformers", "DINOv2 has qk_norm=False only, but this one has"),
+        ({"registers": 2, "qk_norm": True}, "transformers", "DINOv2 has qk_norm=False only, but this model has"),
         ({"mlp": "swiglu", "activation": "silu", "mlp_ratio": 2.5}, "transformers", "times 32, times two thirds"),
-        ({"layer_scale": 0.1, "mlp_ratio": 3.5}, "transformers", "a whole number of times 32, but this one has 112"),
+        ({"layer_scale": 0.1, "mlp_ratio": 3.5}, "transformers", "a whole number of times 32, but this model has 112"),
         ({"mlp": "swiglu", "activation": "gelu"}, "transformers", "DINOv2 has activation=silu only"),
         ({"pool": "mean", "pool_prefix": True}, "transformers", "DINOv2 has pool_prefix=False only"),
         ({"pool": "attention"}, "transformers", "transformers' SigLIP has class_token=False only"),
@@ -340,10 +340,10 @@ def test_several_labels_per_image(tmp_path) -> None:
         ({"embed_norm": True}, "transformers", "CLIP has patch_bias=False only"),
         ({"dist_token": True, "registers": 2}, "transformers", "DeiT has registers=0 only"),
         ({"pool": "mean"}, "torchvision", "torchvision's VisionTransformer has pool=class only"),
-        ({"norm_eps": 1e-5}, "torchvision", "has norm_eps=1e-06 only, but this one has norm_eps=1e-05"),
+        ({"norm_eps": 1e-5}, "torchvision", "has norm_eps=1e-06 only, but this model has norm_eps=1e-05"),
         ({"positions": "rotary"}, "transformers", "ViT has positions=learned or sincos or sincos_simple or none only"),
         ({"positions": "rotary", "rotary_coordinates": "centred"}, "transformers", "DINOv3 has num_classes=0 only"),
-        ({"head_dim": 16}, "transformers", "this one has head_dim=16"),
+        ({"head_dim": 16}, "transformers", "this model has head_dim=16"),
         ({"pre_norm": False}, "timm", "post-norm"),
         ({"image_size": (32, 16)}, "torchvision", r"has a square image_size only, not \(32, 16\)"),
     ],
@@ -386,7 +386,7 @@ def test_as_a_real_command(tmp_path) -> None:
     command = [sys.executable, "-m", "vit", "convert", str(source), str(tmp_path / "theirs"), "--to", "transformers"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "32 taken, 0 resized, 0 new, 0 unused" in done.stdout and f"wrote {tmp_path / 'theirs'}" in done.stdout
+    assert "32 loaded, 0 resized, 0 new, 0 unused" in done.stdout and f"wrote {tmp_path / 'theirs'}" in done.stdout
     assert json.loads((tmp_path / "theirs" / "config.json").read_text())["model_type"] == "vit"
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and "is there already" in done.stderr

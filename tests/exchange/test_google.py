@@ -98,7 +98,7 @@ def test_logits_equal_timm(case: str, tmp_path) -> None:
     with torch.no_grad():
         torch.testing.assert_close(model(images()), reference(images()), **CLOSE)
     assert not unplaced(report) and model.config.num_heads == H  # heads are an axis: nobody needs to say them
-    assert len(report.named("left out")) == len(written.get("extra", ()))
+    assert len(report.named("excluded")) == len(written.get("extra", ()))
 
 
 def test_timm_reads_the_same_file_with_the_exact_gelu(tmp_path) -> None:

@@ -14,8 +14,8 @@ from vit.cli import app
 from vit.exchange import import_weights
 
 KEPT = {
-    "vit_tiny_r_s16_p8_224": "a stem of the form HybridEmbed",
-    "vit_dpwee_patch16_reg1_gap_256": "blocks of the form DiffParallelScalingBlock",
+    "vit_tiny_r_s16_p8_224": "a stem of the class HybridEmbed",
+    "vit_dpwee_patch16_reg1_gap_256": "blocks of the class DiffParallelScalingBlock",
 }
 
 
@@ -28,7 +28,7 @@ def test_a_model_in_memory_and_other_classes(name: str) -> None:
     reference = foreign(name)
     model, report = import_weights(reference)
     assert any(f"kept as timm's own network, for this timm model has {KEPT[name]}" in note for note in report.notes)
-    assert {row.status for row in report.rows} == {"taken"}
+    assert {row.status for row in report.rows} == {"loaded"}
     x = torch.randn(2, 3, *model.config.image_size)
     with torch.no_grad():
         assert torch.equal(model(x), reference(x))
@@ -59,10 +59,10 @@ def test_a_folder_goes_through_a_bundle_and_back(tmp_path) -> None:
 @pytest.mark.parametrize("options", [{"embed_dim": 96}, {"act_layer": torch.nn.ReLU}, {"global_pool": "avg"}])
 def test_one_that_its_name_does_not_build_is_refused(options: dict, tmp_path) -> None:
     reference = foreign("vit_tiny_r_s16_p8_224", **options)
-    with pytest.raises(ValueError, match="a stem of the form HybridEmbed, which no model of ours has"):
+    with pytest.raises(ValueError, match="a stem of the class HybridEmbed, which no vit model has"):
         import_weights(reference)
     if "act_layer" not in options:
         save_for_hf(reference, tmp_path, model_args=options)
         assert options.items() <= json.loads((tmp_path / "config.json").read_text())["model_args"].items()
-        with pytest.raises(ValueError, match="a stem of the form HybridEmbed, which no model of ours has"):
+        with pytest.raises(ValueError, match="a stem of the class HybridEmbed, which no vit model has"):
             import_weights(tmp_path)

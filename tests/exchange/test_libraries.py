@@ -89,7 +89,7 @@ def test_vit_pytorch_heads_of_usual_width_are_said() -> None:
     model, report = import_weights(reference.state_dict())
     same(model, reference, images())
     assert any("num_heads 3 is what this format usually has" in note for note in report.notes)
-    with pytest.raises(SourceError, match="do not tell image_size"):
+    with pytest.raises(SourceError, match="so that image_size cannot be inferred"):
         import_weights(VIT_PYTORCH["SimpleViT"]().state_dict())
 
 
@@ -108,12 +108,12 @@ def test_openclip(quick: bool, tmp_path) -> None:
         state |= {name: torch.tensor(7) for name in ("input_resolution", "context_length", "vocab_size")}
     else:
         act = "gelu"
-        with pytest.raises(SourceError, match="activation cannot be read off tensors; give act=.*quick_gelu"):
+        with pytest.raises(SourceError, match="activation cannot be inferred from tensors; give act=.*quick_gelu"):
             import_weights(state, num_heads=4)
     model, report = import_weights(state, num_heads=4, act=act)
     same(model, reference.visual, images())
     assert not unplaced(report)
-    assert "transformer.resblocks.0.ln_1.weight" in report.named("left out")
+    assert "transformer.resblocks.0.ln_1.weight" in report.named("excluded")
 
 
 def test_openclip_tower_alone_in_half_precision() -> None:
@@ -173,4 +173,4 @@ def test_of_two_copies_the_teacher_is_taken() -> None:
              for key, tensor in model.state_dict().items()}
     model, report = import_weights(state, num_heads=4)
     same(model, teacher, images())
-    assert "another copy under student. was left out" in report.notes
+    assert "another copy under student. was ignored" in report.notes

@@ -43,7 +43,7 @@ def test_dino_training_checkpoint(tmp_path) -> None:
     torch.save({**nets, "epoch": 7, "args": argparse.Namespace(arch="vit_base")}, tmp_path / "checkpoint.pth")
     model, report = import_weights(tmp_path / "checkpoint.pth", num_heads=4)
     same(model, reference)
-    assert not unplaced(report) and len(report.named("left out")) == 4
+    assert not unplaced(report) and len(report.named("excluded")) == 4
     assert "of teacher, student the weights of teacher are taken" in report.notes
 
 
@@ -99,7 +99,7 @@ def test_mae(decoder: bool, tmp_path) -> None:
     torch.save({"model": state}, tmp_path / "mae.pth")
     model, report = import_weights(tmp_path / "mae.pth", num_heads=4)
     same(model, reference)
-    assert not unplaced(report) and len(report.named("left out")) == (4 if decoder else 0)
+    assert not unplaced(report) and len(report.named("excluded")) == (4 if decoder else 0)
 
 
 def test_mae_fine_tuned_with_the_mean_of_the_patches() -> None:

@@ -123,7 +123,7 @@ def test_of_ours_nothing_is_changed(tmp_path) -> None:
     preprocessing = Preprocessing(size=(16, 16))
     save_bundle(tmp_path / "bundle", model, NAMES, preprocessing)
     again, report = vit.import_weights(tmp_path / "bundle")
-    assert again.config == model.config and {row.status for row in report.rows} == {"taken"}
+    assert again.config == model.config and {row.status for row in report.rows} == {"loaded"}
     assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
     wider, report = vit.import_weights(tmp_path / "bundle", image_size=32, num_classes=2)
     assert wider.config.image_size == (32, 32) and set(report.named("new")) == {"head.weight", "head.bias"}
@@ -308,7 +308,7 @@ def test_tensors_left_over_or_missing(folder) -> None:
     missing = {name: tensor for name, tensor in state.items() if name != "blocks.3.norm2.bias"}
     refused(missing, "norm2.bias", "absent", "block 3")
     missing = {name: tensor for name, tensor in state.items() if not name.startswith("blocks.3.")}
-    refused(missing, "block 3 is missing, though there is a block 11")
+    refused(missing, "block 3 is missing, but block 11 is there")
 
 
 def test_other_things(tmp_path, monkeypatch) -> None:

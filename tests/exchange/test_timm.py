@@ -92,5 +92,5 @@ def test_a_part_that_ours_lack_is_named(tmp_path) -> None:
     model = timm.create_model(name, **{key: FAMILIES["DeiT"][1].get(key, 64) for key in ("img_size", "embed_dim")},
                               depth=1, num_heads=4)
     save_for_hf(model, tmp_path)
-    with pytest.raises(ValueError, match="blocks of the form ParallelThingsBlock, which no model of ours has"):
+    with pytest.raises(ValueError, match="blocks of the class ParallelThingsBlock, which no vit model has"):
         import_weights(tmp_path)

@@ -103,7 +103,7 @@ def cut(make, case: str, folder: Path) -> None:
     file = next(folder.glob("*.safetensors"))
     state = load_file(file)
     report = import_weights(folder)[1]
-    apart = {name for row in report.rows if row.status == "left out" for name in row.sources}
+    apart = {name for row in report.rows if row.status == "excluded" for name in row.sources}
     accepted = []
     for name, group in groups([name for name in state if name not in apart]).items():
         save_file({each: tensor for each, tensor in state.items() if each not in group}, file)

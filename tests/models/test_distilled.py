@@ -10,7 +10,7 @@ from timm.models.deit import VisionTransformerDistilled
 from vit.bundle import load_bundle, save_bundle
 from vit.data import Preprocessing
 from vit.models import create_model, model_from_config
-from vit.weights import detect, from_timm, load_weights, timm_arguments, to_timm
+from vit.weights import from_timm, infer_config, load_weights, timm_arguments, to_timm
 
 SIZES = {"img_size": 16, "patch_size": 4, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 5}
 OURS = {"image_size": 16, "patch_size": 4, "dim": 32, "depth": 2, "num_heads": 4, "num_classes": 5, "dist_token": True}
@@ -34,7 +34,7 @@ def test_logits_are_those_of_timm(options):
     theirs = random(VisionTransformerDistilled(**SIZES, **options[0]))
     model = create_model("vit_tiny", **{**OURS, "mlp_ratio": 4.0, **options[1]}).eval()
     report = load_weights(model, theirs.state_dict())
-    assert report.count("taken") == len(model.state_dict()) == len(theirs.state_dict()) == len(report.rows)
+    assert report.count("loaded") == len(model.state_dict()) == len(theirs.state_dict()) == len(report.rows)
     torch.testing.assert_close(model(images()), theirs(images()), rtol=0, atol=1e-5)
     for each in (model, theirs):
         each.train().set_distilled_training(True)
@@ -46,7 +46,7 @@ def test_logits_are_those_of_timm(options):
 
 def test_the_architecture_is_read_off_the_tensors():
     state = from_timm(VisionTransformerDistilled(**SIZES).state_dict())
-    values = detect(state, {"num_heads": 4, "norm_eps": 1e-6, "activation": "gelu"})
+    values = infer_config(state, {"num_heads": 4, "norm_eps": 1e-6, "activation": "gelu"})
     assert values["dist_token"] and values["pool"] == "class" and values["prefix_positions"]
     model_from_config(values).load_state_dict(state)
 
@@ -67,10 +67,10 @@ def test_a_timm_folder_is_a_distilled_one(tmp_path):
 
 @pytest.mark.parametrize(("options", "reason"), [
     ({"registers": 2}, "no registers"),
-    ({"positions": "sincos"}, "a learned table of positions only"),
-    ({"prefix_positions": False}, "a learned table of positions only"),
+    ({"positions": "sincos"}, "a learned position table only"),
+    ({"prefix_positions": False}, "a learned position table only"),
     ({"mlp": "swiglu"}, "no SwiGLU blocks"),
-    ({"positions": "rotary"}, "a learned table of positions only"),
+    ({"positions": "rotary"}, "a learned position table only"),
 ])
 def test_what_timm_cannot_express_keeps_our_names(options, reason, tmp_path):
     model = random(create_model("vit_tiny", **{**OURS, **options}))

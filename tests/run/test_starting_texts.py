@@ -103,7 +103,7 @@ def test_training_begins_with_a_checkpoint_of_any_kind(runs, tmp_path, kind, nam
 def test_a_checkpoint_gives_a_model_but_no_answers(runs, kind, tmp_path, capsys):
     checkpoint = runs[kind] / "checkpoints" / "last.ckpt"
     model, report = vit.import_weights(checkpoint)
-    assert model.config == load_bundle(runs[kind]).model.config and {row.status for row in report.rows} == {"taken"}
+    assert model.config == load_bundle(runs[kind]).model.config and {row.status for row in report.rows} == {"loaded"}
     (tmp_path / "lines.txt").write_text("one\n")
     for command in (["predict", checkpoint, tmp_path / "lines.txt"], ["evaluate", checkpoint],
                     ["attention", checkpoint, "one", "--output", tmp_path / "maps.html"]):
@@ -124,7 +124,7 @@ def test_a_reader_has_the_architecture_of_its_classifier(digits, tmp_path):
     same = [name for name in before if not name.startswith("head.") and name != "embed.pos_embed"]
     assert all(torch.equal(model[name], before[name]) for name in same)
     said = (run / "log.txt").read_text()
-    assert f"{len(same)} taken, 1 resized, 0 new, 2 unused" in said and "grid of 2x2 to 2x10 patches" in said
+    assert f"{len(same)} loaded, 1 resized, 0 new, 2 unused" in said and "grid of 2x2 to 2x10 patches" in said
 
 
 def test_words_change_what_stands_around_the_blocks_of_a_classifier(digits, tmp_path):

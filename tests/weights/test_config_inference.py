@@ -8,7 +8,7 @@ import torch
 from vit.models import VisionTransformerConfig, model_from_config
 from vit.models.masked import MaskedTextConfig
 from vit.models.text import TextClassifierConfig
-from vit.weights import detect, published_heads
+from vit.weights import infer_config, published_num_heads
 
 TINY = {"image_size": 32, "patch_size": 8, "dim": 48, "depth": 2, "num_heads": 3, "num_classes": 5}
 CASES = {
@@ -32,7 +32,8 @@ CASES = {
 def test_our_own_tensors_tell_the_config(case: str) -> None:
     config = VisionTransformerConfig(**{**TINY, **CASES[case]})
     facts = {"num_heads": 3, "activation": "gelu", "image_size": config.image_size}
-    assert VisionTransformerConfig.from_dict(detect(model_from_config(config.to_dict()).state_dict(), facts)) == config
+    inferred = infer_config(model_from_config(config.to_dict()).state_dict(), facts)
+    assert VisionTransformerConfig.from_dict(inferred) == config
 
 
 @pytest.mark.parametrize("positions", ["sincos", "rotary"])
@@ -40,37 +41,37 @@ def test_positions_without_a_table_are_a_fact(positions: str) -> None:
     config = VisionTransformerConfig(**{**TINY, "positions": positions})
     state = model_from_config(config.to_dict()).state_dict()
     facts = {"num_heads": 3, "activation": "gelu", "image_size": 32, "positions": positions}
-    assert VisionTransformerConfig.from_dict(detect(state, facts)) == config
-    with pytest.raises(ValueError, match="do not tell positions"):
-        detect(state, {"num_heads": 3, "activation": "gelu"})
+    assert VisionTransformerConfig.from_dict(infer_config(state, facts)) == config
+    with pytest.raises(ValueError, match="so that positions cannot be inferred"):
+        infer_config(state, {"num_heads": 3, "activation": "gelu"})
 
 
 @pytest.mark.parametrize("pool", ["class", "pooler"])
 def test_texts(pool: str) -> None:
     config = TextClassifierConfig(vocab_size=11, max_len=9, dim=32, depth=2, num_heads=2, num_classes=3, pool=pool)
     state = model_from_config(config.to_dict()).state_dict()
-    assert TextClassifierConfig.from_dict(detect(state, {"num_heads": 2, "activation": "gelu"})) == config
+    assert TextClassifierConfig.from_dict(infer_config(state, {"num_heads": 2, "activation": "gelu"})) == config
     masked = MaskedTextConfig(vocab_size=11, max_len=9, dim=32, depth=2, num_heads=2, dropout=0.0,
                               attention_dropout=0.0)
     state = model_from_config(masked.to_dict()).state_dict()
     facts = {"num_heads": 2, "activation": "gelu", "norm_eps": 1e-12, "dropout": 0.0, "attention_dropout": 0.0}
-    assert MaskedTextConfig.from_dict(detect(state, facts)) == masked
+    assert MaskedTextConfig.from_dict(infer_config(state, facts)) == masked
 
 
 def test_heads_come_from_the_queries_norm_the_facts_or_the_published_sizes() -> None:
     published = {**TINY, "dim": 192, "depth": 12}
     gelu = {"activation": "gelu"}
     state = model_from_config({"kind": "vit", **published}).state_dict()
-    assert detect(state, gelu)["num_heads"] == published_heads(192, 12) == 3
-    assert detect(state, {**gelu, "num_heads": 12})["num_heads"] == 12
+    assert infer_config(state, gelu)["num_heads"] == published_num_heads(192, 12) == 3
+    assert infer_config(state, {**gelu, "num_heads": 12})["num_heads"] == 12
     state = model_from_config({"kind": "vit", **TINY, "qk_norm": True}).state_dict()
-    assert detect(state, gelu)["num_heads"] == 3
+    assert infer_config(state, gelu)["num_heads"] == 3
     with pytest.raises(ValueError, match="num_heads is 4 by the source's config or the argument, but the tensors"):
-        detect(state, {**gelu, "num_heads": 4})
+        infer_config(state, {**gelu, "num_heads": 4})
     with pytest.raises(ValueError, match="dim 48 and depth 2; give num_heads="):
-        detect(model_from_config({"kind": "vit", **TINY}).state_dict(), gelu)
+        infer_config(model_from_config({"kind": "vit", **TINY}).state_dict(), gelu)
     with pytest.raises(ValueError, match="num_heads 5 does not divide the 48 channels"):
-        detect(model_from_config({"kind": "vit", **TINY}).state_dict(), {**gelu, "num_heads": 5})
+        infer_config(model_from_config({"kind": "vit", **TINY}).state_dict(), {**gelu, "num_heads": 5})
 
 
 def broken(change) -> dict[str, torch.Tensor]:
@@ -88,7 +89,7 @@ def broken(change) -> dict[str, torch.Tensor]:
         (lambda s: s.update({"encoder.blocks.3.norm1.bias": torch.zeros(48)}), {}, "block 2 is missing"),
         (lambda s: s.update({"embed.pos_embed": torch.zeros(1, 12, 48)}), {}, "12 rows"),
         (lambda s: s.update({"embed.reg_token": torch.zeros(1, 4, 48), "embed.pos_embed": torch.zeros(1, 9, 48)}), {},
-         "9 rows could be of two square grids"),
+         "9 rows could have two square grids"),
         (lambda s: None, {"image_size": 64}, "17 rows does not fit image_size .*64 patches"),
         (lambda s: None, {"in_chans": 1}, "in_chans is 1 .* the tensors have 3"),
         (lambda s: None, {"num_classes": 7}, "num_classes is 7 .* the tensors have 5"),
@@ -103,21 +104,21 @@ def broken(change) -> dict[str, torch.Tensor]:
 )
 def test_contradictions_are_errors_with_both_numbers(change, facts: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        detect(broken(change), {"num_heads": 3, "activation": "gelu", **facts})
+        infer_config(broken(change), {"num_heads": 3, "activation": "gelu", **facts})
 
 
 def test_an_activation_is_never_guessed() -> None:
-    with pytest.raises(ValueError, match="activation cannot be read off tensors; give act=gelu"):
-        detect(broken(lambda state: None), {"num_heads": 3, "activation": None})
+    with pytest.raises(ValueError, match="activation cannot be inferred from tensors; give act=gelu"):
+        infer_config(broken(lambda state: None), {"num_heads": 3, "activation": None})
 
 
 def test_something_else_is_refused() -> None:
-    with pytest.raises(ValueError, match="no Vision Transformer or text encoder is known by these names: conv1.weight"):
-        detect({"conv1.weight": torch.zeros(3)}, {})
+    with pytest.raises(ValueError, match="not the names of a Vision Transformer or text encoder: conv1.weight"):
+        infer_config({"conv1.weight": torch.zeros(3)}, {})
 
 
 def test_the_result_is_plain() -> None:
     config = VisionTransformerConfig(**TINY)
-    values = detect(model_from_config(config.to_dict()).state_dict(), {"num_heads": 3, "activation": "gelu"})
+    values = infer_config(model_from_config(config.to_dict()).state_dict(), {"num_heads": 3, "activation": "gelu"})
     assert {**config.to_dict(), **values} == config.to_dict()
     assert set(values) - {"kind"} <= {field.name for field in dataclasses.fields(config)}

@@ -5,6 +5,7 @@ import timm
 import torch
 from timm.layers import resample_abs_pos_embed
 
+from vit import weights
 from vit.models import create_model
 from vit.weights import load_weights, to_timm
 
@@ -23,8 +24,8 @@ def statuses(report) -> dict[str, str]:
 def test_same_size_takes_everything() -> None:
     source, model = tiny(0), tiny(1)
     report = load_weights(model, source.state_dict())
-    assert set(statuses(report).values()) == {"taken"}
-    assert report.table() == f"{len(report.rows)} taken, 0 resized, 0 new, 0 unused"
+    assert set(statuses(report).values()) == {"loaded"}
+    assert report.table() == f"{len(report.rows)} loaded, 0 resized, 0 new, 0 unused"
     x = torch.randn(2, 3, 16, 16)
     assert torch.equal(model(x), source(x))
 
@@ -36,7 +37,7 @@ def test_other_resolution_and_other_classes() -> None:
     status = statuses(report)
     assert status["embed.pos_embed"] == "resized"
     assert status["head.weight"] == status["head.bias"] == "new"
-    assert set(status.values()) == {"taken", "resized", "new"}
+    assert set(status.values()) == {"loaded", "resized", "new"}
     assert torch.equal(model.head.weight, head)
     expected = resample_abs_pos_embed(source.embed.pos_embed, [6, 10], [4, 4], num_prefix_tokens=1)
     assert torch.equal(model.embed.pos_embed, expected)
@@ -77,7 +78,7 @@ def test_ours_and_timms_load_into_each_other(ours_first: bool) -> None:
     ours = tiny(0, dim=192)
     theirs = timm.create_model("vit_tiny_patch16_224", img_size=16, patch_size=4, depth=2, num_classes=5).eval()
     source, model = (ours, theirs) if ours_first else (theirs, ours)
-    assert set(statuses(load_weights(model, source.state_dict())).values()) == {"taken"}
+    assert set(statuses(load_weights(model, source.state_dict())).values()) == {"loaded"}
     x = torch.randn(2, 3, 16, 16)
     torch.testing.assert_close(model(x), source(x), rtol=0, atol=1e-5)
 
@@ -90,7 +91,7 @@ def test_any_timm_model_with_another_class_count() -> None:
 
 
 def test_another_network_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"only 0 of \d+ tensors fit; its names, such as conv1.weight, are not known"):
+    with pytest.raises(ValueError, match=r"only 0 of \d+ tensors fit; names such as conv1.weight are unknown"):
         load_weights(tiny(), create_model("timm/resnet18", num_classes=5, image_size=32).state_dict())
     with pytest.raises(ValueError, match="the model has another size"):
         load_weights(tiny(), tiny(dim=48).state_dict())
@@ -102,3 +103,19 @@ def test_unused_tensors_are_named() -> None:
     unused = [row.name for row in report.rows if row.status == "unused"]
     assert report.count("unused") == len(unused) == 12 and all(name.startswith("encoder.blocks.2.") for name in unused)
     assert "... and 4 more" in report.table()
+
+
+def test_former_statuses_are_still_counted() -> None:
+    report = load_weights(tiny(), tiny().state_dict())
+    with pytest.warns(DeprecationWarning, match="the status 'taken' is now 'loaded'"):
+        assert report.count("taken") == len(report.rows)
+    with pytest.warns(DeprecationWarning, match="'left out' is now 'excluded'"):
+        assert report.named("left out") == []
+
+
+@pytest.mark.parametrize(("old", "new"), weights.FORMER_NAMES.items())
+def test_former_names_are_aliases(old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"vit.weights.{old} is now {new}"):
+        assert getattr(weights, old) is getattr(weights, new)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        weights.nothing  # noqa: B018

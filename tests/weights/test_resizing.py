@@ -11,7 +11,7 @@ from timm.models import adapt_input_conv
 
 from tests.weights.formats.test_timm import foreign
 from vit.models import VisionTransformer, VisionTransformerConfig, create_model
-from vit.weights import detect, load_weights
+from vit.weights import infer_config, load_weights
 from vit.weights.formats.timm import TIMM
 from vit.weights.resizing import adapt_channels, resize_patches
 
@@ -63,11 +63,11 @@ def test_whole_models_as_timm_resizes_them(family: str) -> None:
     reference = foreign(family)
     state = TIMM.convert(reference.state_dict())
     config = VisionTransformerConfig.from_dict(
-        detect(state, TIMM.facts(reference.state_dict(), {"module": reference})))
+        infer_config(state, TIMM.config_values(reference.state_dict(), {"module": reference})))
     for name, change in CHANGES.items():
         model = VisionTransformer(dataclasses.replace(config, **change)).eval()
         report = load_weights(model, reference.state_dict(), source_grid=config.grid)
-        assert {row.status for row in report.rows if not row.name.startswith("head.")} <= {"taken", "resized", "fused"}
+        assert {row.status for row in report.rows if not row.name.startswith("head.")} <= {"loaded", "resized", "fused"}
         resized = foreign(family)
         resized.set_input_size(img_size=model.config.image_size, patch_size=model.config.patch_size)
         if "in_chans" in change:
@@ -93,4 +93,4 @@ def test_a_timm_model_takes_its_own_names_and_ours() -> None:
     name, options = "eva02_tiny_patch14_224", {"img_size": 28, "depth": 1, "num_classes": 3}
     first, second = (timm.create_model(name, **options) for _ in range(2))
     report = load_weights(second, first.state_dict())
-    assert {row.status for row in report.rows} == {"taken"}
+    assert {row.status for row in report.rows} == {"loaded"}

@@ -26,7 +26,7 @@ from vit.exchange.read import MULTI_LABEL, PIXELS, THRESHOLDS, Anything, Source,
 from vit.files.strict_json import json_text
 from vit.weights import KeyReport, timm_arguments
 from vit.weights.formats.torchvision import to_torchvision
-from vit.weights.to_transformers import to_transformers
+from vit.weights.transformers_export import to_transformers
 
 TARGETS = ("timm", "transformers", "torchvision", "bundle")
 FILES = (".safetensors", ".pth", ".pt")

@@ -14,11 +14,19 @@ from vit.exchange.read import Anything, Source, read
 from vit.models import TimmConfig, model_from_config
 from vit.models.build import ACTIVATIONS
 from vit.nn.init import SkipInit, init_weights
-from vit.weights import FORMATS, KeyReport, Recognised, detect, load_weights, published_heads, recognise
-from vit.weights.config_inference import Contradiction, check_declared
+from vit.weights import (
+    FORMATS,
+    DetectedWeights,
+    KeyReport,
+    detect_format,
+    infer_config,
+    load_weights,
+    published_num_heads,
+)
+from vit.weights.config_inference import ConfigMismatch, check_declared
 from vit.weights.formats.timm import TIMM
 from vit.weights.formats.torchvision import TORCHVISION
-from vit.weights.key_report import SHOWN, shapes
+from vit.weights.key_report import MAX_ROWS, format_shapes
 
 Size = int | Sequence[int]
 HEADS = ("head.", "head_dist.")
@@ -107,13 +115,13 @@ def take(found: Source, wanted: Wanted = Wanted()) -> tuple[nn.Module, KeyReport
     return model.eval(), report
 
 
-def recognised(source: Source) -> Recognised:
+def recognised(source: Source) -> DetectedWeights:
     """The format of a source.
 
     Raises:
         SourceError: it is none that is known.
     """
-    if (found := recognise(source.state)) is not None:
+    if (found := detect_format(source.state)) is not None:
         kind = source.config.get("model_type")
         if kind is not None and found.format in (TIMM, TORCHVISION) and "architecture" not in source.config:
             raise SourceError(f"{source.name}: the config says that it describes a {kind} of transformers, but the "
@@ -121,7 +129,7 @@ def recognised(source: Source) -> Recognised:
         return found
     own = (source.model or {}).get("kind") == TimmConfig.kind
     if own or ({"architecture", "module"} & set(source.config) and timms_own(source.config) is not None):
-        return Recognised(OTHER_NETWORK, source.state)
+        return DetectedWeights(OTHER_NETWORK, source.state)
     some = ", ".join(list(source.state)[:3])
     if source.name.endswith(".npz") and are_images(source.state):
         raise SourceError(f"{source.name} holds the arrays of a data set ({some}), no weights; it is read as data by "
@@ -134,9 +142,9 @@ def recognised(source: Source) -> Recognised:
                       "num_classes beside it")
 
 
-def check_numbers(source: Source, known: Recognised) -> None:
+def check_numbers(source: Source, known: DetectedWeights) -> None:
     """Raises SourceError where a network's tensors are of a kind that cannot be computed with."""
-    for name, tensor in known.ours.items():
+    for name, tensor in known.converted.items():
         if not name.startswith(PARTS) or name.endswith(COUNTERS):
             continue
         if not tensor.is_floating_point():
@@ -148,7 +156,7 @@ def check_numbers(source: Source, known: Recognised) -> None:
 
 
 def architecture(
-    source: Source, known: Recognised, num_heads: int | None = None, act: str | None = None,
+    source: Source, known: DetectedWeights, num_heads: int | None = None, act: str | None = None,
     image_size: Size | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
     """The config of the network that the source was, and what a report must say about how it was found.
@@ -161,16 +169,16 @@ def architecture(
     if source.model is not None:
         return dict(source.model), []
     try:
-        facts = known.format.facts(known.state, source.config)
+        facts = known.format.config_values(known.state, source.config)
         notes = check_stated(source, facts, num_heads, act)
         facts |= {key: value for key, value in (("num_heads", num_heads), ("activation", act)) if value is not None}
-        if image_size is not None and "embed.pos_embed" not in known.ours and "image_size" not in facts:
+        if image_size is not None and "embed.pos_embed" not in known.converted and "image_size" not in facts:
             facts["image_size"] = image_size
-        config = detect(known.ours, facts)
-        check_declared(config, known.format.declared(known.state, source.config))
+        config = infer_config(known.converted, facts)
+        check_declared(config, known.format.declared_config(known.state, source.config))
     except SourceError:
         raise
-    except Contradiction as error:
+    except ConfigMismatch as error:
         raise ContradictionError(f"{source.name}: {error}") from None
     except ValueError as error:
         if known.format in (TIMM, OTHER_NETWORK) and (kept := timms_own(source.config)) is not None:
@@ -178,18 +186,18 @@ def architecture(
         raise SourceError(f"{source.name}: {error}") from None
     if source.config:
         check_whole(source, known, config)
-    notes += known.format.doubts(known.state) if not source.config else []
-    if "num_heads" not in facts and published_heads(config["dim"], config["depth"]) == config["num_heads"]:
+    notes += known.format.assumptions(known.state) if not source.config else []
+    if "num_heads" not in facts and published_num_heads(config["dim"], config["depth"]) == config["num_heads"]:
         notes.append(f"num_heads {config['num_heads']} is that of the published models of dim {config['dim']} and "
                      f"depth {config['depth']}; give num_heads= for another")
     return config, notes
 
 
-def check_whole(source: Source, known: Recognised, config: Mapping[str, Any]) -> None:
+def check_whole(source: Source, known: DetectedWeights, config: Mapping[str, Any]) -> None:
     """Raises ContradictionError where a source that describes itself lacks a tensor of the network it describes."""
     with torch.device("meta"):
         needed = model_from_config(config).state_dict()
-    if missing := [name for name in needed if name not in known.ours]:
+    if missing := [name for name in needed if name not in known.converted]:
         first, more = missing[0], f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         raise ContradictionError(f"{source.name}: the config beside the weights describes a network with {first} "
                                  f"{tuple(needed[first].shape)}, but no tensors are there for it{more}; the file is "
@@ -218,7 +226,7 @@ def source_grid(config: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def build(
-    source: Source, known: Recognised, config: dict[str, Any], grid: tuple[int, int] | None, head: bool
+    source: Source, known: DetectedWeights, config: dict[str, Any], grid: tuple[int, int] | None, head: bool
 ) -> tuple[nn.Module, KeyReport]:
     """The model and what became of every tensor; what no tensor came for has random values."""
     known = as_it_is(known) if config["kind"] == TimmConfig.kind else known
@@ -244,7 +252,7 @@ def check_complete(source: Source, report: KeyReport, head: bool) -> None:
     for status, what in (("unused", "has no place for"), ("new", "finds nothing for")):
         rows = [row for row in report.rows if row.status == status and (head or not row.name.startswith(HEADS))]
         if rows:
-            some = "; ".join(f"{row.name} {shapes(row)}" for row in rows[:SHOWN])
-            more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+            some = "; ".join(f"{row.name} {format_shapes(row)}" for row in rows[:MAX_ROWS])
+            more = f" and {len(rows) - MAX_ROWS} more" if len(rows) > MAX_ROWS else ""
             raise SourceError(f"{source.name}: the model {what} {len(rows)} tensors: {some}{more}; strict=False takes "
                               "the rest all the same")

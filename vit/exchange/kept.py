@@ -8,8 +8,8 @@ from torch import nn
 
 from vit.models import TimmConfig
 from vit.models.timm_model import timm_model
-from vit.weights import Format, Recognised
-from vit.weights.formats.timm import skeleton
+from vit.weights import DetectedWeights, WeightFormat
+from vit.weights.formats.timm import build_meta_model
 
 
 def no_facts(state: Any, source_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def no_facts(state: Any, source_config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # a network of timm that is no Vision Transformer, under its own names
-OTHER_NETWORK = Format("another network of timm", lambda state: False, dict, no_facts)
+OTHER_NETWORK = WeightFormat("another network of timm", lambda state: False, dict, no_facts)
 
 
 def timms_own(config: Mapping[str, Any]) -> TimmConfig | None:
@@ -27,7 +27,7 @@ def timms_own(config: Mapping[str, Any]) -> TimmConfig | None:
         config: the `config.json` of a timm folder, or `{"module": model}` for one in memory.
     """
     try:
-        theirs = config["module"] if "module" in config else skeleton(config)
+        theirs = config["module"] if "module" in config else build_meta_model(config)
         cfg = theirs.pretrained_cfg
         size = getattr(getattr(theirs, "patch_embed", None), "img_size", None) or cfg["input_size"][1:]
         made = TimmConfig(cfg["architecture"], tuple(size), cfg["input_size"][0], theirs.num_classes)
@@ -49,6 +49,7 @@ def pooling(model: nn.Module) -> str:
     return str(getattr(model, "global_pool", ""))
 
 
-def as_it_is(known: Recognised) -> Recognised:
+def as_it_is(known: DetectedWeights) -> DetectedWeights:
     """A state dict under its own names."""
-    return Recognised(Format("timm's own", known.format.known, dict, known.format.facts), known.state)
+    unchanged = WeightFormat("timm's own", known.format.matches, dict, known.format.config_values)
+    return DetectedWeights(unchanged, known.state)

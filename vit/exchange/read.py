@@ -21,7 +21,7 @@ from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
 from vit.exchange import pixels
 from vit.files.checkpoints import verify
 from vit.models.timm_model import nearest_timm_models
-from vit.weights import recognise
+from vit.weights import detect_format
 from vit.weights.trained import trained_weights
 
 TIMM, HUB = "timm:", "hub:"
@@ -128,7 +128,7 @@ def described(path: Path, config: Mapping[str, Any], name: str) -> Source:
     state, notes = unwrap(content, str(path))
     if isinstance(content, Mapped):
         state = unmapped(path, state)
-    if not config and recognise(state) is None:
+    if not config and detect_format(state) is None:
         config = config_by_name(path, state)
         notes += [f"by its name a {config['architecture']} of timm"] if config else []
     processor = read_json(path.parent / PIXELS) if config and (path.parent / PIXELS).is_file() else {}

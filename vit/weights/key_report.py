@@ -1,25 +1,26 @@
-"""The key report: what became of every tensor of a source, and where each of the model's came from."""
+"""The key report: what happened to each tensor of a source, and where each tensor of the model comes from."""
 
-import dataclasses
+import warnings
 from dataclasses import dataclass, field
-from typing import Any, Self
 
-SHOWN = 8  # rows of one status in the table
-ALWAYS = ("taken", "resized", "new", "unused")  # counted in every table, the others where there are any
-STATUSES = ("taken", "fused", "split", "implied", "resized", "new", "unused", "left out")
+MAX_ROWS = 8  # of one status in the table
+ALWAYS_COUNTED = ("loaded", "resized", "new", "unused")  # in the first line even if there are none
+STATUSES = ("loaded", "fused", "split", "implied", "resized", "new", "unused", "excluded")
+LISTED = STATUSES[3:]  # tensors of these statuses are listed one by one
+FORMER_STATUSES = {"taken": "loaded", "left out": "excluded"}
 
 
 @dataclass(frozen=True)
 class KeyRow:
-    """What became of one tensor.
-
-    "taken" as it is, "fused" of several or one of several "split" from one, "implied" where the source has none because
-    it would be zero or change nothing, "resized", "new" (random as before), "unused", or "left out" because it stands
-    beside the network.
+    """What happened to one tensor.
 
     Args:
-        how: in words, where the status alone does not say it.
-        sources: the source's names it was made of.
+        status: "loaded" unchanged; "fused" from several tensors; "split", one of several from the same tensor;
+            "implied", a zero or identity that the source omits; "resized"; "new", not in the source, so that the model
+            keeps its initial values; "unused", without a counterpart in the model; or "excluded", not part of the
+            model in the first place.
+        how: details, such as the two grids of resampled positions.
+        sources: names of the source's tensors that it was made from.
     """
 
     name: str
@@ -29,42 +30,49 @@ class KeyRow:
     how: str = ""
     sources: tuple[str, ...] = ()
 
-    def but(self, **changes: Any) -> Self:
-        """The same with other values."""
-        return dataclasses.replace(self, **changes)
-
 
 @dataclass(frozen=True)
 class KeyReport:
-    """A row per tensor, and what was done or assumed while reading (`notes`)."""
+    """One row per tensor, and notes on what was detected or assumed."""
 
     rows: list[KeyRow]
     notes: list[str] = field(default_factory=list)
 
     def count(self, status: str) -> int:
-        return sum(row.status == status for row in self.rows)
+        return len(self.named(status))
 
     def named(self, status: str) -> list[str]:
+        """Names of the tensors with this status."""
+        status = current_status(status)
         return [row.name for row in self.rows if row.status == status]
 
     def table(self) -> str:
-        """The sum, then the notes, then every tensor that was not simply taken, fused or split."""
-        counts = [f"{self.count(status)} {status}" for status in ALWAYS]
-        counts += [f"{count} {status}" for status in STATUSES if status not in ALWAYS and (count := self.count(status))]
+        """The number of tensors per status, the notes, then each tensor that was not just loaded, fused or split."""
+        counts = [f"{self.count(status)} {status}" for status in ALWAYS_COUNTED]
+        others = [status for status in STATUSES if status not in ALWAYS_COUNTED]
+        counts += [f"{count} {status}" for status in others if (count := self.count(status))]
         lines = [", ".join(counts), *(f"  {note}" for note in self.notes)]
-        for status in STATUSES[3:]:
+        for status in LISTED:
             rows = [row for row in self.rows if row.status == status]
-            lines += [f"  {status + ' ':8}{line(row)}" for row in rows[:SHOWN]]
-            if len(rows) > SHOWN:
-                lines.append(f"  {status:8}... and {len(rows) - SHOWN} more")
+            lines += [f"  {status + ' ':8}{format_row(row)}" for row in rows[:MAX_ROWS]]
+            if len(rows) > MAX_ROWS:
+                lines.append(f"  {status:8}... and {len(rows) - MAX_ROWS} more")
         return "\n".join(lines)
 
 
-def line(row: KeyRow) -> str:
-    """Name, shapes, and how in words."""
-    return f"{row.name}  {shapes(row)}{f'  {row.how}' if row.how else ''}"
+def current_status(status: str) -> str:
+    """The status by its present name."""
+    if status not in FORMER_STATUSES:
+        return status
+    warnings.warn(f"the status {status!r} is now {FORMER_STATUSES[status]!r}", DeprecationWarning, stacklevel=3)
+    return FORMER_STATUSES[status]
 
 
-def shapes(row: KeyRow) -> str:
-    """`(1, 197, 192) -> (1, 65, 192)`, or the one there is."""
+def format_row(row: KeyRow) -> str:
+    """Name, shapes and details."""
+    return f"{row.name}  {format_shapes(row)}{f'  {row.how}' if row.how else ''}"
+
+
+def format_shapes(row: KeyRow) -> str:
+    """`(1, 197, 192) -> (1, 65, 192)`, or the only shape."""
     return " -> ".join(str(shape) for shape in (row.source_shape, row.shape) if shape is not None)

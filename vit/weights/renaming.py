@@ -1,4 +1,4 @@
-"""Names exchanged by tables, matrices fused and split, and which of theirs each of ours was made of."""
+"""Renaming parameters by tables, and fusing or splitting matrices, with a record of what each tensor was made from."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,115 +7,134 @@ from functools import partial
 import torch
 from torch import Tensor
 
-Rules = Sequence[tuple[str, str]]  # a pattern for the beginning of a name, and what replaces it; the first that fits
-Pairs = Sequence[tuple[str | Sequence[str], str]]  # theirs, in one way or several, and ours
+RenameRules = Sequence[tuple[str, str]]  # (regular expression for the start of a name, replacement); first match wins
+NamePairs = Sequence[tuple[str | Sequence[str], str]]  # (foreign name, or several alternatives; vit name)
 
 
-class Names:
-    """Their names beside ours, to read by and to write by.
+class NameMap:
+    """A table of foreign names and vit names that is applied in both directions.
 
-    `{}` stands for a number. What ends in "." or "_" is the beginning of names, all else is a whole name. The first
-    pair that fits counts, and a name that none fits stays. Where theirs are several, all are read and the first is
-    written.
+    `{}` stands for a number. An entry that ends in "." or "_" is a prefix, any other one is a whole name. The first
+    pair that matches is applied; a name that matches none is unchanged. Of several foreign alternatives all are
+    recognised and the first one is exported.
 
     Args:
-        before: what may stand before all of theirs.
+        optional_prefixes: of the foreign names.
     """
 
-    def __init__(self, pairs: Pairs, before: Iterable[str] = ()) -> None:
-        self.reading, self.writing = [], []
-        optional = f"(?:{'|'.join(map(re.escape, before))})?" if before else ""
-        for theirs, ours in pairs:
-            self.reading += [(compiled(one, optional), ours) for one in several(theirs)]
-            self.writing.append((compiled(ours), several(theirs)[0]))
+    def __init__(self, pairs: NamePairs, optional_prefixes: Iterable[str] = ()) -> None:
+        self._to_vit, self._to_foreign = [], []
+        optional = f"(?:{'|'.join(map(re.escape, optional_prefixes))})?" if optional_prefixes else ""
+        for foreign, vit in pairs:
+            self._to_vit += [(template_pattern(name, optional), vit) for name in alternatives(foreign)]
+            self._to_foreign.append((template_pattern(vit), alternatives(foreign)[0]))
 
-    def ours(self, name: str) -> str:
-        return exchanged(name, self.reading)
+    def to_vit(self, name: str) -> str:
+        return replace_first(name, self._to_vit)
 
-    def theirs(self, name: str) -> str:
-        return exchanged(name, self.writing)
+    def to_foreign(self, name: str) -> str:
+        return replace_first(name, self._to_foreign)
 
 
-def several(names: str | Sequence[str]) -> Sequence[str]:
+def alternatives(names: str | Sequence[str]) -> Sequence[str]:
     return [names] if isinstance(names, str) else names
 
 
-def compiled(template: str, optional: str = "") -> re.Pattern[str]:
+def template_pattern(template: str, optional: str = "") -> re.Pattern[str]:
     whole = "" if template.endswith((".", "_")) else "$"
     return re.compile(optional + re.escape(template).replace(r"\{\}", r"(\d+)") + whole)
 
 
-def exchanged(name: str, table: Iterable[tuple[re.Pattern[str], str]]) -> str:
+def replace_first(name: str, table: Iterable[tuple[re.Pattern[str], str]]) -> str:
+    """The name with the match of the first pattern replaced by its template."""
     for pattern, template in table:
         if found := pattern.match(name):
             return template.format(*found.groups()) + name[found.end() :]
     return name
 
 
-class Renamed(dict[str, Tensor]):
-    """Tensors under our names.
+class RenamedState(dict[str, Tensor]):
+    """A state dict under vit's parameter names.
 
-    `origins` says which of theirs each of ours was made of; none where theirs have none because it changes nothing.
+    `sources` maps each name to the foreign names it was made from; an empty tuple if the source omits a zero or
+    identity.
+
+    Args:
+        rules: rename rules, or a function from foreign to vit names.
+
+    Raises:
+        ValueError: two names become the same.
     """
 
-    def __init__(self, state: Mapping[str, Tensor], rules: Rules | Callable[[str], str] = ()) -> None:
+    def __init__(self, state: Mapping[str, Tensor], rules: RenameRules | Callable[[str], str] = ()) -> None:
         super().__init__()
-        named = rules if callable(rules) else partial(rename, rules=rules)
-        self.origins: dict[str, tuple[str, ...]] = {}
-        for theirs, tensor in state.items():
-            ours = named(theirs)
-            if ours in self:
-                raise ValueError(f"{self.origins[ours][0]} and {theirs} would both be {ours} here; keep one of them")
-            self[ours] = tensor
-            self.origins[ours] = (theirs,)
+        renamed = rules if callable(rules) else partial(rename, rules=rules)
+        self.sources: dict[str, tuple[str, ...]] = {}
+        for foreign, tensor in state.items():
+            name = renamed(foreign)
+            if name in self:
+                raise ValueError(f"{self.sources[name][0]} and {foreign} both correspond to {name}; remove one of them")
+            self[name] = tensor
+            self.sources[name] = (foreign,)
 
-    def make(self, name: str, parts: Sequence[str], how: Callable[..., Tensor]) -> None:
-        """Put one tensor in the place of others.
+    def make(self, name: str, parts: Sequence[str], function: Callable[..., Tensor]) -> None:
+        """Replace the tensors `parts` by `function(*tensors)` under `name`.
 
         Raises:
-            ValueError: one of these is missing.
+            ValueError: one of the parts is missing.
         """
         if missing := [part for part in parts if part not in self]:
-            raise ValueError(f"there is no tensor for {missing[0]}; the file is cut")
+            raise ValueError(f"there is no tensor for {missing[0]}; the file is truncated")
         tensors = [self.pop(part) for part in parts]
-        self.origins[name] = tuple(theirs for part in parts for theirs in self.origins.pop(part, ()))
-        self[name] = how(*tensors)
+        self.sources[name] = tuple(source for part in parts for source in self.sources.pop(part, ()))
+        self[name] = function(*tensors)
 
-    def fuse(self, names: Sequence[str], into: str, within: str = "") -> None:
-        """One matrix instead of several with the same input, wherever the first of them stands: q, k, v -> qkv.
+    def rename(self, name: str, new: str) -> None:
+        """Raises ValueError if there is no such tensor."""
+        self.make(new, [name], lambda tensor: tensor)
+
+    def fuse(self, names: Sequence[str], into: str, prefix: str = "") -> None:
+        """Concatenate matrices that have the same input, in every layer that has the first of them: q, k, v -> qkv.
 
         Args:
-            within: the beginning of the names that are looked at.
+            prefix: of the names to look at.
+
+        Raises:
+            ValueError: a layer has the first matrix but not the others.
         """
-        for first in [name for name in self if name.startswith(within) and f".{names[0]}." in name]:
+        for first in [name for name in self if name.startswith(prefix) and f".{names[0]}." in name]:
             parts = [first.replace(f".{names[0]}.", f".{name}.") for name in names]
             if missing := [part for part in parts if part not in self]:
-                raise ValueError(f"{self.origins[first][0]} is there, but what would be {missing[0]} is missing; "
-                                 "the file is cut")
+                raise ValueError(f"{self.sources[first][0]} is there, but no tensor for {missing[0]}; the file is "
+                                 "truncated")
             self.make(first.replace(f".{names[0]}.", f".{into}."), parts, lambda *tensors: torch.cat(tensors))
 
     def split(self, name: str, into: Mapping[str, int]) -> None:
-        """Several matrices instead of one; `into` says how many parts of equal height each takes."""
-        tensor, theirs = self.pop(name), self.origins.pop(name)
-        height, start = tensor.shape[0] // sum(into.values()), 0
+        """Split a matrix by rows.
+
+        Args:
+            into: new name -> its share of the rows, in units of the sum of all shares.
+        """
+        tensor, source = self.pop(name), self.sources.pop(name)
+        rows, start = tensor.shape[0] // sum(into.values()), 0
         for part, count in into.items():
-            self[part], self.origins[part] = tensor[start : start + count * height], theirs
-            start += count * height
+            self[part], self.sources[part] = tensor[start : start + count * rows], source
+            start += count * rows
 
-    def zeros(self, name: str, like: str) -> None:
-        """A bias of zeros beside a matrix that has none there."""
-        if like in self and name not in self:
-            self.imply(name, self[like].new_zeros(self[like].shape[0]))
+    def add_zero_bias(self, name: str, weight: str) -> None:
+        """Add a bias of zeros for a matrix that has none in the source."""
+        if weight in self and name not in self:
+            self.add_implied(name, self[weight].new_zeros(self[weight].shape[0]))
 
-    def imply(self, name: str, tensor: Tensor) -> None:
-        """A tensor that they leave out because it changes nothing."""
-        self[name], self.origins[name] = tensor, ()
+    def add_implied(self, name: str, tensor: Tensor) -> None:
+        """Add a tensor that the source omits because it is zero or the identity."""
+        self[name], self.sources[name] = tensor, ()
 
 
-def rename(name: str, rules: Rules) -> str:
-    """The name after the first rule that fits its beginning; one that fits none stays."""
-    for pattern, ours in rules:
-        renamed, found = re.subn("^" + pattern, ours, name)
-        if found:
+def rename(name: str, rules: RenameRules) -> str:
+    """The name after the first rule that matches its start; unchanged if none does."""
+    for pattern, replacement in rules:
+        renamed, count = re.subn("^" + pattern, replacement, name)
+        if count:
             return renamed
     return name

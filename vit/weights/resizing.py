@@ -1,4 +1,4 @@
-"""The projection of the patches for patches of another size and images of other channels."""
+"""The patch projection for another patch size or another number of channels."""
 
 import torch
 import torch.nn.functional as F
@@ -6,26 +6,26 @@ from torch import Tensor
 
 
 def resize_patches(weight: Tensor, size: tuple[int, int]) -> Tensor:
-    """(D,C,ph,pw) -> (D,C,ph',pw'), so that a patch resized to `size` gives the token that the patch gave.
+    """(D,C,ph,pw) -> (D,C,ph',pw'), such that a patch resized to `size` gives the same token as the original patch.
 
-    Exact for larger patches, the least squares for smaller ones: the pseudo-inverse of resizing (FlexiViT, arXiv
-    2212.08013), bicubic with antialiasing as timm takes it. Resizing the weights themselves would change the tokens'
-    length with the number of pixels.
+    Exact for larger patches and least squares for smaller ones: the pseudo-inverse of bicubic resizing with
+    antialiasing (FlexiViT, arXiv 2212.08013), as in timm. Resizing the weights themselves would scale the tokens with
+    the number of pixels.
     """
     old = tuple(weight.shape[2:])
     if old == tuple(size):
         return weight
-    single = torch.eye(old[0] * old[1], dtype=torch.float64).unflatten(1, (1, *old))  # every pixel alone, (P,1,ph,pw)
-    resizing = F.interpolate(single, size=tuple(size), mode="bicubic", antialias=True).flatten(1).T  # (P',P)
-    back = torch.linalg.pinv(resizing).to(weight.device)  # (P,P')
-    return (weight.detach().flatten(2).double() @ back).unflatten(2, tuple(size)).to(weight.dtype)
+    pixels = torch.eye(old[0] * old[1], dtype=torch.float64).unflatten(1, (1, *old))  # one-hot patches (P,1,ph,pw)
+    resizing = F.interpolate(pixels, size=tuple(size), mode="bicubic", antialias=True).flatten(1).T  # (P',P)
+    inverse = torch.linalg.pinv(resizing).to(weight.device)  # (P,P')
+    return (weight.detach().flatten(2).double() @ inverse).unflatten(2, tuple(size)).to(weight.dtype)
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
-    """(D,C,ph,pw) -> (D,channels,ph,pw), as timm does it.
+    """(D,C,ph,pw) -> (D,channels,ph,pw), as in timm.
 
-    One channel takes the sum of all: a grey image gives the token of the same image in colour. More or fewer are
-    repeated or cut, and scaled so that the token of a grey image stays.
+    A single channel gets the sum of all, so that a grey image gives the same token as its RGB version. For any other
+    number the channels are repeated or truncated, and scaled such that the token of a grey image is unchanged.
     """
     old = weight.shape[1]
     if old == channels:
@@ -36,10 +36,14 @@ def adapt_channels(weight: Tensor, channels: int) -> Tensor:
     return (repeated * (old / channels)).to(weight.dtype)
 
 
-def fit_patches(weight: Tensor, own: Tensor) -> tuple[str, Tensor | None, str]:
-    """A projection of patches in the shape of our own one: the status of a `KeyRow`, the tensor, and how it came."""
+def fit_patch_projection(weight: Tensor, own: Tensor) -> tuple[str, Tensor | None, str]:
+    """The source's projection (D,C,ph,pw) in the shape of the model's own one (D,C',ph',pw').
+
+    Returns:
+        Status, tensor and details of a `KeyRow`; "new" and None if the widths D differ.
+    """
     if weight.shape == own.shape:
-        return "taken", weight, ""
+        return "loaded", weight, ""
     if weight.ndim != 4 or own.ndim != 4 or weight.shape[0] != own.shape[0]:
         return "new", None, ""
     size, how = tuple(own.shape[2:]), []

@@ -1,4 +1,4 @@
-"""What this room knows of somebody else's way to write a network down."""
+"""The record that describes a foreign checkpoint format."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,28 +10,29 @@ State = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Format:
-    """A foreign format as pure maps: how to recognise it, its names as ours, and what its tensors do not say.
+class WeightFormat:
+    """A checkpoint format as pure functions of a state dict and the config that came with it ({} without one).
 
     Args:
-        name: the word for it in reports.
-        known: whether a state dict is of this format.
-        convert: their names -> ours, fused and split as ours are. What has no home here keeps its own name, so that a
-            report shows it as unused; a part that ours cannot compute raises a ValueError of one sentence.
-        facts: state dict and the source's own config, parsed ({} without one) -> values of our config that shapes
-            cannot tell, such as `norm_eps`, `activation` and `num_heads`; None where only the caller can know.
-        declared: state dict and the source's own config -> all values of our config that the source's config fixes and
-            tensors can contradict, None for a part that is not there.
-        apart: patterns of whole names that stand beside the network and are left out on purpose, such as the text tower
-            of CLIP -> what they are.
-        doubts: state dict that came without a config -> how something was taken that its tensors leave open between
-            published models, a sentence each.
+        name: as it is printed in reports.
+        matches: whether a state dict has the parameter names of this format.
+        convert: renames to vit's parameter names and fuses or splits matrices where vit does. A tensor without a
+            counterpart keeps its own name, so that the key report lists it as unused. Raises ValueError for a part
+            that no vit model computes.
+        config_values: values of vit's config that shapes do not determine, such as `norm_eps`, `activation` and
+            `num_heads`; None for a value that only the caller can state.
+        declared_config: every value of vit's config that the source's config fixes and that the tensors could
+            contradict; None for a part that the model does not have.
+        excluded: regular expression for names that do not belong to the model, such as the text tower of CLIP ->
+            what they are; the key report lists them as excluded.
+        assumptions: for a state dict without a config, a sentence for each choice that its tensors leave open between
+            published models.
     """
 
     name: str
-    known: Callable[[State], bool]
+    matches: Callable[[State], bool]
     convert: Callable[[State], dict[str, Tensor]]
-    facts: Callable[[State, Mapping[str, Any]], dict[str, Any]]
-    apart: Mapping[str, str] = field(default_factory=dict)
-    declared: Callable[[State, Mapping[str, Any]], dict[str, Any]] = lambda state, source_config: {}
-    doubts: Callable[[State], list[str]] = lambda state: []
+    config_values: Callable[[State, Mapping[str, Any]], dict[str, Any]]
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    declared_config: Callable[[State, Mapping[str, Any]], dict[str, Any]] = lambda state, source_config: {}
+    assumptions: Callable[[State], list[str]] = lambda state: []

@@ -145,7 +145,7 @@ def test_a_file_as_transformers_saves_it(tmp_path) -> None:
     bert, model = reference("BertForPreTraining", SIZES["plain"]), create_model("bert_tiny", **SIZES["plain"])
     bert.save_pretrained(tmp_path)
     report = load_weights(model, load_file(tmp_path / "model.safetensors"))
-    assert {row.status for row in report.rows} == {"taken", "fused"}
+    assert {row.status for row in report.rows} == {"loaded", "fused"}
 
 
 def test_fine_tuning_starts_from_pretraining_by_names() -> None:
@@ -154,7 +154,7 @@ def test_fine_tuning_starts_from_pretraining_by_names() -> None:
     model = create_model("text_tiny", **values, num_classes=3, pool="pooler", embed_norm=True, pre_norm=False,
                          norm_eps=1e-12).eval()
     report = load_weights(model, source.state_dict())
-    status = {row.name: row.status for row in report.rows if row.status != "taken"}
+    status = {row.name: row.status for row in report.rows if row.status != "loaded"}
     assert {name: s for name, s in status.items() if s == "new"} == {"head.weight": "new", "head.bias": "new"}
     assert {name.split(".")[0] for name, s in status.items() if s == "unused"} == {"token_head", "pair_head"}
     inputs = batch(values)

@@ -7,15 +7,15 @@ from timm.models.eva import checkpoint_filter_fn
 
 from tests.weights.formats.test_timm import SMALL, foreign
 from vit.models import VisionTransformer, VisionTransformerConfig
-from vit.weights import detect, load_weights, recognise
+from vit.weights import detect_format, infer_config, load_weights
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
 def built(state, source_config, **told) -> VisionTransformer:
-    found = recognise(state)
-    facts = {**found.format.facts(found.state, source_config), **told}
-    model = VisionTransformer(VisionTransformerConfig.from_dict(detect(found.ours, facts))).eval()
+    found = detect_format(state)
+    facts = {**found.format.config_values(found.state, source_config), **told}
+    model = VisionTransformer(VisionTransformerConfig.from_dict(infer_config(found.converted, facts))).eval()
     report = load_weights(model, state)
     assert not report.named("unused") and not report.named("new")
     return model
@@ -108,5 +108,5 @@ def test_eva02s_own_files_as_timm_reads_them(case: str) -> None:
 def test_the_widest_ones_have_heads_of_their_own() -> None:
     with torch.device("meta"):
         state = timm.create_model("vit_huge_plus_patch16_dinov3", depth=1).state_dict()
-    found = recognise(state)
-    assert detect(found.ours, found.format.facts(state, {}))["num_heads"] == 20
+    found = detect_format(state)
+    assert infer_config(found.converted, found.format.config_values(state, {}))["num_heads"] == 20

@@ -80,7 +80,7 @@ def test_ours_in_transformers(positions: str, tmp_path) -> None:
 def test_names_of_the_original_files_and_of_transformers() -> None:
     model = ours(theirs().config)
     state, (_, written) = model.state_dict(), to_mae(model.state_dict(), model.config)
-    original = {ORIGINAL.theirs(name): tensor for name, tensor in state.items()}
+    original = {ORIGINAL.to_foreign(name): tensor for name, tensor in state.items()}
     original["decoder_pos_embed"] = written["decoder.decoder_pos_embed"]
     assert {"cls_token", "blocks.1.attn.qkv.bias", "decoder_blocks.2.mlp.fc2.weight", "decoder_pred.bias"} <= set(
         original
@@ -88,10 +88,10 @@ def test_names_of_the_original_files_and_of_transformers() -> None:
     assert {"vit.encoder.layer.1.attention.attention.query.weight", "vit.encoder.layer.0.attention.output.dense.bias",
             "decoder.decoder_layers.2.intermediate.dense.weight", "decoder.mask_token"} <= set(written)
     for foreign in (original, written):
-        assert MAE.known(foreign)
+        assert MAE.matches(foreign)
         converted = MAE.convert(foreign)
         assert converted.keys() == state.keys() and all(torch.equal(converted[n], state[n]) for n in state)
-    assert not MAE.known(state)
+    assert not MAE.matches(state)
 
 
 def test_transformers_writes_the_names_that_we_read(tmp_path) -> None:
@@ -114,7 +114,7 @@ def test_its_encoder_in_a_classifier() -> None:
     reference = theirs()
     model, (images, _) = ours(reference.config), batch()
     model.load_state_dict(from_mae(reference.state_dict()))
-    values = {**model.config.classifier(), **MAE.facts(reference.state_dict(), reference.config.to_dict())}
+    values = {**model.config.classifier(), **MAE.config_values(reference.state_dict(), reference.config.to_dict())}
     classifier = model_from_config({**values, "num_classes": 3}).eval()
     load_weights(classifier, from_mae(reference.state_dict()))
     with torch.no_grad():

@@ -41,7 +41,7 @@ def test_there_and_back_again() -> None:
 
 def test_what_marian_cannot_say_is_refused() -> None:
     config = EncoderDecoderConfig(vocab_size=V, norm_eps=1e-5, pre_norm=True)
-    with pytest.raises(ValueError, match="pre_norm=False, but this one has pre_norm=True"):
+    with pytest.raises(ValueError, match="pre_norm=False, but this model has pre_norm=True"):
         marian_arguments(config, bos=1, eos=2, pad=0)
     _, theirs = models()
     with pytest.raises(ValueError, match="final_logits_bias is not zero"):

@@ -8,9 +8,9 @@ import torch
 
 from vit.exchange import import_weights
 from vit.models import VisionTransformer, VisionTransformerConfig
-from vit.weights import detect, timm_arguments, to_timm
-from vit.weights.format_detection import recognise
-from vit.weights.formats.timm import timm_facts
+from vit.weights import infer_config, timm_arguments, to_timm
+from vit.weights.format_detection import detect_format
+from vit.weights.formats.timm import timm_config_values
 
 SMALL = {"embed_dim": 64, "depth": 2, "num_heads": 4, "num_classes": 7}
 FAMILIES = {
@@ -88,9 +88,10 @@ def foreign(case: str) -> torch.nn.Module:
 
 
 def imported(state, source_config) -> VisionTransformer:
-    found = recognise(state).format
+    found = detect_format(state).format
     ours = found.convert(state)
-    model = VisionTransformer(VisionTransformerConfig.from_dict(detect(ours, found.facts(state, source_config)))).eval()
+    config = infer_config(ours, found.config_values(state, source_config))
+    model = VisionTransformer(VisionTransformerConfig.from_dict(config)).eval()
     model.load_state_dict(ours)
     return model
 
@@ -137,13 +138,13 @@ def test_tensors_alone_tell_what_their_names_usually_mean(case: str) -> None:
     reference = foreign(case)
     reference.set_input_size(img_size=[4 * edge for edge in reference.patch_embed.patch_size])  # no config, no aspect
     state = reference.state_dict()
-    found = recognise(state)
-    facts = {**found.format.facts(state, {}), "num_heads": 4}
+    found = detect_format(state)
+    facts = {**found.format.config_values(state, {}), "num_heads": 4}
     if case in ("CLIP quick", "SigLIP 2", "reg4 map"):
         assert facts["activation"] is None
         facts["activation"] = {"CLIP quick": "quick_gelu", "SigLIP 2": "gelu_tanh", "reg4 map": "gelu"}[case]
-    model = VisionTransformer(VisionTransformerConfig.from_dict(detect(found.ours, facts))).eval()
-    model.load_state_dict(found.ours)
+    model = VisionTransformer(VisionTransformerConfig.from_dict(infer_config(found.converted, facts))).eval()
+    model.load_state_dict(found.converted)
     x = torch.randn(2, 3, *model.config.image_size)
     with torch.no_grad():
         torch.testing.assert_close(model(x), reference(x), rtol=0, atol=1e-5)
@@ -152,10 +153,10 @@ def test_tensors_alone_tell_what_their_names_usually_mean(case: str) -> None:
 def test_dinov3_alone_is_built_for_its_usual_number_of_patches() -> None:
     reference = foreign("DINOv3 plus")
     state = reference.state_dict()
-    found = recognise(state)
-    facts = {**found.format.facts(state, {}), "num_heads": 4}
-    model = VisionTransformer(VisionTransformerConfig.from_dict(detect(found.ours, facts))).eval()
-    model.load_state_dict(found.ours)
+    found = detect_format(state)
+    facts = {**found.format.config_values(state, {}), "num_heads": 4}
+    model = VisionTransformer(VisionTransformerConfig.from_dict(infer_config(found.converted, facts))).eval()
+    model.load_state_dict(found.converted)
     reference.set_input_size(img_size=model.config.image_size)
     x = torch.randn(1, 3, *model.config.image_size)
     assert model.config.grid == (16, 16)
@@ -166,15 +167,16 @@ def test_dinov3_alone_is_built_for_its_usual_number_of_patches() -> None:
 @pytest.mark.parametrize("case", ["PE core", "PE lang", "PE spatial", "rope reg gap", "RoPE-ViT"])
 def test_rotary_positions_are_not_guessed(case: str) -> None:
     state = foreign(case).state_dict()
-    with pytest.raises(ValueError, match="the tensors do not tell these rotary positions"):
-        recognise(state).format.facts(state, {})
+    with pytest.raises(ValueError, match="the tensors do not determine these rotary positions"):
+        detect_format(state).format.config_values(state, {})
 
 
 @pytest.mark.parametrize("case", ["res-post-norm", "relative rpn"])
 def test_where_norms_stand_is_not_guessed(case: str) -> None:
     state = foreign(case).state_dict()
-    with pytest.raises(ValueError, match=r"do not tell where the norms of these blocks stand, before .* or after them"):
-        recognise(state).format.facts(state, {})
+    words = "do not determine whether the norms of these blocks come before attention and MLP or after"
+    with pytest.raises(ValueError, match=words):
+        detect_format(state).format.config_values(state, {})
 
 
 def test_what_two_families_share_is_said() -> None:
@@ -197,18 +199,18 @@ def test_mixed_rotary_positions_bring_their_numbers(case: str) -> None:
 
 
 REFUSED = {
-    "vit_small_patch16_18x2_224": "blocks of the form ParallelThingsBlock",
-    "vit_dwee_patch16_reg1_gap_256": "attention of the form DiffAttention",
-    "vit_tiny_r_s16_p8_224": "a stem of the form HybridEmbed",
-    "vit_base_patch16_sapiens2": "LayerScale on the attention alone",
-    "beit_base_patch16_224": "the form of Beit",
+    "vit_small_patch16_18x2_224": "blocks of the class ParallelThingsBlock",
+    "vit_dwee_patch16_reg1_gap_256": "attention of the class DiffAttention",
+    "vit_tiny_r_s16_p8_224": "a stem of the class HybridEmbed",
+    "vit_base_patch16_sapiens2": "LayerScale in the attention branch only",
+    "beit_base_patch16_224": "the class Beit",
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_ours_cannot_compute_is_refused_in_one_sentence(name: str) -> None:
-    with pytest.raises(ValueError, match=f"this timm model has {REFUSED[name]}, which no model of ours has"):
-        timm_facts({}, {"architecture": name})
+    with pytest.raises(ValueError, match=f"this timm model has {REFUSED[name]}, which no vit model has"):
+        timm_config_values({}, {"architecture": name})
 
 
 @pytest.mark.parametrize(("options", "words"), [
@@ -218,21 +220,21 @@ def test_what_ours_cannot_compute_is_refused_in_one_sentence(name: str) -> None:
 ])
 def test_options_that_ours_do_not_have(options: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        timm_facts({}, {"architecture": "vit_tiny_patch16_224", "model_args": options})
+        timm_config_values({}, {"architecture": "vit_tiny_patch16_224", "model_args": options})
 
 
 @pytest.mark.parametrize("values", [{"architecture": 5}, {"model_args": [1]}, {"pretrained_cfg": "no"}])
 def test_a_config_of_something_else(values: dict) -> None:
-    with pytest.raises(ValueError, match="architecture must be a word"):
-        timm_facts({}, {"architecture": "vit_tiny_patch16_224", **values})
+    with pytest.raises(ValueError, match="architecture must be a string"):
+        timm_config_values({}, {"architecture": "vit_tiny_patch16_224", **values})
 
 
 def test_blocks_of_another_form_without_a_config() -> None:
     with torch.device("meta"):
         state = timm.create_model("vit_small_patch16_18x2_224", depth=1).state_dict()
-    found = recognise(state)
-    with pytest.raises(ValueError, match="no Vision Transformer or text encoder is known by these names"):
-        detect(found.ours, found.format.facts(state, {}))
+    found = detect_format(state)
+    with pytest.raises(ValueError, match="not the names of a Vision Transformer or text encoder"):
+        infer_config(found.converted, found.format.config_values(state, {}))
 
 
 def test_parallel_blocks_without_a_config() -> None:
@@ -243,13 +245,13 @@ def test_parallel_blocks_without_a_config() -> None:
     with torch.no_grad():
         torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=1e-5)
     del state["blocks.1.attn_out_proj.weight"]
-    with pytest.raises(ValueError, match="blocks.1.in_proj.weight is there, but no attn_out_proj that fits it"):
+    with pytest.raises(ValueError, match="blocks.1.in_proj.weight is there, but no attn_out_proj that fits"):
         imported(state, {})
 
 
 def test_an_architecture_that_timm_does_not_know() -> None:
-    with pytest.raises(ValueError, match="the architecture 'vit_of_tomorrow', which timm .* does not know"):
-        timm_facts({}, {"architecture": "vit_of_tomorrow"})
+    with pytest.raises(ValueError, match="the architecture 'vit_of_tomorrow', which timm .* does not have"):
+        timm_config_values({}, {"architecture": "vit_of_tomorrow"})
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
@@ -260,9 +262,9 @@ def test_an_architecture_that_timm_does_not_know() -> None:
 ])
 def test_words_of_a_config_that_are_not_followed(arguments: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        timm_facts({}, {"architecture": "vit_tiny_patch16_224", "model_args": arguments})
+        timm_config_values({}, {"architecture": "vit_tiny_patch16_224", "model_args": arguments})
 
 
 def test_pixels_beyond_whole_patches_are_not_read() -> None:
     source = {"architecture": "vit_so400m_patch14_siglip_384", "model_args": {"depth": 1}}
-    assert timm_facts({}, source)["image_size"] == [378, 378]
+    assert timm_config_values({}, source)["image_size"] == [378, 378]

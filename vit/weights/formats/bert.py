@@ -1,26 +1,25 @@
-"""transformers' BERT, in pre-training, as a classifier or alone: its names to ours, and ours back."""
+"""transformers' BERT (arXiv 1810.04805): for pre-training, as a classifier, or the encoder alone; import and export."""
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from vit.weights.exporting import Written, fixed, parted, require
-from vit.weights.formats.transformers import (
-    architecture,
+from vit.weights.exporting import Export, check_exportable, original_vit_config, split_qkv
+from vit.weights.formats.transformers_config import (
     check_model_type,
-    declared_classes,
-    dropout_words,
-    read_config,
-    shared_words,
+    common_config,
+    declared_num_classes,
+    dropout_config,
+    parse_config,
+    saved_class,
 )
-from vit.weights.renaming import Names, Renamed
-from vit.weights.weight_format import Format, State
+from vit.weights.renaming import NameMap, RenamedState
+from vit.weights.weight_format import State, WeightFormat
 
 LAYER, BLOCK = "bert.encoder.layer.{}.", "encoder.blocks.{}."
-NAMES = Names([
+NAME_MAP = NameMap([
     ("bert.embeddings.word_embeddings.weight", "embed.token.weight"),
     ("bert.embeddings.position_embeddings.weight", "embed.pos_embed"),
     ("bert.embeddings.token_type_embeddings.weight", "embed.segment.weight"),
@@ -43,43 +42,47 @@ NAMES = Names([
 TOKENS, TOKEN_BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
 POSITIONS = "bert.embeddings.position_embeddings.weight"
 SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
-# what a file holds a second time, or what follows from the sizes
-REPEATED = re.compile(r"cls\.predictions\.decoder\.|(bert\.)?embeddings\.position_ids$")
-OLD = {".gamma": ".weight", ".beta": ".bias"}  # of a LayerNorm in files of 2018
+REDUNDANT = re.compile(r"cls\.predictions\.decoder\.|(bert\.)?embeddings\.position_ids$")  # tied, or implied by sizes
+OLD_LEAVES = {".gamma": ".weight", ".beta": ".bias"}  # of a LayerNorm in files of 2018
+SIZES = {"max_position_embeddings": "max_len", "type_vocab_size": "segments", "vocab_size": "vocab_size"}
+PRETRAINING_CLASSES = ("BertForPreTraining", "BertForMaskedLM")
 
 
-def from_bert(state: State) -> dict[str, Tensor]:
-    """transformers' names -> ours; queries, keys and values become one matrix. Wants `norm_eps=1e-12`, post-norm."""
-    first = {name: tensor for name, tensor in state.items() if not REPEATED.match(name)}
-    ours = Renamed(first, lambda name: NAMES.ours(full_name(name)))
-    ours.fuse(("q", "k", "v"), "qkv")
-    if "embed.pos_embed" in ours:
-        ours.make("embed.pos_embed", ["embed.pos_embed"], lambda table: table[None])  # (1,max_len,D)
-    return ours
+def from_bert(state: State) -> RenamedState:
+    """The state under vit's names, for a post-norm model with `norm_eps=1e-12`; queries, keys and values are fused."""
+    needed = {name: tensor for name, tensor in state.items() if not REDUNDANT.match(name)}
+    converted = RenamedState(needed, lambda name: NAME_MAP.to_vit(full_name(name)))
+    converted.fuse(("q", "k", "v"), "qkv")
+    if "embed.pos_embed" in converted:
+        converted.make("embed.pos_embed", ["embed.pos_embed"], lambda table: table[None])  # (1,max_len,D)
+    return converted
 
 
-def to_bert(state: State, config: Any) -> Written:
-    """A model that reads texts as transformers' `BertForPreTraining`, `BertForSequenceClassification` or `BertModel`.
+def to_bert(state: State, config: Any) -> Export:
+    """A text model as `BertForPreTraining`, `BertForSequenceClassification` or `BertModel` of transformers.
 
     Raises:
-        ValueError: none of these can be this network.
+        ValueError: the config has a part that BERT lacks.
     """
-    whose, classifies = "transformers' BERT", config.kind == "text_classifier"
-    also = {"pre_norm": (False,), "embed_norm": (True,), "qkv_bias": (True,), "pool": ("pooler",),
-            "positions": ("learned",)}
-    require(config, whose, also, kind=config.kind)
-    named = ("SequenceClassification" if config.num_classes else "") if classifies else "PreTraining"
-    said = {"architectures": [f"BertFor{named}" if named else "BertModel"], "model_type": "bert"}
-    sizes = {"vocab_size": config.vocab_size, "max_position_embeddings": config.max_len,
-             "type_vocab_size": config.segments or 1}
-    theirs = {NAMES.theirs(name): tensor for name, tensor in parted(state).items()}
-    theirs[POSITIONS] = theirs[POSITIONS][0]  # (max_len,D)
-    theirs.setdefault(SEGMENTS, torch.zeros(1, config.dim))
-    if TOKEN_BIAS in theirs:  # the decoder's matrix and bias are tied there as well, and saved twice
-        theirs |= {"cls.predictions.decoder.weight": theirs[TOKENS], "cls.predictions.decoder.bias": theirs[TOKEN_BIAS]}
-    if not named:
-        theirs = {name.removeprefix("bert."): tensor for name, tensor in theirs.items()}
-    return {**said, **sizes, **shared_words(config), **dropout_words(config)}, theirs
+    classifies = config.kind == "text_classifier"
+    allowed = {"pre_norm": (False,), "embed_norm": (True,), "qkv_bias": (True,), "pool": ("pooler",),
+               "positions": ("learned",)}
+    check_exportable(config, "transformers' BERT", allowed, kind=config.kind)
+    task = ("SequenceClassification" if config.num_classes else "") if classifies else "PreTraining"
+    foreign_config = {
+        "architectures": [f"BertFor{task}" if task else "BertModel"], "model_type": "bert",
+        "vocab_size": config.vocab_size, "max_position_embeddings": config.max_len,
+        "type_vocab_size": config.segments or 1, **common_config(config), **dropout_config(config),
+    }
+    foreign = {NAME_MAP.to_foreign(name): tensor for name, tensor in split_qkv(state).items()}
+    foreign[POSITIONS] = foreign[POSITIONS][0]  # (max_len,D)
+    foreign.setdefault(SEGMENTS, torch.zeros(1, config.dim))
+    if TOKEN_BIAS in foreign:  # the output layer is tied to the embedding, but transformers saves it as well
+        foreign["cls.predictions.decoder.weight"] = foreign[TOKENS]
+        foreign["cls.predictions.decoder.bias"] = foreign[TOKEN_BIAS]
+    if not task:
+        foreign = {name.removeprefix("bert."): tensor for name, tensor in foreign.items()}
+    return foreign_config, foreign
 
 
 def is_bert(state: State) -> bool:
@@ -88,43 +91,45 @@ def is_bert(state: State) -> bool:
 
 
 def full_name(name: str) -> str:
-    """A `BertModel` alone leaves the first word out, and old files call a norm's parameters differently."""
+    """The name in a model with heads and in current files: `BertModel` has no "bert." prefix, and files of 2018 name
+    the parameters of a norm differently.
+    """
     if name.startswith(("embeddings.", "encoder.layer.", "pooler.")):
         name = f"bert.{name}"
-    for old, new in OLD.items():
+    for old, new in OLD_LEAVES.items():
         if "LayerNorm" in name and name.endswith(old):
             name = name.removesuffix(old) + new
     return name
 
 
-def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """BERT normalises after each branch; the rest from its config.json.
+def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """From config.json; without one those of published models.
 
     Raises:
-        ValueError: one of the models that bear BERT's names, but count their positions from another number.
+        ValueError: the tensors are RoBERTa's, or the config is of another model.
     """
     check_model_type(source_config, ("bert",))
     positions, segments = (state.get(name, state.get(name.removeprefix("bert."))) for name in (POSITIONS, SEGMENTS))
     if not source_config and positions is not None and len(segments) == 1 and len(positions) % 8 == 2:
-        raise ValueError(f"a table of {len(positions)} positions and one segment are RoBERTa's, which has BERT's "
-                         "names, but counts positions from 2; it is no model of ours")
-    stated = read_config(source_config)
+        raise ValueError(f"a table of {len(positions)} positions and one segment belong to RoBERTa, which has BERT's "
+                         "parameter names but counts positions from 2; it is not supported")
+    stated = parse_config(source_config)
     own = {key: stated[key] for key in ("dim", "depth", "num_heads", "norm_eps", "activation") if key in stated}
     return {"norm_eps": 1e-12, "activation": "gelu", "pre_norm": False, **own}
 
 
-def declared(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every part of a BERT of this config.json."""
+def declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every part of a BERT with this config.json."""
     if source_config.get("model_type") is None:
         return {}
-    name, sizes = architecture(source_config), {"max_position_embeddings": "max_len", "type_vocab_size": "segments",
-                                                "vocab_size": "vocab_size"}
-    kind = {"kind": "masked_text" if name in ("BertForPreTraining", "BertForMaskedLM") else "text_classifier"}
-    parts = fixed(pre_norm=False, embed_norm=True, qkv_bias=True, **declared_classes(source_config),
-                  mlp_ratio=source_config.get("intermediate_size", 3072) / source_config.get("hidden_size", 768))
-    parts |= kind if name else {}
-    parts |= {"pool": "pooler"} if "Classification" in name else {}
-    return parts | {ours: source_config[theirs] for theirs, ours in sizes.items() if theirs in source_config}
+    declared = original_vit_config(
+        pre_norm=False, embed_norm=True, qkv_bias=True, **declared_num_classes(source_config),
+        mlp_ratio=source_config.get("intermediate_size", 3072) / source_config.get("hidden_size", 768))
+    if name := saved_class(source_config):
+        declared["kind"] = "masked_text" if name in PRETRAINING_CLASSES else "text_classifier"
+    if "Classification" in name:
+        declared["pool"] = "pooler"
+    return declared | {own: source_config[key] for key, own in SIZES.items() if key in source_config}
 
 
-BERT = Format("transformers BERT", is_bert, from_bert, facts, declared=declared)
+BERT = WeightFormat("transformers BERT", is_bert, from_bert, config_values, declared_config=declared_config)

@@ -1,4 +1,6 @@
-"""DINOv3 as transformers and its own repository save it, and EVA-02 as its own does, to ours; ours as transformers'."""
+"""DINOv3 (arXiv 2508.10104) as transformers and its own repository save it, and EVA-02 (arXiv 2303.11331) as its own
+repository does: import; export as transformers' DINOv3.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,15 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.weights.exporting import Written, fixed, parted, require, scaled
-from vit.weights.formats.timm import DINOV3_HEADS, TIMM_RULES, is_timm
-from vit.weights.formats.timm.eva import join_leaves, keep
-from vit.weights.formats.transformers import declared_classes, image_words, read_config, shared_words
-from vit.weights.renaming import Names, Renamed
-from vit.weights.weight_format import Format, State
+from vit.weights.exporting import Export, check_exportable, original_vit_config, split_qkv, with_layer_scale
+from vit.weights.formats.timm import DINOV3_NUM_HEADS, TIMM_RULES, fuse_eva_matrices, is_timm
+from vit.weights.formats.transformers_config import (
+    common_config,
+    declared_num_classes,
+    image_config,
+    parse_config,
+)
+from vit.weights.renaming import NameMap, RenamedState
+from vit.weights.weight_format import State, WeightFormat
 
 LAYER, BLOCK = "layer.{}.", "encoder.blocks.{}."
-NAMES = Names(
+NAME_MAP = NameMap(
     [
         ("embeddings.patch_embeddings.", "embed.proj."),
         ("embeddings.cls_token", "embed.cls_token"),
@@ -22,7 +28,7 @@ NAMES = Names(
         ("norm.", "encoder.norm."),
         (LAYER + "norm{}.", BLOCK + "norm{}."),
         *((LAYER + f"attention.{part}_proj.", BLOCK + f"attn.{part}.") for part in "qkv"),
-        *((LAYER + f"attention.{part}_proj.bias", BLOCK + f"attn.qkv.{part}_bias") for part in "qv"),  # no key's
+        *((LAYER + f"attention.{part}_proj.bias", BLOCK + f"attn.qkv.{part}_bias") for part in "qv"),
         (LAYER + "attention.o_proj.", BLOCK + "attn.proj."),
         (LAYER + "layer_scale{}.lambda1", BLOCK + "ls{}.gamma"),
         (LAYER + "mlp.gate_proj.", BLOCK + "mlp.fc1_g."),
@@ -30,7 +36,7 @@ NAMES = Names(
         (LAYER + "mlp.up_proj.", BLOCK + "mlp.fc1."),
         (LAYER + "mlp.down_proj.", BLOCK + "mlp.fc2."),
     ],
-    before=["model."],
+    optional_prefixes=["model."],
 )
 ORIGINAL_BLOCK = r"blocks\.(\d+)\."
 ORIGINAL_RULES = [
@@ -43,66 +49,67 @@ ORIGINAL_RULES = [
     (ORIGINAL_BLOCK + r"mlp\.w3\.", r"encoder.blocks.\1.mlp.fc2."),
     *TIMM_RULES,
 ]
-HIDING = "what hid patches in pre-training"
-COMPUTED = "its rotary positions, which are computed here"
-APART = {
-    r"(?:embeddings\.)?mask_token$": HIDING,
-    r"lm_head\.": HIDING,
-    r"(?:.*\.)?rope\w*\.(?:freqs_cos|freqs_sin|periods|inv_freq)$": COMPUTED,
+EXCLUDED = {
+    r"(?:embeddings\.)?mask_token$": "the mask token of pre-training",
+    r"lm_head\.": "the head of masked pre-training",
+    r"(?:.*\.)?rope\w*\.(?:freqs_cos|freqs_sin|periods|inv_freq)$": "tables of rotary positions, which are computed",
     ORIGINAL_BLOCK + r"attn\.qkv\.bias_mask$": "which of the biases are zero: those of the keys",
     r"local_cls_norm\.": "a norm for small crops in pre-training",
 }
-PATCHES = 16  # along an edge, where nobody says it: any number will do, for the positions are relative to the image
+ORIGINAL_MARKERS = ("storage_tokens", "rope_embed.periods", "rope.freqs_cos", "blocks.0.attn.inner_attn_ln.weight",
+                    "blocks.0.mlp.ffn_ln.weight")
+DEFAULT_GRID = 16  # patches along an edge if no image size is stated; positions are relative to the image, so any works
 
 
-def from_dinov3(state: State) -> dict[str, Tensor]:
-    """transformers' DINOv3ViTModel -> ours; queries, keys and values become one matrix, gate and value too."""
-    ours = Renamed(state, NAMES.ours)
-    if not any(".mlp.fc1_g." in name for name in ours):
-        for name in [name for name in ours if ".mlp.fc1_x." in name]:
-            ours.make(name.replace("fc1_x", "fc1"), [name], keep)
-    if not ours["embed.reg_token"].numel():  # the file of a model without registers
-        del ours["embed.reg_token"], ours.origins["embed.reg_token"]
-    join_leaves(ours)
-    return ours
+def from_dinov3(state: State) -> RenamedState:
+    """transformers' DINOv3ViTModel under vit's names; queries, keys and values are fused, and so are gate and value."""
+    converted = RenamedState(state, NAME_MAP.to_vit)
+    if not any(".mlp.fc1_g." in name for name in converted):  # up_proj is the whole first layer
+        for name in [name for name in converted if ".mlp.fc1_x." in name]:
+            converted.rename(name, name.replace("fc1_x", "fc1"))
+    if not converted["embed.reg_token"].numel():  # a model without registers saves (1,0,D)
+        del converted["embed.reg_token"], converted.sources["embed.reg_token"]
+    fuse_eva_matrices(converted)
+    return converted
 
 
-def from_original(state: State) -> dict[str, Tensor]:
-    """DINOv3's and EVA-02's own names -> ours; a bias that is masked for the keys becomes one without them."""
-    ours = Renamed(state, ORIGINAL_RULES)
-    for mask in [name for name in ours if name.endswith(".attn.qkv.bias_mask")]:
+def from_original(state: State) -> RenamedState:
+    """The original names of DINOv3 and EVA-02 under vit's; the masked key bias of DINOv3 is removed."""
+    converted = RenamedState(state, ORIGINAL_RULES)
+    for mask in [name for name in converted if name.endswith(".attn.qkv.bias_mask")]:
         bias = mask.removesuffix("_mask")
         stem = bias.removesuffix("bias")
-        ours.split(bias, {stem + "q_bias": 1, stem + "k_bias": 1, stem + "v_bias": 1})
-        del ours[stem + "k_bias"], ours.origins[stem + "k_bias"]
-        ours[mask.removeprefix("encoder.")] = ours.pop(mask)  # its own name: it has no home here
-        ours.origins[mask.removeprefix("encoder.")] = ours.origins.pop(mask)
-    join_leaves(ours)
-    return ours
+        converted.split(bias, {stem + "q_bias": 1, stem + "k_bias": 1, stem + "v_bias": 1})
+        del converted[stem + "k_bias"], converted.sources[stem + "k_bias"]
+        converted.rename(mask, mask.removeprefix("encoder."))  # back to its own name: it has no counterpart
+    fuse_eva_matrices(converted)
+    return converted
 
 
-def to_dinov3(state: State, config: Any) -> Written:
-    """Ours as transformers' DINOv3ViTModel, which has no classes.
+def to_dinov3(state: State, config: Any) -> Export:
+    """A backbone as transformers' DINOv3ViTModel; there is no classifier.
 
     Raises:
-        ValueError: that cannot be this network.
+        ValueError: the config has a part that it lacks.
     """
-    also = {"positions": ("rotary",), "rotary_coordinates": ("centred",), "rotary_pairs": ("rotate_half",),
-            "rotary_columns_first": (False,), "rotary_mixed": (False,), "mlp": ("mlp", "swiglu"), "num_classes": (0,)}
-    require(config, "transformers' DINOv3", also, free=("registers", "layer_scale", "key_bias"))
-    none = torch.zeros(1, 0, config.dim)
-    ours = {"embed.reg_token": none, "embeddings.mask_token": none.new_zeros(1, 1, config.dim)} | scaled(state, config)
+    allowed = {"positions": ("rotary",), "rotary_coordinates": ("centred",), "rotary_pairs": ("rotate_half",),
+               "rotary_columns_first": (False,), "rotary_mixed": (False,), "mlp": ("mlp", "swiglu"),
+               "num_classes": (0,)}
+    check_exportable(config, "transformers' DINOv3", allowed, ignored=("registers", "layer_scale", "key_bias"))
+    tokens = {"embed.reg_token": torch.zeros(1, 0, config.dim), "embeddings.mask_token": torch.zeros(1, 1, config.dim)}
+    converted = tokens | with_layer_scale(state, config)
     if config.mlp == "swiglu":
-        for name in [name for name in ours if ".mlp.fc1." in name]:
-            gate, value = ours.pop(name).chunk(2)
-            ours |= {name.replace(".fc1.", ".fc1_g."): gate, name.replace(".fc1.", ".fc1_x."): value}
-    said = {
-        "architectures": ["DINOv3ViTModel"], "model_type": "dinov3_vit", **shared_words(config), **image_words(config),
+        for name in [name for name in converted if ".mlp.fc1." in name]:
+            gate, value = converted.pop(name).chunk(2)
+            converted |= {name.replace(".fc1.", ".fc1_g."): gate, name.replace(".fc1.", ".fc1_x."): value}
+    foreign_config = {
+        "architectures": ["DINOv3ViTModel"], "model_type": "dinov3_vit",
+        **common_config(config), **image_config(config),
         "query_bias": config.qkv_bias, "key_bias": config.qkv_bias and config.key_bias, "value_bias": config.qkv_bias,
         "rope_theta": config.rotary_theta, "use_gated_mlp": config.mlp == "swiglu",
         "num_register_tokens": config.registers, "attention_dropout": config.attention_dropout,
     }
-    return said, {NAMES.theirs(name): tensor for name, tensor in parted(ours).items()}
+    return foreign_config, {NAME_MAP.to_foreign(name): tensor for name, tensor in split_qkv(converted).items()}
 
 
 def is_dinov3(state: State) -> bool:
@@ -110,30 +117,28 @@ def is_dinov3(state: State) -> bool:
 
 
 def is_original(state: State) -> bool:
-    marks = ("storage_tokens", "rope_embed.periods", "rope.freqs_cos", "blocks.0.attn.inner_attn_ln.weight",
-             "blocks.0.mlp.ffn_ln.weight")
-    return is_timm(state) and any(mark in state for mark in marks)
+    return is_timm(state) and any(name in state for name in ORIGINAL_MARKERS)
 
 
-def dinov3_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """From config.json; without one, what all published DINOv3 have."""
+def dinov3_config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """From config.json; without one those of all published DINOv3."""
     patch = state["embeddings.patch_embeddings.weight"]
     gated = any(".mlp.gate_proj." in name for name in state)
-    stated = read_config(source_config)
+    stated = parse_config(source_config)
     return {
-        **centred(patch, float(source_config.get("rope_theta", 100.0))),
+        **rotary_config(patch, float(source_config.get("rope_theta", 100.0))),
         "activation": "silu" if gated else "gelu",
         "layer_scale": source_config.get("layerscale_value"),
         **stated,
     }
 
 
-def dinov3_declared(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every part of a DINOv3ViTModel of this config.json."""
+def dinov3_declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every part of a DINOv3ViTModel with this config.json."""
     if source_config.get("model_type") is None:
         return {}
     biased = {part: source_config.get(f"{part}_bias", part != "key") for part in ("query", "key", "value")}
-    return fixed(
+    return original_vit_config(
         positions="rotary",
         layer_scale=source_config.get("layerscale_value", 1.0),
         registers=source_config.get("num_register_tokens", 0),
@@ -142,38 +147,40 @@ def dinov3_declared(state: State, source_config: Mapping[str, Any]) -> dict[str,
         proj_bias=source_config.get("proj_bias", True),
         mlp="swiglu" if source_config.get("use_gated_mlp", False) else "mlp",
         mlp_ratio=source_config.get("intermediate_size", 1536) / source_config.get("hidden_size", 384),
-        **declared_classes(source_config),
+        **declared_num_classes(source_config),
     )
 
 
-def original_facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """What all published files of these names have; the tables of the rotary positions tell the heads."""
+def original_config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of all published files of these names; the number of heads follows from the tables of rotary positions."""
     dim = state["patch_embed.proj.weight"].shape[0]
     gated = any(leaf in state for leaf in ("blocks.0.mlp.w1.weight", "blocks.0.mlp.w12.weight"))
-    facts = {"activation": "silu" if gated else "gelu", "num_heads": None}
-    if "pos_embed" in state:
+    values = {"activation": "silu" if gated else "gelu", "num_heads": None}
+    if "pos_embed" in state:  # EVA-02
         if "rope.freqs_cos" in state:
-            facts["num_heads"] = dim // state["rope.freqs_cos"].shape[-1]
-        return {**facts, "norm_eps": 1e-6, "positions": "learned_rotary", "rotary_theta": 10_000.0,
-                "rotary_pairs": "interleaved", "rotary_span": [PATCHES, PATCHES]}
-    facts["num_heads"] = DINOV3_HEADS.get(dim)
+            values["num_heads"] = dim // state["rope.freqs_cos"].shape[-1]
+        return {**values, "norm_eps": 1e-6, "positions": "learned_rotary", "rotary_theta": 10_000.0,
+                "rotary_pairs": "interleaved", "rotary_span": [DEFAULT_GRID, DEFAULT_GRID]}
+    values["num_heads"] = DINOV3_NUM_HEADS.get(dim)
     if "rope_embed.periods" in state:
-        facts["num_heads"] = dim // (4 * len(state["rope_embed.periods"]))
-    return {**centred(state["patch_embed.proj.weight"], 100.0), **facts}
+        values["num_heads"] = dim // (4 * len(state["rope_embed.periods"]))
+    return {**rotary_config(state["patch_embed.proj.weight"], 100.0), **values}
 
 
-def centred(patch: Tensor, theta: float) -> dict[str, Any]:
-    """DINOv3's rotary positions for PATCHES x PATCHES patches, of a projection (D,C,ph,pw)."""
+def rotary_config(patch: Tensor, theta: float) -> dict[str, Any]:
+    """DINOv3's rotary positions, which are centred in the image, for a patch projection (D,C,ph,pw)."""
     return {
         "norm_eps": 1e-5,
         "pool": "class",
         "positions": "rotary",
         "rotary_coordinates": "centred",
         "rotary_theta": theta,
-        "image_size": [PATCHES * edge for edge in patch.shape[2:]],
-        "num_heads": DINOV3_HEADS.get(patch.shape[0]),
+        "image_size": [DEFAULT_GRID * edge for edge in patch.shape[2:]],
+        "num_heads": DINOV3_NUM_HEADS.get(patch.shape[0]),
     }
 
 
-DINOV3 = Format("transformers DINOv3", is_dinov3, from_dinov3, dinov3_facts, APART, dinov3_declared)
-DINOV3_ORIGINAL = Format("original DINOv3 or EVA-02", is_original, from_original, original_facts, APART)
+DINOV3 = WeightFormat("transformers DINOv3", is_dinov3, from_dinov3, dinov3_config_values, EXCLUDED,
+                      dinov3_declared_config)
+DINOV3_ORIGINAL = WeightFormat("original DINOv3 or EVA-02", is_original, from_original, original_config_values,
+                               EXCLUDED)

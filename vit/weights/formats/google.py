@@ -1,6 +1,6 @@
-"""Google's `.npz` files: AugReg and the first ViTs as Flax named them, and big_vision (SigLIP too), to ours.
+"""Google's `.npz` files of Flax: the first ViTs (arXiv 2010.11929), AugReg (2106.10270), and big_vision with SigLIP.
 
-Their matrices are (in,out) with heads as axes of their own, ours (out,in). All blocks may be stacked along one axis.
+Flax stores matrices as (in,out), with an axis for the heads. All blocks may be stacked along a first axis.
 """
 
 import math
@@ -11,16 +11,16 @@ from typing import Any
 
 from torch import Tensor
 
-from vit.weights.renaming import Renamed, Rules
-from vit.weights.weight_format import Format, State
+from vit.weights.renaming import RenamedState, RenameRules
+from vit.weights.weight_format import State, WeightFormat
 
 ROOTS = ("", "opt/target/", "params/", "params/img/", "img/")
 KERNEL = "embedding/kernel"
-STACK = "Transformer/encoderblock/"
+STACK = "Transformer/encoderblock/"  # of all blocks in one tensor
 BLOCK = r"Transformer/encoderblock_(\d+)/"
 NUMBER = re.compile(r"/encoderblock_\d+/")
-COLOURS = 3
-RULES: Rules = [
+COLOUR_CHANNELS = 3
+RULES: RenameRules = [
     (r"embedding/", "embed.proj."),
     (r"cls$", "embed.cls_token"),
     (r"(?:Transformer/posembed_input/)?pos_embedding$", "embed.pos_embed"),
@@ -40,51 +40,53 @@ RULES: Rules = [
     (r"MAPHead_0/MlpBlock_0/Dense_1/", "pool.mlp.fc2."),
 ]
 LEAVES = {"scale": "weight", "kernel": "weight"}
-APART = {
-    r"(?:params/)?txt/": "the tower that reads text",
-    r"(?:params/)?[tb]$": "how images and texts are compared",
-    r"opt/state/": "the optimizer's memory",
+PARTS = ("embed.", "encoder.blocks.", "encoder.norm.", "pool.", "head.")
+EXCLUDED = {
+    r"(?:params/)?txt/": "the text tower",
+    r"(?:params/)?[tb]$": "the comparison of images and texts",
+    r"opt/state/": "the state of the optimizer",
 }
 
 
-def from_google(state: State) -> dict[str, Tensor]:
-    """Their names and axes -> ours."""
+def from_google(state: State) -> RenamedState:
+    """The state under vit's names and with PyTorch's axes; queries, keys and values are fused."""
     root = find_root(state)
-    ours = Renamed(unstacked(state, root), [(re.escape(root) + pattern, name) for pattern, name in RULES])
-    for name in list(ours):
+    rules = [(re.escape(root) + pattern, name) for pattern, name in RULES]
+    converted = RenamedState(unstack_blocks(state, root), rules)
+    for name in list(converted):
         stem, _, leaf = name.rpartition(".")
-        if name.startswith(("embed.", "encoder.blocks.", "encoder.norm.", "pool.", "head.")):
+        if name.startswith(PARTS):
             target = f"{stem}.{LEAVES.get(leaf, leaf)}"
-            ours.make(target, [name], partial(turned, target))
+            converted.make(target, [name], partial(to_torch_axes, target))
     if root + STACK + "LayerNorm_0/scale" in state:
-        ours.origins = {name: tuple(NUMBER.sub("/encoderblock/", theirs) for theirs in origins)
-                        for name, origins in ours.origins.items()}
-    ours.fuse(("q", "k", "v"), "qkv", within="encoder.")
-    ours.fuse(("k", "v"), "kv", within="pool.")
-    return ours
+        converted.sources = {name: tuple(NUMBER.sub("/encoderblock/", source) for source in sources)
+                             for name, sources in converted.sources.items()}
+    converted.fuse(("q", "k", "v"), "qkv", prefix="encoder.")
+    converted.fuse(("k", "v"), "kv", prefix="pool.")
+    return converted
 
 
-def unstacked(state: State, root: str) -> dict[str, Tensor]:
-    """A name per block, where all blocks are one tensor (depth,...)."""
-    apart: dict[str, Tensor] = {}
+def unstack_blocks(state: State, root: str) -> dict[str, Tensor]:
+    """A tensor per block instead of one of all blocks (depth,...)."""
+    unstacked: dict[str, Tensor] = {}
     for name, tensor in state.items():
         if name.startswith(root + STACK):
             rest = name.removeprefix(root + STACK)
-            apart |= {f"{root}{STACK[:-1]}_{i}/{rest}": block for i, block in enumerate(tensor)}
+            unstacked |= {f"{root}{STACK[:-1]}_{i}/{rest}": block for i, block in enumerate(tensor)}
         else:
-            apart[name] = tensor
-    return apart
+            unstacked[name] = tensor
+    return unstacked
 
 
-def turned(name: str, tensor: Tensor) -> Tensor:
-    """A tensor with their axes with ours."""
+def to_torch_axes(name: str, tensor: Tensor) -> Tensor:
+    """A tensor of Flax with the axes of PyTorch."""
     leaf = name.rpartition(".")[2]
-    if name == "embed.pos_embed":  # (1,N,D), or by rows and columns
+    if name == "embed.pos_embed":  # (1,N,D) or (rows,columns,D) -> (1,N,D)
         return tensor if tensor.ndim == 3 and tensor.shape[0] == 1 else tensor.flatten(0, -2)[None]
     if name == "embed.proj.weight":
-        return as_patches(tensor).permute(3, 2, 0, 1)  # (ph,pw,C,D) -> (D,C,ph,pw)
+        return as_patch_kernel(tensor).permute(3, 2, 0, 1)  # (ph,pw,C,D) -> (D,C,ph,pw)
     if leaf == "bias":
-        return tensor.flatten()  # of heads (H,K)
+        return tensor.flatten()  # (H,K) -> (H*K,)
     if leaf != "weight" or tensor.ndim == 1:
         return tensor
     if name.endswith(("attn.proj.weight", "head.weight")):
@@ -92,20 +94,23 @@ def turned(name: str, tensor: Tensor) -> Tensor:
     return tensor.flatten(1).T  # (D,H,K) -> (H*K,D), (in,out) -> (out,in)
 
 
-def as_patches(kernel: Tensor) -> Tensor:
-    """The projection of patches (ph,pw,C,D); of flattened ones, (ph*pw*C,D), those of square colour patches are known.
+def as_patch_kernel(kernel: Tensor) -> Tensor:
+    """The patch projection (ph,pw,C,D), also of flattened square RGB patches (ph*pw*C,D).
+
+    Raises:
+        ValueError: a flattened kernel is not of square RGB patches.
     """
     if kernel.ndim == 4:
         return kernel
-    edge = math.isqrt(kernel.shape[0] // COLOURS)
-    if edge * edge * COLOURS != kernel.shape[0]:
-        raise ValueError(f"{KERNEL} is {tuple(kernel.shape)}: {kernel.shape[0]} numbers are no square patch of "
-                         f"{COLOURS} colours")
-    return kernel.unflatten(0, (edge, edge, COLOURS))
+    edge = math.isqrt(kernel.shape[0] // COLOUR_CHANNELS)
+    if edge * edge * COLOUR_CHANNELS != kernel.shape[0]:
+        raise ValueError(f"{KERNEL} is {tuple(kernel.shape)}, but {kernel.shape[0]} inputs are not a square patch of "
+                         f"{COLOUR_CHANNELS} channels")
+    return kernel.unflatten(0, (edge, edge, COLOUR_CHANNELS))
 
 
 def find_root(state: State) -> str | None:
-    """Where the image model's parameters stand in the file."""
+    """The prefix of the image model's parameters; None if there is no image model."""
     return next((root for root in ROOTS if root + KERNEL in state), None)
 
 
@@ -113,17 +118,17 @@ def is_google(state: State) -> bool:
     return find_root(state) is not None
 
 
-def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Heads are an axis of their own. Flax's `gelu` is the tanh form, which timm reads as the exact one."""
+def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The number of heads is an axis. Flax's `gelu` is the tanh approximation, although timm loads it as the exact one.
+    """
     root = find_root(state)
     name = next((name for name in state if name.startswith(f"{root}Transformer/encoderblock")
                  and name.endswith("/query/kernel")), None)
     heads = {} if name is None else {"num_heads": state[name].shape[-2]}
-    tokens = root + "cls" in state
-    pool = {} if f"{root}MAPHead_0/probe" in state else {"pool": "class" if tokens else "mean"}
+    pool = {} if f"{root}MAPHead_0/probe" in state else {"pool": "class" if root + "cls" in state else "mean"}
     table = any(key.startswith(root) and key.endswith("pos_embedding") for key in state)
     positions = {} if table else {"positions": "sincos_simple"}
     return {"norm_eps": 1e-6, "activation": "gelu_tanh", **heads, **pool, **positions}
 
 
-GOOGLE = Format("Google's npz", is_google, from_google, facts, APART)
+GOOGLE = WeightFormat("Google's npz", is_google, from_google, config_values, EXCLUDED)

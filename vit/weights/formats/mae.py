@@ -1,8 +1,7 @@
-"""Masked autoencoders of elsewhere: the names of the original files (arXiv 2111.06377) and of transformers' ViTMAE to
-ours, and ours to transformers'.
+"""Masked autoencoders (arXiv 2111.06377): import of the original files and of transformers' ViTMAE, export as ViTMAE.
 
-The encoder's position table becomes a learned one, whatever made it. The decoder's is fixed in all of them: where it is
-the one that ours computes, it is left out; any other keeps its name, so that a report shows it as unused.
+The encoder's position table is imported as a learned one, even if it was computed. The decoder's is fixed: it
+is omitted if it is the one that vit computes, else it keeps its name, so that the key report lists it as unused.
 """
 
 import math
@@ -13,27 +12,34 @@ import torch
 from torch import Tensor
 
 from vit.nn.position import sincos_2d
-from vit.weights.exporting import Written, fixed, parted, require, require_square, with_table
-from vit.weights.formats.transformers import VIT_BLOCK, dropout_words, image_words, read_config, shared_words, stacked
-from vit.weights.renaming import Names, Renamed
-from vit.weights.weight_format import Format, State
+from vit.weights.exporting import (
+    Export,
+    check_exportable,
+    check_square,
+    original_vit_config,
+    split_qkv,
+    with_position_table,
+)
+from vit.weights.formats.transformers import VIT_BLOCK, block_pairs
+from vit.weights.formats.transformers_config import common_config, dropout_config, image_config, parse_config
+from vit.weights.renaming import NameMap, RenamedState
+from vit.weights.weight_format import State, WeightFormat
 
-# the second is how version 5 happens to write files
-DECODER_LAYERS = ["decoder.decoder_layers.{}.", "decoder.decoder_encoder.layer.{}."]
-TRANSFORMERS = Names([
+DECODER_LAYERS = ["decoder.decoder_layers.{}.", "decoder.decoder_encoder.layer.{}."]  # the second by transformers 5
+TRANSFORMERS = NameMap([
     ("vit.embeddings.patch_embeddings.projection.", "embed.proj."),
     ("vit.embeddings.cls_token", "embed.cls_token"),
     ("vit.embeddings.position_embeddings", "embed.pos_embed"),
-    *stacked(VIT_BLOCK, theirs=["vit.encoder.layer.{}.", "vit.layers.{}."]),
+    *block_pairs(VIT_BLOCK, ["vit.encoder.layer.{}.", "vit.layers.{}."]),
     ("vit.layernorm.", "encoder.norm."),
     ("decoder.decoder_embed.", "decoder.proj."),
     ("decoder.mask_token", "decoder.mask_token"),
     ("decoder.decoder_pos_embed", "decoder_pos_embed"),
-    *stacked(VIT_BLOCK, theirs=DECODER_LAYERS, ours="decoder.blocks.{}."),
+    *block_pairs(VIT_BLOCK, DECODER_LAYERS, "decoder.blocks.{}."),
     ("decoder.decoder_norm.", "decoder.norm."),
     ("decoder.decoder_pred.", "decoder.pixels."),
 ])
-ORIGINAL = Names([
+ORIGINAL = NameMap([
     ("patch_embed.proj.", "embed.proj."),
     ("cls_token", "embed.cls_token"),
     ("pos_embed", "embed.pos_embed"),
@@ -45,72 +51,73 @@ ORIGINAL = Names([
     ("decoder_norm.", "decoder.norm."),
     ("decoder_pred.", "decoder.pixels."),
 ])
-PLACES = "decoder_pos_embed"
+DECODER_TABLE = "decoder_pos_embed"
 
 
-def from_mae(state: State) -> dict[str, Tensor]:
-    """Names of the original files, or of transformers in memory or on disk -> ours."""
-    renamed = Renamed(state, ORIGINAL.ours if "decoder_embed.weight" in state else TRANSFORMERS.ours)
-    renamed.fuse(("q", "k", "v"), "qkv")
-    if PLACES in renamed and torch.allclose(renamed[PLACES].float(), decoder_places(renamed[PLACES]), atol=1e-4):
-        del renamed[PLACES]
-    return renamed
+def from_mae(state: State) -> RenamedState:
+    """The state under vit's names, from the original files or from transformers, in memory or on disk."""
+    converted = RenamedState(state, (ORIGINAL if "decoder_embed.weight" in state else TRANSFORMERS).to_vit)
+    converted.fuse(("q", "k", "v"), "qkv")
+    if (table := converted.get(DECODER_TABLE)) is not None and is_vit_decoder_table(table):
+        del converted[DECODER_TABLE]
+    return converted
 
 
-def to_mae(state: State, config: Any) -> Written:
-    """Our `MaskedAutoencoder` of this config as transformers' `ViTMAEForPreTraining`; fixed tables are written out.
+def to_mae(state: State, config: Any) -> Export:
+    """A `MaskedAutoencoder` as transformers' `ViTMAEForPreTraining`, with the fixed position tables.
 
     Raises:
-        ValueError: that cannot be this network.
+        ValueError: the config has a part that ViTMAE lacks.
     """
-    require(config, "transformers' ViTMAE", kind="mae")
-    require_square(config, "transformers' ViTMAE")
-    theirs = {TRANSFORMERS.theirs(name): tensor for name, tensor in parted(with_table(state, config, 1)).items()}
-    theirs["decoder.decoder_pos_embed"] = with_first(decoder_table(config.grid, config.decoder_dim))
+    check_exportable(config, "transformers' ViTMAE", kind="mae")
+    check_square(config, "transformers' ViTMAE")
+    converted = split_qkv(with_position_table(state, config, 1))
+    foreign = {TRANSFORMERS.to_foreign(name): tensor for name, tensor in converted.items()}
+    foreign["decoder.decoder_pos_embed"] = with_class_position(decoder_table(config.grid, config.decoder_dim))
     return {
         "architectures": ["ViTMAEForPreTraining"], "model_type": "vit_mae",
-        **shared_words(config), **image_words(config), **dropout_words(config), "qkv_bias": config.qkv_bias,
+        **common_config(config), **image_config(config), **dropout_config(config), "qkv_bias": config.qkv_bias,
         "decoder_hidden_size": config.decoder_dim, "decoder_num_hidden_layers": config.decoder_depth,
         "decoder_num_attention_heads": config.decoder_num_heads, "decoder_intermediate_size": config.decoder.hidden,
         "mask_ratio": config.mask_ratio, "norm_pix_loss": config.norm_pixels,
-    }, theirs
+    }, foreign
 
 
-def declared(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+def declared_config(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     """Every part of the encoder, as a classifier without a head."""
     if source_config.get("model_type") is None:
         return {}
-    return fixed(qkv_bias=source_config.get("qkv_bias", True), num_classes=0)
+    return original_vit_config(qkv_bias=source_config.get("qkv_bias", True), num_classes=0)
 
 
 def is_mae(state: State) -> bool:
     return "decoder_embed.weight" in state or "decoder.decoder_embed.weight" in state
 
 
-def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """The classifier that its encoder begins: what config.json says, else what the published ones have."""
-    usual = 1e-6 if "decoder_embed.weight" in state else 1e-12
-    return {"activation": "gelu", "pool": "class", "norm_eps": usual, **read_config(source_config)}
+def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a classifier with this encoder: from config.json, else those of the published models."""
+    norm_eps = 1e-6 if "decoder_embed.weight" in state else 1e-12
+    return {"activation": "gelu", "pool": "class", "norm_eps": norm_eps, **parse_config(source_config)}
 
 
-MAE = Format("masked autoencoder", is_mae, from_mae, facts, {r"decoder[._]": "the decoder of pre-training"},
-             declared)
+EXCLUDED = {r"decoder[._]": "the decoder of pre-training"}
+MAE = WeightFormat("masked autoencoder", is_mae, from_mae, config_values, EXCLUDED, declared_config)
 
 
 def decoder_table(grid: tuple[int, int], dim: int) -> Tensor:
-    """(1,rows*columns,D) as the published decoders have it: the column first."""
+    """The published decoders' fixed positions (1,rows*columns,D), with the encoding of the column first."""
     row, column = sincos_2d(grid, dim).chunk(2, dim=-1)
     return torch.cat([column, row], dim=-1)
 
 
-def with_first(table: Tensor) -> Tensor:
-    """(1,N,D) -> (1,1+N,D): the class token stands nowhere."""
+def with_class_position(table: Tensor) -> Tensor:
+    """(1,N,D) -> (1,1+N,D): zeros for the class token."""
     return torch.cat([table.new_zeros(1, 1, table.shape[2]), table], dim=1)
 
 
-def decoder_places(table: Tensor) -> Tensor:
-    """What a decoder's table (1,1+N,D) would be here; itself, turned into nothing, where it is of no square grid."""
+def is_vit_decoder_table(table: Tensor) -> bool:
+    """Whether a decoder's table (1,1+N,D) is the one that vit computes for a square grid."""
     edge = math.isqrt(table.shape[1] - 1)
     if edge * edge != table.shape[1] - 1 or table.shape[2] % 4:
-        return torch.full_like(table, math.nan)
-    return with_first(decoder_table((edge, edge), table.shape[2]))
+        return False
+    return torch.allclose(table.float(), with_class_position(decoder_table((edge, edge), table.shape[2])), atol=1e-4)

@@ -1,14 +1,15 @@
-"""transformers' Marian, as OPUS-MT has it: the original transformer under other names, with q, k and v apart."""
+"""transformers' Marian (arXiv 1804.00344), the architecture of OPUS-MT: import and export of the original transformer
+(arXiv 1706.03762).
+"""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-State = Mapping[str, Tensor]
+from vit.weights.weight_format import State
 
-# ours -> theirs, within a block
+# vit -> Marian, within a block
 BLOCK = {
     "norm1.": "self_attn_layer_norm.",
     "attn.proj.": "self_attn.out_proj.",
@@ -19,71 +20,72 @@ BLOCK = {
     "mlp.fc1.": "fc1.",
     "mlp.fc2.": "fc2.",
 }
-STACKED = {
+FUSED = {
     "attn.qkv.": ("self_attn.q_proj.", "self_attn.k_proj.", "self_attn.v_proj."),
     "cross_attn.kv.": ("encoder_attn.k_proj.", "encoder_attn.v_proj."),
 }
-SHARED = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight",
-          "lm_head.weight")
+TIED = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight",
+        "lm_head.weight")
+REQUIRED = {
+    "source": "text", "positions": "sincos", "pre_norm": False, "norm": "layer", "norm_eps": 1e-5, "mlp": "mlp",
+    "tied": "all", "qkv_bias": True, "key_bias": True, "qk_norm": False, "attn_norm": False, "mlp_norm": False,
+    "proj_bias": True, "layer_scale": None,
+}
 
 
 def to_marian(state: State) -> dict[str, Tensor]:
-    """The weights of a `Transformer` of the original form as those of a `MarianMTModel` of `marian_arguments`."""
-    theirs = dict.fromkeys(SHARED, state["target_embed.token.weight"])
-    theirs["final_logits_bias"] = torch.zeros(1, len(theirs["lm_head.weight"]))
+    """The weights of a `Transformer` with `tied="all"` for the `MarianMTModel` of `marian_arguments`."""
+    foreign = dict.fromkeys(TIED, state["target_embed.token.weight"])
+    foreign["final_logits_bias"] = torch.zeros(1, len(foreign["lm_head.weight"]))
     for name, tensor in state.items():
         side, _, rest = name.partition(".blocks.")
         if not rest:
             continue
         number, _, leaf = rest.partition(".")
-        for ours, parts in {**{key: (value,) for key, value in BLOCK.items()}, **STACKED}.items():
-            if leaf.startswith(ours):
+        for own, parts in {**{key: (value,) for key, value in BLOCK.items()}, **FUSED}.items():
+            if leaf.startswith(own):
                 for part, value in zip(parts, tensor.chunk(len(parts)), strict=True):
-                    theirs[f"model.{side}.layers.{number}.{part}{leaf.removeprefix(ours)}"] = value.contiguous()
-    return theirs
+                    foreign[f"model.{side}.layers.{number}.{part}{leaf.removeprefix(own)}"] = value.contiguous()
+    return foreign
 
 
 def from_marian(state: State) -> dict[str, Tensor]:
-    """The weights of a `MarianMTModel` as those of a `Transformer` with `tied="all"`.
+    """The weights of a `MarianMTModel` for a `Transformer` with `tied="all"`; queries, keys and values are fused.
 
     Raises:
-        ValueError: the logits have a bias, for which ours have no place.
+        ValueError: the logits have a bias that is not zero.
     """
     if (bias := state.get("final_logits_bias")) is not None and bias.abs().max() > 0:
-        raise ValueError("final_logits_bias is not zero, but logits through the embedding have no bias here")
-    shared = state["model.shared.weight"]
-    ours = {"embed.token.weight": shared, "target_embed.token.weight": shared}
-    singles = {theirs: own for own, theirs in BLOCK.items()}
+        raise ValueError("final_logits_bias is not zero, but the tied output layer of vit has no bias")
+    embedding = state["model.shared.weight"]
+    converted = {"embed.token.weight": embedding, "target_embed.token.weight": embedding}
     for name, tensor in state.items():
         side, _, rest = name.removeprefix("model.").partition(".layers.")
         if not rest:
             continue
         number, _, leaf = rest.partition(".")
-        for foreign, own in singles.items():
+        for own, foreign in BLOCK.items():
             if leaf.startswith(foreign):
-                ours[f"{side}.blocks.{number}.{own}{leaf.removeprefix(foreign)}"] = tensor
-        for own, parts in STACKED.items():
+                converted[f"{side}.blocks.{number}.{own}{leaf.removeprefix(foreign)}"] = tensor
+        for own, parts in FUSED.items():
             if leaf.startswith(parts[0]):
                 last = leaf.removeprefix(parts[0])
                 pieces = [state[f"model.{side}.layers.{number}.{part}{last}"] for part in parts]
-                ours[f"{side}.blocks.{number}.{own}{last}"] = torch.cat(pieces)
-    return ours
+                converted[f"{side}.blocks.{number}.{own}{last}"] = torch.cat(pieces)
+    return converted
 
 
 def marian_arguments(config: Any, *, bos: int, eos: int, pad: int) -> dict[str, Any]:
-    """The words that make transformers build the same network: `MarianConfig(**marian_arguments(...))`.
+    """Arguments of transformers' `MarianConfig` that build the same model.
 
     Raises:
-        ValueError: the network has a part that Marian knows not.
+        ValueError: the model has a part that Marian lacks.
     """
-    wanted = {"source": "text", "positions": "sincos", "pre_norm": False, "norm": "layer", "norm_eps": 1e-5,
-              "mlp": "mlp", "tied": "all", "qkv_bias": True, "key_bias": True, "qk_norm": False,
-              "attn_norm": False, "mlp_norm": False, "proj_bias": True, "layer_scale": None}
-    for key, value in wanted.items():
+    for key, value in REQUIRED.items():
         if (own := getattr(config, key)) != value:
-            raise ValueError(f"Marian's network has {key}={value}, but this one has {key}={own}")
+            raise ValueError(f"Marian's network has {key}={value}, but this model has {key}={own}")
     if config.activation not in ("relu", "silu") or config.head_dim not in (None, config.dim // config.num_heads):
-        raise ValueError(f"Marian knows activation=relu or silu and heads that split the width, but this one has "
+        raise ValueError(f"Marian has activation=relu or silu and heads of width dim / num_heads, but this model has "
                          f"activation={config.activation} and head_dim={config.head_dim}")
     return {
         "vocab_size": config.vocab_size,

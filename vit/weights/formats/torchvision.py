@@ -1,16 +1,16 @@
-"""torchvision's VisionTransformer (`vit_b_16` and its sisters): its names to ours, and ours back."""
+"""torchvision's VisionTransformer (`vit_b_16` and others): import and export."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
-from vit.weights.exporting import require, require_square, with_table
-from vit.weights.renaming import Names, Renamed
-from vit.weights.weight_format import Format, State
+from vit.weights.exporting import check_exportable, check_square, with_position_table
+from vit.weights.renaming import NameMap, RenamedState
+from vit.weights.weight_format import State, WeightFormat
 
 LAYER, BLOCK = "encoder.layers.encoder_layer_{}.", "encoder.blocks.{}."
-NAMES = Names([
+NAME_MAP = NameMap([
     ("conv_proj.", "embed.proj."),
     ("class_token", "embed.cls_token"),
     ("encoder.pos_embedding", "embed.pos_embed"),
@@ -24,36 +24,37 @@ NAMES = Names([
 ])
 
 
-def from_torchvision(state: State) -> dict[str, Tensor]:
-    """torchvision's names -> ours; the old files of 2022 with `linear_1` too."""
-    return Renamed(state, NAMES.ours)
+def from_torchvision(state: State) -> RenamedState:
+    """The state under vit's names, also from files of 2022, which name the MLP's layers `linear_1` and `linear_2`."""
+    return RenamedState(state, NAME_MAP.to_vit)
 
 
 def to_torchvision(state: State, config: Any) -> dict[str, Tensor]:
-    """Our names -> those of torchvision's VisionTransformer.
+    """A classifier's weights under the names of torchvision's VisionTransformer.
 
     Raises:
-        ValueError: it cannot be this network.
+        ValueError: the config has a part that it lacks.
     """
-    whose = "torchvision's VisionTransformer"
-    require(config, whose, {"activation": ("gelu",), "qkv_bias": (True,), "in_chans": (3,), "norm_eps": (1e-6,)})
-    require_square(config, whose)
+    target = "torchvision's VisionTransformer"
+    allowed = {"activation": ("gelu",), "qkv_bias": (True,), "in_chans": (3,), "norm_eps": (1e-6,)}
+    check_exportable(config, target, allowed)
+    check_square(config, target)
     if not config.num_classes:
-        raise ValueError(f"{whose} always has a head, but this one has num_classes=0")
-    return {NAMES.theirs(name): tensor for name, tensor in with_table(state, config, 1).items()}
+        raise ValueError(f"{target} always has a head, but this model has num_classes=0")
+    return {NAME_MAP.to_foreign(name): tensor for name, tensor in with_position_table(state, config, 1).items()}
 
 
 def is_torchvision(state: State) -> bool:
     return "encoder.pos_embedding" in state and "class_token" in state
 
 
-def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """All its Vision Transformers are of the original form; `{"module": model}` tells heads and image size."""
-    stated: dict[str, Any] = {"norm_eps": 1e-6, "activation": "gelu", "pool": "class"}
+def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Number of heads and image size are known from `{"module": model}`; all else is the same in all its models."""
+    values: dict[str, Any] = {"norm_eps": 1e-6, "activation": "gelu", "pool": "class"}
     if (module := source_config.get("module")) is not None:
         block = module.encoder.layers[0]
-        stated |= {"num_heads": block.num_heads, "norm_eps": block.ln_1.eps, "image_size": module.image_size}
-    return stated
+        values |= {"num_heads": block.num_heads, "norm_eps": block.ln_1.eps, "image_size": module.image_size}
+    return values
 
 
-TORCHVISION = Format("torchvision", is_torchvision, from_torchvision, facts)
+TORCHVISION = WeightFormat("torchvision", is_torchvision, from_torchvision, config_values)

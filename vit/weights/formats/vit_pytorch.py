@@ -1,6 +1,6 @@
-"""vit-pytorch's `ViT` and `SimpleViT`: names and the order of pixels in a patch to ours.
+"""vit-pytorch's `ViT` and `SimpleViT` (arXiv 2205.01580): import.
 
-Its attention has no bias beside queries, keys and values; where a projection lacks one too, zeros stand for it.
+Its attention has no bias for queries, keys and values; projections without a bias get zeros.
 """
 
 import math
@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from vit.weights.renaming import Renamed
-from vit.weights.weight_format import Format, State
+from vit.weights.renaming import RenamedState
+from vit.weights.weight_format import State, WeightFormat
 
 LAYER = r"transformer\.layers\.(\d+)\."
 RULES = [
@@ -29,52 +28,58 @@ RULES = [
     (r"transformer\.norm\.", "encoder.norm."),
     (r"(?:mlp|linear)_head\.(?=weight|bias)", "head."),
 ]
-COLOURS, HEAD_DIM = 3, 64
+COLOUR_CHANNELS = 3
+HEAD_DIM = 64  # the library's default
 
 
-def from_vit_pytorch(state: State) -> dict[str, Tensor]:
-    """Its names -> ours; pixels of a patch, there (ph,pw,C), become (C,ph,pw)."""
-    ours = Renamed(state, RULES)
-    patch = patch_size(state)
-    for leaf in ("weight", "bias"):
-        ours.make(f"embed.proj.before.{leaf}", [f"embed.proj.before.{leaf}"],
-                  lambda norm: norm.unflatten(0, patch).permute(2, 0, 1).flatten())
-    ours.make("embed.proj.weight", ["embed.proj.weight"],
-              lambda matrix: matrix.unflatten(1, patch).permute(0, 3, 1, 2))  # (D,ph*pw*C) -> (D,C,ph,pw)
-    for name in ("embed.cls_token", "embed.pos_embed"):
-        if name in ours:
-            ours.make(name, [name], lambda tokens: tokens.reshape(1, -1, tokens.shape[-1]))  # (1,N,D)
-    if "embed.cls_token" in ours and ours["embed.cls_token"].shape[1] == 0:  # how pool="mean" writes that there is none
-        del ours["embed.cls_token"], ours.origins["embed.cls_token"]
-    for name in [name for name in ours if name.endswith("attn.qkv.weight")]:
-        proj = name.replace("qkv", "proj")
-        if proj not in ours:  # a single head as wide as the tokens is not projected
-            ours.imply(proj, torch.eye(ours[name].shape[1]))
-        ours.zeros(proj.replace("weight", "bias"), like=proj)
-    return ours
-
-
-def patch_size(state: State) -> tuple[int, int, int]:
-    """(ph,pw,C) of the square colour patches that the projection takes.
+def from_vit_pytorch(state: State) -> RenamedState:
+    """The state under vit's names; the pixels of a patch (ph,pw,C) are reordered to (C,ph,pw).
 
     Raises:
-        ValueError: there are none of so many numbers.
+        ValueError: patches are not square.
     """
-    numbers = state["to_patch_embedding.2.weight"].shape[1]
-    for colours in (COLOURS, 1):
-        edge = math.isqrt(numbers // colours)
-        if edge * edge * colours == numbers:
-            return edge, edge, colours
-    raise ValueError(f"to_patch_embedding.2.weight takes {numbers} numbers, which are no square patch of 3 colours or "
-                     "1")
+    converted = RenamedState(state, RULES)
+    patch = patch_shape(state)
+    for leaf in ("weight", "bias"):
+        converted.make(f"embed.proj.before.{leaf}", [f"embed.proj.before.{leaf}"],
+                       lambda norm: norm.unflatten(0, patch).permute(2, 0, 1).flatten())
+    converted.make("embed.proj.weight", ["embed.proj.weight"],
+                   lambda matrix: matrix.unflatten(1, patch).permute(0, 3, 1, 2))  # (D,ph*pw*C) -> (D,C,ph,pw)
+    for name in ("embed.cls_token", "embed.pos_embed"):
+        if name in converted:
+            converted.make(name, [name], lambda tokens: tokens.reshape(1, -1, tokens.shape[-1]))  # (1,N,D)
+    if "embed.cls_token" in converted and converted["embed.cls_token"].shape[1] == 0:  # a model with pool="mean"
+        del converted["embed.cls_token"], converted.sources["embed.cls_token"]
+    for name in [name for name in converted if name.endswith("attn.qkv.weight")]:
+        proj = name.replace("qkv", "proj")
+        if proj not in converted:  # a single head as wide as the tokens has no projection
+            converted.add_implied(proj, torch.eye(converted[name].shape[1]))
+        converted.add_zero_bias(proj.replace("weight", "bias"), weight=proj)
+    return converted
+
+
+def patch_shape(state: State) -> tuple[int, int, int]:
+    """(ph,pw,C) of a patch, which is assumed to be square, RGB if possible and else of one channel.
+
+    Raises:
+        ValueError: the number of inputs of the projection fits neither.
+    """
+    inputs = state["to_patch_embedding.2.weight"].shape[1]
+    for channels in (COLOUR_CHANNELS, 1):
+        edge = math.isqrt(inputs // channels)
+        if edge * edge * channels == inputs:
+            return edge, edge, channels
+    raise ValueError(f"to_patch_embedding.2.weight has {inputs} inputs, which are not a square patch of 3 channels or "
+                     "of 1")
 
 
 def is_vit_pytorch(state: State) -> bool:
     return "to_patch_embedding.2.weight" in state and "transformer.layers.0.0.to_qkv.weight" in state
 
 
-def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Its heads are 64 wide unless somebody said otherwise; `SimpleViT` has fixed positions, which it does not save."""
+def config_values(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Heads are assumed to be 64 wide, the library's default; `SimpleViT` has fixed positions, which it does not save.
+    """
     inner = state["transformer.layers.0.0.to_qkv.weight"].shape[0] // 3
     if (module := source_config.get("module")) is not None:
         heads = {"num_heads": module.transformer.layers[0][0].heads}
@@ -85,4 +90,4 @@ def facts(state: State, source_config: Mapping[str, Any]) -> dict[str, Any]:
     return {"norm_eps": 1e-5, "activation": "gelu", "pool": pool, **heads, **positions}
 
 
-VIT_PYTORCH = Format("vit-pytorch", is_vit_pytorch, from_vit_pytorch, facts)
+VIT_PYTORCH = WeightFormat("vit-pytorch", is_vit_pytorch, from_vit_pytorch, config_values)

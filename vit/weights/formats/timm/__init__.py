@@ -1,9 +1,25 @@
-"""timm's VisionTransformer and Eva: parameter names both ways, config values of a timm model, arguments to build it."""
+"""timm's VisionTransformer and Eva: parameter names both ways, config values, and arguments to build a model.
 
-from vit.weights.formats.timm.module_config import DINOV3_HEADS, skeleton, timm_facts
-from vit.weights.formats.timm.names import TIMM, TIMM_RULES, from_timm, is_timm, timm_arguments, timm_declared, to_timm
+`names` maps parameters, `model_values` reads the config off a timm model, `default_values` assumes it where there is no
+config, `meta_model` builds the model that a config.json names, `model_args` goes from vit's config to timm's arguments;
+`eva`, `parallel` and `relative` hold what is special to these blocks.
+"""
+
+from vit.weights.formats.timm.default_values import DINOV3_NUM_HEADS
+from vit.weights.formats.timm.eva import fuse_eva_matrices
+from vit.weights.formats.timm.meta_model import build_meta_model
+from vit.weights.formats.timm.model_args import timm_arguments
+from vit.weights.formats.timm.names import (
+    TIMM,
+    TIMM_RULES,
+    from_timm,
+    is_timm,
+    timm_config_values,
+    timm_declared_config,
+    to_timm,
+)
 
 __all__ = [
-    "DINOV3_HEADS", "TIMM", "TIMM_RULES", "from_timm", "is_timm", "skeleton", "timm_arguments", "timm_declared",
-    "timm_facts", "to_timm",
+    "DINOV3_NUM_HEADS", "TIMM", "TIMM_RULES", "build_meta_model", "from_timm", "fuse_eva_matrices", "is_timm",
+    "timm_arguments", "timm_config_values", "timm_declared_config", "to_timm",
 ]

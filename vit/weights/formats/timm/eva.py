@@ -1,25 +1,25 @@
-"""timm's Eva (EVA-02, DINOv3, rotary ViTs): what its blocks call differently, and the words that build ours there."""
+"""timm's Eva (EVA-02, DINOv3, rotary ViTs): parameters that its blocks name differently, and arguments to build it."""
 
 import re
 from typing import Any
 
 from torch import Tensor
 
-from vit.weights.renaming import Renamed
+from vit.weights.renaming import RenamedState
 from vit.weights.weight_format import State
 
 BLOCK = re.compile(r"(blocks\.\d+\.)(.*)")
-LEAVES = {  # ours -> timm's
+LEAVES = {  # vit -> timm
     "ls1.gamma": "gamma_1",
     "ls2.gamma": "gamma_2",
     "attn.qkv.q_bias": "attn.q_bias",
     "attn.qkv.v_bias": "attn.v_bias",
 }
 EVA_RULES = [
-    *((r"blocks\.(\d+)\." + theirs + "$", r"encoder.blocks.\1." + own) for own, theirs in LEAVES.items()),
+    *((r"blocks\.(\d+)\." + leaf + "$", r"encoder.blocks.\1." + own) for own, leaf in LEAVES.items()),
     (r"blocks\.(\d+)\.attn\.([qkv])_proj\.", r"encoder.blocks.\1.attn.\2."),
 ]
-# by eps and whether there is LayerScale, which words in a config file cannot undo; everything else is overridden
+# by norm_eps and whether there is LayerScale, which model_args cannot change; they override everything else
 ARCHITECTURES = {
     (1e-6, False): "eva_giant_patch14_224",
     (1e-6, True): "eva_giant_patch14_224",
@@ -28,26 +28,23 @@ ARCHITECTURES = {
 }
 
 
-def join_leaves(ours: Renamed) -> None:
-    """What some of its files keep apart: queries, keys and values, or the gate and the value of a SwiGLU."""
-    for name in [name for name in ours if name.endswith(".attn.q.bias") and name.startswith("encoder.")]:
-        if name.replace(".q.", ".k.") not in ours:  # keys without a bias
+def fuse_eva_matrices(converted: RenamedState) -> None:
+    """Fuse queries, keys and values, and gate and value of a SwiGLU, in the models that store them separately."""
+    for name in [name for name in converted if name.endswith(".attn.q.bias") and name.startswith("encoder.")]:
+        if name.replace(".q.", ".k.") not in converted:  # keys without a bias
             for part in "qv":
-                ours.make(name.replace(".q.bias", f".qkv.{part}_bias"), [name.replace(".q.", f".{part}.")], keep)
-    ours.fuse(("q", "k", "v"), "qkv", within="encoder.blocks.")
-    ours.fuse(("fc1_g", "fc1_x"), "fc1", within="encoder.blocks.")
+                converted.rename(name.replace(".q.", f".{part}."), name.replace(".q.bias", f".qkv.{part}_bias"))
+    converted.fuse(("q", "k", "v"), "qkv", prefix="encoder.blocks.")
+    converted.fuse(("fc1_g", "fc1_x"), "fc1", prefix="encoder.blocks.")
 
 
-def keep(tensor: Tensor) -> Tensor:
-    return tensor
+def to_timm_leaves(state: State, config: Any) -> dict[str, Tensor]:
+    """The parameters of the blocks as in the architecture that `timm_arguments` names.
 
-
-def their_leaves(state: State, config: Any) -> dict[str, Tensor]:
-    """The blocks' parameters as the architecture of `timm_arguments` has them.
-
-    timm keeps gate and value apart in an Eva whose MLPs have a norm, and where patches have one (AIMv2).
+    timm stores gate and value separately in an Eva whose MLPs have a norm, and in models with a norm of the patches
+    (AIMv2).
     """
-    theirs: dict[str, Tensor] = {}
+    foreign: dict[str, Tensor] = {}
     eva = is_eva(config)
     split = config.mlp == "swiglu" and (config.patch_norm or (eva and config.mlp_norm))
     for name, tensor in state.items():
@@ -55,11 +52,11 @@ def their_leaves(state: State, config: Any) -> dict[str, Tensor]:
         block, leaf = found.groups() if found else ("", name)
         if split and leaf in ("mlp.fc1.weight", "mlp.fc1.bias"):
             gate, value = tensor.chunk(2)
-            theirs[block + leaf.replace("fc1", "fc1_g")] = gate
-            theirs[block + leaf.replace("fc1", "fc1_x")] = value
+            foreign[block + leaf.replace("fc1", "fc1_g")] = gate
+            foreign[block + leaf.replace("fc1", "fc1_x")] = value
         else:
-            theirs[block + (LEAVES.get(leaf, leaf) if eva else leaf)] = tensor
-    return theirs
+            foreign[block + (LEAVES.get(leaf, leaf) if eva else leaf)] = tensor
+    return foreign
 
 
 def is_eva(config: Any) -> bool:
@@ -68,13 +65,13 @@ def is_eva(config: Any) -> bool:
 
 
 def eva_arguments(config: Any, shared: dict[str, Any]) -> dict[str, Any]:
-    """The architecture and the words besides those `shared` with a VisionTransformer."""
-    scaled = config.layer_scale is not None
+    """`architecture` and `model_args`; `shared` are the arguments that VisionTransformer has as well."""
+    has_layer_scale = config.layer_scale is not None
     return {
-        "architecture": ARCHITECTURES[config.norm_eps, scaled],
+        "architecture": ARCHITECTURES[config.norm_eps, has_layer_scale],
         "model_args": {
             **shared,
-            "mlp_ratio": ratio(config.hidden, config.dim),
+            "mlp_ratio": exact_ratio(config.hidden, config.dim),
             "swiglu_mlp": config.mlp == "swiglu",
             "swiglu_align_to": 0,
             "scale_mlp": config.mlp_norm,
@@ -88,9 +85,9 @@ def eva_arguments(config: Any, shared: dict[str, Any]) -> dict[str, Any]:
             "use_fc_norm": config.final_norm == "pooled",
             "use_abs_pos_emb": config.positions not in ("rotary", "none"),
             "dynamic_img_size": False,
-            **({"init_values": config.layer_scale} if scaled else {}),
+            **({"init_values": config.layer_scale} if has_layer_scale else {}),
             **(pool_arguments(config) if config.pool == "attention" else {}),
-            **rope_arguments(config, scaled),
+            **rope_arguments(config, has_layer_scale),
         },
     }
 
@@ -98,29 +95,29 @@ def eva_arguments(config: Any, shared: dict[str, Any]) -> dict[str, Any]:
 def pool_arguments(config: Any) -> dict[str, Any]:
     return {
         "attn_pool_num_heads": config.pool_heads or config.num_heads,
-        "attn_pool_mlp_ratio": ratio(config.pool_hidden, config.dim),
+        "attn_pool_mlp_ratio": exact_ratio(config.pool_hidden, config.dim),
     }
 
 
-def ratio(hidden: int, dim: int) -> float:
-    """One whose product timm truncates to exactly `hidden`."""
-    exact = hidden / dim
-    return exact if int(dim * exact) == hidden else (hidden + 0.5) / dim
+def exact_ratio(hidden: int, dim: int) -> float:
+    """A ratio such that timm's `int(dim * ratio)` is exactly `hidden`."""
+    ratio = hidden / dim
+    return ratio if int(dim * ratio) == hidden else (hidden + 0.5) / dim
 
 
-def rope_arguments(config: Any, scaled: bool) -> dict[str, Any]:
-    used = {
+def rope_arguments(config: Any, has_layer_scale: bool) -> dict[str, Any]:
+    arguments = {
         "use_rot_pos_emb": config.positions in ("rotary", "learned_rotary"),
         "rope_temperature": config.rotary_theta,
         "rope_grid_indexing": "xy" if config.rotary_columns_first else "ij",
     }
     if config.rotary_mixed:
-        return {**used, "rope_type": "mixed"}
+        return {**arguments, "rope_type": "mixed"}
     span = config.rotary_span
-    if span is None and config.norm_eps == 1e-5 and not scaled:
-        span = config.grid  # its architecture stretches the steps; to their own grid, they stay
+    if span is None and config.norm_eps == 1e-5 and not has_layer_scale:
+        span = config.grid  # this architecture rescales positions to a reference grid; its own grid changes nothing
     return {
-        **used,
+        **arguments,
         "rope_type": "dinov3" if config.rotary_coordinates == "centred" else "cat",
         "rope_rotate_half": config.rotary_pairs == "rotate_half",
         "rope_grid_offset": config.rotary_offset,

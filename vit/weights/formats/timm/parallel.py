@@ -1,4 +1,4 @@
-"""timm's ParallelScalingBlock: attention and MLP side by side, their first projections in one matrix."""
+"""timm's ParallelScalingBlock (ViT-22B, arXiv 2302.05442): attention and MLP in parallel, their first layers fused."""
 
 import re
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.weights.renaming import Renamed
+from vit.weights.renaming import RenamedState
 
-LEAVES = {  # ours -> timm's
+LEAVES = {  # vit -> timm
     "norm1.": "in_norm.",
     "attn.proj.": "attn_out_proj.",
     "attn.q_norm.": "q_norm.",
@@ -18,50 +18,55 @@ LEAVES = {  # ours -> timm's
     "mlp.fc2.": "mlp_out_proj.",
     "ls1.": "ls.",
 }
-FC1, QKV = "mlp.fc1.", "attn.qkv."  # together `in_proj`, in this order
+FC1, QKV = "mlp.fc1.", "attn.qkv."  # concatenated in this order they are timm's `in_proj`
 BLOCK = re.compile(r"(blocks\.\d+\.)(.*)")
 PARALLEL_RULES = [
-    *((r"blocks\.(\d+)\." + re.escape(theirs), r"encoder.blocks.\1." + own) for own, theirs in LEAVES.items()),
+    *((r"blocks\.(\d+)\." + re.escape(leaf), r"encoder.blocks.\1." + own) for own, leaf in LEAVES.items()),
     (r"blocks\.(\d+)\.mlp_bias$", r"encoder.blocks.\1.mlp.fc1.bias"),
 ]
-# by whether there is LayerScale, which words in a config file cannot undo
+# by whether there is LayerScale, which model_args cannot remove
 ARCHITECTURES = {False: "vit_base_patch16_xp_224", True: "vit_pwee_patch16_reg1_gap_256"}
 
 
-def split_in_proj(ours: Renamed) -> None:
-    """The first projections of attention and MLP, each its own again."""
-    for name in [name for name in ours if re.fullmatch(r"encoder\.blocks\.\d+\.in_proj\.(weight|bias)", name)]:
+def split_in_proj(converted: RenamedState) -> None:
+    """Split `in_proj` (F+3*H*K,D) into the MLP's first layer (F,D) and queries, keys and values (3*H*K,D).
+
+    Raises:
+        ValueError: the output projection of the attention is missing or does not fit.
+    """
+    for name in [name for name in converted if re.fullmatch(r"encoder\.blocks\.\d+\.in_proj\.(weight|bias)", name)]:
         block, leaf = name.split("in_proj.")
-        attention = ours.get(block + "attn.proj.weight")
-        if attention is None or ours[name].shape[0] <= 3 * attention.shape[1]:
-            raise ValueError(f"{ours.origins[name][0]} is there, but no attn_out_proj that fits it; the file is cut")
-        heads = 3 * attention.shape[1]
-        ours.split(name, {block + FC1 + leaf: ours[name].shape[0] - heads, block + QKV + leaf: heads})
+        proj = converted.get(block + "attn.proj.weight")
+        if proj is None or converted[name].shape[0] <= 3 * proj.shape[1]:
+            raise ValueError(f"{converted.sources[name][0]} is there, but no attn_out_proj that fits; the file is "
+                             "truncated")
+        qkv = 3 * proj.shape[1]
+        converted.split(name, {block + FC1 + leaf: converted[name].shape[0] - qkv, block + QKV + leaf: qkv})
 
 
 def join_in_proj(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Blocks with timm's names for serial ones, as its parallel ones have them."""
-    theirs = {}
+    """Parallel blocks under the names of timm's serial ones, as timm's ParallelScalingBlock has them."""
+    foreign = {}
     for name, tensor in state.items():
         block, leaf = BLOCK.fullmatch(name).groups() if BLOCK.fullmatch(name) else ("", name)
         own = next((own for own in LEAVES if block and leaf.startswith(own)), None)
         if own is not None:
-            theirs[block + LEAVES[own] + leaf.removeprefix(own)] = tensor
-        elif leaf.startswith(QKV):  # stands before the MLP's
-            theirs[block + "in_proj." + leaf.removeprefix(QKV)] = tensor
+            foreign[block + LEAVES[own] + leaf.removeprefix(own)] = tensor
+        elif leaf.startswith(QKV):  # comes before the MLP's in a state dict
+            foreign[block + "in_proj." + leaf.removeprefix(QKV)] = tensor
         elif leaf.startswith(FC1):
             joint = block + "in_proj." + leaf.removeprefix(FC1)
-            if joint in theirs:
-                theirs[joint] = torch.cat([tensor, theirs[joint]])
+            if joint in foreign:
+                foreign[joint] = torch.cat([tensor, foreign[joint]])
             else:
-                theirs[block + "mlp_bias"] = tensor
+                foreign[block + "mlp_bias"] = tensor
         else:
-            theirs[name] = tensor
-    return theirs
+            foreign[name] = tensor
+    return foreign
 
 
 def as_serial(block: Any) -> Any:
-    """A parallel block of timm with the attributes of its other blocks; any other block as it is."""
+    """A ParallelScalingBlock with the attributes of timm's other blocks; any other block unchanged."""
     if type(block).__name__ != "ParallelScalingBlock":
         return block
     attn = SimpleNamespace(num_heads=block.num_heads, proj=block.attn_out_proj)
