@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from vit.models.classifier import Classifier
 from vit.nn import Attention, Block, Encoder, LayerNorm, Mean, Mlp, PatchEmbed, init_weights, learned
 from vit.nn.scores import DotProduct
-from vit.report.canvas import FONT, INK, MUTED, new_figure, plain_axes, save, title
+from vit.report.figures import FONT, INK, MUTED, new_figure, save_figure, set_title, style_axes
 from vit.training import clip_gradients
 
 DIM, HEADS = 64, 4
@@ -169,9 +169,9 @@ def draw(path: Path, curves: dict[str, np.ndarray], options: argparse.Namespace)
     """The loss of all variants over the epochs: the mean of the seeds as a line, their range as a band."""
     figure = new_figure(8.4, 5.0)
     axes: Axes = figure.subplots()
-    plain_axes(axes)
-    title(axes, "Training loss with one part removed",
-          f"a Vision Transformer of {options.depth} blocks on digits; mean and range of the seeds ({options.seeds})")
+    style_axes(axes)
+    set_title(axes, "Training loss with one part removed",
+              f"a Vision Transformer of {options.depth} blocks on digits; mean and range of {options.seeds} seeds")
     for (name, losses), colour in zip(curves.items(), COLOURS, strict=False):
         lines = np.array([smooth(each) for each in losses])
         x = np.arange(1, lines.shape[1] + 1) * options.epochs / lines.shape[1]
@@ -182,7 +182,7 @@ def draw(path: Path, curves: dict[str, np.ndarray], options: argparse.Namespace)
     axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
     axes.set_ylabel("loss", fontsize=9, color=MUTED, family=FONT)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)
-    save(figure, path)
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":

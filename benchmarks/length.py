@@ -29,8 +29,8 @@ from torch import Tensor, nn
 
 from vit.nn import Attention
 from vit.nn.local import LocalAttention
-from vit.report.canvas import FONT, INK, MUTED, new_figure, plain_axes, save, title
 from vit.report.comparison import COLOURS
+from vit.report.figures import FONT, INK, MUTED, new_figure, save_figure, set_title, style_axes
 
 SMALL = 16  # a length whose step needs almost no memory
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -179,14 +179,14 @@ def draw(path: Path, rows: list[dict], note: str) -> None:
     figure = new_figure(10.4, 4.4)
     units = {"ms": ("Time of a step", "milliseconds"), "MiB": ("Memory of a step", "MiB")}
     for axes, (unit, (heading, label)) in zip(figure.subplots(1, 2), units.items(), strict=True):
-        plain_axes(axes)
-        title(axes, heading, f"forward and backward of one layer, {note}")
+        style_axes(axes)
+        set_title(axes, heading, f"forward and backward of one layer, {note}")
         for name, colour in zip(dict.fromkeys(row["layer"] for row in rows), COLOURS, strict=False):
             points = [(row["n"], row[unit]) for row in rows if row["layer"] == name and row[unit] > 0]
             axes.plot(*zip(*points, strict=True), marker="o", markersize=4, color=colour, label=name)
         scale(axes, sorted({row["n"] for row in rows}), label)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper left")
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def scale(axes: Axes, lengths: list[int], label: str) -> None:

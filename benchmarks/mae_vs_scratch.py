@@ -19,8 +19,8 @@ from pathlib import Path
 
 from pairs import report
 
-from vit.report.canvas import BLUE, FONT, INK, MUTED, ORANGE, new_figure, plain_axes, save, title
 from vit.report.curves import Curve, read_curves
+from vit.report.figures import BLUE, FONT, INK, MUTED, ORANGE, new_figure, save_figure, set_title, style_axes
 from vit.run.config.overrides import override_text
 from vit.run.processes.apart import train_apart
 
@@ -125,7 +125,7 @@ def draw(path: Path, arms: list[Arm], heading: str) -> Path:
     """Validation accuracy over the total time of each model, and its test accuracy at the end."""
     figure = new_figure(7.2, 4.4)
     axes = figure.subplots()
-    plain_axes(axes)
+    style_axes(axes)
     for name, colour in ((SCRATCH, ORANGE), (MAE, BLUE)):
         own = [each for each in arms if each.name == name]
         for each in own:
@@ -138,8 +138,8 @@ def draw(path: Path, arms: list[Arm], heading: str) -> Path:
     axes.set_xlim(left=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.legend(frameon=False, fontsize=9, loc="lower right")
-    title(axes, heading, "thin lines: validation")
-    return save(figure, path)
+    set_title(axes, heading, "thin lines: validation")
+    return save_figure(figure, path)
 
 
 if __name__ == "__main__":

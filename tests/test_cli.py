@@ -104,7 +104,7 @@ def test_predict_accounts_for_every_file(model, photos, tmp_path, capsys):
     said = capsys.readouterr()
     assert [Path(row["file"]).name for row in json.loads(said.out)] == ["0.png", "1.png", "3.png", "2.png"]
     assert "1 of 4 files could not be read:" in said.err
-    assert "left out 2 of 6 found: 1 hidden, 1 not an image (.txt), such as" in said.err
+    assert "left out 2 of 6 files: 1 hidden, 1 not an image (.txt), such as" in said.err
     assert main(["predict", str(model), str(photos), "--strict"]) == 1
     answers = vit.load(model).predict(photos, top_k=99, on_error="skip")
     assert len(answers) == 3 and len(answers.unreadable) == 1 and len(answers.left_out) == 2
@@ -136,7 +136,7 @@ def test_predict_gives_at_most_as_many_answers_as_there_are_classes(model, photo
 @pytest.mark.parametrize(("words", "code", "says"), [
     (["predict", "nowhere", "x.png"], 1, "nowhere: there is no such model"),
     (["predict", "{photos}", "{photos}"], 1, "holds no model"),
-    (["predict", "{model}", "{model}"], 1, "holds no image"),
+    (["predict", "{model}", "{model}"], 1, "has no image"),
     (["predict", "{model}", "{photos}", "--output", "{photos}"], 1, "is a folder"),
     (["predict", "{model}", "{photos}", "--output", "{photos}/no/where.csv"], 1, "is not a folder"),
     (["predict", "{model}", "{photos}", "--format", "parquet"], 2, "add --output"),
@@ -144,7 +144,7 @@ def test_predict_gives_at_most_as_many_answers_as_there_are_classes(model, photo
     (["predict", "{model}", "{photos}", "--top-k", "0"], 2, "top-k"),
     (["predict", "{model}"], 2, "images"),
     (["pedict"], 2, "Did you mean"),
-    (["models", "vit_colossal*"], 1, "no model is named like 'vit_colossal*'"),
+    (["models", "vit_colossal*"], 1, "no model name matches 'vit_colossal*'"),
     (["evaluate", "{model}", "data=digitz"], 1, "digits"),
     (["evaluate", "{model}", "--split", "tset"], 1, "digits has no tset split"),
 ])
@@ -204,7 +204,7 @@ def test_evaluate_needs_a_data_set_when_none_is_recorded(tmp_path, capsys):
     network = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=10, depth=1)
     folder = save_bundle(tmp_path / "model", network, DIGITS, Preprocessing(size=(8, 8)))
     assert main(["evaluate", str(folder)]) == 1
-    assert "name some: data=folder" in capsys.readouterr().err
+    assert "name a data set: data=folder" in capsys.readouterr().err
     assert main(["evaluate", str(folder), "data=digits", "--split", "val"]) == 0
 
 
@@ -244,7 +244,7 @@ def test_audit_looks_at_the_images_of_a_reader(tmp_path, capsys):
 def test_audit_says_that_texts_are_nothing_for_it(capsys):
     assert main(["audit", "data=spelled_numbers"]) == 1
     said = capsys.readouterr().err
-    assert "data=spelled_numbers holds texts, and an audit looks at images" in said and "KeyError" not in said
+    assert "data=spelled_numbers holds texts, but an audit checks images" in said and "KeyError" not in said
 
 
 def test_models_are_listed(capsys):

@@ -27,7 +27,6 @@ MAY_IMPORT = {  # every package -> all it may import: what lies below, and its n
 } | {"data": {"files", "counters", "messages"}, "weights": {"nn"}, "generation": {"nn", "counters"}}
 KNOWN_CYCLES = {  # modules that import each other, by a local import, to be taken apart
     frozenset({"vit.exchange.hub", "vit.exchange.read"}),
-    frozenset({"vit.cli.evaluating", "vit.cli.evaluating_masked"}),
 }
 LIGHT = {
     "pytorch_lightning",

@@ -55,7 +55,7 @@ def test_a_classifier_answers_the_good_lines(models, typed, capfd):
     said = capfd.readouterr()
     assert [row["text"] for row in csv.DictReader(said.out.splitlines())] == ["hello", "", ""]
     assert "2 of 3 lines could not be read:" in said.err
-    assert "line 2: is empty" in said.err and "line 3: has 2 texts, but the model reads one text" in said.err
+    assert "line 2: is empty" in said.err and "line 3: has 2 texts, but the model expects one text" in said.err
 
 
 def test_an_image_that_cannot_be_read_costs_no_other_its_text(models, tmp_path, capfd):
@@ -70,27 +70,29 @@ def test_an_image_that_cannot_be_read_costs_no_other_its_text(models, tmp_path, 
     assert "1 of 3 files could not be read:" in said.err and "1.png: cannot be opened" in said.err
 
 
-def test_views_of_images_change_scores_and_are_no_matter_of_texts(models, tmp_path, typed, capfd):
+def test_time_augmentation_changes_scores_and_is_for_images(models, tmp_path, typed, capfd):
     image = np.random.default_rng(0).integers(0, 256, (8, 12), np.uint8)
     Image.fromarray(image).save(tmp_path / "line.png")
     writer = vit.load(models / "reader", device="cpu")
-    for views in (1, 3):
-        said = ["predict", str(models / "reader"), str(tmp_path / "line.png"), "-k", "2", "--views", str(views)]
-        assert main(said) == 0
-        (row,) = csv.DictReader(capfd.readouterr().out.splitlines())
+    for views, option in ((1, "--tta"), (3, "--tta"), (3, "--views")):
+        command = ["predict", str(models / "reader"), str(tmp_path / "line.png"), "-k", "2", option, str(views)]
+        assert main(command) == 0
+        printed = capfd.readouterr()
+        assert ("--views is now called --tta" in printed.err) == (option == "--views")
+        (row,) = csv.DictReader(printed.out.splitlines())
         (answer,) = writer.predict([image], replace(writer.settings, n_best=2, views=views))
         assert float(row["score"]) == pytest.approx(answer.scores[0], abs=1e-5)
     assert answer.scores != writer.predict([image], replace(writer.settings, n_best=2))[0].scores
     typed(b"ab\n")
-    assert main(["predict", str(models / "writer"), "--views", "3"]) == 2
-    assert "--views is for images of writing, but this model reads texts" in capfd.readouterr().err
+    assert main(["predict", str(models / "writer"), "--tta", "3"]) == 2
+    assert "--tta is for image-to-text models, but this model reads texts" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("word", ["--beam", "--views"])
-def test_who_writes_nothing_has_no_word_for_it(models, typed, capfd, word):
+@pytest.mark.parametrize("word", ["--beam", "--tta"])
+def test_a_classifier_has_no_options_of_text_generation(models, typed, capfd, word):
     typed(b"ab\n")
     assert main(["predict", str(models / "classifier"), word, "3"]) == 2
-    assert f"{word} is for models that write texts" in capfd.readouterr().err
+    assert f"{word} is for models that generate text" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["writer", "classifier"])

@@ -16,7 +16,7 @@ import vit
 from tests.run.conftest import write_photos
 from vit.bundle import save_bundle
 from vit.cli import main
-from vit.cli.probing import opened
+from vit.cli.probing import open_network
 from vit.data import Preprocessing, digits
 from vit.models import model_from_config
 from vit.weights import load_weights
@@ -38,7 +38,7 @@ def test_features_are_what_the_head_is_given_and_accuracies_are_scikit_learns(tm
     assert main(["probe", str(model), "--k", "1,7", "--save", str(file), "--json", str(numbers)]) == 0
     said = capsys.readouterr()
     assert "k=7" in said.out and "logistic regression" in said.out
-    assert f"wrote 1,797 vectors of 24 numbers to {file}" in said.err
+    assert f"wrote 1,797 vectors of dimension 24 to {file}" in said.err
     source, found = digits(), np.load(file)
     assert found["features"].dtype == np.float32 and list(found["classes"]) == CLASSES
     network = vit.load(model).model
@@ -120,7 +120,7 @@ def test_somebodys_file_of_weights_without_a_head(tmp_path):
     photos = write_photos(tmp_path / "photos", {"a": 2}, size=(32, 32))
     found = vectors(tmp_path / "theirs.safetensors", photos, tmp_path / "vectors.npz")
     assert found.shape == (2, 192)
-    bundle = opened(tmp_path / "theirs.safetensors")
+    bundle = open_network(tmp_path / "theirs.safetensors")
     images = torch.stack([bundle.preprocessing.image(path, "") for path in sorted(photos.rglob("*.png"))])
     with torch.no_grad():
         expected = network(bundle.preprocessing.normalize(images))
@@ -151,11 +151,11 @@ def test_texts(tmp_path, capsys):
 
 @pytest.mark.parametrize(("words", "code", "says"), [
     (["{photos}"], 2, "add --save FILE"),
-    (["{photos}", "data=digits"], 2, "not both"),
-    (["--save", "vectors.csv"], 2, "are written as .npz or .parquet"),
+    (["{photos}", "data=digits"], 2, "either config overrides or images"),
+    (["--save", "vectors.csv"], 2, "are saved as .npz or .parquet"),
     (["--k", "1,x"], 2, "--k x: must be numbers of neighbours"),
     (["--k", "5000"], 2, "--k 5000: there are 1,257 training samples"),
-    (["data=spelled_numbers"], 1, "has not one class name per sample"),
+    (["data=spelled_numbers"], 1, "does not have one class per sample"),
     (["data=text_table"], 1, "holds labelled texts, but the model reads images"),
 ])
 def test_errors_are_one_line_and_a_code(tmp_path, capsys, caplog, words, code, says):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vit.cli.evaluating import write_json
+from vit.cli.terminal import write_json
 from vit.files.strict_json import json_text
 from vit.report.tables import JsonTable
 from vit.run.folder import RunFolder

@@ -148,8 +148,8 @@ def test_nasty_images(predictor):
     (lambda p: p.predict(picture(), top_k=0), ValueError, "top_k=0 must be at least 1"),
     (lambda p: p.predict(picture(), batch_size=0), ValueError, "batch_size=0 must be at least 1"),
     (lambda p: p.predict(picture(), on_error="ignore"), ValueError, "on_error='ignore'"),
-    (lambda p: p.predict(3.5), TypeError, "float is no image"),
-    (lambda p: p.predict({"a": 1}), TypeError, "dict is no image"),
+    (lambda p: p.predict(3.5), TypeError, "float is not an image"),
+    (lambda p: p.predict({"a": 1}), TypeError, "dict is not an image"),
     (lambda p: p.predict(np.zeros((4, 4, 7), np.uint8)), BadImage, r"shape \(4, 4, 7\)"),
     (lambda p: p.predict(torch.randn(3, 24, 32) * 9), BadImage, r"outside 0\.\.1"),
 ])
@@ -159,7 +159,7 @@ def test_wrong_use_is_told(predictor, call, error, says):
 
 
 def test_an_empty_folder_is_told(predictor, tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no image"):
+    with pytest.raises(FileNotFoundError, match="has no image"):
         predictor.predict(tmp_path)
 
 

@@ -85,8 +85,8 @@ def test_pairs_are_tuples_or_lines_with_a_tab(pairs):
     near(pairs.predict([Line(b"ab\tc\n", 1)]), pairs.predict([("ab", "c")]))
     answers = list(pairs.stream(["ab", ("a", "b", "c"), ("a", ""), ("a", "b")]))
     assert [str(answer) for answer in answers[:3]] == [
-        "text 1: has 1 texts, but the model reads two texts, with a tab between them",
-        "text 2: has 3 texts, but the model reads two texts, with a tab between them",
+        "text 1: has 1 texts, but the model expects two texts separated by a tab",
+        "text 2: has 3 texts, but the model expects two texts separated by a tab",
         "text 3: one of its texts is empty",
     ]
     assert answers[3].source == "a\tb"
@@ -106,10 +106,10 @@ def test_an_endless_iterator_is_answered_as_it_comes(predictor):
 
 
 @pytest.mark.parametrize(("sources", "says"), [
-    (5, "int is no text; give a str, or several in a list"),
-    (b"ab", "bytes is no text"),
-    ({"a": 1}, "dict is no text"),
-    (["a", 5], "text 2 is int, but the model reads texts; give a str"),
+    (5, "int is not a text; pass a str or a list of str"),
+    (b"ab", "bytes is not a text"),
+    ({"a": 1}, "dict is not a text"),
+    (["a", 5], "text 2 is int, but the model reads texts; pass a str"),
     ([None], "text 1 is NoneType, but the model reads texts"),
 ])
 def test_what_is_no_text_is_told(predictor, sources, says):
@@ -129,7 +129,8 @@ def test_a_model_that_was_trained_on_cut_texts_cuts_them_and_says_so(folder, wri
         (vit.load(save_classifier(folder / "cutting", extra={"cuts": True}), device="cpu"), LONG[:7], classifier),
     ]
     for predictor, beginning, strict in cutting:
-        with pytest.warns(UserWarning, match="2 of 3 texts are longer than the 9 tokens .* were cut, such as text 1"):
+        message = "2 of 3 texts are longer than the model's limit of 9 tokens and were truncated, such as text 1"
+        with pytest.warns(UserWarning, match=message):
             answers = predictor.predict([LONG, "ab", LONG * 2], batch_size=2)
         assert [answer.source for answer in answers] == [LONG, "ab", LONG * 2]
         (expected,) = strict.predict([beginning])
@@ -149,5 +150,15 @@ def test_images_are_named_as_an_image_classifier_names_them(reader, tmp_path):
         reader.predict(tmp_path)
     near(reader.predict(str(tmp_path / "0.png")), answers[:1])
     assert reader.predict([pixels])[0].source == "image 0"
-    with pytest.raises(TypeError, match="int is no image"):
+    with pytest.raises(TypeError, match="int is not an image"):
         reader.predict([5])
+
+
+def test_former_names_remain():
+    from vit import evaluation, inference
+
+    assert inference.Writer is inference.Seq2SeqPredictor and inference.Written is inference.GeneratedText
+    assert inference.LabelSetPredictor is inference.MultiLabelPredictor and inference.Bad is inference.BadInput
+    assert inference.LabelSet is inference.MultiLabelPrediction
+    assert evaluation.evaluate_label_sets is evaluation.evaluate_multi_label
+    assert evaluation.LabelSetEvaluation is evaluation.MultiLabelEvaluation

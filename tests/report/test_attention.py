@@ -1,4 +1,4 @@
-"""What is said about attention: rollout against numpy loops, pictures that show it, a page that holds all of it."""
+"""Attention reports: rollout against numpy loops, figures, and the HTML page."""
 
 import base64
 import json
@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vit.report.attention import image_picture, reading_picture, tokens_picture
-from vit.report.attention_page import image_page, image_tokens, reading_page, tokens_page
-from vit.report.maps import ImageMaps, TokenMaps, answering, chosen_layers, rollout
+from vit.report.attention import image_picture, image_to_text_picture, tokens_picture
+from vit.report.attention_maps import ImageMaps, TokenMaps, pool_rows, rollout, select_layers
+from vit.report.attention_page import image_page, image_to_text_page, image_tokens, tokens_page
 from vit.report.positions import _mosaic, positions_picture, similarity
 
 FIRST, GRID = ("class token", "register 1"), (2, 3)
@@ -23,10 +23,10 @@ def random_weights(*shape: int, seed: int = 0) -> np.ndarray:
     return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
 
 
-def image_maps(pooled="class", weights=None, depth=3) -> ImageMaps:
+def image_maps(pooling="class", weights=None, depth=3) -> ImageMaps:
     layers = {f"layer {i}": random_weights(2, N, N, seed=i) if weights is None else weights for i in range(depth)}
     pixels = np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8)
-    return ImageMaps(pixels, layers, GRID, FIRST, pooled)
+    return ImageMaps(pixels, layers, GRID, FIRST, pooling)
 
 
 def by_hand(layers: list[np.ndarray]) -> np.ndarray:
@@ -58,33 +58,33 @@ READS = {"class": np.eye(N)[0], "mean": np.array([0, 0, *[1 / 6] * 6]), "learned
 
 
 @pytest.mark.parametrize("name", READS)
-def test_the_answer_reads_the_rows_that_the_pooling_reads(name):
+def test_the_pooled_output_combines_the_rows_of_the_pooling(name):
     maps = image_maps(LEARNED if name == "learned" else name)
     flow, head = by_hand(list(maps.layers.values())), maps.layers["layer 1"][1]
-    np.testing.assert_allclose(maps.rollout().ravel(), (READS[name] @ flow)[2:], atol=1e-6)
-    np.testing.assert_allclose(maps.answers()["layer 1"][1].ravel(), (READS[name] @ head)[2:], atol=1e-6)
+    np.testing.assert_allclose(maps.pooled_rollout().ravel(), (READS[name] @ flow)[2:], atol=1e-6)
+    np.testing.assert_allclose(maps.pooled_layers()["layer 1"][1].ravel(), (READS[name] @ head)[2:], atol=1e-6)
 
 
 @pytest.mark.parametrize("pooled", ["class", "mean", np.full(6, 1 / 6)], ids=["class", "mean", "learned"])
 def test_uniform_attention_gives_uniform_maps(pooled):
     maps = image_maps(pooled, np.full((2, N, N), 1 / N, np.float32))
-    assert np.ptp(maps.rollout()) < 1e-7 and np.ptp(maps.answers()["layer 0"]) < 1e-7
+    assert np.ptp(maps.pooled_rollout()) < 1e-7 and np.ptp(maps.pooled_layers()["layer 0"]) < 1e-7
     if isinstance(pooled, str):
-        assert answering(np.eye(N), 2, pooled).sum() == pytest.approx(0 if pooled == "class" else 1)
+        assert pool_rows(np.eye(N), 2, pooled).sum() == pytest.approx(0 if pooled == "class" else 1)
 
 
 def test_layers_are_chosen_by_number():
     layers = image_maps().layers
-    assert list(chosen_layers(layers, [])) == list(layers)
-    assert list(chosen_layers(layers, [-1, 0])) == ["layer 2", "layer 0"]
+    assert list(select_layers(layers, [])) == list(layers)
+    assert list(select_layers(layers, [-1, 0])) == ["layer 2", "layer 0"]
     with pytest.raises(ValueError, match="no layer 3: the model has 3, 0 to 2"):
-        chosen_layers(layers, [3])
+        select_layers(layers, [3])
 
 
 def test_sizes_that_do_not_fit_are_told():
     with pytest.raises(ValueError, match=r"weights \(3, 4\) for 3 queries and 5 keys"):
         TokenMaps({"layer 0": np.zeros((1, 3, 4))}, list("abc"), list("abcde"))
-    with pytest.raises(ValueError, match=r"weights \(8, 8\), but 1 tokens and a grid \(2, 3\) are 7"):
+    with pytest.raises(ValueError, match=r"weights \(8, 8\), but 1 prefix tokens and a grid \(2, 3\) are 7"):
         ImageMaps(np.zeros((2, 3, 3), np.uint8), {"layer 0": np.zeros((1, 8, 8))}, GRID, FIRST[:1], "class")
 
 
@@ -141,9 +141,9 @@ def test_tokens_picture_takes_any_text_layers_of_unlike_heads_and_long_texts(tmp
     np.testing.assert_allclose(maps.mean(), (layers["layer 0"].mean(0) + layers["layer 1"][0]) / 2)
 
 
-def test_image_picture_is_bright_where_the_answer_looks(tmp_path):
+def test_image_picture_is_bright_where_the_pooled_output_attends(tmp_path):
     weights = np.zeros((1, N, N), np.float32)
-    weights[..., 2 + 3] = 1  # everybody looks at row 1, column 0
+    weights[..., 2 + 3] = 1  # all tokens attend to row 1, column 0
     maps = replace(image_maps(weights=weights), image=np.zeros((20, 30, 3), np.uint8))
     pixels = np.asarray(Image.open(image_picture(tmp_path / "a.png", maps, ["layer 2"])).convert("RGB")).astype(int)
     yellow = (pixels[..., 0] > 200) & (pixels[..., 1] > 180) & (pixels[..., 2] < 120)
@@ -152,10 +152,10 @@ def test_image_picture_is_bright_where_the_answer_looks(tmp_path):
     assert size(image_picture(tmp_path / "b.png", maps))[1] > len(pixels)  # more layers, more rows
 
 
-def test_reading_picture_shows_every_token(tmp_path):
+def test_image_to_text_picture_shows_every_token(tmp_path):
     pixels = np.zeros((8, 32, 1), np.uint8)
     maps = TokenMaps({"layer 0": random_weights(2, 5, 6)}, list("abcde"), list("123456"))
-    assert size(reading_picture(tmp_path / "a.png", pixels, maps, GRID))[0] > 400
+    assert size(image_to_text_picture(tmp_path / "a.png", pixels, maps, GRID))[0] > 400
 
 
 def page_data(path) -> dict:
@@ -164,9 +164,9 @@ def page_data(path) -> dict:
     assert not re.search(r"https?:|//[a-z]|src=|@import|url\(", text.replace("</", "<"))
     found = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     data = json.loads(found[0])
-    for view in data["views"]:
-        for layer in view["layers"]:
-            shape = layer["heads"], len(view["queries"]), len(view["keys"])
+    for panel in data["panels"]:
+        for layer in panel["layers"]:
+            shape = layer["heads"], len(panel["queries"]), len(panel["keys"])
             raw = np.frombuffer(base64.b64decode(layer["weights"]), np.uint8).reshape(shape) / 255
             layer["array"] = raw * np.array(layer["tops"]).reshape(*shape[:2], 1)
     return data
@@ -176,29 +176,29 @@ def test_the_page_of_a_text_holds_all_weights_and_any_token(tmp_path):
     cross = TokenMaps({"layer 0": random_weights(2, 3, 4)}, ["</script>", "<b>", "DATA"], list("wxyz"))
     own = TokenMaps({"layer 0": random_weights(2, 4, 4)}, list("wxyz"), list("wxyz"))
     data = page_data(tokens_page(tmp_path / "a.html", {"cross": cross, "source": own}, "a <i>heading"))
-    assert [view["name"] for view in data["views"]] == ["cross", "source"] and data["heading"] == "a <i>heading"
-    assert data["views"][0]["queries"] == cross.queries and data["image"] is None
-    np.testing.assert_allclose(data["views"][0]["layers"][0]["array"], cross.layers["layer 0"], atol=1 / 400)
+    assert [panel["name"] for panel in data["panels"]] == ["cross", "source"] and data["heading"] == "a <i>heading"
+    assert data["panels"][0]["queries"] == cross.queries and data["image"] is None
+    np.testing.assert_allclose(data["panels"][0]["layers"][0]["array"], cross.layers["layer 0"], atol=1 / 400)
 
 
-def test_the_page_of_an_image_holds_the_answer_every_token_and_the_rollout(tmp_path):
+def test_the_page_of_an_image_holds_the_pooled_output_every_token_and_the_rollout(tmp_path):
     maps = image_maps("mean")
     data = page_data(image_page(tmp_path / "a.html", maps, ["layer 1"]))
-    (view,) = data["views"]
+    (panel,) = data["panels"]
     assert data["image"].startswith("data:image/png;base64,")
-    assert view["queries"][:4] == ["answer", *FIRST, "row 0, column 0"]
-    assert view["patches"] == 3 and len(view["keys"]) == 6
-    assert [layer["name"] for layer in view["layers"]] == ["layer 1", "rollout"]
-    layer, flow = (layer["array"] for layer in view["layers"])
-    np.testing.assert_allclose(layer[:, 0], maps.answers()["layer 1"].reshape(2, 6), atol=1 / 400)
+    assert panel["queries"][:4] == ["pooled output", *FIRST, "row 0, column 0"]
+    assert panel["patches"] == 3 and len(panel["keys"]) == 6
+    assert [layer["name"] for layer in panel["layers"]] == ["layer 1", "rollout"]
+    layer, flow = (layer["array"] for layer in panel["layers"])
+    np.testing.assert_allclose(layer[:, 0], maps.pooled_layers()["layer 1"].reshape(2, 6), atol=1 / 400)
     np.testing.assert_allclose(layer[:, 1:], maps.layers["layer 1"][:, :, 2:], atol=1 / 400)
-    np.testing.assert_allclose(flow[0, 0], maps.rollout().ravel(), atol=1 / 400)
-    np.testing.assert_allclose(flow[0, 1:], maps.flow()[:, 2:], atol=1 / 400)
-    assert image_tokens(maps).keys == view["keys"]
+    np.testing.assert_allclose(flow[0, 0], maps.pooled_rollout().ravel(), atol=1 / 400)
+    np.testing.assert_allclose(flow[0, 1:], maps.rollout()[:, 2:], atol=1 / 400)
+    assert image_tokens(maps).keys == panel["keys"]
 
 
-def test_the_page_of_a_read_image_lays_the_text_over_it(tmp_path):
+def test_the_page_of_image_to_text_has_the_grid_of_the_image(tmp_path):
     cross = TokenMaps({"layer 0": random_weights(2, 3, 6)}, list("abc"), list("123456"))
     own = TokenMaps({"layer 0": random_weights(2, 3, 3)}, list("abc"), list("abc"))
-    data = page_data(reading_page(tmp_path / "a.html", np.zeros((8, 8, 1), np.uint8), GRID, cross, {"text": own}))
-    assert [(view["name"], view["grid"]) for view in data["views"]] == [("text to image", [2, 3]), ("text", None)]
+    data = page_data(image_to_text_page(tmp_path / "a.html", np.zeros((8, 8, 1), np.uint8), GRID, cross, {"text": own}))
+    assert [(panel["name"], panel["grid"]) for panel in data["panels"]] == [("text to image", [2, 3]), ("text", None)]

@@ -6,12 +6,12 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from vit.report.comparison import Contender, comparison_picture, comparison_table, duration
+from vit.report.comparison import ComparedModel, comparison_picture, comparison_table, duration
 from vit.report.curves import Curve
 
 
-def contender(name: str, accuracy: float, seconds: float, curve: Curve | None = None) -> Contender:
-    return Contender(name, "a $model$ [of] some kind", curve, "test", accuracy, 1000, 3_500_000, 812.5, seconds)
+def contender(name: str, accuracy: float, seconds: float, curve: Curve | None = None) -> ComparedModel:
+    return ComparedModel(name, "a $model$ [of] some kind", curve, "test", accuracy, 1000, 3_500_000, 812.5, seconds)
 
 
 def rising(epochs: int) -> Curve:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vit.report.canvas import short
 from vit.report.confusion import confusion_picture
 from vit.report.curves import curves_picture, read_curves
-from vit.report.mistakes import mistakes_picture
+from vit.report.figures import shorten
+from vit.report.misclassified import misclassified_picture
 
 
 def test_a_picture_needs_no_pyplot_and_so_no_global_state(tmp_path):
@@ -99,19 +99,20 @@ def test_curves_of_a_run_that_diverged_or_barely_began(tmp_path):
 
 def test_mistakes_picture_takes_grey_colour_and_nothing(tmp_path):
     images = [np.full((8, 8, 3), 200, np.uint8), np.full((80, 60, 1), 90, np.uint8)]
-    path = mistakes_picture(tmp_path / "some.png", images, ["a", "b"], ["b", "a"], [0.9, 0.8], ["x/1.png", "x/2.png"])
+    names = ["x/1.png", "x/2.png"]
+    path = misclassified_picture(tmp_path / "some.png", images, ["a", "b"], ["b", "a"], [0.9, 0.8], names)
     assert Image.open(path).size[0] > 400
-    assert mistakes_picture(tmp_path / "none.png", [], [], [], [], []).exists()
+    assert misclassified_picture(tmp_path / "none.png", [], [], [], [], []).exists()
     wide = [np.zeros((32, width, 3), dtype=np.uint8) for width in (100, 200)]
-    path = mistakes_picture(tmp_path / "wide.png", wide, ["a", "b"], ["b", "a"], [0.9, 0.8], ["1.png", "2.png"])
+    path = misclassified_picture(tmp_path / "wide.png", wide, ["a", "b"], ["b", "a"], [0.9, 0.8], ["1.png", "2.png"])
     width, height = Image.open(path).size
     assert width > 2 * height  # no empty half below lines of writing
 
 
 def test_long_and_strange_names_are_shortened():
-    assert short("tench") == "tench"
-    assert short("a" * 12 + "b" * 30, 10) == "aaaa…bbbbb"
-    assert short("a$b\n") == r"a\$b?"
+    assert shorten("tench") == "tench"
+    assert shorten("a" * 12 + "b" * 30, 10) == "aaaa…bbbbb"
+    assert shorten("a$b\n") == r"a\$b?"
 
 
 def test_the_memory_of_a_confusion_picture_is_bounded(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from vit.evaluation import ClassScore, LabelScore
-from vit.report.label_sets import label_table
+from vit.report.multi_label import label_table
 from vit.report.summary import class_table, print_summary
 from vit.report.tables import TABLES, open_table, prediction_cells, prediction_columns
 

@@ -81,7 +81,7 @@ def test_the_recipe_of_fine_tuning_where_the_data_brings_none(tmp_path):
     ("words", "ways", "says"),
     [
         (["data=digits"], ["full", "head"], "add init_from=MODEL"),
-        (["data=digits", "init_from=x"], ["full", "haed"], r"--ways haed: no such finetune; did you mean head\?"),
+        (["data=digits", "init_from=x"], ["full", "haed"], r"--methods haed: no such finetune; did you mean head\?"),
         (["data=digits", "init_from=x"], ["full"], "needs 2 or more"),
         (["data=digits", "init_from=x", "finetune=head"], ["full", "head"], "finetune= names one way"),
         (["data=digits", "init_from=x", "recipe.epoch=1"], ["full", "head"], "recipe.epochs"),

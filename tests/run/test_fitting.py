@@ -84,7 +84,7 @@ def test_the_fitted_layer_is_scikit_learns():
         labels = np.arange(120) % classes
         x = rng.normal(size=(120, 6)).astype(np.float32) * [1, 5, 0.1, 1, 1, 0] + labels[:, None] * [1, 3, 0, 0, 0, 0]
         x = (x + 7).astype(np.float32)
-        fit = fit_linear(Labelled(x, labels), classes, strengths=(0.1,))
+        fit = fit_linear(Labelled(x, labels), classes, c_values=(0.1,))
         scaled = (x - x.mean(0)) / np.where(x.std(0) > 0, x.std(0), 1)
         model = LogisticRegression(C=0.1, max_iter=1000).fit(scaled, labels)
         found = torch.softmax(torch.from_numpy(x @ fit.weight.T + fit.bias), 1).numpy()

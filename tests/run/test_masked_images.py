@@ -57,7 +57,7 @@ def test_the_run_s_number_again_and_no_answers(pretrained, tmp_path, capsys):
         assert main(["evaluate", str(pretrained.path), *more, "--json", str(tmp_path / "again.json")]) == 0
         again = json.loads((tmp_path / "again.json").read_text())
         assert again["test/loss"] == pretrained.metrics["test/loss"] and again["images"] == 360
-    assert "loss per hidden patch" in capsys.readouterr().out
+    assert "loss per masked patch" in capsys.readouterr().out
     assert main(["predict", str(pretrained.path), str(pretrained.path / "reconstructions.png")]) == 1
     said = capsys.readouterr().err
     assert "pre-trained model (mae) that has no answers yet; train it for a task with init_from=" in said

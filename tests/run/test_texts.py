@@ -294,13 +294,13 @@ def test_a_run_that_cut_its_texts_answers_the_lines_that_it_shows(tmp_path, capf
         samples = made.path / "samples" / "lines.txt"
         assert main(["predict", str(made.path / "model"), str(samples)]) == 0
         said = capfd.readouterr()
-        assert "texts are longer than the" in said.err and f"were cut, such as {samples} line" in said.err
+        assert "texts are longer than the" in said.err and f"were truncated, such as {samples} line" in said.err
         assert "could not be read" not in said.err
         assert main(["evaluate", str(made.path), "--json", str(tmp_path / "again.json")]) == 0
         again = json.loads((tmp_path / "again.json").read_text())
         if name == "pairs":  # each side has a limit of its own
             writer = vit.load(made.path / "model", device="cpu")
-            assert (writer.longest, writer.settings.max_len, writer.model.config.max_len) == (16, 12, 16)
+            assert (writer.max_source_len, writer.settings.max_len, writer.model.config.max_len) == (16, 12, 16)
         assert all(made.metrics[key] == again[key] for key in again if key.startswith("test/"))
         copy = tmp_path / f"{name} of the checkpoint"
         assert main(["convert", str(made.path / "checkpoints" / "best.ckpt"), str(copy), "--to", "bundle"]) == 0

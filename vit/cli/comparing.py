@@ -1,22 +1,23 @@
-"""`vit compare-finetuning`: what each way of fine-tuning reaches and costs."""
+"""`vit compare-finetuning`: accuracy and cost of the methods of fine-tuning."""
 
 from typing import Annotated
 
 import typer
 
-from vit.cli.terminal import ConfigDir, Words
+from vit.cli.terminal import ConfigDir, Overrides, former_option
 
 
 def compare_finetuning(
-    words: Words = None,
-    ways: Annotated[str | None, typer.Option(
-        help="Those to compare, with commas: full,llrd,gradual,attention_only,lora,head by default.")] = None,
+    overrides: Overrides = None,
+    methods: Annotated[str | None, typer.Option(
+        help="Comma-separated; by default full,llrd,gradual,attention_only,lora,head.", show_default=False)] = None,
+    ways: Annotated[str | None, former_option("--ways", "--methods")] = None,
     config_dir: ConfigDir = None,
 ) -> None:
-    """Fine-tune a model in every way on one data set: accuracy, trained parameters, time and memory in one table.
+    """Compare methods of fine-tuning on one data set: accuracy, trained parameters, time and memory in one table.
 
-    vit compare-finetuning data=folder data.root=photos init_from=MODEL; each way is a run of its own in one folder,
-    and resume=FOLDER goes on with what was stopped.
+    Example: vit compare-finetuning data=folder data.root=photos init_from=MODEL. Each method is a run of its own in a
+    common folder; resume=FOLDER continues a stopped comparison.
     """
     from vit.run.console import log_to_console
 
@@ -25,4 +26,6 @@ def compare_finetuning(
     from vit.run.compare_finetuning import compare_finetuning as compare
     from vit.run.config.composing import with_config_dir
 
-    compare(with_config_dir(words or [], config_dir), [way.strip() for way in ways.split(",")] if ways else WAYS)
+    methods = methods or ways
+    chosen = [method.strip() for method in methods.split(",")] if methods else WAYS
+    compare(with_config_dir(overrides or [], config_dir), chosen)

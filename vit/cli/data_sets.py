@@ -1,4 +1,4 @@
-"""Data sets that commands read, named by the words that training understands."""
+"""Data sets of commands: selected by the same overrides as in training, or recorded in the model."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -11,27 +11,28 @@ log = logging.getLogger("vit")
 
 
 def recorded_overrides(extra: dict, overrides: list[str]) -> list[str]:
-    """What a bundle records of its data set; nothing where the command names another one."""
+    """The overrides of the data set that a bundle records; none if the command selects another one.
+
+    Raises:
+        ValueError: neither the bundle nor the command names a data set.
+    """
     if "data" not in extra and not overrides:
-        raise ValueError("the model does not say which data it was trained on; name some: data=folder data.root=photos")
+        raise ValueError("the model has no record of its training data; name a data set: data=folder data.root=photos")
     return [] if any(override.startswith("data=") for override in overrides) else extra.get("data", [])
 
 
-def data_config(overrides: list[str], bundle: "Bundle | None" = None) -> dict:
-    """The `data` node of the config that these overrides compose, as `composed`."""
-    return composed(overrides, bundle)["data"]
+def compose_data(overrides: list[str], bundle: "Bundle | None" = None, node: str | None = None) -> dict:
+    """The config of a data set: the overrides that a bundle records, then those of the command.
 
-
-def composed(overrides: list[str], bundle: "Bundle | None" = None, besides: str | None = None) -> dict:
-    """The config of a data set: what a bundle records of it, then the overrides of the command.
-
-    A bundle may come from anybody, so it may choose among the data sets that the project or the command names.
+    A bundle may come from anyone, so what it records may only select targets that this project or the command names.
 
     Args:
-        besides: one other node that the command reads.
+        node: one other config node that the command reads besides `data`.
 
     Raises:
-        ConfigError: an override of anything else, or a recorded data set that would run somebody's program.
+        ConfigError: an invalid override, an override of a node that the command does not read, or a recorded target
+            that is not allowed.
+        ValueError: neither the bundle nor the command names a data set.
     """
     from vit.run.config.composing import SEARCH_PATH, ConfigError, compose, plain
     from vit.run.config.overrides import parse
@@ -39,56 +40,74 @@ def composed(overrides: list[str], bundle: "Bundle | None" = None, besides: str 
 
     recorded = recorded_overrides(bundle.extra, overrides) if bundle is not None else []
     check_overrides(recorded, bundle.path if bundle is not None else "")
-    words = [*recorded, *overrides]
-    config = plain(compose(words))
+    combined = [*recorded, *overrides]
+    config = plain(compose(combined))
     if recorded:
         check_stored({"data": config["data"]}, bundle.path, overrides)
-    read = ("data.", f"{besides}.") if besides else ("data.",)
-    for override in parse(words):
+    prefixes = ("data.", f"{node}.") if node else ("data.",)
+    for override in parse(combined):
         key = override.key_or_group
-        if key not in ("data", "experiment", SEARCH_PATH) and not key.startswith(read):
-            known = " or ".join(f"{node}*" for node in read)
+        if key not in ("data", "experiment", SEARCH_PATH) and not key.startswith(prefixes):
+            allowed = " and ".join(f"{prefix}*" for prefix in prefixes)
             raise ConfigError(f"{override.input_line} changes nothing here; leave it out: this command reads data=, "
-                              f"experiment= and {known}")
+                              f"experiment=, {allowed}")
     return config
 
 
-def source(data: dict) -> "Source | PairSource":
+def open_source(data: dict) -> "Source | PairSource":
+    """The source of a `data` node.
+
+    Raises:
+        DataError: the data cannot be read.
+    """
     from vit.run.parts.data_source import build_source
 
     return build_source(data)
 
 
-def measured_source(data: dict, bundle: "Bundle", split: str | None = None) -> "Source | PairSource":
-    """A data set to measure a model on. Of the data that its run recorded, every sample stays in its recorded split.
+def evaluation_source(data: dict, bundle: "Bundle", split: str | None = None) -> "Source | PairSource":
+    """A data set for the evaluation of a model. For the data of its run, each sample stays in its recorded split.
 
     Args:
-        split: the only one that is measured; None: all of them.
+        split: the only evaluated split; None: all splits.
 
     Raises:
-        DataError: recorded samples of what is measured are missing or have changed.
-        ConfigError: the data node asks for other splits of the same data.
+        DataError: recorded samples of an evaluated split are missing or have changed.
+        ConfigError: the data node splits the same data in another way.
     """
     from vit.run.finish import SPLIT_RULE
     from vit.run.records import record_beside
 
-    found, record = source(data), record_beside(bundle.path)
+    source, record = open_source(data), record_beside(bundle.path)
     if record is None or not record.splits:
-        if "fractions" in data and may_be_recorded(data, bundle.extra) and bundle.extra.get("split_rule") != SPLIT_RULE:
+        may_be_same = "fractions" in data and may_be_recorded(data, bundle.extra)
+        if may_be_same and bundle.extra.get("split_rule") != SPLIT_RULE:
             log.warning("%s was saved when splits by fractions depended on the order of the samples, and its run "
-                        "is not there: samples that it was trained on may be measured here", bundle.path)
-        return found
-    if record.is_of(data, found):
+                        "folder is missing: the evaluated split may contain training samples", bundle.path)
+        return source
+    if record.is_of(data, source):
         record.check_splits(data)
-        return record.apply(found, list(record.splits) if split is None else [split])
-    measured = split or record.default_split()
-    if measured in found.splits and measured != "train" and (count := record.known(found, measured)):
-        log.warning("%d of the %d samples of %s, %s, have the content of samples that the model was trained on", count,
-                    len(found.splits[measured]), found.name, measured)
-    return found
+        return record.apply(source, list(record.splits) if split is None else [split])
+    evaluated = split or record.default_split()
+    if evaluated in source.splits and evaluated != "train" and (count := record.known(source, evaluated)):
+        log.warning("%d of the %d samples of %s, %s, have the same content as training samples of the model", count,
+                    len(source.splits[evaluated]), source.name, evaluated)
+    return source
+
+
+def evaluation_split(data: dict, bundle: "Bundle", split: str | None) -> "tuple[Source | PairSource, str]":
+    """The data set and the evaluated split: by default test, or val if there is no test split.
+
+    Raises:
+        DataError, ConfigError: as `evaluation_source`.
+    """
+    source = evaluation_source(data, bundle, split or "test")
+    if split is None and "test" not in source.splits:
+        return evaluation_source(data, bundle, "val"), "val"
+    return source, split or "test"
 
 
 def may_be_recorded(data: dict, extra: dict) -> bool:
-    """Whether a data set is of the kind that a bundle was trained on, as far as the bundle records it."""
-    kinds = [override for override in extra.get("data", []) if override.startswith("data=")]
-    return "data" in extra and f"data={data['name']}" in (kinds[-1:] or [f"data={data['name']}"])
+    """Whether the data set has the name of the one that a bundle records."""
+    names = [override for override in extra.get("data", []) if override.startswith("data=")]
+    return "data" in extra and f"data={data['name']}" in (names[-1:] or [f"data={data['name']}"])

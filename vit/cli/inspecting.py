@@ -1,51 +1,55 @@
-"""`vit audit` and `vit models`: what is in a data set, and which models there are."""
+"""`vit audit` and `vit models`: problems in a data set, and the models that exist."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.data_sets import data_config
-from vit.cli.data_sets import source as data_source
-from vit.cli.terminal import ConfigDir, Words, check_writable, progress
+from vit.cli.data_sets import compose_data, open_source
+from vit.cli.terminal import ConfigDir, Overrides, check_writable, progress, write_json
 
 if TYPE_CHECKING:
     from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
 
 
 def audit(
-    words: Words = None,
+    overrides: Overrides = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole report to this file.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=0, help="Stop decoding after this time; all by default.")] = None,
+    seconds: Annotated[float | None, typer.Option(
+        min=0, help="Time limit for decoding; by default all images are decoded.", show_default=False)] = None,
     config_dir: ConfigDir = None,
 ) -> None:
-    """Look at every image of a data set: unreadable and odd ones, copies across splits, classes, sizes, mean and std.
+    """Check all images of a data set: unreadable and unusual images, duplicates across splits, class counts, sizes,
+    mean and std.
+
+    The exit code is 1 if an image is unreadable.
     """
     check_writable(json_file)
-    from vit.data.audit import audit as inspect
-    from vit.files.strict_json import json_text
+    from vit.data.audit import audit as audit_source
     from vit.run.config.composing import with_config_dir
 
-    data = data_config(with_config_dir(words or [], config_dir))
+    data = compose_data(with_config_dir(overrides or [], config_dir))["data"]
     if "preprocessing" not in data:
-        raise ValueError(f"data={data['name']} holds texts, and an audit looks at images; what is wrong with "
-                         "texts is told by file and line when a training reads them, before its first step")
-    source = as_images(data_source(data))
-    contract, pixels = preprocessing(data, source)
+        raise ValueError(f"data={data['name']} holds texts, but an audit checks images; training checks texts before "
+                         "its first step and names file and line of an invalid one")
+    source = as_unlabelled_images(open_source(data))
+    preprocessing, bit_depth = audit_preprocessing(data, source)
     with progress() as bar:
         task = bar.add_task("audit", total=None)
-        report = inspect(source, contract, seconds,
-                         lambda stage, done, of: bar.update(task, description=stage, completed=done, total=of))
-    typer.echo(report.text() + (f"\npixels: {pixels}" if pixels else ""))
-    if json_file is not None:
-        json_file.write_text(json_text(report.to_dict()) + "\n", encoding="utf-8")
+        report = audit_source(source, preprocessing, seconds,
+                              lambda stage, done, of: bar.update(task, description=stage, completed=done, total=of))
+    typer.echo(report.text() + (f"\npixels: {bit_depth}" if bit_depth else ""))
+    write_json(report.to_dict(), json_file)
     raise typer.Exit(1 if report.unreadable else 0)
 
 
-def preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | LinePreprocessing", str | None]:
-    """How a run would decode images, and a line about those of more than 8 bits, if there are any.
+def audit_preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | LinePreprocessing", str | None]:
+    """The decoding that a run would use, and a line about the images of more than 8 bits, if there are any.
 
-    Mean and std are what an audit finds, so any will do.
+    Mean and std are placeholders: an audit computes them.
+
+    Raises:
+        ValueError: a value of the preprocessing is invalid.
     """
     from vit.data import LinePreprocessing, Preprocessing
     from vit.data.images.bit_depth import RULES
@@ -54,18 +58,18 @@ def preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | LinePr
     stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
     rule = stated.pop("range", "auto")
     channels = 1 if stated.get("mode") == "L" else 3
-    usual = {"mean": [0.5] * channels, "std": [0.5] * channels}
-    if "height" in stated:  # images of lines
-        found = LinePreprocessing.from_dict(usual | stated | {"patch_size": data["patch_size"]})
+    defaults = {"mean": [0.5] * channels, "std": [0.5] * channels}
+    if "height" in stated:  # images of text lines
+        found = LinePreprocessing.from_dict(defaults | stated | {"patch_size": data["patch_size"]})
     else:
-        found = Preprocessing.from_dict(usual | {"size": data["image_size"] or 224} | stated)
+        found = Preprocessing.from_dict(defaults | {"size": data["image_size"] or 224} | stated)
     if rule not in RULES:
         return found.replace(range=rule), None
     return resolve_range(source.splits["train"], found, rule)
 
 
-def as_images(source: "Source | PairSource") -> "Source":
-    """Of images with their text the images alone: no classes are counted."""
+def as_unlabelled_images(source: "Source | PairSource") -> "Source":
+    """The images of an image-to-text source, as a source without classes."""
     from numpy import zeros
 
     from vit.data import PairSource, Split, UnlabelledImages
@@ -77,10 +81,10 @@ def as_images(source: "Source | PairSource") -> "Source":
 
 
 def models(pattern: Annotated[str, typer.Argument(help="Names with * and ?, such as 'vit_small*'.")] = "*") -> None:
-    """List the models that can be made by name."""
+    """List the names of the models that can be created."""
     from vit.models import list_models
 
     names = list_models(pattern)
     if not names:
-        raise ValueError(f"no model is named like {pattern!r}; vit models lists all {len(list_models())}")
+        raise ValueError(f"no model name matches {pattern!r}; vit models lists all {len(list_models())}")
     typer.echo("\n".join(names))

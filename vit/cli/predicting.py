@@ -1,8 +1,8 @@
-"""`vit predict`: answers from a saved model for files of one's own."""
+"""`vit predict`: predictions of a saved model for files or lines of text."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
@@ -10,18 +10,28 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from vit.cli.terminal import Device, Model, Precision, check_writable, list_left_out, list_unreadable, progress, stderr
+from vit.cli.terminal import (
+    Device,
+    Model,
+    Precision,
+    check_writable,
+    counted,
+    former_option,
+    print_left_out,
+    print_unreadable,
+    print_written,
+)
 
 if TYPE_CHECKING:
     from vit.data.formats.lines import Line
     from vit.data.images.files import LeftOut
-    from vit.inference import Bad, LabelSet, Prediction, Predictor, TextPredictor, Writer, Written
+    from vit.inference import BadInput, GeneratedText, Predictor, Seq2SeqPredictor, TextPredictor
+    from vit.inference import MultiLabelPrediction as Labels
+    from vit.inference import Prediction as Classes
     from vit.inference.images import File
 
-Answer = TypeVar("Answer")
-Counts = tuple[int, int]  # inputs that were answered, inputs that could not be read
+Prediction = TypeVar("Prediction")
 STDIN = Path("-")
-NO_TEXTS = "--format text is for texts that are written; take csv, json or parquet"
 
 
 class Format(StrEnum):
@@ -31,185 +41,238 @@ class Format(StrEnum):
     text = "text"
 
 
+@dataclass(frozen=True)
+class Request:
+    """What is predicted: the inputs, the number of predictions per input, and the format of the rows."""
+
+    inputs: list[Path]
+    top_k: int | None
+    batch_size: int
+    format: Format | None
+
+    @property
+    def is_stdin(self) -> bool:
+        return self.inputs in ([], [STDIN])
+
+    @property
+    def line_batch_size(self) -> int:
+        """1 if a person types the lines and expects the prediction after each."""
+        return 1 if self.is_stdin and sys.stdin.isatty() else self.batch_size
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table of predictions: the predictions in order, the columns, and the row of one prediction."""
+
+    predictions: Iterable
+    columns: list[str]
+    row: Callable[[Prediction], dict]
+    format: Format
+    unit: str = "lines"
+    total: int | None = None
+    left_out: "list[LeftOut] | tuple" = ()
+
+
 def predict(
     model: Model,
     inputs: Annotated[list[Path] | None, typer.Argument(
-        help="Image files, folders and .zip archives, or for a model that reads text files of lines; "
-             "- or nothing is standard input.",
+        help="Images: files, folders and .zip archives. Texts: files with one text per line; by default, or with -, "
+             "standard input.",
         show_default=False)] = None,
     top_k: Annotated[int | None, typer.Option(
         "--top-k", "-k", min=1, show_default=False,
-        help="Answers per input: by default the best one, or all labels above their thresholds.")] = None,
+        help="Predictions per input: by default the best one, or for a multi-label model all labels that reach their "
+             "thresholds.")] = None,
     format: Annotated[Format | None, typer.Option(
-        "--format", "-f", help="By default text for translated lines, else csv.", show_default=False)] = None,
+        "--format", "-f", help="By default text for generated lines, else csv.", show_default=False)] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of standard output.")] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
-    beam: Annotated[int | None, typer.Option(min=1, help="Texts followed at once while writing one.")] = None,
-    views: Annotated[int | None, typer.Option(
-        min=1, help="So many views of an image of writing count together.")] = None,
+    beam: Annotated[int | None, typer.Option(
+        min=1, help="Beam width of text generation; by default as saved.", show_default=False)] = None,
+    tta: Annotated[int | None, typer.Option(
+        min=1, help="Test-time augmentation of image-to-text models: views per image.", show_default=False)] = None,
+    views: Annotated[int | None, former_option("--views", "--tta")] = None,
     ensemble: Annotated[list[Path] | None, typer.Option(
-        help="Another model that writes, whose probabilities count as much; again for more.")] = None,
+        help="Another text generation model whose probabilities are averaged; repeatable.", show_default=False)] = None,
     precision: Precision = Precision.full,
     device: Device = None,
     max_pixels: Annotated[int | None, typer.Option(
         min=1, show_default=False,
-        help="Read images of up to so many pixels, where these are more than the model's own limit.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1, not 3, when an input cannot be read.")] = False,
+        help="Largest accepted image in pixels, instead of the model's limit.")] = None,
+    strict: Annotated[bool, typer.Option(
+        "--strict", help="Exit with 1 instead of 3 if an input cannot be read.")] = False,
 ) -> None:
-    """Answer for each image or line, in order: its best classes and their probabilities, or the text written for it.
+    """Predict classes with probabilities for images or texts, or generate a text for each; one row per input, in order.
 
-    An input that cannot be read has a row with the reason under `error`. The exit code is then 3; 1 if none was read.
+    The row of an input that cannot be read has the reason in the column error. The exit code is then 3, or 1 if no
+    input could be read.
     """
     if format is Format.parquet and output is None:
         raise typer.BadParameter("a Parquet file cannot be printed; add --output FILE")
     check_writable(output)
-    from vit.inference import LabelSetPredictor, TextPredictor, Writer, load
+    from vit.inference import Seq2SeqPredictor, TextPredictor, load
 
-    predictor = load(model, device, precision, ensemble or ())
+    predictor, tta = load(model, device, precision, ensemble or ()), tta or views
     if max_pixels is not None:
-        raise_max_pixels(predictor, max_pixels)
-    if (beam or views) and not isinstance(predictor, Writer):
-        raise typer.BadParameter(f"--{'beam' if beam else 'views'} is for models that write texts, and {model} is none")
-    if isinstance(predictor, Writer):
-        counts = write_texts(predictor, inputs or [], top_k or 1, format, output, batch_size, beam, views)
+        set_max_pixels(predictor, max_pixels)
+    request = Request(inputs or [], top_k, batch_size, format)
+    if isinstance(predictor, Seq2SeqPredictor):
+        rows = generated_rows(predictor, request, beam, tta)
+    elif beam or tta:
+        raise typer.BadParameter(f"--{'beam' if beam else 'tta'} is for models that generate text, but {model} is a "
+                                 "classifier")
     elif isinstance(predictor, TextPredictor):
-        counts = name_texts(predictor, inputs or [], top_k or 1, format or Format.csv, output, batch_size)
-    elif isinstance(predictor, LabelSetPredictor) and top_k is None:
-        counts = name_images(predictor, inputs or [], None, format or Format.csv, output, batch_size)
+        rows = text_rows(predictor, request)
     else:
-        counts = name_images(predictor, inputs or [], top_k or 1, format or Format.csv, output, batch_size)
-    raise typer.Exit(exit_code(*counts, strict))
+        rows = image_rows(predictor, request)
+    raise typer.Exit(exit_code(*write_rows(rows, output), strict))
 
 
-def exit_code(good: int, unreadable: int, strict: bool) -> int:
-    """0: every input was answered; 3: some could not be read; 1: none could, or, with `strict`, not all."""
+def exit_code(predicted: int, unreadable: int, strict: bool) -> int:
+    """0 if all inputs were read; 3 if some could not be read; 1 if none could, or with `strict` not all."""
     if not unreadable:
         return 0
-    return 1 if strict or not good else 3
+    return 1 if strict or not predicted else 3
 
 
-def raise_max_pixels(predictor: "Predictor | TextPredictor | Writer", max_pixels: int) -> None:
+def set_max_pixels(predictor: "Predictor | TextPredictor | Seq2SeqPredictor", max_pixels: int) -> None:
+    """Change the limit on the size of images.
+
+    Raises:
+        BadParameter: the model reads texts.
+    """
     preprocessing = getattr(predictor, "preprocessing", None)
     if preprocessing is None:
-        raise typer.BadParameter("--max-pixels is for models that read images, and this one reads texts")
+        raise typer.BadParameter("--max-pixels is for models that read images, but this model reads texts")
     predictor.preprocessing = preprocessing.replace(max_pixels=max_pixels)
 
 
-def name_images(
-    predictor: "Predictor", inputs: list[Path], top_k: int | None, format: Format, output: Path | None, batch_size: int
-) -> Counts:
-    """One line per image with its best classes and their probabilities; with top_k None all labels it is given."""
+def image_rows(predictor: "Predictor", request: Request) -> Rows:
+    """Per image the best classes with their probabilities, or the labels of a multi-label model.
+
+    Raises:
+        BadParameter: there are no inputs, or the format is text.
+        FileNotFoundError: a folder has no image.
+    """
+    from vit.inference import MultiLabelPredictor
     from vit.report.tables import prediction_cells, prediction_columns
 
-    if not inputs or format is Format.text:
-        text = NO_TEXTS if inputs else "this model names images; give some"
-        raise typer.BadParameter(text)
-    paths, left_out = image_paths(inputs)
-    top_k = None if top_k is None else min(top_k, len(predictor.classes))
-    columns = ["file", *(["labels", "probabilities"] if top_k is None else prediction_columns(top_k))]
+    if not request.inputs:
+        raise typer.BadParameter("this model classifies images; pass image files or folders")
+    format, top_k = table_format(request), request.top_k or 1
+    paths, left_out = image_paths(request.inputs)
+    if isinstance(predictor, MultiLabelPredictor) and request.top_k is None:
+        def row(prediction: "Labels") -> dict:
+            return {"file": prediction.source, **label_cells(prediction, predictor.classes, format)}
 
-    def row(answer: "Prediction") -> dict:
-        if top_k is None:
-            return {"file": answer.source, **label_cells(answer, predictor.classes, format)}
-        return {"file": answer.source, **prediction_cells(answer.names, answer.probabilities)}
+        top_k, columns = None, ["labels", "probabilities"]
+    else:
+        def row(prediction: "Classes") -> dict:
+            return {"file": prediction.source, **prediction_cells(prediction.names, prediction.probabilities)}
 
-    return write_answers(predictor.stream(paths, top_k, batch_size), row, columns, format, output, left_out, len(paths))
+        columns = prediction_columns(min(top_k, len(predictor.classes)))
+    predictions = predictor.stream(paths, top_k, request.batch_size)
+    return Rows(predictions, ["file", *columns], row, format, "files", len(paths), left_out)
 
 
-def label_cells(answer: "LabelSet", classes: list[str], format: Format) -> dict[str, str | list]:
-    """The labels and their probabilities: lists, which in CSV are one cell each."""
-    from vit.report.label_sets import joined
+def label_cells(prediction: "Labels", classes: list[str], format: Format) -> dict[str, str | list]:
+    """The labels and their probabilities as lists, which CSV joins into one cell each."""
+    from vit.report.multi_label import join_cell
 
     if format is Format.csv:
-        values = [f"{value:.6f}" for value in answer.probabilities]
-        return {"labels": joined(answer.names, classes), "probabilities": joined(values, classes)}
-    return {"labels": list(answer.names), "probabilities": list(answer.probabilities)}
+        values = [f"{value:.6f}" for value in prediction.probabilities]
+        return {"labels": join_cell(prediction.names, classes), "probabilities": join_cell(values, classes)}
+    return {"labels": list(prediction.names), "probabilities": list(prediction.probabilities)}
 
 
-def name_texts(
-    predictor: "TextPredictor", inputs: list[Path], top_k: int, format: Format, output: Path | None, batch_size: int
-) -> Counts:
-    """One line per text, or per pair with a tab between its texts, with its best classes and their probabilities."""
+def text_rows(predictor: "TextPredictor", request: Request) -> Rows:
+    """Per text, or per pair of texts separated by a tab, the best classes with their probabilities.
+
+    Raises:
+        BadParameter: the format is text.
+        FileNotFoundError: an input file does not exist.
+    """
     from vit.report.tables import prediction_cells, prediction_columns
 
-    if format is Format.text:
-        raise typer.BadParameter(NO_TEXTS)
-    top_k = min(top_k, len(predictor.classes))
-    answers = predictor.stream(lines(inputs), top_k, 1 if typed(inputs) else batch_size)
+    format, top_k = table_format(request), min(request.top_k or 1, len(predictor.classes))
 
-    def row(answer: "Prediction") -> dict:
-        return {"text": answer.source, **prediction_cells(answer.names, answer.probabilities)}
+    def row(prediction: "Classes") -> dict:
+        return {"text": prediction.source, **prediction_cells(prediction.names, prediction.probabilities)}
 
-    return write_answers(answers, row, ["text", *prediction_columns(top_k)], format, output)
+    predictions = predictor.stream(read_lines(request), top_k, request.line_batch_size)
+    return Rows(predictions, ["text", *prediction_columns(top_k)], row, format)
 
 
-def write_texts(
-    writer: "Writer",
-    inputs: list[Path],
-    top_k: int,
-    format: Format | None,
-    output: Path | None,
-    batch_size: int,
-    beam: int | None,
-    views: int | None,
-) -> Counts:
-    """A text for each line, or for each image; with top_k above 1 the best ones with their scores."""
-    beam = max(beam or writer.settings.beam, top_k)
-    ctc = writer.settings.ctc if beam > 1 else 0.0  # a single text is in no order
-    images = writer.reads_images
-    if views and not images:
-        raise typer.BadParameter("--views is for images of writing, but this model reads texts")
-    settings = replace(writer.settings, beam=beam, n_best=top_k, ctc=ctc, views=views or writer.settings.views)
-    if images and not inputs:
-        raise typer.BadParameter("this model reads images; give image files or folders")
-    sources, left_out = image_paths(inputs) if images else (lines(inputs), None)
+def generated_rows(predictor: "Seq2SeqPredictor", request: Request, beam: int | None, tta: int | None) -> Rows:
+    """Per line or image the generated text; with top_k above 1 the best texts with their scores.
+
+    Raises:
+        BadParameter: an image-to-text model without inputs, or `tta` for a model that reads texts.
+        FileNotFoundError: an input file does not exist, or a folder has no image.
+    """
+    images, top_k, saved = predictor.is_image_to_text, request.top_k or 1, predictor.settings
+    if tta and not images:
+        raise typer.BadParameter("--tta is for image-to-text models, but this model reads texts")
+    if images and not request.inputs:
+        raise typer.BadParameter("this model reads images; pass image files or folders")
+    beam = max(beam or saved.beam, top_k)
+    ctc = saved.ctc if beam > 1 else 0.0  # CTC scores reorder the texts of a beam
+    settings = replace(saved, beam=beam, n_best=top_k, ctc=ctc, views=tta or saved.views)
     columns = ["file" if images else "source", *text_columns(top_k)]
 
-    def row(answer: "Written") -> dict:
-        cells = [cell for pair in zip(answer.texts, answer.scores, strict=True) for cell in pair]
-        return dict(zip(columns, [answer.source, *cells], strict=False))
+    def row(prediction: "GeneratedText") -> dict:
+        cells = [cell for pair in zip(prediction.texts, prediction.scores, strict=True) for cell in pair]
+        return dict(zip(columns, [prediction.source, *cells], strict=False))
 
-    answers = writer.stream(sources, settings, 1 if not images and typed(inputs) else batch_size)
-    format = format or (Format.csv if images or top_k > 1 else Format.text)
-    return write_answers(answers, row, columns, format, output, left_out, len(sources) if images else None)
+    format = request.format or (Format.csv if images or top_k > 1 else Format.text)
+    if images:
+        paths, left_out = image_paths(request.inputs)
+        predictions = predictor.stream(paths, settings, request.batch_size)
+        return Rows(predictions, columns, row, format, "files", len(paths), left_out)
+    predictions = predictor.stream(read_lines(request), settings, request.line_batch_size)
+    return Rows(predictions, columns, row, format)
 
 
-def write_answers(
-    answers: Iterable["Answer | Bad"],
-    row: Callable[[Answer], dict],
-    columns: list[str],
-    format: Format,
-    output: Path | None,
-    left_out: "list[LeftOut] | None" = None,
-    total: int | None = None,
-) -> Counts:
-    """A row per answer as it comes; the row of an input that could not be read has the reason under `error`.
+def table_format(request: Request) -> Format:
+    """The format of classes and probabilities.
 
-    In --format text an empty line stands for it, so that lines stay beside their answers. `left_out` is None for lines.
+    Raises:
+        BadParameter: the format is text.
     """
-    from vit.inference import Bad
+    if request.format is Format.text:
+        raise typer.BadParameter("--format text is for generated text, but this model is a classifier; use csv, json "
+                                 "or parquet")
+    return request.format or Format.csv
+
+
+def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:
+    """Write each row as soon as it is predicted; return the numbers of predictions and of unreadable inputs.
+
+    The row of an unreadable input has the reason in the column error. In --format text it is an empty line, so that
+    outputs stay aligned with input lines.
+    """
+    from vit.inference import BadInput
     from vit.report.tables import TABLES, open_table
 
-    unreadable, good = [], 0
-    with open_table(output, [*columns, "error"], TABLES[format]) as table, progress() as bar:
-        task = bar.add_task("predict", total=total)
-        for answer in answers:
-            if isinstance(answer, Bad):
-                unreadable.append(answer)
-                table.write({"text": ""} if format is Format.text else error_row(answer))
+    unreadable, predicted = [], 0
+    with open_table(output, [*rows.columns, "error"], TABLES[rows.format]) as table, \
+            counted("predict", rows.total) as progress:
+        for prediction in rows.predictions:
+            if isinstance(prediction, BadInput):
+                unreadable.append(prediction)
+                table.write({"text": ""} if rows.format is Format.text else error_row(prediction))
             else:
-                good += 1
-                table.write(row(answer))
-            bar.advance(task)
-    list_unreadable(unreadable, good + len(unreadable), "lines" if left_out is None else "files")
-    list_left_out(left_out or [], good + len(unreadable))
+                predicted += 1
+                table.write(rows.row(prediction))
+            progress(1)
+    print_unreadable(unreadable, predicted + len(unreadable), rows.unit)
+    print_left_out(rows.left_out, predicted + len(unreadable))
     if output is not None:
-        errors = f" and {len(unreadable)} errors" if unreadable else ""
-        stderr().print(f"wrote {good} predictions{errors} to {output}", markup=False, soft_wrap=True)
-    return good, len(unreadable)
+        print_written(f"{predicted} predictions{f' and {len(unreadable)} errors' if unreadable else ''} to {output}")
+    return predicted, len(unreadable)
 
 
-def error_row(error: "Bad") -> dict[str, str]:
+def error_row(error: "BadInput") -> dict[str, str]:
     from vit.data import BadImage
 
     return {"file": error.name, "error": error.reason} if isinstance(error, BadImage) else {"error": str(error)}
@@ -221,23 +284,26 @@ def text_columns(top_k: int) -> list[str]:
 
 
 def image_paths(inputs: list[Path]) -> "tuple[list[File], list[LeftOut]]":
-    """The image files, those of folders and archives included, and what these hold besides."""
+    """The image files, folders and archives listed, and the other files in these.
+
+    Raises:
+        FileNotFoundError: a folder has no image.
+    """
     from vit.inference import named_images
 
     left_out = []
     return [path for _, path in named_images(inputs, left_out)], left_out
 
 
-def lines(inputs: list[Path]) -> Iterator["Line"]:
-    """The lines of the files, all of which must be there; those of standard input as they come."""
+def read_lines(request: Request) -> Iterator["Line"]:
+    """The lines of the input files, or of standard input as they arrive.
+
+    Raises:
+        FileNotFoundError: a file does not exist; before the first line is read.
+    """
     from vit.data.formats.delimited import lines_of
     from vit.data.formats.lines import numbered
 
-    if not inputs or inputs == [STDIN]:
+    if request.is_stdin:
         return numbered(sys.stdin.buffer)
-    return chain.from_iterable([lines_of(path) for path in inputs])
-
-
-def typed(inputs: list[Path]) -> bool:
-    """Whether somebody types the lines, and waits for the answer to each."""
-    return (not inputs or inputs == [STDIN]) and sys.stdin.isatty()
+    return chain.from_iterable([lines_of(path) for path in request.inputs])

@@ -1,8 +1,8 @@
-"""What commands share: arguments they all take, progress and errors on standard error."""
+"""Shared by the commands: common arguments, and progress, warnings and errors on standard error."""
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -15,9 +15,10 @@ from vit.messages import error_message
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+    from typer.models import OptionInfo
 
     from vit.data.images.files import LeftOut
-    from vit.inference import Bad
+    from vit.inference import BadInput
 
 
 class Precision(StrEnum):
@@ -26,27 +27,52 @@ class Precision(StrEnum):
     fp16 = "16-mixed"
 
 
-Model = Annotated[Path, typer.Argument(help="A saved model's folder, or a run folder.", show_default=False)]
-Words = Annotated[list[str] | None, typer.Argument(
-    metavar="[KEY=VALUE]...", help="Config words, such as data=folder data.root=photos.", show_default=False)]
+Model = Annotated[Path, typer.Argument(help="Folder of a saved model or of a run.", show_default=False)]
+Overrides = Annotated[list[str] | None, typer.Argument(
+    metavar="[KEY=VALUE]...", help="Config overrides, such as data=folder data.root=photos.", show_default=False)]
 ConfigDir = Annotated[str | None, typer.Option(
-    "--config-dir", "-cd", help="A folder of config groups of your own, besides those of vit.", show_default=False)]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; the GPU where there is one by default.")]
+    "--config-dir", "-cd", help="Additional folder with your own config groups.", show_default=False)]
+Device = Annotated[str | None, typer.Option(
+    help="cpu, cuda, cuda:1, ...; by default the GPU if there is one.", show_default=False)]
+
+
+def former_option(old: str, new: str) -> "OptionInfo":
+    """A hidden option with the former name of another one; its use prints the new name."""
+
+    def print_new_name(value: object) -> object:
+        if value is not None:
+            stderr().print(f"{old} is now called {new}", style="yellow", markup=False, highlight=False)
+        return value
+
+    return typer.Option(old, hidden=True, callback=print_new_name)
 
 
 def check_writable(file: Path | None) -> None:
-    """Say before the long work, not after it, that the result could not be written."""
+    """Check before the computation that its result can be written.
+
+    Raises:
+        ValueError: the file is a folder, its folder does not exist, or there is no write permission.
+    """
     if file is None:
         return
     if file.is_dir():
-        raise ValueError(f"{file} is a folder; give the name of a file")
+        raise ValueError(f"{file} is a folder; pass the name of a file")
     if not file.absolute().parent.is_dir():
-        raise ValueError(f"{file.parent} is not a folder; make it first, or choose another place for {file.name}")
+        raise ValueError(f"{file.parent} is not a folder; create it, or choose another path for {file.name}")
     if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
-        raise ValueError(f"{file} cannot be written: no permission; choose another place")
+        raise ValueError(f"{file} cannot be written: no permission; choose another path")
 
 
-def list_unreadable(unreadable: Sequence["Bad"], total: int, unit: str = "files", limit: int = 100) -> None:
+def write_json(values: dict, file: Path | None) -> None:
+    """Write values to a JSON file, if there is one."""
+    from vit.files.strict_json import json_text
+
+    if file is not None:
+        file.write_text(json_text(values) + "\n", encoding="utf-8")
+
+
+def print_unreadable(unreadable: Sequence["BadInput"], total: int, unit: str = "files", limit: int = 100) -> None:
+    """Print how many of `total` inputs could not be read, and the first `limit` of them with the reason."""
     if not unreadable:
         return
     console = stderr()
@@ -57,15 +83,20 @@ def list_unreadable(unreadable: Sequence["Bad"], total: int, unit: str = "files"
         console.print(f"  and {len(unreadable) - limit} more", markup=False, highlight=False)
 
 
-def list_left_out(left_out: Sequence["LeftOut"], used: int) -> None:
-    """What folders hold besides the files that were used: how many for each reason, and an example."""
+def print_left_out(left_out: Sequence["LeftOut"], used: int) -> None:
+    """Print how many files in the folders are not inputs, by reason, with an example."""
     if not left_out:
         return
     from vit.data.errors import printable
     from vit.data.images.files import summary
 
-    text = f"left out {len(left_out)} of {used + len(left_out)} found: {summary(left_out)}, "
+    text = f"left out {len(left_out)} of {used + len(left_out)} files: {summary(left_out)}, "
     stderr().print(f"{text}such as {printable(left_out[0][0])}", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_written(text: str) -> None:
+    """Print what was written to which file, on one line that is never wrapped."""
+    stderr().print(f"wrote {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 def stderr() -> "Console":
@@ -75,29 +106,38 @@ def stderr() -> "Console":
 
 
 @contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Warnings for users in their own words alone, without the place in the code that Python puts around them."""
+def print_user_warnings() -> Iterator[None]:
+    """Within the context, a UserWarning is printed as its message alone, without file and line of the code."""
     with warnings.catch_warnings():
-        usual = warnings.showwarning
+        default = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
+        def print_warning(message: Warning | str, category: type[Warning], *location: object, **more: object) -> None:
             if category is UserWarning:
                 stderr().print(str(message), style="yellow", markup=False, highlight=False, soft_wrap=True)
             else:
-                usual(message, category, *place, **more)
+                default(message, category, *location, **more)
 
-        warnings.showwarning = show
+        warnings.showwarning = print_warning
         yield
 
 
 def progress() -> "Progress":
-    """A bar on standard error with rate and time left; nothing where that is no terminal."""
+    """A progress bar with rate and remaining time on standard error; disabled if that is not a terminal."""
     from vit.report.bar import progress_bar
 
     return progress_bar(stderr())
 
 
-def failed(text: str, code: int) -> int:
+@contextmanager
+def counted(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar over `total` samples; yields the function that advances it."""
+    with progress() as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def print_error(text: str, code: int) -> int:
+    """Print an error and return its exit code."""
     console = stderr()
     console.print("error: ", style="bold red", end="")
     console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
@@ -105,7 +145,7 @@ def failed(text: str, code: int) -> int:
 
 
 def error_text(error: Exception) -> str:
-    """The line that is printed about an error; errors of the command line also name the command that lists options."""
+    """The printed line of an error; usage errors also name the command that lists the options."""
     if hasattr(error, "format_message"):
         return f"{' '.join(error.format_message().split())} (vit --help lists the commands and options)"
     return error_message(error)

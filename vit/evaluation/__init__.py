@@ -1,11 +1,12 @@
-"""Numbers for answers: classes against labels, texts against references; the same for a run's test and `vit evaluate`.
-"""
+"""Metrics over whole splits, shared by the test after training and `vit evaluate`."""
 
-from vit.evaluation.classes import ClassScore, Evaluation, evaluate, matched_split
-from vit.evaluation.label_sets import LabelScore, LabelSetEvaluation, best_thresholds, evaluate_label_sets
-from vit.evaluation.texts import bleu_signature, text_metrics
+from vit.evaluation.classification import ClassScore, Evaluation, evaluate, matched_split
+from vit.evaluation.multi_label import LabelScore, MultiLabelEvaluation, best_thresholds, evaluate_multi_label
+from vit.evaluation.text_metrics import bleu_signature, text_metrics
+
+LabelSetEvaluation, evaluate_label_sets = MultiLabelEvaluation, evaluate_multi_label  # former names
 
 __all__ = [
-    "ClassScore", "Evaluation", "LabelScore", "LabelSetEvaluation", "best_thresholds", "bleu_signature", "evaluate",
-    "evaluate_label_sets", "matched_split", "text_metrics",
+    "ClassScore", "Evaluation", "LabelScore", "LabelSetEvaluation", "MultiLabelEvaluation", "best_thresholds",
+    "bleu_signature", "evaluate", "evaluate_label_sets", "evaluate_multi_label", "matched_split", "text_metrics",
 ]

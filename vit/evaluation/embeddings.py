@@ -1,4 +1,4 @@
-"""The vectors that a model makes of samples, with their names and labels, and the files they are kept in."""
+"""Feature vectors of the samples of a data set, with their names and labels, and how they are saved to a file."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +14,13 @@ from vit.inference import decode_ahead, named_images
 from vit.inference.features import Featurizer
 from vit.inference.images import File
 
-FORMS = (".npz", ".parquet")
+FILE_TYPES = (".npz", ".parquet")
+Sample = tuple[str, int, torch.Tensor | BadImage]  # name, label (-1: none), uint8 image (C,H,W) or why there is none
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """`features` (N,D) float32; `names` and `labels` (N,), -1 for none; what could not be read."""
+    """`features` (N,D) float32; `names` and `labels` (N,), -1 without a label; the images that cannot be read."""
 
     features: np.ndarray
     names: list[str]
@@ -34,28 +35,36 @@ def embed_split(
     featurizer: Featurizer, split: Split, batch_size: int = 64, on_bad_sample: str = "error",
     progress: Progress | None = None,
 ) -> Embeddings:
-    """Every image of a split, in order, prepared as the model wants it.
+    """Features of all images of a split, in order, after the model's preprocessing.
 
     Raises:
-        BadImage: an image cannot be read, and `on_bad_sample` is not skip.
+        BadImage: an image cannot be read and `on_bad_sample` is "error", or no image can be read.
+        ValueError: the split is empty.
     """
     dataset = ImageDataset(split, featurizer.preprocessing, cache=False, on_bad_sample=on_bad_sample)
 
-    def decode(i: int) -> tuple[str, int, torch.Tensor | BadImage]:
+    def decode(i: int) -> Sample:
         sample = dataset[i]
         bad = [BadImage(*entry) for entry in sample.get("bad", ())]
         return split.names[i], int(split.labels[i]), bad[0] if bad else sample["image"][0]
 
-    return embed(featurizer, decode_ahead(range(len(split)), decode, batch_size), batch_size, on_bad_sample, progress)
+    batches = decode_ahead(range(len(split)), decode, batch_size)
+    return _embed_batches(featurizer, batches, batch_size, on_bad_sample, progress)
 
 
 def embed_files(
     featurizer: Featurizer, paths: Sequence[str | File], batch_size: int = 64, on_bad_sample: str = "error",
     progress: Progress | None = None,
 ) -> Embeddings:
-    """Image files and folders, without labels."""
+    """Features of image files and folders, without labels.
 
-    def decode(item: tuple[str, File]) -> tuple[str, int, torch.Tensor | BadImage]:
+    Raises:
+        BadImage: an image cannot be read and `on_bad_sample` is "error", or no image can be read.
+        FileNotFoundError: a folder has no image.
+        ValueError: there are no paths.
+    """
+
+    def decode(item: tuple[str, File]) -> Sample:
         name, path = item
         try:
             return name, -1, featurizer.preprocessing.image(path, name)
@@ -63,17 +72,13 @@ def embed_files(
             return name, -1, error
 
     batches = decode_ahead(named_images(paths), decode, batch_size)
-    return embed(featurizer, batches, batch_size, on_bad_sample, progress)
+    return _embed_batches(featurizer, batches, batch_size, on_bad_sample, progress)
 
 
-def embed(
-    featurizer: Featurizer,
-    batches: Iterator[list[tuple[str, int, torch.Tensor | BadImage]]],
-    batch_size: int,
-    on_bad_sample: str,
+def _embed_batches(
+    featurizer: Featurizer, batches: Iterator[list[Sample]], batch_size: int, on_bad_sample: str,
     progress: Progress | None,
 ) -> Embeddings:
-    """Batches of (name, label, image or why there is none) -> the vectors of all that could be read."""
     parts, names, labels, unreadable = [], [], [], []
     samples = (sample for batch in batches for sample in batch)
     while batch := list(islice(samples, batch_size)):
@@ -81,22 +86,22 @@ def embed(
         if bad and on_bad_sample == "error":
             raise bad[0]
         unreadable += bad
-        good = [sample for sample in batch if not isinstance(sample[2], BadImage)]
-        if good:
-            parts.append(featurizer.of_images(torch.stack([image for *_, image in good])))
-        names += [name for name, *_ in good]
-        labels += [label for _, label, _ in good]
+        readable = [sample for sample in batch if not isinstance(sample[2], BadImage)]
+        if readable:
+            parts.append(featurizer.of_images(torch.stack([image for *_, image in readable])))
+        names += [name for name, *_ in readable]
+        labels += [label for _, label, _ in readable]
         if progress:
             progress(len(batch))
     if not parts:
-        raise unreadable[0] if unreadable else ValueError("there is nothing to make vectors of")
+        raise unreadable[0] if unreadable else ValueError("there are 0 images to extract features from")
     return Embeddings(torch.cat(parts).numpy(), names, np.array(labels, dtype=np.int64), unreadable)
 
 
 def embed_texts(
     featurizer: Featurizer, dataset: TextDataset, batch_size: int = 64, progress: Progress | None = None
 ) -> Embeddings:
-    """Every text of a split, or pair of texts, in order."""
+    """Features of all texts, or pairs of texts, of a split, in order."""
     parts = []
     for rows in np.array_split(np.arange(len(dataset)), range(batch_size, len(dataset), batch_size)):
         parts.append(featurizer.of_texts(dataset.inputs.batch(rows)))
@@ -106,18 +111,18 @@ def embed_texts(
     return Embeddings(torch.cat(parts).numpy(), [split.names[i] for i in range(len(split))], dataset.labels.numpy())
 
 
-def check_form(path: Path) -> None:
-    if path.suffix not in FORMS:
-        raise ValueError(f"{path}: vectors are saved as {' or '.join(FORMS)}, not as {path.suffix or 'a file without'}")
+def save_embeddings(path: Path, parts: dict[str, Embeddings], classes: Sequence[str] = ()) -> None:
+    """Save all splits to one file; the extension selects the format.
 
+    .npz: features (N,D), names, splits and labels (N,) (class indices, -1 without a label), classes. .parquet: a row
+    per sample with name, split, label (the class name, or null) and feature (a list of D numbers).
 
-def save(path: Path, parts: dict[str, Embeddings], classes: Sequence[str] = ()) -> None:
-    """All splits in one file, by its ending.
-
-    .npz: features (N,D), names, splits and labels (N,) (numbers, -1 for none), classes. .parquet: a row per sample
-    with name, split, label (its class name, or null) and feature (a list of D numbers).
+    Raises:
+        ValueError: another extension.
     """
-    check_form(path)
+    if path.suffix not in FILE_TYPES:
+        raise ValueError(f"{path} has the extension {path.suffix!r}, but features are saved as "
+                         f"{' or '.join(FILE_TYPES)}")
     features = np.concatenate([part.features for part in parts.values()])
     names = [name for part in parts.values() for name in part.names]
     labels = np.concatenate([part.labels for part in parts.values()])
@@ -130,11 +135,11 @@ def save(path: Path, parts: dict[str, Embeddings], classes: Sequence[str] = ()) 
     import pyarrow.parquet
 
     values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(features.ravel()), features.shape[1])
-    said = [classes[label] if label >= 0 else None for label in labels]
+    class_names = [classes[label] if label >= 0 else None for label in labels]
     table = {
         "name": pyarrow.array([name.encode("utf-8", "replace").decode() for name in names], pyarrow.string()),
         "split": pyarrow.array(splits, pyarrow.string()),
-        "label": pyarrow.array(said, pyarrow.string()),
+        "label": pyarrow.array(class_names, pyarrow.string()),
         "feature": values,
     }
     pyarrow.parquet.write_table(pyarrow.table(table), path)

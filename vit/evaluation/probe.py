@@ -1,4 +1,4 @@
-"""How well frozen vectors tell classes apart: nearest neighbours and logistic regression."""
+"""Probes of frozen features: k-nearest-neighbour classification and logistic regression (linear probing)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
 
 TEMPERATURE = 0.07  # of the neighbours' votes, as in DINO (arXiv 2104.14294)
-STRENGTHS = tuple(10.0**power for power in range(-4, 3))  # C of the logistic regression, the inverse of its penalty
-CHUNK = 1024  # queries that are compared at once
-FIT_STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
-FOLDS, FOLD_ROWS, C_ALONE = 5, 2000, 0.1
+C_VALUES = tuple(10.0**power for power in range(-4, 3))  # inverse regularization strengths of the linear probe
+CHUNK = 1024  # queries per matrix product
+FIT_C_VALUES = (1e-3, 1e-2, 1e-1, 1.0)  # of `fit_linear`
+MAX_FOLDS, MAX_CV_SAMPLES = 5, 2000  # of its cross-validation
+C_WITHOUT_CV = 0.1  # where a class has a single sample
 
 
 @dataclass(frozen=True)
@@ -29,53 +30,53 @@ class Labelled:
 def nearest_neighbours(
     train: Labelled, queries: np.ndarray, ks: Sequence[int], temperature: float = TEMPERATURE
 ) -> dict[int, np.ndarray]:
-    """queries (Q,D) -> for each k the class (Q,) that the k most alike training vectors vote for.
+    """queries (Q,D) -> for each k the predicted class (Q,) by a weighted vote of the k nearest training vectors.
 
-    Alike is the cosine, and a vote weighs exp(cosine / temperature).
+    Weighted k-NN of Wu et al. (arXiv 1805.01978): similarity is the cosine, a vote weighs exp(cosine / temperature).
 
     Raises:
-        ValueError: a k that is not between 1 and the number of training vectors.
+        ValueError: a k is below 1 or above the number of training vectors.
     """
     for k in ks:
         if not 1 <= k <= len(train.labels):
             raise ValueError(f"k is {k}, but must be 1 to {len(train.labels)}, the number of training vectors")
-    known = F.normalize(torch.from_numpy(train.features))  # (N,D)
+    keys = F.normalize(torch.from_numpy(train.features))  # (N,D)
     labels, classes = torch.from_numpy(train.labels), int(train.labels.max()) + 1
-    found = {k: [] for k in ks}
+    predicted = {k: [] for k in ks}
     for chunk in torch.from_numpy(queries).split(CHUNK):
-        cosines, rows = (F.normalize(chunk) @ known.T).topk(max(ks))  # (B,K)
+        cosines, rows = (F.normalize(chunk) @ keys.T).topk(max(ks))  # (B,max k)
         weights = (cosines / temperature).exp()
         for k in ks:
             votes = torch.zeros(len(chunk), classes).scatter_add(1, labels[rows[:, :k]], weights[:, :k])
-            found[k].append(votes.argmax(1))
-    return {k: torch.cat(parts).numpy() for k, parts in found.items()}
+            predicted[k].append(votes.argmax(1))
+    return {k: torch.cat(parts).numpy() for k, parts in predicted.items()}
 
 
 @dataclass(frozen=True)
 class Regression:
-    """A fitted logistic regression on standardised vectors: `classify(features)` (N,D) -> (N,)."""
+    """A fitted logistic regression on standardized features: `classify(features)` (N,D) -> (N,)."""
 
     C: float
     classify: Callable[[np.ndarray], np.ndarray]
 
 
 def logistic_regression(
-    train: Labelled, val: Labelled, strengths: Sequence[float] = STRENGTHS, progress: Callable[[], None] | None = None
+    train: Labelled, val: Labelled, c_values: Sequence[float] = C_VALUES, progress: Callable[[], None] | None = None
 ) -> Regression:
-    """scikit-learn's, on vectors of mean 0 and deviation 1, with the `C` that names most validation samples rightly;
-    of equals the smaller one.
+    """scikit-learn's logistic regression on standardized features; `C` has the highest validation accuracy, among
+    equals it is the smallest.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(train.features)
-    x, checked = scaler.transform(train.features), scaler.transform(val.features)
-    best, right = None, -1
-    for strength in sorted(strengths):
-        model = LogisticRegression(C=strength, max_iter=2000).fit(x, train.labels)
-        hits = int((model.predict(checked) == val.labels).sum())
-        if hits > right:
-            best, right = model, hits
+    x, x_val = scaler.transform(train.features), scaler.transform(val.features)
+    best, best_hits = None, -1
+    for c in sorted(c_values):
+        model = LogisticRegression(C=c, max_iter=2000).fit(x, train.labels)
+        hits = int((model.predict(x_val) == val.labels).sum())
+        if hits > best_hits:
+            best, best_hits = model, hits
         if progress:
             progress()
     return Regression(float(best.C), lambda features: best.predict(scaler.transform(features)))
@@ -85,7 +86,7 @@ def logistic_regression(
 class LinearFit:
     """Logistic regression as one linear layer: weight (classes,D) and bias (classes,) float32.
 
-    `accuracy` is that of the cross-validation which chose `C`.
+    `accuracy` is that of the cross-validation which selected `C`; nan without cross-validation.
     """
 
     C: float
@@ -94,54 +95,88 @@ class LinearFit:
     accuracy: float
 
 
-def fit_linear(train: Labelled, classes: int, strengths: Sequence[float] = FIT_STRENGTHS) -> LinearFit:
-    """Logistic regression on standardised vectors, the standardisation folded into the layer.
+def fit_linear(train: Labelled, classes: int, c_values: Sequence[float] = FIT_C_VALUES) -> LinearFit:
+    """Logistic regression on standardized features, with the standardization folded into the layer.
 
-    `C` has the least cross entropy in a cross-validation of up to `FOLDS` folds over at most `FOLD_ROWS` vectors; where
-    a class has a single vector it is `C_ALONE`. A class without any vector gets the weights of an average one.
+    `C` has the lowest cross entropy in a cross-validation of up to `MAX_FOLDS` folds over at most `MAX_CV_SAMPLES`
+    vectors; if a class has a single vector it is `C_WITHOUT_CV`. A class without vectors gets the mean weights of the
+    other classes and their lowest bias.
     """
     mean, std = train.features.mean(0), train.features.std(0)
-    std = np.where(std > 1e-6 * max(std.max(), 1e-12), std, np.inf)  # what never varies says nothing
+    std = np.where(std > 1e-6 * max(std.max(), 1e-12), std, np.inf)  # a constant feature gets weight 0
     x = ((train.features - mean) / std).astype(np.float64)
-    C, right = choose_strength(x, train.labels, strengths)
-    model = regression(C).fit(x, train.labels)
+    c, accuracy = choose_c(x, train.labels, c_values)
+    model = new_regression(c).fit(x, train.labels)
     weight, bias = model.coef_ / std, model.intercept_
     if len(model.classes_) == 2:
         weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
     bias = bias - weight @ mean
-    full = np.tile(weight.mean(0), (classes, 1)), np.full(classes, bias.min())
-    full[0][model.classes_], full[1][model.classes_] = weight, bias
-    return LinearFit(C, full[0].astype(np.float32), full[1].astype(np.float32), right)
+    full_weight, full_bias = np.tile(weight.mean(0), (classes, 1)), np.full(classes, bias.min())
+    full_weight[model.classes_], full_bias[model.classes_] = weight, bias
+    return LinearFit(c, full_weight.astype(np.float32), full_bias.astype(np.float32), accuracy)
 
 
-def choose_strength(x: np.ndarray, labels: np.ndarray, strengths: Sequence[float]) -> tuple[float, float]:
-    """The `C` with the least cross entropy over held-out folds, and the accuracy there."""
+def choose_c(x: np.ndarray, labels: np.ndarray, c_values: Sequence[float]) -> tuple[float, float]:
+    """x (N,D), labels (N,) -> the `C` with the lowest cross entropy on held-out folds, and the accuracy there."""
     from sklearn.model_selection import StratifiedKFold
 
-    x, labels = x[:FOLD_ROWS], labels[:FOLD_ROWS]
-    folds = min(FOLDS, int(np.bincount(labels)[np.unique(labels)].min()))
+    x, labels = x[:MAX_CV_SAMPLES], labels[:MAX_CV_SAMPLES]
+    folds = min(MAX_FOLDS, int(np.bincount(labels)[np.unique(labels)].min()))
     if folds < 2:
-        return C_ALONE, float("nan")
+        return C_WITHOUT_CV, float("nan")
     parts = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(x, labels))
     scores = []
-    for strength in strengths:
-        losses, right = [], []
-        for kept, held in parts:
-            model = regression(strength).fit(x[kept], labels[kept])
-            probabilities = model.predict_proba(x[held])
-            column = np.searchsorted(model.classes_, labels[held])
-            losses.append(-np.log(probabilities[np.arange(len(held)), column] + 1e-12))
-            right.append(model.classes_[probabilities.argmax(1)] == labels[held])
-        scores.append((float(np.concatenate(losses).mean()), strength, float(np.concatenate(right).mean())))
-    _, strength, right = min(scores)
-    return strength, right
+    for c in c_values:
+        losses, hits = [], []
+        for fitted, held_out in parts:
+            model = new_regression(c).fit(x[fitted], labels[fitted])
+            probabilities = model.predict_proba(x[held_out])
+            columns = np.searchsorted(model.classes_, labels[held_out])
+            losses.append(-np.log(probabilities[np.arange(len(held_out)), columns] + 1e-12))
+            hits.append(model.classes_[probabilities.argmax(1)] == labels[held_out])
+        scores.append((float(np.concatenate(losses).mean()), c, float(np.concatenate(hits).mean())))
+    _, c, accuracy = min(scores)
+    return c, accuracy
 
 
-def regression(strength: float) -> "LogisticRegression":
+def new_regression(c: float) -> "LogisticRegression":
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=strength, max_iter=300)
+    return LogisticRegression(C=c, max_iter=300)
 
 
-def accuracy(answers: np.ndarray, labels: np.ndarray) -> float:
-    return float((answers == labels).mean())
+def run_probes(
+    splits: dict[str, Labelled], ks: Sequence[int], progress: Callable[[str, int, int], None] | None = None
+) -> list[dict]:
+    """A row per probe with its name, its setting, and the accuracy on each split other than train.
+
+    Args:
+        splits: "train" and "val", which selects `C`, and optionally "test".
+        progress: called with the stage, the finished steps and the number of steps.
+
+    Raises:
+        ValueError: a k is below 1 or above the number of training vectors.
+    """
+    train, evaluated = splits["train"], {key: part for key, part in splits.items() if key != "train"}
+    advance = progress or (lambda stage, done, total: None)
+    voted = {}
+    for done, (key, part) in enumerate(evaluated.items()):
+        advance("nearest neighbours", done, len(evaluated))
+        voted[key] = nearest_neighbours(train, part.features, ks)
+    fitted = iter(range(1, len(C_VALUES) + 1))
+    regression = logistic_regression(
+        train, evaluated["val"], progress=lambda: advance("logistic regression", next(fitted), len(C_VALUES))
+    )
+    predictions = {("nearest neighbours", f"k={k}"): {key: voted[key][k] for key in evaluated} for k in ks}
+    classified = {key: regression.classify(part.features) for key, part in evaluated.items()}
+    predictions["logistic regression", f"C={regression.C:g}"] = classified
+    return [
+        {"probe": name, "setting": setting}
+        | {f"{key}/accuracy": accuracy(predicted, evaluated[key].labels) for key, predicted in by_split.items()}
+        for (name, setting), by_split in predictions.items()
+    ]
+
+
+def accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """(N,) each -> the fraction of equal entries."""
+    return float((predicted == labels).mean())

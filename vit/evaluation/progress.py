@@ -1,4 +1,4 @@
-"""What a measurement tells while it goes on: how many samples each finished batch had."""
+"""The progress callback of an evaluation: called with the number of samples of each finished batch."""
 
 from collections.abc import Callable
 

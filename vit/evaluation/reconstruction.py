@@ -1,4 +1,4 @@
-"""How well a masked autoencoder tells hidden patches, which are always the same ones."""
+"""Reconstruction error of a masked autoencoder (arXiv 2111.06377), with the same masks in every evaluation."""
 
 from itertools import islice
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vit.data import BadImage, ImageDataset, Preprocessing, Split
 from vit.data.images.masked_patches import EVALUATION, patch_noise
-from vit.evaluation.classes import readable
+from vit.evaluation.classification import readable_samples
 from vit.evaluation.progress import Progress
 from vit.inference import autocast, best_device
 from vit.models.mae import MaskedAutoencoder, masked_error
@@ -24,16 +24,21 @@ def evaluate_reconstruction(
     device: str | torch.device | None = None,
     progress: Progress | None = None,
 ) -> tuple[dict[str, float], list[BadImage]]:
-    """loss, the mean squared error per hidden patch over a whole split, and the images that could not be read."""
+    """loss (mean squared error of the masked patches, averaged over a split), and the images that cannot be read.
+
+    Raises:
+        BadImage: an image cannot be read and `on_bad_sample` is "error", or no image can be read.
+        ValueError: an unknown `precision`.
+    """
     dataset = ImageDataset(split, preprocessing, cache=False, on_bad_sample=on_bad_sample)
     device = best_device(device)
     model = model.to(device).eval()
     unreadable: list[BadImage] = []
     total, images = 0.0, 0
-    samples = readable(dataset, batch_size, unreadable)
+    samples = readable_samples(dataset, batch_size, unreadable)
     while batch := list(islice(samples, batch_size)):
         pixels, index = (torch.cat([sample[key] for sample in batch]).to(device) for key in ("image", "index"))
-        errors = errors_of(model, preprocessing, pixels, index, precision)
+        errors = reconstruction_errors(model, preprocessing, pixels, index, precision)
         total, images = total + float(errors.double().sum()), images + len(errors)
         if progress:
             progress(len(errors))
@@ -42,12 +47,12 @@ def evaluate_reconstruction(
     return {"loss": total / images}, unreadable
 
 
-def errors_of(
+def reconstruction_errors(
     model: MaskedAutoencoder, preprocessing: Preprocessing, images: Tensor, index: Tensor, precision: str
 ) -> Tensor:
-    """uint8 (B,C,H,W), index (B,) -> each image's error (B,)"""
+    """uint8 (B,C,H,W), index (B,) in the split -> mean squared error of the masked patches (B,)"""
     images = preprocessing.normalize(images)
     rows, columns = model.config.grid
     with autocast(images.device, precision):
-        pixels, hidden = model(images, patch_noise(EVALUATION, 0, index, rows * columns))
-    return masked_error(pixels, model.targets(images), hidden)
+        pixels, mask = model(images, patch_noise(EVALUATION, 0, index, rows * columns))
+    return masked_error(pixels, model.targets(images), mask)

@@ -1,4 +1,4 @@
-"""Saved models in use: `load` gives what the bundle is made for, with its own preprocessing and tokenizers."""
+"""Predictors over saved models: `load` returns the one that fits the bundle, with its preprocessing and tokenizers."""
 
 from vit.inference.images import (
     Prediction,
@@ -10,13 +10,18 @@ from vit.inference.images import (
     forward,
     named_images,
 )
-from vit.inference.label_sets import LabelSet, LabelSetPredictor
 from vit.inference.loading import load
-from vit.inference.named_texts import Bad
-from vit.inference.text_classes import TextPredictor
-from vit.inference.texts import Writer, Written
+from vit.inference.multi_label import MultiLabelPrediction, MultiLabelPredictor
+from vit.inference.seq2seq import GeneratedText, Seq2SeqPredictor
+from vit.inference.text_classification import TextPredictor
+from vit.inference.text_inputs import BadInput
+
+# former names
+Bad, LabelSet, LabelSetPredictor = BadInput, MultiLabelPrediction, MultiLabelPredictor
+Writer, Written = Seq2SeqPredictor, GeneratedText
 
 __all__ = [
-    "Bad", "LabelSet", "LabelSetPredictor", "Prediction", "Predictions", "Predictor", "TextPredictor", "Writer",
-    "Written", "autocast", "best_device", "decode_ahead", "forward", "load", "named_images",
+    "Bad", "BadInput", "GeneratedText", "LabelSet", "LabelSetPredictor", "MultiLabelPrediction", "MultiLabelPredictor",
+    "Prediction", "Predictions", "Predictor", "Seq2SeqPredictor", "TextPredictor", "Writer", "Written", "autocast",
+    "best_device", "decode_ahead", "forward", "load", "named_images",
 ]

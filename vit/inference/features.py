@@ -1,4 +1,4 @@
-"""What a frozen model makes of an image or a text before it answers: one vector."""
+"""Features of a frozen model: the vector below its head, for an image or a text."""
 
 import torch
 from torch import Tensor, nn
@@ -9,20 +9,20 @@ from vit.models import Classifier
 
 
 class Featurizer:
-    """The part of a model below its head, on one device: `featurizer.of_images(images)`.
+    """A model without its head on one device: `featurizer.of_images(images)`.
 
-    The vector is the one that the head would be given; of a masked autoencoder the class token, or the mean of the
-    patches where there is none, as a classifier takes it over.
+    The vector is the input of the head. A masked autoencoder has no head: its vector is the class token, or the mean
+    of the patch tokens if it has no class token, which is what a classifier fine-tuned from it pools.
 
     Raises:
-        ValueError: the model makes no one vector of its input.
+        ValueError: the model does not reduce its input to one vector.
     """
 
     def __init__(self, model: nn.Module, preprocessing: Preprocessing | None, device: torch.device, precision: str):
         self.kind = model.config.kind
         if not isinstance(model, Classifier) and self.kind not in ("timm", "mae"):
-            raise ValueError(f"a model of kind {self.kind} makes no one vector of what it reads; features are of "
-                             "classifiers of images and texts, and of masked autoencoders")
+            raise ValueError(f"a model of kind {self.kind} does not reduce its input to one vector; features exist for "
+                             "classifiers of images or texts and for masked autoencoders")
         self.model, self.preprocessing = model.eval().to(device), preprocessing
         self.device, self.precision = device, precision
 
@@ -40,7 +40,7 @@ class Featurizer:
             return self.model.pool(self.model.encode(source, mask, segment), mask).float().cpu()
 
     def vectors(self, images: Tensor) -> Tensor:
-        """normalised (B,C,H,W) -> (B,D)"""
+        """normalized (B,C,H,W) -> (B,D)"""
         if self.kind == "timm":
             return self.model.forward_head(self.model.forward_features(images), pre_logits=True)
         x = self.model.encode(images)  # (B,N,D)

@@ -1,4 +1,7 @@
-"""Answers from a saved model: images in, names and probabilities out, through the evaluation path of training."""
+"""Image classification with a saved model: images in, class names and probabilities out.
+
+Preprocessing and forward pass are those of the evaluation during training.
+"""
 
 import os
 from collections import deque
@@ -25,13 +28,13 @@ from vit.data.images.files import LeftOut, image_files, summary
 Pixels = bytes | Image.Image | np.ndarray | Tensor
 File = Path | ArchivedFile
 Images = str | PathLike[str] | Pixels | Iterable["Images"]
-AHEAD = 2  # batches that are decoded while one is computed
+PREFETCH = 2  # batches decoded while another is computed
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The best answers for one image, most probable first."""
+    """The classes predicted for one input and their probabilities, most probable first."""
 
     source: str
     names: tuple[str, ...]
@@ -51,7 +54,7 @@ class Predictions(list[Prediction]):
 
     Attributes:
         unreadable: images that could not be read (`on_error="skip"`).
-        left_out: (name, reason) of everything in the folders that is no image.
+        left_out: (name, reason) of each file in the folders that is not an image.
     """
 
     def __init__(self) -> None:
@@ -61,9 +64,9 @@ class Predictions(list[Prediction]):
 
 
 class Predictor:
-    """A model with its class names and its preprocessing: `predictor.predict("photos")`."""
+    """A classifier with its class names and preprocessing: `predictor.predict("photos")`."""
 
-    answer = Prediction
+    prediction_type = Prediction
 
     def __init__(self, bundle: Bundle, device: str | torch.device | None = None, precision: str = "32-true") -> None:
         self.bundle = bundle
@@ -74,42 +77,53 @@ class Predictor:
     def predict(
         self, images: Images, top_k: int | None = None, batch_size: int = 64, on_error: str = "raise"
     ) -> Predictions:
-        """Name images: paths, folders and .zip archives (with all folders inside), PIL images, arrays (H,W[,C]),
+        """Classify images: paths, folders and .zip archives (recursively), PIL images, arrays (H,W[,C]),
         tensors (C,H,W), encoded bytes, or any iterable of those.
 
         Args:
-            top_k: names per image, at most as many as there are classes; by default the best one, or where an image may
-                have several labels all whose threshold is reached.
+            top_k: classes per image, at most the number of classes; by default the best one. A multi-label model
+                returns by default all labels whose probability reaches their threshold.
             on_error: "raise" stops at the first image that cannot be read, "skip" collects them in `.unreadable`.
 
         Raises:
-            BadImage: an image cannot be read; the text names it and the reason.
+            BadImage: an image cannot be read; the message has its name and the reason.
+            FileNotFoundError: a folder or archive has no image.
+            TypeError: an item is not an image.
+            ValueError: `top_k` or `batch_size` is below 1, or `on_error` is unknown.
         """
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error={on_error!r} is not one of raise, skip")
-        answers = Predictions()
-        for answer in self.stream(images, top_k, batch_size, answers.left_out):
-            if not isinstance(answer, BadImage):
-                answers.append(answer)
+        predictions = Predictions()
+        for prediction in self.stream(images, top_k, batch_size, predictions.left_out):
+            if not isinstance(prediction, BadImage):
+                predictions.append(prediction)
             elif on_error == "raise":
-                raise answer
+                raise prediction
             else:
-                answers.unreadable.append(answer)
-        return answers
+                predictions.unreadable.append(prediction)
+        return predictions
 
     def stream(
         self, images: Images, top_k: int | None = None, batch_size: int = 64, left_out: list[LeftOut] | None = None
     ) -> Iterator[Prediction | BadImage]:
-        """One answer per image, in order, as soon as its batch is done: a Prediction, or why there is none.
+        """One item per image, in order, as soon as its batch is done: a Prediction, or the BadImage that names the
+        reason why there is none.
 
-        `left_out` gains the (name, reason) of everything in the folders that is no image.
+        `left_out` is extended by (name, reason) of each file in the folders that is not an image.
+
+        Raises:
+            FileNotFoundError: a folder or archive has no image.
+            TypeError: an item is not an image.
+            ValueError: `top_k` or `batch_size` is below 1.
         """
-        top_k = checked_top_k(top_k, len(self.classes))
+        top_k = clamp_top_k(top_k, len(self.classes))
         for batch in decode_ahead(named_images(images, left_out), self._decode, batch_size):
-            good = [pixels for _, pixels in batch if isinstance(pixels, Tensor)]
-            answers = iter(self._answer(self._logits(good), top_k)) if good else iter(())
-            for name, pixels in batch:
-                yield self.answer(name, *next(answers)) if isinstance(pixels, Tensor) else pixels
+            pixels = [image for _, image in batch if isinstance(image, Tensor)]
+            best = iter(())
+            if pixels:
+                best = self._best(forward(self.model, self.preprocessing, torch.stack(pixels), self.precision), top_k)
+            for name, image in batch:
+                yield self.prediction_type(name, *next(best)) if isinstance(image, Tensor) else image
 
     def _decode(self, item: tuple[str, File | Pixels]) -> tuple[str, Tensor | BadImage]:
         name, image = item
@@ -118,26 +132,31 @@ class Predictor:
         except BadImage as error:
             return name, error
 
-    def _logits(self, images: list[Tensor]) -> Tensor:
-        """B images (C,H,W) -> (B,classes)"""
-        return forward(self.model, self.preprocessing, torch.stack(images), self.precision)
-
-    def _answer(self, logits: Tensor, top_k: int | None) -> Iterator[tuple[tuple[str, ...], tuple[float, ...]]]:
+    def _best(self, logits: Tensor, top_k: int | None) -> Iterator[tuple[tuple[str, ...], tuple[float, ...]]]:
+        """logits (B,classes) -> B times (names, probabilities)"""
         probabilities, indices = logits.softmax(-1).topk(top_k or 1)
-        for row, places in zip(probabilities.tolist(), indices.tolist(), strict=True):
-            yield tuple(self.classes[i] for i in places), tuple(row)
+        for row, best in zip(probabilities.tolist(), indices.tolist(), strict=True):
+            yield tuple(self.classes[i] for i in best), tuple(row)
 
 
 @torch.inference_mode()
 def forward(model: nn.Module, preprocessing: Preprocessing, images: Tensor, precision: str) -> Tensor:
-    """uint8 (B,C,H,W) -> float32 logits (B,classes), on the model's device: what predict and evaluate share."""
+    """uint8 (B,C,H,W) -> float32 logits (B,classes) on the model's device; shared by `predict` and `evaluate`.
+
+    Raises:
+        ValueError: an unknown `precision`.
+    """
     device = next(model.parameters()).device
     with autocast(device, precision):
         return model(preprocessing.normalize(images.to(device))).float()
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
-    """The arithmetic that a Lightning precision name stands for."""
+    """The autocast context of a Lightning precision name.
+
+    Raises:
+        ValueError: an unknown `precision`.
+    """
     types = {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
     if precision not in types:
         raise ValueError(f"precision={precision!r} is not one of {', '.join(types)}")
@@ -146,73 +165,89 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager:
 
 
 def best_device(device: str | torch.device | None = None) -> torch.device:
-    """The device asked for; else the GPU where there is one."""
+    """The given device; by default the GPU if there is one, else the CPU."""
     if device is not None:
         return torch.device(device)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def checked_top_k(top_k: int | None, classes: int) -> int | None:
-    """At most the number of classes, so that a request for the 5 best names is answered by both of 2 classes."""
+def clamp_top_k(top_k: int | None, classes: int) -> int | None:
+    """`top_k`, at most the number of classes; None stays None.
+
+    Raises:
+        ValueError: `top_k` is below 1.
+    """
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k={top_k} must be at least 1")
     return None if top_k is None else min(top_k, classes)
 
 
 def named_images(images: Images, left_out: list[LeftOut] | None = None) -> Iterator[tuple[str, File | Pixels]]:
-    """(name, image) for everything an argument stands for, folders and archives opened and batches taken apart, read
-    lazily.
+    """(name, image) of each image in the argument, read lazily: folders and archives are listed, batches are split.
 
-    `left_out` gains the (name, reason) of everything in the folders that is no image.
+    `left_out` is extended by (name, reason) of each file in the folders that is not an image.
+
+    Raises:
+        FileNotFoundError: a folder or archive has no image.
+        TypeError: an item is not an image.
     """
-    for count, image in enumerate(_flat(images, [] if left_out is None else left_out)):
+    for count, image in enumerate(_flatten(images, [] if left_out is None else left_out)):
         name = str(image) if isinstance(image, File) else getattr(image, "filename", "") or f"image {count}"
         yield name, image
 
 
 def check_batch_size(batch_size: int) -> None:
+    """Reject an empty batch.
+
+    Raises:
+        ValueError: `batch_size` is below 1.
+    """
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} must be at least 1")
 
 
 def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Iterator[list]:
-    """Lists of `decode(item)` in order, the next batches decoded by threads while the caller computes."""
+    """Batches of `decode(item)` in order; threads decode the next `PREFETCH` batches while the caller computes.
+
+    Raises:
+        ValueError: `batch_size` is below 1.
+    """
     check_batch_size(batch_size)
-    items, waiting = iter(items), deque[list[Future]]()
+    items, pending = iter(items), deque[list[Future]]()
     pool = ThreadPoolExecutor(min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4, 8))
     try:
         while batch := [pool.submit(decode, item) for item in islice(items, batch_size)]:
-            waiting.append(batch)
-            if len(waiting) > AHEAD:
-                yield [future.result() for future in waiting.popleft()]
-        while waiting:
-            yield [future.result() for future in waiting.popleft()]
+            pending.append(batch)
+            if len(pending) > PREFETCH:
+                yield [future.result() for future in pending.popleft()]
+        while pending:
+            yield [future.result() for future in pending.popleft()]
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _flat(images: Images, left_out: list[LeftOut]) -> Iterator[File | Pixels]:
+def _flatten(images: Images, left_out: list[LeftOut]) -> Iterator[File | Pixels]:
     if isinstance(images, str | PathLike):
         path = Path(images).expanduser()
-        yield from _inside(path, left_out) if path.is_dir() or is_archive(path) else (path,)
+        yield from _list_images(path, left_out) if path.is_dir() or is_archive(path) else (path,)
     elif isinstance(images, np.ndarray | Tensor):
         yield from images if images.ndim == 4 else (images,)
     elif isinstance(images, bytes | Image.Image | ArchivedFile):
         yield images
     elif isinstance(images, Iterable) and not isinstance(images, dict):
         for image in images:
-            yield from _flat(image, left_out)
+            yield from _flatten(image, left_out)
     else:
-        raise TypeError(f"{type(images).__name__} is no image; give paths, PIL images, arrays, tensors or bytes")
+        raise TypeError(f"{type(images).__name__} is not an image; pass paths, PIL images, arrays, tensors or bytes")
 
 
-def _inside(folder: Path, left_out: list[LeftOut]) -> Iterator[File]:
-    """The image files of a folder or a zip archive and all folders inside it, in the order of their names."""
+def _list_images(folder: Path, left_out: list[LeftOut]) -> Iterator[File]:
+    """The image files of a folder or a zip archive and its subfolders, sorted by name."""
     archive = open_archive(folder) if is_archive(folder) else None
     files = image_files(folder if archive is None else archive)
     if not files.images:
         listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""
-        raise FileNotFoundError(f"{folder} holds no image (endings {' '.join(sorted(EXTENSIONS))}){listed}")
+        raise FileNotFoundError(f"{folder} has no image (extensions {' '.join(sorted(EXTENSIONS))}){listed}")
     top = folder if archive is None else folder / archive.at
     left_out += [(str(top / name), reason) for name, reason in files.left_out]
     if archive is None:

@@ -9,15 +9,15 @@ from vit.bundle import load_bundle
 from vit.exchange.opening import open_model
 from vit.exchange.read import Anything
 from vit.inference.images import Predictor
-from vit.inference.label_sets import LabelSetPredictor
-from vit.inference.text_classes import TextPredictor
-from vit.inference.texts import Writer
+from vit.inference.multi_label import MultiLabelPredictor
+from vit.inference.seq2seq import Seq2SeqPredictor
+from vit.inference.text_classification import TextPredictor
 
 USES = {  # model kind -> what answers with it
     "vit": Predictor,
     "timm": Predictor,
     "text_classifier": TextPredictor,
-    "encoder_decoder": Writer,
+    "encoder_decoder": Seq2SeqPredictor,
 }
 
 
@@ -29,7 +29,7 @@ def load(
     *,
     num_heads: int | None = None,
     act: str | None = None,
-) -> Predictor | TextPredictor | Writer:
+) -> Predictor | TextPredictor | Seq2SeqPredictor:
     """The model in a bundle, a run folder or any source that `import_weights` takes, ready to answer, on the GPU where
     there is one.
 
@@ -45,9 +45,9 @@ def load(
         raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}) that has no answers yet; "
                          f"train it for a task with init_from={bundle.path}")
     if bundle.thresholds and not ensemble:
-        return LabelSetPredictor(bundle, device, precision)
+        return MultiLabelPredictor(bundle, device, precision)
     if not ensemble:
         return USES[kind](bundle, device, precision)
-    if USES[kind] is not Writer:
+    if USES[kind] is not Seq2SeqPredictor:
         raise ValueError(f"an ensemble is of models that write texts, and {bundle.path} is none ({kind})")
-    return Writer(bundle, device, precision, [load_bundle(other) for other in ensemble])
+    return Seq2SeqPredictor(bundle, device, precision, [load_bundle(other) for other in ensemble])

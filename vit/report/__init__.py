@@ -1,1 +1,1 @@
-"""Pictures and tables for people: what a finished run, an evaluation and a prediction look like."""
+"""Figures and tables of runs, evaluations and predictions."""

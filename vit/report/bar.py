@@ -1,4 +1,4 @@
-"""The bar of work that is counted: how much is done, how fast, and how long it will still take."""
+"""The progress bar of commands: steps done, rate and remaining time."""
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -6,7 +6,7 @@ from rich.text import Text
 
 
 class Rate(ProgressColumn):
-    """Steps per second, of late."""
+    """Recent steps per second."""
 
     def render(self, task: Task) -> Text:
         if not task.speed:
@@ -15,6 +15,6 @@ class Rate(ProgressColumn):
 
 
 def progress_bar(console: Console) -> Progress:
-    """A bar that goes when the work is done; nothing where the console is no terminal."""
+    """A progress bar that disappears at the end; disabled if the console is not a terminal."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

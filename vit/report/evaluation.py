@@ -1,4 +1,4 @@
-"""What an evaluation leaves in a folder: predictions.csv, confusion.png and mistakes.png."""
+"""The files of an evaluation of a classifier: predictions.csv, confusion.png and mistakes.png."""
 
 from os import PathLike
 from pathlib import Path
@@ -8,49 +8,47 @@ import numpy as np
 from vit.data import Preprocessing, Split, TextSplit
 from vit.evaluation import Evaluation
 from vit.report.confusion import confusion_picture
-from vit.report.mistakes import mistakes_picture
+from vit.report.misclassified import misclassified_picture
 from vit.report.tables import open_table, prediction_cells, prediction_columns
 
 
 def write_evaluation(folder: str | PathLike[str], evaluation: Evaluation, split: Split, preprocessing: Preprocessing,
                      heading: str = "Test split") -> None:
-    """Write the three files; `split` is the one that was evaluated."""
-    folder = Path(folder)
-    write_predictions(folder / "predictions.csv", evaluation, split)
-    confusion_picture(folder / "confusion.png", evaluation.confusion, evaluation.classes, heading)
-    write_mistakes(folder / "mistakes.png", evaluation, split, preprocessing)
+    """Write all three files; `split` is the evaluated one."""
+    write_text_evaluation(folder, evaluation, split, heading)
+    write_misclassified(Path(folder) / "mistakes.png", evaluation, split, preprocessing)
 
 
-def write_text_evaluation(folder: str | PathLike[str], evaluation: Evaluation, split: TextSplit,
+def write_text_evaluation(folder: str | PathLike[str], evaluation: Evaluation, split: Split | TextSplit,
                           heading: str = "Test split") -> None:
-    """predictions.csv and confusion.png."""
+    """Write predictions.csv and confusion.png, which do not need images."""
     folder = Path(folder)
     write_predictions(folder / "predictions.csv", evaluation, split)
     confusion_picture(folder / "confusion.png", evaluation.confusion, evaluation.classes, heading)
 
 
 def write_predictions(path: str | PathLike[str], evaluation: Evaluation, split: Split | TextSplit) -> Path:
-    """One line per sample: its file, true class, whether the answer was right, its loss, and the best answers."""
+    """Write a row per sample: file, true class, whether the prediction is right, loss, and the best predictions."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    columns = ["file", "true", "right", "loss", *prediction_columns(evaluation.answers.shape[1])]
+    columns = ["file", "true", "right", "loss", *prediction_columns(evaluation.predictions.shape[1])]
     with open_table(path, columns) as table:
         for i, row in enumerate(evaluation.rows):
-            answers, label = evaluation.answers[i], evaluation.labels[i]
-            cells = prediction_cells([evaluation.classes[answer] for answer in answers], evaluation.probabilities[i])
+            best, label = evaluation.predictions[i], evaluation.labels[i]
+            cells = prediction_cells([evaluation.classes[index] for index in best], evaluation.probabilities[i])
             table.write({"file": split.names[int(row)], "true": evaluation.classes[label],
-                         "right": int(answers[0] == label), "loss": float(evaluation.losses[i]), **cells})
+                         "right": int(best[0] == label), "loss": float(evaluation.losses[i]), **cells})
     return path
 
 
-def write_mistakes(path: str | PathLike[str], evaluation: Evaluation, split: Split, preprocessing: Preprocessing,
-                   most: int = 24) -> Path:
-    """The picture of the wrong answers that the model was surest of: the part of each image that it saw."""
-    wrong = np.flatnonzero(evaluation.answers[:, 0] != evaluation.labels)
-    worst = wrong[np.argsort(-evaluation.probabilities[wrong, 0], kind="stable")][:most]
-    rows = [int(evaluation.rows[i]) for i in worst]
+def write_misclassified(path: str | PathLike[str], evaluation: Evaluation, split: Split, preprocessing: Preprocessing,
+                        limit: int = 24) -> Path:
+    """The images, as the model sees them, of the wrong predictions with the highest probability."""
+    wrong = np.flatnonzero(evaluation.predictions[:, 0] != evaluation.labels)
+    shown = wrong[np.argsort(-evaluation.probabilities[wrong, 0], kind="stable")][:limit]
+    rows = [int(evaluation.rows[i]) for i in shown]
     images = [preprocessing.preview(split.read(row), split.names[row]) for row in rows]
-    truths = [evaluation.classes[i] for i in evaluation.labels[worst]]
-    answers = [evaluation.classes[i] for i in evaluation.answers[worst, 0]]
-    sure = evaluation.probabilities[worst, 0].tolist()
-    return mistakes_picture(path, images, truths, answers, sure, [split.names[row] for row in rows])
+    truths = [evaluation.classes[i] for i in evaluation.labels[shown]]
+    predictions = [evaluation.classes[i] for i in evaluation.predictions[shown, 0]]
+    probabilities = evaluation.probabilities[shown, 0].tolist()
+    return misclassified_picture(path, images, truths, predictions, probabilities, [split.names[row] for row in rows])

@@ -1,4 +1,4 @@
-"""What a position encoding knows: how like each position is to all others."""
+"""Similarity of position embeddings: the cosine between each two positions."""
 
 import math
 from os import PathLike
@@ -6,27 +6,30 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.report.canvas import FONT, INK, MUTED, new_figure, save
+from vit.report.figures import FONT, INK, MUTED, new_figure, save_figure
 
-SHOWN = 16  # small maps per edge; a larger grid shows every second, third, ... position
+MAX_MAPS = 16  # per axis; of a larger grid every second, third, ... position is shown
 
 
 def similarity(table: np.ndarray) -> np.ndarray:
-    """Vectors (N,D), one per position -> the cosine of each two of them, (N,N)."""
+    """vectors (N,D), one per position -> cosines (N,N)"""
     table = table.astype(np.float64)
     unit = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
     return unit @ unit.T
 
 
 def positions_picture(path: str | PathLike[str], table: np.ndarray, grid: tuple[int, ...],
-                      heading: str = "Similarity of position encodings") -> Path:
-    """Positions (N,D) on a line, grid (N,), as one map; on a grid (rows, columns) as a small map for each of them.
+                      heading: str = "Similarity of position embeddings") -> Path:
+    """Vectors (N,D) of a sequence, grid (N,), as one matrix; of an image grid (rows, columns), as one map per position.
 
-    The map of a position shows, at the place of each other one, the cosine between the two.
+    The map of a position shows the cosine to each position of the grid.
+
+    Raises:
+        ValueError: the number of vectors is not that of the grid.
     """
     if math.prod(grid) != len(table):
         raise ValueError(f"the table has {len(table)} positions, but the grid {grid} has {math.prod(grid)}; "
-                         "leave out the rows of class token and registers")
+                         "remove the rows of class token and registers")
     if len(grid) == 1:
         cells, ticks = similarity(table), None
     else:
@@ -47,12 +50,12 @@ def positions_picture(path: str | PathLike[str], table: np.ndarray, grid: tuple[
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8, colors=MUTED)
     figure.suptitle(heading, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK, family=FONT)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def _mosaic(cosines: np.ndarray, rows: int, columns: int) -> tuple[np.ndarray, list[tuple[list[float], list[int]]]]:
-    """The small maps side by side, a blank line between them, and where which row and column is written."""
-    i, j = (np.arange(0, n, math.ceil(n / SHOWN)) for n in (rows, columns))
+    """The maps side by side with a blank line between them, and the ticks (positions, labels) of both axes."""
+    i, j = (np.arange(0, n, math.ceil(n / MAX_MAPS)) for n in (rows, columns))
     maps = cosines.reshape(rows, columns, rows, columns)[i][:, j]  # (shown rows,shown columns,rows,columns)
     maps = np.pad(maps, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=np.nan)
     ticks = [([k * (n + 1) + (n - 1) / 2 for k in range(len(shown))], shown.tolist())

@@ -1,4 +1,4 @@
-"""What a masked autoencoder saw of an image and what it told of the rest, side by side."""
+"""Reconstructions of a masked autoencoder beside the original and the masked image."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.report.canvas import FONT, INK, MUTED, RULE, new_figure, save
+from vit.report.figures import FONT, INK, MUTED, RULE, new_figure, save_figure
 
-COLUMNS = ("original", "what is left", "reconstructed")
-GREY = 128  # hidden patches
+COLUMNS = ("original", "masked", "reconstructed")
+GREY = 128  # value of masked patches
 
 
 def reconstructions_picture(path: str | PathLike[str], originals: Sequence[np.ndarray], masked: Sequence[np.ndarray],
                             reconstructed: Sequence[np.ndarray], heading: str) -> Path:
-    """Two images beside each other per row, each as three uint8 pictures (H,W,C)."""
+    """Two samples per row, each as three uint8 images (height,width,C)."""
     rows = -(-len(originals) // 2)
     figure = new_figure(1.5 * 6 + 0.4, 1.5 * rows + 0.8)
     figure.suptitle(heading, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK, family=FONT)
@@ -31,4 +31,4 @@ def reconstructions_picture(path: str | PathLike[str], originals: Sequence[np.nd
             axes.spines[:].set_color(RULE)
             if i < 2:
                 axes.set_title(COLUMNS[column], loc="left", fontsize=8.5, color=MUTED, family=FONT)
-    return save(figure, path)
+    return save_figure(figure, path)

@@ -1,4 +1,4 @@
-"""What a command prints when it is done: a short table, then the next command, ready to be copied."""
+"""Tables that commands print at the end: a summary with the next command, and metrics per class."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -14,7 +14,7 @@ Score = TypeVar("Score", ClassScore, LabelScore)
 
 
 def summary_table(facts: Mapping[str, object], title: str = "") -> Table:
-    """Two columns, one fact per row, as given; floats at four digits."""
+    """Two columns with one fact per row, in order; floats with four digits."""
     table = Table(title=escape(title) or None, title_justify="left", title_style="bold", show_header=False,
                   box=SIMPLE_HEAD, padding=(0, 1))
     table.add_column(style="dim", no_wrap=True)
@@ -26,7 +26,7 @@ def summary_table(facts: Mapping[str, object], title: str = "") -> Table:
 
 def print_summary(facts: Mapping[str, object], title: str = "", next_command: str = "",
                   console: Console | None = None) -> None:
-    """Print the table and, below it on a line of its own that is never wrapped, the command to type next."""
+    """Print the table and below it the next command, unwrapped, so that it can be copied."""
     console = console or Console()
     console.print(summary_table(facts, title))
     if next_command:
@@ -34,20 +34,20 @@ def print_summary(facts: Mapping[str, object], title: str = "", next_command: st
         console.print(next_command, style="bold", markup=False, highlight=False, soft_wrap=True)
 
 
-def worst(scores: list[Score], most: int, what: str, unit: str = "images") -> tuple[list[Score], str | None]:
-    """(the scores to show, a caption): all of a few; of more than `most` those with samples, the lowest F1 first."""
+def select_worst(scores: list[Score], most: int, noun: str, unit: str = "images") -> tuple[list[Score], str | None]:
+    """(scores to show, caption): all scores, or of more than `most` those with samples and the lowest F1."""
     if len(scores) <= most:
         return scores, None
     present = sorted((score for score in scores if score.images), key=lambda score: score.f1)
     if len(present) == len(scores):
-        return present[:most], f"the {most} worst of {len(scores)} {what}"
+        return present[:most], f"the {most} worst of {len(scores)} {noun}"
     cut = f", the {most} worst of them" if len(present) > most else ""
-    return present[:most], f"{len(present)} of {len(scores)} {what} have {unit}{cut}"
+    return present[:most], f"{len(present)} of {len(scores)} {noun} have {unit}{cut}"
 
 
 def class_table(scores: list[ClassScore], unit: str = "images", most: int = 40) -> Table:
-    """One row per class, counting its `unit`; of more than `most` classes the worst ones that have any."""
-    shown, caption = worst(scores, most, "classes", unit)
+    """One row per class; of more than `most` classes those with the lowest F1. `unit`: images or texts."""
+    shown, caption = select_worst(scores, most, "classes", unit)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=caption, caption_justify="left")
     table.add_column("class")
     for name in (unit, "accuracy", "precision", "F1"):

@@ -1,6 +1,4 @@
-"""Rows written as they come: CSV, JSON, Parquet and plain lines behind the same three methods, for results longer than
-memory.
-"""
+"""Streaming tables in CSV, JSON, Parquet and plain text, for results that do not fit in memory."""
 
 import csv
 import io
@@ -17,12 +15,12 @@ if TYPE_CHECKING:
 
 Cell = str | int | float | bool | None | list[str] | list[float]
 Row = Mapping[str, Cell]
-LISTS = {"labels": "string", "probabilities": "double"}  # columns of lists, and the Arrow type of what is in them
-NUMBERS = ("probability", "score")  # how the names of columns of numbers begin
+LISTS = {"labels": "string", "probabilities": "double"}  # columns of lists and the Arrow type of their items
+NUMBERS = ("probability", "score")  # prefixes of the names of numeric columns
 
 
 class Table(Protocol):
-    """A place for rows; `close` ends the table and leaves the stream open."""
+    """Accepts rows; `close` completes the table and leaves the stream open."""
 
     def write(self, row: Row) -> None: ...
 
@@ -30,7 +28,10 @@ class Table(Protocol):
 
 
 class UnixLines:
-    """Ends the rows of a csv writer by "\\n" alone: told to do so itself, it quotes no "\\r" before Python 3.13."""
+    """Replaces the "\\r\\n" of a csv writer by "\\n".
+
+    With lineterminator="\\n" Python before 3.13 does not quote a "\\r" in a cell.
+    """
 
     def __init__(self, text: io.TextIOBase) -> None:
         self.text = text
@@ -40,7 +41,7 @@ class UnixLines:
 
 
 class CsvTable:
-    """Comma-separated lines with a header; file names that are no UTF-8 keep their bytes."""
+    """Comma-separated values with a header; file names that are not UTF-8 keep their bytes."""
 
     def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
         self.text = io.TextIOWrapper(stream, "utf-8", errors="surrogateescape", newline="")
@@ -56,22 +57,22 @@ class CsvTable:
 
 
 class JsonTable:
-    """One valid JSON list, one object per line."""
+    """A JSON list with one object per line."""
 
     def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
-        self.stream, self.columns, self.opening = stream, list(columns), b"[\n"
+        self.stream, self.columns, self.separator = stream, list(columns), b"[\n"
 
     def write(self, row: Row) -> None:
         text = json_text({name: row.get(name) for name in self.columns}, indent=None)
-        self.stream.write(self.opening + text.encode())
-        self.opening = b",\n"
+        self.stream.write(self.separator + text.encode())
+        self.separator = b",\n"
 
     def close(self) -> None:
-        self.stream.write(b"[]\n" if self.opening == b"[\n" else b"\n]\n")
+        self.stream.write(b"[]\n" if self.separator == b"[\n" else b"\n]\n")
 
 
 class ParquetTable:
-    """A Parquet file, written a thousand rows at a time; the first rows decide the column types."""
+    """A Parquet file with row groups of 1000 rows; the first rows determine the column types."""
 
     def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
         self.stream, self.columns, self.rows, self.writer = stream, list(columns), [], None
@@ -88,7 +89,7 @@ class ParquetTable:
         schema = self.writer.schema if self.writer else None
         batch = pyarrow.Table.from_pylist(self.rows, schema) if self.rows or schema else pyarrow.table(
             {name: pyarrow.array([], pyarrow.string()) for name in self.columns})
-        for number, name in enumerate(batch.column_names):  # empty in the first rows, but perhaps not in later ones
+        for number, name in enumerate(batch.column_names):  # later rows may have values in an empty column
             kind = batch.schema.field(name).type
             if pyarrow.types.is_null(kind) or pyarrow.types.is_list(kind):
                 batch = batch.set_column(number, name, batch[name].cast(_arrow_type(name)))
@@ -104,7 +105,7 @@ class ParquetTable:
 
 
 class TextTable:
-    """The column `text` alone, a line per row, each sent off at once: somebody may be waiting for it."""
+    """Only the column `text`, one line per row; flushed after each row for interactive use."""
 
     def __init__(self, stream: BinaryIO, columns: Iterable[str]) -> None:
         self.stream = stream
@@ -115,7 +116,7 @@ class TextTable:
         self.stream.flush()
 
     def close(self) -> None:
-        """Nothing is kept back."""
+        """Every row is already written."""
 
 
 TABLES: dict[str, type[Table]] = {"csv": CsvTable, "json": JsonTable, "parquet": ParquetTable, "text": TextTable}
@@ -125,7 +126,7 @@ TABLES: dict[str, type[Table]] = {"csv": CsvTable, "json": JsonTable, "parquet":
 def open_table(
     path: str | PathLike[str] | None, columns: Iterable[str], kind: type[Table] = CsvTable
 ) -> Iterator[Table]:
-    """A table in a file, or on standard output where `path` is None; complete also when the work stops early."""
+    """A table in a file, or on standard output if `path` is None; completed also after an error."""
     with open(path, "wb") if path is not None else nullcontext(sys.stdout.buffer) as stream:
         table = kind(stream, columns)
         try:
@@ -135,24 +136,24 @@ def open_table(
 
 
 def prediction_columns(top_k: int) -> list[str]:
-    """`label, probability, label_2, probability_2, ...`: the first answer under plain names, the next ones numbered."""
+    """label, probability, label_2, probability_2, ..., most probable first."""
     columns = ["label", "probability"]
-    for place in range(2, top_k + 1):
-        columns += [f"label_{place}", f"probability_{place}"]
+    for rank in range(2, top_k + 1):
+        columns += [f"label_{rank}", f"probability_{rank}"]
     return columns
 
 
 def prediction_cells(names: Iterable[str], probabilities: Iterable[float]) -> dict[str, str | float]:
-    """The cells under `prediction_columns`, best answer first."""
+    """The cells of `prediction_columns`, from names and probabilities in descending order."""
     cells = {}
-    for place, (name, probability) in enumerate(zip(names, probabilities, strict=True), start=1):
-        tail = "" if place == 1 else f"_{place}"
-        cells |= {f"label{tail}": name, f"probability{tail}": float(probability)}
+    for rank, (name, probability) in enumerate(zip(names, probabilities, strict=True), start=1):
+        suffix = "" if rank == 1 else f"_{rank}"
+        cells |= {f"label{suffix}": name, f"probability{suffix}": float(probability)}
     return cells
 
 
 def _arrow_type(name: str) -> "pyarrow.DataType":
-    """The type of a column, where its first rows do not show it."""
+    """The type of a column whose first rows are empty."""
     import pyarrow
 
     if name in LISTS:

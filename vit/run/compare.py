@@ -9,7 +9,7 @@ import shlex
 import yaml
 
 from vit.files.strict_json import json_text
-from vit.report.comparison import Contender, comparison_picture, comparison_table
+from vit.report.comparison import ComparedModel, comparison_picture, comparison_table
 from vit.report.curves import read_curves
 from vit.run.config.composing import ConfigError, compose, hydras, plain
 from vit.run.config.overrides import override_text, parse, shown
@@ -180,9 +180,9 @@ def judged_by(metrics: list[dict]) -> tuple[str, str]:
         raise ConfigError(f"the runs have none of {', '.join(MEASURES)} to be compared by") from None
 
 
-def contender(run: pathlib.Path, name: str, metrics: dict, split: str, measure: str) -> Contender:
+def contender(run: pathlib.Path, name: str, metrics: dict, split: str, measure: str) -> ComparedModel:
     curves = read_curves(run / "metrics.csv")
-    return Contender(
+    return ComparedModel(
         name,
         metrics["model"],
         curves.get(f"val/{measure}"),
@@ -198,7 +198,7 @@ def contender(run: pathlib.Path, name: str, metrics: dict, split: str, measure: 
     )
 
 
-def row(each: Contender, metrics: dict) -> dict:
+def row(each: ComparedModel, metrics: dict) -> dict:
     """One line of the table, under the names that runs use."""
     return {
         "name": each.name,

@@ -19,14 +19,14 @@ def compare_finetuning(overrides: list[str], ways: Sequence[str] = WAYS) -> Run:
     """
     for way in ways:
         if way not in options("finetune"):
-            raise ConfigError(f"--ways {way}: no such finetune{nearest(way, options('finetune'))}")
+            raise ConfigError(f"--methods {way}: no such finetune{nearest(way, options('finetune'))}")
     overrides = [*usual(overrides), *overrides]
     config = plain(compose(overrides))
     if not config["init_from"] and config["resume"] in (None, "auto"):
         raise ConfigError("compare-finetuning starts from pretrained weights: add init_from=MODEL (a run, a saved "
                           "model, a file of weights or timm:NAME)")
     if any(override.startswith("finetune=") for override in overrides):
-        raise ConfigError("finetune= names one way; choose among those compared with --ways full,head,lora")
+        raise ConfigError("finetune= names one way; choose among those compared with --methods full,head,lora")
     return compare({**config, "compare": {way: [f"finetune={way}"] for way in ways}}, overrides)
 
 

@@ -79,7 +79,7 @@ def infer_stack(state: State, stated: Mapping[str, Any]) -> dict[str, Any]:
     heads = infer_num_heads(state, stated, inner, dim, len(numbers))
     if stated.get("activation") is None:
         raise ValueError("the activation cannot be inferred from tensors; give act=gelu, gelu_tanh (SigLIP), "
-                         "quick_gelu (OpenAI's CLIP), relu or silu (vit convert --act; with init_from it is "
+                         "quick_gelu (OpenAI's CLIP), relu or silu (vit convert --activation; with init_from it is "
                          "model.activation)")
     norm_bias = FIRST + "norm1.bias" in state
     return {

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
 from vit.data import DataError, Source
-from vit.evaluation import best_thresholds, evaluate_label_sets
+from vit.evaluation import best_thresholds, evaluate_multi_label
 from vit.evaluation.progress import Progress
 from vit.models import model_from_config
-from vit.report.label_sets import write_label_sets
+from vit.report.multi_label import write_multi_label_evaluation
 from vit.run.config.composing import ConfigError, stated
 from vit.run.folder import RunFolder
 from vit.run.jobs.base import Tested
@@ -37,7 +37,7 @@ class LabelSets(ImageClassification):
         )
 
     def thresholds(self, model: nn.Module, settings: dict) -> list[float]:
-        found = evaluate_label_sets(
+        found = evaluate_multi_label(
             model,
             self.preprocessing,
             self.measured("val"),
@@ -56,7 +56,7 @@ class LabelSets(ImageClassification):
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         bundle = load_bundle(folder.model)
         samples = self.samples
-        evaluation = evaluate_label_sets(
+        evaluation = evaluate_multi_label(
             bundle.model,
             bundle.preprocessing,
             samples,
@@ -66,7 +66,7 @@ class LabelSets(ImageClassification):
             on_bad_sample=self.config["data"]["on_bad_sample"],
             progress=progress,
         )
-        write_label_sets(
+        write_multi_label_evaluation(
             folder.path, evaluation, samples, bundle.preprocessing, f"{self.config['name']}, {self.split}"
         )
         return Tested(evaluation.metrics, evaluation.unreadable)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vit.bundle import load_bundle, save_bundle
 from vit.data import MaskedDataset, MaskedTrainBatches
 from vit.data.text.tokenizers import Tokenizer
-from vit.evaluation.hidden import evaluate_hidden
+from vit.evaluation.masked_tokens import evaluate_masked_tokens
 from vit.evaluation.progress import Progress
 from vit.models.masked import MaskedTextConfig
 from vit.run.config.overrides import override_text
@@ -54,8 +54,8 @@ class Masked(Job):
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         model = load_bundle(folder.model).model
-        found = evaluate_hidden(model, self.datasets[self.split], **settings, most=self.count, progress=progress)
-        return Tested(found)
+        dataset = self.datasets[self.split]
+        return Tested(evaluate_masked_tokens(model, dataset, **settings, limit=self.count, progress=progress))
 
     def write_samples(self, folder: RunFolder) -> Path | None:
         return None

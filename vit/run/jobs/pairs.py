@@ -21,12 +21,12 @@ from vit.data import (
 )
 from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation import bleu_signature
-from vit.evaluation.pairs import evaluate_pairs
 from vit.evaluation.progress import Progress
+from vit.evaluation.seq2seq import evaluate_seq2seq
 from vit.generation import Generation
-from vit.inference import Writer
+from vit.inference import Seq2SeqPredictor
 from vit.models.seq2seq import EncoderDecoderConfig
-from vit.report.pairs import write_pairs
+from vit.report.seq2seq import write_seq2seq_evaluation
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
 from vit.run.folder import RunFolder
@@ -75,11 +75,11 @@ class Pairs(Job):
         save_bundle(path, self.model, (), self.line, metrics, extra, weights, self.tokenizers)
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
-        writer = Writer(load_bundle(folder.model), precision=settings["precision"])
+        predictor = Seq2SeqPredictor(load_bundle(folder.model), precision=settings["precision"])
         split = self.samples
         batch_size, on_bad_sample = settings["batch_size"] or 64, self.config["data"]["on_bad_sample"]
-        evaluation = evaluate_pairs(writer, split, batch_size, on_bad_sample, progress)
-        write_pairs(folder.path, evaluation, split, writer.preprocessing)
+        evaluation = evaluate_seq2seq(predictor, split, batch_size, on_bad_sample, progress)
+        write_seq2seq_evaluation(folder.path, evaluation, split, predictor.preprocessing)
         return Tested(evaluation.metrics | {"bleu_signature": bleu_signature()}, evaluation.unreadable)
 
     def write_samples(self, folder: RunFolder) -> Path:

@@ -11,7 +11,7 @@ from vit.bundle import load_bundle, save_bundle
 from vit.data import Source, TextDataset
 from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation.progress import Progress
-from vit.evaluation.text_classes import evaluate_texts
+from vit.evaluation.text_classification import evaluate_texts
 from vit.inference import TextPredictor
 from vit.models.text import TextClassifierConfig
 from vit.report.evaluation import write_text_evaluation

@@ -1,4 +1,4 @@
-"""The paper all pictures are drawn on: one look, no pyplot, no global state, so that notebooks are left alone."""
+"""Common style of all figures. Without pyplot and global state, so that figures of a notebook are not affected."""
 
 import warnings
 from os import PathLike
@@ -10,48 +10,48 @@ from matplotlib.figure import Figure
 
 INK = "#1f2933"  # text
 MUTED = "#66727f"  # secondary text, ticks
-RULE = "#e3e8ee"  # grid and frames
-BLUE = "#2f6fb7"  # validation, right answers
-ORANGE = "#d9622b"  # training, wrong answers
+RULE = "#e3e8ee"  # grid lines and frames
+BLUE = "#2f6fb7"  # validation, correct predictions
+ORANGE = "#d9622b"  # training, wrong predictions
 FONT = ["DejaVu Sans"]  # ships with matplotlib: the same picture on every machine
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A white figure of `width` x `height` inches whose parts arrange themselves."""
+    """A white figure of `width` x `height` inches with constrained layout."""
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
-def plain_axes(axes: Axes) -> None:
-    """Quiet axes: a light grid behind the data, no box, muted ticks."""
+def style_axes(axes: Axes) -> None:
+    """A light grid behind the data, no frame, muted ticks."""
     axes.set_axisbelow(True)
     axes.grid(True, color=RULE, linewidth=0.8)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, colors=MUTED, labelsize=9)
 
 
-def title(axes: Axes, text: str, note: str = "") -> None:
-    """A bold left-aligned title with a muted line under it."""
+def set_title(axes: Axes, text: str, note: str = "") -> None:
+    """A bold left-aligned title with an optional muted line under it."""
     axes.set_title(text + ("\n" if note else ""), loc="left", fontsize=11, fontweight="bold", color=INK, family=FONT)
     if note:
         axes.annotate(note, (0, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points",
                       fontsize=8.5, color=MUTED, family=FONT)
 
 
-def short(name: str, length: int = 24) -> str:
-    """The name, cut in its middle where it is longer than `length`, with `$` and control signs made harmless."""
+def shorten(name: str, length: int = 24) -> str:
+    """The name, at most `length` characters (cut in the middle), with `$` escaped and control characters replaced."""
     name = "".join(letter if letter.isprintable() else "?" for letter in name).replace("$", r"\$")
     if len(name) <= length:
         return name
     return f"{name[: length - length // 2 - 1]}…{name[-(length // 2):]}"
 
 
-def save(figure: Figure, path: str | PathLike[str]) -> Path:
-    """Write the figure as a picture (the ending decides the format), its folder made where missing."""
+def save_figure(figure: Figure, path: str | PathLike[str]) -> Path:
+    """Save the figure in the format of the extension; creates the folder if it does not exist."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # scripts the font lacks show as boxes
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # characters without a glyph are drawn as boxes
         figure.savefig(path, dpi=figure.dpi)
     return path

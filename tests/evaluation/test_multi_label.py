@@ -17,8 +17,8 @@ from torchmetrics.functional.classification import (
 import vit
 from vit.data import DataError, Preprocessing, Source
 from vit.data.split import array_split
-from vit.evaluation import best_thresholds, evaluate, evaluate_label_sets, matched_split
-from vit.evaluation.label_sets import above, average_precisions
+from vit.evaluation import best_thresholds, evaluate, evaluate_multi_label, matched_split
+from vit.evaluation.multi_label import average_precisions, reaches
 
 CLASSES = ["ant", "bee", "cow", "dog"]
 THRESHOLDS = [0.3, 0.5, 0.45, 0.6]
@@ -41,7 +41,7 @@ def model():
 
 def test_numbers_are_torchmetrics(model):
     split = samples()
-    found = evaluate_label_sets(model, PLAIN, split, CLASSES, THRESHOLDS, batch_size=16)
+    found = evaluate_multi_label(model, PLAIN, split, CLASSES, THRESHOLDS, batch_size=16)
     truth, p = split.labels, found.probabilities
     with torch.inference_mode():
         images = torch.from_numpy(split.pixels).permute(0, 3, 1, 2)
@@ -74,7 +74,7 @@ def test_average_precision_is_torchmetrics_also_with_ties():
 def test_a_label_on_no_image_counts_in_no_mean(model):
     split = samples()
     split.labels[:, 2] = False
-    found = evaluate_label_sets(model, PLAIN, split, CLASSES, THRESHOLDS)
+    found = evaluate_multi_label(model, PLAIN, split, CLASSES, THRESHOLDS)
     there = [0, 1, 3]
     yes, likely = torch.from_numpy(split.labels[:, there]).long(), torch.from_numpy(found.probabilities[:, there])
     assert found.metrics["map"] == pytest.approx(float(multilabel_average_precision(likely, yes, 3)), abs=1e-6)
@@ -95,7 +95,7 @@ def test_no_threshold_at_all_is_better_than_the_chosen_ones(digits):
     for c in range(5):
         said = p[:, c] >= every[:, None]  # (thresholds,N)
         best = (2 * (said & truth[:, c]).sum(1) / (said.sum(1) + truth[:, c].sum())).max()
-        assert f1_score(truth[:, c], above(p, chosen)[:, c]) == pytest.approx(best, abs=1e-12)
+        assert f1_score(truth[:, c], reaches(p, chosen)[:, c]) == pytest.approx(best, abs=1e-12)
 
 
 def test_of_equally_good_thresholds_the_middle_one():
@@ -112,15 +112,15 @@ def test_classes_are_matched_by_name(model):
     expected = split.labels.copy()
     expected[:, 2] = False
     assert np.array_equal(matched.labels, expected)
-    with pytest.raises(DataError, match="does not know class 'yak'"):
+    with pytest.raises(DataError, match="has no class 'yak'"):
         matched_split(Source("other", ["dog", "ant", "yak"], {"train": other, "test": other}), CLASSES)
 
 
 def test_one_label_and_several_are_not_mixed_up(model):
     split = samples()
-    with pytest.raises(DataError, match="may have several labels each, but the model gives one"):
+    with pytest.raises(DataError, match="the data is multi-label, but the model predicts one class"):
         evaluate(model, PLAIN, split, CLASSES)
-    with pytest.raises(DataError, match="have one each"):
-        evaluate_label_sets(model, PLAIN, replace(split, labels=split.labels.argmax(1)), CLASSES, THRESHOLDS)
+    with pytest.raises(DataError, match="have one class each"):
+        evaluate_multi_label(model, PLAIN, replace(split, labels=split.labels.argmax(1)), CLASSES, THRESHOLDS)
     with pytest.raises(DataError, match="none of the 61 images of the split has a label"):
-        evaluate_label_sets(model, PLAIN, replace(split, labels=split.labels & False), CLASSES, THRESHOLDS)
+        evaluate_multi_label(model, PLAIN, replace(split, labels=split.labels & False), CLASSES, THRESHOLDS)

@@ -77,7 +77,7 @@ def test_few_classes_have_no_top5(source):
     split = array_split(np.zeros((4, 8, 8), np.uint8), np.array([0, 1, 0, 1]), "zeros")
     evaluation = evaluate(model, PREPROCESSING, split, ["a", "b"])
     assert set(evaluation.metrics) == {"accuracy", "loss"}
-    assert evaluation.answers.shape == (4, 2)
+    assert evaluation.predictions.shape == (4, 2)
 
 
 def damaged(bad):
@@ -112,7 +112,7 @@ def test_classes_are_matched_by_name():
     source = Source("pets", ["cat", "dog"], {"train": split, "test": split})
     assert matched_split(source, ["dog", "eel", "cat"]).labels.tolist() == [2, 0, 0]
     assert matched_split(source, ["cat", "dog"]) is split
-    with pytest.raises(DataError, match="does not know class 'dog'"):
+    with pytest.raises(DataError, match="has no class 'dog'"):
         matched_split(source, ["cat", "eel"])
     with pytest.raises(DataError, match="pets has no val split; it has train, test"):
         matched_split(source, ["cat", "dog"], "val")

@@ -1,10 +1,10 @@
-"""A text classifier measured on labelled texts."""
+"""Evaluation of a text classifier on a labelled split."""
 
 import numpy as np
 import torch
 
 from vit.data import TextSplit
-from vit.evaluation.classes import KEPT, Evaluation, check_labels, gathered, scored
+from vit.evaluation.classification import TOP_K, Evaluation, check_labels, collect, score_batch
 from vit.evaluation.progress import Progress
 from vit.inference import TextPredictor
 
@@ -12,11 +12,11 @@ from vit.inference import TextPredictor
 def evaluate_texts(
     predictor: TextPredictor, split: TextSplit, batch_size: int = 64, progress: Progress | None = None
 ) -> Evaluation:
-    """Run the model over a whole split in order, in batches of `batch_size`.
+    """Classify a whole split in order, in batches of `batch_size`.
 
     Raises:
+        BadText: a text is empty or longer than the model's limit.
         DataError: the split is empty, or a label has no class.
-        ValueError: a text is longer than the model reads; names it.
     """
     check_labels(split, predictor.classes)
     parts = []
@@ -25,7 +25,7 @@ def evaluate_texts(
         texts = [tuple(column[int(row)] for column in split.texts) for row in rows]
         logits = predictor.logits(texts, [split.names[int(row)] for row in rows])
         labels = torch.from_numpy(split.labels[rows])
-        parts.append(scored(logits, labels, torch.from_numpy(rows), min(KEPT, len(predictor.classes))))
+        parts.append(score_batch(logits, labels, torch.from_numpy(rows), min(TOP_K, len(predictor.classes))))
         if progress:
             progress(len(rows))
-    return gathered(predictor.classes, parts, [])
+    return collect(predictor.classes, parts, [])

@@ -45,6 +45,6 @@ def test_the_signature_names_tokenizer_and_version():
     assert "tok:13a" in bleu_signature() and "version:" in bleu_signature()
 
 
-def test_as_many_answers_as_references():
-    with pytest.raises(ValueError, match="2 answers for 1 references"):
+def test_one_reference_per_prediction():
+    with pytest.raises(ValueError, match="2 predictions and 1 references"):
         text_metrics(["a", "b"], ["a"])

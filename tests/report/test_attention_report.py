@@ -1,4 +1,4 @@
-"""`vit attention`: real models watched, their answers against plain numpy, and the command."""
+"""`vit attention`: recorded attention against numpy, and the command."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,14 @@ from vit.data.text.tokenizers import ByteTokenizer
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
 from vit.nn import attention_maps
-from vit.report.watch import position_table, watch, watch_image, watch_text, watch_writer, watch_writing
+from vit.report.attention_report import (
+    image_attention,
+    position_vectors,
+    seq2seq_attention,
+    teacher_forced_attention,
+    text_attention,
+    write_attention,
+)
 
 SIZE = {"image_size": (8, 12), "patch_size": 4, "num_classes": 3, "dim": 12, "num_heads": 2, "depth": 2}
 POOLS = {
@@ -42,9 +49,9 @@ def image(tmp_path_factory):
 
 @pytest.mark.filterwarnings("ignore:saved under our own names")
 @pytest.mark.parametrize("name", POOLS)
-def test_what_an_image_model_looks_at(name, tmp_path, image):
+def test_attention_of_an_image_classifier(name, tmp_path, image):
     predictor = vit.load(saved(tmp_path / "model", **POOLS[name]))
-    maps = watch_image(predictor, image)
+    maps = image_attention(predictor, image)
     pixels = predictor.preprocessing.image(image)
     assert maps.image.shape[0] > pixels.shape[1]  # the file's own resolution, of the region that the model sees
     again = predictor.preprocessing.replace(resize="squash", crop_pct=1.0).image(maps.image)
@@ -59,30 +66,30 @@ def test_what_an_image_model_looks_at(name, tmp_path, image):
         read = recorded["pool.attn"][0][0].mean(0)[0].numpy() @ flow[1:]
     else:
         read = flow[0] if name == "class" else flow[2:].mean(0)
-    np.testing.assert_allclose(maps.rollout(), read[prefix:].reshape(2, 3), atol=1e-6)
+    np.testing.assert_allclose(maps.pooled_rollout(), read[prefix:].reshape(2, 3), atol=1e-6)
     first = {"class": ["class token", "register 1"], "mean": ["register 1", "register 2"], "attention": ["class token"]}
-    assert maps.first == first[name] and list(maps.layers) == ["layer 0", "layer 1"]
+    assert maps.prefix == first[name] and list(maps.layers) == ["layer 0", "layer 1"]
 
 
 def test_positions_of_every_kind(tmp_path):
-    table, grid = position_table(vit.create_model("vit_tiny", **SIZE, registers=2))
+    table, grid = position_vectors(vit.create_model("vit_tiny", **SIZE, registers=2))
     assert table.shape == (6, 12) and grid == (2, 3)
     model = vit.create_model("vit_tiny", **SIZE, positions="rotary", head_dim=8)
-    table, grid = position_table(model)
+    table, grid = position_vectors(model)
     assert table.shape == (6, 16) and grid == (2, 3)
-    # turned by its position, a vector of ones and itself elsewhere: what is left of their product
+    # the product of a vector of ones at two positions after their rotations
     turned = model.encoder.rotary()(torch.ones(1, 1, 7, 8))[0, 0, 1:].numpy()
     np.testing.assert_allclose(table @ table.T / 8, turned @ turned.T / 8, atol=1e-6)
     model = vit.create_model("vit_tiny", **SIZE, positions="rotary", head_dim=8, rotary_mixed=True)
-    table, grid = position_table(model)
+    table, grid = position_vectors(model)
     assert grid == (2, 3)
     with torch.no_grad():
         turned = torch.stack([turn(torch.ones(1, 2, 7, 8)) for turn in model.encoder.rotary()])[:, 0, :, 1:]
     products = (turned @ turned.mT / 8).mean((0, 1))  # over blocks and heads
     np.testing.assert_allclose(table @ table.T / (table**2).sum(1)[0], products, atol=1e-6)
-    with pytest.raises(ValueError, match="no position encodings"):
-        position_table(vit.create_model("vit_tiny", **SIZE, positions="none"))
-    table, grid = position_table(text_model())
+    with pytest.raises(ValueError, match="no position embedding"):
+        position_vectors(vit.create_model("vit_tiny", **SIZE, positions="none"))
+    table, grid = position_vectors(text_model())
     assert table.shape == (9, 12) and grid == (9,)
 
 
@@ -92,63 +99,64 @@ def text_model() -> TextClassifier:
     return TextClassifier(config).eval()
 
 
-def writing_model(**options) -> Transformer:
+def seq2seq_model(**options) -> Transformer:
     torch.manual_seed(0)
     config = EncoderDecoderConfig(vocab_size=261, max_len=9, dim=12, depth=2, decoder_depth=3, num_heads=2, **options)
     return Transformer(config).eval()
 
 
-def test_what_a_text_classifier_looks_at(tmp_path):
+def test_attention_of_a_text_classifier(tmp_path):
     folder = save_bundle(tmp_path / "model", text_model(), ["no", "yes"], tokenizers={"source": ByteTokenizer()},
                          extra={"columns": 2})
     predictor = vit.load(folder)
-    maps = watch_text(predictor, "ab\tc")
+    maps = text_attention(predictor, "ab\tc")
     assert list(maps.keys) == list(maps.queries) == ["<bos>", "a", "b", "<eos>", "c", "<eos>"]
     assert [weights.shape for weights in maps.layers.values()] == [(2, 6, 6)] * 2
-    with pytest.raises(ValueError, match="the text: has 1 texts, but the model reads two texts"):
-        watch_text(predictor, "ab")
-    assert watch(predictor, "ab\tc", tmp_path / "a.png", [-1]) == [tmp_path / "a.png"]
+    with pytest.raises(ValueError, match="the text: has 1 texts, but the model expects two texts"):
+        text_attention(predictor, "ab")
+    assert write_attention(predictor, "ab\tc", tmp_path / "a.png", [-1]) == [tmp_path / "a.png"]
 
 
-def test_a_translation_is_named_by_what_is_written(tmp_path):
-    """The decoder's rows say which token came out of them, so the last row is the one that ended the text."""
-    model, ids = writing_model(), torch.tensor([[5, 6, 2, 0]])
+def test_the_rows_of_a_decoder_are_named_after_predicted_tokens(tmp_path):
+    """The last row is the one that predicted the end of the text."""
+    model, ids = seq2seq_model(), torch.tensor([[5, 6, 2, 0]])
     mask, target = torch.tensor([[True, True, True, False]]), torch.tensor([[1, 7, 8, 9, 2]])
-    views = watch_writing(model, ids, mask, target, ["a", "b", "</s>", "<pad>"], ["<s>", "x", "y", "z", "</s>"])
-    assert list(views) == ["target to source", "source", "target"]
-    cross, own = views["target to source"], views["target"]
+    names = ["a", "b", "</s>", "<pad>"], ["<s>", "x", "y", "z", "</s>"]
+    kinds = teacher_forced_attention(model, ids, mask, target, *names)
+    assert list(kinds) == ["target to source", "source", "target"]
+    cross, own = kinds["target to source"], kinds["target"]
     assert cross.queries == ["x", "y", "z", "</s>"] and own.keys == ["<s>", "x", "y", "z"]
-    assert [len(maps.layers) for maps in views.values()] == [3, 2, 3]
+    assert [len(maps.layers) for maps in kinds.values()] == [3, 2, 3]
     for weights in cross.layers.values():
         assert weights.shape == (2, 4, 4) and (weights[..., 3] == 0).all()
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
-    assert not np.triu(own.layers["layer 0"][0], 1).any()  # nobody looks ahead
+    assert not np.triu(own.layers["layer 0"][0], 1).any()  # causal mask
 
 
-def test_a_saved_translator_is_watched_in_its_own_translation(tmp_path):
+def test_attention_of_a_saved_translator(tmp_path):
     words = {"tokenizers": {"source": ByteTokenizer(), "target": ByteTokenizer()}, "extra": {"generation": {"beam": 2}}}
-    writer = vit.load(save_bundle(tmp_path / "model", writing_model(), **words))
-    seen = watch_writer(writer, "abc")
-    assert seen.text == writer.predict(["abc"])[0].text and seen.image is None
-    assert seen.views["source"].keys == ["a", "b", "c", "<eos>"]
-    files = watch(writer, "abc", tmp_path / "a.png", [-1], positions=True)
+    predictor = vit.load(save_bundle(tmp_path / "model", seq2seq_model(), **words))
+    recorded = seq2seq_attention(predictor, "abc")
+    assert recorded.text == predictor.predict(["abc"])[0].text and recorded.image is None
+    assert recorded.maps["source"].keys == ["a", "b", "c", "<eos>"]
+    files = write_attention(predictor, "abc", tmp_path / "a.png", [-1], positions=True)
     assert [file.name for file in files] == ["a.png", "a-source.png", "a-target.png", "a-positions.png"]
     assert all(file.stat().st_size > 10_000 for file in files)
-    assert [file.name for file in watch(writer, "abc", tmp_path / "a.html")] == ["a.html"]
+    assert [file.name for file in write_attention(predictor, "abc", tmp_path / "a.html")] == ["a.html"]
 
 
-def test_a_saved_reader_is_watched_on_its_image(tmp_path, image):
-    model = writing_model(source="image", image_size=(8, 24), patch_size=4, in_chans=1, tied="target",
+def test_attention_of_a_saved_image_to_text_model(tmp_path, image):
+    model = seq2seq_model(source="image", image_size=(8, 24), patch_size=4, in_chans=1, tied="target",
                           class_token=True, registers=1)
     line = LinePreprocessing(height=8, patch_size=(4, 4), max_width=24, mode="L", mean=(0.5,), std=(0.5,))
     words = {"preprocessing": line, "tokenizers": {"target": ByteTokenizer()}}
-    writer = vit.load(save_bundle(tmp_path / "model", model, **words))
-    seen = watch_writer(writer, str(image))  # 20x30 pixels: 8x12
-    assert seen.grid == (2, 3) and seen.prefix == 2 and seen.image.shape == (8, 12, 1)
-    cross = seen.views["target to source"]
+    predictor = vit.load(save_bundle(tmp_path / "model", model, **words))
+    recorded = seq2seq_attention(predictor, str(image))  # 20x30 pixels: 8x12
+    assert recorded.grid == (2, 3) and recorded.prefix == 2 and recorded.image.shape == (8, 12, 1)
+    cross = recorded.maps["target to source"]
     assert cross.keys[:3] == ["class token", "register 1", "row 0, column 0"] and len(cross.keys) == 2 + 6
     for ending in ("png", "html"):
-        assert watch(writer, str(image), tmp_path / f"a.{ending}", [0])[0].exists()
+        assert write_attention(predictor, str(image), tmp_path / f"a.{ending}", [0])[0].exists()
 
 
 def test_the_command_writes_pictures_and_pages(tmp_path, image, capsys):
@@ -164,13 +172,13 @@ def test_the_command_writes_pictures_and_pages(tmp_path, image, capsys):
 
 
 @pytest.mark.parametrize(("words", "code", "says"), [
-    (["{model}"], 2, "name an image or a text"),
+    (["{model}"], 2, "pass an image or a text"),
     (["{model}", "{model}/config.json"], 1, "config.json"),
     (["{model}", "{image}", "--layer", "2"], 1, "no layer 2: the model has 2, 0 to 1"),
     (["{model}", "{image}", "--output", "{folder}"], 1, "is a folder"),
     (["{model}", "{image}", "--output", "{folder}/a.gif"], 1, ".png, .svg, .pdf or .html"),
-    (["{timm}", "{image}"], 1, "take a vit_... model"),
-    (["{timm}", "--positions"], 1, "take a vit_... model"),
+    (["{timm}", "{image}"], 1, "use a vit_... model"),
+    (["{timm}", "--positions"], 1, "use a vit_... model"),
 ])
 def test_errors_are_one_line_and_a_code(tmp_path, image, capsys, words, code, says):
     places = {"model": saved(tmp_path / "model"), "image": image, "folder": tmp_path, "timm": tmp_path / "timm"}

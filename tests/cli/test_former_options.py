@@ -1,0 +1,19 @@
+"""Options under their former names still work, and print the new name. `--views` of predict: test_predicting.py."""
+
+import pytest
+
+from vit.cli import main
+
+
+@pytest.mark.parametrize(("command", "old", "new"), [
+    (["convert", "{folder}/missing", "{folder}/new", "--to", "timm", "--act", "relu"], "--act", "--activation"),
+    (["compare-finetuning", "data=digits", "init_from=x", "--ways", "full,haed"], "--ways", "--methods"),
+])
+def test_a_former_option_prints_the_new_name(tmp_path, capsys, command, old, new):
+    assert main([word.format(folder=tmp_path) for word in command]) in (1, 2)
+    said = capsys.readouterr()
+    assert f"{old} is now called {new}\n" in said.err + said.out
+    assert "--methods haed" in said.err or "missing" in said.err  # the value arrives
+    assert main([command[0], "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert new in shown and f"{old} " not in shown

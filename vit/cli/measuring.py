@@ -1,0 +1,197 @@
+"""The evaluation of each kind of model for `vit evaluate`: runs it, prints the metrics, writes the report files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vit.cli.terminal import counted, print_unreadable
+
+if TYPE_CHECKING:
+    from vit.bundle import Bundle
+    from vit.data import PairSource, PairSplit, Source, Split
+    from vit.evaluation import Evaluation
+    from vit.inference import MultiLabelPredictor, Predictor, Seq2SeqPredictor, TextPredictor
+
+    AnyPredictor = Predictor | TextPredictor | Seq2SeqPredictor
+
+IMAGES, MULTI_LABEL, TEXTS = "labelled images", "multi-label images", "labelled texts"
+IMAGE_TEXT, TEXT_PAIRS, PLAIN_TEXT = "images and their texts", "pairs of texts", "unlabelled text"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A split of a source, its `data` config node, and how it is evaluated; `output` is a folder for report files."""
+
+    source: "Source | PairSource"
+    split: str
+    data: dict
+    batch_size: int
+    precision: str
+    output: Path | None
+
+    @property
+    def title(self) -> str:
+        return f"{self.source.name}, {self.split}"
+
+    def samples(self) -> "Split | PairSplit":
+        """The samples of the split.
+
+        Raises:
+            ValueError: the source has no such split.
+        """
+        if self.split not in self.source.splits:
+            raise ValueError(f"{self.source.name} has no {self.split} split; it has {', '.join(self.source.splits)}")
+        return self.source.splits[self.split]
+
+
+def measure(predictor: "AnyPredictor", task: Measurement) -> dict:
+    """The metrics of a predictor.
+
+    Raises:
+        ValueError: the data is not of the kind that the model reads.
+    """
+    kind = kind_of_model(predictor)
+    if (holds := kind_of_data(task.source)) != kind:
+        raise ValueError(f"{task.source.name} holds {holds}, but the model is for {kind}; choose another data set with "
+                         "data=NAME")
+    predictor.precision = task.precision
+    functions = {IMAGES: measure_images, MULTI_LABEL: measure_multi_label, TEXTS: measure_texts}
+    return functions.get(kind, measure_seq2seq)(predictor, task)
+
+
+def kind_of_model(predictor: "AnyPredictor") -> str:
+    """The kind of data that a model is evaluated on."""
+    from vit.inference import MultiLabelPredictor, Seq2SeqPredictor, TextPredictor
+
+    if isinstance(predictor, Seq2SeqPredictor):
+        return IMAGE_TEXT if predictor.is_image_to_text else TEXT_PAIRS
+    if isinstance(predictor, MultiLabelPredictor):
+        return MULTI_LABEL
+    return TEXTS if isinstance(predictor, TextPredictor) else IMAGES
+
+
+def kind_of_data(source: "Source | PairSource") -> str:
+    """The kind of data that a source has."""
+    from vit.data import PairSource, Source, TextSplit
+
+    if isinstance(source, PairSource):
+        return IMAGE_TEXT if source.images else TEXT_PAIRS
+    if not isinstance(source, Source):
+        return PLAIN_TEXT
+    if source.multi_label:
+        return MULTI_LABEL
+    return TEXTS if isinstance(source.splits["train"], TextSplit) else IMAGES
+
+
+def measure_images(predictor: "Predictor", task: Measurement) -> dict:
+    from vit.evaluation import evaluate, matched_split
+    from vit.report.evaluation import write_evaluation
+
+    samples = matched_split(task.source, predictor.classes, task.split)
+    with counted("evaluate", len(samples)) as progress:
+        evaluation = evaluate(
+            predictor.model, predictor.preprocessing, samples, predictor.classes, task.batch_size, task.precision,
+            task.data["on_bad_sample"], predictor.device, progress,
+        )
+    print_unreadable(evaluation.unreadable, len(samples))
+    print_classification(evaluation, task.title, "images")
+    if task.output is not None:
+        write_evaluation(task.output, evaluation, samples, predictor.preprocessing, task.title)
+    return evaluation.to_dict(task.split)
+
+
+def measure_multi_label(predictor: "MultiLabelPredictor", task: Measurement) -> dict:
+    from rich.console import Console
+
+    from vit.evaluation import evaluate_multi_label, matched_split
+    from vit.report.multi_label import label_table, write_multi_label_evaluation
+
+    samples = matched_split(task.source, predictor.classes, task.split)
+    with counted("evaluate", len(samples)) as progress:
+        evaluation = evaluate_multi_label(
+            predictor.model, predictor.preprocessing, samples, predictor.classes, predictor.bundle.thresholds,
+            task.batch_size, task.precision, task.data["on_bad_sample"], predictor.device, progress,
+        )
+    print_unreadable(evaluation.unreadable, len(samples))
+    print_metrics(evaluation.metrics, {"images": f"{len(evaluation.rows):,}"}, task.title)
+    Console().print(label_table(evaluation.class_scores()))
+    if task.output is not None:
+        write_multi_label_evaluation(task.output, evaluation, samples, predictor.preprocessing, task.title)
+    return evaluation.to_dict(task.split)
+
+
+def measure_texts(predictor: "TextPredictor", task: Measurement) -> dict:
+    from vit.evaluation import matched_split
+    from vit.evaluation.text_classification import evaluate_texts
+    from vit.report.evaluation import write_text_evaluation
+    from vit.run.parts.data_source import truncates
+
+    predictor.truncate = truncates(task.data)
+    samples = matched_split(task.source, predictor.classes, task.split)
+    with counted("evaluate", len(samples)) as progress:
+        evaluation = evaluate_texts(predictor, samples, task.batch_size, progress)
+    print_classification(evaluation, task.title, "texts")
+    if task.output is not None:
+        write_text_evaluation(task.output, evaluation, samples, task.title)
+    return evaluation.to_dict(task.split, "texts")
+
+
+def measure_seq2seq(predictor: "Seq2SeqPredictor", task: Measurement) -> dict:
+    from vit.evaluation import bleu_signature
+    from vit.evaluation.seq2seq import evaluate_seq2seq
+    from vit.report.seq2seq import write_seq2seq_evaluation
+    from vit.run.parts.data_source import truncates
+
+    samples, predictor.truncate = task.samples(), truncates(task.data)
+    with counted("evaluate", len(samples)) as progress:
+        evaluation = evaluate_seq2seq(predictor, samples, task.batch_size, task.data["on_bad_sample"], progress)
+    print_unreadable(evaluation.unreadable, len(samples))
+    facts = {"BLEU signature": bleu_signature(), "pairs": f"{len(evaluation.rows):,}"}
+    print_metrics(evaluation.metrics, facts, task.title)
+    if task.output is not None:
+        write_seq2seq_evaluation(task.output, evaluation, samples, predictor.preprocessing)
+    return evaluation.to_dict(task.split)
+
+
+def measure_reconstruction(bundle: "Bundle", task: Measurement, device: str | None) -> dict:
+    """The metrics of a masked autoencoder, with the same masks as in the test after training.
+
+    Raises:
+        ValueError: the data has no images, or no such split.
+    """
+    from vit.data import Source, TextSplit
+    from vit.evaluation.reconstruction import evaluate_reconstruction
+
+    if not isinstance(task.source, Source) or isinstance(task.source.splits["train"], TextSplit):
+        raise ValueError(f"{task.source.name} holds no images, but {bundle.path} is for images; choose another data "
+                         "set, such as data=folder")
+    samples = task.samples()
+    with counted("evaluate", len(samples)) as progress:
+        metrics, unreadable = evaluate_reconstruction(
+            bundle.model, bundle.preprocessing, samples, task.batch_size, task.precision, task.data["on_bad_sample"],
+            device, progress,
+        )
+    print_unreadable(unreadable, len(samples))
+    images = len(samples) - len(unreadable)
+    print_metrics({"loss per masked patch": metrics["loss"]}, {"images": f"{images:,}"}, task.title)
+    named = {f"{task.split}/{name}": value for name, value in metrics.items()}
+    return {**named, "images": images, "unreadable": [str(error) for error in unreadable]}
+
+
+def print_classification(evaluation: "Evaluation", title: str, unit: str) -> None:
+    """Print the metrics of a classifier, and those of each class; `unit` is images or texts."""
+    from rich.console import Console
+
+    from vit.report.summary import class_table
+
+    print_metrics(evaluation.metrics, {unit: f"{len(evaluation.rows):,}"}, title)
+    Console().print(class_table(evaluation.class_scores(), unit))
+
+
+def print_metrics(metrics: dict[str, float], facts: dict[str, str], title: str) -> None:
+    """Print metrics with all digits, which identify equal results, and further facts."""
+    from rich.console import Console
+
+    from vit.report.summary import summary_table
+
+    Console().print(summary_table({name: repr(value) for name, value in metrics.items()} | facts, title))

@@ -1,0 +1,210 @@
+"""Evaluation of an image classifier on a labelled split; the test after training and `vit evaluate` both use it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vit.data import BadImage, DataError, ImageDataset, Preprocessing, Source, Split
+from vit.evaluation.progress import Progress
+from vit.inference import best_device, decode_ahead, forward
+
+TOP_K = 5  # predictions stored per sample
+BatchScores = tuple[Tensor, ...]  # per-sample results of one batch
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """Metrics of one class; `accuracy` is the fraction of its samples that are classified correctly (recall)."""
+
+    name: str
+    images: int
+    accuracy: float
+    precision: float
+    f1: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics and per-sample results. K is 5, or the number of classes if that is smaller.
+
+    `metrics`: accuracy, loss, and top5 above 5 classes. `confusion` (classes,classes): true class by row. `rows` (N,):
+    indices of the samples in the split; unreadable samples are missing. `labels`, `losses` (N,). `predictions`,
+    `probabilities` (N,K): most probable first.
+    """
+
+    classes: list[str]
+    metrics: dict[str, float]
+    confusion: np.ndarray
+    rows: np.ndarray
+    labels: np.ndarray
+    losses: np.ndarray
+    predictions: np.ndarray
+    probabilities: np.ndarray
+    unreadable: list[BadImage] = field(default_factory=list)
+
+    def class_scores(self) -> list[ClassScore]:
+        """Metrics per class; a ratio with denominator 0 is 0."""
+        correct = np.diag(self.confusion)
+        true, predicted = self.confusion.sum(axis=1), self.confusion.sum(axis=0)
+        columns = (true, correct / np.maximum(true, 1), correct / np.maximum(predicted, 1),
+                   2 * correct / np.maximum(true + predicted, 1))
+        return [ClassScore(name, int(images), float(accuracy), float(precision), float(f1))
+                for name, images, accuracy, precision, f1 in zip(self.classes, *columns, strict=True)]
+
+    def to_dict(self, split: str, unit: str = "images") -> dict:
+        """All metrics as values for JSON."""
+        metrics = {f"{split}/{name}": value for name, value in self.metrics.items()}
+        scores = [asdict(score) for score in self.class_scores()]
+        unreadable = {"unreadable": [str(error) for error in self.unreadable]} if unit == "images" else {}
+        return {**metrics, unit: len(self.rows), "classes": scores, "confusion": self.confusion.tolist(), **unreadable}
+
+
+def evaluate(
+    model: nn.Module,
+    preprocessing: Preprocessing,
+    split: Split,
+    classes: list[str],
+    batch_size: int = 64,
+    precision: str = "32-true",
+    on_bad_sample: str = "error",
+    device: str | torch.device | None = None,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Classify a whole split in order. Batch size and precision are part of the result: they affect rounding.
+
+    Args:
+        on_bad_sample: "error" stops at the first unreadable image, "skip" lists such images in `.unreadable`.
+
+    Raises:
+        BadImage: an image cannot be read and `on_bad_sample` is "error", or no image can be read.
+        DataError: the split is empty, or a label has no class.
+        ValueError: an unknown `precision`.
+    """
+    check_labels(split, classes)
+    score = partial(score_batch, top_k=min(TOP_K, len(classes)))
+    options = RunOptions(batch_size, precision, on_bad_sample, device, progress)
+    return collect(classes, *run_over_split(model, preprocessing, split, score, options))
+
+
+class RunOptions(NamedTuple):
+    """The arguments of `evaluate` that only affect how a split is processed."""
+
+    batch_size: int
+    precision: str
+    on_bad_sample: str
+    device: str | torch.device | None
+    progress: Progress | None
+
+
+def run_over_split(
+    model: nn.Module,
+    preprocessing: Preprocessing,
+    split: Split,
+    score: Callable[[Tensor, Tensor, Tensor], BatchScores],
+    options: RunOptions,
+) -> tuple[list[BatchScores], list[BadImage]]:
+    """`score(logits, labels, rows)` of each batch in order, and the images that cannot be read.
+
+    Raises:
+        BadImage: as `evaluate`.
+    """
+    dataset = ImageDataset(split, preprocessing, cache=False, on_bad_sample=options.on_bad_sample)
+    model = model.to(best_device(options.device))
+    was_training = model.training
+    model.eval()
+    parts, unreadable = [], []
+    try:
+        samples = readable_samples(dataset, options.batch_size, unreadable)
+        while batch := list(islice(samples, options.batch_size)):
+            images, labels, rows = (torch.cat([sample[key] for sample in batch]) for key in ("image", "label", "index"))
+            parts.append(score(forward(model, preprocessing, images, options.precision), labels, rows))
+            if options.progress:
+                options.progress(len(batch))
+    finally:
+        model.train(was_training)
+    if not parts:
+        raise unreadable[0]
+    return parts, unreadable
+
+
+def matched_split(source: Source, classes: list[str], split: str = "test") -> Split:
+    """A split of a source, its labels renumbered to the model's classes, which are matched by name.
+
+    Raises:
+        DataError: the source has no such split, or the split has a class that the model does not have.
+    """
+    if split not in source.splits:
+        raise DataError(f"{source.name} has no {split} split; it has {', '.join(source.splits)}")
+    chosen = source.splits[split]
+    if source.classes == classes:
+        return chosen
+    present = [source.classes[i] for i in np.flatnonzero(source.counts(split))]
+    unknown = [name for name in present if name not in classes]
+    if unknown:
+        listed = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
+        raise DataError(f"{source.name}: the model has no class {unknown[0]!r} ({len(unknown)} of {len(present)} "
+                        f"classes of the data are missing in the model); its classes are {listed}")
+    if source.multi_label:
+        columns = [source.classes.index(name) if name in source.classes else -1 for name in classes]
+        empty = np.zeros((len(chosen), 1), bool)  # column -1: the label does not occur in the source
+        return replace(chosen, labels=np.hstack([chosen.labels, empty])[:, columns])
+    numbers = np.array([classes.index(name) if name in classes else -1 for name in source.classes], dtype=np.int64)
+    return replace(chosen, labels=numbers[chosen.labels])
+
+
+def check_labels(split: Split, classes: list[str]) -> None:
+    """Check that a split has samples and one valid label each.
+
+    Raises:
+        DataError: the split is empty, multi-label, or a label is out of range.
+    """
+    if len(split) == 0:
+        raise DataError("the split has 0 images; choose another split")
+    if split.labels.ndim == 2:
+        raise DataError("the data is multi-label, but the model predicts one class per image; choose other data")
+    wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(classes)))
+    if len(wrong):
+        raise DataError(f"{split.names[int(wrong[0])]}: label {split.labels[wrong[0]]} is out of range, "
+                        f"the model has {len(classes)} classes (0..{len(classes) - 1})")
+
+
+def readable_samples(dataset: ImageDataset, batch_size: int, unreadable: list[BadImage]) -> Iterator[dict]:
+    """The samples, each as a batch of one. `unreadable` is extended by the skipped images; batches stay full.
+
+    Raises:
+        BadImage: an image cannot be read, and the data set's `on_bad_sample` is "error".
+    """
+    for samples in decode_ahead(range(len(dataset)), dataset.__getitem__, batch_size):
+        for sample in samples:
+            bad = [BadImage(*entry) for entry in sample.get("bad", ())]
+            if bad and dataset.on_bad_sample == "error":
+                raise bad[0]
+            unreadable += bad
+            if not bad:
+                yield sample
+
+
+def score_batch(logits: Tensor, labels: Tensor, rows: Tensor, top_k: int) -> BatchScores:
+    """logits (B,classes) -> rows, labels, losses (B,), predictions, probabilities (B,top_k), on the CPU"""
+    losses = nn.functional.cross_entropy(logits, labels.to(logits.device), reduction="none")
+    probabilities, predictions = logits.softmax(-1).topk(top_k)
+    return rows, labels, losses.cpu(), predictions.cpu(), probabilities.cpu()
+
+
+def collect(classes: list[str], parts: list[BatchScores], unreadable: list[BadImage]) -> Evaluation:
+    """The evaluation over all batches of `score_batch`."""
+    columns = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
+    rows, labels, losses, predictions, probabilities = columns
+    hits = predictions == labels[:, None]  # (N,K)
+    metrics = {"accuracy": float(hits[:, 0].mean()), "loss": float(losses.astype(np.float64).mean())}
+    if len(classes) > 5:
+        metrics["top5"] = float(hits.any(axis=1).mean())
+    cells = np.bincount(labels * len(classes) + predictions[:, 0], minlength=len(classes) ** 2)
+    confusion = cells.reshape(len(classes), len(classes))
+    return Evaluation(classes, metrics, confusion, rows, labels, losses, predictions, probabilities, unreadable)

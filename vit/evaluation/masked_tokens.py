@@ -1,0 +1,48 @@
+"""Evaluation of a masked language model with sentence-pair prediction (BERT, arXiv 1810.04805)."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vit.data import MaskedDataset
+from vit.evaluation.progress import Progress
+from vit.inference import autocast, best_device
+
+
+@torch.inference_mode()
+def evaluate_masked_tokens(
+    model: nn.Module,
+    dataset: MaskedDataset,
+    batch_size: int = 64,
+    precision: str = "32-true",
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, float]:
+    """loss (nats per masked token), token_accuracy and pair_accuracy over a split, or over its first `limit` pairs.
+
+    Masks and pairs are those of epoch 0, so that two evaluations are comparable.
+
+    Raises:
+        ValueError: an unknown `precision`.
+    """
+    device = best_device()
+    model = model.eval().to(device)
+    pairs = min(len(dataset), limit or len(dataset))
+    loss = correct_tokens = tokens = correct_pairs = 0.0
+    for start in range(0, pairs, batch_size):
+        index = np.arange(start, min(start + batch_size, pairs))
+        batch = dataset.__getitems__(np.stack([np.zeros_like(index), index], axis=1))
+        labels = batch["masked"].flatten()  # (B*N,), -1 at positions that are not masked
+        positions = (labels >= 0).nonzero()[:, 0]
+        labels = labels[positions].to(device)
+        inputs = [batch[key].to(device) for key in ("source", "source_mask", "segment")]
+        with autocast(device, precision):
+            token_logits, pair_logits = model(*inputs, positions.to(device))
+        loss += float(F.cross_entropy(token_logits.float(), labels, reduction="sum").double())
+        correct_tokens += int((token_logits.argmax(-1) == labels).sum())
+        correct_pairs += int((pair_logits.argmax(-1).cpu() == batch["next"]).sum())
+        tokens += len(labels)
+        if progress:
+            progress(len(index))
+    return {"loss": loss / tokens, "token_accuracy": correct_tokens / tokens, "pair_accuracy": correct_pairs / pairs}

@@ -1,0 +1,173 @@
+"""Evaluation of a multi-label classifier: average precision, and F1 at a threshold per label."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import torch
+from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve, precision_recall_fscore_support
+from torch import Tensor, nn
+
+from vit.data import BadImage, DataError, Preprocessing, Split
+from vit.evaluation.classification import BatchScores, RunOptions, run_over_split
+from vit.evaluation.progress import Progress
+
+
+@dataclass(frozen=True)
+class LabelScore:
+    """Metrics of one label, all but the average precision at its threshold; nan if no image has the label."""
+
+    name: str
+    images: int
+    average_precision: float
+    threshold: float
+    precision: float
+    recall: float
+    f1: float
+
+
+@dataclass(frozen=True)
+class MultiLabelEvaluation:
+    """Metrics and per-sample results. `rows` (N,): indices of the samples in the split; `truth` (N,classes) bool,
+    `probabilities` (N,classes), `losses` (N,).
+
+    `metrics`: map and f1 are averaged over the labels that occur (macro average); f1_micro is computed over all
+    decisions together; exact_match is the fraction of images with all labels correct; loss is the binary cross entropy.
+    """
+
+    classes: list[str]
+    thresholds: np.ndarray
+    metrics: dict[str, float]
+    rows: np.ndarray
+    truth: np.ndarray
+    losses: np.ndarray
+    probabilities: np.ndarray
+    scores: list[LabelScore]
+    unreadable: list[BadImage] = field(default_factory=list)
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """(N,classes) bool: the predicted labels."""
+        return reaches(self.probabilities, self.thresholds)
+
+    def class_scores(self) -> list[LabelScore]:
+        return self.scores
+
+    def to_dict(self, split: str) -> dict:
+        """All metrics as values for JSON."""
+        metrics = {f"{split}/{name}": value for name, value in self.metrics.items()}
+        scores = [asdict(score) | ({} if score.images else {"average_precision": None}) for score in self.scores]
+        unreadable = [str(error) for error in self.unreadable]
+        return {**metrics, "images": len(self.rows), "classes": scores, "unreadable": unreadable}
+
+
+def reaches(probabilities: np.ndarray, thresholds: Sequence[float] | np.ndarray) -> np.ndarray:
+    """(N,classes), (classes,) -> (N,classes) bool: probability >= threshold."""
+    return np.asarray(probabilities, np.float64) >= np.asarray(thresholds, np.float64)
+
+
+def evaluate_multi_label(
+    model: nn.Module,
+    preprocessing: Preprocessing,
+    split: Split,
+    classes: list[str],
+    thresholds: Sequence[float],
+    batch_size: int = 64,
+    precision: str = "32-true",
+    on_bad_sample: str = "error",
+    device: str | torch.device | None = None,
+    progress: Progress | None = None,
+) -> MultiLabelEvaluation:
+    """Classify a whole split in order; further arguments as in `evaluate`.
+
+    Raises:
+        BadImage: an image cannot be read and `on_bad_sample` is "error", or no image can be read.
+        DataError: the split is empty, or its labels do not match the model's.
+        ValueError: an unknown `precision`.
+    """
+    check_multi_label(split, classes)
+    options = RunOptions(batch_size, precision, on_bad_sample, device, progress)
+    parts, unreadable = run_over_split(model, preprocessing, split, score_batch, options)
+    rows, truth, losses, probabilities = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
+    scores = label_scores(classes, truth, probabilities, thresholds)
+    metrics = average_scores(scores, truth, reaches(probabilities, thresholds), losses)
+    thresholds = np.asarray(thresholds, np.float64)
+    return MultiLabelEvaluation(classes, thresholds, metrics, rows, truth, losses, probabilities, scores, unreadable)
+
+
+def check_multi_label(split: Split, classes: list[str]) -> None:
+    """Check that a split has samples with a column for each label of the model.
+
+    Raises:
+        DataError: the split is empty, has one label per image, or has no positive label.
+    """
+    if len(split) == 0:
+        raise DataError("the split has 0 images; choose another split")
+    if split.labels.ndim != 2 or split.labels.shape[1] != len(classes):
+        raise DataError(f"the model is multi-label with {len(classes)} labels, but these images have one class each; "
+                        "choose other data")
+    if not split.labels.any():
+        raise DataError(f"none of the {len(split)} images of the split has a label; choose a split with labels")
+
+
+def score_batch(logits: Tensor, labels: Tensor, rows: Tensor) -> BatchScores:
+    """logits (B,classes) -> rows (B,), truth (B,classes), losses (B,), probabilities (B,classes), on the CPU"""
+    targets = labels.to(logits.device, torch.float32)
+    losses = nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
+    return rows, labels, losses.cpu(), logits.sigmoid().cpu()
+
+
+def label_scores(
+    classes: list[str], truth: np.ndarray, probabilities: np.ndarray, thresholds: Sequence[float]
+) -> list[LabelScore]:
+    """Metrics per label from truth and probabilities (N,classes); a ratio with denominator 0 is 0."""
+    areas = average_precisions(truth, probabilities)
+    columns = zip(classes, truth.T, reaches(probabilities, thresholds).T, areas, thresholds, strict=True)
+    scores = []
+    for name, true, predicted, area, threshold in columns:
+        parts = precision_recall_fscore_support(true, predicted, average="binary", zero_division=0)[:3]
+        scores.append(LabelScore(name, int(true.sum()), *map(float, (area, threshold, *parts))))
+    return scores
+
+
+def average_precisions(truth: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """(N,classes) each -> (classes,) float64: scikit-learn's average precision, without interpolation; nan for a label
+    that no image has.
+    """
+    found = np.full(truth.shape[1], np.nan)
+    for c in np.flatnonzero(truth.any(axis=0)):
+        found[c] = average_precision_score(truth[:, c], probabilities[:, c])
+    return found
+
+
+def average_scores(
+    scores: list[LabelScore], truth: np.ndarray, predicted: np.ndarray, losses: np.ndarray
+) -> dict[str, float]:
+    """The metrics of `MultiLabelEvaluation` from truth and predicted (N,classes) bool and losses (N,)."""
+    present = [score for score in scores if score.images]
+    return {
+        "map": float(np.mean([score.average_precision for score in present])),
+        "f1": float(np.mean([score.f1 for score in present])),
+        "f1_micro": float(f1_score(truth.ravel(), predicted.ravel(), zero_division=0)),
+        "exact_match": float((truth == predicted).all(axis=1).mean()),
+        "loss": float(losses.astype(np.float64).mean()),
+    }
+
+
+def best_thresholds(truth: np.ndarray, probabilities: np.ndarray) -> list[float]:
+    """(N,classes) each -> the threshold with the highest F1 per label; among equals the one closest to 0.5.
+
+    Thresholds lie midway between adjacent probabilities. A label that no image has gets 0.5. Per-label tuning on
+    validation data is the SCut strategy of Yang, "A study of thresholding strategies for text categorization" (2001).
+    """
+    return [_best_threshold(*columns) for columns in zip(truth.T, probabilities.astype(np.float64).T, strict=True)]
+
+
+def _best_threshold(truth: np.ndarray, probabilities: np.ndarray) -> float:
+    if not truth.any():
+        return 0.5
+    precision, recall, values = precision_recall_curve(truth, probabilities)  # one value per probability, ascending
+    f1 = (2 * precision * recall / np.maximum(precision + recall, 1e-12))[: len(values)]  # the last point has no value
+    cuts = (np.concatenate([[0.0], values[:-1]]) + values) / 2
+    best = np.flatnonzero(np.isclose(f1, f1.max(), rtol=1e-9))
+    return float(cuts[best[np.argmin(np.abs(cuts[best] - 0.5))]])

@@ -1,0 +1,105 @@
+"""Evaluation of a sequence-to-sequence model: metrics of the generated texts, and the loss of the references."""
+
+from dataclasses import dataclass
+
+import torch
+
+from vit.data import BadImage, DataError, PairSplit
+from vit.data.text.tokenizers import BOS, EOS, PAD
+from vit.evaluation.progress import Progress
+from vit.evaluation.text_metrics import bleu_signature, text_metrics
+from vit.inference import GeneratedText, Seq2SeqPredictor
+
+WINDOW = 1024  # pairs whose sources are sorted by length together
+
+
+@dataclass(frozen=True)
+class Seq2SeqEvaluation:
+    """Metrics and per-sample results, in the order of the split.
+
+    `metrics`: exact_match, cer, bleu, chrf of the generated texts; loss and token_accuracy of the references under
+    teacher forcing. `rows`: indices of the pairs in the split; unreadable images are missing.
+    """
+
+    metrics: dict[str, float]
+    rows: list[int]
+    predictions: list[GeneratedText]
+    references: list[str]
+    unreadable: list[BadImage]
+
+    def to_dict(self, split: str) -> dict:
+        """All metrics as values for JSON."""
+        metrics = {f"{split}/{name}": value for name, value in self.metrics.items()}
+        unreadable = [str(error) for error in self.unreadable]
+        return {**metrics, f"{split}/bleu_signature": bleu_signature(), "pairs": len(self.rows),
+                "unreadable": unreadable}
+
+
+def evaluate_seq2seq(
+    predictor: Seq2SeqPredictor,
+    split: PairSplit,
+    batch_size: int = 64,
+    on_bad_sample: str = "error",
+    progress: Progress | None = None,
+) -> Seq2SeqEvaluation:
+    """Generate a text for each source of a split, with the predictor's settings.
+
+    Args:
+        on_bad_sample: "error" stops at the first unreadable image, "skip" lists such images in `.unreadable`.
+
+    Raises:
+        BadImage: an image cannot be read and `on_bad_sample` is "error", or no image can be read.
+        BadText: a text is longer than the model's limit.
+        DataError: the split is empty.
+    """
+    predictions: dict[int, GeneratedText] = {}
+    unreadable: list[BadImage] = []
+    loss = correct = tokens = 0.0
+    for start in range(0, len(split), WINDOW):
+        encoded = encode_sources(predictor, split, range(start, min(start + WINDOW, len(split))), unreadable)
+        if unreadable and on_bad_sample == "error":
+            raise unreadable[0]
+        window_rows = list(encoded)
+        for batch, source, mask in predictor.batches_by_length(list(encoded.values()), batch_size):
+            rows = [window_rows[index] for index in batch]
+            for row, hypotheses in zip(rows, predictor.generate(source, mask, rows=rows), strict=True):
+                predictions[row] = predictor.decode(split.names[row], hypotheses)
+            target = padded_targets(predictor, [split.targets[row] for row in rows])
+            losses, hits = predictor.score_targets(source, mask, target)  # (B,T-1)
+            real = target[:, 1:] != PAD
+            loss, correct = loss + float(losses[real].double().sum()), correct + int(hits[real].sum())
+            tokens += int(real.sum())
+            if progress:
+                progress(len(rows))
+    if not predictions:
+        raise unreadable[0] if unreadable else DataError("the split has 0 pairs; choose another split")
+    rows = sorted(predictions)
+    generated, references = [predictions[row] for row in rows], [split.targets[row] for row in rows]
+    metrics = text_metrics([each.text for each in generated], references)
+    metrics |= {"loss": loss / tokens, "token_accuracy": correct / tokens}
+    return Seq2SeqEvaluation(metrics, rows, generated, references, unreadable)
+
+
+def encode_sources(
+    predictor: Seq2SeqPredictor, split: PairSplit, rows: range, unreadable: list[BadImage]
+) -> dict[int, torch.Tensor]:
+    """row -> token ids (S,) or pixels (C,H,W). `unreadable` is extended by the images that cannot be read.
+
+    Raises:
+        BadText: a text is longer than the model's limit.
+    """
+    encoded = {}
+    for row in rows:
+        try:
+            source = split.image(row) if split.read else split.sources[row]
+            encoded[row] = predictor.encode(source, split.names[row])
+        except BadImage as error:
+            unreadable.append(error)
+    return encoded
+
+
+def padded_targets(predictor: Seq2SeqPredictor, texts: list[str]) -> torch.Tensor:
+    """B texts -> BOS, tokens, EOS, padding (B,T), truncated to the model's maximum length."""
+    max_len = predictor.model.config.max_len
+    rows = [torch.tensor([BOS, *predictor.tokenizer.encode(text)[: max_len - 1], EOS]) for text in texts]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD).to(predictor.device)

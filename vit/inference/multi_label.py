@@ -1,0 +1,55 @@
+"""Predictions of a multi-label classifier: zero, one or several labels per image."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vit.bundle import Bundle
+from vit.data import BadImage
+from vit.data.images.files import LeftOut
+from vit.inference.images import Images, Prediction, Predictor
+
+
+@dataclass(frozen=True)
+class MultiLabelPrediction(Prediction):
+    """The labels of one image and their probabilities, most probable first; may be empty."""
+
+    @property
+    def label(self) -> str:
+        """The names joined by |."""
+        return "|".join(self.names)
+
+    @property
+    def probability(self) -> float:
+        """Probability of the most probable label; 0 without labels."""
+        return self.probabilities[0] if self.probabilities else 0.0
+
+
+class MultiLabelPredictor(Predictor):
+    """A model with a threshold per label: predicts each label whose probability reaches its threshold."""
+
+    prediction_type = MultiLabelPrediction
+
+    def __init__(self, bundle: Bundle, device: str | torch.device | None = None, precision: str = "32-true") -> None:
+        super().__init__(bundle, device, precision)
+        self.thresholds = torch.tensor(bundle.thresholds, dtype=torch.float64)
+
+    def stream(
+        self, images: Images, top_k: int | None = None, batch_size: int = 64, left_out: list[LeftOut] | None = None
+    ) -> Iterator[MultiLabelPrediction | BadImage]:
+        """One prediction per image, in order: the labels that reach their thresholds, or the `top_k` most probable.
+
+        Raises:
+            ValueError: `top_k` or `batch_size` is below 1.
+        """
+        return super().stream(images, top_k, batch_size, left_out)
+
+    def _best(self, logits: Tensor, top_k: int | None) -> Iterator[tuple[tuple[str, ...], tuple[float, ...]]]:
+        probabilities = logits.sigmoid().cpu()  # (B,classes)
+        reached = probabilities.double() >= self.thresholds
+        for row, above in zip(probabilities, reached, strict=True):
+            order = row.argsort(descending=True, stable=True)
+            chosen = order[above[order]] if top_k is None else order[:top_k]
+            yield tuple(self.classes[i] for i in chosen.tolist()), tuple(row[chosen].tolist())

@@ -1,0 +1,200 @@
+"""Text generation with a saved sequence-to-sequence model: translation of texts and image-to-text.
+
+Tokenization, preprocessing and decoding are those of the evaluation during training.
+"""
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vit.bundle import Bundle
+from vit.data import BadImage
+from vit.data.formats.lines import BadText, Line
+from vit.data.text.tokenizers import EOS, PAD
+from vit.generation import Generation, Hypothesis, generate
+from vit.inference.images import Images, autocast, best_device, check_batch_size, named_images
+from vit.inference.text_inputs import BadInput, named_texts, raise_first_error, text_of
+
+WINDOW = 16  # batches whose sources are sorted by length together
+
+
+@dataclass(frozen=True)
+class GeneratedText:
+    """The generated texts for one source, best first, with their scores."""
+
+    source: str
+    texts: tuple[str, ...]
+    scores: tuple[float, ...]
+
+    @property
+    def text(self) -> str:
+        return self.texts[0]
+
+    @property
+    def score(self) -> float:
+        return self.scores[0]
+
+    @property
+    def certainty(self) -> float:
+        """exp(score): with the default length penalty of 1, the geometric mean of the token probabilities."""
+        return math.exp(self.score)
+
+
+class Seq2SeqPredictor:
+    """A sequence-to-sequence model with its tokenizers: `predictor.predict(["A dog runs."])`.
+
+    Args:
+        others: bundles with the same tokenizers; token probabilities are averaged over all models (an ensemble).
+
+    Raises:
+        ValueError: one of `others` does not generate text or has another tokenizer.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        device: str | torch.device | None = None,
+        precision: str = "32-true",
+        others: Sequence[Bundle] = (),
+    ) -> None:
+        self.bundle, self.precision = bundle, precision
+        self.device = best_device(device)
+        for other in others:
+            if "target" not in other.tokenizers:
+                raise ValueError(f"{other.path} does not generate text; an ensemble consists of models that do")
+            if other.tokenizers["target"].to_dict() != bundle.tokenizers["target"].to_dict():
+                raise ValueError(f"{other.path} and {bundle.path} have different target tokenizers; the models of an "
+                                 "ensemble need the same one")
+        self.models = [each.model.eval().to(self.device) for each in (bundle, *others)]
+        self.model = self.models[0]
+        self.preprocessing = bundle.preprocessing
+        self.truncate = bundle.extra.get("cuts", False)  # whether too long a text is cut, as in training, or rejected
+        self.max_source_len = bundle.extra.get("max_source_len", self.model.config.max_len)  # tokens
+        self.tokenizer = bundle.tokenizer("target")
+        self.settings = Generation(**{"beam": 5, "max_len": self.model.config.max_len,
+                                      **bundle.extra.get("generation", {})})
+
+    @property
+    def is_image_to_text(self) -> bool:
+        """Whether the source is an image; else it is a text."""
+        return self.model.config.source == "image"
+
+    def predict(
+        self, sources: Iterable[str] | Images, settings: Generation | None = None, batch_size: int = 32
+    ) -> list[GeneratedText]:
+        """Generate a text for each text, or for each image (all that `Predictor.predict` accepts), in order.
+
+        Raises:
+            BadText, BadImage: a source cannot be read; the message has its name and the reason.
+            TypeError: a source is neither a text nor an image.
+            ValueError: `batch_size` is below 1.
+        """
+        return raise_first_error(self.stream(sources, settings, batch_size))
+
+    def stream(
+        self, sources: Iterable[str] | Images, settings: Generation | None = None, batch_size: int = 32
+    ) -> Iterator[GeneratedText | BadInput]:
+        """One item per source, in order: the generated text, or the error that names the reason why there is none.
+
+        Items are returned after each window of batches, in which sources are sorted by length. An empty line yields an
+        empty text, so that outputs stay aligned with the lines of a file.
+
+        Raises:
+            TypeError: a source is neither a text nor an image.
+            ValueError: `batch_size` is below 1.
+        """
+        check_batch_size(batch_size)
+        named = iter(named_images(sources) if self.is_image_to_text else named_texts(sources))
+        size, done, truncated = WINDOW * batch_size if batch_size > 1 else 1, 0, []
+        while window := list(islice(named, size)):
+            items = [self._encode_or_error(name, source, truncated) for name, source in window]
+            rows = [row for row, item in enumerate(items) if isinstance(item, Tensor)]
+            for batch, source, mask in self.batches_by_length([items[row] for row in rows], batch_size):
+                batch_rows = [rows[index] for index in batch]
+                generated = self.generate(source, mask, settings, [done + row for row in batch_rows])
+                for row, hypotheses in zip(batch_rows, generated, strict=True):
+                    name, item = window[row]
+                    label = text_of(item, name) if isinstance(item, str | Line) else name
+                    items[row] = self.decode(label, hypotheses)
+            yield from items
+            done += len(window)
+        if truncated:
+            warnings.warn(f"{len(truncated)} of {done} texts are longer than the model's limit of "
+                          f"{self.max_source_len} tokens and were truncated, such as {truncated[0]}", stacklevel=2)
+
+    def _encode_or_error(self, name: str, item: object, truncated: list[str]) -> Tensor | GeneratedText | BadInput:
+        """The encoded source; an empty text for an empty line; the error of a source that cannot be read."""
+        try:
+            source = item if self.is_image_to_text else text_of(item, name)
+            if isinstance(source, str) and not source.strip():
+                return GeneratedText(source, ("",), (0.0,))
+            return self.encode(source, name, truncated)
+        except (BadImage, BadText) as error:
+            return error
+
+    def encode(self, item: object, name: str, truncated: list[str] | None = None) -> Tensor:
+        """One source as token ids (S,) or pixels (C,H,W).
+
+        `truncated` is extended by the name of a text that is cut to `max_source_len` tokens.
+
+        Raises:
+            BadImage: the image cannot be read.
+            BadText: the text is longer than `max_source_len` tokens, and `truncate` is off.
+        """
+        if self.is_image_to_text:
+            return self.preprocessing.image(item, name)
+        ids = [*self.bundle.tokenizer("source").encode(item), EOS]
+        if len(ids) <= self.max_source_len:
+            return torch.tensor(ids)
+        if not self.truncate:
+            raise BadText(name, f"has {len(ids)} tokens, but the model reads at most {self.max_source_len}; split it "
+                                f"up: {item[:60]}…")
+        if truncated is not None:
+            truncated.append(name)
+        return torch.tensor([*ids[: self.max_source_len - 1], EOS])
+
+    def batches_by_length(
+        self, sources: Sequence[Tensor], batch_size: int
+    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Batches of encoded sources of similar length: their indices, source (B,S) or (B,C,H,W), mask (B,S)."""
+        order = sorted(range(len(sources)), key=lambda row: sources[row].shape[-1])
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            source, mask = self.collate([sources[row] for row in rows])
+            yield rows, source.to(self.device), mask.to(self.device)
+
+    def collate(self, sources: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """B encoded sources -> padded ids (B,S) or normalized images (B,C,H,W), and the mask (B,S)."""
+        if self.is_image_to_text:
+            images, mask = self.preprocessing.batch(sources)
+            return self.preprocessing.normalize(images), mask
+        lengths = torch.tensor([len(ids) for ids in sources])
+        ids = torch.nn.utils.rnn.pad_sequence(sources, batch_first=True, padding_value=PAD)
+        return ids, torch.arange(ids.shape[1]) < lengths[:, None]
+
+    @torch.inference_mode()
+    def generate(
+        self, source: Tensor, mask: Tensor, settings: Generation | None = None, rows: Sequence[int] | None = None
+    ) -> list[list[Hypothesis]]:
+        """source (B,S) or (B,C,H,W), mask (B,S) -> B lists of hypotheses, best first; `rows` seed the sampling."""
+        with autocast(self.device, self.precision):
+            return generate(self.models, source, mask, settings or self.settings, rows)
+
+    def decode(self, source: str, hypotheses: list[Hypothesis]) -> GeneratedText:
+        texts = tuple(self.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses)
+        scores = tuple(hypothesis.score for hypothesis in hypotheses)
+        return GeneratedText(source, texts, scores)
+
+    @torch.inference_mode()
+    def score_targets(self, source: Tensor, mask: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """target (B,T) -> (B,T-1) each: the teacher-forced loss of a token, and whether it has the highest logit."""
+        with autocast(self.device, self.precision):
+            logits = self.model(source, target[:, :-1], mask).float()  # (B,T-1,V)
+        labels = target[:, 1:]
+        return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none"), logits.argmax(-1) == labels

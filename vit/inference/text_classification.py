@@ -1,0 +1,125 @@
+"""Classification of texts and pairs of texts with a saved model."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vit.bundle import Bundle
+from vit.data import TextInputs
+from vit.data.formats.lines import BadText, Line
+from vit.inference.images import Prediction, autocast, best_device, check_batch_size, clamp_top_k
+from vit.inference.text_inputs import named_texts, raise_first_error, text_of
+
+Text = str | Line | tuple[str, ...]  # one text, or the two texts of a pair
+
+
+class TextPredictor:
+    """A text classifier with its class names and tokenizer: `predictor.predict(["a text"])`."""
+
+    def __init__(self, bundle: Bundle, device: str | torch.device | None = None, precision: str = "32-true") -> None:
+        self.bundle, self.precision = bundle, precision
+        self.device = best_device(device)
+        self.model = bundle.model.eval().to(self.device)
+        self.classes, self.tokenizer = bundle.classes, bundle.tokenizer("source")
+        self.columns = bundle.extra.get("columns", 1)  # 2: the model classifies pairs
+        self.truncate = bundle.extra.get("cuts", False)  # whether too long a text is cut, as in training, or rejected
+
+    def predict(self, texts: Iterable[Text], top_k: int = 1, batch_size: int = 64) -> list[Prediction]:
+        """Classify texts, or pairs passed as tuples, in order.
+
+        Raises:
+            BadText: a text is empty or longer than the model's limit, or not a pair for a model of pairs; the message
+                has its name.
+            TypeError: an item is not a text.
+            ValueError: `top_k` or `batch_size` is below 1.
+        """
+        return raise_first_error(self.stream(texts, top_k, batch_size))
+
+    def stream(self, texts: Iterable[Text], top_k: int = 1, batch_size: int = 64) -> Iterator[Prediction | BadText]:
+        """One item per text, in order, as soon as its batch is done: a Prediction, or the BadText that names the
+        reason why there is none.
+
+        In a `Line` of a file, a tab separates the texts of a pair.
+
+        Raises:
+            TypeError: an item is not a text.
+            ValueError: `top_k` or `batch_size` is below 1.
+        """
+        top_k = clamp_top_k(top_k, len(self.classes))
+        check_batch_size(batch_size)
+        named, done, truncated = iter(named_texts(texts)), 0, []
+        while batch := list(islice(named, batch_size)):
+            names, items = zip(*batch, strict=True)
+            read, valid, logits = self._classify(items, names, truncated)
+            best = logits.softmax(-1).topk(top_k)
+            found = iter(zip(best.values.tolist(), best.indices.tolist(), strict=True))
+            for row, text in enumerate(read):
+                yield self._prediction(text, *next(found)) if row in valid else text
+            done += len(batch)
+        if truncated:
+            max_len = self.model.config.max_len
+            warnings.warn(f"{len(truncated)} of {done} texts are longer than the model's limit of {max_len} tokens and "
+                          f"were truncated, such as {truncated[0]}", stacklevel=2)
+
+    def _prediction(self, texts: tuple[str, ...], probabilities: list[float], indices: list[int]) -> Prediction:
+        return Prediction("\t".join(texts), tuple(self.classes[i] for i in indices), tuple(probabilities))
+
+    def logits(self, texts: Sequence[tuple[str, ...]], names: Sequence[str]) -> Tensor:
+        """B texts or pairs -> float32 logits (B,classes); error messages refer to `names`.
+
+        Raises:
+            BadText: as `predict`.
+        """
+        read, _, logits = self._classify(texts, names, [])
+        raise_first_error(read)
+        return logits
+
+    def _classify(
+        self, items: Sequence[Text], names: Sequence[str], truncated: list[str]
+    ) -> tuple[list[tuple[str, ...] | BadText], list[int], Tensor]:
+        """B items -> their texts or errors, the rows of the G valid ones, and float32 logits (G,classes) of those.
+
+        `truncated` is extended by the names of texts that are cut.
+        """
+        read = [self._read(item, name) for item, name in zip(items, names, strict=True)]
+        rows = [row for row, text in enumerate(read) if not isinstance(text, BadText)]
+        if not rows:
+            return read, [], torch.zeros(0, len(self.classes))
+        max_len = self.model.config.max_len
+        inputs = TextInputs(self.tokenizer, list(zip(*(read[row] for row in rows), strict=True)), max_len)
+        lengths = {row: length for row, length in zip(rows, inputs.whole.tolist(), strict=True) if length > max_len}
+        for row, length in lengths.items():
+            if self.truncate:
+                truncated.append(names[row])
+            else:
+                read[row] = BadText(names[row],
+                                    f"has {length} tokens, but the model reads at most {max_len}; shorten it")
+        valid = [row for row in rows if not isinstance(read[row], BadText)]
+        return read, valid, self._forward(inputs, np.flatnonzero(np.isin(rows, valid)))
+
+    def _read(self, item: Text, name: str) -> tuple[str, ...] | BadText:
+        """The non-empty texts of an item, one per column of the model."""
+        try:
+            whole = tuple(text_of(item, name).split("\t")) if isinstance(item, Line) else item
+            texts = tuple(text_of(text, name) for text in (whole if isinstance(whole, tuple | list) else (whole,)))
+        except BadText as error:
+            return error
+        if len(texts) != self.columns:
+            expected = "two texts separated by a tab" if self.columns == 2 else "one text"
+            return BadText(name, f"has {len(texts)} texts, but the model expects {expected}")
+        if not all(text.strip() for text in texts):
+            return BadText(name, "is empty" if self.columns == 1 else "one of its texts is empty")
+        return texts
+
+    @torch.inference_mode()
+    def _forward(self, inputs: TextInputs, rows: np.ndarray) -> Tensor:
+        """rows (G,) of the inputs -> float32 logits (G,classes)"""
+        if not len(rows):
+            return torch.zeros(0, len(self.classes))
+        batch = {key: value.to(self.device) for key, value in inputs.batch(rows).items()}
+        with autocast(self.device, self.precision):
+            return self.model(batch["source"], batch["source_mask"], batch["segment"]).float()

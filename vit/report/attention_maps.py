@@ -1,0 +1,128 @@
+"""Attention weights together with the tokens or image patches they refer to, and quantities derived from them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+Layers = Mapping[str, np.ndarray]  # layer name -> weights (H,N,S), in order
+
+
+@dataclass(frozen=True)
+class TokenMaps:
+    """Attention from tokens to tokens: row i of a layer's weights (H,N,S) is the attention of `queries[i]` to `keys`.
+
+    Raises:
+        ValueError: the weights do not match the numbers of queries and keys.
+    """
+
+    layers: Layers
+    queries: Sequence[str]
+    keys: Sequence[str]
+
+    def __post_init__(self) -> None:
+        for name, weights in self.layers.items():
+            if weights.shape[1:] != (len(self.queries), len(self.keys)):
+                raise ValueError(f"{name} has weights {weights.shape[1:]} for {len(self.queries)} queries and "
+                                 f"{len(self.keys)} keys; pass one name per token")
+
+    def mean(self) -> np.ndarray:
+        """Mean over all layers and heads: (N,S)."""
+        return np.mean([weights.mean(axis=0) for weights in self.layers.values()], axis=0)
+
+
+@dataclass(frozen=True)
+class ImageMaps:
+    """Self-attention of an image classifier: weights (H,N,N) of all layers, and how the last tokens are pooled.
+
+    Args:
+        image: uint8 (height,width,C), the region that the model sees, at any resolution.
+        grid: (rows, columns) in patches.
+        prefix: names of the tokens before the patches (class token, registers).
+        pooling: "class", "mean", or the weights (patches,) of an attention pooling.
+
+    Raises:
+        ValueError: the weights do not match the number of tokens.
+    """
+
+    image: np.ndarray
+    layers: Layers
+    grid: tuple[int, int]
+    prefix: Sequence[str]
+    pooling: str | np.ndarray
+
+    def __post_init__(self) -> None:
+        tokens = len(self.prefix) + math.prod(self.grid)
+        for name, weights in self.layers.items():
+            if weights.shape[1:] != (tokens, tokens):
+                raise ValueError(f"{name} has weights {weights.shape[1:]}, but {len(self.prefix)} prefix tokens and a "
+                                 f"grid {self.grid} are {tokens} tokens")
+
+    def pooled_layers(self) -> Layers:
+        """Attention of the pooled output to the patches in each layer: (H,rows,columns)."""
+        return {name: self._on_grid(weights) for name, weights in self.layers.items()}
+
+    def pooled_rollout(self) -> np.ndarray:
+        """Share of each patch in the pooled output after all layers, by attention rollout: (rows,columns)."""
+        return self._on_grid(self.rollout())
+
+    def rollout(self) -> np.ndarray:
+        """Attention rollout of all tokens: (N,N)."""
+        return rollout(list(self.layers.values()))
+
+    def _on_grid(self, weights: np.ndarray) -> np.ndarray:
+        patches = pool_rows(weights, len(self.prefix), self.pooling)
+        return patches.reshape(*patches.shape[:-1], *self.grid)
+
+
+def rollout(layers: Sequence[np.ndarray]) -> np.ndarray:
+    """Attention rollout (arXiv 2005.00928): weights (H,N,N) of each layer, the first one first, -> (N,N).
+
+    Row i is the share of each input token in token i after the last layer, if only attention moves information: heads
+    are averaged, and the residual branch contributes one half of each token. Rows sum to 1.
+    """
+    flow = np.eye(layers[0].shape[-1])
+    for weights in layers:
+        mixed = 0.5 * weights.astype(np.float64).mean(axis=0) + 0.5 * np.eye(len(flow))  # (N,N)
+        flow = mixed / mixed.sum(axis=-1, keepdims=True) @ flow  # a row of zero weights becomes the identity
+    return flow
+
+
+def pool_rows(weights: np.ndarray, prefix: int, pooling: str | np.ndarray) -> np.ndarray:
+    """weights (...,N,N) -> the rows combined as the pooling combines tokens, without `prefix` columns: (...,patches)"""
+    if isinstance(pooling, str):
+        rows = weights[..., 0, :] if pooling == "class" else weights[..., prefix:, :].mean(axis=-2)
+    else:
+        rows = pooling @ weights[..., prefix:, :]
+    return rows[..., prefix:]
+
+
+def recorded_layers(recorded: Mapping[str, Sequence[Tensor]], part: str = "encoder", leaf: str = "attn") -> Layers:
+    """The first sample's weights of each block, from what `vit.nn.attention_maps` recorded in one forward pass.
+
+    Args:
+        part: "encoder" or "decoder", the stack that has the blocks.
+        leaf: "attn" for self-attention, "cross_attn" for attention to the memory.
+    """
+    layers = {}
+    for name, calls in recorded.items():
+        block, _, last = name.rpartition(".")
+        if block.startswith(f"{part}.blocks.") and last == leaf and calls:
+            layers[f"layer {block.rpartition('.')[2]}"] = calls[-1][0].float().cpu().numpy()
+    return layers
+
+
+def select_layers(layers: Layers, indices: Sequence[int]) -> Layers:
+    """The layers with the given indices, from the end if negative; all layers without indices.
+
+    Raises:
+        ValueError: an index is out of range.
+    """
+    names = list(layers)
+    for index in indices:
+        if not -len(names) <= index < len(names):
+            raise ValueError(f"there is no layer {index}: the model has {len(names)}, 0 to {len(names) - 1}, "
+                             "or -1 for the last one")
+    return {names[index]: layers[names[index]] for index in indices} if indices else layers
