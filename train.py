@@ -1,6 +1,6 @@
-"""Train a model: `python train.py data=folder data.root=photos model=small`; `python train.py --help` lists the words.
+"""Train a model: `python train.py data=folder data.root=photos model=small`; `--help` lists the options.
 
-compose → build → fit → test → save, as `vit/run/training_run.py` reads.
+The steps of a run (compose, build, fit, save, test) are in `vit/run/training_run.py`.
 """
 
 import sys

@@ -57,9 +57,12 @@ class Tracer:
         if code.co_name == "<module>" and event in ("call", "return"):
             depth = getattr(self._importing, "depth", 0)
             self._importing.depth = depth + 1 if event == "call" else max(0, depth - 1)
-        elif event == "call" and self.counts and not getattr(self._importing, "depth", 0):
-            if code.co_filename.startswith(PACKAGE) and code.co_name not in UNCOUNTED:
-                self.passed.add(code)
+        elif event == "call" and self.counts and not getattr(self._importing, "depth", 0) and is_counted(code):
+            self.passed.add(code)
+
+
+def is_counted(code: CodeType) -> bool:
+    return code.co_filename.startswith(PACKAGE) and code.co_name not in UNCOUNTED
 
 
 def main() -> None:

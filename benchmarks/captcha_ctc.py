@@ -28,7 +28,7 @@ from vit.evaluation import text_metrics
 from vit.generation.tta import views
 from vit.inference.images import autocast
 from vit.nn import PooledConvStem
-from vit.run.config.composing import compose, plain
+from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import override_text
 from vit.run.jobs import prepare
 from vit.run.parts.devices import choose_precision, find_devices
@@ -134,11 +134,11 @@ def main() -> None:
     options = parser.parse_args()
     overrides = ["experiment=captcha", override_text("data.root", options.root), f"seed={options.seed}"]
     overrides += options.overrides
-    config = read_overrides(plain(compose(overrides)), overrides).config
+    config = read_overrides(resolve(compose(overrides)), overrides).config
     devices = find_devices(config["trainer"])
     job = prepare(config, devices)
     precision = choose_precision(config["precision"], devices.accelerator, job.model)
-    line, tokenizer, recipe = job.line, job.tokenizers["target"], config["recipe"]
+    line, tokenizer, recipe = job.preprocessing, job.tokenizers["target"], config["recipe"]
     if line.patch_size not in ((32, 4), (64, 8)):
         parser.error(f"data.patch_size={list(line.patch_size)}: the CNN supports [64,8] and [32,4]")
     torch.manual_seed(options.seed)

@@ -18,7 +18,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 
-from vit.run.config.composing import compose, plain
+from vit.run.config.composing import compose, resolve
 from vit.run.jobs import prepare
 from vit.run.parts.devices import find_devices
 from vit.training import FiniteLoss, FollowEpoch, keep_freed_memory, quiet_lightning
@@ -62,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
     options, overrides = parser.parse_known_args()
-    config = plain(compose(overrides)) | {"resumed": False, "words": overrides}
+    config = resolve(compose(overrides)) | {"resumed": False, "overrides": overrides}
     quiet_lightning()
     devices = find_devices(config["trainer"])
     job, meter = prepare(config, devices), EveryOther()

@@ -85,6 +85,6 @@ def test_the_guide_to_a_data_set_model_and_recipe_of_ones_own(wheel, guide):
     resume, evaluate = ([word.replace("TIME", folder.name) for word in command] for command in (resume, evaluate))
     (folder / "metrics.json").unlink()  # as if it had been stopped before its end
     done = run(site, guide, *resume)
-    assert done.returncode == 0 and "going on with" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "resuming " in done.stdout, done.stdout + done.stderr
     done = run(site, guide, *evaluate)
     assert done.returncode == 0 and "tulip        3" in done.stdout, done.stdout + done.stderr

@@ -11,7 +11,7 @@ import pytest
 from vit.data import DataError, Source, cifar10, folder, pictures, table, text_table
 from vit.data.class_names import class_list, labelled
 from vit.data.split import array_split
-from vit.run.config.composing import compose, plain
+from vit.run.config.composing import compose, resolve
 
 ACCENT = unicodedata.normalize("NFC", "café")
 
@@ -53,7 +53,7 @@ def test_whole_numbers_stored_as_floats_are_indices():
 def test_numbers_are_class_names():
     assert class_list([10, 20.5, "x "]) == ["10", "20.5", "x"] and class_list(None) is None
     words = ["data=table", "data.path=t.csv", "data.classes=[10,20]"]
-    assert class_list(plain(compose(words))["data"]["classes"]) == ["10", "20"]
+    assert class_list(resolve(compose(words))["data"]["classes"]) == ["10", "20"]
     for wrong in ([True, False], ["a", None], [False]):
         with pytest.raises(DataError, match=r"is no class name; put quotes around each name"):
             class_list(wrong)

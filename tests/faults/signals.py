@@ -37,7 +37,7 @@ def stopped(folder: Path, name: str, phase: str, target: str, *more: str) -> Non
     else:
         twice = "twice" in target and name == "SIGINT" and phase != "test"  # the second stops at once
         assert (path or twice) and not skipped, f"{skipped}: {done.output}"
-        assert "Go on with:" in done.output and "train resume=run" in done.output, done.output
+        assert "Resume with:" in done.output and "train resume=run" in done.output, done.output
     assert not list(checkpoints.glob(".*.tmp")), list(checkpoints.iterdir())
 
 

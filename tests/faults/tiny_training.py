@@ -136,7 +136,7 @@ class ForkedRank:
 def inject(faults: list[dict]) -> None:
     """Patches the function of each fault's phase, in this rank."""
     from vit.run import training_run as running
-    from vit.run.jobs.images import ImageClassification
+    from vit.run.jobs.images import ImageClassificationJob
     from vit.tasks.classification import Classification
     from vit.training import Checkpoints
 
@@ -146,7 +146,7 @@ def inject(faults: list[dict]) -> None:
         "training": (Classification, "training_step", 5),
         "validation": (Classification, "validation_step", 2),
         "saving": (torch, "save", 2) if rank == 0 else (Checkpoints, "save_last", 2),
-        "test": (ImageClassification, "test", 1),
+        "test": (ImageClassificationJob, "test", 1),
     }
     for fault in (Fault(**values) for values in faults):
         if fault.rank in (None, rank):

@@ -7,7 +7,7 @@ import torch
 
 from tests.run.conftest import write_photos
 from tests.run.test_label_sets import write_shapes
-from vit.run.config.composing import compose, plain
+from vit.run.config.composing import compose, resolve
 from vit.run.jobs import prepare
 from vit.run.parts.devices import Devices
 from vit.tasks import Distillation
@@ -38,8 +38,8 @@ TASKS = {
                      "recipe.batch_size=16", "recipe.drop_last=false"],
     "sequences": ["data=spelled_numbers", *PAIRS, "recipe.batch_size=10"],
     "sequences by tokens": ["data=spelled_numbers", *PAIRS, "recipe.batch_size=null", "recipe.batch_tokens=200"],
-    "reading with CTC": ["data=digit_strips", "data.min_digits=1", *PAIRS, "recipe=reading", "recipe.augment=null",
-                         "recipe.batch_size=6"],
+    "reading with CTC": ["data=digit_strips", "data.min_digits=1", *PAIRS, "recipe=image_to_text",
+                         "recipe.augment=null", "recipe.batch_size=6"],
 }
 
 
@@ -59,7 +59,7 @@ def places(tmp_path_factory):
 
 
 def made(words, accumulate, world):
-    config = plain(compose([*words, f"recipe.accumulate={accumulate}"])) | {"resumed": False, "words": []}
+    config = resolve(compose([*words, f"recipe.accumulate={accumulate}"])) | {"resumed": False, "overrides": []}
     seed_everything_once(0)
     return prepare(config, Devices("cpu", world, 1))
 

@@ -88,7 +88,7 @@ def test_image_size_and_patch(refused):
 
 def test_model_that_does_not_fit_the_pixels(refused):
     refused(["model.in_chans=1"], 2, "model.in_chans=1", "in_chans 3", "data.preprocessing.mode")
-    refused(["model.image_size=16"], 2, "model.image_size=16", "[8, 8]", "data.image_size decides")
+    refused(["model.image_size=16"], 2, "model.image_size=16", "[8, 8]", "it is set by data.image_size")
     refused(["data.preprocessing.mode=CMYK"], 2, "data.preprocessing: mode='CMYK' is not one of RGB, L")
     refused(["data.preprocessing.mean=[0.5,0.5]"], 2, "mode RGB has 3 channels, but mean has 2")
 
@@ -165,7 +165,7 @@ def test_no_permission(refused, tmp_path):
         (["+foo=2"], 2, ["unknown key foo"]),
         (["~recipe.mixup"], 2, ["recipe.mixup=null"]),
         (["++trainer.prescision=1"], 2, ["unknown key trainer.prescision"]),
-        (["+data.rot=x"], 2, ["data.rot: vit.data.digits takes no 'rot'"]),
+        (["+data.rot=x"], 2, ["data.rot: vit.data.digits has no parameter 'rot'"]),
         (["model.dpth=3"], 2, ["the model has no option 'dpth'", "depth"]),
         (["model.name=vit_tinny"], 2, ["no model 'vit_tinny'", "vit_tiny"]),
         (["model=timm", "model.name=resnet_18"], 2, ["timm/resnet18"]),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vit.run.config.composing import ConfigError, compose, plain
+from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.parts.optimization import build_optimization
 
 
@@ -21,7 +21,7 @@ def rates(optimizing, total):
 
 
 def optimizing(steps, **schedule):
-    recipe = plain(compose(["recipe.epochs=4", "recipe.optimizer.lr=0.5"]))["recipe"]
+    recipe = resolve(compose(["recipe.epochs=4", "recipe.optimizer.lr=0.5"]))["recipe"]
     recipe["schedule"] |= schedule
     return build_optimization(recipe, nn.Linear(2, 2), steps)
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 import vit
 from vit.data import Preprocessing
-from vit.run.config.composing import ConfigError, compose, plain
+from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.parts.networks import build_model
 
 SHORT = ["recipe.epochs=1", "data.image_size=16", "trainer.accelerator=cpu"]
@@ -50,7 +50,7 @@ def test_resuming_trains_nothing_twice(comparison):
 
 
 def test_a_second_comparison_does_not_mix_with_the_first(comparison):
-    with pytest.raises(ConfigError, match="a comparison lies there already"):
+    with pytest.raises(ConfigError, match="already contains a comparison"):
         vit.train(["experiment=vit_vs_cnn", f'run_dir="{comparison.path}"'])
 
 
@@ -69,10 +69,10 @@ def test_what_cannot_be_is_told_before_the_first_run(tmp_path, words, answer):
 
 
 def test_the_experiment_compares_models_of_one_size():
-    config = plain(compose(["experiment=vit_vs_cnn"]))
+    config = resolve(compose(["experiment=vit_vs_cnn"]))
     sizes = []
     for words in config["compare"].values():
-        run = plain(compose(["experiment=vit_vs_cnn", *words]))
+        run = resolve(compose(["experiment=vit_vs_cnn", *words]))
         preprocessing = Preprocessing((32, 32), mean=[0.5] * 3, std=[0.5] * 3)
         model = build_model(run["model"], run["data"]["patch_size"], preprocessing, [str(i) for i in range(10)], None)
         sizes.append(sum(p.numel() for p in model.parameters()))

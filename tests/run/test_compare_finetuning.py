@@ -41,7 +41,7 @@ def table(folder):
 
 def test_a_way_that_fails_does_not_keep_the_others_from_running(compared):
     folder, code, said = compared
-    assert code == 1 and "lora of the comparison failed" in said and f"resume={folder} goes on" in said
+    assert code == 1 and "lora of the comparison failed" in said and f"resume={folder} continues it" in said
     assert (folder / "head" / "metrics.json").exists() and not (folder / "comparison.json").exists()
     assert [row["name"] for row in table(folder)] == ["full", "head"]
 

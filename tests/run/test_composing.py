@@ -4,12 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from vit.run.config.composing import ConfigError, compose, options, plain
+from vit.run.config.composing import ConfigError, compose, options, resolve
 from vit.run.config.overrides import sweep
 
 
 def test_default_is_digits_with_what_suits_it():
-    config = plain(compose([]))
+    config = resolve(compose([]))
     assert (config["data"]["name"], config["model"]["dim"], config["recipe"]["epochs"]) == ("digits", 64, 100)
     assert config["name"] == "digits"
 
@@ -63,7 +63,7 @@ def test_wrong_word_names_the_right_one(word, answer):
 
 def test_missing_value_says_what_to_add():
     with pytest.raises(ConfigError, match=r"data\.root.*data\.root=VALUE"):
-        plain(compose(["data=folder"]))
+        resolve(compose(["data=folder"]))
 
 
 def test_sweep_is_every_combination():

@@ -9,7 +9,7 @@ import yaml
 import vit
 from tests.data.images.test_bit_depth import expected, noise, tiff, write_twelve_bits
 from tests.run.conftest import QUICK, SMALL
-from vit.run.config.composing import compose, plain
+from vit.run.config.composing import compose, resolve
 from vit.run.resume import read_overrides
 
 WORDS = ["data=folder", "trainer.accelerator=cpu", *SMALL, *QUICK]
@@ -56,5 +56,5 @@ def test_the_range_can_be_chosen(trained, said, span):
     from vit.run.parts.preprocessing import build_preprocessing
 
     words = [*WORDS, f"data.root={trained[0]}", f"data.preprocessing.range={said}"]
-    data = read_overrides(plain(compose(words)), words).config["data"]
+    data = read_overrides(resolve(compose(words)), words).config["data"]
     assert build_preprocessing(data, build_source(data), None).range == span

@@ -12,8 +12,8 @@ from tests.run.conftest import SMALL, table, write_photos
 from vit.exchange.card import best_epoch
 from vit.run.command import main
 from vit.run.config.composing import ConfigError
-from vit.run.ending import max_time
 from vit.run.metrics_table import counted_from_one
+from vit.run.parts.trainer import max_time
 from vit.run.sweeping import SweptRun, settings_of, summary
 
 FAST = ["data=folder", *SMALL, "precision=32-true", "logger=csv", "trainer.accelerator=cpu"]
@@ -62,7 +62,7 @@ def test_a_run_that_ends_by_max_time_says_so(small, tmp_path):
     run = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
     assert run.metrics["ended"] == "max_time" and run.metrics["measured_on"] == "test"
     log = (run.path / "log.txt").read_text()
-    assert f"trainer.max_time=2s was over, ended in epoch {run.metrics['epochs']} of 100000" in log
+    assert f"trainer.max_time=2s was reached, ended in epoch {run.metrics['epochs']} of 100000" in log
     assert "also chose the best epoch" not in log
 
 

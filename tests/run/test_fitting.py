@@ -14,7 +14,7 @@ import vit
 from tests.run.conftest import write_photos
 from vit.data import Preprocessing, folder
 from vit.evaluation.probe import Labelled, fit_linear
-from vit.run.config.composing import ConfigError, compose, plain
+from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.parts.auto_values import fit_recipe, steps_per_epoch
 from vit.run.parts.head_fit import evenly
 
@@ -23,7 +23,7 @@ FAST = ["trainer.accelerator=cpu", "precision=32-true", "logger=csv", "data.audi
 
 
 def recipe_of(samples, *words, world=1):
-    config = plain(compose(["data=folder", "data.root=x", *words]))
+    config = resolve(compose(["data=folder", "data.root=x", *words]))
     return fit_recipe(config, samples, world)["recipe"]
 
 

@@ -90,7 +90,7 @@ def test_a_run_of_ones_own_configs_and_its_resumption(own, capsys, monkeypatch):
         patch.setattr(FollowEpoch, "on_train_epoch_start", stops)
         main([*words, "hydra.run.dir=out/a"])
     recorded = yaml.safe_load(Path("out/a/config.yaml").read_text())
-    assert recorded["seed"] == 7 and not any("hydra" in word for word in recorded["words"])
+    assert recorded["seed"] == 7 and not any("hydra" in word for word in recorded["overrides"])
     assert main(["resume=out/a"]) == 2  # its groups are in no folder that this command names
     assert "model=flat: no such model" in capsys.readouterr().err
     assert main([*words, "resume=out/a"]) == 0
@@ -116,7 +116,7 @@ def test_a_comparison_of_ones_own_models(own):
 def test_what_a_run_folder_records_sets_nothing_of_hydras(tmp_path, recorded):
     run = vit.train(["data=digits", "model.depth=1", *QUICK, "recipe.epochs=1", f"run_dir={tmp_path}"])
     config = yaml.safe_load((run.path / "config.yaml").read_text())
-    (run.path / "config.yaml").write_text(yaml.safe_dump(config | {"words": [*config["words"], recorded]}))
+    (run.path / "config.yaml").write_text(yaml.safe_dump(config | {"overrides": [*config["overrides"], recorded]}))
     forge_manifest(run.path)
     with pytest.raises(ConfigError, match=r"config\.yaml.*hydra"):
         vit.train([f"resume={run.path}", "recipe.epochs=2"])

@@ -57,7 +57,7 @@ def shapes_run(shapes, tmp_path_factory):
     asked = words(shapes, "recipe.epochs=8", "data.fractions=[0.6,0.2,0.2]", "data.balance=sampler", "run_dir=run")
     code, out, err = run(asked, folder)
     assert code == 0, err
-    assert "labels: " in out and "one question each (bce), compared by val/map" in out and "test mAP" in out
+    assert "labels: " in out and "binary cross entropy per class, monitored: val/map" in out and "test mAP" in out
     return folder / "run"
 
 
@@ -175,7 +175,7 @@ def test_mixup_smoothing_and_balanced_loss(shapes, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "error", "says"),
     [
-        (["recipe.loss.name=cross_entropy"], ConfigError, "recipe.loss.name=cross_entropy: .* learnt with bce"),
+        (["recipe.loss.name=cross_entropy"], ConfigError, "recipe.loss.name=cross_entropy: .* need bce"),
         (["callbacks.monitor=val/accuracy"], ConfigError, "callbacks.monitor=val/accuracy: must be one of val/loss, "),
         (["data.label_separator=';'"], DataError, r"label_separator=';' is in none of 90 labels .* is it '\|'"),
     ],

@@ -55,7 +55,7 @@ def test_capitals_that_cannot_be_written_count_as_wrong_in_validation_and_test_a
     words = [f"data.root={file}", "data.source=en", "data.target=de", "data.tokenizer.lower=true", "task.examples=12"]
     run = vit.train([*PAIRS, *words, f"run_dir={tmp_path / 'run'}"])
     log = (run.path / "log.txt").read_text()
-    assert "validation texts cannot be written as they are and count as wrong, such as 'Cat" in log
+    assert "validation texts cannot be generated exactly and count as wrong, such as 'Cat" in log
     assert "should be: Cat" in log
 
 

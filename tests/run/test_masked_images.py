@@ -155,14 +155,14 @@ def test_two_processes_have_the_losses_of_one(tmp_path):
 
 def test_unlabelled_photos(tmp_path):
     photos = write_photos(tmp_path / "photos", {"": 20, "more/inside": 20}, (20, 24))
-    words = [*QUIET, "data=pictures", f"data.root={photos}", "recipe.batch_size=8", "data.audit_seconds=1"]
+    words = [*QUIET, "data=unlabelled_images", f"data.root={photos}", "recipe.batch_size=8", "data.audit_seconds=1"]
     words += ["recipe.augment.shift=null", "recipe.crop={scale:[0.2,1.0],ratio:[0.75,1.3333]}"]
     found = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
     config = yaml.safe_load((found.path / "config.yaml").read_text())
     assert config["classes"] == [] and config["recipe"]["crop"]["scale"] == [0.2, 1.0]
     assert sum(len(file.read_text().splitlines()) for file in (found.path / "splits").iterdir()) == 40
     with pytest.raises(ConfigError, match="its images have no labels, which task=classification needs"):
-        vit.train(["data=pictures", "task=classification", "model=micro", f"data.root={photos}"])
+        vit.train(["data=unlabelled_images", "task=classification", "model=micro", f"data.root={photos}"])
 
 
 @pytest.mark.parametrize(("words", "said"), [

@@ -9,7 +9,7 @@ from PIL import Image
 import vit
 from vit.cli import main
 from vit.run.compare import find_plan
-from vit.run.config.composing import compose, plain
+from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import shown
 
 SMALL = ["recipe.epochs=1", "recipe.batch_size=8", "precision=32-true", "logger=csv", "data.image_size=16",
@@ -34,6 +34,6 @@ def test_a_run_with_odd_names(tmp_path, capfd):
 
 def test_a_comparison_with_odd_names(tmp_path):
     words = ["compare={a: ['model=tiny'], b: ['model=small']}", f"run_dir={tmp_path}/it's (1)"]
-    folder, plan = find_plan(plain(compose(words)), words)
+    folder, plan = find_plan(resolve(compose(words)), words)
     assert folder == tmp_path / "it's (1)" and list(plan["runs"]) == ["a", "b"]
     assert shown("resume", folder) == shlex.quote(f"resume={folder}")

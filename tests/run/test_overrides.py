@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from vit.exchange.places import PLACES
-from vit.run.config.composing import compose, plain
+from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import ConfigError, override_text, parse, shown, sweep
 
 NAMES = [
@@ -32,7 +32,7 @@ def test_a_path_is_taken_literally(name):
             assert found.value() == path, key
             (found,) = parse([override_text(key, path)])
             assert found.value() == path, key
-    config = plain(compose(["data=folder", "distill=soft", *(f"{key}={name}" for key in KEYS)]))
+    config = resolve(compose(["data=folder", "distill=soft", *(f"{key}={name}" for key in KEYS)]))
     assert [value(config, key) for key in KEYS] == [name] * len(KEYS)
 
 
@@ -40,8 +40,8 @@ def test_a_path_is_taken_literally(name):
 def test_what_is_printed_is_read_back(name):
     """Also names that Hydra gives a meaning to, through bash and through a config."""
     pasted = subprocess.run(["bash", "-c", f"printf %s {shown('data.root', name)}"], capture_output=True, text=True)
-    assert plain(compose(["data=folder", pasted.stdout]))["data"]["root"] == name
-    assert plain(compose(["data=folder", override_text("data.root", name)]))["data"]["root"] == name
+    assert resolve(compose(["data=folder", pasted.stdout]))["data"]["root"] == name
+    assert resolve(compose(["data=folder", override_text("data.root", name)]))["data"]["root"] == name
 
 
 def test_plain_paths_are_printed_plainly():
@@ -54,7 +54,7 @@ def test_plain_paths_are_printed_plainly():
 def test_the_home_folder(monkeypatch):
     monkeypatch.setenv("HOME", "/home/a b")
     for override in ("data.root=~/photos", "data.root='~/photos'"):
-        assert plain(compose(["data=folder", override]))["data"]["root"] == "/home/a b/photos"
+        assert resolve(compose(["data=folder", override]))["data"]["root"] == "/home/a b/photos"
 
 
 def test_hydras_own_values_of_paths():

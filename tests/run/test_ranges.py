@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from vit.run.config.composing import ConfigError, compose, config_folder, options, plain
+from vit.run.config.composing import ConfigError, compose, config_folder, options, resolve
 from vit.run.config.ranges import RANGES, Number, leaves, range_of
 
 GLOBAL = ("train.yaml", "finetune", "experiment")  # whose files name keys from the top
@@ -26,7 +26,7 @@ def test_the_table_covers_every_number_of_every_group():
     found = list(numbers())
     assert len(found) > 150
     assert [key for key, _ in found if range_of(key) is None] == []
-    assert [(key, value) for key, value in found if not range_of(key).takes(value)] == []
+    assert [(key, value) for key, value in found if not range_of(key).accepts(value)] == []
 
 
 @pytest.mark.parametrize(("group", "names"), [(group, options(group)) for group in ("recipe", "experiment", "task")])
@@ -34,7 +34,7 @@ def test_what_the_groups_offer_is_within_the_ranges(group, names):
     for name in names:
         places = ["data.root=x"] if group == "experiment" and name in ("captcha", "finetune", "multi30k",
                                                                        "multi30k_full") else []
-        plain(compose([f"{group}={name}", *places]))
+        resolve(compose([f"{group}={name}", *places]))
 
 
 @pytest.mark.parametrize(("override", "range"), [
@@ -67,7 +67,7 @@ def test_what_the_groups_offer_is_within_the_ranges(group, names):
 ])
 def test_a_number_that_cannot_be_is_an_error_with_key_and_range(override, range):
     with pytest.raises(ConfigError) as caught:
-        plain(compose([override]))
+        resolve(compose([override]))
     key = override.lstrip("+").partition("={")[0].partition("=")[0]
     assert str(caught.value).startswith(key) and f"must be {range}" in str(caught.value)
 
@@ -78,7 +78,7 @@ def test_a_number_that_cannot_be_is_an_error_with_key_and_range(override, range)
     "data.split_seed=7",
 ])
 def test_what_can_be_is_taken(override):
-    plain(compose([override]))
+    resolve(compose([override]))
 
 
 def test_the_table_names_no_key_that_does_not_exist():
@@ -90,7 +90,7 @@ def test_the_table_names_no_key_that_does_not_exist():
 
 @pytest.mark.parametrize(("number", "text"), [
     (Number(0, 1, above=True, below=True), "a number, above 0, below 1"),
-    (Number(1, whole=True, null=True, words=("auto",)), "a whole number, 1 or more, or auto or null"),
+    (Number(1, whole=True, null=True, names=("auto",)), "a whole number, 1 or more, or auto or null"),
     (Number(), "a number"),
 ])
 def test_a_range_in_a_sentence(number, text):

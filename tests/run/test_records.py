@@ -137,7 +137,7 @@ def test_evaluate_of_changed_data_and_other_splits(grown, tmp_path, capsys):
     assert f"{name} (missing)" in " ".join(capsys.readouterr().err.split())
     (root / name).write_bytes(content)
     assert main(["evaluate", str(run), f"data.root={root}", "data.split_seed=3"]) == 1
-    assert "data.split_seed=3 would measure training samples" in " ".join(capsys.readouterr().err.split())
+    assert "data.split_seed=3 would evaluate on training samples" in " ".join(capsys.readouterr().err.split())
     gone = read_record(run).splits["train"][0].name
     (root / gone).unlink()  # of the training images nothing is measured
     evaluated(run, tmp_path, f"data.root={root}")

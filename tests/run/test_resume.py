@@ -80,11 +80,11 @@ def test_stopped_by_a_signal_and_resumed_by_the_printed_command(tmp_path, whole,
     out, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     assert "Traceback" not in err and "stopping after this step and saving" in err
-    command = shlex.split(out[out.index("Go on with:") :].splitlines()[1])
+    command = shlex.split(out[out.index("Resume with:") :].splitlines()[1])
     assert command[1:] == ["-m", "vit", "train", "resume=run"]
     if signum == signal.SIGINT:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0 and "going on with run from last.ckpt" in done.stdout, done.stderr
+        assert done.returncode == 0 and "resuming run from last.ckpt" in done.stdout, done.stderr
     else:
         vit.train([f"resume={tmp_path / 'run'}"])
     assert_same(tmp_path / "run", whole)
@@ -101,12 +101,12 @@ def test_killed_and_found_again_by_its_words(tmp_path, whole, monkeypatch, capsy
     process.communicate()
     (killed,) = folder.iterdir()
     vit.train([*words, "debug=true", "resume=auto"])
-    assert "nothing to go on with" in capsys.readouterr().out
+    assert "no run to resume" in capsys.readouterr().out
     vit.train([*words, "resume=auto"])
-    assert f"going on with {killed.relative_to(tmp_path)}" in capsys.readouterr().out
+    assert f"resuming {killed.relative_to(tmp_path)}" in capsys.readouterr().out
     assert_same(killed, whole)
     vit.train([*words, "recipe.epochs=1", "resume=auto"])
-    assert "nothing to go on with" in capsys.readouterr().out
+    assert "no run to resume" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("batches", [20, 39 * 3, 39 * 3 + 1])
@@ -162,7 +162,7 @@ def test_no_whole_checkpoint_is_an_error(tmp_path, monkeypatch):
         with pytest.raises(SystemExit):
             vit.train([*DIGITS, f"run_dir={tmp_path}"])
     (tmp_path / "checkpoints" / "last.ckpt").write_bytes(b"half a file")
-    with pytest.raises(ConfigError, match="none of its checkpoints is whole; start anew"):
+    with pytest.raises(ConfigError, match="none of its checkpoints is valid; start a new run"):
         vit.train([f"resume={tmp_path}"])
     with pytest.raises(ConfigError, match=r"last\.ckpt: cannot be used: it is damaged"):
         vit.train([f"resume={tmp_path / 'checkpoints' / 'last.ckpt'}"])
@@ -174,7 +174,7 @@ def test_a_word_changed_on_resuming_is_said_and_kept(tmp_path, monkeypatch, caps
     assert "changed on resuming: recipe.epochs from 5 to 3" in said and "recipe.ema" not in said
     assert run.metrics["epochs"] == 3
     (tmp_path / "metrics.json").unlink()
-    with pytest.raises(ConfigError, match=r"recipe.epochs=2, but .*last.ckpt has 3 epochs behind it"):
+    with pytest.raises(ConfigError, match=r"recipe.epochs=2, but .*last.ckpt has completed 3 epochs"):
         vit.train([f"resume={tmp_path}", "recipe.epochs=2"])
     assert "recipe.epochs from 5 to 3" in (tmp_path / "log.txt").read_text()
 

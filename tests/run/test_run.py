@@ -62,7 +62,7 @@ def test_the_config_is_resolved_and_plain(digits_run):
     assert "${" not in text
     assert config["name"] == "digits" and config["recipe"]["epochs"] == 3 and config["model"]["dim"] == 64
     assert config["classes"] == [str(i) for i in range(10)]
-    assert config["words"] == ["recipe.epochs=3", "precision=32-true"]
+    assert config["overrides"] == ["recipe.epochs=3", "precision=32-true"]
 
 
 def test_metrics_by_their_names(digits_run):

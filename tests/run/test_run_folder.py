@@ -60,7 +60,7 @@ def test_a_cut_config_is_never_used(folder, manifest):
             read_config(folder)
     else:
         (folder / "manifest.json").unlink()
-        assert read_config(folder)["words"] == yaml.safe_load(text)["words"]
+        assert read_config(folder)["overrides"] == yaml.safe_load(text)["overrides"]
 
 
 def test_changed_splits_and_config_are_named(folder):
@@ -73,7 +73,7 @@ def test_changed_splits_and_config_are_named(folder):
 
 def test_a_crash_between_record_and_file_leaves_a_valid_config(tmp_path, monkeypatch):
     folder = RunFolder(tmp_path)
-    nodes = {"data": 1, "model": 1, "recipe": 1, "task": 1, "trainer": 1, "words": []}
+    nodes = {"data": 1, "model": 1, "recipe": 1, "task": 1, "trainer": 1, "overrides": []}
     folder.write("config.yaml", nodes)
     with monkeypatch.context() as patch:
         patch.setattr("vit.run.folder.write_atomically", lambda *arguments: None)
@@ -88,7 +88,7 @@ def test_a_new_run_overwrites_nothing_of_an_old_one(folder, lost):
         file.unlink()
     if lost == "checkpoints":
         (folder / "config.yaml").unlink()
-    with pytest.raises(ConfigError, match="lies there already|metrics.csv is there already"), RunFolder(folder) as new:
+    with pytest.raises(ConfigError, match="already contains (a run|metrics.csv)"), RunFolder(folder) as new:
         new.begin(resuming=False)
 
 

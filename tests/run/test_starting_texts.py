@@ -141,13 +141,13 @@ def test_a_classifier_that_no_decoder_fits_is_told(runs, digits, tmp_path):
     relative = [*SMALL, "data.patch_size=4", "model.positions=relative", f"run_dir={tmp_path / 'relative'}"]
     source = vit.train(relative).path
     for start, said in (
-        (source, "is a classifier with positions=relative, but a model that writes has one of learned, "),
+        (source, "is a classifier with positions=relative, but a decoder has one of learned, "),
         (runs["classifier"], "a model of kind text_classifier does not classify images"),
     ):
         with pytest.raises(ConfigError, match=said):
             vit.train([*WORDS["reader"], f"init_from={start}", f"run_dir={tmp_path / 'run'}"])
     for start in (runs["pretrained"], digits):
-        with pytest.raises(ConfigError, match="is no model that writes, and a translator can begin with no other"):
+        with pytest.raises(ConfigError, match="is not a seq2seq model, and a translator can start from no other"):
             vit.train([*WORDS["translator"], f"init_from={start}", f"run_dir={tmp_path / 'run'}"])
 
 
@@ -160,7 +160,7 @@ def test_a_classifier_that_no_decoder_fits_is_told(runs, digits, tmp_path):
     ],
 )
 def test_words_on_a_tokenizer_that_comes_along_must_be_true_of_it(runs, others, tmp_path, word, said):
-    with pytest.raises(ConfigError, match=rf"{word}, but the tokenizer that comes along with .* {said}, .* leave the"):
+    with pytest.raises(ConfigError, match=rf"{word}, but the tokenizer of .*, {said}; leave the key"):
         vit.train([*others, word, f"init_from={runs['classifier']}", f"run_dir={tmp_path / 'run'}"])
 
 

@@ -71,7 +71,7 @@ def test_replicas_learn_like_one_process_and_stop_together(tmp_path, single):
     assert process.returncode == 130 and "Traceback" not in err, err
     assert len(losses(the_run(tmp_path))[0]) < 22
     code, out, err = run([*words, "resume=auto"], tmp_path)
-    assert code == 0 and out.count("going on with") == 1, err
+    assert code == 0 and out.count("resuming runs") == 1, err
     assert_like_one_process(the_run(tmp_path), single)
 
 

@@ -172,7 +172,7 @@ def test_a_recorded_data_set_of_ones_own_is_evaluated_when_the_command_names_it(
 def test_a_comparison_runs_nothing_that_it_records(tmp_path, monkeypatch, runs):
     monkeypatch.chdir(tmp_path)
     Path("all").mkdir()
-    plan = {"name": "x", "words": [], "runs": {**runs, "b": ["data=digits"]}}
+    plan = {"name": "x", "overrides": [], "runs": {**runs, "b": ["data=digits"]}}
     Path("all", "comparison.yaml").write_text(json.dumps(plan))
     with pytest.raises(ConfigError, match=r"comparison\.yaml"):
         vit.train(["resume=all"])

@@ -34,14 +34,14 @@ def compose_data(overrides: list[str], bundle: "Bundle | None" = None, node: str
             that is not allowed.
         ValueError: neither the bundle nor the command names a data set.
     """
-    from vit.run.config.composing import SEARCH_PATH, ConfigError, compose, plain
+    from vit.run.config.composing import SEARCH_PATH, ConfigError, compose, resolve
     from vit.run.config.overrides import parse
     from vit.run.config.targets import check_overrides, check_stored
 
     recorded = recorded_overrides(bundle.extra, overrides) if bundle is not None else []
     check_overrides(recorded, bundle.path if bundle is not None else "")
     combined = [*recorded, *overrides]
-    config = plain(compose(combined))
+    config = resolve(compose(combined))
     if recorded:
         check_stored({"data": config["data"]}, bundle.path, overrides)
     prefixes = ("data.", f"{node}.") if node else ("data.",)

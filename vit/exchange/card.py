@@ -253,7 +253,8 @@ def recipe(bundle: Bundle, run: Run) -> str:
         "versions": ", ".join(f"{name} {version}" for name, version in bundle.record.get("versions", {}).items()),
     }
     rows = [[key, escaped(str(value))] for key, value in facts.items() if value is not None]
-    command = shlex.join(["python", "-m", "vit", "train", *without_places(run.config["words"])])
+    overrides = run.config["overrides" if "overrides" in run.config else "words"]  # words: runs of earlier versions
+    command = shlex.join(["python", "-m", "vit", "train", *without_places(overrides)])
     return f"## Recipe\n\n```bash\n{command}\n```\n\n{table(['', 'value'], rows)}"
 
 

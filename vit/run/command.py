@@ -1,7 +1,7 @@
-"""`python train.py OVERRIDES`: one run, several with -m, or a look at the config.
+"""`python train.py OVERRIDES`: one run, several with -m, or the config with --cfg.
 
-`hydra.main` runs the program. What stands in front of it checks the overrides within a fraction of a second, before
-torch is loaded, and takes paths literally (`vit.run.config.overrides`).
+`hydra.main` runs the program. Before it the overrides are checked, in a fraction of a second because torch is not
+loaded yet, and paths are quoted (`vit.run.config.overrides`).
 """
 
 import argparse
@@ -20,12 +20,12 @@ from vit.run.config.composing import (
     PRIMARY,
     SEARCH_PATH,
     ConfigError,
-    checked,
     config_folder,
-    located,
     options,
+    prepare_overrides,
     search_folders,
     with_config_dir,
+    with_paths,
 )
 from vit.run.config.overrides import parse
 from vit.training.interrupts import StopSignals
@@ -38,13 +38,13 @@ CONFIGS = ("job", "hydra", "all")  # that --cfg prints
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code: 0 done, 1 data or training failed, 2 a wrong override or option.
 
-    A run that is stopped leaves with SystemExit: 128 + the signal's number, so 130 for Ctrl-C and 143 for SIGTERM.
+    A stopped run raises SystemExit with 128 + the number of the signal: 130 for Ctrl-C, 143 for SIGTERM.
     """
     with StopSignals().handled():  # before torch is loaded, which takes seconds
-        return answer(list(sys.argv[1:] if argv is None else argv))
+        return run_command(list(sys.argv[1:] if argv is None else argv))
 
 
-def answer(argv: list[str]) -> int:
+def run_command(argv: list[str]) -> int:
     debug = "--debug" in argv
     try:
         options, overrides = read_arguments([argument for argument in argv if argument != "--debug"])
@@ -56,22 +56,22 @@ def answer(argv: list[str]) -> int:
     except Exception as error:
         if debug or os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
             raise
-        return failed(error)
+        return report_error(error)
 
 
 def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Hydra's options, and the overrides; `--config-dir` and `--config-name` become overrides, which whatever composes
-    the config again reads too: the ranks of a distributed run, the runs of a sweep.
+    """Hydra's options, and the overrides. `--config-dir` and `--config-name` become overrides, because the ranks of a
+    distributed run and the runs of a sweep compose the config again.
 
     Raises:
-        ConfigError: an option that Hydra does not have, or that lacks its value.
+        ConfigError: an option that Hydra does not have, or one without its value.
     """
     parser = get_args_parser()
     parser.error = refuse
-    found, others = parser.parse_known_args(with_kind_of_config(argv))
+    found, others = parser.parse_known_args(with_default_cfg(argv))
     for other in others:
         if other.startswith("-"):
-            raise ConfigError(f"unknown option {other}; --help lists the options, all else is key=value")
+            raise ConfigError(f"unknown option {other}; --help lists the options, other arguments are key=value")
     overrides = [*found.overrides, *others]
     if found.config_path:
         raise ConfigError("--config-path would replace all groups of the project; --config-dir adds a folder to them")
@@ -84,15 +84,15 @@ def refuse(message: str) -> None:
     raise ConfigError(message)
 
 
-def with_kind_of_config(argv: list[str]) -> list[str]:
-    """`--cfg` alone is `--cfg job`."""
+def with_default_cfg(argv: list[str]) -> list[str]:
+    """The arguments with `--cfg job` for a bare `--cfg`."""
     after = [*argv[1:], ""]
     return ["--cfg=job" if argument in ("--cfg", "-c") and following not in CONFIGS else argument
             for argument, following in zip(argv, after, strict=True)]
 
 
 def run(options: argparse.Namespace, overrides: list[str]) -> int:
-    """Check the overrides, then let Hydra run the command that its options ask for."""
+    """Check the overrides, then let Hydra do what its options select: a run, a sweep, or printing."""
     if options.shell_completion or options.hydra_help:
         with_hydra(lambda config: None, option_line(options), overrides)
         return 0
@@ -100,16 +100,16 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
         from vit.run.sweeping import sweep_with
 
         return sweep_with(overrides, with_hydra)
-    parsed = parse(recorded(overrides))
-    prepared, name = checked(parsed)
-    codes = [0]  # of a run; Hydra makes none where it only prints
+    parsed = parse(with_resumed(overrides))
+    prepared, name = prepare_overrides(parsed)
+    codes = [0]  # of the run; with options that print, Hydra starts none
     line = [*option_line(options), f"--config-name={name}"]
-    with_hydra(lambda config: codes.append(run_here(located(config, parsed), overrides)), line, prepared)
+    with_hydra(lambda config: codes.append(run_here(with_paths(config, parsed), overrides)), line, prepared)
     return codes[-1]
 
 
-def recorded(overrides: list[str]) -> list[str]:
-    """The overrides after those of the run that `resume` names."""
+def with_resumed(overrides: list[str]) -> list[str]:
+    """The overrides, preceded by those of the run that `resume` names."""
     if not any(override.lstrip("+").startswith("resume=") for override in overrides):
         return overrides
     from vit.run.resume import with_recorded  # loads torch
@@ -118,7 +118,7 @@ def recorded(overrides: list[str]) -> list[str]:
 
 
 def option_line(options: argparse.Namespace) -> list[str]:
-    """Hydra's options that ask for something else than a run."""
+    """Hydra's options that select something else than a run."""
     texts = {"cfg": options.cfg, "package": options.package, "info": options.info}
     flags = ("resolve", "shell_completion", "hydra_help")
     return [*(f"--{name}={value}" for name, value in texts.items() if value),
@@ -126,7 +126,7 @@ def option_line(options: argparse.Namespace) -> list[str]:
 
 
 def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrides: list[str]) -> None:
-    """Run the task as a program of `hydra.main`, which reads its command from `sys.argv`.
+    """Run the task with `hydra.main`, which reads its command from `sys.argv`.
 
     Raises:
         ConfigError: Hydra cannot compose the config.
@@ -146,7 +146,7 @@ def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrid
 
 
 def run_here(config: DictConfig, overrides: list[str]) -> int:
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads sleep while they wait: spinning, they starve
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # waiting threads of torch sleep instead of spinning
     from vit.run.training_run import train_composed
 
     try:
@@ -155,12 +155,12 @@ def run_here(config: DictConfig, overrides: list[str]) -> int:
     except Exception as error:
         if os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
             raise
-        return failed(error)
+        return report_error(error)
 
 
 @contextlib.contextmanager
 def environment(**variables: str) -> Iterator[None]:
-    """Sets environment variables and restores the former values afterwards."""
+    """Set environment variables, and restore their previous values afterwards."""
     earlier = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -171,8 +171,8 @@ def environment(**variables: str) -> Iterator[None]:
             os.environ.update({name: value} if value is not None else {})
 
 
-def failed(error: Exception) -> int:
-    """One line on standard error."""
+def report_error(error: Exception) -> int:
+    """Print the error as one line, and return the exit code."""
     print(f"error: {error_message(error)}", file=sys.stderr)
     return 2 if isinstance(error, ConfigError) else 1
 
@@ -181,13 +181,13 @@ def help_text() -> str:
     lines = [
         "Train a model:  python train.py [group=name] [key=value] ...",
         "  python train.py                                   scikit-learn's digits, in a minute",
-        "  python train.py data=folder data.root=photos      your photos, a folder per class",
-        "  python train.py -m seed=0,1,2                     one run after the other",
-        "  python train.py --config-dir my data=flowers      with my/data/flowers.yaml, a config of your own",
-        "  python train.py resume=auto                       go on with what was stopped",
+        "  python train.py data=folder data.root=photos      your photos, one folder per class",
+        "  python train.py -m seed=0,1,2                     several runs",
+        "  python train.py --config-dir my data=flowers      with your own my/data/flowers.yaml",
+        "  python train.py resume=auto                       resume a stopped run",
         "",
     ]
     lines += [f"  {group:<11}{', '.join(options(group))}" for group in GROUPS]
-    lines += ["", "  --cfg prints the whole config, -m runs every combination, --debug shows tracebacks;",
-              "  --hydra-help has all options of Hydra, which work as in its manual."]
+    lines += ["", "  --cfg prints the whole config, -m runs all combinations, --debug prints tracebacks;",
+              "  --hydra-help lists all options of Hydra, which work as in its manual."]
     return "\n".join(lines)

@@ -1,12 +1,12 @@
-"""Every way of fine-tuning a model on one data set: each a run of its own, then one table and one picture."""
+"""`vit compare-finetuning`: a run for each `finetune` option on one data set, then a table and a figure."""
 
 from collections.abc import Sequence
 
 from vit.run.compare import compare
-from vit.run.config.composing import ConfigError, compose, nearest, options, plain
+from vit.run.config.composing import ConfigError, compose, nearest, options, resolve
 from vit.run.result import Run
 
-WAYS = ("full", "llrd", "gradual", "attention_only", "lora", "head")  # from those that move most
+WAYS = ("full", "llrd", "gradual", "attention_only", "lora", "head")  # in the order of the number of trained weights
 NAME = "compare_finetuning"
 
 
@@ -15,22 +15,22 @@ def compare_finetuning(overrides: list[str], ways: Sequence[str] = WAYS) -> Run:
 
     Raises:
         ConfigError: an invalid override, before the first run starts; failed runs, at the end.
-        Interrupted: Ctrl-C or SIGTERM; the run under way has saved what was done.
+        Interrupted: Ctrl-C or SIGTERM; the current run has saved its state.
     """
     for way in ways:
         if way not in options("finetune"):
             raise ConfigError(f"--methods {way}: no such finetune{nearest(way, options('finetune'))}")
-    overrides = [*usual(overrides), *overrides]
-    config = plain(compose(overrides))
+    overrides = [*default_overrides(overrides), *overrides]
+    config = resolve(compose(overrides))
     if not config["init_from"] and config["resume"] in (None, "auto"):
         raise ConfigError("compare-finetuning starts from pretrained weights: add init_from=MODEL (a run, a saved "
                           "model, a file of weights or timm:NAME)")
     if any(override.startswith("finetune=") for override in overrides):
-        raise ConfigError("finetune= names one way; choose among those compared with --methods full,head,lora")
+        raise ConfigError("finetune= selects one option; --methods full,head,lora selects those that are compared")
     return compare({**config, "compare": {way: [f"finetune={way}"] for way in ways}}, overrides)
 
 
-def usual(overrides: list[str]) -> list[str]:
+def default_overrides(overrides: list[str]) -> list[str]:
     """Default overrides: a folder name, and recipe=finetune unless the overrides or the data set name a recipe."""
     if any(override.startswith("resume=") and override != "resume=auto" for override in overrides):
         return []
@@ -38,10 +38,11 @@ def usual(overrides: list[str]) -> list[str]:
     added = [] if "name" in named else [f"name={NAME}"]
     if named & {"recipe", "experiment"}:
         return added
-    from_nothing = plain(compose(["recipe=scratch"]))["recipe"]
-    return [*added, "recipe=finetune"] if plain(compose(without_recipe(overrides)))["recipe"] == from_nothing else added
+    composed = (compose(each) for each in (["recipe=scratch"], without_recipe(overrides)))
+    from_scratch, chosen = (resolve(config)["recipe"] for config in composed)
+    return [*added, "recipe=finetune"] if chosen == from_scratch else added
 
 
 def without_recipe(overrides: list[str]) -> list[str]:
-    """The overrides without values of the recipe: what remains of it comes from the data set."""
+    """The overrides without keys of the recipe, which leaves the recipe of the data set."""
     return [override for override in overrides if not override.lstrip("+~").startswith("recipe.")]

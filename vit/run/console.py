@@ -1,4 +1,4 @@
-"""What a run says to the person in front of it."""
+"""The terminal output of a run, and the log file."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ console = Console()
 
 
 class ConsoleHandler(logging.Handler):
-    """Log lines above the progress bar, unwrapped, as they are."""
+    """Prints log records above the progress bar, without wrapping or markup."""
 
     def emit(self, record: logging.LogRecord) -> None:
         style = "yellow" if record.levelno >= logging.WARNING else None
@@ -20,7 +20,7 @@ class ConsoleHandler(logging.Handler):
 
 
 def log_to_console(main: bool) -> None:
-    """Messages of `vit` go to the terminal, from the first process only; once, however often it is called."""
+    """Send log records of `vit` to the terminal; other processes than the first one only print errors."""
     log = logging.getLogger("vit")
     log.propagate = False
     log.setLevel(logging.DEBUG)
@@ -29,12 +29,12 @@ def log_to_console(main: bool) -> None:
 
 
 def command(*arguments: object) -> str:
-    """`python -m vit WORDS`, ready to be copied."""
+    """The shell command `python -m vit ARGUMENTS`."""
     return shlex.join([python(), "-m", "vit", *map(str, arguments)])
 
 
 def python() -> str:
-    """The interpreter as the person would type it: `python` where that is this one, else its path."""
+    """The interpreter as one would type it: `python` if that is this one, else its path."""
     found = shutil.which("python")
     if found and os.path.dirname(found) == os.path.dirname(sys.executable):
         return "python"
@@ -42,7 +42,7 @@ def python() -> str:
 
 
 class LogFile(logging.FileHandler):
-    """A log file whose first failed write is printed; `logging` prints a traceback for each and goes on."""
+    """A log file that prints its first failed write only, where `logging` prints a traceback for each."""
 
     error: BaseException | None = None
 

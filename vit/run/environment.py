@@ -12,7 +12,7 @@ RECORDED = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "
 
 
 def environment() -> dict:
-    """Where and with what a run was made: command, versions, processor, accelerator, git commit."""
+    """The command, versions, processor, accelerators and git commit of a run."""
     import torch
 
     return {

@@ -1,6 +1,4 @@
-"""After the last step: the best weights as a bundle, read back from disk and tested; pictures, tables, the next
-command.
-"""
+"""The end of a run: the best weights saved as a bundle, loaded from disk and tested; figures, metrics, a summary."""
 
 import logging
 import warnings
@@ -9,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import Timer
 
 from vit.data import BadImage
 from vit.data.recorded_splits import check_unchanged
@@ -17,12 +16,11 @@ from vit.report.curves import curves_picture
 from vit.report.summary import print_summary
 from vit.run.config.overrides import override_text
 from vit.run.console import command, console
-from vit.run.ending import ending
 from vit.run.folder import RunFolder
 from vit.run.jobs import Job
 from vit.run.parts.finetuning import whole_size
 from vit.run.records import read_record
-from vit.training import Checkpoints, PeakMemory, ThroughputMeter, trained_weights
+from vit.training import Checkpoints, Patience, PeakMemory, ThroughputMeter, trained_weights
 
 log = logging.getLogger("vit")
 
@@ -32,14 +30,14 @@ SPLIT_RULE = "hash"  # of samples in splits by fractions; bundles that do not ha
 
 
 def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
-    """Write all that a finished run holds and return its final numbers by name."""
+    """Save and test the best weights, write the results of the run, and return its final metrics."""
     numbers = speed(job, trainer)
     checkpoints = next(c for c in trainer.callbacks if isinstance(c, Checkpoints))
     settings = {"batch_size": job.config["recipe"]["batch_size"], "precision": trainer.precision}
-    extra = {"data": data_words(job.config), "evaluation": settings, "name": job.config["name"]}
+    extra = {"data": data_overrides(job.config), "evaluation": settings, "name": job.config["name"]}
     extra["split_rule"] = SPLIT_RULE
     weights, score, epoch = checkpoints.final_weights()
-    why, text = ending(trainer, job.config)
+    why, text = find_ending(trainer, job.config)
     log.info("ended: %s", text)
     if epoch == 0:
         log.info("best epoch: 0, the start of training: no epoch was better by %s", checkpoints.monitor)
@@ -58,10 +56,27 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     if job.split != "test":
         log.warning("%s", CHOSEN)
     curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"])
-    samples = job.write_samples(folder)
+    samples = job.save_samples(folder)
     folder.write("metrics.json", metrics)
     show(job, folder, metrics, text, samples)
     return metrics
+
+
+def find_ending(trainer: Trainer, config: dict) -> tuple[str, str]:
+    """(`epochs`, `max_time`, `patience` or `callback`; a description for the log and the summary)."""
+    done, planned = trainer.current_epoch, trainer.max_epochs
+    so_far = f"epoch {done} of {planned}"
+    timer = next((each for each in trainer.callbacks if isinstance(each, Timer)), None)
+    early = next((each for each in trainer.callbacks if isinstance(each, Patience)), None)
+    if early is not None and early.stopped_epoch and done < planned:
+        patience = config["callbacks"]["patience"]
+        return "patience", f"no better {early.monitor} in {patience} epochs, ended in {so_far}"
+    left = None if timer is None else timer.time_remaining()
+    if left is not None and left <= 0 and (done < planned or not trainer.is_last_batch):
+        return "max_time", f"trainer.max_time={config['trainer']['max_time']} was reached, ended in {so_far}"
+    if done < planned and trainer.should_stop:
+        return "callback", f"a callback stopped it, ended in {so_far}"
+    return "epochs", f"all {planned} epochs"
 
 
 def check_samples(job: Job, folder: RunFolder) -> None:
@@ -77,11 +92,12 @@ def check_samples(job: Job, folder: RunFolder) -> None:
         check_unchanged(job.source, job.split, recorded, fix)
 
 
-def data_words(config: dict) -> list[str]:
-    """The overrides that build the same data set again, from any directory."""
-    chosen = [w for w in config["words"] if w.lstrip("+~").partition("=")[0].split(".")[0] in ("data", "experiment")]
+def data_overrides(config: dict) -> list[str]:
+    """The overrides that load the same data set again, from any directory."""
+    keys = {override: override.lstrip("+~").partition("=")[0] for override in config["overrides"]}
+    chosen = [override for override, key in keys.items() if key.split(".")[0] in ("data", "experiment")]
     paths = {f"data.{key}": config["data"][key] for key in ("root", "path", "revision") if config["data"].get(key)}
-    others = [w for w in chosen if w.partition("=")[0] not in paths]
+    others = [override for override in chosen if override.partition("=")[0] not in paths]
     return [*others, *(override_text(key, path) for key, path in paths.items())]
 
 
@@ -126,4 +142,4 @@ def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path |
         "ended": ended,
         "model": str(folder.model),
     }
-    print_summary(facts, job.config["name"], command(*job.next_words(folder, samples)), console)
+    print_summary(facts, job.config["name"], command(*job.next_command(folder, samples)), console)

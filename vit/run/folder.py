@@ -1,4 +1,4 @@
-"""A run folder: everything one run leaves behind, and the lock that keeps a second run out of it."""
+"""A run folder: the files of one run, and the lock against a second run in the same folder."""
 
 import contextlib
 import datetime
@@ -24,11 +24,12 @@ from vit.training.checkpoint import newest_valid
 
 log = logging.getLogger("vit")
 
-NAMED = 5  # of the samples that are left out, so many in the log
+NAMED = 5  # left-out samples in the log
 
 CONFIG = "config.yaml"
 FACTS = ("splits", "environment.json", "audit.json")
-NODES = ("data", "model", "recipe", "task", "trainer", "words")  # of every config
+FORMER_KEYS = {"words": "overrides"}  # former name -> name, in files of earlier versions
+NODES = ("data", "model", "recipe", "task", "trainer", "overrides")  # of every config
 OUTPUTS = ("metrics.csv", "metrics.json", "model", "samples", "predictions.csv", "curves.png", "tensorboard")
 
 
@@ -36,10 +37,9 @@ class RunFolder:
     """`config.yaml log.txt metrics.csv metrics.json environment.json splits/ samples/ checkpoints/ model/` under one
     path.
 
-    A run is finished when `metrics.json` stands; until then the folder can be resumed. Within
-    `with RunFolder(path, main)` the first process holds the folder's lock, which the operating system frees however a
-    process ends, and what is logged also goes to `log.txt`. A run that fails before `config.yaml` stands leaves no
-    folder, unless there was one before.
+    A run is finished when `metrics.json` exists; until then it can be resumed. Within `with RunFolder(path, main)` the
+    first process holds the folder's lock, which the operating system releases however the process ends, and log
+    records also go to `log.txt`. A run that fails before `config.yaml` is written leaves no new folder.
     """
 
     def __init__(self, path: pathlib.Path, main: bool = True):
@@ -91,11 +91,11 @@ class RunFolder:
 
     @property
     def used(self) -> bool:
-        """Whether a run lies here, even one that lost its config."""
+        """Whether the folder contains a run, even one without its config."""
         return self.config_file.exists() or any(self.checkpoints.glob("*.ckpt"))
 
-    def _in_the_way(self) -> str | None:
-        """A file that a new run would overwrite; a start that was killed early left `splits` beside a manifest."""
+    def _overwritten(self) -> str | None:
+        """A file that a new run would overwrite. A start that was killed early leaves `splits` and a manifest."""
         started = (self.path / MANIFEST).exists()
         names = OUTPUTS if started else (*OUTPUTS, *FACTS)
         return next((name for name in names if os.path.lexists(self.path / name)), None)
@@ -117,28 +117,27 @@ class RunFolder:
             ) from None
 
     def begin(self, resuming: bool) -> None:
-        """Start `log.txt`, where the folder is free for this run: two runs in one folder would mix their files.
+        """Start `log.txt`, if no other run uses the folder.
 
         Raises:
-            ConfigError: a run lies there and this one does not go on with it, or it is finished.
+            ConfigError: the folder contains a run that this one does not resume, or a finished one.
         """
         if self.used and not resuming:
             raise ConfigError(
-                f"run_dir={self.path}: a run lies there already; {shown('resume', self.path)} goes on with it, "
-                "or choose another run_dir"
+                f"run_dir={self.path} already contains a run; {shown('resume', self.path)} resumes it, or choose "
+                "another run_dir"
             )
         if self.finished and resuming:
             raise ConfigError(
                 f"resume={self.path}: that run is finished; start from its model with "
                 f"{shown('init_from', self.path)}"
             )
-        if not resuming and (found := self._in_the_way()):
+        if not resuming and (found := self._overwritten()):
             raise ConfigError(
-                f"run_dir={self.path}: {found} is there already and a new run would overwrite it; "
-                "choose another run_dir"
+                f"run_dir={self.path} already contains {found}, which a new run would overwrite; choose another run_dir"
             )
-        for place in (self.path, self.path / "splits"):
-            sweep(place)
+        for folder in (self.path, self.path / "splits"):
+            sweep(folder)
         self._log = LogFile(self.path / "log.txt", encoding="utf-8")
         self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(self._log)
@@ -152,12 +151,12 @@ class RunFolder:
             log.warning("left out %d more, listed in %s", len(left_out) - NAMED, self.path / "splits" / "left_out.tsv")
 
     def write(self, name: str, value: dict | list) -> None:
-        """Write `name` as YAML or JSON, whole or not at all."""
+        """Write `name` as YAML or JSON, atomically."""
         text = yaml.safe_dump(value, sort_keys=False) if name.endswith(".yaml") else json_text(value) + "\n"
         self.write_text(name, text)
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a text file, whole or not at all; the manifest has the SHA-256 of what a resumed run relies on."""
+        """Write a text file atomically. The manifest records the SHA-256 of the files that a resumed run relies on."""
         content = text.encode("utf-8", "surrogateescape")
         if name == CONFIG or name.startswith("splits/"):
             Manifest.read(self.path).announce(name, hashlib.sha256(content).hexdigest())
@@ -165,27 +164,26 @@ class RunFolder:
 
 
 def check_contents(folder: pathlib.Path) -> None:
-    """A folder that may come from anybody is written to only if all of it lies inside: files, folders, and links to
-    them.
+    """Checks that a folder, which may come from a third party, consists of files, folders and links within it.
 
     Raises:
-        ConfigError: names a link that leads out of it, or a FIFO or device, at which a run would wait forever.
+        ConfigError: names a link that leads out of it, or a FIFO or device, for which a run would wait forever.
     """
     inside = os.path.realpath(folder)
-    for place, folders, files in os.walk(inside):
+    for parent, folders, files in os.walk(inside):
         for name in (*folders, *files):
-            path = os.path.join(place, name)
+            path = os.path.join(parent, name)
             if os.path.islink(path):
                 target = os.path.realpath(path)
                 if os.path.commonpath([inside, target]) != inside:
-                    raise ConfigError(f"{path} is a link to {target}, outside the run folder; a run writes only inside "
-                                      "its folder, so put a real file or folder there")
+                    raise ConfigError(f"{path} is a link to {target}, outside the run folder, and a run writes only "
+                                      "within its folder; replace the link by a file or folder")
             elif name in files and not os.path.isfile(path):
                 raise ConfigError(f"{path} is neither a file nor a folder; remove it")
 
 
 def is_empty(path: pathlib.Path) -> bool:
-    """Whether nothing lies there, or only a folder without anything in it."""
+    """Whether the path does not exist, or is an empty folder."""
     try:
         return not any(path.iterdir())
     except FileNotFoundError:
@@ -195,7 +193,11 @@ def is_empty(path: pathlib.Path) -> bool:
 
 
 def new_path(config: dict, make: bool = True, suffix: str = "") -> pathlib.Path:
-    """`run_dir` where given, else a new folder `runs/<name>/<time><suffix>`, made at once: no other run has the same.
+    """`run_dir` if it is set, else a new folder `runs/<name>/<time><suffix>`, which is created at once, so that no
+    other run has the same one.
+
+    Raises:
+        ConfigError: the folder cannot be created.
     """
     if config["run_dir"]:
         return pathlib.Path(config["run_dir"])
@@ -216,13 +218,13 @@ def new_path(config: dict, make: bool = True, suffix: str = "") -> pathlib.Path:
 
 
 def read_config(path: pathlib.Path, overrides: Sequence[str] = ()) -> dict:
-    """The config a run folder was made with, which may be anybody's.
+    """The config in a run folder, which may come from a third party.
 
     Args:
-        overrides: those of this command; a class of the user's own that they name may stand in the config too.
+        overrides: those of this command; the targets that they name are trusted in the config too.
 
     Raises:
-        ConfigError: the folder holds no run, or links that lead out of it, or its config names a class that neither
+        ConfigError: the folder has no run, or has links that lead out of it, or its config names a target that neither
             the project nor the user names.
     """
     check_contents(path)
@@ -234,9 +236,10 @@ def read_config(path: pathlib.Path, overrides: Sequence[str] = ()) -> dict:
 
 
 def check_unchanged(path: pathlib.Path) -> None:
-    """
+    """Checks the files of a run against the SHA-256 in its manifest.
+
     Raises:
-        ConfigError: a file that the run recorded has another content now.
+        ConfigError: a file has changed.
     """
     manifest = Manifest.read(path)
     for name in manifest.files:
@@ -244,19 +247,19 @@ def check_unchanged(path: pathlib.Path) -> None:
             fix = f"; or remove it, to resume with the config in {LAST}" if name == CONFIG else ""
             raise ConfigError(
                 f"{pathlib.Path(path) / name} is not the file that this run wrote (its SHA-256 is not the one in "
-                f"{MANIFEST}); put it back as it was{fix}"
+                f"{MANIFEST}); restore it{fix}"
             )
 
 
 def stored_config(file: pathlib.Path) -> dict:
-    """A run's `config.yaml`, unchecked; where it is missing or cut, the copy in the newest checkpoint.
+    """The `config.yaml` of a run, unchecked; where it is missing or incomplete, the copy in the newest checkpoint.
 
     Raises:
-        ConfigError: there is neither.
+        ConfigError: there is neither of them.
     """
     try:
         if not file.exists():
-            raise ConfigError(f"resume={file.parent}: no {CONFIG} there, so no run to go on with")
+            raise ConfigError(f"resume={file.parent}: no {CONFIG} there, so no run to resume")
         config = read_stored(file)
         if absent := [node for node in NODES if node not in config]:
             raise ConfigError(f"{file} is incomplete: it has no {absent[0]}")
@@ -270,30 +273,36 @@ def stored_config(file: pathlib.Path) -> dict:
 
 
 def embedded_config(checkpoint: pathlib.Path) -> dict | None:
-    """The config in a checkpoint of ours."""
+    """The config in a checkpoint of a run; None in other files."""
     import torch
 
     config = torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True).get("config")
-    return config if isinstance(config, dict) and all(node in config for node in NODES) else None
+    config = with_current_keys(config) if isinstance(config, dict) else {}
+    return config if all(node in config for node in NODES) else None
+
+
+def with_current_keys(config: dict) -> dict:
+    """A stored config with the keys of this version."""
+    return {FORMER_KEYS.get(key, key): value for key, value in config.items()}
 
 
 def read_stored(file: pathlib.Path) -> dict:
-    """The plain values of a YAML file in a run folder, unchecked: nothing may be instantiated from them.
+    """The values of a YAML file in a run folder, unchecked: nothing may be instantiated from them.
 
     Raises:
-        ConfigError: it cannot be read, or holds something else.
+        ConfigError: it cannot be read, or is not a mapping.
     """
     try:
         values = read_yaml(file)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(values, dict):
-        raise ConfigError(f"{file} holds no config, but {type(values).__name__}")
-    return values
+        raise ConfigError(f"{file} is not a config, but {type(values).__name__}")
+    return with_current_keys(values)
 
 
 def unfinished(config: dict) -> pathlib.Path | None:
-    """The newest run of the same name and overrides that has a checkpoint and did not finish."""
+    """The newest unfinished run of the same name and overrides with a checkpoint."""
     for path in sorted((pathlib.Path(config["runs"]) / config["name"]).glob("*/checkpoints"), reverse=True):
         folder = RunFolder(path.parent, main=False)
         if folder.finished or not any(path.glob("*.ckpt")):
@@ -301,8 +310,8 @@ def unfinished(config: dict) -> pathlib.Path | None:
         try:
             stored = stored_config(folder.config_file)
         except ConfigError as error:
-            log.warning("resume=auto passes over %s: %s", folder.path, error)
+            log.warning("resume=auto skips %s: %s", folder.path, error)
             continue
-        if stored.get("words") == config["words"]:
+        if stored.get("overrides") == config["overrides"]:
             return folder.path
     return None

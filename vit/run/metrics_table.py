@@ -1,4 +1,4 @@
-"""`metrics.csv`: one row per epoch, kept across resumed runs."""
+"""`metrics.csv`: one row per epoch, continued by resumed runs."""
 
 import csv
 import io
@@ -12,21 +12,21 @@ from vit.training.resume import validates_start
 
 
 class MetricsTable(Checkpoint):
-    """A table of all that is logged, a row per epoch, written whole before the epoch's checkpoint.
+    """A table of all logged metrics, a row per epoch, written whole before the epoch's checkpoint.
 
-    So whatever kills a run, the rows up to its checkpoint are complete. As a kind of checkpoint callback it runs when
-    the task has logged all. Lightning's own CSV logger deletes the file of the run that it resumes. Where the model is
-    validated before the first step, that is the row of epoch 0.
+    The rows up to a checkpoint are therefore complete, however a run ends. Lightning calls a `Checkpoint` callback
+    after the task has logged everything; its CSV logger would delete the file of a resumed run. The metrics of a
+    validation before the first step are the row of epoch 0.
 
     Args:
-        done: optimizer steps that a resumed run has behind it; later rows of the file belong to steps that run again.
+        done: optimizer steps before the checkpoint of a resumed run; later rows of the file are computed again.
     """
 
     def __init__(self, path: Path, done: int = 0):
         self.path, self.done, self.rows = Path(path), done, []
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """A checkpoint holds the rows up to it; those of earlier versions do not, there the file is read."""
+        """A checkpoint contains the rows up to it; for those of older versions the file is read."""
         if not self.rows and self.done and self.path.exists():
             with open(self.path, newline="", encoding="utf-8") as file:
                 self.rows = counted_from_one([row for row in csv.DictReader(file) if int(row["step"]) <= self.done])
@@ -45,9 +45,9 @@ class MetricsTable(Checkpoint):
         self.add_row(trainer, trainer.current_epoch + 1)
 
     def add_row(self, trainer: pl.Trainer, epoch: int) -> None:
-        """In every process, because the processes put their numbers together here; the first one writes."""
+        """Runs in every process, because reading the metrics reduces them; the first process writes."""
         values = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        values.pop("train/step_loss", None)  # of one step, for the loggers; here a row is an epoch
+        values.pop("train/step_loss", None)  # of one step, for the loggers only
         self.rows.append({"epoch": epoch, "step": trainer.global_step, **values})
         if trainer.is_global_zero:
             self.write()
@@ -62,7 +62,7 @@ class MetricsTable(Checkpoint):
 
 
 def counted_from_one(rows: list[dict]) -> list[dict]:
-    """Rows of a run that was begun when epochs were counted from 0; at step 0, epoch 0 is before training."""
+    """Rows of an older run, whose epochs were counted from 0; epoch 0 at step 0 is before training."""
     if not rows or int(rows[0]["epoch"]) != 0 or int(rows[0]["step"]) == 0:
         return rows
     return [{**row, "epoch": int(row["epoch"]) + 1} for row in rows]

@@ -1,4 +1,4 @@
-"""Pictures of what a masked autoencoder tells, on the way and at the end."""
+"""Figures of the reconstructions of a masked autoencoder, during and after training."""
 
 from pathlib import Path
 
@@ -16,25 +16,24 @@ from vit.report.reconstructions import GREY, reconstructions_picture
 
 
 class Reconstructions(pl.Callback):
-    """Every few epochs `reconstructions/epoch_NNN.png`, of the same images with the same patches hidden, which
-    TensorBoard shows too.
+    """Every few epochs `reconstructions/epoch_NNN.png`, of the same images with the same masks, also for TensorBoard.
 
-    Drawn while the weights that validation uses are in the model; every process computes, because sharded weights are
-    whole only when all take part, and the first one writes.
+    Computed with the weights that validation uses. Every process computes, because gathering sharded weights needs all
+    of them; the first one writes.
 
     Args:
-        every: so many epochs; the last one is drawn besides.
+        every: epochs between figures; the last epoch has one too.
     """
 
     def __init__(self, folder: Path, split: Split, preprocessing: Preprocessing, count: int, every: int):
         self.folder, self.preprocessing, self.every = folder, preprocessing, every
-        self.images, self.index = some_images(split, preprocessing, count)
+        self.images, self.index = select_images(split, preprocessing, count)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         epoch = trainer.current_epoch + 1
         if trainer.sanity_checking or not len(self.images) or epoch % self.every and epoch != trainer.max_epochs:
             return
-        pictures = reconstructed(pl_module.model, self.preprocessing, self.images, self.index)
+        pictures = reconstruct(pl_module.model, self.preprocessing, self.images, self.index)
         if not trainer.is_global_zero:
             return
         path = self.folder / f"epoch_{epoch:03d}.png"
@@ -45,10 +44,8 @@ class Reconstructions(pl.Callback):
                 logger.experiment.add_image("reconstructions", pixels, trainer.global_step, dataformats="HWC")
 
 
-def some_images(split: Split, preprocessing: Preprocessing, count: int) -> tuple[Tensor, Tensor]:
-    """uint8 (B,C,H,W) and places (B,) of up to `count` images of a split, evenly chosen; unreadable ones are passed
-    over.
-    """
+def select_images(split: Split, preprocessing: Preprocessing, count: int) -> tuple[Tensor, Tensor]:
+    """uint8 (B,C,H,W) and indices (B,) of up to `count` evenly spaced images of a split, without unreadable ones."""
     images, index = [], []
     for i in range(0, len(split), max(1, len(split) // max(count, 1)))[:count]:
         try:
@@ -60,18 +57,18 @@ def some_images(split: Split, preprocessing: Preprocessing, count: int) -> tuple
 
 
 @torch.no_grad()
-def reconstructed(
+def reconstruct(
     model: MaskedAutoencoder, preprocessing: Preprocessing, images: Tensor, index: Tensor
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-    """uint8 (B,C,H,W), index (B,) -> the originals, what was left of them and what they became, each B of (H,W,C)"""
+    """uint8 (B,C,H,W), index (B,) -> originals, masked and reconstructed images, each B of (H,W,C)"""
     device, (rows, columns) = next(model.parameters()).device, model.config.grid
     images, index = images.to(device), index.to(device)
     normal = preprocessing.normalize(images)
-    pixels, hidden = model(normal, patch_noise(EVALUATION, 0, index, rows * columns))
-    whole = model.reconstruct(normal, pixels.float(), hidden)
+    pixels, masked = model(normal, patch_noise(EVALUATION, 0, index, rows * columns))
+    whole = model.reconstruct(normal, pixels.float(), masked)
     mean, std = (torch.tensor(v, device=device).view(-1, 1, 1) for v in (preprocessing.mean, preprocessing.std))
-    told = (whole * std + mean).mul(255).round().clamp(0, 255).to(torch.uint8)
+    restored = (whole * std + mean).mul(255).round().clamp(0, 255).to(torch.uint8)
     patch = model.config.patch_size
-    left = torch.where(hidden[..., None], GREY, to_patches(images, patch))
-    left = from_patches(left, patch, (rows, columns)).to(torch.uint8)
-    return tuple(list(each.permute(0, 2, 3, 1).cpu().numpy()) for each in (images, left, told))
+    visible = torch.where(masked[..., None], GREY, to_patches(images, patch))
+    visible = from_patches(visible, patch, (rows, columns)).to(torch.uint8)
+    return tuple(list(each.permute(0, 2, 3, 1).cpu().numpy()) for each in (images, visible, restored))

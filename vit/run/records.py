@@ -1,4 +1,4 @@
-"""`splits/` of a run folder: the samples it trains on and is measured on, written once and compared from then on."""
+"""`splits/` of a run folder: the samples of each split, written once and compared when the run is resumed."""
 
 import logging
 import os
@@ -18,12 +18,12 @@ log = logging.getLogger("vit")
 
 AnySource = TypeVar("AnySource", Source, PairSource, CorpusSource)
 LEFT_OUT = "left_out"
-PLACES = ("_target_", "root", "path", "repo")  # of a data node: what makes it the same data
+LOCATION = ("_target_", "root", "path", "repo")  # keys of a data node that identify the data
 
 
 @dataclass(frozen=True)
 class DataRecord:
-    """What a run recorded about its data; `classes` are empty where it has none."""
+    """The recorded data of a run; `classes` are empty where it has none."""
 
     path: Path
     data: dict
@@ -38,13 +38,13 @@ class DataRecord:
             DataError: samples of the splits that are `compared` (None: all) are missing or changed, or the classes are.
         """
         if not self.splits:
-            log.warning("%s has no record of its splits: that they are the same cannot be checked", self.path)
+            log.warning("%s has no record of its splits, so they cannot be compared", self.path)
             return source
         if not any(entry.fingerprint for entry in self.splits["train"][:1]):
-            log.info("%s recorded no fingerprints of its samples: their contents are not compared", self.path)
+            log.info("%s has no fingerprints of its samples, so their contents are not compared", self.path)
         if compared is None:
             self._check_classes(source)
-        fix = f"put them back as they were, or start a new run from its weights with {shown('init_from', self.path)}"
+        fix = f"restore them, or start a new run from its weights with {shown('init_from', self.path)}"
         found = restored(source, self.splits, compared, self.left_out, fix)
         new = [name for name, reason in found.left_out if reason == NEW]
         if new:
@@ -53,49 +53,53 @@ class DataRecord:
         return found
 
     def is_of(self, data: dict, source: AnySource) -> bool:
-        """Whether this is the data of the record: the same place, or another with most of the recorded samples."""
-        if all(_placed(self.data.get(key)) == _placed(data.get(key)) for key in PLACES):
+        """Whether this is the recorded data: at the same location, or with more than half of the recorded samples."""
+        if all(_real_path(self.data.get(key)) == _real_path(data.get(key)) for key in LOCATION):
             return True
         names = {name for rows in source.split_lists().values() for name, _ in rows}
         recorded = [entry.name for rows in self.splits.values() for entry in rows]
         return data["_target_"] == self.data.get("_target_") and 2 * sum(n in names for n in recorded) > len(recorded)
 
     def check_splits(self, data: dict) -> None:
-        """Raises ConfigError where a data node would split the recorded samples in another way."""
+        """Checks that a data node does not split the recorded samples differently.
+
+        Raises:
+            ConfigError: names the key.
+        """
         for key in ("split_seed", "fractions", "val"):
             if key in data and key in self.data and data[key] != self.data[key]:
-                raise ConfigError(f"data.{key}={data[key]} would measure training samples of {self.path}, which was "
-                                  f"made with {self.data[key]}; leave it out: its own splits are used")
+                raise ConfigError(f"data.{key}={data[key]} would evaluate on training samples of {self.path}, which "
+                                  f"has {self.data[key]}; leave it out, and the recorded splits are used")
 
     def default_split(self) -> str:
         return "test" if "test" in self.splits else "val"
 
     def known(self, source: AnySource, split: str) -> int:
-        """How many samples of a split have the content of a training sample."""
+        """The number of samples of a split that have the content of a recorded training sample."""
         trained = {entry.fingerprint for entry in self.splits.get("train", ())} - {""}
         return sum(entry.fingerprint in trained for entry in entries(source, [split])[split])
 
     def _check_classes(self, source: AnySource) -> None:
         classes = getattr(source, "classes", None) or []
-        if not self.classes or classes == self.classes:  # pre-training on images records no classes
+        if not self.classes or classes == self.classes:  # pre-training on images has no classes
             return
         new, gone = ([c for c in one if c not in other] for one, other in ((classes, self.classes),
                                                                            (self.classes, classes)))
         what = f"new: {new[:5]}, gone: {gone[:5]}" if new or gone else f"another order: {classes[:5]}"
         raise DataError(f"{source.name}: its {len(classes)} classes are not the {len(self.classes)} that the run "
-                        f"recorded ({what}); put the data back as it was, or start a new run with "
+                        f"recorded ({what}); restore the data, or start a new run with "
                         f"{shown('init_from', self.path)}")
 
 
 def write_record(folder: RunFolder, source: AnySource, left_out: Sequence[tuple[str, str]]) -> None:
-    """A line for each sample in splits/SPLIT.tsv: name, class or target, fingerprint; and those that are left out."""
+    """Writes splits/SPLIT.tsv with a line per sample (name, class or target, fingerprint), and the left-out samples."""
     lists = {**entries(source), **({LEFT_OUT: left_out} if left_out else {})}
     for split, rows in lists.items():
         folder.write_text(f"splits/{split}.tsv", format_rows(rows))
 
 
 def read_record(path: Path) -> DataRecord:
-    """The record in a run folder; of runs before there were fingerprints it has two columns."""
+    """The record in a run folder; in older runs it has two columns, without fingerprints."""
     check_contents(path)
     config = read_stored(path / "config.yaml")
     files = {file.stem: file for file in sorted((path / "splits").glob("*.tsv"))}
@@ -107,13 +111,13 @@ def read_record(path: Path) -> DataRecord:
 
 
 def record_beside(model: Path) -> DataRecord | None:
-    """The record of the run that a bundle or checkpoint lies in; None where it lies elsewhere."""
+    """The record of the run that a bundle or checkpoint belongs to; None outside a run folder."""
     for run in list(Path(model).absolute().parents)[:2]:
         if (run / "config.yaml").is_file() and (run / "splits").is_dir():
             return read_record(run)
     return None
 
 
-def _placed(value: object) -> object:
-    """Where a path really lies, however it is given."""
+def _real_path(value: object) -> object:
+    """A path without links and `~`; other values unchanged."""
     return os.path.realpath(os.path.expanduser(value)) if isinstance(value, str) and os.path.exists(value) else value

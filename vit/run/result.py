@@ -1,4 +1,4 @@
-"""What a training returns."""
+"""The result of a training."""
 
 from dataclasses import dataclass
 from pathlib import Path

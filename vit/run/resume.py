@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Override
 from torch import nn
 
 from vit.files.checkpoints import verify
-from vit.run.config.composing import ConfigError, hydras, is_hydras
+from vit.run.config.composing import ConfigError, hydra_overrides, is_hydra_key
 from vit.run.config.overrides import override_text, parse, shown
 from vit.run.folder import RunFolder, new_path, read_config, unfinished
 from vit.run.parts.data_source import LOADING
@@ -19,18 +19,21 @@ from vit.training import newest_valid
 from vit.weights.trained import clean_name
 
 CONTROL = ("resume", "run_dir", "runs", "allow_change")  # keys of one command, never recorded
-FREE = (  # what a resumed run may change: how long, where and how it is watched, not which numbers it draws
+FREE = (  # keys that a resumed run may change, because they do not affect what the steps before them computed
     "recipe.epochs", "trainer", "strategy", "logger", "callbacks", "compile", "name", "task.examples",
     "task.examples_every", "data.root", "data.path", "data.download", "data.workers", "data.audit_seconds",
     "data.on_bad_sample",
 )
-BOUND = ("callbacks.monitor", "callbacks.mode")  # but for these: which epoch is best
+BOUND = ("callbacks.monitor", "callbacks.mode")  # except these, which determine the best epoch
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the overrides ask for: the config, the checkpoint to resume from (None for a new run) and the run folder;
-    remarks for the log; whether the recorded splits hold.
+    """A new or resumed run: its config, the checkpoint to resume from (None for a new run) and its folder.
+
+    Args:
+        remarks: lines for the log.
+        keeps_splits: whether the recorded splits apply.
     """
 
     config: dict
@@ -41,14 +44,21 @@ class Plan:
 
 
 def read_overrides(config: dict, overrides: list[str]) -> Plan:
-    """The run that the overrides ask for, new or resumed. `config` is composed from them."""
+    """The run that the overrides describe, new or resumed.
+
+    Args:
+        config: composed from the overrides.
+
+    Raises:
+        ConfigError: the run cannot be resumed, or not with these overrides.
+    """
     config = {**config, "resumed": False}
-    config["words"] = to_record(overrides)
+    config["overrides"] = to_record(overrides)
     if not config["resume"]:
         return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config, is_main_process())))
     path = find_resumable(config)
     if path is None:
-        remark = "resume=auto: nothing to go on with, this is a new run"
+        remark = "resume=auto: no run to resume, this is a new one"
         return Plan(config, None, new_path(config, is_main_process()), (remark,))
     folder = path if path.is_dir() else path.parent.parent
     stored, changes = read_config(folder, overrides), {}
@@ -60,43 +70,52 @@ def read_overrides(config: dict, overrides: list[str]) -> Plan:
     changes |= more
     checkpoint, skipped = find_checkpoint(path)
     point = f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet"
-    said = (f"changed on resuming: {key} from {old} to {new}" for key, (old, new) in changes.items() if old != new)
-    remarks = (*skipped, f"going on with {folder} {point}", *said)
+    changed = (f"changed on resuming: {key} from {old} to {new}" for key, (old, new) in changes.items() if old != new)
+    remarks = (*skipped, f"resuming {folder} {point}", *changed)
     return Plan({**stored, "resumed": True}, checkpoint, folder, remarks, keeps_splits(changes))
 
 
 def to_record(overrides: list[str]) -> list[str]:
-    """The overrides without those that hold for one command only."""
+    """The overrides without those that apply to one command only."""
     keys = [override.split("=")[0].lstrip("+~") for override in overrides]
-    return [each for each, key in zip(overrides, keys, strict=True) if key not in CONTROL and not is_hydras(key)]
+    return [each for each, key in zip(overrides, keys, strict=True) if key not in CONTROL and not is_hydra_key(key)]
 
 
 def with_recorded(overrides: list[str]) -> list[str]:
-    """The overrides after those of the run that `resume` names, so that the keys of its groups are known."""
+    """The recorded overrides of the run that `resume` names, followed by these, so that keys of its groups are valid.
+
+    Raises:
+        ConfigError: the recorded overrides change settings of Hydra.
+    """
     given = {override.key_or_group: override.value() for override in parse(overrides)}
     path = pathlib.Path(str(given.get("resume") or "auto")).expanduser()
     folder = path.parent.parent if path.is_file() else path
     if not (folder / "config.yaml").is_file():
         return overrides
-    recorded = read_config(folder, overrides).get("words") or []
-    for override in hydras(recorded):  # a folder of groups that a stranger chose
+    recorded = read_config(folder, overrides).get("overrides") or []
+    for override in hydra_overrides(recorded):  # such as a third-party folder of groups
         raise ConfigError(f"{folder / 'config.yaml'} may not set {override}; add it to the command if you trust it")
     return [*(each for each in recorded if not is_replaced(each.lstrip("+").partition("=")[0], given)), *overrides]
 
 
 def is_replaced(key: str, given: Collection[str]) -> bool:
-    """Whether the command gives this key, or the group it belongs to, anew."""
+    """Whether the command sets this key, or the group it belongs to."""
     return key in given or key.partition(".")[0] in given
 
 
 def overrides_of_ranks(plan: Plan, overrides: list[str]) -> list[str]:
     """The overrides for the ranks of a run: `resume=auto` is decided once, before they start."""
-    others = [w for w in overrides if w.partition("=")[0].lstrip("+~") != "resume"]
+    others = [each for each in overrides if each.partition("=")[0].lstrip("+~") != "resume"]
     return [*others, override_text("resume", str(plan.checkpoint or plan.path))] if plan.config["resumed"] else others
 
 
 def find_resumable(config: dict) -> pathlib.Path | None:
-    """`resume=auto`: `run_dir` where it holds a run, else the newest unfinished run with the same overrides."""
+    """The run folder or checkpoint to resume. For `resume=auto` it is `run_dir`, if it is set and contains a run, else
+    the newest unfinished run with the same overrides; None without one.
+
+    Raises:
+        ConfigError: there is no such folder or checkpoint.
+    """
     if config["resume"] != "auto":
         path = pathlib.Path(config["resume"]).expanduser()
         if not path.exists():
@@ -109,8 +128,12 @@ def find_resumable(config: dict) -> pathlib.Path | None:
 
 
 def find_checkpoint(path: pathlib.Path) -> tuple[pathlib.Path | None, list[str]]:
-    """A checkpoint file itself, or the newest whole one of a run folder (None where a run has not saved one yet), and
-    a line for every damaged one."""
+    """A checkpoint file itself, or the newest valid one of a run folder (None before the first one is saved), and a
+    line about each damaged one.
+
+    Raises:
+        ConfigError: all checkpoints are damaged.
+    """
     if path.is_file():
         reason = verify(path)
         if reason:
@@ -119,13 +142,13 @@ def find_checkpoint(path: pathlib.Path) -> tuple[pathlib.Path | None, list[str]]
     checkpoint, skipped = newest_valid(path / "checkpoints")
     if checkpoint is None and skipped:
         raise ConfigError(
-            f"resume={path}: none of its checkpoints is whole; start anew without resume, in another run_dir"
+            f"resume={path}: none of its checkpoints is valid; start a new run without resume, in another run_dir"
         )
     return checkpoint, skipped
 
 
 def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -> None:
-    """Resuming needs the very same network, and epochs that remain; checked before any weight is read.
+    """Checks that the checkpoint has the same network, and that epochs remain, before weights are loaded.
 
     Raises:
         ConfigError: names the first tensor that differs, or the epochs.
@@ -136,8 +159,8 @@ def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -
     done = content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
     if done > epochs:
         raise ConfigError(
-            f"recipe.epochs={epochs}, but {checkpoint} has {done} epochs behind it; "
-            f"take recipe.epochs={done} to end now"
+            f"recipe.epochs={epochs}, but {checkpoint} has completed {done} epochs; "
+            f"use recipe.epochs={done} to finish now"
         )
     prefix = "model."
     saved = {
@@ -145,42 +168,40 @@ def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -
         for k, v in content["state_dict"].items()
         if k.startswith(prefix)
     }
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    for name in sorted(saved.keys() | wanted.keys()):
-        if saved.get(name) != wanted.get(name):
-            raise ConfigError(
-                f"resume={checkpoint}: {name} is {saved.get(name, 'not there')} in the checkpoint and "
-                f"{wanted.get(name, 'not there')} in the model; {shown('init_from', checkpoint)} takes over what fits"
-            )
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for name in sorted(saved.keys() | expected.keys()):
+        if saved.get(name) != expected.get(name):
+            one, other = (shapes.get(name, "missing") for shapes in (saved, expected))
+            raise ConfigError(f"resume={checkpoint}: {name} is {one} in the checkpoint and {other} in the model; "
+                              f"{shown('init_from', checkpoint)} loads the tensors that fit")
 
 
 def steps_done(checkpoint: pathlib.Path | None) -> int | None:
-    """Optimizer steps behind a checkpoint; None where there is no checkpoint."""
+    """Optimizer steps before a checkpoint; None without a checkpoint."""
     return without_weights(checkpoint)["global_step"] if checkpoint else None
 
 
 def without_weights(checkpoint: pathlib.Path) -> dict:
-    """What a checkpoint of ours says, its tensors only by their shapes."""
+    """The content of a checkpoint, with tensors on the meta device: only their shapes are read."""
     return torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True)
 
 
 def adjusted(config: dict, overrides: list[str], allowed: Collection[str] = ()) -> tuple[dict, dict[str, tuple]]:
-    """A stored config with the overrides of this command on top, and key -> (old, new) of each change; groups stay.
+    """A stored config with the overrides of this command applied, and key -> (old, new) of each change.
 
     Raises:
-        ConfigError: an override would change which samples are drawn or how they are computed with, and `allowed` does
-            not name its key.
+        ConfigError: an override changes a group, or changes the results, and `allowed` does not contain its key.
     """
-    changes, refused, recorded = {}, [], last_of_each_key(config["words"])
+    changes, refused, recorded = {}, [], last_of_each_key(config["overrides"])
     for key, override in last_of_each_key(overrides).items():
         *nodes, leaf = key.split(".")
-        if key in CONTROL or is_hydras(key):
+        if key in CONTROL or is_hydra_key(key):
             continue
         node = config
         for name in nodes:
             node = node.get(name, {})
         if leaf not in node or isinstance(node[leaf], dict):
-            if override.input_line not in config["words"]:
+            if override.input_line not in config["overrides"]:
                 raise ConfigError(
                     f"{override.input_line} cannot change in a resumed run; start a new one with init_from="
                 )
@@ -189,42 +210,44 @@ def adjusted(config: dict, overrides: list[str], allowed: Collection[str] = ()) 
             continue
         if nodes[:1] == ["finetune"]:
             raise ConfigError(
-                f"{override.input_line}: what trains cannot change in a resumed run; start a new one, init_from="
+                f"{override.input_line}: a resumed run cannot change which weights are trained; start a new one with "
+                "init_from="
             )
         changes[key] = node[leaf], override.value()
         node[leaf] = override.value()
         if not is_free(key):
             refused += [key] * (key not in allowed)
-            config["words"] = [w for w in config["words"] if w.partition("=")[0] != key] + [override.input_line]
+            config["overrides"] = [
+                each for each in config["overrides"] if each.partition("=")[0] != key] + [override.input_line]
     if refused:
         listed = ", ".join(f"{key} from {changes[key][0]} to {changes[key][1]}" for key in refused)
-        raise ConfigError("the resumed run would no longer be the one that was stopped: this command changes "
-                          f"{listed}; leave that out, or add allow_change={','.join(refused)}")
+        raise ConfigError(f"this command changes {listed}, and with it the results of the resumed run; leave that out, "
+                          f"or add allow_change={','.join(refused)}")
     return config, changes
 
 
 def last_of_each_key(overrides: list[str]) -> dict[str, Override]:
-    """Key -> the override that counts where several are given."""
+    """Key -> the last override of it, which is the effective one."""
     return {override.key_or_group: override for override in parse(overrides)}
 
 
 def repeats(override: Override, recorded: dict[str, Override]) -> bool:
-    """Whether the run was started with this override, whose value (such as `auto`) its config has resolved."""
+    """Whether the run was started with this override; its config has the resolved value (of `auto`, for instance)."""
     key = override.key_or_group
     return key in recorded and recorded[key].value() == override.value()
 
 
 def is_free(key: str) -> bool:
-    """Whether a key may have another value in a resumed run without `allow_change`."""
+    """Whether a resumed run may change this key without `allow_change`."""
     return key not in BOUND and any(key == free or key.startswith(f"{free}.") for free in FREE)
 
 
 def keeps_splits(changes: Collection[str]) -> bool:
-    """Whether the recorded splits stay: no change of a key by which the data set is made."""
-    made = [key for key in changes if key.startswith("data.") and key.split(".")[1] not in LOADING and not is_free(key)]
-    return not made
+    """Whether the recorded splits apply: no changed key affects which samples the data set has."""
+    keys = [key for key in changes if key.startswith("data.") and not is_free(key)]
+    return all(key.split(".")[1] in LOADING for key in keys)
 
 
 def is_main_process() -> bool:
-    """Whether this is the first process of the run, as torchrun, SLURM or Lightning's launcher number them."""
+    """Whether this is the first process of the run, by the variables of torchrun, SLURM or Lightning's launcher."""
     return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", os.environ.get("LOCAL_RANK", 0)))) == 0

@@ -1,4 +1,4 @@
-"""`-m`: one run per combination of values, then a table of means and deviations over the runs of equal settings."""
+"""`-m`: a run per combination of values, then a table of means and deviations over the seeds of each setting."""
 
 import csv
 import json
@@ -13,13 +13,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
-from vit.run.config.composing import PRIMARY, SEARCH_PATH, ConfigError, checked, compose, plain
+from vit.run.config.composing import PRIMARY, SEARCH_PATH, ConfigError, compose, prepare_overrides, resolve
 from vit.run.config.overrides import override_text, parse, shown, sweep
 from vit.run.processes.apart import STOPPED, train_apart
 
-HEADLINES = ("accuracy", "map", "exact_match", "loss")  # the first that there is stands in the table
+HEADLINES = ("accuracy", "map", "exact_match", "loss")  # the first available one is in the table
 SWEEP_FOLDER = "hydra.sweep.dir"
-REPEATED = "seed"  # runs that differ in nothing else are repetitions of one setting
+REPEATED = "seed"  # runs that differ only in it are repetitions of one setting
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,22 @@ class SweptRun:
 
     @property
     def setting(self) -> dict[str, str]:
-        """Its settings but for the seed."""
+        """Its settings without the seed."""
         return {key: value for key, value in self.settings.items() if key != REPEATED}
 
 
 def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
-    """Let Hydra's sweeper choose the runs and its launcher start them, each as a process of its own; the worst of their
-    exit codes. The runs and their means are gathered in the sweep's folder, `hydra.sweep.dir`.
+    """Run Hydra's sweeper and launcher with a process per run; returns the highest of their exit codes.
+
+    The results are collected in the folder of the sweep, `hydra.sweep.dir`.
+
+    Raises:
+        ConfigError: an invalid override of any run, before the first one starts.
     """
     from vit.run.folder import new_path
 
     jobs = sweep(overrides)
-    configs = [plain(compose(job)) for job in jobs]  # a wrong override in any of them is an error before the first
+    configs = [resolve(compose(job)) for job in jobs]  # checks all of them before the first one starts
     check_folders(configs)
     parsed = parse(overrides, multirun=True)
     stated = {override.key_or_group: override.value() for override in parsed}
@@ -55,16 +59,16 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     total = len(jobs) if len(jobs) > 1 and "hydra/sweeper" not in stated else None
 
     def run_one(config: DictConfig) -> float:
-        return swept(folder, own is not None, carried, total)
+        return run_one_of_sweep(folder, own is not None, carried, total)
 
-    prepared, name = checked_sweep(jobs, parsed)
+    prepared, name = prepare_sweep(jobs, parsed)
     with_hydra(run_one, ["--multirun", f"--config-name={name}"], [*prepared, *settings])
     return gather(folder)
 
 
-def checked_sweep(jobs: list[list[str]], parsed: list[Override]) -> tuple[list[str], str]:
-    """The overrides of the sweep as Hydra reads them: options of a model are added, as in a single run."""
-    prepared, name = checked(parse(jobs[0]))
+def prepare_sweep(jobs: list[list[str]], parsed: list[Override]) -> tuple[list[str], str]:
+    """The overrides of the sweep for Hydra, with `++` for options of a model as in a single run."""
+    prepared, name = prepare_overrides(parse(jobs[0]))
     first = parse(prepared)
     added = {override.key_or_group for override in first if override.input_line.startswith("++")}
     keys = {override.key_or_group for override in parsed}
@@ -73,13 +77,13 @@ def checked_sweep(jobs: list[list[str]], parsed: list[Override]) -> tuple[list[s
               for o in parsed if o.key_or_group != PRIMARY)], name
 
 
-def swept(folder: pathlib.Path, inside: bool, carried: list[str], total: int | None) -> float:
-    """One run of a sweep, in a process of its own; returns the number that chose its best epoch, for the sweeper.
+def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], total: int | None) -> float:
+    """One run of a sweep, in its own process; returns the monitored metric of its best epoch, for the sweeper.
 
     Args:
-        inside: whether the run's folder lies in that of the sweep.
+        inside: whether the run folder is within that of the sweep.
         carried: overrides of Hydra's own settings that every run needs.
-        total: runs of the sweep, where that is known.
+        total: number of runs of the sweep, where it is known.
     """
     from vit.files.strict_json import json_text
     from vit.run.folder import new_path
@@ -87,23 +91,23 @@ def swept(folder: pathlib.Path, inside: bool, carried: list[str], total: int | N
     hydra = HydraConfig.get()
     overrides, number = [*hydra.overrides.task, *carried], int(hydra.job.num)
     print(f"\n[{number + 1}{f'/{total}' if total else ''}] {shlex.join(overrides)}", flush=True)
-    config = plain(compose(overrides))
+    config = resolve(compose(overrides))
     named = config["run_dir"] or config["resume"]
     path = pathlib.Path(named or (folder / str(number) if inside else new_path(config)))
     code = train_apart(overrides if named else [*overrides, override_text("run_dir", str(path))])
     if code in STOPPED:
         raise SystemExit(code)
     metrics = read_metrics(path) if code == 0 else {}
-    record = {"folder": str(path), "words": overrides, "exit_code": code, "metrics": metrics}
+    record = {"folder": str(path), "overrides": overrides, "exit_code": code, "metrics": metrics}
     (folder / f"job_{number}.json").write_text(json_text(record), encoding="utf-8")
     return metrics.get(config["callbacks"]["monitor"], math.nan)
 
 
 def gather(folder: pathlib.Path) -> int:
-    """The worst exit code of a sweep's runs, after their table; their records are put together in `sweep.json`."""
+    """Collect the records of the runs in `sweep.json`, print their table, and return the highest exit code."""
     files = sorted(folder.glob("job_*.json"), key=lambda file: int(file.stem.removeprefix("job_")))
     records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    settings = settings_of([record["words"] for record in records])
+    settings = settings_of([record["overrides"] for record in records])
     conclude([SweptRun(record["folder"], its, record["exit_code"], record["metrics"])
               for record, its in zip(records, settings, strict=True)], folder)
     for file in files:
@@ -112,7 +116,7 @@ def gather(folder: pathlib.Path) -> int:
 
 
 def check_folders(configs: list[dict]) -> None:
-    """Raises ConfigError where several runs would share a folder."""
+    """Raises ConfigError if several runs would share a folder."""
     named = [config["run_dir"] for config in configs if config["run_dir"]]
     shared = next((path for path in named if named.count(path) > 1), None)
     if shared is not None:
@@ -129,13 +133,13 @@ def settings_of(jobs: list[list[str]]) -> list[dict[str, str]]:
 
 
 def read_metrics(path: pathlib.Path) -> dict:
-    """The final numbers of a run; none where it left none, as a comparison does."""
+    """The final metrics of a run; empty where it has none, as in a comparison."""
     file = path.expanduser() / "metrics.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def conclude(runs: list[SweptRun], folder: pathlib.Path) -> None:
-    """Write `sweep.json` and `sweep.csv` and show the table."""
+    """Write `sweep.json` and `sweep.csv` and print the table."""
     from vit.files.strict_json import json_text
 
     rows = summary(runs)
@@ -151,14 +155,14 @@ def conclude(runs: list[SweptRun], folder: pathlib.Path) -> None:
 
 
 def summary(runs: list[SweptRun]) -> list[dict]:
-    """Per setting: its runs, how many failed, and of each measured number the mean and the sample deviation."""
+    """For each setting: the number of runs and of failed ones, and the mean and sample deviation of each metric."""
     groups: dict[tuple, list[SweptRun]] = {}
     for run in runs:
         groups.setdefault(tuple(run.setting.items()), []).append(run)
     rows = []
     for setting, group in groups.items():
         finished = [run.metrics for run in group if run.metrics]
-        names = [name for name in (finished[0] if finished else {}) if measured(name, finished)]
+        names = [name for name in (finished[0] if finished else {}) if is_metric(name, finished)]
         values = {name: [each[name] for each in finished] for name in names}
         rows.append({
             "setting": dict(setting), "runs": len(group), "failed": sum(run.exit_code != 0 for run in group),
@@ -168,7 +172,7 @@ def summary(runs: list[SweptRun]) -> list[dict]:
     return rows
 
 
-def measured(name: str, finished: list[dict]) -> bool:
+def is_metric(name: str, finished: list[dict]) -> bool:
     numbers = [each.get(name) for each in finished]
     return name.startswith(("test/", "val/")) and all(
         isinstance(number, int | float) and math.isfinite(number) for number in numbers
@@ -176,7 +180,7 @@ def measured(name: str, finished: list[dict]) -> bool:
 
 
 def show(rows: list[dict], folder: pathlib.Path) -> None:
-    """A line per setting: mean ± deviation of the number that the runs are judged by."""
+    """Print a row per setting: mean ± deviation of the first of `HEADLINES`."""
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
@@ -184,8 +188,8 @@ def show(rows: list[dict], folder: pathlib.Path) -> None:
     from vit.run.console import console
 
     known = [name for row in rows for name in row["mean"]]
-    wanted = (f"{split}/{name}" for name in HEADLINES for split in ("test", "val"))
-    name = next((each for each in wanted if each in known), "")
+    preferred = (f"{split}/{name}" for name in HEADLINES for split in ("test", "val"))
+    name = next((each for each in preferred if each in known), "")
     table = Table(box=SIMPLE_HEAD, title="Sweep", title_justify="left", title_style="bold")
     table.add_column("setting", overflow="fold")
     for heading in ("runs", name.replace("/", " ") or "result"):
@@ -199,7 +203,7 @@ def show(rows: list[dict], folder: pathlib.Path) -> None:
 
 
 def spread(row: dict, name: str) -> str:
-    """`93.25 ± 1.10 %`, rates in per cent"""
+    """`93.25 ± 1.10 %`, rates in percent"""
     if name not in row["mean"]:
         return "none"
     mean, deviation = row["mean"][name], row["deviation"][name]

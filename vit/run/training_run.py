@@ -1,4 +1,4 @@
-"""One run from overrides to a model on disk: compose, build, fit, test, save."""
+"""One run, from overrides to a model on disk: compose, build, fit, save, test."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from vit.data import BadImage, DataError
 from vit.data.system_limits import LimitError, explain_limit
 from vit.run.compare import compare, is_comparison
-from vit.run.config.composing import compose, plain
+from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import as_list, override_text
 from vit.run.console import command, console, log_to_console
 from vit.run.environment import environment
@@ -20,7 +20,7 @@ from vit.run.folder import RunFolder, read_config
 from vit.run.jobs import Job, prepare
 from vit.run.parts.devices import Devices, compile_model, find_devices, suited_threads
 from vit.run.parts.preprocessing import DEFAULT_SIZE, as_size
-from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy
+from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
 from vit.run.processes.ranks import LAUNCHER, RankError, is_launched, run_ranks
 from vit.run.records import DataRecord, read_record
 from vit.run.result import Run
@@ -48,11 +48,11 @@ log = logging.getLogger("vit")
 
 
 def train(overrides: list[str] | None = None) -> Run | None:
-    """Train as `python train.py OVERRIDES` does. None in the processes of a run other than the first.
+    """Train as `python train.py OVERRIDES` does. None in all processes of a distributed run but the first.
 
     Raises:
-        ConfigError, DataError: before the long work starts, with the key or file, and the fix.
-        Interrupted: Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP; what was done is saved, `resume` goes on with it.
+        ConfigError, DataError: before training starts, with the key or file, and the fix.
+        Interrupted: Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP; the state is saved for `resume`.
         RankError: a process of a distributed run failed, died or hung.
     """
     overrides = as_list(overrides)
@@ -60,33 +60,38 @@ def train(overrides: list[str] | None = None) -> Run | None:
 
 
 def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
-    """The run of a config that Hydra has composed from `overrides`, after the recorded ones of a resumed run."""
+    """The run of a config that Hydra has composed from `overrides`, preceded by the recorded ones of a resumed run.
+
+    Raises:
+        As `train`.
+    """
     main = is_main_process()
     quiet_lightning()
     log_to_console(main)
     signals = StopSignals(main)
     with signals.handled():
-        if is_comparison(asked := plain(config)):
-            return compare(asked, overrides)
-        plan = read_overrides(asked, overrides)
+        if is_comparison(resolved := resolve(config)):
+            return compare(resolved, overrides)
+        plan = read_overrides(resolved, overrides)
         try:
             devices = find_devices(plan.config["trainer"])
+            max_time(plan.config["trainer"]["max_time"])  # an error before the data is read
             if devices.world > 1 and not is_launched():
                 return train_ranks(plan, overrides, devices)
             return train_here(plan, devices, signals)
         finally:
             with contextlib.suppress(OSError):
-                plan.path.rmdir()  # only where the run left nothing in it
+                plan.path.rmdir()  # only if the run left it empty
 
 
 def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run:
-    """One process per device; this one starts and watches them."""
+    """Starts one process per device and supervises them."""
     folder = RunFolder(plan.path, main=False)
     choose_strategy(plan.config, devices)
     if not plan.config["resumed"]:
         for remark in plan.remarks:
             log.info(remark)
-    with explained(plan.config, folder):
+    with explain_errors(plan.config, folder):
         run_ranks(overrides_of_ranks(plan, overrides), devices, plan.path, check_timeout(plan.config["trainer"]))
     return Run(folder.path, json.loads((folder.path / "metrics.json").read_text(encoding="utf-8")))
 
@@ -94,7 +99,7 @@ def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run:
 def train_here(plan: Plan, devices: Devices, signals: StopSignals) -> Run | None:
     """The whole run, or one rank of it, in this process."""
     main, config, checkpoint = is_main_process(), plan.config, plan.checkpoint
-    with RunFolder(plan.path, main) as folder, explained(config, folder), heartbeat(config, devices) as beat:
+    with RunFolder(plan.path, main) as folder, explain_errors(config, folder), heartbeat(config, devices) as beat:
         if main:
             folder.begin(resuming=config["resumed"])
         for remark in plan.remarks:
@@ -107,7 +112,7 @@ def train_here(plan: Plan, devices: Devices, signals: StopSignals) -> Run | None
         if config["compile"]:
             compile_model(job.model, devices)
         if main:
-            write_facts(job, folder, record)
+            write_records(job, folder, record)
         if devices.accelerator == "cpu":
             keep_freed_memory()
         with contextlib.closing(job.batches), suited_threads(job.step_flops, devices):
@@ -117,7 +122,7 @@ def train_here(plan: Plan, devices: Devices, signals: StopSignals) -> Run | None
 
 
 def heartbeat(config: dict, devices: Devices) -> contextlib.AbstractContextManager[Heartbeat | None]:
-    """This rank's beats, where there are other ranks."""
+    """The heartbeat of this rank; None in a run of one process or without `trainer.timeout`."""
     timeout = check_timeout(config["trainer"])
     if devices.world == 1 or timeout is None:
         return contextlib.nullcontext()
@@ -125,25 +130,24 @@ def heartbeat(config: dict, devices: Devices) -> contextlib.AbstractContextManag
     return Heartbeat(lambda: store_of_environment(timeout), devices.rank, devices.world, timeout, launcher)
 
 
-def write_facts(job: Job, folder: RunFolder, record: DataRecord | None = None) -> None:
-    """What is known before training; from here on the folder is a run that can be resumed.
-
-    What a run recorded about its data stays as it is when it goes on.
+def write_records(job: Job, folder: RunFolder, record: DataRecord | None = None) -> None:
+    """Write what is known before training, after which the run can be resumed. A resumed run does not write the record
+    of its data again.
     """
     if record is None:
-        job.write_facts(folder)
+        job.record_data(folder)
     folder.write("environment.json", environment())
     folder.write("config.yaml", job.config)
 
 
 @contextlib.contextmanager
-def explained(config: dict, folder: RunFolder) -> Iterator[None]:
-    """Explain an unreadable image or a lack of memory in one sentence, and print how to resume after a stop."""
+def explain_errors(config: dict, folder: RunFolder) -> Iterator[None]:
+    """Turn an unreadable image or a lack of memory into an error of one sentence; print how to resume after a stop."""
     try:
         yield
     except (Interrupted, KeyboardInterrupt, RankError):
         if is_main_process() and LAUNCHER not in os.environ:
-            console.print(f"\nStopped. {how_to_go_on(folder)}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"\nStopped. {how_to_resume(folder)}", markup=False, highlight=False, soft_wrap=True)
         raise
     except BadImage as error:
         raise DataError(f"{error}; remove it, or leave such images out with data.on_bad_sample=skip") from None
@@ -152,20 +156,20 @@ def explained(config: dict, folder: RunFolder) -> Iterator[None]:
             raise LimitError(reason) from error
         if isinstance(error, OSError):
             raise
-        computed = what_was_computed(read_config(folder.path) if folder.used else config)
+        computed = batch_in_memory(read_config(folder.path) if folder.used else config)
         if reason := explain_out_of_memory(error, *computed):
             raise MemoryError(reason) from error
         raise
 
 
-def how_to_go_on(folder: RunFolder) -> str:
+def how_to_resume(folder: RunFolder) -> str:
     if not folder.used:
-        return "Training had not begun: nothing was saved."
-    return f"Go on with:\n  {command('train', override_text('resume', str(folder.path)))}"
+        return "Training had not started, nothing was saved."
+    return f"Resume with:\n  {command('train', override_text('resume', str(folder.path)))}"
 
 
-def what_was_computed(config: dict) -> tuple:
-    """Size of a batch, model, image size if there is one, and the config key of the batch size."""
+def batch_in_memory(config: dict) -> tuple:
+    """Batch size, name of the model, image size (None for texts) and the config key of the batch size."""
     data, recipe = config["data"], config["recipe"]
     model = config["model"]
     name = model.get("name") or model.get("fallback") or model.get("kind")

@@ -1,4 +1,4 @@
-"""Errors of the code that a config configures, reported with the key of the config."""
+"""Errors of the code that reads a config node, reported with the key of that node."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,12 +1,13 @@
-"""Overrides → one config, composed by Hydra from conf/ and the user's own folders; a wrong override is answered with
-the nearest right one.
+"""From overrides to a config, which Hydra composes from conf/ and the user's own folders; a wrong override is an error
+that names the nearest valid one.
 
-Overrides of Hydra's own settings pass through to Hydra. `hydra.searchpath=[FOLDER]` (`--config-dir`) adds a folder of
+Overrides of Hydra's own settings are passed on to Hydra. `hydra.searchpath=[FOLDER]` (`--config-dir`) adds a folder of
 groups, `hydra.job.config_name=NAME` (`--config-name`) composes another primary config.
 """
 
 import contextlib
 import functools
+import logging
 import os
 import pathlib
 import threading
@@ -18,7 +19,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from vit.exchange.places import PLACES
@@ -26,7 +27,9 @@ from vit.messages import did_you_mean, nearest_names, one_line
 from vit.run.config.overrides import ConfigError, parse, quoted
 from vit.run.config.ranges import out_of_range
 
-# here keys of one's own may be added: who reads these nodes knows every key that it takes
+log = logging.getLogger("vit")
+
+# nodes to which a command may add keys; the code that reads them rejects unknown ones
 OPEN = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger",
         "strategy", "callbacks")
 
@@ -34,8 +37,13 @@ PRIMARY, SEARCH_PATH, RUN_FOLDER = "hydra.job.config_name", "hydra.searchpath", 
 
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException)  # what Hydra raises while it composes
 
-COMPOSING = threading.Lock()  # Hydra keeps the composition under way in a global: one thread at a time
+COMPOSING = threading.Lock()  # Hydra has the current composition in a global: one thread at a time
 
+FORMER_OPTIONS = {  # group -> former name of an option -> its name; a file of the former name includes the new one
+    "data": {"pictures": "unlabelled_images"},
+    "model": {"adopt": "pretrained", "reader": "image_to_text"},
+    "recipe": {"reading": "image_to_text"},
+}
 REMOVED = {"task.mode": "whether higher or lower is better follows from callbacks.monitor; leave it out"}
 
 
@@ -56,18 +64,29 @@ def compose(overrides: list[str]) -> DictConfig:
         ConfigError: an override that names no group, option or key, or a value of the wrong kind.
     """
     parsed = parse(overrides)
-    return located(compose_with(*checked(parsed)), parsed)
+    return with_paths(compose_with(*prepare_overrides(parsed))[0], parsed)
 
 
-def located(config: DictConfig, parsed: Sequence[Override]) -> DictConfig:
-    """The composed config with `~` in paths expanded and Hydra's `hydra.run.dir`, where it is set, as `run_dir`."""
+def with_paths(config: DictConfig, parsed: Sequence[Override]) -> DictConfig:
+    """The composed config with `hydra.run.dir`, where it is set, as `run_dir`. Paths in it are strings, also where YAML
+    parses a number, and `~` is the home folder.
+    """
     if folder := _value(parsed, RUN_FOLDER):
         config.run_dir = config.run_dir or str(folder)
-    return _with_paths(config)
+    values = dict(_nodes(OmegaConf.to_container(config, resolve=False)))
+    for key in PLACES:
+        value = values.get(key)
+        if isinstance(value, int | float) or isinstance(value, str) and value.startswith("~"):
+            OmegaConf.update(config, key, os.path.expanduser(str(value)))
+    return config
 
 
-def checked(parsed: list[Override]) -> tuple[list[str], str]:
-    """The overrides as Hydra composes them, after a check of each, and the name of the primary config."""
+def prepare_overrides(parsed: list[Override]) -> tuple[list[str], str]:
+    """The overrides for Hydra, each of them checked, and the name of the primary config.
+
+    Raises:
+        ConfigError: names the override and, where there is one, the nearest valid name.
+    """
     for override in parsed:
         if override.is_sweep_override():
             raise ConfigError(f"{override.input_line} names several values: add -m to run each of them")
@@ -79,41 +98,41 @@ def checked(parsed: list[Override]) -> tuple[list[str], str]:
     search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
     _check_groups(parsed, search)
     groups = [o.input_line for o in parsed if _is_group(o.key_or_group, search)]
-    chosen = compose_with([*search, *groups], name)
-    adopt = adopted(parsed, chosen.task.name)
-    if adopt:
-        chosen = compose_with([*search, *adopt, *groups], name)
+    chosen, choices = compose_with([*search, *groups], name)
+    architecture = architecture_of_init_from(parsed, chosen.task.name)
+    if architecture:
+        chosen, choices = compose_with([*search, *architecture, *groups], name)
+    for group, option in choices.items():
+        log_former_name(group, option)
     known = dict(_nodes(OmegaConf.to_container(chosen, resolve=False)))
     _check_keys(known, parsed, search)
-    return [*adopt, *(_added(override, known) for override in parsed)], name
+    return [*architecture, *(_added(override, known) for override in parsed)], name
 
 
-def _with_paths(config: DictConfig) -> DictConfig:
-    """Paths are texts, also where YAML reads a number, and `~` is the home folder."""
-    values = dict(_nodes(OmegaConf.to_container(config, resolve=False)))
-    for key in PLACES:
-        value = values.get(key)
-        if isinstance(value, int | float) or isinstance(value, str) and value.startswith("~"):
-            OmegaConf.update(config, key, os.path.expanduser(str(value)))
-    return config
+@functools.cache
+def log_former_name(group: str, option: str) -> None:
+    """Once per process."""
+    if name := FORMER_OPTIONS.get(group, {}).get(option):
+        log.warning("%s=%s is the former name of %s=%s", group, option, group, name)
 
 
-def adopted(parsed: list[Override], task: str) -> list[str]:
-    """For images `init_from` brings its architecture too, unless a model is chosen; jobs on texts look for themselves.
+def architecture_of_init_from(parsed: list[Override], task: str) -> list[str]:
+    """`model=pretrained` where an image classifier starts from `init_from` and no model is named; jobs on texts take
+    the architecture of `init_from` themselves.
     """
     values = {override.key_or_group: override.value() for override in parsed}
     free = task == "classification" and not {"model", "experiment"} & set(values)
-    return ["model=adopt"] if values.get("init_from") and free else []
+    return ["model=pretrained"] if values.get("init_from") and free else []
 
 
 def stated(overrides: list[str], node: str) -> set[str]:
-    """The keys of a node that overrides set: `model.dim=64` -> dim."""
+    """The keys of a node that overrides set: `model.dim=64` sets `dim`."""
     keys = (override.lstrip("+~").partition("=")[0] for override in overrides)
     return {key.removeprefix(f"{node}.") for key in keys if key.startswith(f"{node}.")}
 
 
 def options(group: str, search: tuple[str, ...] = ()) -> list[str]:
-    """The names that a group offers, such as `digits, folder, mnist` for `data`; none for what is no group.
+    """The options of a group, such as `digits, folder, mnist` for `data`; empty for what is not a group.
 
     Args:
         search: overrides of the search path.
@@ -125,14 +144,14 @@ def options(group: str, search: tuple[str, ...] = ()) -> list[str]:
 def _options(group: str, search: tuple[str, ...], folder: pathlib.Path) -> list[str]:
     with _initialized(folder) as loader:
         found = loader.get_group_options(group, config_name="train", overrides=list(search))
-    return sorted(name for name in found if not name.startswith("_"))
+    return sorted(name for name in found if not name.startswith("_") and name not in FORMER_OPTIONS.get(group, ()))
 
 
-def plain(config: DictConfig) -> dict:
-    """The config as resolved dicts, lists, strings and numbers: what is written into runs and checkpoints.
+def resolve(config: DictConfig) -> dict:
+    """The config as plain dicts, lists, strings and numbers, with all interpolations resolved.
 
     Raises:
-        ConfigError: for a value that is missing, or a number outside its range.
+        ConfigError: a missing value, or a number outside its range.
     """
     try:
         found = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
@@ -145,7 +164,9 @@ def plain(config: DictConfig) -> dict:
 
 
 def nearest(key: str, among: list[str]) -> str:
-    """`; did you mean X?` when something is near, else nothing: the same name in another node, then like spelling."""
+    """`; did you mean X?`, or nothing without a near name. The same name in another node comes first, then similar
+    spelling of the dotted key, then of its last part.
+    """
     leaf = key.rpartition(".")[2]
     leaves = {name.rpartition(".")[2]: name for name in reversed(among)}
     near = (
@@ -160,7 +181,7 @@ def nearest(key: str, among: list[str]) -> str:
 
 @contextlib.contextmanager
 def _initialized(folder: pathlib.Path | None = None) -> Iterator[ConfigLoader]:
-    """Hydra over conf/ or another folder; the state of an enclosing `hydra.main` is restored afterwards."""
+    """Hydra's config loader over conf/ or another folder; restores the state of an enclosing `hydra.main`."""
     with COMPOSING:
         running, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
         try:
@@ -172,9 +193,10 @@ def _initialized(folder: pathlib.Path | None = None) -> Iterator[ConfigLoader]:
             GlobalHydra.instance().hydra = running
 
 
-def compose_with(overrides: list[str], name: str) -> DictConfig:
-    """Compose a primary config with checked overrides. Hydra looks for it in its first folder: the user's own, if the
-    config is there.
+def compose_with(overrides: list[str], name: str) -> tuple[DictConfig, dict[str, str]]:
+    """The primary config with checked overrides, and the option that is chosen in each group.
+
+    Hydra looks for the primary config in its first folder only: the user's own, if the config is there.
     """
     parsed = parse(overrides)
     home = next((folder for folder in search_folders(parsed) if (folder / f"{name}.yaml").is_file()), None)
@@ -182,7 +204,11 @@ def compose_with(overrides: list[str], name: str) -> DictConfig:
         search = [*(_value(parsed, SEARCH_PATH) or []), config_folder()]
         overrides = [o.input_line for o in parsed if o.key_or_group != SEARCH_PATH] + [search_path(search)]
     with _initialized(home):
-        return hydra_compose(name, overrides=overrides)
+        config = hydra_compose(name, overrides=overrides, return_hydra_config=True)
+    options = dict(config.hydra.runtime.choices)
+    with open_dict(config):
+        del config.hydra
+    return config, options
 
 
 def search_path(folders: Sequence[object]) -> str:
@@ -190,7 +216,7 @@ def search_path(folders: Sequence[object]) -> str:
 
 
 def search_folders(parsed: Sequence[Override]) -> list[pathlib.Path]:
-    """The folders that the user adds to conf/, without the packages (`pkg://`)."""
+    """The folders that the user adds to conf/, without packages (`pkg://`)."""
     entries = [str(entry) for entry in _value(parsed, SEARCH_PATH) or []]
     return [pathlib.Path(entry.removeprefix("file://")) for entry in entries if not entry.startswith("pkg://")]
 
@@ -208,18 +234,18 @@ def _value(parsed: Sequence[Override], key: str) -> object:
     return next((override.value() for override in reversed(parsed) if override.key_or_group == key), None)
 
 
-def is_hydras(key: str) -> bool:
-    """Whether this is one of Hydra's own settings, which Hydra checks."""
+def is_hydra_key(key: str) -> bool:
+    """Whether this is one of Hydra's own settings, which Hydra itself checks."""
     return key.startswith(("hydra.", "hydra/"))
 
 
-def hydras(overrides: Sequence[str]) -> list[str]:
-    """Those of the overrides that change Hydra's own settings; they hold for one command and are never recorded."""
-    return [override for override in overrides if is_hydras(override.lstrip("+~"))]
+def hydra_overrides(overrides: Sequence[str]) -> list[str]:
+    """The overrides of Hydra's own settings, which apply to one command and are never recorded."""
+    return [override for override in overrides if is_hydra_key(override.lstrip("+~"))]
 
 
 def _is_group(key: str, search: tuple[str, ...]) -> bool:
-    return "." not in key and not is_hydras(key) and bool(options(key, search))
+    return "." not in key and not is_hydra_key(key) and bool(options(key, search))
 
 
 def _check_groups(parsed: list[Override], search: tuple[str, ...]) -> None:
@@ -228,56 +254,59 @@ def _check_groups(parsed: list[Override], search: tuple[str, ...]) -> None:
         if not isinstance(chosen, str) or not _is_group(group, search):
             continue
         known = options(group, search)
-        if chosen not in known:
+        if chosen not in known and chosen not in FORMER_OPTIONS.get(group, ()):
             raise ConfigError(
                 f"{group}={chosen}: no such {group}{nearest(chosen, known)} ({group} may be {', '.join(known)})"
             )
 
 
 def _added(override: Override, known: dict) -> str:
-    """A model's file lists few of its options; any other is given in the same way, and checked by the model."""
+    """The override with `++` for an option of the model that its file does not list; the model checks it."""
     is_option = override.key_or_group.startswith("model.") and override.key_or_group not in known
     return f"++{override.input_line.lstrip('+')}" if is_option else override.input_line
 
 
 def _check_keys(known: dict, parsed: list[Override], search: tuple[str, ...]) -> None:
-    """Every key on the command line must stand in the composed config, or be added where such keys are read."""
+    """Checks that every key is in the composed config, or is added to a node that accepts further keys.
+
+    Raises:
+        ConfigError: names the nearest valid key.
+    """
     for override in parsed:
         key, is_group = override.key_or_group, _is_group(override.key_or_group, search)
-        if is_hydras(key):
+        if is_hydra_key(key):
             continue
         added = override.is_add() or override.is_force_add() or key.startswith("model.")
         if override.is_delete() and key in known:
-            raise ConfigError(f"~{key}: no key can be taken out; write {key}=null")
+            raise ConfigError(f"~{key}: keys cannot be removed; write {key}=null")
         if key in known and not is_group:
             _check_kind(override, known[key])
         if is_group or key in known or added and key.startswith(tuple(f"{node}." for node in OPEN)):
             continue
         if known.get(key.rpartition(".")[0]) == {}:
-            raise ConfigError(f"{key} is a key of your own: write +{override.input_line}")
+            raise ConfigError(f"{key} is a new key: write +{override.input_line}")
         if key in REMOVED:
             raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
         raise ConfigError(f"unknown key {key}{nearest(key, list(known))} (see all of them with: --cfg job)")
 
 
-def _check_kind(override: Override, usual: object) -> None:
-    """Raises ConfigError that names the key of a string where a number or a boolean belongs."""
+def _check_kind(override: Override, default: object) -> None:
+    """Raises ConfigError for a scalar in place of a node, and for a string in place of a number or boolean."""
     value = override.value()
-    if isinstance(usual, dict) and usual and value is not None and not isinstance(value, dict):
-        inner = f"{override.key_or_group}.{'name' if 'name' in usual else next(iter(usual))}"
-        raise ConfigError(f"{override.key_or_group}={value}: it has keys of its own; set one of them, such as {inner}")
-    if isinstance(usual, bool):
-        wanted = "true or false" if not isinstance(value, bool) else None
+    if isinstance(default, dict) and default and value is not None and not isinstance(value, dict):
+        inner = f"{override.key_or_group}.{'name' if 'name' in default else next(iter(default))}"
+        raise ConfigError(f"{override.key_or_group}={value}: it is a node; set one of its keys, such as {inner}")
+    if isinstance(default, bool):
+        expected = "true or false" if not isinstance(value, bool) else None
     else:
-        wanted = (
-            "a number" if isinstance(usual, int | float) and isinstance(value, str | bool) and value != "auto" else None
-        )
-    if wanted:
-        raise ConfigError(f"{override.key_or_group}={value}: must be {wanted}, such as {str(usual).lower()}")
+        wrong = isinstance(default, int | float) and isinstance(value, str | bool) and value != "auto"
+        expected = "a number" if wrong else None
+    if expected:
+        raise ConfigError(f"{override.key_or_group}={value}: must be {expected}, such as {str(default).lower()}")
 
 
 def _nodes(config: dict, prefix: str = ""):
-    """Every (dotted key, value), inner nodes too."""
+    """Every (dotted key, value), including nodes."""
     for key, value in config.items():
         yield prefix + key, value
         if isinstance(value, dict):

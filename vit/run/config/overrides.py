@@ -1,8 +1,8 @@
-"""Command-line overrides: `key=value` as Hydra reads it, but with paths taken literally; and how to print one.
+"""Command-line overrides: parsing `key=value` as Hydra does, but with literal paths, and formatting it.
 
-Hydra gives a meaning to commas, brackets, quotes, spaces and more. In the value of a key that names a path they are
-characters of the path, and `~` is the home folder. What is quoted as Hydra documents (`'a','b'`, `choice(...)`), null
-and interpolations (`${name}`) are still Hydra's; so is the comma between paths under -m.
+In Hydra's grammar commas, brackets, quotes, spaces and more have a meaning. In the value of a key that names a path
+they are characters of the path, and `~` is the home folder. Hydra's documented quotes and functions (`'a','b'`,
+`choice(...)`), null and interpolations (`${name}`) keep their meaning, and so does the comma between paths with -m.
 """
 
 import itertools
@@ -16,17 +16,20 @@ from hydra.errors import HydraException
 
 from vit.exchange.places import PLACES
 
-_HYDRAS = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
+_HYDRA_SYNTAX = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
 
-LISTS = ("allow_change",)  # keys whose value is a list, with or without brackets
+LISTS = ("allow_change",)  # keys whose value is a list, which may be given without brackets
 
 
 class ConfigError(ValueError):
-    """A command line or config that cannot run; the text is one sentence with the fix."""
+    """An invalid command line or config; the message is one sentence with the fix."""
 
 
 def parse(overrides: list[str], multirun: bool = False) -> list[Override]:
-    """The overrides as Hydra understands them, paths taken literally; one without `=` is an error that shows the form.
+    """The overrides as Hydra parses them, with literal paths.
+
+    Raises:
+        ConfigError: an override without `=`, or with invalid syntax.
     """
     return [_parsed(override, multirun) for override in as_list(overrides)]
 
@@ -38,12 +41,12 @@ def as_list(overrides: list[str] | None) -> list[str]:
 
 
 def sweep(overrides: list[str]) -> list[list[str]]:
-    """Every combination of the values that comma lists and ranges name, as one list of overrides per run."""
+    """All combinations of the values of comma-separated lists and ranges: a list of overrides per run."""
     choices = []
     for override in parse(overrides, multirun=True):
         if not override.is_sweep_override():
             choices.append([override.input_line])
-        elif override.is_interval_sweep():  # of a sweeper that draws numbers from it
+        elif override.is_interval_sweep():  # an interval of an optimizing sweeper
             choices.append([f"{override.get_key_element()}={override.value().start}"])
         elif is_path(override.key_or_group):
             choices.append([override_text(override.get_key_element(), _text(v)) for v in override.sweep_iterator()])
@@ -57,16 +60,16 @@ def is_path(key: str) -> bool:
 
 
 def override_text(key: str, value: str) -> str:
-    """`key=value` as `parse` reads it, quoted where the plain value would be read as something else."""
-    plain = f"{key}={value}"
-    if "${" not in value and _reads_as(_literal(plain, False), value):
-        return plain
+    """`key=value` for `parse`, quoted where the bare value would be parsed as something else."""
+    unquoted = f"{key}={value}"
+    if "${" not in value and _reads_as(_literal(unquoted, False), value):
+        return unquoted
     escaped = re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", value)  # no interpolation
     return f"{key}={quoted(escaped)}"
 
 
 def shown(key: str, value: object) -> str:
-    """`key=value` for a sentence: what stands there can be pasted into a shell."""
+    """`key=value` for a message, quoted for a shell."""
     return shlex.quote(override_text(key, str(value)))
 
 
@@ -83,24 +86,24 @@ def _parsed(override: str, multirun: bool) -> Override:
 
 
 def _bracketed(override: str) -> str:
-    """`allow_change=a,b` as the list that it is; Hydra reads the comma of other keys as a sweep."""
+    """`allow_change=a,b` with brackets; for Hydra a comma without them is a sweep."""
     key, _, value = override.partition("=")
     return f"{key}=[{value}]" if key in LISTS and not value.startswith("[") else override
 
 
 def _literal(override: str, multirun: bool) -> str:
-    """The override with its path quoted, where it has one that Hydra would read as something else."""
+    """The override with its path quoted, where Hydra would parse the bare path as something else."""
     key, _, value = override.partition("=")
     if not is_path(key.lstrip("+")) or _reads_as(override, value) and not value.startswith("~"):
         return override
-    if _HYDRAS.fullmatch(value) and _reads_as(override, None):
+    if _HYDRA_SYNTAX.fullmatch(value) and _reads_as(override, None):
         return override
     values = value.split(",") if multirun else [value]
     return f"{key}={','.join(quoted(os.path.expanduser(each)) for each in values)}"
 
 
 def _reads_as(override: str, value: str | None) -> bool:
-    """Whether Hydra reads this value in an override; None: whether it reads it at all."""
+    """Whether Hydra parses an override to this value; with None, whether it can parse it."""
     try:
         found = OverridesParser.create().parse_override(override).value()
     except HydraException:
@@ -109,7 +112,7 @@ def _reads_as(override: str, value: str | None) -> bool:
 
 
 def quoted(value: str) -> str:
-    """In Hydra's quotes, where a backslash means something only before a quote."""
+    """In Hydra's quotes, in which only a backslash before a quote is special."""
     return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value) + "'"
 
 

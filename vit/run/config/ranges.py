@@ -1,4 +1,4 @@
-"""The numbers of a config: what each may be, checked before anything heavy starts."""
+"""The valid range of every number in a config, checked before heavy imports."""
 
 import math
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ class Number:
     Args:
         low, high: the bounds; `above` and `below` exclude them.
         whole: integers only.
-        null: whether null is a value too.
-        words: strings that are values too; None for any string, where a key can also be a name.
+        null: whether null is valid too.
+        names: strings that are valid too; None for any string.
     """
 
     low: float = -math.inf
@@ -24,15 +24,15 @@ class Number:
     below: bool = False
     whole: bool = False
     null: bool = False
-    words: tuple[str, ...] | None = ()
+    names: tuple[str, ...] | None = ()
 
-    def takes(self, value: Any) -> bool:
+    def accepts(self, value: Any) -> bool:
         if value is None:
             return self.null
         if isinstance(value, list | tuple):
-            return all(self.takes(each) for each in value)
+            return all(self.accepts(each) for each in value)
         if isinstance(value, str):
-            return self.words is None or value in self.words
+            return self.names is None or value in self.names
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return False
         if self.whole and value != int(value):
@@ -47,7 +47,7 @@ class Number:
             parts.append(f"above {self.low:g}" if self.above else f"{self.low:g} or more")
         if self.high < math.inf:
             parts.append(f"below {self.high:g}" if self.below else f"{self.high:g} or less")
-        others = [*(self.words or ()), *(["null"] if self.null else [])]
+        others = [*(self.names or ()), *(["null"] if self.null else [])]
         return ", ".join(parts) + (f", or {' or '.join(others)}" if others else "")
 
 
@@ -69,8 +69,8 @@ def or_null(number: Number) -> Number:
     return replace(number, null=True)
 
 
-SAMPLES = replace(or_null(AT_LEAST_0), words=None)  # how many, a part of all, or the name of a file
-RANGES: dict[str, Number] = {  # by key, in which * stands for any name
+SAMPLES = replace(or_null(AT_LEAST_0), names=None)  # a number, a fraction, or the name of a file
+RANGES: dict[str, Number] = {  # key -> range; * matches any name
     "seed": SEED,
     "callbacks.every_steps": or_null(COUNT),
     "callbacks.patience": or_null(COUNT),
@@ -91,7 +91,7 @@ RANGES: dict[str, Number] = {  # by key, in which * stands for any name
     "data.preprocessing.max_pixels": or_null(COUNT),
     "data.preprocessing.max_width": or_null(COUNT),
     "data.preprocessing.mean": or_null(ANY),
-    "data.preprocessing.range": replace(or_null(ANY), words=None),
+    "data.preprocessing.range": replace(or_null(ANY), names=None),
     "data.preprocessing.std": or_null(POSITIVE),
     "data.split_seed": SEED,
     "data.test": SAMPLES,
@@ -99,7 +99,7 @@ RANGES: dict[str, Number] = {  # by key, in which * stands for any name
     "data.tokenizer.vocab_size": COUNT,
     "data.train": SAMPLES,
     "data.val": SAMPLES,
-    "data.workers": replace(FROM_0, words=("auto",)),
+    "data.workers": replace(FROM_0, names=("auto",)),
     "distill.alpha": SHARE,
     "distill.tau": AT_LEAST_0,
     "finetune.depth": or_null(FROM_0),
@@ -131,13 +131,13 @@ RANGES: dict[str, Number] = {  # by key, in which * stands for any name
     "recipe.augment.*.shear": Number(0, 90, below=True),
     "recipe.augment.*.shift": SHARE,
     "recipe.average_epochs": or_null(COUNT),
-    "recipe.batch_size": replace(or_null(COUNT), words=AUTO),
+    "recipe.batch_size": replace(or_null(COUNT), names=AUTO),
     "recipe.batch_tokens": or_null(COUNT),
     "recipe.clip": or_null(POSITIVE),
     "recipe.crop.ratio": or_null(POSITIVE),
     "recipe.crop.scale": or_null(SHARE_ABOVE_0),
-    "recipe.ema": replace(or_null(BETWEEN), words=AUTO),
-    "recipe.epochs": replace(COUNT, words=AUTO),
+    "recipe.ema": replace(or_null(BETWEEN), names=AUTO),
+    "recipe.epochs": replace(COUNT, names=AUTO),
     "recipe.loss.ctc": SHARE_BELOW_1,
     "recipe.loss.label_smoothing": SHARE_BELOW_1,
     "recipe.mixup.cutmix": AT_LEAST_0,
@@ -164,7 +164,7 @@ RANGES: dict[str, Number] = {  # by key, in which * stands for any name
     "task.decode_rows": FROM_0,
     "task.examples": FROM_0,
     "task.examples_every": COUNT,
-    "trainer.devices": replace(Number(-1, whole=True), words=("auto",)),  # -1: all there are
+    "trainer.devices": replace(Number(-1, whole=True), names=("auto",)),  # -1: all devices
     "trainer.log_every_n_steps": COUNT,
     "trainer.num_nodes": COUNT,
     "trainer.timeout": or_null(POSITIVE),
@@ -172,24 +172,24 @@ RANGES: dict[str, Number] = {  # by key, in which * stands for any name
 
 
 def range_of(key: str) -> Number | None:
-    """What the number of a dotted key may be; None for a key that is no number, or that only its reader knows."""
+    """The range of a dotted key; None for a key that is not a number, or that is checked where it is read."""
     if key in RANGES:
         return RANGES[key]
     return next((number for pattern, number in RANGES.items() if "*" in pattern and fnmatchcase(key, pattern)), None)
 
 
 def out_of_range(config: dict) -> str | None:
-    """A sentence about the first number of a config that cannot be."""
+    """A sentence about the first number outside its range; None where all are valid."""
     for key, value in leaves(config):
         number = range_of(key)
-        if number is not None and not number.takes(value):
+        if number is not None and not number.accepts(value):
             shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
             return f"{key}={shown}: must be {number}"
     return None
 
 
 def leaves(config: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of everything that is no dict."""
+    """(dotted key, value) of everything that is not a dict."""
     for key, value in config.items():
         if isinstance(value, dict):
             yield from leaves(value, f"{prefix}{key}.")

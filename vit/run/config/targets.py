@@ -1,7 +1,7 @@
-"""What a config made by somebody else may call: only names of a table, or names that the user's own config states.
+"""Which `_target_` a stored config may name: those of a table, of the user's conf folders and of the command.
 
-A run folder, a bundle or a comparison may come from anyone, and `_target_` can name any program. Nothing stored is
-instantiated before `check_stored` has seen it.
+A run folder, a bundle or a comparison may come from a third party, and a `_target_` can name any program. Nothing
+stored is instantiated before `check_stored`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ AUGMENTATIONS = ("ColorJitter", "HorizontalFlip", "PadCrop", "RandAugment", "Ran
                  "RandomElastic", "RandomErasing", "RandomStrokeWidth", "ThreeAugment", "TrivialAugment",
                  "VerticalFlip")
 LOGGERS = ("CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger")
-TARGETS = {  # node of the config -> what it may name without asking anybody
+TARGETS = {  # node of the config -> the targets that are always allowed
     "data": frozenset(f"vit.data.{name}" for name in DATA_SETS),
     "recipe": frozenset(f"vit.data.{name}" for name in AUGMENTATIONS),
     "logger": frozenset(f"pytorch_lightning.loggers.{name}" for name in LOGGERS),
@@ -29,12 +29,12 @@ TARGETS = {  # node of the config -> what it may name without asking anybody
 
 
 def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()) -> None:
-    """Checks a stored config before anything is made of it.
+    """Checks a stored config before anything is instantiated from it.
 
     Args:
-        config: plain values; interpolations in it are refused, because they could make up a `_target_`.
+        config: plain values. Interpolations are refused, because they could compose a `_target_`.
         origin: the file it was read from.
-        overrides: those of this command. What they name, and what the conf folders name, is the user's own.
+        overrides: those of this command. The targets that they and the conf folders name are trusted.
 
     Raises:
         ConfigError: a `_target_` that neither the project nor the user names, or a logger that writes elsewhere.
@@ -44,21 +44,21 @@ def check_stored(config: dict, origin: Path | str, overrides: Iterable[str] = ()
     folders = (config_folder(), *search_folders(parse(overrides)))
     for key, value in values(config):
         node, leaf = key.partition(".")[0], key.rpartition(".")[2]
-        if node == "words":  # the overrides of the run, which nobody resolves again
+        if node == "overrides":  # recorded as text and never resolved again
             continue
         if isinstance(value, str) and "${" in value:
-            raise ConfigError(f"{origin}: {key}={value} is an interpolation, which a stored config never holds; write "
-                              "its value there")
+            raise ConfigError(f"{origin}: {key}={value} is an interpolation, but a stored config has only values; "
+                              "replace it by its value")
         if leaf == TARGET and not is_known(node, value, folders) and value not in targets_of(stated):
             raise ConfigError(f"{origin}: {key} names {value!r}, which could be any program; if you trust it, add "
                               f"{override_text(key, str(value))} to the command")
-        if node == "logger" and leaf != TARGET and is_place(value) and stated.get(key) != value:
-            raise ConfigError(f"{origin}: {key}={value} makes a logger write outside the run folder; if you want that, "
+        if node == "logger" and leaf != TARGET and is_location(value) and stated.get(key) != value:
+            raise ConfigError(f"{origin}: {key}={value} lets a logger write outside the run folder; to allow it, "
                               f"add {override_text(key, value)} to the command")
 
 
 def is_known(node: str, target: Any, folders: Iterable[Path]) -> bool:
-    """Whether the project names this target for a node of the config, or a file in the user's folders of groups."""
+    """Whether the project allows this target for a node of the config, or a file in the conf folders names it."""
     if not isinstance(target, str) or target in TARGETS.get(node, ()):
         return isinstance(target, str)
     return not any(target in names for names in TARGETS.values()) and target in targets_of_conf(folders)
@@ -69,7 +69,7 @@ def targets_of(stated: dict[str, Any]) -> list[Any]:
 
 
 def check_overrides(overrides: list[str], origin: Path | str) -> None:
-    """Stored overrides may choose and change a data set, and do nothing else.
+    """Checks that stored overrides only select and change a data set.
 
     Raises:
         ConfigError: names the override.
@@ -80,16 +80,16 @@ def check_overrides(overrides: list[str], origin: Path | str) -> None:
         key, package = override.key_or_group, override.package
         group = key in ("data", "experiment") and isinstance(override.value(), str)
         if package is not None or not (group or key.startswith("data.")):
-            raise ConfigError(f"{origin} records the override {override.input_line}, which says nothing about data; "
-                              "name the data set yourself: data=folder data.root=photos")
+            raise ConfigError(f"{origin} records the override {override.input_line}, which does not concern data; "
+                              "add the data set to the command: data=folder data.root=photos")
 
 
 def values(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of everything inside dicts and lists that is neither."""
+    """(dotted key, value) of all leaves of nested dicts and lists."""
     if isinstance(node, dict | list):
         inner = node.items() if isinstance(node, dict) else enumerate(node)
         for name, value in inner:
-            if name == TARGET and isinstance(value, dict | list):  # no string, so nothing that a table could hold
+            if name == TARGET and isinstance(value, dict | list):  # not a string, so in no table
                 yield f"{key}.{name}", repr(value)[:80]
             yield from values(value, f"{key}.{name}" if key else str(name))
     else:
@@ -97,20 +97,20 @@ def values(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def values_of_overrides(overrides: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of what overrides of a command state."""
+    """(dotted key, value) of the overrides of a command."""
     for override in parse(list(overrides)):
         if not override.is_delete() and not override.is_sweep_override():
             yield from values(override.value(), override.key_or_group)
 
 
 def targets_of_conf(folders: Iterable[Path]) -> Iterator[str]:
-    """Every `_target_` in these folders, to which users add their own files."""
+    """Every `_target_` in these conf folders."""
     for file in (file for folder in folders for file in folder.rglob("*.yaml")):
         for key, value in values(yaml.safe_load(file.read_text(encoding="utf-8"))):
             if key.rpartition(".")[2] == TARGET:
                 yield value
 
 
-def is_place(value: Any) -> bool:
-    """Whether a logger's setting names a folder or an address."""
+def is_location(value: Any) -> bool:
+    """Whether an option of a logger is a path or an address."""
     return isinstance(value, str) and (value in (".", "..") or any(sign in value for sign in "/\\:~"))

@@ -1,10 +1,9 @@
-"""A job: the parts of one run of some task, and what only that task knows about saving, testing and showing them."""
+"""A job: the parts of one run, built in one order for all tasks, and how its model is saved, tested and shown."""
 
 import importlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,46 +15,171 @@ from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit,
 from vit.data.recorded_splits import NEW
 from vit.evaluation.progress import Progress
 from vit.run.config.composing import ConfigError, nearest
-from vit.run.ending import max_time
 from vit.run.folder import RunFolder
+from vit.run.parts.auto_values import AUTO, fit_recipe
+from vit.run.parts.batches import check_batch, check_devices
+from vit.run.parts.data_source import build_source, check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
 from vit.run.parts.distillation import distill_kind
-from vit.run.parts.finetuning import check_task
+from vit.run.parts.finetuning import read_finetune, start_finetuning
+from vit.run.parts.init_from import Initial, load_initial
 from vit.run.records import DataRecord, write_record
 from vit.tasks import Batches, Task
+from vit.weights import KeyReport
 
 log = logging.getLogger("vit")
 
-JOBS = {  # task.name -> the module whose `prepare` makes the job; imported when it is needed
-    "classification": "vit.run.jobs.classification",
-    "seq2seq": "vit.run.jobs.pairs",
-    "text_classification": "vit.run.jobs.texts",
-    "masked_text": "vit.run.jobs.masked",
-    "masked_image": "vit.run.jobs.masked_images",
+JOBS = {  # task.name -> module and class, imported when needed
+    "classification": ("images", "ImageClassificationJob"),
+    "text_classification": ("texts", "TextClassificationJob"),
+    "masked_image": ("masked_images", "MaskedImageJob"),
+    "masked_text": ("masked_texts", "MaskedTextJob"),
+    "seq2seq": ("seq2seq", "Seq2SeqJob"),
 }
+MULTI_LABEL = ("label_sets", "MultiLabelJob")  # task=classification on images with several labels each
 
-IMAGES = ("classification", "masked_image")  # tasks whose recipe may say auto
-TEXTS = ("text_classification", "masked_text")
-Samples = Split | TextSplit | PairSplit | CorpusSplit
-QUICK = 64  # samples that are measured with `debug`
+QUICK = 64  # samples that are evaluated with `debug`
 
 
 class Tested(NamedTuple):
-    """What a test found: numbers by their bare names, and what could not be read."""
+    """The result of a test: metrics by their bare names, and the images that could not be read."""
 
     metrics: dict[str, Any]
     unreadable: Sequence[BadImage] = ()
 
 
-@dataclass(frozen=True)
 class Job(ABC):
-    """What a run is made of; `config` is completed with all that was found out on the way."""
+    """The parts of a run: data, model, task and batches.
 
-    config: dict
-    model: nn.Module
-    task: Task
-    batches: Batches
-    source: Source | PairSource | CorpusSource
+    Constructing a job builds them, with every check before the long work. The order is the same for all tasks;
+    subclasses implement the steps. `config` ends as the resolved config that the run records: `complete_recipe` fills
+    in the numbers of the recipe, in place, and `resolve_config` everything else, once.
+
+    Args:
+        config: of the run, as plain values.
+        source: the data set; in a resumed run its recorded samples.
+        checkpoint: from which the run is resumed; nothing is loaded from `init_from` then.
+    """
+
+    unit = "images"  # what a sample is, in messages
+    accepts_auto = False  # whether the recipe may have `auto` as batch size, epochs and average
+    accepts_augment = False  # whether the recipe may have image augmentation
+    finetunes = True  # whether `finetune=` may freeze weights
+
+    def __init__(
+        self, config: dict, source: Source | PairSource | CorpusSource, devices: Devices, checkpoint: Path | None
+    ):
+        self.config, self.source, self.devices, self.checkpoint = config, source, devices, checkpoint
+        self.check_source()
+        initial = load_initial(config, checkpoint, self.stated_model())
+        self.build_inputs(initial)
+        self.model: nn.Module = self.build_model(initial)
+        loaded = self.load_weights(initial)
+        self.build_datasets()
+        self.complete_recipe()
+        self.model_name: str = config.get("model_name") or self.name_model(initial)
+        self.log_parts()
+        self.config = self.resolve_config(loaded)
+        self.task: Task = self.build_task()
+        self.batches: Batches = self.build_batches()
+
+    # the steps of construction, in their order
+
+    @classmethod
+    def check_config(cls, config: dict, devices: Devices) -> None:
+        """What can be checked before the data is read.
+
+        Raises:
+            ConfigError: names the key.
+        """
+        check_devices(config, devices.world)
+
+    def check_source(self) -> None:
+        """
+        Raises:
+            ConfigError, DataError: the task cannot use this data.
+        """
+        check_validation(self.source, self.unit)
+
+    def stated_model(self) -> dict | None:
+        """The values of the `model` node that complete an architecture inferred from the tensors of `init_from`."""
+        return None
+
+    @abstractmethod
+    def build_inputs(self, initial: Initial | None) -> None:
+        """The preprocessing of images, the tokenizers of texts."""
+
+    @abstractmethod
+    def build_model(self, initial: Initial | None) -> nn.Module:
+        """The network, with random weights."""
+
+    @abstractmethod
+    def load_weights(self, initial: Initial | None) -> KeyReport | None:
+        """Load the weights of `init_from`; the report on them, None without `init_from`."""
+
+    def build_datasets(self) -> None:  # noqa: B027  only texts are tokenized before training
+        """The tokenized splits of texts."""
+
+    def complete_recipe(self) -> None:
+        """Replace `auto` in the recipe, in place, and check that the samples fill a batch.
+
+        Raises:
+            ConfigError: names the key and a valid value.
+        """
+        fit_recipe(self.config, self.train_samples, self.devices.world, self.unit)
+        check_batch(self.config["recipe"], self.train_samples, self.unit)
+
+    @property
+    def train_samples(self) -> int:
+        return len(self.source.splits["train"])
+
+    @abstractmethod
+    def name_model(self, initial: Initial | None) -> str:
+        """The name of the architecture, as the run reports it."""
+
+    def log_parts(self) -> None:
+        """Logs data and model in two lines: sizes of the splits and other facts; a description and parameters."""
+        sizes = " / ".join(f"{count:,} {key}" for key, count in self.split_sizes().items())
+        log.info("data: %s, %s, %s", self.source.name, sizes, self.data_facts)
+        parameters = f"{sum(parameter.numel() for parameter in self.model.parameters()):,}"
+        log.info("model: %s, %s parameters%s", self.description, parameters, self.cost)
+
+    def split_sizes(self) -> dict[str, int]:
+        return {key: len(split) for key, split in self.source.splits.items()}
+
+    @property
+    @abstractmethod
+    def data_facts(self) -> str:
+        """Further facts about the data, for the log."""
+
+    @property
+    def cost(self) -> str:
+        """The cost of a forward pass, for the log; empty where it differs between samples."""
+        return ""
+
+    def resolve_config(self, loaded: KeyReport | None) -> dict:
+        """The config that the run records: the architecture, and whatever was null, auto or relative, as values."""
+        found = {"model_name": self.model_name, "model": self.model.config.to_dict(), "data": self.resolve_data()}
+        if self.finetunes:
+            found["finetune"] = start_finetuning(self.config, self.model, loaded, self.fit_head)
+        return {**self.config, **found}
+
+    def resolve_data(self) -> dict:
+        return with_absolute_paths(self.config["data"])
+
+    def fit_head(self) -> object | None:
+        """Fit a new head to the features of the training images; None where that is not possible."""
+        return None
+
+    @abstractmethod
+    def build_task(self) -> Task:
+        """The training step with its loss, optimizer and metrics."""
+
+    @abstractmethod
+    def build_batches(self) -> Batches:
+        """The training and validation loaders."""
+
+    # the samples of the final numbers
 
     @property
     def split(self) -> str:
@@ -64,23 +188,19 @@ class Job(ABC):
 
     @property
     def count(self) -> int:
-        """How many samples the final numbers are measured on."""
-        return len(self.samples)
+        """The number of samples that the final numbers are measured on."""
+        return len(self.evaluated(self.split))
 
-    @property
-    def samples(self) -> Samples:
-        """What the final numbers are measured on."""
-        return self.measured(self.split)
-
-    def measured(self, split: str) -> Samples:
-        """The samples of a split that the trained model is measured on: all, or with `debug` a few from all over it."""
+    def evaluated(self, split: str) -> Split | TextSplit | PairSplit | CorpusSplit:
+        """The samples of a split that the trained model is evaluated on: all, or `QUICK` evenly spaced with `debug`."""
         samples = self.source.splits[split]
-        every, some = len(samples), self.few(len(samples))
-        return samples if some == every else samples.take(np.arange(some) * every // some)
+        total, count = len(samples), self.limited(len(samples))
+        return samples if count == total else samples.take(np.arange(count) * total // count)
 
-    def few(self, count: int) -> int:
-        """How many of so many samples are measured."""
+    def limited(self, count: int) -> int:
         return min(count, QUICK) if self.config["debug"] else count
+
+    # what the trainer and the last steps of a run need
 
     @property
     @abstractmethod
@@ -90,7 +210,7 @@ class Job(ABC):
     @property
     @abstractmethod
     def sample_flops(self) -> float:
-        """Operations of the forward pass of one sample; a typical one where they differ."""
+        """Operations of the forward pass of one sample, the mean where they differ."""
 
     @property
     def batch_samples(self) -> float:
@@ -99,81 +219,88 @@ class Job(ABC):
 
     @property
     def step_flops(self) -> float:
-        """Operations of a training step, the backward pass counting twice the forward."""
+        """Operations of a training step; the backward pass counts twice the forward pass."""
         return 3 * self.sample_flops * self.batch_samples
 
-    def write_facts(self, folder: RunFolder) -> None:
-        """What is known before training: splits, and what is left out."""
+    def record_data(self, folder: RunFolder) -> None:
+        """Writes the samples of each split, and those that are left out."""
         folder.log_left_out(self.omitted())
         write_record(folder, self.source, self.omitted())
 
+    def omitted(self) -> list[tuple[str, str]]:
+        """(name, reason) of the samples that are left out from the start because they cannot be used."""
+        return [(name, reason) for name, reason in self.source.left_out if reason != NEW]
+
     def callbacks(self, folder: RunFolder) -> list[Callback]:
-        """What else happens while this job's model trains."""
+        """Callbacks of this task alone."""
         return []
 
     @abstractmethod
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
-        """The bundle of the best epoch."""
+        """Save the bundle of the best epoch."""
 
     @abstractmethod
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
-        """Test the saved model and save its predictions and figures; `progress` gets the samples of each batch."""
+        """Test the saved model, save its predictions and figures; `progress` is called with the samples of a batch."""
 
-    @abstractmethod
-    def write_samples(self, folder: RunFolder) -> Path | None:
-        """A few inputs as files: something to try the model on, where it has answers."""
+    def save_samples(self, folder: RunFolder) -> Path | None:
+        """Save a few inputs as files to try the model on; None where the model predicts nothing."""
+        return None
 
-    def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:
-        """The command that the run shows last."""
+    def next_command(self, folder: RunFolder, samples: Path | None) -> tuple:
+        """The arguments of `python -m vit` in the command that the run shows last."""
         return ("predict", folder.model, samples)
 
     @abstractmethod
     def headline(self, metrics: dict) -> dict[str, str]:
         """The result in a line or two of the final table."""
 
-    def omitted(self) -> list[tuple[str, str]]:
-        """(name, reason) of the samples that are left out from the start because they cannot be used."""
-        return [(name, reason) for name, reason in self.source.left_out if reason != NEW]
 
-
-def prepare(
-    config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None
-) -> Job:
-    """All parts of the run that a config asks for, every check before the long work.
+def prepare(config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None) -> Job:
+    """The job of a config.
 
     Args:
-        record: of the samples of a run that goes on.
+        record: the recorded samples of a resumed run.
+
+    Raises:
+        ConfigError, DataError: with the key or file, and the fix.
     """
     name = config["task"]["name"]
     if name not in JOBS:
         raise ConfigError(f"task.name={name}: must be one of {', '.join(JOBS)}{nearest(name, list(JOBS))}")
-    check_task(config)
+    job = job_class(*JOBS[name])
+    check_task(job, config)
+    job.check_config(config, devices)
+    source = build_source(config["data"], record)
+    if name == "classification" and source.multi_label:
+        job = job_class(*MULTI_LABEL)
+    return job(config, source, devices, checkpoint)
+
+
+def job_class(module: str, name: str) -> type[Job]:
+    return getattr(importlib.import_module(f"vit.run.jobs.{module}"), name)
+
+
+def check_task(job: type[Job], config: dict) -> None:
+    """Checks options that not every task has.
+
+    Raises:
+        ConfigError: names the option and the task.
+    """
+    task, recipe, finetune = config["task"]["name"], config["recipe"], read_finetune(config)
     distill_kind(config)
-    max_time(config["trainer"]["max_time"])
-    for key in () if name in IMAGES else ("batch_size", "epochs", "ema"):
-        if config["recipe"].get(key) == "auto":
-            raise ConfigError(f"recipe.{key}=auto is for task {', '.join(IMAGES)}; give a number")
-    if name in TEXTS:
-        check_no_augment(config["recipe"])
-    return importlib.import_module(JOBS[name]).prepare(config, devices, checkpoint, record)
+    if finetune.freezes and not job.finetunes:
+        raise ConfigError(f"finetune={finetune.name} freezes weights, but task={task} trains the whole model; use "
+                          "finetune=full")
+    for key in () if job.accepts_auto else ("batch_size", "epochs", "ema"):
+        if recipe.get(key) == AUTO:
+            raise ConfigError(f"recipe.{key}=auto is for images, but task={task} trains on {job.unit}; give a number")
+    if not job.accepts_augment:
+        check_no_augment(recipe)
 
 
 def check_no_augment(recipe: dict) -> None:
-    """Raises ConfigError where image augmentation is asked for texts."""
+    """Raises ConfigError for image augmentation of texts."""
     if steps := [key for key, step in (recipe.get("augment") or {}).items() if step is not None]:
         raise ConfigError(
             f"recipe.augment ({', '.join(steps)}) is for images, but this data is text; leave augment= out")
-
-
-def completed(config: dict, model: nn.Module, name: str, **found: Any) -> dict:
-    """The config with what a run records of its parts: the architecture, its name, and what was found out."""
-    return {**config, "model_name": name, "model": model.config.to_dict(), **found}
-
-
-def log_parts(
-    name: str, splits: Mapping[str, Sized], facts: str, model: nn.Module, described: str, cost: str = ""
-) -> None:
-    """Logs data and model in two lines: sizes of the splits and other facts; a description, parameters and cost."""
-    sizes = " / ".join(f"{len(split):,} {key}" for key, split in splits.items())
-    log.info("data: %s, %s, %s", name, sizes, facts)
-    log.info("model: %s, %s parameters%s", described, f"{sum(p.numel() for p in model.parameters()):,}", cost)

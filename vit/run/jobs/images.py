@@ -1,24 +1,38 @@
-"""Image classification: its parts, built in the order in which they need each other, and its test."""
+"""Jobs on images of one size: what they share, and image classification."""
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
-from vit.data import BadImage, DataError, Preprocessing, Source
+from vit.data import BadImage, DataError, Mixup, Preprocessing, Source
 from vit.data.audit import AuditReport, audit
 from vit.data.errors import printable
 from vit.data.images.files import summary
 from vit.evaluation import evaluate
 from vit.evaluation.progress import Progress
+from vit.models import flops
 from vit.report.evaluation import write_evaluation
+from vit.run.config.checked import checked
+from vit.run.config.composing import ConfigError
 from vit.run.folder import RunFolder
 from vit.run.jobs.base import Job, Tested
-from vit.run.parts.data_source import with_absolute_paths
+from vit.run.parts.auto_values import steps_per_epoch
+from vit.run.parts.batches import build_augment, build_batches, check_devices
+from vit.run.parts.data_source import check_validation
+from vit.run.parts.devices import Devices
+from vit.run.parts.distillation import build_distillation, with_absolute_teacher, with_token
+from vit.run.parts.head_fit import start_head
+from vit.run.parts.init_from import Initial, load_weights_of
+from vit.run.parts.networks import build_model, model_name
+from vit.run.parts.optimization import build_loss, build_optimization
+from vit.run.parts.preprocessing import build_preprocessing
 from vit.run.records import write_record
+from vit.tasks import Batches, Classification, Optimization
+from vit.weights import KeyReport
 
 log = logging.getLogger("vit")
 
@@ -26,42 +40,133 @@ SAMPLES = 8  # written as files
 NAMED = 20  # unreadable images in the log
 
 
-@dataclass(frozen=True)
 class ImageJob(Job):
-    """Whatever reads images of one size, one a sample."""
+    """A job on images of one size."""
 
+    accepts_auto = accepts_augment = True
     preprocessing: Preprocessing
     audit: AuditReport | None
-    image_flops: int
+
+    @classmethod
+    def check_config(cls, config: dict, devices: Devices) -> None:
+        """Nothing yet: the batch size may be auto until the images are counted."""
+
+    def check_source(self) -> None:
+        """Nothing yet: the validation images are counted after the audit."""
+
+    def stated_model(self) -> dict:
+        return self.config["model"]
+
+    def build_inputs(self, initial: Initial | None) -> None:
+        self.preprocessing = build_preprocessing(self.config["data"], self.source, initial)
+        self.source, self.audit = audit_source(self.source, self.preprocessing, self.config["data"])
+        check_validation(self.source, self.unit)
+
+    def complete_recipe(self) -> None:
+        super().complete_recipe()
+        check_devices(self.config, self.devices.world)
+        self.image_flops = flops(self.model)
+
+    @property
+    def cost(self) -> str:
+        """`, 0.00162 GFLOPs per 8x8 image`"""
+        height, width = self.preprocessing.size
+        return f", {self.image_flops / 1e9:.3g} GFLOPs per {height}x{width} image"
 
     @property
     def sample_flops(self) -> float:
         return self.image_flops
 
-    def write_facts(self, folder: RunFolder) -> None:
+    def resolve_data(self) -> dict:
+        """The data node with absolute paths, the facts that identify the source, and the whole preprocessing."""
+        return {**super().resolve_data(), **self.source.pinned, "preprocessing": self.preprocessing.to_dict()}
+
+    def build_optimization(self) -> Optimization:
+        recipe = self.config["recipe"]
+        return build_optimization(recipe, self.model, steps_per_epoch(recipe, self.train_samples))
+
+    def build_batches(self) -> Batches:
+        return build_batches(self.config, self.source, self.preprocessing)
+
+    def record_data(self, folder: RunFolder) -> None:
         write_record(folder, self.source, self.omitted())
         if self.audit is not None:
             folder.write("audit.json", self.audit.to_dict())
 
     def omitted(self) -> list[tuple[str, str]]:
-        """Those whose header cannot be read; audit.json has them too."""
+        """The images whose header cannot be read; audit.json lists them too."""
         return list(self.source.unreadable)
 
 
-@dataclass(frozen=True)
-class ImageClassification(ImageJob):
-    """Images to class names."""
+class ImageClassificationJob(ImageJob):
+    """Images to class names, one label per image."""
+
+    task_class: type[Classification] = Classification
+
+    def check_source(self) -> None:
+        if not self.source.classes:
+            raise ConfigError(f"data={self.config['data']['name']}: its images have no labels, which task="
+                              "classification needs; take data=folder or data=table, or pre-train on them with "
+                              "task=masked_image model=mae")
+
+    def build_model(self, initial: Initial | None) -> nn.Module:
+        patch_size = self.config["data"]["patch_size"]
+        return build_model(with_token(self.config), patch_size, self.preprocessing, self.source.classes, initial)
+
+    def load_weights(self, initial: Initial | None) -> KeyReport | None:
+        if initial is None:
+            return None
+        return load_weights_of(initial, self.model, head=initial.classes == self.source.classes,
+                               source_grid=initial.grid)
+
+    def name_model(self, initial: Initial | None) -> str:
+        return model_name(self.config["model"], initial)
+
+    @property
+    def data_facts(self) -> str:
+        return f"{self.source.num_classes} classes"
 
     @property
     def description(self) -> str:
-        return describe(self.config)
+        """`vit_tiny, 64 wide, 4 deep, patches of 4x4`, or the name in timm."""
+        config = self.model.config
+        if config.kind != "vit":
+            return self.model_name
+        rows, columns = config.patch_size
+        return f"{self.model_name}, {config.dim} wide, {config.depth} deep, patches of {rows}x{columns}"
+
+    def resolve_config(self, loaded: KeyReport | None) -> dict:
+        found = {"classes": self.source.classes, "distill": with_absolute_teacher(self.config.get("distill"))}
+        return {**super().resolve_config(loaded), **found}
+
+    def fit_head(self) -> object | None:
+        on_bad_sample = self.config["data"]["on_bad_sample"]
+        return start_head(self.model, self.source, self.preprocessing, self.devices, on_bad_sample)
+
+    def build_task(self) -> Classification:
+        config, recipe, mixup = self.config, self.config["recipe"], None
+        distillation = build_distillation(config, self.model, self.source, self.preprocessing)
+        if recipe["mixup"]:
+            mixup = checked("recipe.mixup", partial(Mixup, self.source.num_classes), recipe["mixup"], spread=True)
+        return self.task_class(
+            self.model,
+            self.preprocessing,
+            self.source.num_classes,
+            build_loss(recipe["loss"], self.source, config["data"]["balance"]),
+            self.build_optimization(),
+            augment=build_augment(recipe["augment"], config["seed"]),
+            mixup=mixup,
+            seed=config["seed"],
+            config=config,
+            distillation=distillation,
+        )
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         save_bundle(path, self.model, self.source.classes, self.preprocessing, metrics, extra, weights)
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         bundle = load_bundle(folder.model)
-        samples = self.samples
+        samples = self.evaluated(self.split)
         evaluation = evaluate(
             bundle.model,
             bundle.preprocessing,
@@ -75,8 +180,8 @@ class ImageClassification(ImageJob):
         write_evaluation(folder.path, evaluation, samples, bundle.preprocessing, heading)
         return Tested(evaluation.metrics, evaluation.unreadable)
 
-    def write_samples(self, folder: RunFolder) -> Path:
-        """A few images of the split, evenly chosen, as files."""
+    def save_samples(self, folder: RunFolder) -> Path:
+        """A few evenly spaced images of the split."""
         samples = self.source.splits[self.split]
         target = folder.path / "samples"
         target.mkdir(exist_ok=True)
@@ -88,7 +193,7 @@ class ImageClassification(ImageJob):
                 self.preprocessing.decode(samples.read(i), samples.names[i]).save(target / f"{i:05d}_{name}.png")
         return target
 
-    def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:
+    def next_command(self, folder: RunFolder, samples: Path | None) -> tuple:
         return ("predict", folder.model, samples, "--top-k", 3)
 
     def headline(self, metrics: dict) -> dict[str, str]:
@@ -96,11 +201,11 @@ class ImageClassification(ImageJob):
         return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {images:,} images"}
 
 
-def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[Source, AuditReport | None]:
-    """Look at the files before training: unreadable ones stop the run, or are left out where the config says so.
+def audit_source(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[Source, AuditReport | None]:
+    """The source after a look at its files: unreadable ones stop the run, or are left out with on_bad_sample=skip.
 
-    Left out now are those whose header tells: these are the same in every process and after every stop. What only
-    decoding tells depends on the time there was; such images are left out as they are met.
+    Only images with an unreadable header are left out here, because they are the same in every process and in every
+    resumed run. How many are decoded depends on the time, so damaged pixels are left out where training meets them.
 
     Raises:
         DataError: names the first unreadable file and how many there are.
@@ -118,24 +223,5 @@ def audited(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[S
         log.warning("left out %d more unreadable images, listed in audit.json", len(report.unreadable) - NAMED)
     if report.duplicates:
         example = " = ".join(name for _, name in report.duplicates[0])
-        log.warning("%d groups of images stand in more than one split, such as %s", len(report.duplicates), example)
+        log.warning("%d groups of equal images are in more than one split, such as %s", len(report.duplicates), example)
     return source.without(report.bad_samples(decoded=False)), report
-
-
-def recorded_data(data: dict, source: Source, preprocessing: Preprocessing) -> dict:
-    """The data node as a run records it: absolute paths, what was found out about the source, all of preprocessing."""
-    return {**with_absolute_paths(data), **source.pinned, "preprocessing": preprocessing.to_dict()}
-
-
-def cost(work: int, size: tuple[int, int]) -> str:
-    """`, 0.00162 GFLOPs per 8x8 image`"""
-    return f", {work / 1e9:.3g} GFLOPs per {size[0]}x{size[1]} image"
-
-
-def describe(config: dict) -> str:
-    """A short description of the model: `vit_tiny, 64 wide, 4 deep, patches of 4x4`, or a timm name."""
-    model = config["model"]
-    if model["kind"] != "vit":
-        return config["model_name"]
-    rows, columns = model["patch_size"]
-    return f"{config['model_name']}, {model['dim']} wide, {model['depth']} deep, patches of {rows}x{columns}"

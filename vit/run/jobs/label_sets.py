@@ -1,14 +1,13 @@
-"""Images with several labels each: the parts of image classification, with thresholds and numbers of its own."""
+"""Image classification with several labels per image: a threshold per class, and metrics over label sets."""
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
-from vit.data import DataError, Source
+from vit.data import DataError
 from vit.evaluation import best_thresholds, evaluate_multi_label
 from vit.evaluation.progress import Progress
 from vit.models import model_from_config
@@ -16,19 +15,44 @@ from vit.report.multi_label import write_multi_label_evaluation
 from vit.run.config.composing import ConfigError, stated
 from vit.run.folder import RunFolder
 from vit.run.jobs.base import Tested
-from vit.run.jobs.images import ImageClassification
+from vit.run.jobs.images import ImageClassificationJob
+from vit.tasks import MultiLabel
 
 log = logging.getLogger("vit")
 
-FEW = 5  # images of a label, with less of which its threshold is chosen by chance
+FEW = 5  # a threshold from fewer images of a class is logged as uncertain
 
 
-@dataclass(frozen=True)
-class LabelSets(ImageClassification):
+class MultiLabelJob(ImageClassificationJob):
     """Images to any number of class names."""
 
+    task_class = MultiLabel
+
+    def complete_recipe(self) -> None:
+        """Also selects the loss and the monitored metric of this task, unless overrides name others.
+
+        Raises:
+            ConfigError: an override that names another loss.
+            DataError: no validation image has a label, so the best epoch cannot be chosen.
+        """
+        super().complete_recipe()
+        source, overrides, loss = self.source, self.config["overrides"], self.config["recipe"]["loss"]
+        if "val" in source.splits and not source.splits["val"].labels.any():
+            raise DataError(f"{source.name}: none of its {len(source.splits['val'])} validation images has a label, so "
+                            "the best epoch cannot be chosen; raise the second of data.fractions, or choose other "
+                            "images")
+        if loss["name"] != "bce" and "name" in stated(overrides, "recipe.loss"):
+            raise ConfigError(f"recipe.loss.name={loss['name']}: images with several labels each need bce")
+        loss["name"] = "bce"
+        callbacks = self.config["callbacks"]
+        if callbacks["monitor"] == "val/accuracy" and "monitor" not in stated(overrides, "callbacks"):
+            callbacks["monitor"] = "val/map"
+        labels = np.concatenate([split.labels for split in source.splits.values()]).sum(axis=1)
+        log.info("labels: %.2f per image, %s images without any; binary cross entropy per class, monitored: %s",
+                 labels.mean(), f"{int((labels == 0).sum()):,}", callbacks["monitor"])
+
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
-        """The bundle, with the threshold of each class that gives the best F1 on the validation images."""
+        """Save the bundle, with a threshold per class."""
         model = model_from_config(self.model.config.to_dict())
         model.load_state_dict(weights)
         thresholds = self.thresholds(model, extra["evaluation"])
@@ -37,10 +61,11 @@ class LabelSets(ImageClassification):
         )
 
     def thresholds(self, model: nn.Module, settings: dict) -> list[float]:
+        """The threshold of each class that gives the best F1 on the validation images."""
         found = evaluate_multi_label(
             model,
             self.preprocessing,
-            self.measured("val"),
+            self.evaluated("val"),
             self.source.classes,
             [0.5] * self.source.num_classes,
             **settings,
@@ -48,14 +73,15 @@ class LabelSets(ImageClassification):
         )
         chosen = best_thresholds(found.truth, found.probabilities)
         if absent := [score.name for score in found.scores if not score.images]:
-            log.warning("no validation image has %s: threshold one half", listed(absent))
+            log.warning("no validation image has %s: threshold one half", shortened(absent))
         if few := [score.name for score in found.scores if 0 < score.images < FEW]:
-            log.warning("fewer than %d validation images have %s: a threshold from so few is a guess", FEW, listed(few))
+            log.warning("fewer than %d validation images have %s: a threshold from so few is a guess", FEW,
+                        shortened(few))
         return chosen
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         bundle = load_bundle(folder.model)
-        samples = self.samples
+        samples = self.evaluated(self.split)
         evaluation = evaluate_multi_label(
             bundle.model,
             bundle.preprocessing,
@@ -71,7 +97,7 @@ class LabelSets(ImageClassification):
         )
         return Tested(evaluation.metrics, evaluation.unreadable)
 
-    def next_words(self, folder: RunFolder, samples: Path | None) -> tuple:
+    def next_command(self, folder: RunFolder, samples: Path | None) -> tuple:
         return ("predict", folder.model, samples)
 
     def headline(self, metrics: dict) -> dict[str, str]:
@@ -82,29 +108,5 @@ class LabelSets(ImageClassification):
         }
 
 
-def listed(names: list[str], most: int = 5) -> str:
+def shortened(names: list[str], most: int = 5) -> str:
     return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def settled(config: dict, source: Source) -> dict:
-    """The config with what several labels per image decide: the loss, and the number that epochs are compared by.
-
-    Raises:
-        ConfigError: an override that contradicts this task.
-        DataError: no validation image has a label, so that nothing can be compared.
-    """
-    if "val" in source.splits and not source.splits["val"].labels.any():
-        raise DataError(f"{source.name}: none of its {len(source.splits['val'])} validation images has a label, so the "
-                        "best epoch cannot be chosen; raise the second of data.fractions, or choose other images")
-    recipe, callbacks = config["recipe"], config["callbacks"]
-    if recipe["loss"]["name"] != "bce":
-        if "name" in stated(config["words"], "recipe.loss"):
-            raise ConfigError(f"recipe.loss.name={recipe['loss']['name']}: images with several labels each are learnt "
-                              "with bce")
-        recipe = {**recipe, "loss": {**recipe["loss"], "name": "bce"}}
-    if callbacks["monitor"] == "val/accuracy" and "monitor" not in stated(config["words"], "callbacks"):
-        callbacks = {**callbacks, "monitor": "val/map"}
-    labels = np.concatenate([split.labels for split in source.splits.values()]).sum(axis=1)
-    log.info("labels: %.2f per image, %s images without any; one question each (bce), compared by %s",
-             labels.mean(), f"{int((labels == 0).sum()):,}", callbacks["monitor"])
-    return {**config, "recipe": recipe, "callbacks": callbacks}

@@ -1,14 +1,13 @@
-"""Classification of texts and of pairs of texts: its parts, and its test."""
+"""Jobs on texts: what those on single texts share, and the classification of texts and of pairs of texts."""
 
 import logging
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
-from vit.data import Source, TextDataset
+from vit.data import TextDataset
 from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation.progress import Progress
 from vit.evaluation.text_classification import evaluate_texts
@@ -16,52 +15,135 @@ from vit.inference import TextPredictor
 from vit.models.text import TextClassifierConfig
 from vit.report.evaluation import write_text_evaluation
 from vit.run.folder import RunFolder
-from vit.run.jobs.base import Job, Tested, completed, log_parts
+from vit.run.jobs.base import Job, Tested
 from vit.run.parts import networks
-from vit.run.parts.auto_values import fit_recipe, steps_per_epoch
-from vit.run.parts.batches import check_devices, check_splits, micro_batch, train_loader, val_loader
-from vit.run.parts.data_source import build_source, truncates, with_absolute_paths
-from vit.run.parts.devices import Devices
-from vit.run.parts.finetuning import start_finetuning
-from vit.run.parts.init_from import Initial, load_initial, load_weights_of
+from vit.run.parts.auto_values import steps_per_epoch
+from vit.run.parts.batches import micro_batch, train_loader, val_loader
+from vit.run.parts.data_source import truncates
+from vit.run.parts.init_from import Initial, load_weights_of
 from vit.run.parts.optimization import build_loss, build_optimization
-from vit.run.parts.tokenizers import build_tokenizer, with_tokenizers
-from vit.run.records import DataRecord
-from vit.tasks import Batches, TextClassification
+from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
+from vit.tasks import Batches, Optimization, TextClassification
+from vit.weights import KeyReport
 
 log = logging.getLogger("vit")
 
 SAMPLES = 8  # lines in samples/lines.txt
 
 
-@dataclass(frozen=True)
-class Texts(Job):
-    """Texts, or pairs of them, to class names."""
+class TextJob(Job):
+    """A job on texts that one encoder reads; `tokenizers` has the side "source" only."""
 
-    tokenizer: Tokenizer
-    train: TextDataset
+    tokenizers: dict[str, Tokenizer]
+    datasets: dict
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.tokenizers["source"]
+
+    @property
+    def train_samples(self) -> int:
+        return len(self.datasets["train"])
+
+    def load_word_vectors(self) -> None:
+        if self.checkpoint is None:
+            networks.start_from_vectors(self.model, self.config["model"].get("vectors"), self.tokenizer)
+
+    def build_optimization(self) -> Optimization:
+        recipe = self.config["recipe"]
+        return build_optimization(recipe, self.model, steps_per_epoch(recipe, self.train_samples))
+
+
+class TextClassificationJob(TextJob):
+    """Texts, or pairs of texts, to class names."""
+
+    unit = "texts"
+
+    def build_inputs(self, initial: Initial | None) -> None:
+        texts = [text for column in self.source.splits["train"].texts for text in column]
+        self.tokenizers = build_tokenizers(self.config, {"source": texts}, initial, self.checkpoint)
+
+    def build_model(self, initial: Initial | None) -> nn.Module:
+        """The network of `model`, with the sizes of a pretrained one, for these tokens and classes."""
+        known = (initial.model or {}) if initial is not None else {}
+        fits = {"vocab_size": self.tokenizer.vocab_size, "num_classes": self.source.num_classes,
+                "max_len": known.get("max_len", self.config["data"]["max_len"])}
+        return networks.text_model(self.config, fits, TextClassifierConfig, initial)
+
+    def load_weights(self, initial: Initial | None) -> KeyReport | None:
+        self.load_word_vectors()
+        head = initial is not None and initial.classes == self.source.classes
+        return load_weights_of(initial, self.model, head=head)
+
+    def build_datasets(self) -> None:
+        """All splits, so that an error in any of them is raised now; evaluated texts are cut where those of training
+        are left out.
+        """
+        on_long, max_len = self.config["data"]["on_long"], self.model.config.max_len
+        evaluated = "cut" if on_long == "skip" else on_long
+        self.datasets = {
+            key: TextDataset(split, self.tokenizer, max_len, on_long if key == "train" else evaluated)
+            for key, split in self.source.splits.items()
+        }
+        for key, dataset in self.datasets.items():
+            if dataset.cut:
+                log.warning("%d texts of %s are cut, such as %s: %s", len(dataset.cut), key, *dataset.cut[0])
+
+    def name_model(self, initial: Initial | None) -> str:
+        return self.config["model"].get("name") or TextClassifierConfig.kind
+
+    @property
+    def data_facts(self) -> str:
+        return f"{self.source.num_classes} classes, {self.tokenizer.vocab_size:,} {self.tokenizer.kind} tokens"
 
     @property
     def description(self) -> str:
-        return describe(self.model)
+        config = self.model.config
+        return f"{config.kind}, {config.dim} wide, {config.depth} deep, pool {config.pool}"
 
     @property
     def sample_flops(self) -> float:
-        return networks.matrix_flops(self.model) * float(self.train.inputs.tokens.lengths.mean())
+        return networks.matrix_flops(self.model) * float(self.datasets["train"].inputs.tokens.lengths.mean())
+
+    def resolve_config(self, loaded: KeyReport | None) -> dict:
+        return {**super().resolve_config(loaded), "classes": self.source.classes}
+
+    def build_task(self) -> TextClassification:
+        config, data = self.config, self.config["data"]
+        use = {"columns": len(self.source.splits["train"].texts), "cuts": truncates(data)}
+        return TextClassification(
+            self.model,
+            self.source.num_classes,
+            build_loss(config["recipe"]["loss"], self.source, data["balance"]),
+            self.build_optimization(),
+            seed=config["seed"],
+            config=with_tokenizers(config, self.tokenizers, use),
+        )
+
+    def build_batches(self) -> Batches:
+        """`recipe.batch_size` counts all devices and accumulated micro-batches."""
+        data, recipe, seed = self.config["data"], self.config["recipe"], self.config["seed"]
+        return Batches(
+            partial(train_loader, self.datasets["train"], recipe, seed, data["workers"], data["balance"]),
+            partial(val_loader, self.datasets["val"], micro_batch(recipe), data["workers"]),
+        )
+
+    def omitted(self) -> list[tuple[str, str]]:
+        return [*super().omitted(), *self.datasets["train"].left_out]
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         extra = extra | self.task.config["use"]
-        save_bundle(path, self.model, self.source.classes, None, metrics, extra, weights, {"source": self.tokenizer})
+        save_bundle(path, self.model, self.source.classes, None, metrics, extra, weights, self.tokenizers)
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         predictor = TextPredictor(load_bundle(folder.model), precision=settings["precision"])
-        samples = self.samples
+        samples = self.evaluated(self.split)
         evaluation = evaluate_texts(predictor, samples, settings["batch_size"], progress)
         write_text_evaluation(folder.path, evaluation, samples, f"{self.config['name']}, {self.split}")
         return Tested(evaluation.metrics)
 
-    def write_samples(self, folder: RunFolder) -> Path:
-        """A few lines of the split, evenly chosen, the texts of a pair with a tab between them."""
+    def save_samples(self, folder: RunFolder) -> Path:
+        """A few evenly spaced texts of the split, a line each, with a tab between the texts of a pair."""
         samples, file = self.source.splits[self.split], folder.path / "samples" / "lines.txt"
         file.parent.mkdir(exist_ok=True)
         rows = range(0, len(samples), max(1, len(samples) // SAMPLES))[:SAMPLES]
@@ -70,78 +152,4 @@ class Texts(Job):
         return file
 
     def headline(self, metrics: dict) -> dict[str, str]:
-        texts = self.count
-        return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {texts:,} texts"}
-
-    def omitted(self) -> list[tuple[str, str]]:
-        return [*super().omitted(), *self.train.left_out]
-
-
-def prepare(
-    config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None
-) -> Texts:
-    """Data, tokenizer, model, task. A resumed run takes nothing from `init_from`, but all from its checkpoint."""
-    data, recipe = config["data"], config["recipe"]
-    check_devices(config, devices.world)
-    source = build_source(data, record)
-    initial = load_initial(config, checkpoint)
-    texts = [text for column in source.splits["train"].texts for text in column]
-    tokenizer = build_tokenizer(config, texts, initial, checkpoint)
-    model = build_model(config, source, tokenizer, initial)
-    if checkpoint is None:
-        networks.start_from_vectors(model, config["model"].get("vectors"), tokenizer)
-    loaded = load_weights_of(initial, model, head=initial is not None and initial.classes == source.classes)
-    datasets = build_datasets(source, tokenizer, model.config.max_len, data["on_long"])
-    config = fit_recipe(config, len(datasets["train"]), devices.world, "texts")
-    check_splits(source, recipe, "texts")
-    name = config.get("model_name") or config["model"].get("name") or TextClassifierConfig.kind
-    config = completed(config, model, name, data=with_absolute_paths(data), classes=source.classes)
-    facts = f"{source.num_classes} classes, {tokenizer.vocab_size:,} {tokenizer.kind} tokens"
-    log_parts(source.name, source.splits, facts, model, describe(model))
-    config = start_finetuning(config, model, loaded)
-    batches = build_batches(config, datasets)
-    use = {"columns": len(source.splits["train"].texts), "cuts": truncates(data)}
-    task = TextClassification(
-        model,
-        source.num_classes,
-        build_loss(recipe["loss"], source, data["balance"]),
-        build_optimization(recipe, model, steps_per_epoch(recipe, len(datasets["train"]))),
-        seed=config["seed"],
-        config=with_tokenizers(config, {"source": tokenizer}, use),
-    )
-    return Texts(config, model, task, batches, source, tokenizer, datasets["train"])
-
-
-def build_model(config: dict, source: Source, tokenizer: Tokenizer, initial: Initial | None) -> nn.Module:
-    """The network of `model`, with the sizes of a pre-trained one, for these tokens and classes."""
-    known = (initial.model or {}) if initial is not None else {}
-    fits = {"vocab_size": tokenizer.vocab_size, "num_classes": source.num_classes}
-    fits["max_len"] = known.get("max_len", config["data"]["max_len"])
-    return networks.text_model(config, fits, TextClassifierConfig, initial)
-
-
-def build_datasets(source: Source, tokenizer: Tokenizer, max_len: int, on_long: str) -> dict[str, TextDataset]:
-    """All splits, so that what is wrong in one is told now; what is measured is cut where training leaves out."""
-    measured = "cut" if on_long == "skip" else on_long
-    made = {
-        key: TextDataset(split, tokenizer, max_len, on_long if key == "train" else measured)
-        for key, split in source.splits.items()
-    }
-    for key, dataset in made.items():
-        if dataset.cut:
-            log.warning("%d texts of %s are cut, such as %s: %s", len(dataset.cut), key, *dataset.cut[0])
-    return made
-
-
-def build_batches(config: dict, datasets: dict[str, TextDataset]) -> Batches:
-    """The training and validation loaders; `recipe.batch_size` counts all devices and accumulated micro-batches."""
-    data, recipe = config["data"], config["recipe"]
-    return Batches(
-        partial(train_loader, datasets["train"], recipe, config["seed"], data["workers"], data["balance"]),
-        partial(val_loader, datasets["val"], micro_batch(recipe), data["workers"]),
-    )
-
-
-def describe(model: nn.Module) -> str:
-    config = model.config
-    return f"{config.kind}, {config.dim} wide, {config.depth} deep, pool {config.pool}"
+        return {f"{self.split} accuracy": f"{metrics[f'{self.split}/accuracy']:.2%} of {self.count:,} texts"}

@@ -1,5 +1,7 @@
 """Training and validation batches, from the `data` and `recipe` nodes of the config."""
 
+import logging
+from collections.abc import Mapping
 from functools import partial
 
 from hydra.utils import instantiate
@@ -9,26 +11,30 @@ from vit.data import (
     Augment,
     EvalBatches,
     ImageDataset,
+    LinePreprocessing,
+    PairDataset,
+    PairSource,
     Preprocessing,
     RandomCrop,
     RandomResizedCrop,
     Source,
     TrainBatches,
 )
+from vit.data.text.tokenizers import Tokenizer
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
-from vit.run.parts.data_source import check_validation
 from vit.tasks import Batches
+
+log = logging.getLogger("vit")
 
 
 def build_batches(config: dict, source: Source, preprocessing: Preprocessing) -> Batches:
-    """The training and validation loaders of images; `recipe.batch_size` counts all devices and micro-batches.
+    """The training and validation loaders of images; `recipe.batch_size` is global, over devices and micro-batches.
 
     Raises:
-        ConfigError, DataError: as `check_splits`, or names `data.on_bad_sample` or `data.workers`.
+        ConfigError: names `data.on_bad_sample` or `data.workers`.
     """
     data, recipe = config["data"], config["recipe"]
-    check_splits(source, recipe)
     if data["on_bad_sample"] not in ("error", "skip"):
         raise ConfigError(f"data.on_bad_sample={data['on_bad_sample']}: must be error or skip")
     if data["workers"] != "auto" and not (isinstance(data["workers"], int) and data["workers"] >= 0):
@@ -42,10 +48,46 @@ def build_batches(config: dict, source: Source, preprocessing: Preprocessing) ->
     )
 
 
-def build_crop(crop: dict | None, seed: int) -> RandomResizedCrop | RandomCrop | None:
-    """The random crop of training: a box of random size where `scale` is given, else the largest box at a random
-    position.
+def build_pair_datasets(
+    data: dict,
+    source: PairSource,
+    line: LinePreprocessing | None,
+    tokenizers: Mapping[str, Tokenizer],
+    max_len: int,
+    augment: Augment | None,
+) -> dict[str, PairDataset]:
+    """The tokenized splits that training reads. With `data.on_long=error` all of them, so that a text that is too long
+    is reported now; else evaluated texts are cut, never left out.
+
+    Args:
+        max_len: the model's limit of tokens, where the config has none.
     """
+    limits = {
+        "max_source_len": data["max_source_len"] or (None if line else max_len),
+        "max_target_len": data["max_target_len"] or max_len,
+    }
+    strict = data["on_long"] == "error"
+    made = {
+        key: PairDataset(
+            split,
+            line or tokenizers["source"],
+            tokenizers["target"],
+            **limits,
+            on_long=data["on_long"] if strict or key == "train" else "cut",
+            on_bad_sample=data["on_bad_sample"],
+            augment=augment if key == "train" else None,
+        )
+        for key, split in source.splits.items()
+        if strict or key in ("train", "val")
+    }
+    for key, dataset in made.items():
+        if dataset.cut:
+            log.warning("%d texts of %s are cut, such as %s: %s", len(dataset.cut), key, *dataset.cut[0])
+    return made
+
+
+def build_crop(crop: dict | None, seed: int) -> RandomResizedCrop | RandomCrop | None:
+    """The random crop of training: a box of random size with `scale`, else the largest box, at a random position."""
     if not crop:
         return None
     if crop["scale"] is None:
@@ -54,7 +96,7 @@ def build_crop(crop: dict | None, seed: int) -> RandomResizedCrop | RandomCrop |
 
 
 def build_augment(steps: dict | None, seed: int) -> Augment | None:
-    """The batch augmentations in the order of the recipe; a step that is null is left out.
+    """The batch augmentations, in the order of the recipe, without steps that are null.
 
     Raises:
         ConfigError: names the step.
@@ -81,19 +123,8 @@ def val_loader(dataset: Dataset, batch_size: int, workers: int | str, rank: int,
 
 
 def micro_batch(recipe: dict) -> int:
-    """Samples that all devices together hold in memory at a time."""
+    """Samples of a micro-batch over all devices."""
     return recipe["batch_size"] // recipe["accumulate"]
-
-
-def check_splits(source: Source, recipe: dict, unit: str = "images") -> None:
-    """Checks that there are enough samples to train on and to choose the best epoch by.
-
-    Raises:
-        DataError: the validation split is empty.
-        ConfigError: the training split does not fill a batch.
-    """
-    check_validation(source, unit)
-    check_batch(recipe, len(source.splits["train"]), unit)
 
 
 def check_batch(recipe: dict, train: int, unit: str) -> None:
@@ -111,7 +142,7 @@ def check_batch(recipe: dict, train: int, unit: str) -> None:
 
 
 def check_devices(config: dict, devices: int) -> None:
-    """Checks that the devices can share the global batch.
+    """Checks that the global batch is divisible by micro-batches and devices.
 
     Raises:
         ConfigError: names the key and the nearest valid batch size.
@@ -130,6 +161,5 @@ def check_devices(config: dict, devices: int) -> None:
     if micro % devices:
         near = max(1, micro // devices) * devices * accumulate
         raise ConfigError(
-            f"recipe.batch_size={batch_size} cannot be shared by {devices} devices; nearest: {near} (it is the global "
-            "batch)"
+            f"recipe.batch_size={batch_size}, the global batch, is not divisible by {devices} devices; nearest: {near}"
         )

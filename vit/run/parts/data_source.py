@@ -12,49 +12,50 @@ from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, nearest
 from vit.run.records import DataRecord
 
-LOADING = {  # keys of a data node that say how samples are read, not where they come from
+LOADING = {  # keys of a data node that configure how samples are read, not which samples there are
     "_target_", "name", "image_size", "patch_size", "preprocessing", "workers", "balance", "on_bad_sample",
     "audit_seconds", "tokenizer", "max_len", "on_empty", "masked", "max_source_len", "max_target_len", "on_long",
 }
-OPTIONAL = {"split_seed": 0}  # defaults of all data sets, for the functions that take such a key
+OPTIONAL = {"split_seed": 0}  # shared keys with their defaults, which not every data set function has
 
 
 def build_source(data: dict, record: DataRecord | None = None) -> Source:
-    """Instantiate the data set function that `data._target_` names, with the keys of `data` that it takes.
+    """The data set: calls the function that `data._target_` names with the keys of `data` that are its parameters.
 
     Args:
-        record: the recorded splits of a resumed run, in which its samples stay.
+        record: the recorded splits of a resumed run, which are used again.
 
     Raises:
-        ConfigError: there is no such function, or it does not take a key of the config.
+        ConfigError: there is no such function, or a key is not a parameter of it.
         DataError: the data set cannot be read.
     """
     module, _, name = data["_target_"].rpartition(".")
     try:
-        takes = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+        parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"data._target_={data['_target_']}: there is no such function ({error})") from None
     for key, value in data.items():
-        if key not in takes and key not in LOADING and value != OPTIONAL.get(key, ...):
-            raise ConfigError(f"data.{key}: {data['_target_']} takes no {key!r}{nearest(key, list(takes))}")
-    node = {"_target_": data["_target_"], **{key: data[key] for key in takes if key in data}}
+        if key not in parameters and key not in LOADING and value != OPTIONAL.get(key, ...):
+            hint = nearest(key, list(parameters))
+            raise ConfigError(f"data.{key}: {data['_target_']} has no parameter {key!r}{hint}")
+    node = {"_target_": data["_target_"], **{key: data[key] for key in parameters if key in data}}
     source = checked("data", partial(instantiate, _convert_="all"), node)
     return source if record is None else record.apply(source)
 
 
 def with_absolute_paths(data: dict) -> dict:
-    """The data node with absolute paths, so that a resumed run and `vit evaluate` find the data from any folder."""
+    """The data node with absolute paths, so that a resumed run and `vit evaluate` work in any current folder."""
     paths = {key: os.path.abspath(os.path.expanduser(data[key])) for key in ("root", "path") if data.get(key)}
     return {**data, **paths}
 
 
 def truncates(data: dict) -> bool:
-    """Whether texts that are too long are truncated in validation, testing and prediction; else they are an error."""
+    """Whether texts that are too long are truncated in evaluation and prediction; otherwise they are an error."""
     return data["on_long"] != "error"
 
 
 def check_validation(source: Source | PairSource | CorpusSource, unit: str) -> None:
-    """Checks that there are samples to choose the best epoch by.
+    """Checks that there are validation samples, by which the best epoch is chosen.
 
     Raises:
         DataError: the validation split is empty.

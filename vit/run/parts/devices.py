@@ -1,4 +1,4 @@
-"""Where a run computes and in which numbers: devices, precision, torch.compile."""
+"""Devices, precision, compilation and threads of a run."""
 
 import contextlib
 import logging
@@ -16,15 +16,15 @@ from vit.training import resolve_precision
 
 log = logging.getLogger("vit")
 
-NARROW = 128  # measured on two cores with AVX512-BF16: 64 wide bf16 is 0.8 times as fast, 128 wide 1.2, 192 wide 1.4
+NARROW = 128  # speed of bf16 over float32 on two cores with AVX512-BF16: 0.8 at width 64, 1.2 at 128, 1.4 at 192
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
-SMALL_STEP = 1e9  # floating point operations: 8x8 digits take 3e8 a step and ran twice as fast on one thread as on two
-EVALUATED = ("32-true", "bf16-mixed", "16-mixed")
+SMALL_STEP = 1e9  # operations per step; 8x8 digits need 3e8 and are twice as fast on one thread as on two
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
 
 @dataclass(frozen=True)
 class Devices:
-    """Where a run computes: kind, number per node, nodes."""
+    """The devices of a run: their kind, their number per node, and the number of nodes."""
 
     accelerator: str
     number: int
@@ -36,14 +36,18 @@ class Devices:
 
     @property
     def rank(self) -> int:
-        """This process's number among all, as torchrun, SLURM or Lightning's variables count them."""
+        """The global rank of this process, by the variables of torchrun, SLURM or Lightning."""
         if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
             return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0)))
         return int(os.environ.get("NODE_RANK", 0)) * self.number + int(os.environ.get("LOCAL_RANK", 0))
 
 
 def find_devices(trainer: dict) -> Devices:
-    """What `accelerator` and `devices` mean on this machine; `auto` is every GPU, or one CPU process."""
+    """The devices that `accelerator` and `devices` select on this machine; `auto` is all GPUs, or one CPU process.
+
+    Raises:
+        ConfigError: an unknown accelerator, or devices that this machine does not have.
+    """
     gpus = torch.cuda.device_count()
     if trainer["accelerator"] not in ACCELERATORS:
         raise ConfigError(f"trainer.accelerator={trainer['accelerator']}: must be one of {', '.join(ACCELERATORS)}")
@@ -65,17 +69,20 @@ def find_devices(trainer: dict) -> Devices:
 
 
 def choose_precision(wanted: str, accelerator: str, model: nn.Module) -> str:
-    """`auto` as `vit.training` resolves it, but float32 for narrow models on CPU, where converting costs more than it
-    saves.
+    """The precision of Lightning's Trainer. `auto` is resolved by `vit.training`, but is float32 for narrow models on
+    CPU, for which the conversion costs more than bf16 saves.
+
+    Raises:
+        ConfigError: an unknown precision, or float16 on CPU.
     """
     width = getattr(model.config, "dim", NARROW)
     if wanted == "auto" and accelerator == "cpu" and width < NARROW:
-        log.info("precision: 32-true (auto: a model %d wide gains nothing from bf16)", width)
+        log.info("precision: 32-true (auto: a model of width %d is not faster in bf16)", width)
         return "32-true"
     chosen = str(wanted) if wanted != "auto" else resolve_precision(wanted, accelerator)
-    if chosen not in EVALUATED:
+    if chosen not in PRECISIONS:
         raise ConfigError(
-            f"precision={wanted}: must be auto or one of {', '.join(EVALUATED)}{nearest(chosen, list(EVALUATED))}"
+            f"precision={wanted}: must be auto or one of {', '.join(PRECISIONS)}{nearest(chosen, list(PRECISIONS))}"
         )
     if chosen == "16-mixed" and accelerator == "cpu":
         raise ConfigError("precision=16-mixed: processors have no float16 arithmetic; use bf16-mixed or 32-true")
@@ -83,7 +90,11 @@ def choose_precision(wanted: str, accelerator: str, model: nn.Module) -> str:
 
 
 def compile_model(model: nn.Module, devices: Devices) -> None:
-    """torch.compile in place, which keeps all names; a missing compiler is told now, not in the first step."""
+    """Compile the model in place, which does not change parameter names.
+
+    Raises:
+        ConfigError: there is no C++ compiler for a run on CPU.
+    """
     compilers = ("c++", "g++", "clang++")
     if devices.accelerator == "cpu" and not any(shutil.which(name) for name in compilers):
         raise ConfigError(
@@ -94,16 +105,15 @@ def compile_model(model: nn.Module, devices: Devices) -> None:
 
 @contextlib.contextmanager
 def suited_threads(step_flops: float, devices: Devices) -> Iterator[None]:
-    """One CPU thread while steps are so small that a second one is not worth waking.
+    """Within this context one CPU thread, if the steps are so small that more threads are slower.
 
-    OpenMP is told, not torch: after `torch.set_num_threads` MKL no longer computes on one thread what already runs on
-    one of several, for as long as the program lives, and attention over many short sequences takes up to four times as
-    long.
+    The limit is set in OpenMP. After `torch.set_num_threads` MKL uses several threads within parallel regions too,
+    until the process ends, and attention over many short sequences takes up to four times as long.
     """
     threads = torch.get_num_threads()
     if devices.accelerator != "cpu" or step_flops >= SMALL_STEP or threads == 1:
         yield
         return
-    log.info("threads: 1 of %d (steps of %.2g operations gain nothing from more)", threads, step_flops)
+    log.info("threads: 1 of %d (steps of %.2g operations are not faster with more)", threads, step_flops)
     with threadpool_limits(limits=1, user_api="openmp"):
         yield

@@ -1,4 +1,4 @@
-"""From the `finetune` node of a config to a model of which the right part trains."""
+"""Fine-tuning: freezes the weights that the `finetune` node of a config does not train."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -16,29 +16,20 @@ from vit.weights.trained import is_added
 
 log = logging.getLogger("vit")
 
-TASKS = ("classification", "text_classification", "seq2seq")
-
-
 def read_finetune(config: dict) -> Finetune:
-    """What the config says; everything trains in runs made before there was a choice."""
+    """The `finetune` node; configs of older runs have none and train all weights."""
     return checked("finetune", Finetune, config.get("finetune") or {}, spread=True)
 
 
-def check_task(config: dict) -> None:
-    """Raises ConfigError for finetune= in pre-training, which trains every weight and would ignore it."""
-    finetune, task = read_finetune(config), config["task"]["name"]
-    if finetune.freezes and task not in TASKS:
-        raise ConfigError(f"finetune={finetune.name} is for task {', '.join(TASKS)}; {task} trains all of a model")
-
-
 def start_finetuning(
-    config: dict, model: nn.Module, taken: KeyReport | None, fit_head: Callable[[], object] | None = None
+    config: dict, model: nn.Module, loaded: KeyReport | None, fit_head: Callable[[], object | None]
 ) -> dict:
-    """Freeze what shall rest of a model that has its weights; the config with the names that train in any case.
+    """Freeze weights of a model that has loaded its pretrained ones; returns the `finetune` node that the run records,
+    which also names the parameters that are trained because `init_from` has none for them.
 
     Args:
-        taken: what came from `init_from`; None in a resumed run, whose config tells, and where nothing did.
-        fit_head: gives a new head its first weights, where there is a way; None where it could not.
+        loaded: the report on the weights of `init_from`; None in a resumed run and without `init_from`.
+        fit_head: initializes a new head; returns None where that is not possible.
 
     Raises:
         ConfigError: options that contradict each other, the model or the epochs; random weights that would be frozen.
@@ -46,44 +37,44 @@ def start_finetuning(
     finetune = read_finetune(config)
     if finetune.freezes and not config["init_from"]:
         raise ConfigError(
-            f"finetune={finetune.name} lets weights rest, and without init_from they are random: add init_from=MODEL "
-            "(a run, a saved model, a file of weights or timm:NAME), or take finetune=full"
+            f"finetune={finetune.name} freezes weights, and without init_from they are random: add init_from=MODEL "
+            "(a run, a saved model, a file of weights or timm:NAME), or use finetune=full"
         )
     if finetune.over and config["strategy"]["name"] == "fsdp":
         raise ConfigError(
-            f"finetune={finetune.name} begins to train blocks on the way, which shards cannot; take strategy=ddp, "
-            "or finetune.over=0"
+            f"finetune={finetune.name} unfreezes blocks during training, which strategy=fsdp does not support; use "
+            "strategy=ddp, or finetune.over=0"
         )
-    if finetune.freezes and taken is not None:
-        finetune = replace(finetune, always=(*finetune.always, *without_source(model, taken)))
-    if taken is not None and fit_head is not None and finetune.head_init != "random":
-        new = any(is_head(name, model) for name in without_source(model, taken))
+    if finetune.freezes and loaded is not None:
+        finetune = replace(finetune, always=(*finetune.always, *without_source(model, loaded)))
+    if loaded is not None and finetune.head_init != "random":
+        new = any(is_head(name, model) for name in without_source(model, loaded))
         if new and fit_head() is None and finetune.head_init == "fit":
-            raise ConfigError("finetune.head_init=fit is for one linear head and one class per image; take auto")
+            raise ConfigError("finetune.head_init=fit needs a single linear head and one label per image; use auto")
     if finetune.batch_norm == "auto":  # a resumed run has recorded which
-        finetune = replace(finetune, batch_norm="train" if taken is None else "frozen")
+        finetune = replace(finetune, batch_norm="train" if loaded is None else "frozen")
     begins = checked("finetune", partial(finetune.start, model), config["recipe"]["epochs"])
     if finetune.freezes or config["init_from"]:
         log.info("finetune: %s", describe(finetune.name, model, begins))
-    return {**config, "finetune": asdict(finetune) | {"always": list(finetune.always)}}
+    return asdict(finetune) | {"always": list(finetune.always)}
 
 
-def without_source(model: nn.Module, taken: KeyReport) -> list[str]:
-    """Parameters that are random because the source has nothing for them: resting, they would stay so."""
-    came = {row.name for row in taken.rows if row.shape is not None and row.status != "new"}
-    return [name for name, _ in model.named_parameters() if name not in came]
+def without_source(model: nn.Module, loaded: KeyReport) -> list[str]:
+    """Parameters that are random because the source has no weights for them: they are never frozen."""
+    found = {row.name for row in loaded.rows if row.shape is not None and row.status != "new"}
+    return [name for name, _ in model.named_parameters() if name not in found]
 
 
 def describe(name: str, model: nn.Module, begins: Mapping[str, int]) -> str:
     """`lora, 12,874 of 459,370 parameters train (2.8 %)`"""
     numbers = {each: parameter.numel() for each, parameter in model.named_parameters()}
     total, last = whole_size(model), max(begins.values())
-    first, ever = (sum(numbers[each] for each, epoch in begins.items() if epoch <= end) for end in (0, last))
+    first, final = (sum(numbers[each] for each, epoch in begins.items() if epoch <= end) for end in (0, last))
     if last:
-        return f"{name}, {first:,} of {total:,} parameters train from the start, {ever:,} from epoch {last + 1} on"
+        return f"{name}, {first:,} of {total:,} parameters train from the start, {final:,} from epoch {last + 1} on"
     return f"{name}, {first:,} of {total:,} parameters train ({first / total:.2%})"
 
 
 def whole_size(model: nn.Module) -> int:
-    """Parameters of the model as it is saved, without what is learnt beside them."""
+    """Number of parameters of the saved model, without those of LoRA."""
     return sum(parameter.numel() for name, parameter in model.named_parameters() if not is_added(name))

@@ -1,13 +1,14 @@
-"""The network of a run: from a config, the data it must fit, and the weights it starts from."""
+"""The network of a run, from the `model` node, the data, and the weights that it starts from."""
 
 import dataclasses
 import logging
+from collections.abc import Mapping
 from functools import partial
 
 import torch
 from torch import nn
 
-from vit.data import Preprocessing, read_vectors
+from vit.data import LinePreprocessing, Preprocessing, read_vectors
 from vit.data.text.tokenizers import Tokenizer
 from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_from_config
 from vit.models.checks import CHOICES, RATES, current_names
@@ -20,13 +21,13 @@ from vit.run.parts.preprocessing import as_size
 
 log = logging.getLogger("vit")
 
-NAMING = ("name", "fallback", "library")  # keys of a model node that say which network, not how it is built
-BLOCKS = [field.name for field in dataclasses.fields(StackConfig)  # what a block computes
+NAMING = ("name", "fallback", "library")  # keys of a model node that select the network
+BLOCKS = [field.name for field in dataclasses.fields(StackConfig)  # the keys that a block's weights depend on
           if field.name not in ("depth", "layer_scale", "norm_eps", *RATES)]
-WHERE = {  # who decides what a network must fit
-    "image_size": "data.image_size decides",
-    "in_chans": "data.preprocessing.mode decides: L has 1 channel, RGB 3",
-    "num_classes": "the data decides",
+SET_BY = {  # key of the model that follows from the data -> what sets it
+    "image_size": "it is set by data.image_size",
+    "in_chans": "it is set by data.preprocessing.mode: L has 1 channel, RGB 3",
+    "num_classes": "it is the number of classes of the data",
 }
 
 
@@ -35,16 +36,16 @@ def build_model(
 ) -> nn.Module:
     """The network of `model`, for these pixels and classes.
 
-    `model=adopt` takes the architecture of `init_from` where that tells it; a resumed run's config holds it whole.
+    `model=pretrained` takes the architecture of `init_from` where it is known; the config of a resumed run holds it.
     """
     if model.get("kind"):
         return checked("model", model_from_config, model)
     fits = {"image_size": preprocessing.size, "in_chans": preprocessing.channels}
-    fits |= {"num_classes": len(classes)} if classes else {}  # what is pre-trained has none
+    fits |= {"num_classes": len(classes)} if classes else {}  # none in pre-training
     stated = {key: value for key, value in model.items() if value is not None and key not in NAMING}
     for key, value in fits.items():
         if key in stated and (as_size(stated[key]) if key == "image_size" else stated[key]) != value:
-            raise ConfigError(f"model.{key}={stated[key]}, but the data has {key} {_listed(fits)[key]}; {WHERE[key]}")
+            raise ConfigError(f"model.{key}={stated[key]}, but the data has {key} {_listed(fits)[key]}; {SET_BY[key]}")
     if model["name"] is None and initial is not None and initial.model is not None:
         return checked("model", model_from_config, {**initial.classifier, **_listed(fits), **_listed(stated)})
     if model["name"] is None and initial is not None and initial.untold:
@@ -56,7 +57,8 @@ def build_model(
 
 
 def text_model(config: dict, fits: dict, cls: type, initial: Initial | None) -> nn.Module:
-    """A network on texts: what fits the data, what the command line names, what `init_from` is, what the config says.
+    """A network on texts. In the order of precedence its values are those that the data requires, those of overrides,
+    those of `init_from` and those of the config.
     """
     model = config["model"]
     if model.get("kind"):
@@ -69,26 +71,49 @@ def text_model(config: dict, fits: dict, cls: type, initial: Initial | None) -> 
     return checked("model", model_from_config, {"kind": cls.kind, **values, **known, **named, **fits})
 
 
+def seq2seq_model(
+    config: dict, line: LinePreprocessing | None, tokenizers: Mapping[str, Tokenizer], initial: Initial | None
+) -> nn.Module:
+    """The encoder-decoder of `model`, or that of `init_from`, for these tokens and, of images of text, these pixels."""
+    data = config["data"]
+    if initial is not None and not initial.writes:
+        if line is None:
+            raise ConfigError(f"init_from={initial.name} is not a seq2seq model, and a translator can start from no "
+                              "other; use init_from=null")
+        initial = as_image_encoder(config, initial)
+    limits = [data[key] for key in ("max_source_len", "max_target_len") if data[key]]
+    fits = {"vocab_size": tokenizers["target"].vocab_size, **({"max_len": max(limits)} if limits else {})}
+    if line is None:
+        fits |= {"source": "text", "source_vocab": tokenizers["source"].vocab_size}
+    else:
+        sizes = {"image_size": [line.height, line.max_width], "patch_size": list(line.patch_size)}
+        fits |= {"source": "image", "in_chans": line.channels, **sizes}
+    return text_model(config, fits, EncoderDecoderConfig, initial)
+
+
 def stated_values(config: dict) -> dict:
-    """What the command line names of the model; a null names nothing."""
+    """The keys of `model` that overrides set to something else than null."""
     model = config["model"]
-    return {key: model[key] for key in stated(config["words"], "model") if model.get(key) is not None}
+    return {key: model[key] for key in stated(config["overrides"], "model") if model.get(key) is not None}
 
 
-def reader(config: dict, initial: Initial) -> Initial:
-    """A classifier of images as that which a model with a decoder reads with: what makes its embedding and its blocks.
+def as_image_encoder(config: dict, initial: Initial) -> Initial:
+    """An image classifier as the encoder of an image-to-text model: the keys of its embedding and its blocks.
 
-    Words may name another embedding, fewer blocks or other rates; of other blocks its weights would mean nothing.
+    Overrides may name another embedding, fewer blocks or other dropout rates, but not other blocks, which the weights
+    would not fit.
 
     Raises:
-        ConfigError: no classifier of ours, one with a part that no decoder has, an override that names other blocks.
+        ConfigError: not a classifier of this project, one with blocks that decoders do not have, or an override that
+            names other blocks.
     """
     known, named = initial.classifier, current_names(stated_values(config))
     if known is None:
         raise ConfigError(f"init_from={initial.name}: {initial.untold}")
     if known["kind"] == TimmConfig.kind:
-        raise ConfigError(f"init_from={initial.name} is timm's own network, whose weights a reader cannot take; where "
-                          f"it can be one of ours, python -m vit convert {initial.name} FOLDER makes it one")
+        raise ConfigError(f"init_from={initial.name} is a network of timm, which an image-to-text model cannot start "
+                          f"from; python -m vit convert {initial.name} FOLDER converts the architectures of this "
+                          "project")
     known = VisionTransformerConfig.from_dict(known).to_dict()
     for key in BLOCKS:
         if named.get(key, known[key]) != known[key]:
@@ -97,14 +122,15 @@ def reader(config: dict, initial: Initial) -> Initial:
     choices = {**CHOICES, **EncoderDecoderConfig.choices}
     for key in ("block", "positions"):
         if key not in named and known[key] not in choices[key]:
-            raise ConfigError(f"init_from={initial.name} is a classifier with {key}={known[key]}, but a model that "
-                              f"writes has one of {', '.join(choices[key])}; take another classifier")
+            raise ConfigError(f"init_from={initial.name} is a classifier with {key}={known[key]}, but a decoder has "
+                              f"one of {', '.join(choices[key])}; use another classifier")
     names = [field.name for field in dataclasses.fields(ImageConfig) if field.name not in RATES]
     return dataclasses.replace(initial, model={key: known[key] for key in names})
 
 
 def start_from_vectors(model: nn.Module, path: str | None, tokenizer: Tokenizer) -> None:
-    """`model.vectors`: word vectors (GloVe, word2vec text form) for the tokens that are whole words in them."""
+    """Load `model.vectors`, word vectors (GloVe, word2vec as text), into the embeddings of tokens that are whole words.
+    """
     if not path:
         return
     words = [token.strip() for token in tokenizer.tokens(range(tokenizer.vocab_size))]
@@ -114,14 +140,14 @@ def start_from_vectors(model: nn.Module, path: str | None, tokenizer: Tokenizer)
     log.info("vectors from %s: %d of %d tokens", path, int(found.sum()), len(found))
     if not found.any():
         log.warning(
-            "no token is a word of model.vectors=%s, so it is of no use here: take a file of this language, and "
+            "no token is a word of model.vectors=%s, so nothing was loaded from it: use a file of this language, and "
             "data.tokenizer.lower=true where its words are lower case",
             path,
         )
 
 
 def model_name(model: dict, initial: Initial | None = None) -> str:
-    """What `create_model` and people call the network of a `model` node."""
+    """The name of the network of a `model` node, as `create_model` takes it."""
     if model["name"] is None and initial is not None and initial.model is not None:
         return initial.model.get("name") or initial.name
     name = model["name"] or model["fallback"]
@@ -133,6 +159,6 @@ def _listed(values: dict) -> dict:
 
 
 def matrix_flops(model: nn.Module) -> float:
-    """Operations per token of a text: each weight of a matrix takes part in two; attention's own products are left out.
+    """Operations per token of a text: two per weight of a matrix; products of queries, keys and values are not counted.
     """
     return 2.0 * sum(parameter.numel() for parameter in model.parameters() if parameter.ndim == 2)

@@ -1,19 +1,22 @@
 """Loss, optimizer and schedule, from the `recipe` node of the config."""
 
+import logging
 from functools import partial
 
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from vit.data import Source
+from vit.data import LinePreprocessing, PairDataset, Source
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, nearest
-from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss, Optimization
+from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss, Optimization, TextLoss
 from vit.training import build_optimizer, build_schedule, scaled_lr
 
+log = logging.getLogger("vit")
+
 LOSSES = {"cross_entropy": CrossEntropy, "bce": BinaryCrossEntropy}
-BALANCES = ["none", "sampler", "loss"]
+BALANCES = ("none", "sampler", "loss")  # data.balance
 
 
 def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:
@@ -23,15 +26,35 @@ def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:
         ConfigError: an unknown `recipe.loss.name` or `data.balance`.
     """
     if balance not in BALANCES:
-        raise ConfigError(f"data.balance={balance}: must be one of {', '.join(BALANCES)}{nearest(balance, BALANCES)}")
+        raise ConfigError(f"data.balance={balance}: must be one of {', '.join(BALANCES)}"
+                          f"{nearest(balance, list(BALANCES))}")
     weights = source.class_weights() if balance == "loss" else None
     if source.multi_label:
         return MultiLabelLoss(loss["label_smoothing"], weights)
     if loss["name"] not in LOSSES:
         raise ConfigError(
-            f"recipe.loss.name={loss['name']}: must be cross_entropy or bce{nearest(loss['name'], list(LOSSES))}"
+            f"recipe.loss.name={loss['name']}: must be {' or '.join(LOSSES)}{nearest(loss['name'], list(LOSSES))}"
         )
     return LOSSES[loss["name"]](loss["label_smoothing"], weights)
+
+
+def build_text_loss(loss: dict, line: LinePreprocessing | None, train: PairDataset) -> TextLoss:
+    """Cross entropy per token, with a share of CTC for images of text.
+
+    Raises:
+        ConfigError: a CTC loss on texts, or a value out of range.
+    """
+    if loss.get("ctc") and line is None:
+        raise ConfigError(f"recipe.loss.ctc={loss['ctc']} is for images of text, but this data is text; set "
+                          "recipe.loss.ctc=0")
+    made = checked("recipe.loss", TextLoss, {**loss, "rows": line.rows if line else 1}, spread=True)
+    if made.ctc:
+        patches, tokens = train.lengths[train.rows].T
+        longer = int((patches // line.rows < tokens - 1).sum())
+        if longer:
+            log.warning("%d of %d texts have more tokens than their image has columns of patches; the CTC loss ignores "
+                        "them, and narrower patches (data.patch_size) avoid that", longer, len(tokens))
+    return made
 
 
 def build_optimization(recipe: dict, model: nn.Module, steps: int) -> Optimization:

@@ -2,7 +2,7 @@
 
 import logging
 
-from vit.data import LinePreprocessing, PairSplit, Preprocessing, Source, Split, estimate
+from vit.data import LinePreprocessing, PairSource, PairSplit, Preprocessing, Source, Split, estimate
 from vit.data.images.bit_depth import FULL, RULES
 from vit.data.statistics import resolve_range
 from vit.run.config.checked import checked
@@ -29,18 +29,35 @@ def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> 
         values = merged(initial.preprocessing, stated)
         return with_range(checked("data.preprocessing", Preprocessing.from_dict, values), train, rule)
     stated.setdefault("size", (initial.image_size if initial is not None else None) or as_size(DEFAULT_SIZE))
-    made = checked("data.preprocessing", Preprocessing.from_dict, blank(stated))
+    made = checked("data.preprocessing", Preprocessing.from_dict, with_default_statistics(stated))
     return with_statistics(with_range(made, train, rule), train, stated)
 
 
-def blank(stated: dict) -> dict:
-    """The stated values, with a mean and std of one half where they are not stated."""
+def build_line_preprocessing(data: dict, source: PairSource, initial: Initial | None) -> LinePreprocessing:
+    """The preprocessing of line images; mean, std and range are those of `init_from`, where it has the same colour
+    mode, else measured on the training split.
+
+    Raises:
+        ConfigError: names the key of `data.preprocessing`.
+    """
+    stated, rule = stated_preprocessing(data)
+    stated["patch_size"] = data["patch_size"]
+    known = initial.preprocessing.to_dict() if initial is not None and initial.preprocessing is not None else {}
+    if known.get("mode") == stated.get("mode", "RGB"):
+        stated = {key: known[key] for key in ("mean", "std", "range")} | stated
+    made = checked("data.preprocessing", LinePreprocessing.from_dict, with_default_statistics(stated))
+    train = source.splits["train"]
+    return with_statistics(with_range(made, train, rule), train, stated)
+
+
+def with_default_statistics(stated: dict) -> dict:
+    """The stated values, with a mean and std of one half where they are missing."""
     channels = 1 if stated.get("mode") == "L" else 3
     return {"mean": [0.5] * channels, "std": [0.5] * channels, **stated}
 
 
 def with_statistics(preprocessing: AnyPreprocessing, train: Split | PairSplit, stated: dict) -> AnyPreprocessing:
-    """The preprocessing with the mean and std of the training images, but for the one that is stated."""
+    """The preprocessing with the mean and std of the training images where they are not stated."""
     if "mean" in stated and "std" in stated:
         return preprocessing
     measured = dict(zip(("mean", "std"), estimate(train, preprocessing), strict=True))
@@ -50,8 +67,8 @@ def with_statistics(preprocessing: AnyPreprocessing, train: Split | PairSplit, s
 def stated_preprocessing(data: dict) -> tuple[dict, str | None]:
     """The values of `data.preprocessing` that are not null, and the rule by which the range is measured.
 
-    The rule is None where the range is `full` or [low, high], as runs record it (older ones had `full`). It is empty
-    where nothing is stated: the range is that of `init_from`, else that of the rule `auto`.
+    The rule is None where the range is `full` or [low, high], as runs record it (`full` in older runs). It is empty
+    where nothing is stated: the range is that of `init_from`, else measured by the rule `auto`.
     """
     stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
     rule = stated.get("range", "" if "range" in data["preprocessing"] else FULL)
@@ -71,8 +88,8 @@ def with_range(preprocessing: AnyPreprocessing, train: Split | PairSplit, rule: 
 
 
 def merged(initial: Preprocessing, stated: dict) -> dict:
-    """The values of `init_from` with the stated ones in their place. Where the colour mode changes, mean and std are
-    averaged over the channels, because those of colours do not fit grey pixels and vice versa.
+    """The values of `init_from`, replaced by the stated ones. Where the colour mode changes, mean and std are averaged
+    over the channels, because those of colours do not fit grey pixels and vice versa.
     """
     values = initial.to_dict()
     if stated.get("mode", initial.mode) != initial.mode:

@@ -1,6 +1,8 @@
 """Lightning's Trainer for a config: strategy, loggers, callbacks."""
 
+import datetime
 import logging
+import re
 from functools import partial
 
 from hydra.errors import HydraException
@@ -14,7 +16,6 @@ from pytorch_lightning.strategies import Strategy
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, nearest
 from vit.run.console import console
-from vit.run.ending import max_time
 from vit.run.folder import RunFolder
 from vit.run.jobs import Job
 from vit.run.metrics_table import MetricsTable
@@ -42,6 +43,9 @@ from vit.training import (
 
 log = logging.getLogger("vit")
 
+UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+SHORT = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?:in)?)?(?:(?P<s>\d+)s)?", re.IGNORECASE)
+LONG = re.compile(r"(?P<d>\d+):(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)")
 OPTIONS = ("monitor", "mode", "patience", "every_steps")  # keys of the callbacks node
 
 
@@ -53,11 +57,12 @@ def build_trainer(
     heartbeat: Heartbeat | None = None,
     done: int | None = None,
 ) -> Trainer:
-    """A Trainer that writes into `folder` and trains for `recipe.epochs`, or a few batches where `debug` is on.
+    """A Trainer that writes into `folder` and trains for `recipe.epochs`, or for a few batches with `debug`.
 
-    A run that begins with trained weights validates them first: they may be better than every epoch that follows.
+    With `init_from` a new run validates the loaded weights first: they may be better than all epochs that follow.
 
-    `done`: optimizer steps that a resumed run has behind it; None for a run that begins.
+    Args:
+        done: optimizer steps before the checkpoint of a resumed run; None in a new run.
     """
     config, recipe = job.config, job.config["recipe"]
     limits = {"limit_train_batches": 4 * recipe["accumulate"], "limit_val_batches": 2} if config["debug"] else {}
@@ -82,7 +87,7 @@ def build_trainer(
 
 
 def choose_strategy(config: dict, devices: Devices) -> str | Strategy:
-    """The strategy of the config, or the one that its `_target_` names; also called before ranks are started, so that
+    """The strategy of the config, or the one that its `_target_` names. Also called before ranks are started, so that
     errors are reported once.
 
     Raises:
@@ -96,13 +101,17 @@ def choose_strategy(config: dict, devices: Devices) -> str | Strategy:
 
 
 def cluster_plugins() -> list[SLURMEnvironment]:
-    """Under SLURM without Lightning's handler of SIGUSR1, which would resubmit the job on its own."""
+    """Under SLURM the plugin without Lightning's handler of SIGUSR1, which would resubmit the job."""
     slurm = SLURMEnvironment.detect() and not TorchElasticEnvironment.detect()
     return [SLURMEnvironment(auto_requeue=False)] if slurm else []
 
 
 def check_timeout(trainer: dict) -> float | None:
-    """`trainer.timeout` in seconds, or None for no limit; 30 minutes in the records of runs that lack it."""
+    """`trainer.timeout` in seconds, None for no limit; 30 minutes in configs of older runs, which lack it.
+
+    Raises:
+        ConfigError: it is not a number above 0.
+    """
     timeout = trainer.get("timeout", 1800)
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0):
         raise ConfigError(f"trainer.timeout={timeout}: must be a number of seconds above 0, or null for no limit")
@@ -112,83 +121,126 @@ def check_timeout(trainer: dict) -> float | None:
 def build_callbacks(
     job: Job, folder: RunFolder, devices: Devices, signals: StopSignals, heartbeat: Heartbeat | None, done: int
 ) -> list[Callback]:
-    """The checkpoint callback stands last: what it saves, the others have finished with.
+    """All callbacks of a run, in the order of their calls: what the last one saves, the others have completed.
 
-    Several processes look at the clock once an epoch, because they must agree on what it says.
+    Raises:
+        ConfigError: names the key of `callbacks` or `recipe`.
     """
-    config, chosen, recipe = job.config, job.config["callbacks"], job.config["recipe"]
-    if chosen["monitor"] not in job.task.metric_names:
-        raise ConfigError(f"callbacks.monitor={chosen['monitor']}: must be one of {', '.join(job.task.metric_names)}")
-    mode = mode_of(chosen["monitor"])
-    if chosen["mode"] not in (None, mode):
-        contradiction = (
-            f"callbacks.mode={chosen['mode']}: {chosen['monitor']} is best where it is "
-            f"{'lowest' if mode == 'min' else 'highest'} ({mode})"
-        )
-        if not config["resumed"]:
-            raise ConfigError(f"{contradiction}; leave callbacks.mode out")
-        log.warning("%s; the run goes on with that", contradiction)
-    callbacks: list[Callback] = [
+    config, chosen = job.config, job.config["callbacks"]
+    mode = monitor_mode(job)
+    return [
         GracefulStop(signals),
         FollowEpoch(),
         FiniteLoss(),
         ThroughputMeter(),
         PeakMemory(),
         ProgressBar(console=console),
-    ]
-    if heartbeat:
-        callbacks.append(Progress(heartbeat))
-    if recipe["ema"] and recipe["average_epochs"]:
-        raise ConfigError("recipe.ema and recipe.average_epochs are two ways to average; set one of them to null")
-    if recipe["ema"]:
-        callbacks.append(AverageWeights(recipe["ema"]))
-    if recipe["average_epochs"]:
-        callbacks.append(AverageEpochs(recipe["average_epochs"]))
-    if config["trainer"]["max_time"]:
-        interval = "step" if devices.world == 1 else "epoch"
-        callbacks.append(Timer(max_time(config["trainer"]["max_time"]), interval=interval, verbose=False))
-    if chosen["patience"]:
-        callbacks.append(Patience(chosen["monitor"], mode=mode, patience=chosen["patience"]))
-    if (finetune := read_finetune(config)).freezes:
-        begins = finetune.begins(job.model, recipe["epochs"])
-        callbacks.append(Unfreezing(begins, finetune.batch_norm != "frozen"))
-    table = MetricsTable(folder.path / "metrics.csv", done)
-    return [
-        *callbacks,
+        *([Progress(heartbeat)] if heartbeat else []),
+        *weight_averages(config["recipe"]),
+        *time_limit(config["trainer"], devices),
+        *([Patience(chosen["monitor"], mode=mode, patience=chosen["patience"])] if chosen["patience"] else []),
+        *unfreezing(job),
         *job.callbacks(folder),
         *own_callbacks(chosen),
-        table,
+        MetricsTable(folder.path / "metrics.csv", done),
         Checkpoints(folder.checkpoints, chosen["monitor"], mode, chosen["every_steps"]),
     ]
 
 
+def monitor_mode(job: Job) -> str:
+    """`min` or `max`, whichever is better for the monitored metric.
+
+    Raises:
+        ConfigError: the task has no such metric, or `callbacks.mode` contradicts it in a new run.
+    """
+    monitor, stated = job.config["callbacks"]["monitor"], job.config["callbacks"]["mode"]
+    if monitor not in job.task.metric_names:
+        raise ConfigError(f"callbacks.monitor={monitor}: must be one of {', '.join(job.task.metric_names)}")
+    mode = mode_of(monitor)
+    if stated not in (None, mode):
+        better = "lowest" if mode == "min" else "highest"
+        contradiction = f"callbacks.mode={stated}: {monitor} is best where it is {better} ({mode})"
+        if not job.config["resumed"]:
+            raise ConfigError(f"{contradiction}; leave callbacks.mode out")
+        log.warning("%s; the resumed run uses %s", contradiction, mode)
+    return mode
+
+
+def weight_averages(recipe: dict) -> list[Callback]:
+    """The average of the weights that `recipe.ema` or `recipe.average_epochs` requests.
+
+    Raises:
+        ConfigError: both are set.
+    """
+    if recipe["ema"] and recipe["average_epochs"]:
+        raise ConfigError("recipe.ema and recipe.average_epochs are two ways to average; set one of them to null")
+    if recipe["ema"]:
+        return [AverageWeights(recipe["ema"])]
+    return [AverageEpochs(recipe["average_epochs"])] if recipe["average_epochs"] else []
+
+
+def time_limit(trainer: dict, devices: Devices) -> list[Callback]:
+    """A timer for `trainer.max_time`. Several processes check it once per epoch, because they must stop at the same
+    step.
+    """
+    if not trainer["max_time"]:
+        return []
+    return [Timer(max_time(trainer["max_time"]), interval="step" if devices.world == 1 else "epoch", verbose=False)]
+
+
+def max_time(value: object) -> datetime.timedelta | None:
+    """`7m`, `1h30m`, `90s`, `2d` or DD:HH:MM:SS; None for null.
+
+    Raises:
+        ConfigError: another format, or zero.
+    """
+    if value is None:
+        return None
+    found = LONG.fullmatch(str(value).strip()) or SHORT.fullmatch(str(value).strip())
+    parts = {UNITS[key]: int(number) for key, number in (found.groupdict() if found else {}).items() if number}
+    duration = datetime.timedelta(**parts)
+    if not duration:
+        raise ConfigError(f"trainer.max_time={value}: must be a time such as 7m, 1h30m, 90s, 2d or 00:01:30:00 "
+                          "(days:hours:minutes:seconds)")
+    return duration
+
+
+def unfreezing(job: Job) -> list[Callback]:
+    """The callback that unfreezes weights as the epochs pass, where `finetune` freezes any."""
+    finetune = read_finetune(job.config)
+    if not finetune.freezes:
+        return []
+    begins = finetune.begins(job.model, job.config["recipe"]["epochs"])
+    return [Unfreezing(begins, finetune.batch_norm != "frozen")]
+
+
 def own_callbacks(chosen: dict) -> list[Callback]:
-    """The callbacks that the user adds to the `callbacks` node, each a node with a `_target_`.
+    """Third-party callbacks, each a node with a `_target_` below the `callbacks` node.
 
     Raises:
         ConfigError: names the key that is neither an option nor such a node.
     """
-    made = []
+    found = []
     for key, node in chosen.items():
         if isinstance(node, dict) and "_target_" in node:
-            made.append(checked(f"callbacks.{key}", instantiate, node))
+            found.append(checked(f"callbacks.{key}", instantiate, node))
         elif key not in OPTIONS:
             raise ConfigError(f"callbacks.{key}={node}: no such option{nearest(key, list(OPTIONS))}; a callback of "
-                              f"your own is named by callbacks.{key}._target_")
-    return made
+                              f"your own is added by callbacks.{key}._target_")
+    return found
 
 
 def build_loggers(config: dict, folder: RunFolder) -> list[Logger]:
-    """What the logger group names; `metrics.csv` is written beside them."""
+    """The loggers of the `logger` node; `metrics.csv` is written in any case.
+
+    Raises:
+        ConfigError: a logger cannot be imported or rejects its options.
+    """
     loggers: list[Logger] = []
     for settings in config["logger"].values():
-        place = (
-            {"save_dir": str(folder.path), "name": "tensorboard", "version": ""}
-            if "TensorBoard" in settings["_target_"]
-            else {}
-        )
+        tensorboard = {"save_dir": str(folder.path), "name": "tensorboard", "version": ""}
         try:
-            loggers.append(instantiate({**place, **settings}))
+            loggers.append(instantiate({**(tensorboard if "TensorBoard" in settings["_target_"] else {}), **settings}))
         except (HydraException, ModuleNotFoundError) as error:
             cause = error.__cause__ or error
             raise ConfigError(f"logger {settings['_target_']} cannot be used: {' '.join(str(cause).split())}") from None

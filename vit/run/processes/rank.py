@@ -13,7 +13,7 @@ BROKEN = ("gloo", "nccl", "connection closed by peer", "connection reset by peer
 
 
 def main(overrides: list[str]) -> int:
-    """Train; an error goes to the launcher, which knows whether another rank caused it."""
+    """Train; errors are sent to the launcher, which finds out whether another rank caused them."""
     with StopSignals(verbose=os.environ["RANK"] == "0").handled():
         try:
             from vit.run.training_run import train
@@ -25,7 +25,7 @@ def main(overrides: list[str]) -> int:
 
 
 def report(error: Exception) -> None:
-    """Hands the error to the launcher and ends this process, without waiting for what other ranks will never send."""
+    """Send the error to the launcher and end this process, without waiting for other ranks."""
     from vit.run.processes.ranks import LOST_PEER
     from vit.training.watchdog import store_of_environment
 
@@ -39,7 +39,7 @@ def report(error: Exception) -> None:
 
 
 def lost_peer(error: BaseException) -> bool:
-    """Whether a connection to another rank broke, which is that rank's failure."""
+    """Whether the connection to another rank broke, which is a failure of that rank."""
     import torch
 
     text = str(error).lower()

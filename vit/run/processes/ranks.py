@@ -1,9 +1,9 @@
 """The processes of a distributed run on this machine: started, watched and ended together.
 
-A small torchrun: ranks find each other through the same environment variables, so that they do not care who started
-them. What is added: a signal to this process or to any rank stops the run with a checkpoint, a rank that dies, fails,
-freezes or hangs is named and ends the run, and nothing is left behind. Each rank leads a session of its own, so that
-Ctrl-C at a terminal reaches this process only, and a rank is ended with its loading workers.
+A small torchrun, with the same environment variables. In addition a signal to this process or to any rank stops the
+run with a checkpoint; a rank that dies, fails, freezes or hangs is named and ends the run; and no process is left over.
+Each rank leads its own session, so that Ctrl-C in a terminal reaches this process only, and a rank is killed together
+with its loading workers.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 RUN_DIR, LAUNCHER = "VIT_RUN_DIR", "VIT_LAUNCHER"
 POLL = 0.1  # seconds
-GRACE = 5.0  # seconds that ranks have to end by themselves when one of them is gone
+GRACE = 5.0  # seconds for the other ranks to end by themselves when one has ended
 LOST_PEER = 75  # exit code of a rank whose connection to another one broke: a consequence, not a cause
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
@@ -48,7 +48,7 @@ class Rank:
 
     @property
     def signal(self) -> int | None:
-        """The stop signal that ended it, by its handler or before it had one."""
+        """The stop signal that ended it; None otherwise."""
         code = self.process.poll()
         return next((s for s in SIGNALS if code in (-s, 128 + s)), None) if code else None
 
@@ -57,7 +57,7 @@ class Rank:
             self.process.send_signal(signum)
 
     def kill(self) -> None:
-        """Ends it and its workers, which may outlive it."""
+        """Kill it and its loading workers, which may outlive it."""
         if os.name == "posix":
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, KILL)
@@ -75,7 +75,7 @@ class Failure:
     kind: str = ""
 
     def error(self, everywhere: bool) -> Exception:
-        """As an exception; what all ranks found wrong alike is no fault of one of them."""
+        """As an exception, which names the rank unless all ranks report the same error."""
         if everywhere:
             return {"ConfigError": ConfigError, "DataError": DataError}.get(self.kind, RankError)(self.text)
         return RankError(f"{self.rank} {self.text if not self.kind else f'failed: {self.text}'}")
@@ -94,7 +94,7 @@ def run_ranks(overrides: list[str], devices: "Devices", folder: pathlib.Path, ti
 
     Raises:
         Interrupted: a stop signal to this process or to a rank.
-        ConfigError: what all ranks found wrong.
+        ConfigError, DataError: the same error in all ranks.
         RankError: a rank failed.
     """
     store, environment = rendezvous(devices)
@@ -117,8 +117,11 @@ def start(overrides: list[str], environment: dict[str, str]) -> subprocess.Popen
 def rendezvous(devices: "Devices") -> tuple["Store", dict[str, str]]:
     """The store where ranks meet, and the variables that lead to it (torchrun's).
 
-    On one machine the system chooses the port while it opens it, so that two runs never share one, whatever
-    MASTER_PORT says; on several machines MASTER_ADDR, MASTER_PORT and NODE_RANK must be set on each.
+    On one machine the system selects a free port, so that two runs never share one, and MASTER_PORT is ignored; on
+    several machines MASTER_ADDR, MASTER_PORT and NODE_RANK must be set on each.
+
+    Raises:
+        ConfigError: they are not set.
     """
     from torch.distributed import TCPStore
 
@@ -148,7 +151,7 @@ def watch_of(store: "Store", world: int, timeout: float | None) -> "Watch | None
 
 @contextlib.contextmanager
 def ended_together(ranks: list[Rank]) -> Iterator[None]:
-    """However this ends, no rank and no worker of one is left."""
+    """Kill all ranks and their loading workers at the end, also after an error."""
     try:
         yield
     finally:
@@ -159,7 +162,7 @@ def ended_together(ranks: list[Rank]) -> Iterator[None]:
 
 
 def supervise(ranks: list[Rank], store: "Store", watch: "Watch | None") -> None:
-    """Wait for the ranks. A stop signal is passed on to them; when one of them fails or is lost, all end."""
+    """Wait for the ranks. A stop signal is passed on to them; if one fails or hangs, all are ended."""
     stops: list[int] = []
 
     def forward(signum: int, frame: object = None) -> None:
@@ -183,7 +186,7 @@ def supervise(ranks: list[Rank], store: "Store", watch: "Watch | None") -> None:
 
 
 def conclude(ranks: list[Rank], store: "Store", lost: dict[int, str], stops: list[int]) -> None:
-    """Raises what the ends of the ranks mean; returns where all of them finished."""
+    """Raises the error that the exit codes of the ranks mean; returns if all of them finished."""
     if lost:
         raise RankError("; ".join(lost.values()))
     failures = [found for rank in ranks if (found := failure(rank, store))]
@@ -198,7 +201,7 @@ def conclude(ranks: list[Rank], store: "Store", lost: dict[int, str], stops: lis
 
 
 def failure(rank: Rank, store: "Store") -> Failure | None:
-    """Why this rank failed; None where it finished, was stopped or still runs."""
+    """Why this rank failed; None if it finished, was stopped or is still running."""
     code, name = rank.process.poll(), f"rank {rank.number} ({socket.gethostname()}, process {rank.process.pid})"
     if store.check([f"failure/{rank.number}"]):
         return Failure(name, code or 1, **json.loads(store.get(f"failure/{rank.number}")))

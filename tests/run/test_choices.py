@@ -1,0 +1,63 @@
+"""Choices that comments of conf/ and other tables list are those that the code accepts."""
+
+import re
+
+import pytest
+import torch
+
+from vit.data.images.bit_depth import RULES
+from vit.data.images.preprocessing import RESIZES
+from vit.data.text.token_ids import ON_LONG
+from vit.data.text.tokenizers import KINDS as TOKENIZERS
+from vit.models.text import TextClassifierConfig
+from vit.run.command import GROUPS
+from vit.run.compare_finetuning import WAYS
+from vit.run.config.composing import config_folder, options
+from vit.run.parts.devices import PRECISIONS
+from vit.run.parts.optimization import BALANCES, LOSSES
+from vit.training.finetune import BATCH_NORMS, HEAD_INITS
+from vit.training.finetune import KINDS as TRAINS
+from vit.training.schedule import build_schedule
+
+LISTED = re.compile(r"^\s*(?:- )?(\w+): .*#(?: |.*: )(\w\S*(?: \([^)]*\))?(?: \| \w\S*(?: \([^)]*\))?)+)")
+SKIPPING = ("error", "skip")
+TABLES = {
+    "augment": options("augment"), "balance": BALANCES, "batch_norm": BATCH_NORMS, "distill": options("distill"),
+    "finetune": options("finetune"), "head_init": HEAD_INITS, "kind": TOKENIZERS, "mode": ("RGB", "L"),
+    "on_bad_sample": SKIPPING, "on_empty": SKIPPING, "on_long": ON_LONG, "pool": TextClassifierConfig.choices["pool"],
+    "precision": ("auto", *PRECISIONS), "range": RULES, "resize": RESIZES, "trains": TRAINS,
+}
+NOT_CHOICES = {"resume", "train"}  # a path, names of files
+
+
+def listed():
+    """(file, key, choices) of every comment of the form `KEY: VALUE  # A | B | C`."""
+    for file in sorted(config_folder().rglob("*.yaml")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            if " | " in line and (found := LISTED.match(line)) and found[1] not in NOT_CHOICES:
+                choices = re.sub(r" \([^)]*\)", "", found[2].partition(" | [")[0]).split(" | ")
+                yield file.name, found[1], [choice.rstrip(":;,") for choice in choices]
+
+
+def test_comments_list_what_the_code_accepts():
+    found = list(listed())
+    assert {key for _, key, _ in found} == {*TABLES, "name"}
+    for file, key, choices in found:
+        if key != "name":
+            assert sorted(choices) == sorted(TABLES[key]), (file, key)
+
+
+@pytest.mark.parametrize("name", sorted({choice for _, key, choices in listed() if key == "name"
+                                         for choice in choices} - set(LOSSES)))
+def test_listed_schedules_exist(name):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    assert build_schedule(optimizer, name, total_steps=10, warmup_steps=1)
+
+
+def test_losses_are_listed():
+    assert list(LOSSES) in [choices for _, key, choices in listed() if key == "name"]
+
+
+def test_groups_and_strategies_are_complete():
+    assert {*GROUPS, "task"} == {folder.name for folder in config_folder().iterdir() if folder.is_dir()}
+    assert sorted(WAYS) == options("finetune")

@@ -1,0 +1,102 @@
+"""Former names of keys and options keep working in commands, users' configs, run folders, checkpoints and plans."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import yaml
+
+import vit
+from tests.run.conftest import QUICK
+from tests.run.test_resume import StopAfter
+from vit.run.config import composing
+from vit.run.config.composing import FORMER_OPTIONS, compose, options, resolve, with_config_dir
+from vit.run.folder import read_config
+
+FORMER = [(group, former, name) for group, names in FORMER_OPTIONS.items() for former, name in names.items()]
+NEEDED = {"data": ["data.root=x"]}
+
+
+@pytest.fixture
+def log_lines(caplog, monkeypatch):
+    monkeypatch.setattr(composing.log, "propagate", True)
+    composing.log_former_name.cache_clear()
+    return caplog
+
+
+@pytest.mark.parametrize(("group", "former", "name"), FORMER)
+def test_a_former_option_is_its_new_one_and_logs_it_once(log_lines, group, former, name):
+    needed = NEEDED.get(group, [])
+    assert resolve(compose([f"{group}={former}", *needed])) == resolve(compose([f"{group}={name}", *needed]))
+    compose([f"{group}={former}", *needed])
+    assert log_lines.text.count(f"{group}={former} is the former name of {group}={name}") == 1
+    assert former not in options(group) and name in options(group)
+
+
+def test_a_former_option_works_in_a_defaults_list_of_ones_own(log_lines, tmp_path):
+    (tmp_path / "experiment").mkdir()
+    content = {"defaults": [{"override /data": "digit_strips"}, {"override /model": "reader"}], "seed": 5}
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\n" + yaml.safe_dump(content))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "strips.yaml").write_text("defaults: [_lines, _self_]\n_target_: vit.data.digit_strips\n")
+    config = compose(with_config_dir(["experiment=mine"], tmp_path))
+    assert (config.seed, config.model) == (5, compose(["data=digit_strips"]).model)
+    assert "model=reader is the former name of model=image_to_text" in log_lines.text
+    own = compose(with_config_dir(["data=strips", "name=x"], tmp_path))
+    assert own.data.preprocessing == compose(["data=image_text", "data.path=x"]).data.preprocessing
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A run that was stopped, with the key `words` of earlier versions in its config and checkpoints."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        StopAfter(patch, 12)
+        with pytest.raises(SystemExit):
+            vit.train([*QUICK, "recipe.batch_size=128", "model.depth=1", f"run_dir={folder}"])
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump(former(config), sort_keys=False))
+    for file in (folder / "checkpoints").glob("*.ckpt"):
+        content = torch.load(file, weights_only=True)
+        torch.save(content | {"config": former(content["config"])}, file)
+    for manifest in folder.rglob("manifest.json"):  # which runs of those versions did not have
+        manifest.unlink()
+    return folder
+
+
+def former(config):
+    return {"words" if key == "overrides" else key: value for key, value in config.items()}
+
+
+@pytest.fixture
+def run(stopped, tmp_path):
+    return shutil.copytree(stopped, tmp_path / "run")
+
+
+def test_a_config_with_words_is_read(run):
+    overrides = read_config(run)["overrides"]
+    assert "recipe.epochs=2" in overrides
+    (run / "config.yaml").unlink()
+    assert read_config(run)["overrides"] == overrides
+
+
+def test_a_run_with_words_is_resumed(run):
+    finished = vit.train([f"resume={run}"])
+    assert finished.metrics["epochs"] == 2
+    assert yaml.safe_load((run / "config.yaml").read_text())["overrides"] == read_config(run)["overrides"] != []
+
+
+def test_resume_auto_finds_a_run_with_words(stopped, tmp_path):
+    shutil.copytree(stopped, tmp_path / "runs" / "digits" / "2026-01-01_00-00-00")
+    overrides = [*QUICK, "recipe.batch_size=128", "model.depth=1", f"runs={tmp_path / 'runs'}", "resume=auto"]
+    assert vit.train(overrides).path.name == "2026-01-01_00-00-00"
+
+
+def test_a_comparison_with_words_is_resumed(tmp_path):
+    runs = {name: [*QUICK, "recipe.epochs=1", f"model.depth={depth}", f"name=x/{name}"] for name, depth in
+            (("a", 1), ("b", 2))}
+    plan = {"name": "x", "words": list(QUICK), "runs": runs}
+    (tmp_path / "comparison.yaml").write_text(yaml.safe_dump(plan))
+    vit.train([f"resume={tmp_path}"])
+    assert json.loads((tmp_path / "comparison.json").read_text())["overrides"] == QUICK

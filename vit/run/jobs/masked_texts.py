@@ -1,0 +1,109 @@
+"""Pre-training on running text: masked tokens and sentence pairs (BERT, arXiv 1810.04805)."""
+
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from vit.bundle import load_bundle, save_bundle
+from vit.data import MaskedDataset, MaskedTrainBatches
+from vit.evaluation.masked_tokens import evaluate_masked_tokens
+from vit.evaluation.progress import Progress
+from vit.models.masked import MaskedTextConfig
+from vit.run.config.overrides import override_text
+from vit.run.folder import RunFolder
+from vit.run.jobs.base import Tested
+from vit.run.jobs.texts import TextJob
+from vit.run.parts import networks
+from vit.run.parts.batches import micro_batch, val_loader
+from vit.run.parts.data_source import check_validation
+from vit.run.parts.init_from import Initial, load_weights_of
+from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
+from vit.tasks import Batches, MaskedTokens
+from vit.weights import KeyReport
+
+
+class MaskedTextJob(TextJob):
+    """Predict masked tokens and whether two sentences are consecutive; other models start from the result."""
+
+    unit = "sentence pairs"
+    finetunes = False
+
+    def check_source(self) -> None:
+        check_validation(self.source, "sentences")
+
+    def build_inputs(self, initial: Initial | None) -> None:
+        texts = self.source.splits["train"].texts
+        self.tokenizers = build_tokenizers(self.config, {"source": texts}, initial, self.checkpoint)
+
+    def build_model(self, initial: Initial | None) -> nn.Module:
+        fits = {"vocab_size": self.tokenizer.vocab_size, "max_len": self.config["data"]["max_len"]}
+        return networks.text_model(self.config, fits, MaskedTextConfig, initial)
+
+    def load_weights(self, initial: Initial | None) -> KeyReport | None:
+        self.load_word_vectors()
+        return load_weights_of(initial, self.model)
+
+    def build_datasets(self) -> None:
+        data, seed = self.config["data"], self.config["seed"]
+        self.datasets = {
+            key: MaskedDataset(split, self.tokenizer, data["max_len"], data["masked"], seed)
+            for key, split in self.source.splits.items()
+        }
+
+    def name_model(self, initial: Initial | None) -> str:
+        return MaskedTextConfig.kind
+
+    def split_sizes(self) -> dict[str, int]:
+        return {key: len(dataset) for key, dataset in self.datasets.items()}
+
+    @property
+    def data_facts(self) -> str:
+        return f"sentence pairs, {self.tokenizer.vocab_size:,} {self.tokenizer.kind} tokens"
+
+    @property
+    def description(self) -> str:
+        config = self.model.config
+        return f"{config.kind}, {config.dim} wide, {config.depth} deep"
+
+    @property
+    def sample_flops(self) -> float:
+        return networks.matrix_flops(self.model) * 2 * float(self.datasets["train"].tokens.lengths.mean())
+
+    @property
+    def count(self) -> int:
+        return self.limited(len(self.datasets[self.split]))
+
+    def build_task(self) -> MaskedTokens:
+        config = with_tokenizers(self.config, self.tokenizers)
+        return MaskedTokens(self.model, self.build_optimization(), seed=config["seed"], config=config)
+
+    def build_batches(self) -> Batches:
+        recipe, seed, workers = self.config["recipe"], self.config["seed"], self.config["data"]["workers"]
+        return Batches(
+            partial(train_loader, self.datasets["train"], recipe, seed, workers),
+            partial(val_loader, self.datasets["val"], micro_batch(recipe), workers),
+        )
+
+    def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
+        save_bundle(path, self.model, (), None, metrics, extra, weights, self.tokenizers)
+
+    def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
+        model, dataset = load_bundle(folder.model).model, self.datasets[self.split]
+        return Tested(evaluate_masked_tokens(model, dataset, **settings, limit=self.count, progress=progress))
+
+    def next_command(self, folder: RunFolder, samples: Path | None) -> tuple:
+        return ("train", "data=text_table", override_text("init_from", str(folder.path)))
+
+    def headline(self, metrics: dict) -> dict[str, str]:
+        named = {"masked tokens": "token_accuracy", "sentence pairs": "pair_accuracy"}
+        return {f"{text} predicted": f"{metrics[f'{self.split}/{name}']:.2%}" for text, name in named.items()}
+
+
+def train_loader(
+    dataset: MaskedDataset, recipe: dict, seed: int, workers: int | str, rank: int, world: int
+) -> MaskedTrainBatches:
+    return MaskedTrainBatches(
+        dataset, recipe["batch_size"], seed, rank, world, workers, accumulate=recipe["accumulate"],
+        drop_last=recipe.get("drop_last", True),
+    )

@@ -1,0 +1,215 @@
+"""Sequence to sequence: texts to texts (translation) and images of text to texts (OCR)."""
+
+import logging
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from vit.bundle import load_bundle, save_bundle
+from vit.data import BadImage, LinePreprocessing, PairDataset, PairEvalBatches, PairTrainBatches
+from vit.data.text.tokenizers import Tokenizer
+from vit.evaluation import bleu_signature
+from vit.evaluation.progress import Progress
+from vit.evaluation.seq2seq import evaluate_seq2seq
+from vit.generation import Generation
+from vit.inference import Seq2SeqPredictor
+from vit.report.seq2seq import write_seq2seq_evaluation
+from vit.run.config.checked import checked
+from vit.run.config.composing import ConfigError
+from vit.run.folder import RunFolder
+from vit.run.jobs.base import Job, Tested, check_no_augment
+from vit.run.parts import networks
+from vit.run.parts.batches import build_augment, build_pair_datasets
+from vit.run.parts.data_source import truncates
+from vit.run.parts.devices import Devices
+from vit.run.parts.init_from import Initial, load_weights_of
+from vit.run.parts.optimization import build_optimization, build_text_loss
+from vit.run.parts.preprocessing import build_line_preprocessing
+from vit.run.parts.tokenizers import build_tokenizers, warn_of_lossy_texts, with_tokenizers
+from vit.tasks import Batches, Seq2Seq, ValidationTexts
+from vit.weights import KeyReport
+
+log = logging.getLogger("vit")
+
+SAMPLES = 8  # written as files
+
+
+class Seq2SeqJob(Job):
+    """Texts, or images of text, to texts. `preprocessing` is None for texts."""
+
+    unit = "pairs"
+    accepts_augment = True  # checked below: only images of text have it
+    tokenizers: dict[str, Tokenizer]
+    preprocessing: LinePreprocessing | None
+    datasets: dict[str, PairDataset]
+
+    @classmethod
+    def check_config(cls, config: dict, devices: Devices) -> None:
+        recipe = config["recipe"]
+        for key in ("epochs", "batch_size", "batch_tokens", "accumulate"):
+            if recipe[key] is not None and recipe[key] < 1:
+                raise ConfigError(f"recipe.{key}={recipe[key]}: must be 1 or more")
+        if recipe["batch_size"] is None and recipe["batch_tokens"] is None:
+            raise ConfigError("recipe.batch_size and recipe.batch_tokens are both null; set one of them")
+
+    def stated_model(self) -> dict:
+        return networks.stated_values(self.config)
+
+    def build_inputs(self, initial: Initial | None) -> None:
+        config, source = self.config, self.source
+        self.preprocessing = build_line_preprocessing(config["data"], source, initial) if source.images else None
+        if source.images and (vectors := config["model"].get("vectors")):
+            raise ConfigError(f"model.vectors={vectors} are word vectors of the source, but this data is images; set "
+                              "model.vectors=null")
+        if not source.images:
+            check_no_augment(config["recipe"])
+        train = source.splits["train"]
+        texts = {"target": train.targets} if source.images else {"source": train.sources, "target": train.targets}
+        self.tokenizers = build_tokenizers(config, texts, initial, self.checkpoint)
+
+    def build_model(self, initial: Initial | None) -> nn.Module:
+        return networks.seq2seq_model(self.config, self.preprocessing, self.tokenizers, initial)
+
+    def load_weights(self, initial: Initial | None) -> KeyReport | None:
+        if self.preprocessing is None and self.checkpoint is None:
+            networks.start_from_vectors(self.model, self.config["model"].get("vectors"), self.tokenizers["source"])
+        if initial is None:
+            return None
+        target = self.model if initial.writes else self.model.source_encoder  # a classifier has only an encoder
+        return load_weights_of(initial, target, source_grid=initial.grid)
+
+    def build_datasets(self) -> None:
+        config = self.config
+        augment = build_augment(config["recipe"]["augment"], config["seed"])
+        self.datasets = build_pair_datasets(
+            config["data"], self.source, self.preprocessing, self.tokenizers, self.model.config.max_len, augment)
+
+    def complete_recipe(self) -> None:
+        """Nothing is auto here, and batches are filled by tokens."""
+
+    def name_model(self, initial: Initial | None) -> str:
+        return "encoder_decoder"
+
+    @property
+    def data_facts(self) -> str:
+        """Vocabularies and lengths."""
+        kinds = ", ".join(f"{each.vocab_size:,} {each.kind} tokens ({side})" for side, each in self.tokenizers.items())
+        mean, longest = (getattr(self.datasets["train"].lengths, name)(0) for name in ("mean", "max"))
+        return f"{kinds}, {mean[0]:.1f} to {mean[1]:.1f} tokens in the mean, {longest[0]} to {longest[1]} at most"
+
+    @property
+    def description(self) -> str:
+        config = self.model.config
+        return f"encoder-decoder, {config.dim} wide, {config.depth} + {config.decoder_depth} blocks"
+
+    @property
+    def sample_flops(self) -> float:
+        return networks.matrix_flops(self.model) * float(self.datasets["train"].lengths.max(1).mean())
+
+    @property
+    def batch_samples(self) -> float:
+        recipe, longest = self.config["recipe"], self.datasets["train"].lengths.max(1)
+        return recipe["batch_tokens"] / longest.mean() if recipe["batch_tokens"] else recipe["batch_size"]
+
+    def resolve_data(self) -> dict:
+        found = {"preprocessing": self.preprocessing.to_dict()} if self.preprocessing is not None else {}
+        return {**super().resolve_data(), **found}
+
+    def build_generation(self) -> Generation:
+        """The settings of decoding in validation, in the test and in the saved model."""
+        config, data = self.config, self.config["data"]
+        values = {key: value for key, value in config["task"]["decode"].items() if value is not None}
+        if values.get("ctc") and not config["recipe"]["loss"].get("ctc"):
+            raise ConfigError(f"task.decode.ctc={values['ctc']} needs a model trained with a CTC loss, but recipe.loss."
+                              "ctc=0; set recipe.loss.ctc=0.5 or task.decode.ctc=0")
+        if self.preprocessing is None and values.get("views", 1) != 1:
+            raise ConfigError(f"task.decode.views={values['views']} is for images of text, but this data is text; set "
+                              "task.decode.views=1")
+        longest = data["max_target_len"] or self.model.config.max_len
+        return checked("task.decode", Generation, {"max_len": longest, **values}, spread=True)
+
+    def build_task(self) -> Seq2Seq:
+        config, line, train = self.config, self.preprocessing, self.datasets["train"]
+        recipe, task, data = config["recipe"], config["task"], config["data"]
+        loss = build_text_loss(recipe["loss"], line, train)
+        references = self.source.splits["val"].targets
+        warn_of_lossy_texts(self.tokenizers["target"], references)
+        generation = self.build_generation()
+        use = {"generation": asdict(generation), "cuts": truncates(data)}
+        if line is None:
+            use["max_source_len"] = data["max_source_len"] or self.model.config.max_len
+        rows = 0 if config["strategy"]["name"] == "fsdp" else task["decode_rows"]
+        if rows < task["decode_rows"]:
+            log.info("strategy=fsdp: no texts are generated in validation, because sharded weights are gathered for "
+                     "whole forward passes only")
+        batches = len(train_loader(train, recipe, config["seed"], data["workers"], 0, self.devices.world))
+        return Seq2Seq(
+            self.model,
+            self.tokenizers["target"],
+            build_optimization(recipe, self.model, batches // recipe["accumulate"]),
+            ValidationTexts(references, generation, rows, task["examples"]),
+            prepare=line.normalize if line else None,
+            loss=loss,
+            unit="images" if line else "sentences",
+            seed=config["seed"],
+            config=with_tokenizers(config, self.tokenizers, use),
+        )
+
+    def build_batches(self) -> Batches:
+        recipe, workers = self.config["recipe"], self.config["data"]["workers"]
+        return Batches(
+            partial(train_loader, self.datasets["train"], recipe, self.config["seed"], workers),
+            partial(val_loader, self.datasets["val"], recipe, workers),
+        )
+
+    def omitted(self) -> list[tuple[str, str]]:
+        return [*super().omitted(), *(each for dataset in self.datasets.values() for each in dataset.left_out)]
+
+    def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
+        extra = extra | self.task.config["use"]
+        save_bundle(path, self.model, (), self.preprocessing, metrics, extra, weights, self.tokenizers)
+
+    def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
+        predictor = Seq2SeqPredictor(load_bundle(folder.model), precision=settings["precision"])
+        samples = self.evaluated(self.split)
+        batch_size, on_bad_sample = settings["batch_size"] or 64, self.config["data"]["on_bad_sample"]
+        evaluation = evaluate_seq2seq(predictor, samples, batch_size, on_bad_sample, progress)
+        write_seq2seq_evaluation(folder.path, evaluation, samples, predictor.preprocessing)
+        return Tested(evaluation.metrics | {"bleu_signature": bleu_signature()}, evaluation.unreadable)
+
+    def save_samples(self, folder: RunFolder) -> Path:
+        """A few evenly spaced sources of the split: image files, or lines of one file."""
+        split, target = self.source.splits[self.split], folder.path / "samples"
+        target.mkdir(exist_ok=True)
+        rows = range(0, len(split), max(1, len(split) // SAMPLES))[:SAMPLES]
+        if split.read is None:
+            (target / "lines.txt").write_text("".join(f"{split.sources[i]}\n" for i in rows), encoding="utf-8")
+            return target / "lines.txt"
+        for i in rows:
+            with suppress(BadImage):
+                self.preprocessing.pixels.decode(split.image(i), split.names[i]).save(target / f"{i:05d}.png")
+        return target
+
+    def headline(self, metrics: dict) -> dict[str, str]:
+        pairs = f"of {self.count:,} {self.task.unit}"
+        return {
+            f"{self.split} exact match": f"{metrics[f'{self.split}/exact_match']:.2%} {pairs}",
+            "character errors": f"{metrics[f'{self.split}/cer']:.2%}",
+            "BLEU": f"{100 * metrics[f'{self.split}/bleu']:.2f}",
+        }
+
+
+def train_loader(
+    dataset: PairDataset, recipe: dict, seed: int, workers: int | str, rank: int, world: int
+) -> PairTrainBatches:
+    tokens = recipe["batch_tokens"]
+    limits = (tokens, None if tokens else recipe["batch_size"])
+    return PairTrainBatches(dataset, *limits, seed, rank, world, workers, recipe["accumulate"])
+
+
+def val_loader(dataset: PairDataset, recipe: dict, workers: int | str, rank: int, world: int) -> PairEvalBatches:
+    tokens = recipe["batch_tokens"]
+    return PairEvalBatches(dataset, tokens, None if tokens else recipe["batch_size"], rank, world, workers)
