@@ -51,13 +51,14 @@ class Step:
 class FiniteLoss(pl.Callback):
     """Stops a run before an update where the loss, the gradient, a weight or an input is not finite or exceeds `LIMIT`.
 
-    Whatever is wrong in one process makes its gradient NaN. Gradients are averaged, so their norm, which clipping needs
-    as well, gives all processes the same answer without another exchange. On a CPU it is looked at before the update.
+    A wrong number in one process makes its gradient NaN. Gradients are averaged, so their norm, which clipping needs
+    as well, gives all processes the same answer without another exchange. On a CPU it is read before the update.
     Elsewhere the update is skipped on the device and the answer read one step later, so that the host never waits.
     With float16 the gradient scaler skips steps that overflow; there a run stops when the scale has fallen below 1.
+    A single process on a CPU reads the weights immediately before the update, which then finds them in the cache.
 
     Args:
-        late: whether to look one step later; None decides by the device.
+        late: whether the host reads the answer one step later; None decides by the device.
     """
 
     def __init__(self, late: bool | None = None):
@@ -67,11 +68,13 @@ class FiniteLoss(pl.Callback):
         self._weights: Tensor | float | None = None
         self._steps: deque[Step] = deque()
         self._norm_of_weights: Callable[[], Tensor | float] | None = None
+        self._weights_last = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._norm_of_weights = repeated_norm(list(pl_module.parameters()))
         if self.late is None:
             self.late = pl_module.device.type != "cpu"
+        self._weights_last = not self.late and trainer.world_size == 1
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -80,18 +83,18 @@ class FiniteLoss(pl.Callback):
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
         """A micro-batch with a wrong number gets a gradient of NaN."""
-        if self._weights is None:  # they do not change between the micro-batches of a step
+        if self._weights is None and not self._weights_last:  # they do not change between the micro-batches of a step
             self._weights = self._norm_of_weights()
-        inputs, pl_module.inputs = getattr(pl_module, "inputs", None), None
+        inputs = vars(pl_module).get("inputs")
+        vars(pl_module)["inputs"] = None  # nn.Module's __setattr__ takes longer than the check of the loss
         if self.late:
             norm = torch.zeros_like(loss) if inputs is None else torch.linalg.vector_norm(inputs)
             found = torch.stack([loss.detach().float().abs(), torch.as_tensor(self._weights), norm.float()])
             fine = (found < LIMIT).all()
             loss.register_hook(lambda gradient: gradient.where(fine, torch.nan))
-        else:  # floats at once: calls of torch would cost a small model more than 1 % of its step
-            norm = 0.0 if inputs is None else repeated_norm([inputs])()
-            found = (abs(loss.item()), float(self._weights), float(norm))
-            if not all(number < LIMIT for number in found):
+        else:  # floats: calls of torch would cost a small model more than 1 % of its step
+            found = loss_size, weights, norm = abs(loss.item()), float(self._weights or 0), input_norm(inputs)
+            if not (loss_size < LIMIT and weights < LIMIT and norm < LIMIT):
                 loss.register_hook(lambda gradient: torch.full_like(gradient, torch.nan))
         self._found.append(found)
 
@@ -99,9 +102,12 @@ class FiniteLoss(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
         gradients = gradients_of(p for group in optimizer.param_groups for p in group["params"])
-        norm = pl_module.gradient_norm = gradient_norm(gradients)
+        norm = vars(pl_module)["gradient_norm"] = gradient_norm(gradients)
         batches, found = self._batches, self._found
         self._batches, self._found, self._weights = [], [], None
+        if self._weights_last and not (weights := float(self._norm_of_weights())) < LIMIT:
+            found = [(loss, weights, inputs) for loss, _, inputs in found]
+            norm = torch.full_like(norm, torch.nan)
         if not self.late and norm.item() < LIMIT:
             return
         fine, scaler = norm < LIMIT, getattr(trainer.precision_plugin, "scaler", None)
@@ -170,13 +176,18 @@ def repeated_norm(tensors: list[Tensor]) -> Callable[[], Tensor | float]:
     tensors = [tensor for tensor in tensors if tensor.is_floating_point()]
     if not all(plain_on_cpu(tensor) for tensor in tensors):
         return lambda: norm_of(tensors)
-    flat = [tensor.detach().view(-1).numpy() for tensor in tensors]
+    arrays = [tensor.detach().numpy() for tensor in tensors]
+    return lambda: sum(map(float, map(np.vdot, arrays, arrays))) ** 0.5  # vdot overflows without a warning, dot does not
 
-    def norm() -> float:
-        with np.errstate(all="ignore"):  # an overflow is what is looked for
-            return sum(map(float, map(np.dot, flat, flat))) ** 0.5
 
-    return norm
+def input_norm(inputs: Tensor | None) -> float:
+    """`norm_of` one tensor, without the preparations of `repeated_norm`."""
+    if inputs is None or not inputs.is_floating_point():
+        return 0.0
+    if not plain_on_cpu(inputs):
+        return float(norm_of([inputs]))
+    array = inputs.detach().numpy()
+    return float(np.vdot(array, array)) ** 0.5
 
 
 def plain_on_cpu(tensor: Tensor) -> bool:

@@ -192,6 +192,8 @@ def clip_gradients(
     """
     parameters = list(parameters)
     norm = gradient_norm(gradients_of(parameters)) if norm is None else norm
+    if norm.device.type == "cpu" and norm.item() < 0.999 * max_norm:  # far enough from 1 for any rounding of the scale
+        return norm
     scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     if scale.device.type != "cpu" or scale.item() != 1:  # on other devices the host would have to wait for the scale
         torch._foreach_mul_([local(gradient) for gradient in gradients_of(parameters)], scale)
