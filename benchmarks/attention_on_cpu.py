@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from pairs import in_turns, report, times_as_fast
 from torch import Tensor
 
-from vit.nn.attention import fused
+from vit.nn.cpu import scaled_dot_product_attention
 
 SHAPES = {  # batch, heads, tokens, width of a head
     "captcha model": (8, 4, 46, 32),
@@ -32,7 +32,7 @@ def step(attend, q: Tensor, k: Tensor, v: Tensor, after: Tensor) -> None:
 
 
 def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return fused(q, k, v, None, False, 0.0)
+    return scaled_dot_product_attention(q, k, v)
 
 
 def main() -> None:

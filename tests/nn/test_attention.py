@@ -20,7 +20,7 @@ from vit.nn import (
     Rotary,
     attention_maps,
 )
-from vit.nn.attention import fused
+from vit.nn.cpu import scaled_dot_product_attention
 from vit.nn.init import init_weights
 
 B, N, S, D, H = 2, 5, 7, 24, 3
@@ -50,7 +50,7 @@ def test_training_in_bfloat16_follows_the_formula(tokens: int, autocast: bool) -
     q, k, v = (torch.randn(shape).bfloat16().to(given).requires_grad_() for _ in range(3))
     added = torch.randn(2, 1, tokens, tokens).to(given)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        heads = fused(q, k, v, added, False, 0.0)
+        heads = scaled_dot_product_attention(q, k, v, added)
     assert heads.dtype == torch.bfloat16
     exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
     scores = exact[0] @ exact[1].mT / 4 + added.bfloat16().double()

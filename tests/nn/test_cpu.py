@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from vit.nn import Dropout, apply_linear
-from vit.nn.cpu import Packed, fast_call, linear
+from vit.nn.cpu import Packed, fast_call, linear, scaled_dot_product_attention
 
 
 @pytest.fixture(params=[True, False], ids=["enabled", "disabled"])
@@ -33,3 +33,11 @@ def test_products_and_calls_are_those_of_torch_when_disabled(enabled, monkeypatc
         assert torch.equal(linear(x, layer.weight, layer.bias, Packed()), layer(x))
     assert bool(loads) is enabled
     assert (fast_call(layer) is layer) is not enabled
+
+
+def test_attention_in_bfloat16_is_that_of_torch_when_disabled(enabled):
+    q, k, v = (torch.randn(2, 3, 5, 8).bfloat16().requires_grad_() for _ in range(3))
+    found, expected = scaled_dot_product_attention(q, k, v), F.scaled_dot_product_attention(q, k, v)
+    assert torch.equal(found, expected) is not enabled
+    with torch.no_grad():
+        assert torch.equal(scaled_dot_product_attention(q, k, v), expected)

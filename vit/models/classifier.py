@@ -11,7 +11,7 @@ from vit.models.build import ACTIVATIONS, PAIRS, build_blocks, build_head, build
 from vit.models.config import ImageConfig, VisionTransformerConfig
 from vit.nn import Attention, Encoder, MixedRotary, PatchDropout, PatchEmbed, Rotary
 from vit.nn.init import init_weights
-from vit.nn.position import Coordinates
+from vit.nn.position import SINCOS_TABLES, Coordinates
 from vit.nn.stem import Stem
 
 STEMS = {
@@ -21,7 +21,6 @@ STEMS = {
     "masked_conv": parts.MaskedConvStem,
     "pooled_conv": parts.PooledConvStem,
 }
-FIXED = {"sincos": parts.sincos_2d, "sincos_simple": parts.sincos_2d_simple}
 
 
 class Classifier(nn.Module):
@@ -129,7 +128,7 @@ def build_table(config: ImageConfig) -> Tensor | None:
     """The position table of the tokens, (1,N,D), or None."""
     if config.positions in ("learned", "learned_rotary"):
         return parts.learned(math.prod(config.grid) + (config.prefix if config.prefix_positions else 0), config.dim)
-    return FIXED[config.positions](config.grid, config.dim) if config.positions in FIXED else None
+    return SINCOS_TABLES[config.positions](config.grid, config.dim) if config.positions in SINCOS_TABLES else None
 
 
 def build_encoder(config: VisionTransformerConfig) -> Encoder:

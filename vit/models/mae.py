@@ -13,8 +13,8 @@ from vit.models.config import ImageConfig, StackConfig, VisionTransformerConfig
 from vit.nn import Encoder, PatchEmbed, apply_linear
 from vit.nn.block import Block
 from vit.nn.init import init_weights
+from vit.nn.position import sincos_2d
 from vit.nn.transformer import Stack
-from vit.weights.formats.mae import decoder_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class PixelDecoder(Stack):
         self.prefix = prefix
         self.proj = nn.Linear(width, dim)
         self.mask_token = nn.Parameter(torch.randn(1, 1, dim) * 0.02)
-        self.register_buffer("pos_embed", decoder_table(grid, dim), persistent=False)  # (1,N,D')
+        self.register_buffer("pos_embed", sincos_2d(grid, dim, columns_first=True), persistent=False)  # (1,N,D')
         self.pixels = nn.Linear(dim, pixels)
 
     def forward(self, x: Tensor, visible: Tensor) -> Tensor:

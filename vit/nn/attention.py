@@ -4,15 +4,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.nn.cache import KeyValues
-from vit.nn.cpu import apply_linear, linear
+from vit.nn.cpu import apply_linear, linear, scaled_dot_product_attention
 from vit.nn.norm import Norm, identity
 from vit.nn.position import Rotation
-
-SHORT = 256  # tokens up to which the backward pass on a CPU is faster in float32 than in bfloat16
 
 
 def stacked(dim: int, parts: list[int], bias: bool) -> nn.Linear:
@@ -136,7 +133,8 @@ class Attention(nn.Module):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """q (B,H,N,K), k (B,H,S,K), v (B,H,S,value_dim), mask and causal as in `forward` -> (B,H,N,value_dim)"""
-        return fused(q, k, v, *attention_mask(mask, causal, q, k), self.dropout if self.training else 0.0)
+        mask, causal = attention_mask(mask, causal, q, k)
+        return scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0, causal)
 
     def weights(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """The attention weights of `attend`, (B,H,N,S) in float32; for attention maps only."""
@@ -169,28 +167,6 @@ class Attention(nn.Module):
         if self.value_dim == self.head_dim:  # fewer views, faster for short steps
             return x.unflatten(-1, (len(parts), self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         return [part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in x.split(parts, dim=-1)]
-
-
-def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
-    """softmax(q k^T K^-1/2) v by torch's kernel: q (...,N,K), k (...,S,K), v (...,S,V) -> (...,N,V); mask and causal
-    from `attention_mask`.
-
-    For training on a CPU, short sequences in bfloat16 are computed in float32, where the kernel's backward pass is up
-    to five times as fast (benchmarks/attention_on_cpu.py); the result is cast back.
-    """
-    if torch.is_grad_enabled() and q.device.type == "cpu" and k.shape[-2] <= SHORT and computes_in_bfloat16(q):
-        mask = mask.float() if mask is not None and mask.is_floating_point() else mask
-        with torch.autocast("cpu", enabled=False):
-            heads = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, dropout, causal)
-        return heads.bfloat16()
-    return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
-
-
-def computes_in_bfloat16(x: Tensor) -> bool:
-    """Whether a product with x on a CPU is computed in bfloat16."""
-    if x.dtype == torch.float32 and torch.is_autocast_enabled("cpu"):
-        return torch.get_autocast_dtype("cpu") == torch.bfloat16
-    return x.dtype == torch.bfloat16
 
 
 def attention_mask(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor | None, bool]:

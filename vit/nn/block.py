@@ -12,6 +12,8 @@ from vit.nn.drop import Dropout, DropPath, LayerScale
 from vit.nn.norm import LayerNorm, Norm, identity
 from vit.nn.position import Rotation
 
+Branch = Callable[[Tensor], Tensor]  # (B,N,D) -> (B,N,D)
+
 
 class Block(nn.Module):
     """Self-attention, cross-attention to a memory (with `cross_attn`) and an MLP, each a residual branch.
@@ -63,23 +65,36 @@ class Block(nn.Module):
         cache: LayerCache | None = None,
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D); masks as in `Attention`; a cache replaces the memory"""
+        attn, cross_attn = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
+        if self.pre_norm:
+            x = x + self.drop_branch(self.ls1(attn(self.norm1(x))))
+            if cross_attn is not None:
+                x = x + self.drop_branch(self.cross_ls(cross_attn(self.cross_norm(x))))
+            return x + self.drop_branch(self.ls2(self.mlp(self.norm2(x))))
+        x = self.norm1(x + self.drop_branch(self.ls1(attn(x))))
+        if cross_attn is not None:
+            x = self.cross_norm(x + self.drop_branch(self.cross_ls(cross_attn(x))))
+        return self.norm2(x + self.drop_branch(self.ls2(self.mlp(x))))
+
+    def attentions(
+        self,
+        mask: Tensor | None,
+        memory: Tensor | None,
+        memory_mask: Tensor | None,
+        causal: bool,
+        rotary: Rotation | None,
+        cache: LayerCache | None,
+    ) -> tuple[Branch, Branch | None]:
+        """Self-attention and cross-attention as functions (B,N,D) -> (B,N,D), with all other arguments bound."""
         self_cache, cross_cache = (None, None) if cache is None else (cache.self_attn, cache.cross_attn)
         attn = partial(self.attn, mask=mask, causal=causal, rotary=rotary, cache=self_cache)
-        x = self.add(x, attn, self.norm1, self.ls1)
-        if self.cross_attn is not None:
-            cross_attn = partial(self.cross_attn, memory=memory, mask=memory_mask, cache=cross_cache)
-            x = self.add(x, cross_attn, self.cross_norm, self.cross_ls)
-        return self.add(x, self.mlp, self.norm2, self.ls2)
+        if self.cross_attn is None:
+            return attn, None
+        return attn, partial(self.cross_attn, memory=memory, mask=memory_mask, cache=cross_cache)
 
-    def add(self, x: Tensor, layer: Callable[[Tensor], Tensor], norm: nn.Module, scale: nn.Module) -> Tensor:
-        """x (B,N,D) -> x plus the residual branch of `layer`, (B,N,D), pre- or post-normalized"""
-        if self.pre_norm:
-            return x + self.branch(layer(norm(x)), scale)
-        return norm(x + self.branch(layer(x), scale))
-
-    def branch(self, y: Tensor, scale: nn.Module) -> Tensor:
-        """(B,N,D) -> (B,N,D), scaled, with dropout and stochastic depth"""
-        return self.drop(scale(y)) if self.training else scale(y)  # skips two module calls in evaluation
+    def drop_branch(self, y: Tensor) -> Tensor:
+        """(B,N,D) -> (B,N,D), with dropout and stochastic depth in training"""
+        return self.drop(y) if self.training else y  # skips two module calls in evaluation
 
 
 class ResPostNormBlock(Block):
@@ -88,9 +103,22 @@ class ResPostNormBlock(Block):
     Activations do not grow with depth; the weights of the norms act as LayerScale.
     """
 
-    def add(self, x: Tensor, layer: Callable[[Tensor], Tensor], norm: nn.Module, scale: nn.Module) -> Tensor:
-        """x (B,N,D) -> x plus the normalized output of `layer`, (B,N,D)"""
-        return x + self.branch(norm(layer(x)), scale)
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        causal: bool = False,
+        rotary: Rotation | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """x (B,N,D), memory (B,S,D) -> (B,N,D), as `Block`"""
+        attn, cross_attn = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
+        x = x + self.drop_branch(self.ls1(self.norm1(attn(x))))
+        if cross_attn is not None:
+            x = x + self.drop_branch(self.cross_ls(self.cross_norm(cross_attn(x))))
+        return x + self.drop_branch(self.ls2(self.norm2(self.mlp(x))))
 
 
 class ParallelBlock(Block):
@@ -117,6 +145,8 @@ class ParallelBlock(Block):
         cache: LayerCache | None = None,
     ) -> Tensor:
         """x (B,N,D) -> (B,N,D), as `Block` without a memory"""
-        self_cache = None if cache is None else cache.self_attn
-        attn = partial(self.attn, mask=mask, causal=causal, rotary=rotary, cache=self_cache)
-        return self.add(x, lambda y: attn(y) + self.mlp(y), self.norm1, self.ls1)
+        attn, _ = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
+        if not self.pre_norm:
+            return self.norm1(x + self.drop_branch(self.ls1(attn(x) + self.mlp(x))))
+        y = self.norm1(x)
+        return x + self.drop_branch(self.ls1(attn(y) + self.mlp(y)))

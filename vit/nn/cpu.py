@@ -2,8 +2,11 @@
 
 The rest of `vit.nn` reads as if this file were absent. With `ENABLED` False each function does what torch does by
 default. Speed and results are measured on x86-64 with AVX-512 only, so the switch is off on every other processor.
+`keep_freed_memory` depends on the C library instead of the processor; only training runs call it.
 """
 
+import ctypes
+import platform
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -14,7 +17,10 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 ENABLED = torch.backends.cpu.get_cpu_capability() == "AVX512"
+SHORT = 256  # tokens up to which the backward pass of attention is faster in float32 than in bfloat16
 LARGE = 2**21  # multiplications from which on oneDNN is faster; its overhead per call is higher
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of mallopt, from malloc.h
+UNUSED_BYTES, ALLOCATION_BYTES = 2**29, 2**30  # freed memory that stays with the process; the largest such allocation
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_compiled_call_impl")
 
 
@@ -31,6 +37,30 @@ def dropout(x: Tensor, rate: float) -> Tensor:
     uniform = draws.view(torch.int16)[: x.numel()].view(x.shape)  # -32,768 ... 32,767, equally likely
     keep = torch.ge(uniform, round(rate * 2**16) - 2**15, out=x.new_empty(x.shape))  # 0 or 1, in one pass
     return x * keep.div_(1 - rate)  # the expected value is unchanged
+
+
+def scaled_dot_product_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0, causal: bool = False
+) -> Tensor:
+    """softmax(q k^T K^-1/2 + mask) v: q (...,N,K), k (...,S,K), v (...,S,V), mask (...,N,S) -> (...,N,V)
+
+    In training on a CPU, short sequences in bfloat16 are computed in float32, where the backward pass of torch's kernel
+    is up to five times as fast (benchmarks/attention_on_cpu.py); the result is cast back.
+    """
+    if not (ENABLED and torch.is_grad_enabled() and k.shape[-2] <= SHORT and is_bfloat16_on_cpu(q)):
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
+    mask = mask.float() if mask is not None and mask.is_floating_point() else mask
+    with torch.autocast("cpu", enabled=False):
+        return F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, dropout, causal).bfloat16()
+
+
+def is_bfloat16_on_cpu(x: Tensor) -> bool:
+    """Whether a product with x is computed in bfloat16 on a CPU."""
+    if x.device.type != "cpu":
+        return False
+    if x.dtype == torch.float32 and torch.is_autocast_enabled("cpu"):
+        return torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return x.dtype == torch.bfloat16
 
 
 def apply_linear(layer: nn.Module, x: Tensor) -> Tensor:
@@ -146,3 +176,16 @@ def fast_copy(module: nn.Module) -> nn.Module:
 def fast_class(cls: type[nn.Module], forward: Callable[..., Any]) -> type[nn.Module]:
     """A subclass whose `__call__` is the current `forward`."""
     return type(cls.__name__, (cls,), {"__call__": forward})
+
+
+def keep_freed_memory() -> bool:
+    """Make the C library keep the memory of freed CPU tensors for later tensors; False if it is not glibc.
+
+    By default large allocations are returned to the system, which clears each page when it is used again. Without that
+    a training step of a small translation model with torch's cross entropy is 1.2 to 1.7 times as fast
+    (benchmarks/cpu_step.py): its logits and their gradients take 80 MB each in float32.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    options = {M_TRIM_THRESHOLD: UNUSED_BYTES, M_MMAP_THRESHOLD: ALLOCATION_BYTES}
+    return all(ctypes.CDLL(None).mallopt(option, size) == 1 for option, size in options.items())

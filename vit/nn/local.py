@@ -4,7 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vit.nn.attention import Attention, attention_mask, fused, restrict
+from vit.nn.attention import Attention, attention_mask, restrict
+from vit.nn.cpu import scaled_dot_product_attention
 from vit.nn.norm import Norm
 
 BLOCK = 32  # queries that share a window of keys; smaller blocks leave the kernel too little work
@@ -51,7 +52,7 @@ class LocalAttention(Attention):
         keys, values = (overlapping_windows(x, self.window, block, ahead, rest).flatten(0, 1) for x in (k, v))
         allowed = self.allowed(q, block, ahead, rest, mask)
         dropout = self.dropout if self.training else 0.0
-        heads = fused(queries, keys, values, allowed, False, dropout)
+        heads = scaled_dot_product_attention(queries, keys, values, allowed, dropout)
         return heads.flatten(1, 2)[:, :N].unflatten(0, q.shape[:2])
 
     def allowed(self, q: Tensor, block: int, ahead: int, rest: int, mask: Tensor | None) -> Tensor:

@@ -17,6 +17,12 @@ def learned(length: int, dim: int) -> nn.Parameter:
     return nn.Parameter(nn.init.normal_(torch.empty(1, length, dim), std=dim**-0.5))
 
 
+def sincos(length: int, frequencies: Tensor) -> Tensor:
+    """Sines, then cosines of the positions 0, 1, 2, ... times the frequencies (F,): (length,2F)."""
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies  # (length,F)
+    return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+
+
 def sincos_1d(length: int, dim: int, temperature: float = 10_000.0) -> Tensor:
     """Sinusoidal position table (arXiv 1706.03762), sines before cosines: (1,length,D).
 
@@ -26,12 +32,16 @@ def sincos_1d(length: int, dim: int, temperature: float = 10_000.0) -> Tensor:
     if dim % 2:
         raise ValueError(f"dim {dim} is not divisible by 2, as sin-cos positions need; nearest: {dim - 1}, {dim + 1}")
     frequencies = temperature ** (-torch.arange(dim // 2, dtype=torch.float64) / (dim // 2))
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies  # (N,D/2)
-    return torch.cat([angles.sin(), angles.cos()], dim=1).float()[None]
+    return sincos(length, frequencies)[None]
 
 
-def sincos_2d(grid: tuple[int, int], dim: int, temperature: float = 10_000.0) -> Tensor:
-    """2-D sinusoidal table (MoCo v3, arXiv 2104.02057; MAE), row before column: (1,rows*columns,D).
+def sincos_2d(
+    grid: tuple[int, int], dim: int, temperature: float = 10_000.0, columns_first: bool = False
+) -> Tensor:
+    """2-D sinusoidal table (MoCo v3, arXiv 2104.02057; MAE): (1,rows*columns,D).
+
+    Args:
+        columns_first: the first half of the channels encodes the column instead of the row, as in MAE's decoder.
 
     Raises:
         ValueError: `dim` is not divisible by 4.
@@ -39,10 +49,8 @@ def sincos_2d(grid: tuple[int, int], dim: int, temperature: float = 10_000.0) ->
     if dim % 4:
         near = dim // 4 * 4
         raise ValueError(f"dim {dim} is not divisible by 4, as 2-D sin-cos positions need; nearest: {near}, {near + 4}")
-    rows, columns = grid
-    row = sincos_1d(rows, dim // 2, temperature)[0, :, None].expand(-1, columns, -1)
-    column = sincos_1d(columns, dim // 2, temperature)[0, None].expand(rows, -1, -1)
-    return torch.cat([row, column], dim=-1).reshape(1, rows * columns, dim)
+    row, column = (sincos_1d(n, dim // 2, temperature)[0] for n in grid)
+    return join_axes(row, column, columns_first)
 
 
 def sincos_2d_simple(grid: tuple[int, int], dim: int, temperature: float = 10_000.0) -> Tensor:
@@ -57,10 +65,18 @@ def sincos_2d_simple(grid: tuple[int, int], dim: int, temperature: float = 10_00
         near = max(dim // 4 * 4, 8)
         raise ValueError(f"dim {dim} must be divisible by 4 and at least 8 for these positions; nearest: {near}")
     frequencies = temperature ** (-torch.arange(dim // 4, dtype=torch.float64) / (dim // 4 - 1))
-    angles = [torch.arange(n, dtype=torch.float64)[:, None] * frequencies for n in grid]  # (rows,D/4), (columns,D/4)
-    row, column = (torch.cat([angle.sin(), angle.cos()], dim=1).float() for angle in angles)
-    row, column = row[:, None].expand(-1, grid[1], -1), column[None].expand(grid[0], -1, -1)
-    return torch.cat([column, row], dim=-1).reshape(1, -1, dim)
+    row, column = (sincos(n, frequencies) for n in grid)
+    return join_axes(row, column, columns_first=True)
+
+
+def join_axes(row: Tensor, column: Tensor, columns_first: bool) -> Tensor:
+    """Tables of the rows (R,D/2) and of the columns (C,D/2) -> the table of the grid, (1,R*C,D)"""
+    row, column = row[:, None].expand(-1, len(column), -1), column[None].expand(len(row), -1, -1)
+    return torch.cat([column, row] if columns_first else [row, column], dim=-1).flatten(0, 1)[None]
+
+
+# values of the config key `positions` that stand for a fixed table of an image grid
+SINCOS_TABLES = {"sincos": sincos_2d, "sincos_simple": sincos_2d_simple}
 
 
 # (n, axis) -> coordinates (n,) of the n tokens along an axis of a grid

@@ -177,7 +177,8 @@ def repeated_norm(tensors: list[Tensor]) -> Callable[[], Tensor | float]:
     if not all(plain_on_cpu(tensor) for tensor in tensors):
         return lambda: norm_of(tensors)
     arrays = [tensor.detach().numpy() for tensor in tensors]
-    return lambda: sum(map(float, map(np.vdot, arrays, arrays))) ** 0.5  # vdot overflows without a warning, dot does not
+    # unlike dot, vdot does not warn of an overflow
+    return lambda: sum(map(float, map(np.vdot, arrays, arrays))) ** 0.5
 
 
 def input_norm(inputs: Tensor | None) -> float:

@@ -1,14 +1,10 @@
-"""Memory that is kept for the next step, how much of it training took, and too little of it in words."""
+"""Peak memory of training, and the message for a run that needs more memory than there is."""
 
-import ctypes
-import platform
 import sys
 
 import pytorch_lightning as pl
 import torch
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-KEPT, LARGE = 2**29, 2**30  # bytes that may lie unused; the largest piece that is kept
 SIGNS = ("out of memory", "can't allocate memory", "cannot allocate memory", "cublas_status_alloc_failed")
 
 
@@ -35,19 +31,6 @@ def explain_out_of_memory(
         f"(try {max(1, size // 2)}), accumulate gradients (recipe.accumulate=2 keeps the recipe), "
         f"or take a smaller model{' or image size' if image_size else ' or shorter texts'}"
     )
-
-
-def keep_freed_memory() -> bool:
-    """Let the C library keep what tensors on the CPU free, for the next step to use; whether it understood.
-
-    It would hand large pieces back to the system, which fills them with zeros page by page when they are wanted again.
-    Without that a small translator's step with torch's cross entropy is 1.2 to 1.7 times as fast
-    (benchmarks/cpu_step.py): its logits and their gradients are 80 MB each in float32.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    tune = ctypes.CDLL(None).mallopt
-    return all(tune(option, size) == 1 for option, size in ((M_TRIM_THRESHOLD, KEPT), (M_MMAP_THRESHOLD, LARGE)))
 
 
 def peak_memory() -> int:

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.nn.position import sincos_2d, sincos_2d_simple
+from vit.nn.position import SINCOS_TABLES
 from vit.weights.weight_format import State
 
-SINCOS_TABLES = {"sincos": sincos_2d, "sincos_simple": sincos_2d_simple}
 Export = tuple[dict[str, Any], dict[str, Tensor]]  # config.json, and tensors by their names in the file
 # config values of the original Vision Transformer (arXiv 2010.11929); the first one is that of its files
 ORIGINAL_VIT = {

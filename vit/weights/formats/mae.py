@@ -73,7 +73,7 @@ def to_mae(state: State, config: Any) -> Export:
     check_square(config, "transformers' ViTMAE")
     converted = split_qkv(with_position_table(state, config, 1))
     foreign = {TRANSFORMERS.to_foreign(name): tensor for name, tensor in converted.items()}
-    foreign["decoder.decoder_pos_embed"] = with_class_position(decoder_table(config.grid, config.decoder_dim))
+    foreign["decoder.decoder_pos_embed"] = with_class_position(sincos_2d(config.grid, config.decoder_dim, columns_first=True))
     return {
         "architectures": ["ViTMAEForPreTraining"], "model_type": "vit_mae",
         **common_config(config), **image_config(config), **dropout_config(config), "qkv_bias": config.qkv_bias,
@@ -104,12 +104,6 @@ EXCLUDED = {r"decoder[._]": "the decoder of pre-training"}
 MAE = WeightFormat("masked autoencoder", is_mae, from_mae, config_values, EXCLUDED, declared_config)
 
 
-def decoder_table(grid: tuple[int, int], dim: int) -> Tensor:
-    """The published decoders' fixed positions (1,rows*columns,D), with the encoding of the column first."""
-    row, column = sincos_2d(grid, dim).chunk(2, dim=-1)
-    return torch.cat([column, row], dim=-1)
-
-
 def with_class_position(table: Tensor) -> Tensor:
     """(1,N,D) -> (1,1+N,D): zeros for the class token."""
     return torch.cat([table.new_zeros(1, 1, table.shape[2]), table], dim=1)
@@ -120,4 +114,5 @@ def is_vit_decoder_table(table: Tensor) -> bool:
     edge = math.isqrt(table.shape[1] - 1)
     if edge * edge != table.shape[1] - 1 or table.shape[2] % 4:
         return False
-    return torch.allclose(table.float(), with_class_position(decoder_table((edge, edge), table.shape[2])), atol=1e-4)
+    expected = sincos_2d((edge, edge), table.shape[2], columns_first=True)
+    return torch.allclose(table.float(), with_class_position(expected), atol=1e-4)

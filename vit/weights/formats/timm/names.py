@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
+from vit.nn.position import SINCOS_TABLES
 from vit.weights.config_inference import infer_config
-from vit.weights.exporting import SINCOS_TABLES
 from vit.weights.formats.timm.default_values import default_assumptions, default_config_values
 from vit.weights.formats.timm.eva import EVA_RULES, fuse_eva_matrices, to_timm_leaves
 from vit.weights.formats.timm.meta_model import build_meta_model
