@@ -73,7 +73,8 @@ def to_mae(state: State, config: Any) -> Export:
     check_square(config, "transformers' ViTMAE")
     converted = split_qkv(with_position_table(state, config, 1))
     foreign = {TRANSFORMERS.to_foreign(name): tensor for name, tensor in converted.items()}
-    foreign["decoder.decoder_pos_embed"] = with_class_position(sincos_2d(config.grid, config.decoder_dim, columns_first=True))
+    table = sincos_2d(config.grid, config.decoder_dim, columns_first=True)
+    foreign["decoder.decoder_pos_embed"] = with_class_position(table)
     return {
         "architectures": ["ViTMAEForPreTraining"], "model_type": "vit_mae",
         **common_config(config), **image_config(config), **dropout_config(config), "qkv_bias": config.qkv_bias,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vit.weights.exporting import SINCOS_TABLES
+from vit.nn.position import SINCOS_TABLES
 from vit.weights.formats.timm.eva import eva_arguments, exact_ratio, is_eva
 from vit.weights.formats.timm.parallel import ARCHITECTURES as PARALLEL_ARCHITECTURES
 from vit.weights.formats.timm.relative import missing_in_relative, relative_arguments
