@@ -211,6 +211,12 @@ def test_links_lead_to_files(page):
             assert (page.parent / path).exists(), f"{page.relative_to(ROOT)}: {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_named_files_of_the_project_exist(page):
+    for path in re.findall(r"`((?:vit|conf|tests|benchmarks)/[\w/.-]*)`", page.read_text(encoding="utf-8")):
+        assert (ROOT / path).exists(), f"{page.relative_to(ROOT)}: {path}"
+
+
 def test_the_site_builds_without_warnings(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
