@@ -196,14 +196,14 @@ def operations_of(function: str, arguments: list, watched: str, folder: Path) ->
 
 
 def save_again(folder: str) -> None:
-    from vit.training.checkpoint import AtomicCheckpointIO
+    from vit.training.checkpointing.checkpoint import AtomicCheckpointIO
 
     checkpoint = {"step": 2, "weights": torch.full((3000,), 2.0), "is_best": True}
     AtomicCheckpointIO().save_checkpoint(checkpoint, Path(folder) / "last.ckpt")
 
 
 def failed_save(folder: Path, kind: str, at: int) -> None:
-    from vit.training.checkpoint import AtomicCheckpointIO, newest_valid
+    from vit.training.checkpointing.checkpoint import AtomicCheckpointIO, newest_valid
 
     checkpoints = folder / "checkpoints"
     AtomicCheckpointIO().save_checkpoint({"step": 1, "weights": torch.ones(3000)}, checkpoints / "last.ckpt")
@@ -239,7 +239,7 @@ def digests(run: Path) -> dict[str, str]:
 
 def failed_run(folder: Path, kind: str, at: int) -> None:
     """A whole run with one fault between its start and its report: an error, and what was saved can be used."""
-    from vit.training.checkpoint import newest_valid
+    from vit.training.checkpointing.checkpoint import newest_valid
 
     done = fault_exit("vit.run.command:main", RUN, "run", kind, at, folder)
     if done.code == 0:

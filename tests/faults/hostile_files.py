@@ -32,7 +32,7 @@ from tests.faults.forking import forks
 from tests.faults.promise import Case, Promise
 from vit.bundle import CONFIG, WEIGHTS, save_bundle
 from vit.data import Preprocessing
-from vit.training.checkpoint import AtomicCheckpointIO
+from vit.training.checkpointing.checkpoint import AtomicCheckpointIO
 
 MARKER = "marker"
 MEMORY, SECONDS = 1 << 30, 10

@@ -15,9 +15,9 @@ from vit.run.compare_finetuning import WAYS
 from vit.run.config.composing import config_folder, options
 from vit.run.parts.devices import PRECISIONS
 from vit.run.parts.optimization import BALANCES, LOSSES
-from vit.training.finetune import BATCH_NORMS, HEAD_INITS
-from vit.training.finetune import KINDS as TRAINS
-from vit.training.schedule import build_schedule
+from vit.training.finetuning.finetune import BATCH_NORMS, HEAD_INITS
+from vit.training.finetuning.finetune import KINDS as TRAINS
+from vit.training.optimization.schedule import build_schedule
 
 LISTED = re.compile(r"^\s*(?:- )?(\w+): .*#(?: |.*: )(\w\S*(?: \([^)]*\))?(?: \| \w\S*(?: \([^)]*\))?)+)")
 SKIPPING = ("error", "skip")

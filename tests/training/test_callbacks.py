@@ -19,10 +19,10 @@ from vit.training import (
     resolve_precision,
     trained_weights,
 )
-from vit.training.callbacks import START
-from vit.training.checkpoint import AtomicCheckpointIO
+from vit.training.checkpointing.checkpoint import AtomicCheckpointIO
+from vit.training.checkpointing.checkpoint_callback import START
+from vit.training.monitoring.progress import clock
 from vit.training.precision import bf16_speed, cpu_precision, processor_flags
-from vit.training.progress import clock
 
 
 class RaiseIn(pl.Callback):

@@ -12,7 +12,7 @@ import torch
 
 from vit.files.atomic import CheckpointError, link_atomically, sweep, temporary_path
 from vit.files.checkpoints import verify
-from vit.training.checkpoint import AtomicCheckpointIO, newest_valid, settle
+from vit.training.checkpointing.checkpoint import AtomicCheckpointIO, newest_valid, settle
 
 
 def content(step, size=4000):
@@ -72,7 +72,7 @@ KILLS = """
 import os, random, signal, sys, time
 from pathlib import Path
 from test_checkpoint import content
-from vit.training.checkpoint import AtomicCheckpointIO, newest_valid
+from vit.training.checkpointing.checkpoint import AtomicCheckpointIO, newest_valid
 
 folder, rng, step = Path(sys.argv[1]), random.Random(0), 0
 for kill in range(40):
@@ -222,7 +222,7 @@ from pathlib import Path
 from tests.faults.file_faults import FileFaults
 from tests.training.test_checkpoint import content
 from vit.files.checkpoints import verify
-from vit.training.checkpoint import AtomicCheckpointIO, settle
+from vit.training.checkpointing.checkpoint import AtomicCheckpointIO, settle
 
 folder = Path(sys.argv[1])
 for crash in range(100):

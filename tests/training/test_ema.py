@@ -5,7 +5,7 @@ import torch
 from timm.utils import ModelEmaV3
 from torch import nn
 
-from vit.training.ema import EpochAverage, WeightAverage
+from vit.training.averaging.ema import EpochAverage, WeightAverage
 
 
 def model():

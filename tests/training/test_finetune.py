@@ -3,8 +3,8 @@ import timm
 import torch
 
 from vit.models import create_model, model_from_config
-from vit.training.finetune import Finetune, train_only
-from vit.training.optim import build_optimizer
+from vit.training.finetuning.finetune import Finetune, train_only
+from vit.training.optimization.optim import build_optimizer
 
 
 def ours(depth=3, **options):

@@ -9,7 +9,7 @@ from torch import nn
 
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import NonFiniteError
-from vit.training.finite import LIMIT, norm_of, repeated_norm, skip_update
+from vit.training.fault_tolerance.finite import LIMIT, norm_of, repeated_norm, skip_update
 
 OPTIMIZERS = {
     "fused AdamW": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),

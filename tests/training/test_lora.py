@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from vit.models import create_model, model_from_config
-from vit.training.lora import Lora, add_lora
+from vit.training.finetuning.lora import Lora, add_lora
 from vit.weights.trained import is_added, merge_lora
 
 

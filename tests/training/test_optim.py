@@ -5,7 +5,14 @@ from timm.optim import param_groups_layer_decay
 from torch import nn
 
 from vit.nn import MixedRotary
-from vit.training.optim import build_optimizer, clip_gradients, layer_numbers, parameter_groups, scaled_lr, undecayed
+from vit.training.optimization.optim import (
+    build_optimizer,
+    clip_gradients,
+    layer_numbers,
+    parameter_groups,
+    scaled_lr,
+    undecayed,
+)
 from vit.weights.trained import clean_name
 
 

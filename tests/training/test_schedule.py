@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers import get_cosine_schedule_with_warmup, get_wsd_schedule
 
-from vit.training.schedule import build_schedule, cosine, wsd
+from vit.training.optimization.schedule import build_schedule, cosine, wsd
 
 
 def optimizer(lr=0.1):

@@ -5,7 +5,7 @@ import json
 import pytest
 from torch.distributed import HashStore
 
-from vit.training.watchdog import Watch
+from vit.training.fault_tolerance.watchdog import Watch
 
 TIMEOUT = 10.0
 

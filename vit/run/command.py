@@ -28,7 +28,7 @@ from vit.run.config.composing import (
     with_paths,
 )
 from vit.run.config.overrides import parse
-from vit.training.interrupts import StopSignals
+from vit.training.fault_tolerance.interrupts import StopSignals
 
 GROUPS = ("data", "model", "recipe", "augment", "finetune", "distill", "strategy", "trainer", "logger", "callbacks",
           "experiment")

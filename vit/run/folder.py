@@ -20,7 +20,7 @@ from vit.files.untrusted import read_yaml
 from vit.run.config.overrides import ConfigError, shown
 from vit.run.config.targets import check_stored
 from vit.run.console import LogFile
-from vit.training.checkpoint import newest_valid
+from vit.training.checkpointing.checkpoint import newest_valid
 
 log = logging.getLogger("vit")
 

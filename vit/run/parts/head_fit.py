@@ -20,7 +20,7 @@ from vit.models import Classifier
 from vit.report.bar import progress_bar
 from vit.run.console import console
 from vit.run.parts.devices import Devices
-from vit.training.finetune import head_layer
+from vit.training.finetuning.finetune import head_layer
 
 log = logging.getLogger("vit")
 

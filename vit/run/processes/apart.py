@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from vit.training.interrupts import SIGNALS, handled
+from vit.training.fault_tolerance.interrupts import SIGNALS, handled
 
 STOPPED = {128 + signum: signum for signum in SIGNALS}  # exit codes of a run that was stopped by a signal
 

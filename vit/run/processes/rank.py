@@ -7,7 +7,7 @@ import sys
 import traceback
 
 from vit.messages import error_message
-from vit.training.interrupts import StopSignals
+from vit.training.fault_tolerance.interrupts import StopSignals
 
 BROKEN = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")
 
@@ -27,7 +27,7 @@ def main(overrides: list[str]) -> int:
 def report(error: Exception) -> None:
     """Send the error to the launcher and end this process, without waiting for other ranks."""
     from vit.run.processes.ranks import LOST_PEER
-    from vit.training.watchdog import store_of_environment
+    from vit.training.fault_tolerance.watchdog import store_of_environment
 
     if os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
         traceback.print_exception(error)

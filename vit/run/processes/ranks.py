@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 
 from vit.data import DataError
 from vit.run.config.composing import ConfigError
-from vit.training.interrupts import SIGNALS, Interrupted, handled
+from vit.training.fault_tolerance.interrupts import SIGNALS, Interrupted, handled
 
 if TYPE_CHECKING:
     from torch.distributed import Store
 
     from vit.run.parts.devices import Devices
-    from vit.training.watchdog import Watch
+    from vit.training.fault_tolerance.watchdog import Watch
 
 RUN_DIR, LAUNCHER = "VIT_RUN_DIR", "VIT_LAUNCHER"
 POLL = 0.1  # seconds
@@ -144,7 +144,7 @@ def rendezvous(devices: "Devices") -> tuple["Store", dict[str, str]]:
 
 
 def watch_of(store: "Store", world: int, timeout: float | None) -> "Watch | None":
-    from vit.training.watchdog import Watch, connect
+    from vit.training.fault_tolerance.watchdog import Watch, connect
 
     return Watch(connect(store), world, timeout) if timeout else None
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from vit.messages import did_you_mean, nearest_names
-from vit.training.lora import add_lora
-from vit.training.optim import layer_numbers
+from vit.training.finetuning.lora import add_lora
+from vit.training.optimization.optim import layer_numbers
 from vit.weights.loading import is_head
 from vit.weights.trained import is_added
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from vit.training.optim import local
+from vit.training.optimization.optim import local
 from vit.weights.trained import clean_name
 
 

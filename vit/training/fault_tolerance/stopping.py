@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Checkpoint
 
-from vit.training.interrupts import Interrupted, StopSignals, install
+from vit.training.fault_tolerance.interrupts import Interrupted, StopSignals, install
 
 
 class Agreement:

@@ -9,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from vit.training.ema import EpochAverage, WeightAverage
+from vit.training.averaging.ema import EpochAverage, WeightAverage
 
 
 class AverageWeights(pl.Callback):

@@ -10,10 +10,10 @@ from pytorch_lightning.callbacks import Checkpoint
 
 from vit.files.atomic import CheckpointError, sweep, write_atomically
 from vit.files.checkpoints import BEST, IS_BEST, LAST, verify
-from vit.training.checkpoint import saved_step, settle
-from vit.training.finite import NonFiniteError
-from vit.training.interrupts import Interrupted
-from vit.training.resume import batches_done, validates_start
+from vit.training.checkpointing.checkpoint import saved_step, settle
+from vit.training.checkpointing.resume import batches_done, validates_start
+from vit.training.fault_tolerance.finite import NonFiniteError
+from vit.training.fault_tolerance.interrupts import Interrupted
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import logging
 import pytorch_lightning as pl
 from pytorch_lightning.strategies import DDPStrategy
 
-from vit.training.finetune import train_only
+from vit.training.finetuning.finetune import train_only
 from vit.weights.trained import is_added
 
 log = logging.getLogger("vit")

@@ -1,0 +1,1 @@
+"""Training checkpoints: how they are written, verified and resumed from."""

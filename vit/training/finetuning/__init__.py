@@ -1,0 +1,1 @@
+"""Fine-tuning: which parameters are trained, and low-rank adapters (LoRA)."""
