@@ -11,7 +11,7 @@ from vit.data.text.token_ids import ON_LONG
 from vit.data.text.tokenizers import KINDS as TOKENIZERS
 from vit.models.text import TextClassifierConfig
 from vit.run.command import GROUPS
-from vit.run.compare_finetuning import WAYS
+from vit.run.compare_finetuning import METHODS
 from vit.run.config.composing import config_folder, options
 from vit.run.parts.devices import PRECISIONS
 from vit.run.parts.optimization import BALANCES, LOSSES
@@ -60,4 +60,4 @@ def test_losses_are_listed():
 
 def test_groups_and_strategies_are_complete():
     assert {*GROUPS, "task"} == {folder.name for folder in config_folder().iterdir() if folder.is_dir()}
-    assert sorted(WAYS) == options("finetune")
+    assert sorted(METHODS) == options("finetune")

@@ -22,10 +22,10 @@ def compare_finetuning(
     from vit.run.console import log_to_console
 
     log_to_console(main=True)
-    from vit.run.compare_finetuning import WAYS
+    from vit.run.compare_finetuning import METHODS
     from vit.run.compare_finetuning import compare_finetuning as compare
     from vit.run.config.composing import with_config_dir
 
     methods = methods or ways
-    chosen = [method.strip() for method in methods.split(",")] if methods else WAYS
+    chosen = [method.strip() for method in methods.split(",")] if methods else METHODS
     compare(with_config_dir(overrides or [], config_dir), chosen)

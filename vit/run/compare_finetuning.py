@@ -6,20 +6,20 @@ from vit.run.compare import compare
 from vit.run.config.composing import ConfigError, compose, nearest, options, resolve
 from vit.run.result import Run
 
-WAYS = ("full", "llrd", "gradual", "attention_only", "lora", "head")  # in the order of the number of trained weights
+METHODS = ("full", "llrd", "gradual", "attention_only", "lora", "head")  # in the order of the number of trained weights
 NAME = "compare_finetuning"
 
 
-def compare_finetuning(overrides: list[str], ways: Sequence[str] = WAYS) -> Run:
+def compare_finetuning(overrides: list[str], methods: Sequence[str] = METHODS) -> Run:
     """Fine-tune `init_from` with each of these strategies and the same overrides; `resume=` resumes it.
 
     Raises:
         ConfigError: an invalid override, before the first run starts; failed runs, at the end.
         Interrupted: Ctrl-C or SIGTERM; the current run has saved its state.
     """
-    for way in ways:
-        if way not in options("finetune"):
-            raise ConfigError(f"--methods {way}: no such finetune{nearest(way, options('finetune'))}")
+    for method in methods:
+        if method not in options("finetune"):
+            raise ConfigError(f"--methods {method}: no such finetune{nearest(method, options('finetune'))}")
     overrides = [*default_overrides(overrides), *overrides]
     config = resolve(compose(overrides))
     if not config["init_from"] and config["resume"] in (None, "auto"):
@@ -27,7 +27,7 @@ def compare_finetuning(overrides: list[str], ways: Sequence[str] = WAYS) -> Run:
                           "model, a file of weights or timm:NAME)")
     if any(override.startswith("finetune=") for override in overrides):
         raise ConfigError("finetune= selects one option; --methods full,head,lora selects those that are compared")
-    return compare({**config, "compare": {way: [f"finetune={way}"] for way in ways}}, overrides)
+    return compare({**config, "compare": {method: [f"finetune={method}"] for method in methods}}, overrides)
 
 
 def default_overrides(overrides: list[str]) -> list[str]:
