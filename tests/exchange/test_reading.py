@@ -342,7 +342,7 @@ def test_pieces_that_are_not_there(folder) -> None:
     (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": "../vit/model-00001-of-00001.safetensors"}}))
-    refused(folder, "names the piece '../vit/model-00001-of-00001.safetensors', which is not beside it")
+    refused(folder, "names the shard '../vit/model-00001-of-00001.safetensors', which is not beside it")
     index.write_text(json.dumps({"weight_map": {"a": "model-00001-of-00001.safetensors"}}))
     refused(folder, "names a, which is not in model-00001-of-00001.safetensors")
     index.write_text("{")

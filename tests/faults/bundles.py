@@ -18,7 +18,7 @@ import vit
 from tests.faults.file_faults import KINDS, fault_exit, operations_of
 from tests.faults.forking import forks
 from tests.faults.promise import Case, Promise
-from vit.bundle import CONFIG, WEIGHTS, BundleError, load_bundle, replacing, save_bundle
+from vit.bundle import CONFIG, WEIGHTS, BundleError, folder_replacement, load_bundle, save_bundle
 from vit.data import Preprocessing
 
 CLASSES = ("cat", "dog")
@@ -74,7 +74,7 @@ def damaged(folder: Path, file: str, kind: str, seed: int) -> None:
 def save_again(path: str, step: int, one_step: bool) -> None:
     """In a fork: a save whose failure ends the process as a command's does."""
     if not one_step:
-        replacing.exchange = lambda *_: False
+        folder_replacement.exchange_folders = lambda *_: False
     try:
         save(path, step)
     except BundleError as error:
@@ -115,7 +115,7 @@ def full_disk(folder: Path, size: int) -> None:
 
 def save_repeatedly(path: str, first: int, one_step: bool = True) -> None:
     if not one_step:
-        replacing.exchange = lambda *_: False
+        folder_replacement.exchange_folders = lambda *_: False
     for step in range(first, first + SAVES):
         save(path, step)
         step_of(path)  # somebody's whole bundle

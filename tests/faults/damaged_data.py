@@ -328,7 +328,7 @@ def replaced(value: Any, at: tuple, odd: Any) -> Any:
 def damaged_tokenizers(folder: Path) -> None:
     import vit
     from vit.bundle import CONFIG, BundleError, save_bundle
-    from vit.bundle.record import sealed
+    from vit.bundle.record import text_with_checksum
     from vit.data.text.tokenizers import train_tokenizer
     from vit.models import model_from_config
 
@@ -341,7 +341,7 @@ def damaged_tokenizers(folder: Path) -> None:
     for at in places(stored):
         for odd in ODD_VALUES:
             config["vit"]["tokenizers"] = replaced(stored, at, odd)
-            (folder / "model" / CONFIG).write_text(sealed(config))
+            (folder / "model" / CONFIG).write_text(text_with_checksum(config))
             try:
                 vit.load(folder / "model").predict(["the cat"])
             except BundleError as error:

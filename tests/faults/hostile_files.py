@@ -218,12 +218,13 @@ def bundle_config(change: Callable[[dict], None]) -> Callable[[Path], None]:
     """A bundle with another config.json, as somebody who knows the format would write it."""
 
     def write(folder: Path) -> None:
-        from vit.bundle.record import sealed
+        from vit.bundle.record import text_with_checksum
 
         bundle(folder)
         config = json.loads((folder / CONFIG).read_text())
         change(config)
-        (folder / CONFIG).write_text(sealed(config) if isinstance(config.get("vit"), dict) else json.dumps(config))
+        is_bundle = isinstance(config.get("vit"), dict)
+        (folder / CONFIG).write_text(text_with_checksum(config) if is_bundle else json.dumps(config))
 
     return write
 

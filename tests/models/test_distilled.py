@@ -75,7 +75,7 @@ def test_a_timm_folder_is_a_distilled_one(tmp_path):
 def test_what_timm_cannot_express_keeps_our_names(options, reason, tmp_path):
     model = random(create_model("vit_tiny", **{**OURS, **options}))
     assert f"timm's distilled VisionTransformer has {reason}" in timm_arguments(model.config)
-    with pytest.warns(UserWarning, match="saved under our own names"):
+    with pytest.warns(UserWarning, match="saved under vit's own names"):
         save_bundle(tmp_path / "model", model, ["a", "b", "c", "d", "e"], Preprocessing(16))
     again = load_bundle(tmp_path / "model").model
     assert torch.equal(again(images()), model(images())) and again.config == model.config

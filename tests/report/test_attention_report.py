@@ -47,7 +47,7 @@ def image(tmp_path_factory):
     return path
 
 
-@pytest.mark.filterwarnings("ignore:saved under our own names")
+@pytest.mark.filterwarnings("ignore:saved under vit's own names")
 @pytest.mark.parametrize("name", POOLS)
 def test_attention_of_an_image_classifier(name, tmp_path, image):
     predictor = vit.load(saved(tmp_path / "model", **POOLS[name]))

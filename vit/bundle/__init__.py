@@ -1,12 +1,12 @@
-"""The bundle: one folder that explains itself, `model.safetensors` + `config.json`.
+"""The bundle: a model as one self-describing folder, `model.safetensors` and `config.json`.
 
-Where timm can express the model, the folder is a timm folder, which timm and transformers load as it is; our own record
-stands under the key `vit`. In memory the names are ours; on disk they are the ones that `vit.weights` says.
+If timm supports the model, the folder is a timm folder that timm and transformers load as it is; vit's own record is
+under the key `vit` of config.json. Parameters have vit's names in memory and timm's in a timm folder (`vit.weights`).
 """
 
-from vit.bundle.reading import Bundle, find_bundle, is_bundle, load_bundle, model_kind
+from vit.bundle.loading import Bundle, find_bundle, is_bundle, load_bundle, model_kind
 from vit.bundle.record import CONFIG, WEIGHTS, BundleError, Contract
-from vit.bundle.writing import save_bundle
+from vit.bundle.saving import save_bundle
 
 __all__ = [
     "CONFIG", "WEIGHTS", "Bundle", "BundleError", "Contract", "find_bundle", "is_bundle", "load_bundle", "model_kind",

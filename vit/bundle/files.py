@@ -1,4 +1,4 @@
-"""Weights read from one file, or from one in pieces: safetensors, PyTorch's, NumPy's. Nothing but tensors is taken."""
+"""Reading files of weights, also sharded ones: safetensors, PyTorch and NumPy. Nothing but tensors is loaded."""
 
 import argparse
 import mmap
@@ -37,24 +37,22 @@ GLOBAL = re.compile(r"GLOBAL ([\w.]+)|(?:Unsupported|find) (?:class|global) ([\w
 
 
 class SourceError(ValueError):
-    """A source that cannot be taken: one sentence that says what was seen and what is accepted."""
+    """A source of weights that cannot be loaded; the text is one sentence with what was found and what is accepted."""
 
 
 class Mapped(dict[str, Any]):
-    """What PyTorch saved in a file, whose tensors are read when they are used; who keeps them must copy them, for they
-    break when the file is written again.
-    """
+    """The content of a PyTorch file with memory-mapped tensors; copy them, they break when the file is overwritten."""
 
 
 def read_file(path: Path, mapped: bool = True) -> Any:
-    """What a file holds: tensors by name, or what PyTorch saved around them. The content decides, not the ending.
+    """The content of a file: tensors by name, or the object that PyTorch saved; its format is detected, not its suffix.
 
     Args:
-        mapped: gives `Mapped` where the file lets it, so that what surrounds the weights is not read, such as an
-            optimizer's memory.
+        mapped: return `Mapped` if the format allows it, so that only the tensors that are used are read, and not the
+            state of an optimizer.
 
     Raises:
-        SourceError: damaged, no weights, or a pickle that would do more than hold tensors.
+        SourceError: the file is damaged, is not of weights, or is a pickle with more than tensors.
     """
     try:
         with open_regular(path) as stream:
@@ -62,7 +60,7 @@ def read_file(path: Path, mapped: bool = True) -> Any:
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from None
     if path.name.endswith(INDEX):
-        return read_pieces(path)
+        return read_shards(path)
     if not start:
         raise SourceError(f"{path} is empty; accepted: {ACCEPTED}")
     if start.startswith(LFS):
@@ -75,27 +73,31 @@ def read_file(path: Path, mapped: bool = True) -> Any:
         return read_zip(path, mapped)
     if start[:1] == b"\x80":
         check_old_pickle(path)
-        return read_torch(path, mapped=False)  # PyTorch's form of before 2020
+        return read_torch(path, mapped=False)  # the format of PyTorch before 1.6
     raise SourceError(f"{path} is of no known format (it begins with {start[:8]!r}); accepted: {ACCEPTED}")
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Tensors in memory of their own: one that stayed mapped to the file would break when the file is written again."""
+    """The tensors of a safetensors file, copied to memory: a mapped tensor would break if the file were overwritten."""
     try:
         with open_regular(path) as stream:
             size = int.from_bytes(stream.read(8), "little")
             if size > MAX_HEADER:
-                raise LimitError(f"its header is said to take {megabytes(size)}")
+                raise LimitError(f"its header claims {megabytes(size)}")
             header = parse_json(stream.read(size).decode("utf-8"))
-            with safe_open(path, framework="pt") as file:  # checks the header, its sizes and places
+            with safe_open(path, framework="pt") as file:  # checks the header, sizes and offsets
                 names = list(file.keys())
             return {name: read_tensor(stream, 8 + size, **header[name]) for name in names}
-    except Exception as error:  # damage shows in many ways
-        raise damaged(path, error) from None
+    except Exception as error:  # damage causes errors of many types
+        raise damage_error(path, error) from None
 
 
 def read_tensor(stream: BinaryIO, start: int, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
-    """One tensor of a safetensors file whose data begin at `start`."""
+    """One tensor of a safetensors file whose data begins at `start`.
+
+    Raises:
+        ValueError: the file ends before it.
+    """
     tensor = torch.empty(shape, dtype=DTYPES[dtype])
     stream.seek(start + data_offsets[0])
     if tensor.numel() and stream.readinto(tensor.flatten().view(torch.uint8).numpy()) != tensor.nbytes:
@@ -104,13 +106,13 @@ def read_tensor(stream: BinaryIO, start: int, dtype: str, shape: list[int], data
 
 
 def read_zip(path: Path, mapped: bool) -> Any:
-    """PyTorch and NumPy both write zip files; their members tell them apart."""
+    """The content of a zip file of PyTorch or NumPy, distinguished by its members."""
     try:
         with open_zip(path) as archive:
             members = [name.rpartition("/")[2] for name in archive.namelist()]
             check_pickles(archive)
     except Exception as error:
-        raise damaged(path, error) from None
+        raise damage_error(path, error) from None
     if members and all(name.endswith(".npy") for name in members):
         return read_npz(path)
     if "constants.pkl" in members:
@@ -122,56 +124,68 @@ def read_zip(path: Path, mapped: bool) -> Any:
 
 
 def read_torch(path: Path, mapped: bool) -> Any:
-    """Tensors and plain values; of other classes only the one that keeps a command line's words, which does nothing."""
+    """Tensors and plain values; the only other class is argparse's Namespace, which many training scripts save."""
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except pickle.UnpicklingError as error:
-        raise SourceError(refused(path, str(error))) from None
         check_size(content, path.stat().st_size)
+    except pickle.UnpicklingError as error:
+        raise SourceError(refusal(path, str(error))) from None
     except Exception as error:
-        raise damaged(path, error) from None
+        raise damage_error(path, error) from None
     return Mapped(content) if mapped and isinstance(content, Mapping) else content
 
 
 def check_old_pickle(path: Path) -> None:
-    """`check_pickle` of a file whose pickle and tensors are not apart; the tensors' numbers spell no name by chance."""
+    """The check of pickles for a file whose pickle and tensor data are not separate; data does not contain these names
+    by chance.
+
+    Raises:
+        SourceError: the file would call them.
+    """
     try:
         with open_regular(path) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if data.find(b"bytearray") >= 0 or data.find(b"_codecs") >= 0:
                 raise LimitError("it would call bytearray or a codec, which no file of weights needs")
     except (OSError, ValueError) as error:
-        raise damaged(path, error) from None
+        raise damage_error(path, error) from None
 
 
 def check_size(content: Any, size: int) -> None:
-    """Raises LimitError where views of a file's tensors stand for far more numbers than the file of `size` bytes has.
+    """That the tensors do not need far more memory than the file of `size` bytes.
 
     A single stored number can be expanded to any shape, and one tensor can have any number of names.
+
+    Raises:
+        LimitError: they do.
     """
-    waiting, seen, total = [content], set(), 0
-    while waiting:
-        value = waiting.pop()
+    pending, seen, total = [content], set(), 0
+    while pending:
+        value = pending.pop()
         if isinstance(value, Tensor):
             total += value.numel() * value.element_size()
         elif isinstance(value, Mapping | list | tuple | set) and id(value) not in seen:
             seen.add(id(value))
-            waiting.extend(value.values() if isinstance(value, Mapping) else value)
+            pending.extend(value.values() if isinstance(value, Mapping) else value)
     if total > allowed(size):
-        raise LimitError(f"its tensors stand for {megabytes(total)}, and the file has {megabytes(size)}")
+        raise LimitError(f"its tensors need {megabytes(total)}, but the file has {megabytes(size)}")
 
 
-def refused(path: Path, text: str) -> str:
-    """Why a pickle is not taken: it names something beyond tensors, or is no pickle of PyTorch at all."""
+def refusal(path: Path, text: str) -> str:
+    """Why a pickle is not loaded: it names something other than tensors, or is not from PyTorch.
+
+    Args:
+        text: of the unpickler's error.
+    """
     found = GLOBAL.search(text)
     if "Unsupported operand" in text or "Unsupported protocol" in text:
         return (f"{path} is a Python pickle that PyTorch did not write, which could be any program; only files of "
                 f"tensors are read: {ACCEPTED}")
     if found is None:
-        return f"{path} is cut off, damaged or no file of PyTorch ({first_line(text)}); accepted: {ACCEPTED}"
+        return f"{path} is cut off, damaged or not a file of PyTorch ({first_line(text)}); accepted: {ACCEPTED}"
     return (f"{path} holds more than tensors: reading it would call {found[1] or found[2]}, which could be any "
-            "program. Refused; only tensors, numbers and texts are read. If you trust it, save its state dict alone, "
-            "or as .safetensors")
+            "program. Refused; only tensors, numbers and strings are loaded. If you trust it, save only its state "
+            "dict, or as .safetensors")
 
 
 def read_npz(path: Path) -> dict[str, Tensor]:
@@ -181,41 +195,49 @@ def read_npz(path: Path) -> dict[str, Tensor]:
         if "allow_pickle" in str(error):
             raise SourceError(f"{path} holds pickled Python objects, which could be any program; only arrays of "
                               "numbers are read") from None
-        raise damaged(path, error) from None
+        raise damage_error(path, error) from None
 
 
 def from_numpy(array: np.ndarray) -> Tensor:
-    """An array as a tensor; JAX writes bfloat16 as two bytes without a type."""
+    """An array as a tensor; JAX saves bfloat16 as untyped pairs of bytes."""
     if array.dtype.kind == "V" and array.dtype.itemsize == 2:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(np.ascontiguousarray(array))
 
 
-def read_pieces(path: Path) -> dict[str, Tensor]:
-    """Weights in several files, and the index that says which tensor is where.
+def read_shards(path: Path) -> dict[str, Tensor]:
+    """The tensors of a sharded checkpoint.
+
+    Args:
+        path: of the index, whose `weight_map` has the file of each tensor.
 
     Raises:
-        SourceError: an index that is none, or that names a file which is not beside it or lacks a tensor.
+        SourceError: the index is invalid, a shard is missing, or a shard lacks a tensor.
     """
-    places = read_json(path).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise SourceError(f"{path} is no index of weights: it has no weight_map of names")
+    shards = read_json(path).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        raise SourceError(f"{path} is not an index of weights: it has no weight_map of file names")
     state: dict[str, Tensor] = {}
-    for name in dict.fromkeys(places.values()):
-        piece = path.parent / name
-        if Path(name).name != name or name.endswith(INDEX) or not piece.is_file():
-            raise SourceError(f"{path} names the piece {name!r}, which is not beside it; copy all pieces into one "
+    for name in dict.fromkeys(shards.values()):
+        shard = path.parent / name
+        if Path(name).name != name or name.endswith(INDEX) or not shard.is_file():
+            raise SourceError(f"{path} names the shard {name!r}, which is not beside it; copy all shards into one "
                               "folder")
-        content = read_file(piece, mapped=False)
+        content = read_file(shard, mapped=False)
         if not isinstance(content, Mapping):
-            raise SourceError(f"{piece} holds no tensors by name")
+            raise SourceError(f"{shard} holds no tensors by name")
         state |= content
-    if missing := [name for name in places if name not in state]:
-        raise SourceError(f"{path} names {missing[0]}, which is not in {places[missing[0]]}")
+    if missing := [name for name in shards if name not in state]:
+        raise SourceError(f"{path} names {missing[0]}, which is not in {shards[missing[0]]}")
     return state
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        SourceError: it cannot be read, or is not an object.
+    """
     try:
         values = parse_json(read_text(path))
     except (OSError, ValueError) as error:
@@ -225,8 +247,8 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def damaged(path: Path, error: Exception) -> SourceError:
+def damage_error(path: Path, error: Exception) -> SourceError:
     if isinstance(error, LimitError):
-        return SourceError(f"{path} is cut off or damaged, or was made to fill the memory: {error}; get it again from "
-                           "somebody you trust")
+        return SourceError(f"{path} is cut off or damaged, or made to fill the memory: {error}; get it again from a "
+                           "source you trust")
     return SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again")

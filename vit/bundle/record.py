@@ -1,41 +1,112 @@
-"""What writing and reading a bundle have in common: its files, its format, and what must agree in it."""
+"""The record of a bundle: the values under the key `vit` of config.json, their checks, and the checksums."""
 
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+import vit
 from vit.data import LinePreprocessing, Preprocessing
 from vit.files.strict_json import json_text
+from vit.files.untrusted import parse_json, read_text
+from vit.messages import one_line
 
 log = logging.getLogger("vit")
 
 Contract = Preprocessing | LinePreprocessing
 FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-SEAL, UNSEALED = "config_sha256", "0" * 64  # the key of config.json's own SHA-256, and its value while that is computed
+CHECKSUM, NO_CHECKSUM = "config_sha256", "0" * 64  # key of config.json's own SHA-256, and its value while computing it
+REQUIRED = {"model", "names", "sha256", "classes", "preprocessing", "metrics", "extra"}
+KEYS = REQUIRED | {"format", "tokenizers", "thresholds", "versions", CHECKSUM}
+TYPES = {"model": dict, "classes": list, "metrics": dict, "extra": dict, "tokenizers": dict, "thresholds": list}
 
 
 class BundleError(ValueError):
-    """A folder that is no bundle, or a damaged one; the text is one sentence that names the file."""
+    """A folder that is not a bundle, or a damaged one; the text is one sentence that names the file."""
 
 
-def outputs(model: nn.Module) -> int:
-    """How many class names a model needs."""
+def read_record(folder: Path) -> tuple[dict[str, Any], str]:
+    """The record of a bundle, and the whole text of its config.json.
+
+    Raises:
+        BundleError: there is none, it is incomplete or of another format, or the weights are missing.
+    """
+    file, constants = folder / CONFIG, []
+    try:
+        text = read_text(file)
+        config = parse_json(text, lambda name: constants.append(name) or float(name))
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{file} cannot be read: {getattr(error, 'strerror', None) or one_line(error)}") from None
+    record = config.get("vit") if isinstance(config, dict) else None
+    if not isinstance(record, dict):
+        raise BundleError(f"{file} was not written by this program: it has no key vit")
+    check_record(record, file)
+    if constants:
+        record["metrics"] = _finite_metrics(record, constants, file)
+    if not (folder / WEIGHTS).is_file():
+        raise BundleError(f"{folder} has a {CONFIG}, but no {WEIGHTS}; copy the folder again")
+    return record, text
+
+
+def check_record(record: Mapping[str, Any], file: Path) -> None:
+    """That a record has the supported format, all keys, and values of the right types.
+
+    Raises:
+        BundleError: it does not.
+    """
+    if record.get("format") != FORMAT:
+        raise BundleError(f"{file} has bundle format {record.get('format')}, but vit {vit.__version__} reads {FORMAT}; "
+                          "update vit")
+    if missing := REQUIRED - set(record):
+        raise BundleError(f"{file} is incomplete: vit.{sorted(missing)[0]} is missing")
+    if CHECKSUM not in record and (unknown := set(record) - KEYS):
+        raise BundleError(f"{file} has an unknown key vit.{sorted(unknown)[0]} and no {CHECKSUM}; it is damaged or "
+                          "from a newer version: copy the folder again")
+    for key, kind in TYPES.items():
+        if not isinstance(record.get(key, kind()), kind):
+            raise BundleError(f"{file}: vit.{key} must be a {kind.__name__}, not {type(record[key]).__name__}")
+
+
+def _finite_metrics(record: Mapping[str, Any], constants: list[str], file: Path) -> dict[str, Any]:
+    """The metrics without NaN and infinite ones, which older versions saved.
+
+    Args:
+        constants: every NaN and Infinity of the whole file.
+
+    Raises:
+        BundleError: one of them is not a metric, or the file is of a version that saves null instead.
+    """
+    wrong = {name: each for name, each in record["metrics"].items() if isinstance(each, float) and not isfinite(each)}
+    if CHECKSUM in record or len(wrong) < len(constants):
+        raise BundleError(f"{file} cannot be read: {constants[0]} is not a JSON number; write null")
+    for name, value in wrong.items():
+        log.warning("%s, of an older version: %s is %s and is ignored", file, name, value)
+    return {name: value for name, value in record["metrics"].items() if name not in wrong}
+
+
+def num_outputs(model: nn.Module) -> int:
+    """The number of class names that a model needs."""
     return getattr(model.config, "num_classes", 0)
 
 
-def tied(model: nn.Module) -> dict[str, str]:
-    """Names of weights that are another one's as well -> that one's first name, under which they are saved once."""
+def tied_weights(model: nn.Module) -> dict[str, str]:
+    """Name of each repeated occurrence of a tied weight -> its first name, under which it is saved once."""
     first: dict[Tensor, str] = {}
     names = {name: first.setdefault(tensor, name) for name, tensor in model.state_dict(keep_vars=True).items()}
     return {name: known for name, known in names.items() if name != known}
 
 
 def check_classes(classes: Sequence[str], outputs: int) -> None:
+    """That there is one class name per output, and no name twice.
+
+    Raises:
+        BundleError: there is not.
+    """
     if len(classes) != outputs:
         raise BundleError(f"the model has {outputs} outputs, but {len(classes)} class names were given")
     seen = set()
@@ -46,11 +117,23 @@ def check_classes(classes: Sequence[str], outputs: int) -> None:
 
 
 def check_thresholds(thresholds: Sequence[float], classes: Sequence[str]) -> None:
+    """That there is no threshold, or one probability per class.
+
+    Raises:
+        BundleError: the number is another one, or a value is outside 0..1.
+    """
     if thresholds and len(thresholds) != len(classes):
         raise BundleError(f"{len(thresholds)} thresholds were given for {len(classes)} classes")
     wrong = [value for value in thresholds if not 0 <= value <= 1]
     if wrong:
-        raise BundleError(f"threshold {wrong[0]} is no probability; it must lie in 0..1")
+        raise BundleError(f"threshold {wrong[0]} is not a probability; it must be in 0..1")
+
+
+def contract_from_dict(values: dict[str, Any] | None) -> Contract | None:
+    """The preprocessing that `to_dict` described: of line images of any width, or of images of one size."""
+    if values is None:
+        return None
+    return (LinePreprocessing if "max_width" in values else Preprocessing).from_dict(values)
 
 
 def sha256(file: Path) -> str:
@@ -58,24 +141,29 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def sealed(config: Mapping[str, Any]) -> str:
-    """The text of config.json, with the SHA-256 of all the rest of it as `vit.config_sha256`."""
-    content = {**config, "vit": {**config["vit"], SEAL: UNSEALED}}
+def text_with_checksum(config: Mapping[str, Any]) -> str:
+    """The text of config.json; `vit.config_sha256` is the SHA-256 of the text with zeros in its place."""
+    content = {**config, "vit": {**config["vit"], CHECKSUM: NO_CHECKSUM}}
     text = json_text(content) + "\n"
-    return text.replace(UNSEALED, digest_of(text), 1)
+    return text.replace(NO_CHECKSUM, text_sha256(text), 1)
 
 
-def check_seal(text: str, record: Mapping[str, Any], file: Path) -> None:
-    """Raises BundleError where the text of a config.json is not what was saved."""
-    promised = record.get(SEAL)
-    if promised is None:
-        log.info("%s has no SHA-256 of its own (%s): changes in it go unnoticed", file, SEAL)
+def check_checksum(text: str, record: Mapping[str, Any], file: Path) -> None:
+    """That the text of a config.json is what was saved; line endings may differ.
+
+    Raises:
+        BundleError: it was changed.
+    """
+    expected = record.get(CHECKSUM)
+    if expected is None:
+        log.info("%s has no SHA-256 of its own (%s): changes in it are not detected", file, CHECKSUM)
         return
-    found = digest_of(text.replace("\r\n", "\n").replace(str(promised), UNSEALED, 1))
-    if found != promised:
-        raise BundleError(f"{file} was changed after it was saved: its SHA-256 is {found[:16]}…, but {SEAL} says "
-                          f"{str(promised)[:16]}…; copy the folder again, or, if you edited it, remove the key {SEAL}")
+    found = text_sha256(text.replace("\r\n", "\n").replace(str(expected), NO_CHECKSUM, 1))
+    if found != expected:
+        raise BundleError(f"{file} was changed after it was saved: its SHA-256 is {found[:16]}…, but {CHECKSUM} is "
+                          f"{str(expected)[:16]}…; copy the folder again, or, if you edited it, remove the key "
+                          f"{CHECKSUM}")
 
 
-def digest_of(text: str) -> str:
+def text_sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

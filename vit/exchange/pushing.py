@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vit.bundle import CONFIG, WEIGHTS
 from vit.bundle.files import SourceError
-from vit.bundle.record import sealed
+from vit.bundle.record import text_with_checksum
 from vit.exchange.card import README
 from vit.exchange.hub import explained
 from vit.exchange.places import placeless, without_places
@@ -50,4 +50,4 @@ def published(config: Path) -> bytes:
     extra = values["vit"]["extra"]
     words = {"data": without_places(extra["data"])} if "data" in extra else {}
     values["vit"]["extra"] = placeless(extra) | words
-    return sealed(values).encode()
+    return text_with_checksum(values).encode()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vit.bundle import CONFIG, Contract, load_bundle
 from vit.bundle.files import ACCEPTED, Mapped, SourceError, read_file, read_json
-from vit.bundle.reading import contract
+from vit.bundle.record import contract_from_dict
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
 from vit.exchange import pixels
@@ -193,7 +193,7 @@ def from_checkpoint(path: Path, content: Mapping[str, Any]) -> Source:
     if config["model"].get("tied") == "all":  # an average has the shared matrix under one name
         state.setdefault("target_embed.token.weight", state["embed.token.weight"])
     return Source(str(path), state, model=dict(config["model"]),
-                  preprocessing=contract(config["data"].get("preprocessing")),
+                  preprocessing=contract_from_dict(config["data"].get("preprocessing")),
                   classes=list(config.get("classes", ())), tokenizers=tokenizers, use=config.get("use", {}))
 
 

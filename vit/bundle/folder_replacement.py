@@ -1,4 +1,4 @@
-"""One folder put in the place of another: whoever looks finds the old one or the new one, each of them whole."""
+"""Atomic replacement of a folder: other processes find the old one or the new one, never a mixture."""
 
 import ctypes
 import errno
@@ -21,47 +21,51 @@ LEFTOVER = r"\.{name}\.{host}\.(?P<pid>\d+)\.[0-9a-f]+\.(?P<kind>part|old)"
 
 
 @contextmanager
-def replacing(path: Path, own: tuple[str, ...]) -> Iterator[Path]:
-    """A new empty folder to fill, which takes the place of `path` when the block ends without an error.
+def replace_folder(path: Path, own: tuple[str, ...]) -> Iterator[Path]:
+    """A new empty folder, which replaces `path` when the block ends without an error.
 
-    Several processes and threads may do so at once: the last one to end wins. After a kill at any moment the folder is
-    there, the old or the new one; in the worst case `recovered` brings it back.
+    Several processes and threads may do this at the same time; the last one to end wins. After a kill at any moment the
+    old or the new folder is there, if necessary after `recover_folder`.
 
     Args:
-        own: names of the files that the block writes; others are copied from the old folder.
+        own: names of the files that the block writes; all others are copied from the old folder.
 
     Raises:
-        OSError: the old folder is left as it is, but for an error while it is removed in the end.
+        OSError: the old folder is unchanged, unless the error occurred when it was removed at the end.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    recovered(path)
+    recover_folder(path)
     remove_leftovers(path)
-    part = temporary(path, "part")
+    part = temporary_sibling(path, "part")
     part.mkdir()
     try:
         yield part
         for name in own:
-            sync(part / name)
+            sync_to_disk(part / name)
         with locked(path.parent):
-            copy_others(path, part, own)
-            sync(part)
-            old = swap(part, path)
-        sync(path.parent)
+            copy_other_files(path, part, own)
+            sync_to_disk(part)
+            old = put_in_place(part, path)
+        sync_to_disk(path.parent)
     except BaseException:
-        shutil.rmtree(part, ignore_errors=True)  # the error that is raised says enough
+        shutil.rmtree(part, ignore_errors=True)  # the original error is raised
         raise
     if old is not None:
         shutil.rmtree(old)
 
 
-def swap(part: Path, path: Path) -> Path | None:
-    """Puts `part` at `path` and returns where the old folder is now, None where there was none."""
+def put_in_place(part: Path, path: Path) -> Path | None:
+    """Rename `part` to `path`; returns the path to which the old folder was moved, None if there was none.
+
+    Raises:
+        OSError: the old folder is in its place.
+    """
     if not path.exists():
         part.rename(path)
         return None
-    if exchange(part, path):
+    if exchange_folders(part, path):
         return part
-    old = temporary(path, "old")
+    old = temporary_sibling(path, "old")
     path.rename(old)
     try:
         part.rename(path)
@@ -71,8 +75,12 @@ def swap(part: Path, path: Path) -> Path | None:
     return old
 
 
-def exchange(one: Path, other: Path) -> bool:
-    """Swaps the names of two folders in one step; False where the system or the file system has no such step."""
+def exchange_folders(one: Path, other: Path) -> bool:
+    """Exchange the names of two folders atomically; False if the system or the file system does not support it.
+
+    Raises:
+        OSError: the exchange failed.
+    """
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError, TypeError):
@@ -85,8 +93,8 @@ def exchange(one: Path, other: Path) -> bool:
     raise OSError(code, os.strerror(code), str(other))
 
 
-def copy_others(path: Path, part: Path, own: tuple[str, ...]) -> None:
-    """Files that somebody added to the old folder go along; links stay links."""
+def copy_other_files(path: Path, part: Path, own: tuple[str, ...]) -> None:
+    """Copy the files that users added to the old folder; links are copied as links."""
     for item in path.iterdir() if path.exists() else ():
         if item.name in own:
             continue
@@ -98,7 +106,7 @@ def copy_others(path: Path, part: Path, own: tuple[str, ...]) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes and threads out of the same block; without effect where folders cannot be locked."""
+    """A lock of the folder between processes and threads; without effect if it cannot be locked."""
     try:
         import fcntl
     except ModuleNotFoundError:  # Windows
@@ -106,28 +114,28 @@ def locked(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # some network file systems; the swap itself is still one step
+        with suppress(OSError):  # some network file systems; the replacement itself is still atomic
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
 
 
-def recovered(path: Path) -> bool:
-    """Brings a folder back whose process was killed between two renames; whether there was one to bring back."""
+def recover_folder(path: Path) -> bool:
+    """Restore a folder whose process was killed between two renames; returns whether there was one."""
     if path.exists() or not any(kind == "old" for _, kind, _ in leftovers(path)):
         return False
     with suppress(OSError), locked(path.parent):
         for old, kind, _ in leftovers(path):
             if kind == "old" and not path.exists():
                 old.rename(path)
-                log.warning("%s was brought back: the process that was replacing it had been killed", path)
+                log.warning("%s was restored: the process that was replacing it had been killed", path)
                 return True
     return False
 
 
 def remove_leftovers(path: Path) -> None:
-    """Removes what processes of this machine left when they were killed."""
+    """Remove the temporary folders of processes of this machine that were killed."""
     for leftover, _, pid in leftovers(path):
         if not alive(pid):
             with suppress(OSError):
@@ -142,13 +150,13 @@ def leftovers(path: Path) -> Iterator[tuple[Path, str, int]]:
             yield item, found["kind"], int(found["pid"])
 
 
-def temporary(path: Path, kind: str) -> Path:
-    """Beside the target, because a rename is one step only within a file system."""
+def temporary_sibling(path: Path, kind: str) -> Path:
+    """A new path in the same folder, because a rename is atomic only within a file system."""
     return path.with_name(f".{path.name}.{host()}.{os.getpid()}.{secrets.token_hex(4)}.{kind}")
 
 
-def sync(path: Path) -> None:
-    """Forces a file or a folder to the disk."""
+def sync_to_disk(path: Path) -> None:
+    """Flush a file or a folder to the disk."""
     if os.name == "nt" and path.is_dir():
         return
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)

@@ -1,0 +1,143 @@
+"""Everything that was saved is loaded, and damage is an error that names the file."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.bundle.conftest import CLASSES, PREPROCESSING, images
+from vit.bundle import BundleError, folder_replacement, load_bundle
+
+
+def test_everything_that_was_saved_is_loaded(folder, model):
+    bundle = load_bundle(folder)
+    assert torch.equal(bundle.model(images()), model(images()))
+    assert not bundle.model.training
+    assert bundle.model.config == model.config
+    assert (bundle.classes, bundle.preprocessing) == (CLASSES, PREPROCESSING)
+    assert (bundle.metrics, bundle.extra) == ({"val/accuracy": 0.9}, {"data": ["data=digits"]})
+    assert bundle.record["versions"]["torch"] == torch.__version__
+    assert sorted(item.name for item in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_a_config_with_nan_is_refused(folder):
+    text = (folder / "config.json").read_text().replace("0.9", "NaN", 1)
+    (folder / "config.json").write_text(text)
+    with pytest.raises(BundleError, match="config.json cannot be read: NaN is not a JSON number; write null"):
+        load_bundle(folder)
+
+
+def test_a_config_edited_by_hand_is_refused_with_the_fix(folder, caplog):
+    edit(folder, lambda c: c["vit"]["preprocessing"].update(crop_pct=0.5))
+    with pytest.raises(BundleError, match="was changed after it was saved.*if you edited it, remove"):
+        load_bundle(folder)
+    edit(folder, lambda c: c["vit"].pop("config_sha256"))
+    with caplog.at_level("INFO"):
+        assert load_bundle(folder).preprocessing.crop_pct == 0.5
+    assert "has no SHA-256 of its own" in caplog.text
+
+
+def test_windows_line_endings_are_not_damage(folder):
+    file = folder / "config.json"
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    assert load_bundle(folder).classes == CLASSES
+
+
+def test_a_bundle_whose_save_was_killed_between_two_renames_is_restored(folder, model):
+    old = folder_replacement.temporary_sibling(folder, "old")
+    folder.rename(old)
+    assert load_bundle(folder).classes == CLASSES
+    assert [item.name for item in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_run_folder_and_single_files_lead_to_the_bundle(tmp_path, folder):
+    (tmp_path / "run").mkdir()
+    run = shutil.copytree(folder, tmp_path / "run" / "model").parent
+    for path in (run, run / "model", run / "model" / "config.json", str(folder / "model.safetensors")):
+        assert load_bundle(path).classes == CLASSES
+
+
+def edit(folder, change):
+    config = json.loads((folder / "config.json").read_text())
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def cut(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def flip(folder):
+    file = folder / "model.safetensors"
+    raw = bytearray(file.read_bytes())
+    raw[-50] ^= 1
+    file.write_bytes(raw)
+
+
+@pytest.mark.parametrize(("damage", "says"), [
+    (cut, "SHA-256"),
+    (flip, "SHA-256"),
+    (lambda f: (f / "model.safetensors").unlink(), "no model.safetensors"),
+    (lambda f: (f / "config.json").unlink(), "holds no model"),
+    (lambda f: (f / "config.json").write_text('{"vit": '), "cannot be read"),
+    (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), "cannot be read"),
+    (lambda f: (f / "config.json").write_text("[1]"), "not written by this program"),
+    (lambda f: edit(f, lambda c: c.pop("vit")), "no key vit"),
+    (lambda f: edit(f, lambda c: c["vit"].pop("classes")), "vit.classes is missing"),
+    (lambda f: edit(f, lambda c: c["vit"].update(format=99)), "bundle format 99"),
+    (lambda f: edit(f, lambda c: c["vit"]["model"].update(kind="os.system")), "os.system"),
+    (lambda f: edit(f, lambda c: c["vit"]["model"].update(depth=3)), "blocks.2"),
+    (lambda f: edit(f, lambda c: c["vit"]["preprocessing"].update(size=[0, 3])), "size"),
+    (lambda f: edit(f, lambda c: c["vit"]["classes"].pop()), "3 outputs, but 2"),
+    (lambda f: edit(f, lambda c: c["vit"].update(classes=None)), "config.json"),
+    (lambda f: edit(f, lambda c: c["vit"].update(model=[])), "config.json"),
+])
+def test_damage_is_named_on_one_line(folder, damage, says):
+    damage(folder)
+    with pytest.raises(BundleError) as caught:
+        load_bundle(folder)
+    assert says in str(caught.value) and str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_both_checksums_are_named(folder):
+    promised = json.loads((folder / "config.json").read_text())["vit"]["sha256"]
+    cut(folder)
+    with pytest.raises(BundleError, match=promised[:16]):
+        load_bundle(folder)
+
+
+def test_paths_without_a_model_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no such model"):
+        load_bundle(tmp_path / "nothing")
+    (tmp_path / "last.ckpt").write_bytes(b"PK")
+    with pytest.raises(BundleError, match=r"last\.ckpt is a single file"):
+        load_bundle(tmp_path / "last.ckpt")
+    with pytest.raises(BundleError, match="holds no model"):
+        load_bundle(tmp_path)
+
+
+def test_loading_imports_neither_lightning_nor_hydra_and_unpickles_nothing(folder):
+    code = ("import sys, pickle, torch, vit\n"
+            "def refuse(*args, **kwargs): raise SystemExit('unpickled')\n"
+            "torch.load = pickle.load = pickle.loads = refuse\n"
+            f"vit.load({str(folder)!r})\n"
+            "heavy = {'pytorch_lightning', 'hydra', 'omegaconf', 'transformers', 'matplotlib'} & set(sys.modules)\n"
+            "sys.exit(f'imported {heavy}' if heavy else 0)\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_older_bundle_with_nan_in_its_metrics_still_loads(folder, caplog):
+    edit(folder, lambda c: c["vit"].pop("config_sha256"))
+    edit(folder, lambda c: c["vit"]["metrics"].update({"val/loss": float("nan"), "val/top5": float("inf")}))
+    found = load_bundle(folder).metrics
+    assert found and not {"val/loss", "val/top5"} & set(found)
+    assert "of an older version: val/loss is nan and is ignored" in caplog.text
+    edit(folder, lambda c: c["vit"]["preprocessing"].update(crop_pct=float("nan")))
+    with pytest.raises(BundleError, match="config.json cannot be read: NaN is not a JSON number"):
+        load_bundle(folder)

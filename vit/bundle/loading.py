@@ -1,0 +1,242 @@
+"""Loading a bundle: a model with everything that is needed to use it."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from vit.bundle.files import read_file
+from vit.bundle.folder_replacement import recover_folder
+from vit.bundle.record import (
+    CONFIG,
+    WEIGHTS,
+    BundleError,
+    Contract,
+    check_checksum,
+    check_classes,
+    check_thresholds,
+    contract_from_dict,
+    num_outputs,
+    read_record,
+    sha256,
+    tied_weights,
+)
+from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
+from vit.files.untrusted import allowed, check_regular, megabytes
+from vit.messages import one_line
+from vit.models import model_from_config
+from vit.nn.init import SkipInit
+from vit.weights.formats.timm import from_timm
+
+LARGE = 10_000  # pixels, channels, tokens or classes
+TRIES = 100
+PAUSE = 0.05  # seconds; without an atomic exchange of folders there is none for a moment while it is replaced
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A model loaded from disk, in eval mode, with everything that is needed to use it.
+
+    Args:
+        classes: empty for models that generate text.
+        preprocessing: of images; None for models without image input.
+        tokenizers: of "source" and "target", for models of text.
+        extra: the JSON-able values that the caller of `save_bundle` added.
+        record: everything under the key `vit` of config.json.
+        thresholds: one per class for models that assign several labels, else empty.
+    """
+
+    path: Path
+    model: nn.Module
+    classes: list[str]
+    preprocessing: Contract | None
+    tokenizers: dict[str, Tokenizer]
+    metrics: dict[str, float]
+    extra: dict[str, Any]
+    record: dict[str, Any]
+    thresholds: tuple[float, ...] = ()
+
+    def tokenizer(self, side: str) -> Tokenizer:
+        """The tokenizer of "source" or "target".
+
+        Raises:
+            BundleError: it was not saved, or has more tokens than the model.
+        """
+        if side not in self.tokenizers:
+            raise BundleError(f"{self.path / CONFIG} has no {side} tokenizer, which texts need; save the model again "
+                              f"with tokenizers={{{side!r}: ...}}")
+        found, config = self.tokenizers[side], self.model.config
+        vocab_size = (side == "source" and getattr(config, "source_vocab", None)) or config.vocab_size
+        if found.vocab_size > vocab_size:
+            raise BundleError(f"{self.path / CONFIG}: the {side} tokenizer has {found.vocab_size} tokens, the model "
+                              f"only {vocab_size}; it belongs to another model")
+        return found
+
+
+def load_bundle(path: str | PathLike[str]) -> Bundle:
+    """Load a bundle from its folder, a run folder that contains it as `model/`, or one of its two files.
+
+    Raises:
+        FileNotFoundError: the path does not exist.
+        BundleError: it is not a bundle, a damaged one, or one of a newer format.
+    """
+    missing = False
+    for _ in range(TRIES):
+        try:
+            folder = find_bundle(path)
+            with suppress(_Replaced), _unchanged(folder):
+                return _load(folder)
+            missing = False
+        except FileNotFoundError:
+            if missing:
+                raise
+            missing = True
+            time.sleep(PAUSE)
+    raise BundleError(f"{path} is replaced by other processes all the time; load it when they have ended")
+
+
+class _Replaced(Exception):
+    """The folder was replaced while it was being loaded."""
+
+
+@contextmanager
+def _unchanged(folder: Path) -> Iterator[None]:
+    """Raises _Replaced if `folder` is another folder at the end of the block, even if the block raises something else.
+    """
+    opened = os.open(folder, os.O_RDONLY) if os.name != "nt" else None  # an open folder's inode number is not reused
+    before = os.stat(folder).st_ino
+    try:
+        yield
+    finally:
+        try:
+            changed = os.stat(folder).st_ino != before
+        except FileNotFoundError:
+            changed = True
+        if opened is not None:
+            os.close(opened)
+        if changed:
+            raise _Replaced
+
+
+def _load(folder: Path) -> Bundle:
+    record, text = read_record(folder)
+    _check_weights(folder, record)
+    try:
+        bundle = _build(folder, record)
+    except Exception as error:
+        raise BundleError(f"{folder}: the model cannot be built from {CONFIG}: {one_line(error)}") from error
+    check_checksum(text, record, folder / CONFIG)  # last, because every other error is more specific
+    return bundle
+
+
+def _check_weights(folder: Path, record: Mapping[str, Any]) -> None:
+    check_regular(folder / WEIGHTS)
+    found = sha256(folder / WEIGHTS)
+    if found != record["sha256"]:
+        raise BundleError(f"{folder / WEIGHTS} is damaged or belongs to another model: its SHA-256 is {found[:16]}…, "
+                          f"but {CONFIG} expects {str(record['sha256'])[:16]}…; copy the folder again")
+
+
+def _build(folder: Path, record: dict[str, Any]) -> Bundle:
+    """The bundle that a record describes, with the weights of the folder."""
+    _check_size(record["model"], folder / WEIGHTS)
+    with SkipInit():
+        model = model_from_config(record["model"])
+    preprocessing = contract_from_dict(record["preprocessing"])
+    tokenizers = {name: tokenizer_from_dict(each) for name, each in record.get("tokenizers", {}).items()}
+    classes, thresholds = list(record["classes"]), tuple(record.get("thresholds", ()))
+    check_classes(classes, num_outputs(model))
+    check_thresholds(thresholds, classes)
+    _load_weights(model, folder / WEIGHTS, record["names"])
+    return Bundle(folder, model.eval(), classes, preprocessing, tokenizers, record["metrics"], record["extra"], record,
+                  thresholds)
+
+
+def _load_weights(model: nn.Module, file: Path, names: str) -> None:
+    weights = read_file(file)
+    if names == "timm" and model.config.kind == "vit":
+        weights = from_timm(weights, model.config)
+    tied = tied_weights(model)
+    weights |= {name: weights[first] for name, first in tied.items()}
+    assign = not tied and _same_types(model, weights)  # assigned tensors would no longer be tied
+    model.load_state_dict(weights, assign=assign)
+
+
+def _same_types(model: nn.Module, weights: Mapping[str, Tensor]) -> bool:
+    return all(tensor.dtype == weights[name].dtype for name, tensor in model.state_dict().items() if name in weights)
+
+
+def _check_size(config: dict[str, Any], weights: Path) -> None:
+    """That a config does not describe a model far larger than the file of its weights, before it is built.
+
+    Only if it has large numbers is the model built on the meta device and its tensors counted.
+
+    Raises:
+        BundleError: it does.
+    """
+    with safe_open(weights, framework="pt") as file:
+        tensors = len(file.keys())
+    for key, value in config.items():
+        if "depth" in key and isinstance(value, int) and value > tensors:
+            raise BundleError(f"{key} is {value:,}, but {weights} has {tensors:,} tensors")
+    if max(_numbers(config), default=0) <= LARGE:
+        return
+    with torch.device("meta"):
+        model = model_from_config(config)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
+    if size > allowed(weights.stat().st_size):
+        raise BundleError(f"it describes a model of {megabytes(size)}, but {weights} has "
+                          f"{megabytes(weights.stat().st_size)}")
+
+
+def _numbers(values: Any) -> Iterator[float]:
+    """Every number in nested mappings and lists."""
+    if isinstance(values, Mapping | list):
+        for value in values.values() if isinstance(values, Mapping) else values:
+            yield from _numbers(value)
+    elif isinstance(values, int | float):
+        yield values
+
+
+def model_kind(path: str | PathLike[str]) -> str | None:
+    """The kind of model in a bundle, without reading its weights; None if there is no bundle."""
+    try:
+        return read_record(find_bundle(path))[0]["model"]["kind"]
+    except (BundleError, FileNotFoundError, KeyError):
+        return None
+
+
+def is_bundle(path: str | PathLike[str]) -> bool:
+    """Whether a folder has both files of a bundle; their content is not checked."""
+    return all((Path(path) / name).is_file() for name in (CONFIG, WEIGHTS))
+
+
+def find_bundle(path: str | PathLike[str]) -> Path:
+    """The bundle folder of a path: the path itself, `model/` in a run folder, or the folder of one of its files.
+
+    Raises:
+        FileNotFoundError: the path does not exist.
+        BundleError: there is no bundle.
+    """
+    path = Path(path).expanduser()
+    if not path.exists() and not recover_folder(path):
+        raise FileNotFoundError(f"{path}: there is no such model; give a run folder or one with {CONFIG} and {WEIGHTS}")
+    if path.is_file():
+        if path.name not in (CONFIG, WEIGHTS):
+            raise BundleError(f"{path} is a single file; a model is a folder with {CONFIG} and {WEIGHTS} "
+                              "(in a run folder it is model/)")
+        path = path.parent
+    if not (path / CONFIG).exists():
+        recover_folder(path / "model")
+    for folder in (path, path / "model"):
+        if (folder / CONFIG).exists():
+            return folder
+    raise BundleError(f"{path} holds no model: neither {CONFIG} nor model/{CONFIG} is there")

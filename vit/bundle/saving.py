@@ -1,0 +1,172 @@
+"""Saving a bundle: the whole folder or nothing."""
+
+import json
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+import vit
+from vit.bundle.folder_replacement import replace_folder
+from vit.bundle.loading import load_bundle
+from vit.bundle.record import (
+    CONFIG,
+    FORMAT,
+    WEIGHTS,
+    BundleError,
+    Contract,
+    check_classes,
+    check_thresholds,
+    num_outputs,
+    sha256,
+    text_with_checksum,
+    tied_weights,
+)
+from vit.bundle.timm_folder import timm_folder
+from vit.data import Preprocessing
+from vit.data.text.tokenizers import Tokenizer
+from vit.files.strict_json import finite
+from vit.messages import one_line
+from vit.weights.formats.timm import to_timm
+
+
+def save_bundle(
+    path: str | PathLike[str],
+    model: nn.Module,
+    classes: Sequence[str] = (),
+    preprocessing: Contract | None = None,
+    metrics: Mapping[str, float] | None = None,
+    extra: Mapping[str, Any] | None = None,
+    state: Mapping[str, Tensor] | None = None,
+    tokenizers: Mapping[str, Tokenizer] | None = None,
+    thresholds: Sequence[float] = (),
+) -> Path:
+    """Save the model as one folder, whole or not at all.
+
+    The new folder is loaded and compared before it replaces an older one. Several processes may save to one path.
+
+    Args:
+        metrics: final numbers by name, such as `{"val/accuracy": 0.98}`.
+        extra: JSON-able values, such as `{"data": ["data=digits"]}`, the overrides with which `vit evaluate` builds the
+            data set.
+        state: the weights to save, under the model's names; the model's own by default.
+        tokenizers: of "source" and "target", for models of text.
+        thresholds: one probability per class from which the label is assigned, for models with several labels per
+            image.
+
+    Raises:
+        BundleError: the classes do not fit the model, the folder contains something that is not a bundle, it cannot be
+            written, or it does not load as the same model. An older bundle is then unchanged.
+    """
+    path = Path(path).expanduser().resolve()
+    model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
+    check_classes(classes, num_outputs(model))
+    check_thresholds(thresholds, classes)
+    _check_target(path)
+    is_classifier = isinstance(preprocessing, Preprocessing) and model.config.kind != "mae"
+    timm_config = timm_folder(model, classes, preprocessing) if is_classifier else None
+    state = state or model.state_dict()
+    record = {
+        "format": FORMAT,
+        "model": model.config.to_dict(),
+        "names": "timm" if timm_config else "vit",
+        "classes": list(classes),
+        "preprocessing": None if preprocessing is None else preprocessing.to_dict(),
+        "tokenizers": {name: tokenizer.to_dict() for name, tokenizer in (tokenizers or {}).items()},
+        "metrics": {name: value for name, value in finite(dict(metrics or {})).items() if value is not None},
+        "versions": _versions(),
+        "extra": dict(extra or {}),
+        **({"thresholds": list(map(float, thresholds))} if thresholds else {}),
+    }
+    weights = _weights_to_save(model, state, timm_names=bool(timm_config) and model.config.kind == "vit")
+    config = (timm_config or _label_keys(classes)) | _problem_type(thresholds)
+    _write(path, weights, config, record, lambda folder: _check_loads(folder, model, state, record))
+    return path
+
+
+def _label_keys(classes: Sequence[str]) -> dict[str, Any]:
+    """Keys of config.json where timm does not support the model."""
+    return {"num_classes": len(classes), "label_names": list(classes)} if classes else {}
+
+
+def _problem_type(thresholds: Sequence[float]) -> dict[str, str]:
+    """With several labels per image, transformers must not apply a softmax."""
+    return {"problem_type": "multi_label_classification"} if thresholds else {}
+
+
+def _weights_to_save(model: nn.Module, state: Mapping[str, Tensor], timm_names: bool) -> dict[str, Tensor]:
+    """The state under its names on disk, with tied weights once."""
+    tied = tied_weights(model)
+    weights = _independent({name: tensor for name, tensor in state.items() if name not in tied})
+    return to_timm(weights, model.config) if timm_names else weights
+
+
+def _independent(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous CPU tensors that do not share memory, as safetensors requires."""
+    seen, independent = set(), {}
+    for name, tensor in state.items():
+        tensor = tensor.detach().cpu().contiguous()
+        storage = tensor.untyped_storage().data_ptr()
+        independent[name] = tensor.clone() if storage in seen else tensor
+        seen.add(storage)
+    return independent
+
+
+def _versions() -> dict[str, str]:
+    packages = {name: metadata.version(name) for name in ("timm", "safetensors", "pillow")}
+    return {"vit": vit.__version__, "python": platform.python_version(), "torch": torch.__version__, **packages}
+
+
+def _check_target(path: Path) -> None:
+    """That only a bundle is overwritten, and no other work.
+
+    Raises:
+        BundleError: the path is a file, or a folder with other content.
+    """
+    if path.is_dir() and any(path.iterdir()) and not (path / CONFIG).is_file():
+        raise BundleError(f"{path} is not empty and holds no {CONFIG}; choose another folder for the model")
+    if path.exists() and not path.is_dir():
+        raise BundleError(f"{path} is a file; choose a folder for the model")
+
+
+def _write(path: Path, weights: dict[str, Tensor], config: Mapping[str, Any], record: Mapping[str, Any],
+           check: Callable[[Path], None]) -> None:
+    """Write both files into a new folder, which replaces `path` if `check` does not raise."""
+    try:
+        with replace_folder(path, (WEIGHTS, CONFIG)) as folder:
+            save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+            content = {**config, "vit": {**record, "sha256": sha256(folder / WEIGHTS)}}
+            (folder / CONFIG).write_text(text_with_checksum(content), encoding="utf-8")
+            check(folder)
+    except (OSError, SafetensorError) as error:
+        raise BundleError(f"the model could not be saved to {path}: {one_line(error)}") from error
+
+
+def _check_loads(folder: Path, model: nn.Module, state: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
+    """That the saved folder loads, and that weights and record are those that were saved.
+
+    Raises:
+        BundleError: it does not load, or something differs.
+    """
+    loaded = load_bundle(folder)
+    loaded_state = loaded.model.state_dict()
+    for name, tensor in state.items():
+        other = loaded_state.get(name)
+        if other is None or not _same_bits(tensor.detach().to("cpu", other.dtype), other):
+            raise BundleError(f"{name} does not load as it was saved; please report this with the model's config: "
+                              f"{model.config}")
+    for key, value in record.items():
+        if loaded.record.get(key) != json.loads(json.dumps(finite(value))):
+            raise BundleError(f"{key} does not load as it was saved; please report this")
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(
+        *(each.contiguous().flatten().view(torch.uint8) for each in (one, other)))
