@@ -78,7 +78,11 @@ def read_file(path: Path, mapped: bool = True) -> Any:
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, copied to memory: a mapped tensor would break if the file were overwritten."""
+    """The tensors of a safetensors file, copied to memory: a mapped tensor would break if the file were overwritten.
+
+    Raises:
+        SourceError: the file is damaged.
+    """
     try:
         with open_regular(path) as stream:
             size = int.from_bytes(stream.read(8), "little")
@@ -106,7 +110,11 @@ def read_tensor(stream: BinaryIO, start: int, dtype: str, shape: list[int], data
 
 
 def read_zip(path: Path, mapped: bool) -> Any:
-    """The content of a zip file of PyTorch or NumPy, distinguished by its members."""
+    """The content of a zip file of PyTorch or NumPy, distinguished by its members.
+
+    Raises:
+        SourceError: the file is damaged, a TorchScript program, or has no weights.
+    """
     try:
         with open_zip(path) as archive:
             members = [name.rpartition("/")[2] for name in archive.namelist()]
@@ -124,7 +132,11 @@ def read_zip(path: Path, mapped: bool) -> Any:
 
 
 def read_torch(path: Path, mapped: bool) -> Any:
-    """Tensors and plain values; the only other class is argparse's Namespace, which many training scripts save."""
+    """Tensors and plain values; the only other class is argparse's Namespace, which many training scripts save.
+
+    Raises:
+        SourceError: the file is damaged, or holds other classes.
+    """
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
@@ -189,6 +201,11 @@ def refusal(path: Path, text: str) -> str:
 
 
 def read_npz(path: Path) -> dict[str, Tensor]:
+    """The arrays of an .npz file as tensors.
+
+    Raises:
+        SourceError: the file is damaged, or holds Python objects.
+    """
     try:
         return {name: from_numpy(array) for name, array in read_arrays(path).items()}
     except Exception as error:

@@ -77,28 +77,38 @@ def save_bundle(
         "format": FORMAT,
         "model": model.config.to_dict(),
         "names": "timm" if timm_config else "vit",
-        "classes": list(classes),
-        "preprocessing": None if preprocessing is None else preprocessing.to_dict(),
-        "tokenizers": {name: tokenizer.to_dict() for name, tokenizer in (tokenizers or {}).items()},
-        "metrics": {name: value for name, value in finite(dict(metrics or {})).items() if value is not None},
+        **_inputs_and_outputs(classes, preprocessing, tokenizers or {}),
+        "metrics": _finite_metrics(metrics or {}),
         "versions": _versions(),
         "extra": dict(extra or {}),
         **({"thresholds": list(map(float, thresholds))} if thresholds else {}),
     }
     weights = _weights_to_save(model, state, timm_names=bool(timm_config) and model.config.kind == "vit")
-    config = (timm_config or _label_keys(classes)) | _problem_type(thresholds)
+    config = _config_for_others(timm_config, classes, bool(thresholds))
     _write(path, weights, config, record, lambda folder: _check_loads(folder, model, state, record))
     return path
 
 
-def _label_keys(classes: Sequence[str]) -> dict[str, Any]:
-    """Keys of config.json where timm does not support the model."""
-    return {"num_classes": len(classes), "label_names": list(classes)} if classes else {}
+def _inputs_and_outputs(
+    classes: Sequence[str], preprocessing: Contract | None, tokenizers: Mapping[str, Tokenizer]
+) -> dict[str, Any]:
+    """The part of the record that says what goes into the model and what its outputs are."""
+    return {
+        "classes": list(classes),
+        "preprocessing": None if preprocessing is None else preprocessing.to_dict(),
+        "tokenizers": {name: tokenizer.to_dict() for name, tokenizer in tokenizers.items()},
+    }
 
 
-def _problem_type(thresholds: Sequence[float]) -> dict[str, str]:
-    """With several labels per image, transformers must not apply a softmax."""
-    return {"problem_type": "multi_label_classification"} if thresholds else {}
+def _finite_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in finite(dict(metrics)).items() if value is not None}
+
+
+def _config_for_others(timm_config: dict[str, Any] | None, classes: Sequence[str], multi_label: bool) -> dict[str, Any]:
+    """The keys of config.json beside the record: a timm folder's, or the class names alone."""
+    names = {"num_classes": len(classes), "label_names": list(classes)} if classes else {}
+    kind = {"problem_type": "multi_label_classification"} if multi_label else {}  # transformers then applies no softmax
+    return {**(timm_config or names), **kind}
 
 
 def _weights_to_save(model: nn.Module, state: Mapping[str, Tensor], timm_names: bool) -> dict[str, Tensor]:

@@ -66,7 +66,11 @@ def published_num_heads(dim: int, depth: int) -> int | None:
 
 
 def infer_stack(state: State, stated: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of `StackConfig`, from the blocks."""
+    """The values of `StackConfig`, from the blocks.
+
+    Raises:
+        ValueError: there are no complete blocks, or a value is neither visible nor stated.
+    """
     numbers = {int(found[1]) for name in state if (found := BLOCK.match(name))}
     if not numbers or FIRST + "attn.qkv.weight" not in state:
         some = ", ".join(list(state)[:3]) or "nothing"
@@ -157,6 +161,11 @@ def infer_num_heads(state: State, stated: Mapping[str, Any], inner: int, dim: in
 
 
 def infer_mlp(state: State, dim: int) -> dict[str, Any]:
+    """From fc1 (F,D) or, for SwiGLU, (2*F,D), and fc2 (D,F).
+
+    Raises:
+        ValueError: they do not fit.
+    """
     outputs, hidden = state[FIRST + "mlp.fc1.weight"].shape[0], state[FIRST + "mlp.fc2.weight"].shape[1]
     if outputs not in (hidden, 2 * hidden):
         raise ValueError(f"fc1 of the MLP has {outputs} outputs, but fc2 has {hidden} inputs; {hidden} or {2 * hidden} "
@@ -174,6 +183,9 @@ def infer_image_model(state: State, known: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         known: values that are inferred or stated already.
+
+    Raises:
+        ValueError: a tensor has the wrong shape, or a value is neither visible nor stated.
     """
     if (patches := state.get("embed.proj.weight")) is None:
         raise ValueError("the strides of a convolutional stem cannot be inferred from its tensors; load the folder "
@@ -203,7 +215,11 @@ def infer_image_model(state: State, known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def infer_positions(state: State, known: Mapping[str, Any], prefix: int) -> dict[str, Any]:
-    """Image size, and whether class token and registers have positions, from the length of the table (1,P+N,D)."""
+    """Image size, and whether class token and registers have positions, from the length of the table (1,P+N,D).
+
+    Raises:
+        ValueError: there is no table and they are not stated, or its length does not fit.
+    """
     if (table := state.get("embed.pos_embed")) is None:
         for key in ("positions", "image_size"):
             if key not in known:
@@ -248,6 +264,9 @@ def only_square_grid(length: int, prefix: int) -> tuple[int, int]:
 def infer_pool(state: State, known: Mapping[str, Any]) -> dict[str, Any]:
     """Pooling: attention pooling and the position of the last norm are visible in the parameters; the rest is stated,
     or as usual.
+
+    Raises:
+        ValueError: the parameters are of no pooling that vit has.
     """
     norms = [value for value, name in (("tokens", "encoder.norm.weight"), ("pooled", "pool.norm.weight"))
              if name in state]
@@ -269,6 +288,9 @@ def infer_pool(state: State, known: Mapping[str, Any]) -> dict[str, Any]:
 def infer_text_model(state: State, known: Mapping[str, Any]) -> dict[str, Any]:
     """The values of `MaskedTextConfig` (with a head for masked tokens) or `TextClassifierConfig` that the blocks do not
     determine.
+
+    Raises:
+        ValueError: there is no token embedding, or a value is neither visible nor stated.
     """
     if "embed.token.weight" not in state:
         raise ValueError("the tensors have neither a patch projection (embed.proj) nor a token embedding (embed.token)")

@@ -7,11 +7,11 @@ from typing import Any
 
 LOADING_ARGUMENTS = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"}
 DEPTH_KEYS = ("depth", "layers", "blocks", "repeats")
-MAX_DEPTH, MAX_NUMBER = 1_000, 10_000_000  # of numbers in model_args: those whose key has one of DEPTH_KEYS, and others
+MAX_DEPTH, MAX_NUMBER = 1_000, 10_000_000  # in model_args: of keys with one of DEPTH_KEYS, and of others
 
 
 def build_meta_model(config: Mapping[str, Any]) -> Any:
-    """The model on the meta device; only timm can tell what the name of an architecture stands for.
+    """The model on the meta device; only timm knows its architectures.
 
     Args:
         config: the `config.json` of a timm folder.

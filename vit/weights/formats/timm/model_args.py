@@ -107,7 +107,7 @@ def missing_in_timm(config: Any) -> str | None:
 
 
 def missing_in_both(config: Any) -> dict[str, bool]:
-    """Part -> whether the config has something else than the VisionTransformer or Eva that would be built."""
+    """Part -> whether the config has something else than timm's models."""
     eva, gated = is_eva(config), config.mlp == "swiglu"
     eps = (1e-6,) if config.norm == "rms" or (gated and not eva) else (1e-6, 1e-5)
     eps = (1e-5,) if config.patch_norm else eps
@@ -136,7 +136,7 @@ def missing_in_both(config: Any) -> dict[str, bool]:
 
 
 def missing_in_eva(config: Any) -> dict[str, bool]:
-    """The same for the rotary models."""
+    """Part -> whether the config has something else than timm's rotary models."""
     gated, attention = config.mlp == "swiglu", config.pool == "attention"
     act = "silu" if gated else "gelu"
     return {
