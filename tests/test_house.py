@@ -25,9 +25,6 @@ MAY_IMPORT = {  # every package -> all it may import: what lies below, and its n
     package: {below for layer in LAYERS[:level] for below in layer} | set(neighbours)
     for level, packages in enumerate(LAYERS) for package, neighbours in packages.items()
 } | {"data": {"files", "counters", "messages"}, "weights": {"nn"}, "generation": {"nn", "counters"}}
-KNOWN_CYCLES = {  # modules that import each other, by a local import, to be taken apart
-    frozenset({"vit.exchange.hub", "vit.exchange.read"}),
-}
 LIGHT = {
     "pytorch_lightning",
     "lightning_fabric",
@@ -100,9 +97,7 @@ def test_an_import_only_goes_down():
 
 
 def test_no_module_imports_itself_in_a_circle():
-    found = cycles(import_graph())
-    assert found - KNOWN_CYCLES == set(), "modules that import each other"
-    assert KNOWN_CYCLES - found == set(), "these are mended: take them out of KNOWN_CYCLES"
+    assert cycles(import_graph()) == set(), "modules that import each other"
 
 
 def test_cycles_are_found():

@@ -111,7 +111,7 @@ def test_masked_autoencoders_are_probed_as_a_classifier_would_begin(tmp_path, cl
         torch.testing.assert_close(found, classifier(PREPROCESSING.normalize(images)), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:.*does not say how images are prepared")
+@pytest.mark.filterwarnings("ignore:.*does not state its preprocessing")
 def test_somebodys_file_of_weights_without_a_head(tmp_path):
     """timm's ViT-Ti less its head: the architecture is read off the names, the vector is timm's."""
     torch.manual_seed(0)

@@ -18,8 +18,8 @@ from vit.bundle.files import SourceError
 from vit.cli import main
 from vit.data import ByteTokenizer, Preprocessing
 from vit.exchange.card import escaped, model_card
-from vit.exchange.places import without_places
-from vit.exchange.pushing import published
+from vit.exchange.private_paths import overrides_without_folders
+from vit.exchange.pushing import public_config
 from vit.models import model_from_config
 
 PLAIN = Preprocessing(size=16, mean=(0.5,) * 3, std=(0.25,) * 3)
@@ -51,12 +51,12 @@ def saved(folder, kind):
 @pytest.mark.parametrize(
     ("kind", "task", "library", "says"),
     [
-        ("image", "image-classification", "timm", "It gives an image one of 3 classes."),
-        ("labels", "image-classification", "timm", "It gives an image any of 3 labels, each from a threshold"),
-        ("conv", "image-classification", "vit", "It gives an image one of 3 classes."),
-        ("text", "text-classification", "vit", "It gives a text one of 3 classes."),
-        ("writer", "translation", "vit", "It writes a text for a text."),
-        ("mae", None, "vit", "It is pre-trained, without answers of its own"),
+        ("image", "image-classification", "timm", "It assigns an image one of 3 classes."),
+        ("labels", "image-classification", "timm", "It assigns an image any number of 3 labels, each above its own"),
+        ("conv", "image-classification", "vit", "It assigns an image one of 3 classes."),
+        ("text", "text-classification", "vit", "It assigns a text one of 3 classes."),
+        ("writer", "translation", "vit", "It generates text from a text."),
+        ("mae", None, "vit", "It is pre-trained and makes no predictions"),
     ],
 )
 def test_every_kind_of_model_has_a_card(tmp_path, kind, task, library, says):
@@ -107,7 +107,7 @@ WORDS = {
 
 
 def test_words_lose_the_place_and_keep_the_rest():
-    assert dict(zip(WORDS, without_places(list(WORDS)), strict=True)) == WORDS
+    assert dict(zip(WORDS, overrides_without_folders(list(WORDS)), strict=True)) == WORDS
     assert escaped("a|b\n<script>") == "a\\|b &lt;script>"
 
 
@@ -116,14 +116,14 @@ def test_what_is_published_says_no_place(tmp_path):
              "teachers": [{"from": "/srv/models/big", "alpha": 0.5}]}
     model = model_from_config({**IMAGES, "num_classes": 3})
     folder = save_bundle(tmp_path / "model", model, CLASSES, PLAIN, extra=extra)
-    values = json.loads(published(folder / "config.json"))
+    values = json.loads(public_config(folder / "config.json"))
     assert values["vit"]["extra"] == {"data": ["data=folder", "data.root=pets"], "evaluation": {"batch_size": 8},
                                       "teachers": [{"from": "big", "alpha": 0.5}]}
     assert "/home/me" in (folder / "config.json").read_text()
 
 
 def test_a_licence_is_an_identifier(tmp_path):
-    with pytest.raises(SourceError, match="--licence 'Apache 2.0' is no identifier of the hub; write it like"):
+    with pytest.raises(SourceError, match="--licence 'Apache 2.0' is not an identifier of the hub; write it like"):
         model_card(load_bundle(saved(tmp_path / "model", "image")), licence="Apache 2.0")
 
 

@@ -122,7 +122,7 @@ def test_a_pipeline_differs_by_no_more_than_the_conversion_says(options: dict, p
     with pytest.warns(UserWarning, match=f"transformers {MEASURED}, which moves probabilities by up to") as said:
         convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
     text = str(said[-1].message)
-    assert ("makes the same pixels" in text) == (prepared == "squash")
+    assert ("computes the same pixels" in text) == (prepared == "squash")
     limit = float(text.partition("probabilities by up to ")[2].partition(";")[0])
     pipeline = hf.pipeline("image-classification", model=str(tmp_path / "theirs"))
     photos = [str(each) for each in sorted(PHOTOS.rglob("*.jpg"))]
@@ -362,16 +362,16 @@ def test_weights_that_differ_by_3e_5_are_another_model(tmp_path) -> None:
     assert {tensor.dtype for tensor in model.state_dict().values()} == {torch.float32}
     with torch.no_grad():
         model.head.weight.mul_(1 + 3e-5), model.head.bias.mul_(1 + 3e-5)
-    with pytest.raises(SourceError, match=r"gives other outputs when vit reads it \(up to 3e-05 apart"):
+    with pytest.raises(SourceError, match=r"has other outputs when vit reads it: they differ by 3e-05"):
         check_same(tmp_path / "theirs.pth", "torchvision", model)
 
 
 def test_nothing_that_is_there_is_changed(tmp_path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("important")
-    with pytest.raises(SourceError, match="is there already and is left as it is"):
+    with pytest.raises(SourceError, match="exists and is not overwritten"):
         convert(ours(), tmp_path / "mine", "transformers")
-    with pytest.raises(SourceError, match=r"end with one of \.safetensors, \.pth, \.pt"):
+    with pytest.raises(SourceError, match=r"use one of \.safetensors, \.pth, \.pt"):
         convert(ours(), tmp_path / "folder", "torchvision")
 
 
@@ -389,4 +389,4 @@ def test_as_a_real_command(tmp_path) -> None:
     assert "32 loaded, 0 resized, 0 new, 0 unused" in done.stdout and f"wrote {tmp_path / 'theirs'}" in done.stdout
     assert json.loads((tmp_path / "theirs" / "config.json").read_text())["model_type"] == "vit"
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "is there already" in done.stderr
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "exists and is not overwritten" in done.stderr

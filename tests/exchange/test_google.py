@@ -106,7 +106,7 @@ def test_timm_reads_the_same_file_with_the_exact_gelu(tmp_path) -> None:
     options = {**SIZE, "num_classes": CLASSES, "act_layer": "gelu"}
     reference = timm.create_model("vit_base_patch16_224", **options).eval()
     reference.load_pretrained(path)
-    model, _ = import_weights(path, act="gelu")
+    model, _ = import_weights(path, activation="gelu")
     with torch.no_grad():
         torch.testing.assert_close(model(images()), reference(images()), **CLOSE)
 

@@ -108,9 +108,9 @@ def test_openclip(quick: bool, tmp_path) -> None:
         state |= {name: torch.tensor(7) for name in ("input_resolution", "context_length", "vocab_size")}
     else:
         act = "gelu"
-        with pytest.raises(SourceError, match="activation cannot be inferred from tensors; give act=.*quick_gelu"):
+        with pytest.raises(SourceError, match="activation cannot be inferred.*; give activation=.*quick_gelu"):
             import_weights(state, num_heads=4)
-    model, report = import_weights(state, num_heads=4, act=act)
+    model, report = import_weights(state, num_heads=4, activation=act)
     same(model, reference.visual, images())
     assert not unplaced(report)
     assert "transformer.resblocks.0.ln_1.weight" in report.named("excluded")
@@ -118,7 +118,7 @@ def test_openclip(quick: bool, tmp_path) -> None:
 
 def test_openclip_tower_alone_in_half_precision() -> None:
     reference = clip(quick=False).half()
-    model, _ = import_weights(reference.visual.state_dict(), num_heads=4, act="gelu")
+    model, _ = import_weights(reference.visual.state_dict(), num_heads=4, activation="gelu")
     same(model, reference.float().visual, images())
 
 

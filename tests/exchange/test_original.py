@@ -44,7 +44,7 @@ def test_dino_training_checkpoint(tmp_path) -> None:
     model, report = import_weights(tmp_path / "checkpoint.pth", num_heads=4)
     same(model, reference)
     assert not unplaced(report) and len(report.named("excluded")) == 4
-    assert "of teacher, student the weights of teacher are taken" in report.notes
+    assert "of teacher, student the weights of teacher are used" in report.notes
 
 
 def dinov2_state(registers: int, chunks: bool, gated: bool) -> dict[str, torch.Tensor]:
@@ -132,6 +132,6 @@ def test_openai_clip_is_what_timm_makes_of_it() -> None:
     options = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 2, "num_heads": 4, "num_classes": 6}
     reference = timm.create_model("vit_base_patch16_clip_quickgelu_224", **options).eval()
     reference.load_state_dict(checkpoint_filter_fn(dict(state), reference))
-    model, _ = import_weights(state, num_heads=4, act="quick_gelu")
+    model, _ = import_weights(state, num_heads=4, activation="quick_gelu")
     with torch.no_grad():
         torch.testing.assert_close(model(images()), reference(images()), **CLOSE)

@@ -54,15 +54,15 @@ def test_a_vision_model_with_the_names_of_vit_is_not_vit() -> None:
 
 
 def test_an_activation_that_contradicts_the_config() -> None:
-    refused(tiny(), "act=relu was given, but the source's config says gelu", act="relu")
+    refused(tiny(), "activation=relu was given, but the source's config has gelu", activation="relu")
     model = hf.ViTForImageClassification(hf.ViTConfig(**SIZE, num_labels=5))
-    refused(model, "act=silu was given", "gelu", act="silu")
-    import_weights(model, act="gelu")
+    refused(model, "activation=silu was given", "gelu", activation="silu")
+    import_weights(model, activation="gelu")
 
 
 @pytest.mark.parametrize(("change", "said"), [
     (lambda t: torch.zeros(32), "cls_token is (32,), but must be (1, tokens, 32)"),
-    (lambda t: t.to_sparse(), "cls_token is kept as torch.sparse_coo"),
+    (lambda t: t.to_sparse(), "cls_token has the layout torch.sparse_coo"),
     (lambda t: t.to("meta"), "cls_token is on the meta device"),
     (lambda t: t.to(torch.int8), "cls_token is of int8"),
     (lambda t: t.to(torch.complex64), "cls_token is of complex64"),
@@ -83,8 +83,8 @@ def test_arguments_that_are_no_sizes(arguments: dict, said: str) -> None:
 
 
 @pytest.mark.parametrize(("change", "said"), [
-    ({"id2label": {"a": "cat"}}, "the names of the classes cannot be understood"),
-    ({"pretrained_cfg": {"input_size": [3, 28, 28], "mean": "no", "std": [1, 1, 1]}}, "how images are prepared"),
+    ({"id2label": {"a": "cat"}}, "the class names cannot be understood"),
+    ({"pretrained_cfg": {"input_size": [3, 28, 28], "mean": "no", "std": [1, 1, 1]}}, "the preprocessing of images"),
 ])
 def test_a_config_that_makes_no_sense(tmp_path, change: dict, said: str) -> None:
     save_file(dict(tiny().state_dict()), tmp_path / "model.safetensors")
@@ -97,7 +97,7 @@ def test_a_config_that_makes_no_sense(tmp_path, change: dict, said: str) -> None
 def test_a_config_of_other_weights(tmp_path) -> None:
     save_file(dict(tiny().state_dict()), tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit", "hidden_size": 64}))
-    refused(tmp_path, "describes a vit of transformers", "timm's names")
+    refused(tmp_path, "describes a vit of transformers", "the names of timm")
 
 
 def test_only_images_and_their_classes_go_to_timm(tmp_path) -> None:
@@ -115,7 +115,7 @@ def test_several_labels_go_to_transformers_and_back(tmp_path) -> None:
     model.config.problem_type = "multi_label_classification"
     model.save_pretrained(tmp_path / "theirs")
     picture = Image.effect_noise((32, 32), 90).convert("RGB")
-    with pytest.warns(UserWarning, match="how images are prepared"):
+    with pytest.warns(UserWarning, match="does not state its preprocessing"):
         loaded = vit.load(tmp_path / "theirs")
     assert loaded.thresholds.tolist() == [0.5] * 3
     x = loaded.preprocessing.normalize(loaded.preprocessing.image(picture)[None])
@@ -166,7 +166,7 @@ def test_openclip_pools_and_prepares_as_its_config_says(clip_folder, tmp_path) -
 def test_a_projection_is_no_answer(clip_folder) -> None:
     tower = hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(**SIZE, projection_dim=6))
     for source in (clip_folder[0], tower):
-        with pytest.raises(SourceError, match="has no classes to answer with"):
+        with pytest.raises(SourceError, match="has no classes to predict"):
             vit.load(source)
 
 
@@ -176,9 +176,9 @@ def test_tensors_without_a_config_are_told_by_their_width_or_doubted() -> None:
     same(model, wide)
     assert any("after in EVA-02 enormous" in note for note in report.notes)
     gap = tiny("vit_so400m_patch16_siglip_gap_256", mlp_ratio=2)
-    model, _ = import_weights(gap.state_dict(), num_heads=4, act="gelu_tanh")
+    model, _ = import_weights(gap.state_dict(), num_heads=4, activation="gelu_tanh")
     same(model, gap)
-    assert any("give act=gelu_tanh" in note for note in import_weights(gap.state_dict(), num_heads=4)[1].notes)
+    assert any("give activation=gelu_tanh" in note for note in import_weights(gap.state_dict(), num_heads=4)[1].notes)
     three = tiny("beit3_base_patch16_224")
     same(import_weights(three.state_dict(), num_heads=4)[0], three)
     refused(tiny("beit_base_patch16_224").state_dict(), "BEiT's tables of relative positions", num_heads=4)
@@ -248,5 +248,5 @@ def test_a_checkpoint_of_lightning_with_a_config_of_its_own(tmp_path) -> None:
     state = {f"net.{name}": tensor for name, tensor in model.state_dict().items()}
     for config in ({"lr": 0.1}, {"model": "vit"}, {"model": {"depth": 2}}, "vit"):
         torch.save({"pytorch-lightning_version": "2.6", "config": config, "state_dict": state}, tmp_path / "a.ckpt")
-        found, _ = import_weights(tmp_path / "a.ckpt", num_heads=2, act="gelu")
+        found, _ = import_weights(tmp_path / "a.ckpt", num_heads=2, activation="gelu")
         assert torch.equal(found.head.weight, model.head.weight)

@@ -75,7 +75,7 @@ def test_load_a_timm_folder(tmp_path) -> None:
 
 def test_load_a_model_in_memory() -> None:
     theirs = scramble(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=5)).eval()
-    with pytest.warns(UserWarning, match="does not name its 5 classes; they are numbered"):
+    with pytest.warns(UserWarning, match="does not name its 5 classes; numbers are used as names"):
         predictor = vit.load(theirs)
     (answer,) = predictor.predict([photo()], top_k=5)
     pixels = predictor.preprocessing.image(photo(), "photo")
@@ -91,7 +91,7 @@ def test_what_a_file_does_not_say_is_warned_of(tmp_path) -> None:
     with pytest.warns(UserWarning) as warned:
         predictor = vit.load(tmp_path / "weights.safetensors")
     said = " ".join(str(each.message) for each in warned)
-    assert "does not say how images are prepared" in said and "does not name its 5 classes" in said
+    assert "does not state its preprocessing" in said and "does not name its 5 classes" in said
     assert predictor.classes == ["0", "1", "2", "3", "4"] and predictor.preprocessing.size == (32, 32)
 
 
@@ -215,7 +215,7 @@ def test_the_arrays_of_a_data_set_are_no_weights(tmp_path, capsys, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "set.npz"
     np.savez(file, **dict.fromkeys(names, np.zeros((4, 8, 8))))
-    refused(file, f"{file} holds the arrays of a data set ({', '.join(names)})", f"data=table data.path={file}")
+    refused(file, f"{file}: it holds the arrays of a data set ({', '.join(names)})", f"data=table data.path={file}")
     assert vit_main(["predict", str(file), "photo.png"]) == 1
     assert "holds the arrays of a data set" in capsys.readouterr().err
     assert vit_main(["train", f"init_from={file}"]) == 2
@@ -291,12 +291,12 @@ def test_shapes_that_contradict_each_other(folder) -> None:
         (folder / "config.json").write_text(json.dumps({**config, key: value}))
         refused(folder, str(folder), said)
     (folder / "config.json").write_text(json.dumps(config))
-    refused(folder, "num_heads=8 was given, but the source's config says 4", num_heads=8)
+    refused(folder, "num_heads=8 was given, but the source's config has 4", num_heads=8)
     state = vit.import_weights(folder)[0].state_dict()
     for name, shape in (("encoder.blocks.1.mlp.fc1.weight", (90, 32)), ("embed.pos_embed", (1, 12, 32)),
                         ("head.weight", (5, 31))):
         refused({**state, name: torch.zeros(shape)}, str(shape[-1 if "mlp" not in name else 0]) if "pos" not in name
-                else "12 rows", num_heads=4, act="gelu")
+                else "12 rows", num_heads=4, activation="gelu")
 
 
 def test_tensors_left_over_or_missing(folder) -> None:
@@ -314,8 +314,8 @@ def test_tensors_left_over_or_missing(folder) -> None:
 def test_other_things(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     refused("nowhere.pth", "nowhere.pth: no such file or folder", "accepted: ", ".safetensors", "timm:NAME")
-    refused("google/vit-base-patch16-224", "a model of the hub is written hub:google/vit-base-patch16-224")
-    refused(3.5, "float is no source of weights", "accepted")
+    refused("google/vit-base-patch16-224", "for a model of the hub, write hub:google/vit-base-patch16-224")
+    refused(3.5, "float is not a source of weights", "accepted")
     refused({}, "holds no tensors by name, but nothing")
     refused({"model": {"lr": 0.1}}, "holds no tensors by name, but lr")
     for content, said in ((b"", "is empty"), (b"hello, I am a text", "is of no known format"),
@@ -325,17 +325,24 @@ def test_other_things(tmp_path, monkeypatch) -> None:
         refused("thing.pth", "thing.pth", said)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "tf_model.h5").write_bytes(b"1")
-    refused("folder", "holds no weights that are known", "tf_model.h5")
+    refused("folder", "holds no known file of weights", "tf_model.h5")
     with zipfile.ZipFile("photos.zip", "w") as archive:
         archive.writestr("cat.jpg", b"1")
     refused("photos.zip", "a zip file without weights")
     refused("timm:resnet_18", "nearest: timm:resnet18")
-    refused("timm:vit_tiny_patch16_224.augreg_in21k", "could not be fetched", "give a file or folder")
+    refused("timm:vit_tiny_patch16_224.augreg_in21k", "could not be fetched", "use a file or folder")
 
 
 def test_a_torchscript_program_is_not_run(tmp_path) -> None:
     torch.jit.script(torch.nn.Linear(2, 2)).save(tmp_path / "clip.pt")
     refused(tmp_path / "clip.pt", "TorchScript program", "torch.jit.load('clip.pt').state_dict()")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_small_file_whose_tensors_would_fill_the_memory(tmp_path, zipped: bool) -> None:
+    file = tmp_path / "weights.pth"
+    torch.save({"a": torch.zeros(1).expand(1 << 30)}, file, _use_new_zipfile_serialization=zipped)
+    refused(file, "was made to fill the memory", "tensors stand for")
 
 
 def test_pieces_that_are_not_there(folder) -> None:

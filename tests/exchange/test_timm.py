@@ -47,15 +47,15 @@ def test_a_folder_of_timm_comes_in_and_goes_out(case: str, tmp_path) -> None:
 
 def test_a_module_and_its_state_dict_with_what_only_the_caller_knows() -> None:
     reference = foreign("CLIP quick")
-    for source, told in ((reference, {}), (reference.state_dict(), {"num_heads": 4, "act": "quick_gelu"})):
+    for source, told in ((reference, {}), (reference.state_dict(), {"num_heads": 4, "activation": "quick_gelu"})):
         model, _ = import_weights(source, **told)
         x = images(model.config)
         with torch.no_grad():
             torch.testing.assert_close(model(x), reference(x), **CLOSE)
-    with pytest.raises(ValueError, match="give act="):
+    with pytest.raises(ValueError, match="give activation="):
         import_weights(reference.state_dict(), num_heads=4)
     with pytest.raises(ValueError, match="num_heads"):
-        import_weights(reference.state_dict(), act="quick_gelu")
+        import_weights(reference.state_dict(), activation="quick_gelu")
 
 
 @pytest.mark.parametrize("case", ["EVA-02 CLIP 16", "SigLIP", "DINOv3"])

@@ -65,9 +65,9 @@ def test_list_models_by_pattern() -> None:
     ("name", "options", "message"),
     [
         ("vit_smal_patch16_224", {}, "no model 'vit_smal_patch16_224'; nearest: vit_small_patch16_224"),
-        ("resnet18", {}, "no model 'resnet18'; nearest: timm/resnet18"),
+        ("resnet18", {}, "no model 'resnet18'; nearest: timm:resnet18"),
         ("photo", {}, "no model 'photo'; nearest: vit_tiny"),
-        ("timm/resnet19", {}, "timm has no model 'resnet19'; nearest: timm/resnet18"),
+        ("timm/resnet19", {}, "timm has no model 'resnet19'; nearest: timm:resnet18"),
         ("vit_tiny", {"imagesize": 32}, "no option 'imagesize'; nearest: image_size"),
         ("timm/resnet18", {"drop_pth": 0.1}, "no option 'drop_pth'; nearest: drop_path"),
         ("vit_tiny_patch16_224", {"image_size": 100},

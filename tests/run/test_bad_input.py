@@ -124,15 +124,15 @@ def test_checkpoint_of_another_shape(refused, tmp_path):
     words = ["init_from=tiny.pth", "model=micro"]
     refused(words, 2, "init_from=tiny.pth", "192", "64", "here: the model has another size")
     save_file({"something.weight": torch.zeros(3)}, tmp_path / "odd.safetensors")
-    refused(["init_from=odd.safetensors"], 2, "init_from=odd.safetensors", "no known Vision", "something.weight")
+    refused(["init_from=odd.safetensors"], 2, "init_from=odd.safetensors", "not those of a known", "something.weight")
     (tmp_path / "broken.pth").write_bytes(b"no weights")
-    refused(["init_from=broken.pth"], 2, "init_from=broken.pth: is of no known format")
+    refused(["init_from=broken.pth"], 2, "init_from=broken.pth: the file is of no known format")
     (tmp_path / "broken.safetensors").write_bytes(b"no weights")
     refused(["init_from=broken.safetensors"], 2, "init_from=broken.safetensors", "no known format")
     refused(["init_from=nowhere"], 2, "init_from=nowhere: no such file or folder", "timm:NAME")
     refused(["init_from=timm:resnet_18"], 2, "has no such model; nearest: timm:resnet18")
     (tmp_path / "empty").mkdir()
-    refused(["init_from=empty"], 2, "init_from=empty: holds no weights that are known", "model.safetensors")
+    refused(["init_from=empty"], 2, "init_from=empty: the folder holds no known file of weights", "model.safetensors")
 
 
 def test_weights_that_cannot_be_fetched(refused):
@@ -140,8 +140,8 @@ def test_weights_that_cannot_be_fetched(refused):
         ["init_from=timm:test_vit.r160_in1k"],
         2,
         "init_from=timm:test_vit.r160_in1k: its weights could not be fetched",
-        "give a file or folder of this machine",
-        "train from nothing with data=folder",
+        "use a file or folder of this machine",
+        "to train without pretrained weights: data=folder",
     )
 
 
@@ -168,7 +168,7 @@ def test_no_permission(refused, tmp_path):
         (["+data.rot=x"], 2, ["data.rot: vit.data.digits has no parameter 'rot'"]),
         (["model.dpth=3"], 2, ["the model has no option 'dpth'", "depth"]),
         (["model.name=vit_tinny"], 2, ["no model 'vit_tinny'", "vit_tiny"]),
-        (["model=timm", "model.name=resnet_18"], 2, ["timm/resnet18"]),
+        (["model=timm", "model.name=resnet_18"], 2, ["timm:resnet18"]),
         (["recipe.mixup={mixup: 0.5, sitch: 1}"], 2, ["recipe.mixup", "sitch"]),
         (["recipe.optimizer.name=adamv"], 2, ["recipe.optimizer: unknown optimizer 'adamv'; nearest: adam"]),
         (["recipe.optimizer.lr=fast"], 2, ["recipe.optimizer.lr=fast"]),

@@ -16,7 +16,7 @@ import vit
 from tests.run.conftest import run, write_photos
 from vit.bundle import load_bundle
 from vit.run.config.composing import ConfigError
-from vit.run.parts.distillation import load_taught, matched
+from vit.run.parts.distillation import load_teacher, match_classes
 from vit.tasks import Classification
 
 QUICK = ["precision=32-true", "logger=csv", "recipe.batch_size=64"]
@@ -112,15 +112,15 @@ def test_a_teacher_out_of_transformers(tmp_path):
     theirs = ViTForImageClassification(ViTConfig(**sizes, image_size=16, patch_size=8, id2label=labels)).eval()
     theirs.save_pretrained(tmp_path)
     ViTImageProcessor(size={"height": 16, "width": 16}, image_mean=[0.1, 0.2, 0.3]).save_pretrained(tmp_path)
-    taught = load_taught(str(tmp_path))
+    taught = load_teacher(str(tmp_path))
     assert list(taught.classes) == list(labels.values())
     assert taught.preprocessing.size == (16, 16) and taught.preprocessing.mean == (0.1, 0.2, 0.3)
     images = torch.randn(2, 3, 16, 16)
     with torch.no_grad():
         torch.testing.assert_close(taught.model(images), theirs(images).logits, rtol=0, atol=1e-5)
-    assert matched(taught, ["class c", "class a"], "it") == [2, 0]
-    with pytest.raises(ConfigError, match="does not say the names of its classes"):
-        matched(replace(taught, classes=[]), ["class a"], "it")
+    assert match_classes(taught, ["class c", "class a"], "it") == [2, 0]
+    with pytest.raises(ConfigError, match="does not state its class names"):
+        match_classes(replace(taught, classes=[]), ["class a"], "it")
 
 
 def test_a_resumed_student_ends_with_the_same_bits(teacher, tmp_path, monkeypatch):
@@ -160,7 +160,7 @@ def test_what_cannot_be(teacher, tmp_path):
     words = ["data=folder", f"data.root={photos}", "data.image_size=16", "data.patch_size=8", "model=micro"]
     words += ["recipe.batch_size=8", "data.audit_seconds=1"]
     refused = {
-        (*words, "distill=soft", taught): r"does not know class 'cat' \(2 of 2 classes of the data are unknown to it\)",
+        (*words, "distill=soft", taught): r"has no class 'cat' \(2 of 2 classes of the data are missing\)",
         ("distill=soft",): "distill=soft needs a teacher: distill.teacher=RUN",
         ("distill=soft", "distill.teacher=nowhere"): "distill.teacher=nowhere: no such file or folder",
         ("distill=soft", "distill.teacher=timm:resnet99"): r"timm:resnet99: timm [\d.]+ has no such model",

@@ -1,7 +1,6 @@
 """init_from: weights, architecture and preprocessing of something trained elsewhere, and an account of what was taken.
 """
 
-import numpy as np
 import pytest
 import timm
 import torch
@@ -10,7 +9,6 @@ from safetensors.torch import load_file, save_file
 
 import vit
 from tests.run.conftest import SMALL, write_photos
-from vit.run.parts.init_from import of_timm
 
 QUICK = ["recipe.epochs=1", "precision=32-true", "logger=csv"]
 STILL = [
@@ -135,18 +133,3 @@ def test_without_a_network_the_default_of_finetuning_is_a_line(new_data, tmp_pat
         and "data=folder data.root=PHOTOS" in said
         and said.count("\n") == 1
     )
-
-
-def test_what_a_timm_model_says_of_itself():
-    model = timm.create_model("test_vit", pretrained=False)
-    initial = of_timm("test_vit.r160_in1k", model)
-    facts = timm.data.resolve_model_data_config(model)
-    assert initial.preprocessing.size == facts["input_size"][1:] and initial.preprocessing.mean == facts["mean"]
-    assert (
-        initial.preprocessing.crop_pct == facts["crop_pct"]
-        and initial.preprocessing.interpolation == facts["interpolation"]
-    )
-    again = vit.models.model_from_config(initial.model)
-    again.load_state_dict(initial.state)
-    images = torch.from_numpy(np.random.default_rng(0).normal(size=(2, *facts["input_size"]))).float()
-    assert torch.equal(again.eval()(images), model.eval()(images))

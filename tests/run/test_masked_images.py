@@ -60,7 +60,7 @@ def test_the_run_s_number_again_and_no_answers(pretrained, tmp_path, capsys):
     assert "loss per masked patch" in capsys.readouterr().out
     assert main(["predict", str(pretrained.path), str(pretrained.path / "reconstructions.png")]) == 1
     said = capsys.readouterr().err
-    assert "pre-trained model (mae) that has no answers yet; train it for a task with init_from=" in said
+    assert "pre-trained model (mae), which makes no predictions yet; train it for a task with init_from=" in said
     assert main(["evaluate", str(pretrained.path), "data=corpus"]) == 1
     assert "holds no images" in capsys.readouterr().err
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from vit.exchange.places import PLACES
+from vit.exchange.private_paths import PATH_KEYS
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import ConfigError, override_text, parse, shown, sweep
 
@@ -95,5 +95,5 @@ def test_one_string_is_not_a_list_of_overrides():
 
 def test_every_place_is_a_key():
     config = compose(["distill=soft", "data=folder", "data.root=x"])
-    for key in set(PLACES) - {"data.path", "model.vectors"}:
+    for key in set(PATH_KEYS) - {"data.path", "model.vectors"}:
         value(config, key)

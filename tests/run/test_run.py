@@ -289,7 +289,7 @@ def test_a_timm_model_under_the_same_recipe(tmp_path):
     run = vit.train([*words, f"run_dir={tmp_path}"])
     model = vit.load(run.path).model
     assert model.config.kind == "timm" and model.config.name == "test_resnet"
-    assert "timm/test_resnet" in (run.path / "log.txt").read_text()
+    assert "timm:test_resnet" in (run.path / "log.txt").read_text()
 
 
 @pytest.mark.slow

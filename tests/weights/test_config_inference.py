@@ -108,7 +108,7 @@ def test_contradictions_are_errors_with_both_numbers(change, facts: dict, words:
 
 
 def test_an_activation_is_never_guessed() -> None:
-    with pytest.raises(ValueError, match="activation cannot be inferred from tensors; give act=gelu"):
+    with pytest.raises(ValueError, match="activation cannot be inferred from tensors; give activation=gelu"):
         infer_config(broken(lambda state: None), {"num_heads": 3, "activation": None})
 
 

@@ -5,6 +5,7 @@ import mmap
 import pickle
 import re
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -37,7 +38,16 @@ GLOBAL = re.compile(r"GLOBAL ([\w.]+)|(?:Unsupported|find) (?:class|global) ([\w
 
 
 class SourceError(ValueError):
-    """A source of weights that cannot be loaded; the text is one sentence with what was found and what is accepted."""
+    """A source of weights that cannot be loaded; the text is one sentence with what was found and what is accepted.
+
+    Attributes:
+        reason: the sentence without the source.
+        source: path or name of the source; None where the reason names it.
+    """
+
+    def __init__(self, reason: str, source: str | PathLike[str] | None = None) -> None:
+        self.reason, self.source = reason, None if source is None else str(source)
+        super().__init__(reason if source is None else f"{source}: {reason}")
 
 
 class Mapped(dict[str, Any]):
@@ -58,15 +68,15 @@ def read_file(path: Path, mapped: bool = True) -> Any:
         with open_regular(path) as stream:
             start = stream.read(64)
     except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}") from None
+        raise SourceError(f"the file cannot be read: {error.strerror}", path) from None
     if path.name.endswith(INDEX):
         return read_shards(path)
     if not start:
-        raise SourceError(f"{path} is empty; accepted: {ACCEPTED}")
+        raise SourceError(f"the file is empty; accepted: {ACCEPTED}", path)
     if start.startswith(LFS):
-        raise SourceError(f"{path} is a Git LFS pointer and not the weights themselves; fetch them with git lfs pull")
+        raise SourceError("the file is a Git LFS pointer and not the weights; fetch them with git lfs pull", path)
     if start.lstrip().lower().startswith(HTML):
-        raise SourceError(f"{path} is a web page and not weights; download the file itself")
+        raise SourceError("the file is a web page and not weights; download the file itself", path)
     if start[8:9] == b"{" and not start.startswith(b"PK"):
         return read_safetensors(path)
     if start.startswith(b"PK"):
@@ -74,7 +84,7 @@ def read_file(path: Path, mapped: bool = True) -> Any:
     if start[:1] == b"\x80":
         check_old_pickle(path)
         return read_torch(path, mapped=False)  # the format of PyTorch before 1.6
-    raise SourceError(f"{path} is of no known format (it begins with {start[:8]!r}); accepted: {ACCEPTED}")
+    raise SourceError(f"the file is of no known format (it begins with {start[:8]!r}); accepted: {ACCEPTED}", path)
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -124,10 +134,10 @@ def read_zip(path: Path, mapped: bool) -> Any:
     if members and all(name.endswith(".npy") for name in members):
         return read_npz(path)
     if "constants.pkl" in members:
-        raise SourceError(f"{path} is a TorchScript program, as OpenAI's CLIP files are, and programs are not run "
-                          f"here; save its weights: torch.save(torch.jit.load({path.name!r}).state_dict(), 'new.pt')")
+        raise SourceError("the file is a TorchScript program, as OpenAI's CLIP files are, and programs are not run; "
+                          f"save its weights: torch.save(torch.jit.load({path.name!r}).state_dict(), 'new.pt')", path)
     if "data.pkl" not in members:
-        raise SourceError(f"{path} is a zip file without weights in it; accepted: {ACCEPTED}")
+        raise SourceError(f"the file is a zip file without weights in it; accepted: {ACCEPTED}", path)
     return read_torch(path, mapped)
 
 
@@ -142,7 +152,7 @@ def read_torch(path: Path, mapped: bool) -> Any:
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
         check_size(content, path.stat().st_size)
     except pickle.UnpicklingError as error:
-        raise SourceError(refusal(path, str(error))) from None
+        raise SourceError(refusal(str(error)), path) from None
     except Exception as error:
         raise damage_error(path, error) from None
     return Mapped(content) if mapped and isinstance(content, Mapping) else content
@@ -183,7 +193,7 @@ def check_size(content: Any, size: int) -> None:
         raise LimitError(f"its tensors need {megabytes(total)}, but the file has {megabytes(size)}")
 
 
-def refusal(path: Path, text: str) -> str:
+def refusal(text: str) -> str:
     """Why a pickle is not loaded: it names something other than tensors, or is not from PyTorch.
 
     Args:
@@ -191,11 +201,11 @@ def refusal(path: Path, text: str) -> str:
     """
     found = GLOBAL.search(text)
     if "Unsupported operand" in text or "Unsupported protocol" in text:
-        return (f"{path} is a Python pickle that PyTorch did not write, which could be any program; only files of "
+        return ("the file is a Python pickle that PyTorch did not write, which could be any program; only files of "
                 f"tensors are read: {ACCEPTED}")
     if found is None:
-        return f"{path} is cut off, damaged or not a file of PyTorch ({first_line(text)}); accepted: {ACCEPTED}"
-    return (f"{path} holds more than tensors: reading it would call {found[1] or found[2]}, which could be any "
+        return f"the file is cut off, damaged or not a file of PyTorch ({first_line(text)}); accepted: {ACCEPTED}"
+    return (f"the file holds more than tensors: reading it would call {found[1] or found[2]}, which could be any "
             "program. Refused; only tensors, numbers and strings are loaded. If you trust it, save only its state "
             "dict, or as .safetensors")
 
@@ -210,8 +220,8 @@ def read_npz(path: Path) -> dict[str, Tensor]:
         return {name: from_numpy(array) for name, array in read_arrays(path).items()}
     except Exception as error:
         if "allow_pickle" in str(error):
-            raise SourceError(f"{path} holds pickled Python objects, which could be any program; only arrays of "
-                              "numbers are read") from None
+            raise SourceError("the file holds pickled Python objects, which could be any program; only arrays of "
+                              "numbers are read", path) from None
         raise damage_error(path, error) from None
 
 
@@ -233,19 +243,19 @@ def read_shards(path: Path) -> dict[str, Tensor]:
     """
     shards = read_json(path).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-        raise SourceError(f"{path} is not an index of weights: it has no weight_map of file names")
+        raise SourceError("the file is not an index of weights: it has no weight_map of file names", path)
     state: dict[str, Tensor] = {}
     for name in dict.fromkeys(shards.values()):
         shard = path.parent / name
         if Path(name).name != name or name.endswith(INDEX) or not shard.is_file():
-            raise SourceError(f"{path} names the shard {name!r}, which is not beside it; copy all shards into one "
-                              "folder")
+            raise SourceError(f"the index names the shard {name!r}, which is not beside it; copy all shards into one "
+                              "folder", path)
         content = read_file(shard, mapped=False)
         if not isinstance(content, Mapping):
-            raise SourceError(f"{shard} holds no tensors by name")
+            raise SourceError("the file holds no tensors by name", shard)
         state |= content
     if missing := [name for name in shards if name not in state]:
-        raise SourceError(f"{path} names {missing[0]}, which is not in {shards[missing[0]]}")
+        raise SourceError(f"the index names {missing[0]}, which is not in {shards[missing[0]]}", path)
     return state
 
 
@@ -258,14 +268,14 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         values = parse_json(read_text(path))
     except (OSError, ValueError) as error:
-        raise SourceError(f"{path} cannot be read as JSON: {first_line(error)}") from None
+        raise SourceError(f"the file cannot be read as JSON: {first_line(error)}", path) from None
     if not isinstance(values, dict):
-        raise SourceError(f"{path} holds no JSON object, but {type(values).__name__}")
+        raise SourceError(f"the file holds no JSON object, but {type(values).__name__}", path)
     return values
 
 
 def damage_error(path: Path, error: Exception) -> SourceError:
     if isinstance(error, LimitError):
-        return SourceError(f"{path} is cut off or damaged, or made to fill the memory: {error}; get it again from a "
-                           "source you trust")
-    return SourceError(f"{path} is cut off or damaged ({first_line(error)}); copy or download it again")
+        return SourceError(f"the file is cut off or damaged, or made to fill the memory: {error}; get it again from a "
+                           "source you trust", path)
+    return SourceError(f"the file is cut off or damaged ({first_line(error)}); copy or download it again", path)

@@ -39,7 +39,7 @@ def convert(
     """Convert a model for timm, transformers, torchvision or vit, with a report on every tensor."""
     from vit.exchange.convert import convert as write
 
-    report = write(source, dest, str(to), num_heads=num_heads, act=activation or act,
+    report = write(source, dest, str(to), num_heads=num_heads, activation=activation or act,
                    image_size=parse_size("--image-size", image_size), patch_size=parse_size("--patch-size", patch_size),
                    in_chans=in_chans, num_classes=num_classes, strict=strict)
     typer.echo(report.table())

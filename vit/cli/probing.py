@@ -122,17 +122,9 @@ def choose_ks(ks: list[int] | None, rows: int) -> list[int]:
 
 def open_network(model: Path) -> "Bundle":
     """A model of any kind, from this project or a third party, with or without a head."""
-    from vit.bundle import Bundle, load_bundle
-    from vit.exchange.importing import take
-    from vit.exchange.opening import format_of, is_foreign, prepared
-    from vit.exchange.read import read
+    from vit.exchange import open_model
 
-    if not is_foreign(model):
-        return load_bundle(model)
-    found = read(model)
-    network, report = take(found)
-    preprocessing = prepared(found, format_of(report), network.config)
-    return Bundle(Path(found.name), network, [], preprocessing, {}, {}, {}, {})
+    return open_model(model, features_only=True)
 
 
 def check_source(source: "Source", bundle: "Bundle") -> None:

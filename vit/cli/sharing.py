@@ -47,10 +47,10 @@ def push(
     """Upload a model with its card: the README.md in its folder, or a generated one if there is none."""
     from vit.bundle import load_bundle
     from vit.exchange.card import README, model_card
-    from vit.exchange.hub import parsed
+    from vit.exchange.hub import parse_name
     from vit.exchange.pushing import push as upload
 
-    if parsed(name)[1]:
+    if parse_name(name)[1]:
         raise typer.BadParameter("a push creates a new commit; remove the part after the @")
     bundle = load_bundle(model)
     readme = bundle.path / README

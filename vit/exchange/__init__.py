@@ -1,23 +1,25 @@
-"""Second floor: models of others come in and go out, in files, folders and memory.
+"""Layer 2: weights of other projects are imported and exported, as files, folders and models in memory.
 
-Names are imported on first use: what a hub or a conversion needs comes only where it is wanted.
+Names are imported on first use, because a conversion and the hub need libraries that nothing else does.
 """
 
 import importlib
 
-_HOMES = {
-    "Source": "vit.exchange.read",
+_MODULES = {
+    "Checkpoint": "vit.exchange.checkpoint",
+    "Hints": "vit.exchange.options",
     "SourceError": "vit.bundle.files",
     "import_weights": "vit.exchange.importing",
     "open_model": "vit.exchange.opening",
+    "read_checkpoint": "vit.exchange.read",
 }
 
 
 def __getattr__(name: str):
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_MODULES])

@@ -1,4 +1,4 @@
-"""The model card: README.md of a bundle, written from what the bundle and its run folder say."""
+"""The model card: README.md of a bundle, generated from the bundle and its run folder."""
 
 import json
 import re
@@ -13,11 +13,11 @@ from vit.bundle import Bundle
 from vit.bundle.files import SourceError
 from vit.data.source import separator_of
 from vit.data.split_files import read_rows
-from vit.exchange.places import without_places
+from vit.exchange.private_paths import overrides_without_folders
 from vit.exchange.usage import usage
 
 README = "README.md"
-MARK = "<!-- written by vit card -->"  # a card without it is somebody's own work
+MARK = "<!-- written by vit card -->"  # a card without it was written by hand
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 PIPELINES = {
     "vit": "image-classification",
@@ -31,7 +31,7 @@ CLASSES = 200  # listed in full up to here
 
 @dataclass(frozen=True)
 class Run:
-    """What lies around a bundle in its run folder; empty where the bundle was moved out of it.
+    """Records of the run that made a bundle; empty where the bundle is not in a run folder.
 
     `counts`: split -> class -> samples.
     """
@@ -44,7 +44,7 @@ class Run:
 
 
 def read_run(bundle: Bundle) -> Run:
-    """The run whose `model/` the bundle is."""
+    """The run in whose folder the bundle is `model/`."""
     import yaml
 
     run = bundle.path.parent
@@ -54,17 +54,18 @@ def read_run(bundle: Bundle) -> Run:
               for name in ("metrics.json", "environment.json")]
     lists = {key: (run / "splits" / f"{key}.tsv") for key in ("train", "val", "test")}
     rows = {key: read_rows(file) for key, file in lists.items() if file.is_file()}
-    said = {key: [label for _, label, *_ in each] for key, each in rows.items()}
+    labels = {key: [label for _, label, *_ in each] for key, each in rows.items()}
     if bundle.thresholds:
-        sign = separator_of(bundle.classes)
-        said = {key: [name for cell in cells for name in cell.split(sign) if name] for key, cells in said.items()}
-    counts = {key: dict(Counter(names)) for key, names in said.items()}
+        separator = separator_of(bundle.classes)
+        labels = {key: [name for cell in cells for name in cell.split(separator) if name]
+                  for key, cells in labels.items()}
+    counts = {key: dict(Counter(names)) for key, names in labels.items()}
     config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     return Run(config, *values, counts, {key: len(each) for key, each in rows.items()})
 
 
 def model_card(bundle: Bundle, repo: str | None = None, licence: str | None = None) -> str:
-    """Metadata as the hub reads it, then the model for people. Places of this machine are named by their last part.
+    """The text of README.md: metadata for the hub, then a description; of paths only the last part is named.
 
     Raises:
         SourceError: the licence is no identifier of the hub.
@@ -72,7 +73,7 @@ def model_card(bundle: Bundle, repo: str | None = None, licence: str | None = No
     from huggingface_hub import ModelCardData
 
     if licence is not None and not LICENCE.fullmatch(licence):
-        raise SourceError(f"--licence {licence!r} is no identifier of the hub; write it like apache-2.0, mit, "
+        raise SourceError(f"--licence {licence!r} is not an identifier of the hub; write it like apache-2.0, mit, "
                           "cc-by-4.0, other")
     run = read_run(bundle)
     name = repo.split("/")[1] if repo else title(bundle, run)
@@ -87,19 +88,20 @@ def model_card(bundle: Bundle, repo: str | None = None, licence: str | None = No
     results = eval_results(bundle, run)
     data = ModelCardData(**{key: value for key, value in facts.items() if value},
                          **({"model_name": name, "eval_results": results} if results else {}))
-    parts = [f"---\n{data.to_yaml()}\n---", f"# {name}", about(bundle, run), usage(bundle, repo), numbers(bundle, run),
-             answers(bundle, run), data_part(run), prepared(bundle), recipe(bundle, run), licence_part(licence), MARK]
+    parts = [f"---\n{data.to_yaml()}\n---", f"# {name}", about(bundle, run), usage(bundle, repo),
+             metrics_section(bundle, run), classes_section(bundle, run), data_section(run),
+             preprocessing_section(bundle), recipe_section(bundle, run), licence_section(licence), MARK]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def tags(bundle: Bundle) -> list[str]:
-    sees = "vision-transformer" if bundle.preprocessing is not None else "transformer"
-    return ["vit", sees, *(["multi-label"] if bundle.thresholds else [])]
+    family = "vision-transformer" if bundle.preprocessing is not None else "transformer"
+    return ["vit", family, *(["multi-label"] if bundle.thresholds else [])]
 
 
 def title(bundle: Bundle, run: Run) -> str:
     parts = run.config.get("model_name", bundle.model.config.kind), run.config.get("name", "model")
-    return "-".join(parts).replace("/", "-")
+    return re.sub(r"[/:]", "-", "-".join(parts))
 
 
 def bundle_config(bundle: Bundle) -> dict[str, Any]:
@@ -116,15 +118,15 @@ def pipeline(bundle: Bundle) -> str | None:
 
 
 def base_model(source: str | None) -> str | None:
-    """What the run started from, where it is a model of the hub."""
+    """The model of the hub that the run started from; None where it is not one."""
     scheme, _, name = (source or "").partition(":")
     if scheme == "hub":
         return name.partition("@")[0]
     return f"timm/{name}" if scheme == "timm" else None
 
 
-def test_numbers(bundle: Bundle, run: Run) -> tuple[str, dict[str, float]]:
-    """(split, its numbers): those of the finished model; the best epoch's where only the bundle is there."""
+def final_metrics(bundle: Bundle, run: Run) -> tuple[str, dict[str, float]]:
+    """(split, its metrics) of the finished model, or without a run folder those of the best epoch in the bundle."""
     found = run.metrics or bundle.metrics
     for split in ("test", "val"):
         chosen = {key.partition("/")[2]: value for key, value in found.items()
@@ -137,7 +139,7 @@ def test_numbers(bundle: Bundle, run: Run) -> tuple[str, dict[str, float]]:
 def eval_results(bundle: Bundle, run: Run) -> list:
     from huggingface_hub import EvalResult
 
-    split, found = test_numbers(bundle, run)
+    split, found = final_metrics(bundle, run)
     task = pipeline(bundle)
     if task is None:
         return []
@@ -150,10 +152,10 @@ def eval_results(bundle: Bundle, run: Run) -> list:
 
 
 def data_name(run: Run) -> str:
-    """What the data is called: its name on the hub, else the last part of its place, else its kind."""
+    """The name of the data: on the hub, else the last part of its path, else its kind."""
     data = run.config.get("data", {})
-    place = data.get("root") or data.get("path")
-    return data.get("repo") or (Path(place).name if place else None) or data.get("name") or "unknown"
+    path = data.get("root") or data.get("path")
+    return data.get("repo") or (Path(path).name if path else None) or data.get("name") or "unknown"
 
 
 def about(bundle: Bundle, run: Run) -> str:
@@ -163,35 +165,35 @@ def about(bundle: Bundle, run: Run) -> str:
     source = base_model(run.config.get("init_from"))
     start = f", trained from the weights of `{source}`" if source else ""
     start = start or (", trained from other weights" if run.config.get("init_from") else "")
-    return f"{made}; {parameters:,} parameters{start}. {gives(bundle)}"
+    return f"{made}; {parameters:,} parameters{start}. {task_sentence(bundle)}"
 
 
-def gives(bundle: Bundle) -> str:
-    """What goes in and what comes out."""
+def task_sentence(bundle: Bundle) -> str:
+    """What the model predicts from what."""
     task, classes = pipeline(bundle), len(bundle.classes)
     if task is None:
-        return "It is pre-trained, without answers of its own: something to start from."
+        return "It is pre-trained and makes no predictions; it is a start for training."
     if not classes:
-        return "It writes a text for " + ("an image." if bundle.preprocessing else "a text.")
+        return "It generates text from " + ("an image." if bundle.preprocessing else "a text.")
     source = "a text" if task == "text-classification" else "an image"
     if bundle.thresholds:
-        return f"It gives {source} any of {classes} labels, each from a threshold of its own, or none."
-    return f"It gives {source} one of {classes} classes."
+        return f"It assigns {source} any number of {classes} labels, each above its own threshold."
+    return f"It assigns {source} one of {classes} classes."
 
 
-def numbers(bundle: Bundle, run: Run) -> str:
-    split, found = test_numbers(bundle, run)
+def metrics_section(bundle: Bundle, run: Run) -> str:
+    split, found = final_metrics(bundle, run)
     if not found:
         return ""
     count = run.sizes.get(split)
     measured = f", {count:,} samples of `{data_name(run)}`" if count else ""
     rows = [[key, f"{value:.4f}" if isinstance(value, float) else str(value)] for key, value in found.items()]
-    where = {"test": "Test split", "val": "Validation split, by which the best epoch was chosen"}[split]
-    return f"## Numbers\n\n{where}{measured}.\n\n{table(['metric', 'value'], rows)}"
+    measured_on = {"test": "Test split", "val": "Validation split, by which the best epoch was chosen"}[split]
+    return f"## Metrics\n\n{measured_on}{measured}.\n\n{table(['metric', 'value'], rows)}"
 
 
-def answers(bundle: Bundle, run: Run) -> str:
-    """Every class with its training samples and threshold, in the order of the outputs."""
+def classes_section(bundle: Bundle, run: Run) -> str:
+    """The classes in the order of the outputs, with their training samples and thresholds."""
     if not bundle.classes:
         return ""
     counts, shown = run.counts.get("train", {}), bundle.classes[:CLASSES]
@@ -203,7 +205,7 @@ def answers(bundle: Bundle, run: Run) -> str:
     return f"## Classes\n\n{table(head, rows)}{more}"
 
 
-def data_part(run: Run) -> str:
+def data_section(run: Run) -> str:
     data = run.config.get("data")
     if not data:
         return ""
@@ -213,8 +215,8 @@ def data_part(run: Run) -> str:
     return f"## Data\n\n{', '.join(parts)}."
 
 
-def prepared(bundle: Bundle) -> str:
-    """The preprocessing contract, as config.json holds it."""
+def preprocessing_section(bundle: Bundle) -> str:
+    """The preprocessing as in config.json."""
     if bundle.preprocessing is None:
         return ""
     values = {key: value for key, value in bundle.preprocessing.to_dict().items() if key != "max_pixels"}
@@ -224,28 +226,28 @@ def prepared(bundle: Bundle) -> str:
 
 
 def best_epoch(metrics: Mapping[str, Any]) -> int | None:
-    """Counted from 1; runs of before that do not say how they ended and counted from 0."""
+    """The best epoch, counted from 1; older runs, which do not record how they ended, counted from 0."""
     epoch = metrics.get("best_epoch")
     return epoch if epoch is None or "ended" in metrics else epoch + 1
 
 
-def recipe(bundle: Bundle, run: Run) -> str:
-    """The command, and what it meant."""
+def recipe_section(bundle: Bundle, run: Run) -> str:
+    """The command and the main values of its config."""
     if not run.config:
         return ""
-    made, metrics, environment = run.config["recipe"], run.metrics, run.environment
-    optimizer, schedule = made["optimizer"], made["schedule"]
+    recipe, metrics, environment = run.config["recipe"], run.metrics, run.environment
+    optimizer, schedule = recipe["optimizer"], recipe["schedule"]
     start = ", before training" if best_epoch(metrics) == 0 else ""
     facts = {
         "epochs": f"{metrics.get('epochs')} (best: {best_epoch(metrics)}{start}), {metrics.get('steps'):,} steps",
-        "batch size": made.get("batch_size"),
-        "batch tokens": made.get("batch_tokens"),
+        "batch size": recipe.get("batch_size"),
+        "batch tokens": recipe.get("batch_tokens"),
         "optimizer": f"{optimizer['name']}, lr {optimizer['lr']}, weight decay {optimizer.get('weight_decay')}",
         "schedule": f"{schedule['name']}, warm-up {schedule['warmup']}",
-        "loss": named(made.get("loss")) or None,
-        "augmentation": ", ".join(key for key, step in (made.get("augment") or {}).items() if step) or "none",
-        "mixup": named(made.get("mixup")) or "none",
-        "average of weights": made.get("ema") or made.get("average_epochs") or "none",
+        "loss": described(recipe.get("loss")) or None,
+        "augmentation": ", ".join(key for key, step in (recipe.get("augment") or {}).items() if step) or "none",
+        "mixup": described(recipe.get("mixup")) or "none",
+        "average of weights": recipe.get("ema") or recipe.get("average_epochs") or "none",
         "fine-tuning": run.config.get("finetune", {}).get("name") if run.config.get("init_from") else None,
         "precision": run.config.get("precision"),
         "seed": run.config.get("seed"),
@@ -254,11 +256,12 @@ def recipe(bundle: Bundle, run: Run) -> str:
     }
     rows = [[key, escaped(str(value))] for key, value in facts.items() if value is not None]
     overrides = run.config["overrides" if "overrides" in run.config else "words"]  # words: runs of earlier versions
-    command = shlex.join(["python", "-m", "vit", "train", *without_places(overrides)])
+    command = shlex.join(["python", "-m", "vit", "train", *overrides_without_folders(overrides)])
     return f"## Recipe\n\n```bash\n{command}\n```\n\n{table(['', 'value'], rows)}"
 
 
-def named(values: Mapping[str, Any] | None) -> str:
+def described(values: Mapping[str, Any] | None) -> str:
+    """A node of the config on one line: its name, then `key value` of each option."""
     return ", ".join(f"{key} {value}" if key != "name" else str(value) for key, value in (values or {}).items())
 
 
@@ -273,7 +276,7 @@ def hardware(environment: Mapping[str, Any]) -> str:
     return listed or f"{environment.get('cores', '?')} cores of {environment.get('processor', 'a processor')}"
 
 
-def licence_part(licence: str | None) -> str:
+def licence_section(licence: str | None) -> str:
     return f"## Licence\n\n{licence}" if licence else ""
 
 
@@ -283,5 +286,5 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text that stays one cell and one line of a Markdown table."""
+    """A text for one cell of a Markdown table."""
     return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())

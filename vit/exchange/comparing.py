@@ -1,4 +1,4 @@
-"""What a conversion wrote, read back and compared with the model it was written from, before it takes its place."""
+"""The check of a conversion: the saved model is read back and its outputs are compared with those of the original."""
 
 import copy
 import importlib
@@ -14,40 +14,41 @@ from torch import Tensor, nn
 
 from vit.bundle import CONFIG
 from vit.bundle.files import SourceError, read_file
-from vit.exchange.importing import take
-from vit.exchange.read import read
+from vit.exchange.importing import import_checkpoint
+from vit.exchange.options import Hints
+from vit.exchange.read import read_checkpoint
 
 CLOSE = 1e-5  # of the largest output, computed in float64: rounding in another order stays far below
-Reading = tuple[str, Callable[[], list[Tensor]]]  # whose, and what it computes of the probe
+Reading = tuple[str, Callable[[], list[Tensor]]]  # a library, and a function that computes its outputs
 
 
-def check_same(place: Path, to: str, model: nn.Module) -> None:
-    """Check that what was written computes the outputs of the model, in float64: read by us, and by the library it is
-    for where that is installed. Needs three times the memory of the model.
+def check_same(path: Path, to: str, model: nn.Module) -> None:
+    """Check in float64 that the saved model computes the outputs of the original, read by this project, and by the
+    target library where that is installed. Needs three times the memory of the model.
 
     Raises:
-        SourceError: it does not, or cannot be read.
+        SourceError: the outputs differ, or the saved model cannot be read.
     """
     probe = make_probe(model.config)
     with torch.inference_mode(), unchanged_random_state():
-        wanted = outputs(copy.deepcopy(model), probe)
-        for whose, compute in readings(place, to, model.config, probe):
+        expected = outputs(copy.deepcopy(model), probe)
+        for library, compute in readings(path, to, model.config, probe):
             try:
                 found = compute()
             except Exception as error:
                 reason = " ".join(str(error).split())[:300]
-                raise SourceError(f"{whose} cannot read the model that --to {to} would write ({type(error).__name__}: "
-                                  f"{reason}); nothing was written, --to bundle keeps it as it is") from error
-            far = max(map(apart, found, wanted))
-            if len(found) != len(wanted) or not far <= CLOSE:
-                raise SourceError(f"the model that --to {to} would write gives other outputs when {whose} reads it (up "
-                                  f"to {far:.2g} apart, of the largest); nothing was written, --to bundle keeps it as "
-                                  "it is")
+                raise SourceError(f"{library} cannot read the model that --to {to} would save ({type(error).__name__}: "
+                                  f"{reason}); nothing was saved, --to bundle saves it unchanged") from error
+            difference = max(map(relative_difference, found, expected))
+            if len(found) != len(expected) or not difference <= CLOSE:
+                raise SourceError(f"the model that --to {to} would save has other outputs when {library} reads it: "
+                                  f"they differ by {difference:.2g} of the largest; nothing was saved, --to bundle "
+                                  "saves it unchanged")
 
 
 @contextmanager
 def unchanged_random_state() -> Iterator[None]:
-    """Other libraries draw first weights."""
+    """Restores torch's random state, which libraries use for initial weights."""
     state = torch.get_rng_state()
     try:
         yield
@@ -55,11 +56,11 @@ def unchanged_random_state() -> Iterator[None]:
         torch.set_rng_state(state)
 
 
-def apart(found: Tensor, wanted: Tensor) -> float:
-    """The largest difference, as a part of the largest output; infinite where shapes differ."""
-    if found.shape != wanted.shape:
+def relative_difference(found: Tensor, expected: Tensor) -> float:
+    """The largest difference, relative to the largest output; infinite where shapes differ."""
+    if found.shape != expected.shape:
         return torch.inf
-    return float((found.double() - wanted).abs().max() / wanted.abs().max().clamp(min=1e-3))
+    return float((found.double() - expected).abs().max() / expected.abs().max().clamp(min=1e-3))
 
 
 def make_probe(config: Any) -> dict[str, Tensor]:
@@ -81,72 +82,71 @@ def make_probe(config: Any) -> dict[str, Tensor]:
 
 
 def outputs(model: nn.Module, probe: dict[str, Tensor]) -> list[Tensor]:
-    """What one of our models, which is cast to float64, computes of the probe."""
-    found = exact(model)(*probe.values())
+    """The outputs of one of our models for the probe; the model is cast to float64."""
+    found = in_float64(model)(*probe.values())
     if model.config.kind == "mae":
         return [found[0]]
     return list(found) if isinstance(found, tuple) else [found]
 
 
-def exact(model: nn.Module) -> nn.Module:
-    """Cast in place, because float32 sums in another order may differ by more than two networks do."""
+def in_float64(model: nn.Module) -> nn.Module:
+    """The model, cast in place: float32 sums in another order may differ by more than two networks do."""
     return model.eval().double()
 
 
-def readings(place: Path, to: str, config: Any, probe: dict[str, Tensor]) -> Iterator[Reading]:
-    if config.kind != "mae" or to == "bundle":  # of a folder of ViTMAE we read the encoder alone
-        yield "vit", lambda: outputs(read_back(place, config), probe)
-    if to in ("timm", "bundle") and "architecture" in described(place) and find_spec("timm"):
-        yield "timm", lambda: [by_timm(place, probe)]
+def readings(path: Path, to: str, config: Any, probe: dict[str, Tensor]) -> Iterator[Reading]:
+    if config.kind != "mae" or to == "bundle":  # of a ViTMAE folder, only the encoder is imported
+        yield "vit", lambda: outputs(read_back(path, config), probe)
+    if to in ("timm", "bundle") and "architecture" in read_config(path) and find_spec("timm"):
+        yield "timm", lambda: [timm_outputs(path, probe)]
     if to == "transformers" and find_spec("transformers"):
-        yield "transformers", lambda: by_transformers(place, probe)
+        yield "transformers", lambda: transformers_outputs(path, probe)
     if to == "torchvision":
-        yield "torchvision", lambda: [by_torchvision(place, config, probe)]
+        yield "torchvision", lambda: [torchvision_outputs(path, config, probe)]
 
 
-def described(place: Path) -> dict[str, Any]:
-    return json.loads((place / CONFIG).read_text(encoding="utf-8")) if (place / CONFIG).is_file() else {}
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a saved folder; {} without one."""
+    return json.loads((folder / CONFIG).read_text(encoding="utf-8")) if (folder / CONFIG).is_file() else {}
 
 
-def read_back(place: Path, config: Any) -> nn.Module:
-    """The model as `import_weights` reads it; a file of a state dict says neither heads nor activation."""
-    from vit.exchange.importing import Wanted
-
-    wanted = Wanted() if place.is_dir() else Wanted(config.num_heads, config.activation)
-    return take(read(place), wanted)[0]
+def read_back(path: Path, config: Any) -> nn.Module:
+    """The model as `import_weights` reads it; a file of a state dict states neither heads nor activation."""
+    hints = Hints() if path.is_dir() else Hints(config.num_heads, config.activation)
+    return import_checkpoint(read_checkpoint(path, hints))[0]
 
 
-def by_timm(place: Path, probe: dict[str, Tensor]) -> Tensor:
+def timm_outputs(path: Path, probe: dict[str, Tensor]) -> Tensor:
     import timm
 
-    return exact(timm.create_model(f"local-dir:{place}", pretrained=True))(probe["images"])
+    return in_float64(timm.create_model(f"local-dir:{path}", pretrained=True))(probe["images"])
 
 
-def by_torchvision(place: Path, config: Any, probe: dict[str, Tensor]) -> Tensor:
+def torchvision_outputs(path: Path, config: Any, probe: dict[str, Tensor]) -> Tensor:
     from torchvision.models import VisionTransformer
 
     model = VisionTransformer(config.image_size[0], config.patch_size[0], config.depth, config.num_heads, config.dim,
                               config.hidden, num_classes=config.num_classes)
-    model.load_state_dict(read_file(place))
-    return exact(model)(probe["images"])
+    model.load_state_dict(read_file(path))
+    return in_float64(model)(probe["images"])
 
 
-def by_transformers(place: Path, probe: dict[str, Tensor]) -> list[Tensor]:
-    """What the class of transformers that the folder names computes; no weight of it may be a new one."""
+def transformers_outputs(path: Path, probe: dict[str, Tensor]) -> list[Tensor]:
+    """The outputs of the transformers class that the folder names; none of its weights may be a new one."""
     library = importlib.import_module("transformers")
     with silent(library.logging):
-        name = described(place)["architectures"][0]
-        model, loading = getattr(library, name).from_pretrained(place, output_loading_info=True, dtype=torch.float32)
+        name = read_config(path)["architectures"][0]
+        model, loading = getattr(library, name).from_pretrained(path, output_loading_info=True, dtype=torch.float32)
         missing = [key for key in loading["missing_keys"] if not key.startswith("pooler.")]
         if missing or loading["mismatched_keys"]:
             raise ValueError(f"it finds no weights for {', '.join(missing) or loading['mismatched_keys']}")
-        given = {"pixel_values": probe["images"]} if "images" in probe else {"input_ids": probe["ids"]}
-        found = exact(model)(**given, **({"noise": probe["noise"]} if "noise" in probe else {}))
-    return answers(name, model.config, found)
+        inputs = {"pixel_values": probe["images"]} if "images" in probe else {"input_ids": probe["ids"]}
+        found = in_float64(model)(**inputs, **({"noise": probe["noise"]} if "noise" in probe else {}))
+    return comparable_outputs(name, model.config, found)
 
 
-def answers(name: str, config: Any, found: Any) -> list[Tensor]:
-    """Which of its outputs are what our model gives."""
+def comparable_outputs(name: str, config: Any, found: Any) -> list[Tensor]:
+    """Those outputs of a transformers model that correspond to the outputs of ours."""
     if "prediction_logits" in found:
         return [found.prediction_logits, found.seq_relationship_logits]
     for key in ("logits", "image_embeds"):
@@ -159,7 +159,7 @@ def answers(name: str, config: Any, found: Any) -> list[Tensor]:
 
 @contextmanager
 def silent(logging: Any) -> Iterator[None]:
-    """Without bars and warnings of transformers."""
+    """Suppresses progress bars and warnings of transformers."""
     level = logging.get_verbosity()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub, by name and commit, and this program's way to put one there."""
+"""Fetches models of the Hugging Face hub by name and commit, and explains the hub's errors."""
 
 import contextlib
 import logging
@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from vit.bundle.files import INDEX, SourceError, read_json
-from vit.exchange.read import CONFIGS, FILES, HUB, PIXELS
+from vit.exchange.sources import CONFIG_FILES, HUB, PROCESSOR_FILE, WEIGHT_FILES
 
 log = logging.getLogger("vit")
 
@@ -19,124 +19,139 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 def fetch(name: str) -> Path:
     """`hub:OWNER/NAME[@REVISION]` -> a local folder with its config and weights, in the cache of huggingface_hub.
 
-    Without a whole commit as REVISION, the log says which commit was taken. What was fetched once is found again
-    without a network.
+    Where REVISION is not a full commit hash, the log names the commit. A model that was fetched once is found in the
+    cache without a network.
 
     Raises:
-        SourceError: no such name, no network, or nothing that holds weights; says what was tried.
+        SourceError: no such name, no network, or no file of weights; says what was tried.
     """
-    repo, revision = parsed(name)
-    if revision and COMMIT.fullmatch(revision) and (found := cached(repo, revision)):
+    repo, revision = parse_name(name)
+    if revision and COMMIT.fullmatch(revision) and (found := find_cached(repo, revision)):
         return found
-    with explained(f"{HUB}{repo}" + (f"@{revision}" if revision else ""), repo, revision) as unreachable:
-        folder = downloaded(repo, revision, wanted(name, listed(repo, revision)))
+    with hub_errors_explained(f"{HUB}{repo}" + (f"@{revision}" if revision else ""), repo, revision) as unreachable:
+        folder = download(repo, revision, select_files(name, list_files(repo, revision)))
     if unreachable:
-        folder = cached(repo, revision)
+        folder = find_cached(repo, revision)
         if folder is None:
-            raise SourceError(unreachable[0])
+            raise unreachable[0]
     if folder.name != revision:
-        log.warning("%s is commit %s; to get the same again: %s%s@%s", name, folder.name, HUB, repo, folder.name)
+        log.warning("%s is commit %s; to load the same again, use %s%s@%s", name, folder.name, HUB, repo, folder.name)
     return folder
 
 
-def parsed(name: str) -> tuple[str, str | None]:
-    """`hub:OWNER/NAME@REVISION` -> (OWNER/NAME, REVISION or None)."""
+def parse_name(name: str) -> tuple[str, str | None]:
+    """`hub:OWNER/NAME@REVISION` -> (OWNER/NAME, REVISION or None).
+
+    Raises:
+        SourceError: it is not of that form.
+    """
     found = NAME.fullmatch(name.removeprefix(HUB))
     if found is None:
-        raise SourceError(f"{name} is no name of the hub; write {HUB}OWNER/NAME or {HUB}OWNER/NAME@COMMIT")
+        raise SourceError(f"this is not a name of the hub; write {HUB}OWNER/NAME or {HUB}OWNER/NAME@COMMIT", name)
     return found["repo"], found["revision"]
 
 
-def listed(repo: str, revision: str | None) -> list[str]:
-    """The names of its files; asked once, where `list_repo_files` would try for half a minute without a network."""
+def list_files(repo: str, revision: str | None) -> list[str]:
+    """The names of a model's files, with one request, where `list_repo_files` would retry for half a minute."""
     from huggingface_hub import HfApi
 
     return [file.rfilename for file in HfApi(library_name="vit").model_info(repo, revision=revision).siblings or []]
 
 
-def wanted(name: str, files: list[str]) -> list[str]:
-    """One form of the weights, the safest first, with all of its pieces, and what describes them."""
-    weights = next((file for file in FILES if file in files), None)
+def select_files(name: str, files: list[str]) -> list[str]:
+    """The files to fetch: one form of the weights, the safest there is, with all its pieces, and the configs.
+
+    Raises:
+        SourceError: there is no file of weights.
+    """
+    weights = next((file for file in WEIGHT_FILES if file in files), None)
     if weights is None:
         there = ", ".join(sorted(files)[:6]) or "nothing"
-        raise SourceError(f"{name} holds no weights that are known: none of {', '.join(FILES)}, but {there}")
+        raise SourceError(f"the model has no known file of weights: none of {', '.join(WEIGHT_FILES)}, but {there}",
+                          name)
     stem, _, ending = weights.removesuffix(INDEX).rpartition(".")
     pieces = [file for file in files if weights.endswith(INDEX) and fnmatch(file, f"{stem}-*.{ending}")]
-    return [weights, *pieces, *(file for file in (*CONFIGS, PIXELS) if file in files)]
+    return [weights, *pieces, *(file for file in (*CONFIG_FILES, PROCESSOR_FILE) if file in files)]
 
 
-def downloaded(repo: str, revision: str | None, files: list[str]) -> Path:
-    """The folder with these files, named by its commit, fetched as far as they are not in the cache."""
+def download(repo: str, revision: str | None, files: list[str]) -> Path:
+    """The folder with these files, named by its commit; files in the cache are not fetched again."""
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(repo, revision=revision, allow_patterns=files, library_name="vit"))
 
 
-def cached(repo: str, revision: str | None) -> Path | None:
-    """The folder that an earlier `fetch` left, if that was not broken off."""
+def find_cached(repo: str, revision: str | None) -> Path | None:
+    """The folder of an earlier `fetch`, if that was not interrupted."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     with contextlib.suppress(LocalEntryNotFoundError, ValueError, OSError):
-        described = [*CONFIGS, PIXELS]
-        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=described))
-        if whole(folder):
+        configs = [*CONFIG_FILES, PROCESSOR_FILE]
+        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=configs))
+        if is_complete(folder):
             return folder
     return None
 
 
-def whole(folder: Path) -> bool:
-    """Whether weights are there, with all the pieces that their index names."""
-    weights = next((folder / file for file in FILES if (folder / file).is_file()), None)
+def is_complete(folder: Path) -> bool:
+    """Whether a folder has weights, with all the pieces that their index names."""
+    weights = next((folder / file for file in WEIGHT_FILES if (folder / file).is_file()), None)
     if weights is None or not weights.name.endswith(INDEX):
         return weights is not None
     return all((folder / piece).is_file() for piece in set(read_json(weights).get("weight_map", {}).values()))
 
 
 @contextlib.contextmanager
-def explained(name: str, repo: str, revision: str | None = None, doing: str = "fetched") -> Iterator[list[str]]:
-    """The hub's errors in one sentence. Where it cannot be reached, that is put into the list: a cache may help.
+def hub_errors_explained(
+    name: str, repo: str, revision: str | None = None, action: str = "fetched"
+) -> Iterator[list[SourceError]]:
+    """Raises the hub's errors as one sentence. One that says that the hub cannot be reached is put into the list
+    instead: the model may be in the cache.
+
+    Args:
+        action: what the block does, for the message: "fetched" or "pushed".
 
     Raises:
-        SourceError: there is no such model, no such revision, no permission.
+        SourceError: there is no such model or revision, or no permission.
     """
     from huggingface_hub import constants, errors
 
-    unreachable: list[str] = []
+    unreachable: list[SourceError] = []
     try:
         yield unreachable
     except errors.GatedRepoError:
-        raise SourceError(f"{name}: its owner gives it only to people who asked; accept the terms at "
-                          f"{constants.ENDPOINT}/{repo}, then log in with: hf auth login") from None
+        raise SourceError(f"access is restricted; accept the owner's terms at {constants.ENDPOINT}/{repo}, then log in "
+                          "with: hf auth login", name) from None
     except errors.RevisionNotFoundError:
-        raise SourceError(f"{name}: {repo} has no revision {revision!r}; take a commit, branch or tag of "
-                          f"{constants.ENDPOINT}/{repo}") from None
+        raise SourceError(f"{repo} has no revision {revision!r}; use a commit, branch or tag of "
+                          f"{constants.ENDPOINT}/{repo}", name) from None
     except errors.RepositoryNotFoundError:
-        raise SourceError(f"{name}: {constants.ENDPOINT} has no model {repo}, or it is private; check the name, or log "
-                          "in with: hf auth login") from None
+        raise SourceError(f"{constants.ENDPOINT} has no model {repo}, or it is private; check the name, or log in "
+                          "with: hf auth login", name) from None
     except errors.HFValidationError as error:
-        raise SourceError(f"{name}: {' '.join(str(error).split())[:200]}") from None
+        raise SourceError(" ".join(str(error).split())[:200], name) from None
     except errors.HfHubHTTPError as error:
         status = getattr(error.response, "status_code", "no status")
         if status in (401, 403):
-            raise SourceError(f"{name}: {constants.ENDPOINT} answered {status}, so there is no permission; log in with "
-                              "a token that has it: hf auth login") from None
-        said = (" ".join((getattr(error, "server_message", "") or "").split()))[:200]
-        unreachable.append(unreached(name, f"{constants.ENDPOINT} answered {status} {said}".strip(), doing))
+            raise SourceError(f"{constants.ENDPOINT} answered {status}: no permission; log in with a token that has "
+                              "it: hf auth login", name) from None
+        message = (" ".join((getattr(error, "server_message", "") or "").split()))[:200]
+        unreachable.append(unreached(name, f"{constants.ENDPOINT} answered {status} {message}".strip(), action))
     except errors.OfflineModeIsEnabled:
-        unreachable.append(unreached(name, "HF_HUB_OFFLINE=1 forbids to ask", doing))
+        unreachable.append(unreached(name, "HF_HUB_OFFLINE=1 forbids requests", action))
     except SourceError:
         raise
     except (OSError, RuntimeError) as error:
-        unreachable.append(unreached(name, f"{constants.ENDPOINT} cannot be reached ({type(error).__name__})", doing))
+        unreachable.append(unreached(name, f"{constants.ENDPOINT} cannot be reached ({type(error).__name__})", action))
     except Exception as error:
         if not type(error).__module__.startswith(("httpx", "requests", "httpcore")):
             raise
-        unreachable.append(unreached(name, f"{constants.ENDPOINT} cannot be reached ({type(error).__name__})", doing))
+        unreachable.append(unreached(name, f"{constants.ENDPOINT} cannot be reached ({type(error).__name__})", action))
 
 
-def unreached(name: str, reason: str, doing: str) -> str:
-    if doing != "fetched":
-        return f"{name} was not {doing}: {reason}; try again later, or with a network"
-    return (f"{name} cannot be fetched and is not in the cache: {reason}; fetch it once with a network, or give a file "
-            "or folder of this machine")
+def unreached(name: str, reason: str, action: str) -> SourceError:
+    if action != "fetched":
+        return SourceError(f"it was not {action}: {reason}; try again later, or with a network", name)
+    return SourceError(f"it cannot be fetched and is not in the cache: {reason}; fetch it once with a network, or use "
+                       "a file or folder of this machine", name)

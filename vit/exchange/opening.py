@@ -1,99 +1,90 @@
-"""Somebody's model, ready to answer: `vit.load` over every source that `import_weights` takes."""
+"""Foreign weights as a `Bundle`, ready for prediction."""
 
 import shlex
 import warnings
 from collections.abc import Mapping
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from vit.bundle import CONFIG, WEIGHTS, Bundle, load_bundle
-from vit.bundle.files import SourceError, read_json
+from vit.bundle import Bundle, load_bundle
 from vit.data import Preprocessing
-from vit.exchange import pixels
-from vit.exchange.importing import Wanted, take
-from vit.exchange.read import FILES, HUB, TIMM, Anything, Source, read
+from vit.exchange.checkpoint import Checkpoint
+from vit.exchange.importing import import_checkpoint
+from vit.exchange.options import Hints
+from vit.exchange.preprocessing import assumed_preprocessing
+from vit.exchange.read import read_checkpoint
+from vit.exchange.sources import WeightSource, is_foreign
 from vit.weights import KeyReport
 
+# parameters of CLIP that project into the space that images and texts share
 PROJECTIONS = ("visual_projection.weight", "visual.proj", "proj", "visual.head.proj.weight")
-GUESS = ("shorter", 0.875, "bicubic", *pixels.IMAGENET)
 
 
-def open_model(source: Anything, *, num_heads: int | None = None, act: str | None = None) -> Bundle:
-    """A bundle of ours as it is, anything else as the bundle it would be.
-
-    What a source does not say about class names and preparation of images is told by a warning.
+def open_model(source: WeightSource, hints: Hints | None = None, *, features_only: bool = False) -> Bundle:
+    """A bundle of this project as it is; anything else by `open_foreign`.
 
     Raises:
-        SourceError, BundleError, FileNotFoundError: as `read`, `import_weights` and `load_bundle`.
+        SourceError, BundleError, FileNotFoundError: as `load_bundle` and `open_foreign`.
     """
-    if not is_foreign(source):
-        return load_bundle(source)
-    found = read(source)
-    check_answers(found, found.model)
-    model, report = take(found, Wanted(num_heads, act))
-    check_answers(found, model.config.to_dict())
-    if not model.config.num_classes or projects(report):
-        raise SourceError(f"{found.name} has no classes to answer with; vit.import_weights gives it for its features, "
-                          f"and {shlex.quote(f'init_from={found.name}')} begins a training with it")
-    preparation = prepared(found, format_of(report), model.config)
-    classes = named(found, model.config.num_classes)
-    return Bundle(Path(found.name), model, classes, preparation, {}, {}, {}, {}, found.thresholds)
+    return open_foreign(source, hints, features_only=features_only) if is_foreign(source) else load_bundle(source)
 
 
-def check_answers(found: Source, model: Mapping[str, Any] | None) -> None:
-    """Raises SourceError where weights alone do not make a model that answers; None where that is not known yet."""
-    if model is None or model["kind"] in ("vit", "timm"):
+def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_only: bool = False) -> Bundle:
+    """The bundle that foreign weights convert to. A warning names assumptions about class names and preprocessing.
+
+    Args:
+        features_only: the model is used for its features, so it needs neither a head nor class names.
+
+    Raises:
+        SourceError: as `read_checkpoint` and `import_weights`; or the model cannot predict.
+    """
+    checkpoint = read_checkpoint(source, hints)
+    if not features_only:
+        check_predicts(checkpoint, checkpoint.model_config)
+    model, report = import_checkpoint(checkpoint)
+    if not features_only:
+        check_predicts(checkpoint, model.config.to_dict())
+        check_head(checkpoint, model.config, report)
+    preprocessing = resolve_preprocessing(checkpoint, model.config)
+    classes = [] if features_only else resolve_class_names(checkpoint, model.config.num_classes)
+    return Bundle(Path(checkpoint.name), model, classes, preprocessing, {}, {}, {}, {}, checkpoint.thresholds)
+
+
+def check_predicts(checkpoint: Checkpoint, config: Mapping[str, Any] | None) -> None:
+    """Raises SourceError for a kind of model that needs more than weights to predict; None is not known yet."""
+    if config is None or config["kind"] in ("vit", "timm"):
         return
-    why = ("needs a tokenizer that its weights do not bring;" if found.model is None else
-           "answers from the folder of its run and not from weights alone; give that folder, or")
-    raise SourceError(f"{found.name} is a model of kind {model['kind']}, which {why} begin a training with "
-                      f"{shlex.quote(f'init_from={found.name}')}")
+    why = ("it needs a tokenizer, which the weights do not include;" if checkpoint.model_config is None else
+           "it needs the tokenizers in its run folder; open that folder, or")
+    raise checkpoint.error(f"this is a model of kind {config['kind']}: {why} start a training with "
+                           f"{shlex.quote(f'init_from={checkpoint.name}')}")
 
 
-def projects(report: KeyReport) -> bool:
-    """Whether the head is a CLIP's projection into the space that images and texts share."""
-    return any(row.name == "head.weight" and set(row.sources) & set(PROJECTIONS) for row in report.rows)
+def check_head(checkpoint: Checkpoint, config: Any, report: KeyReport) -> None:
+    """Raises SourceError for a model without classes; a CLIP's projection is not a classifier."""
+    projects = any(row.name == "head.weight" and set(row.sources) & set(PROJECTIONS) for row in report.rows)
+    if not config.num_classes or projects:
+        raise checkpoint.error("the model has no classes to predict; vit.import_weights opens it for its features, and "
+                               f"{shlex.quote(f'init_from={checkpoint.name}')} starts a training from it")
 
 
-def is_foreign(source: Anything) -> bool:
-    """Whether this is something else than a folder of ours; what is not there at all counts as ours."""
-    if not isinstance(source, str | PathLike):
-        return True
-    name, path = str(source), Path(source).expanduser()
-    if name.startswith((TIMM, HUB)):
-        return True
-    if path.is_file():
-        if path.name not in (CONFIG, WEIGHTS):
-            return True
-        path = path.parent
-    if (path / CONFIG).is_file():
-        return "vit" not in read_json(path / CONFIG)
-    return path.is_dir() and not (path / "model" / CONFIG).is_file() and any((path / name).is_file() for name in FILES)
-
-
-def format_of(report: KeyReport) -> str:
-    """The name of the format that a report tells."""
-    return next((note.removeprefix("format: ") for note in report.notes if note.startswith("format: ")), "")
-
-
-def prepared(source: Source, format_name: str, config: Any) -> Preprocessing:
-    """How its images are prepared, at the size and for the channels that the model was built for."""
+def resolve_preprocessing(checkpoint: Checkpoint, config: Any) -> Preprocessing:
+    """The checkpoint's preprocessing at the size and channels of the model; one that is assumed gives a warning."""
     size = tuple(config.image_size)
-    if source.preprocessing is not None:
-        return source.preprocessing.replace(size=size)
-    usual = pixels.usual(format_name, size) or Preprocessing(size, *GUESS)
-    usual = usual.replace(**pixels.colours(usual.mean, usual.std, config.in_chans))
-    warnings.warn(f"{source.name} does not say how images are prepared; taken: {usual.resize} to {size[0]}x{size[1]}, "
-                  f"crop_pct {usual.crop_pct}, {usual.interpolation}, mean {usual.mean}, std {usual.std}", stacklevel=3)
-    return usual
+    if checkpoint.stated_preprocessing is not None:
+        return checkpoint.stated_preprocessing.replace(size=size)
+    assumed = assumed_preprocessing(checkpoint.format.name, size, config.in_chans)
+    warnings.warn(f"{checkpoint.name} does not state its preprocessing; assumed: {assumed.resize} to "
+                  f"{size[0]}x{size[1]}, crop_pct {assumed.crop_pct}, {assumed.interpolation}, mean {assumed.mean}, "
+                  f"std {assumed.std}", stacklevel=4)
+    return assumed
 
 
-def named(source: Source, count: int) -> list[str]:
-    """Its class names; numbers where there are none."""
-    if len(source.classes) == count and len(set(source.classes)) == count:
-        return source.classes
-    names = f"names {len(set(source.classes))} classes and has {count}" if source.classes else (
-        f"does not name its {count} classes")
-    warnings.warn(f"{source.name} {names}; they are numbered", stacklevel=3)
+def resolve_class_names(checkpoint: Checkpoint, count: int) -> list[str]:
+    """The class names of the source, or numbers, with a warning."""
+    names = checkpoint.class_names
+    if len(names) == count and len(set(names)) == count:
+        return names
+    found = f"names {len(set(names))} classes, but has {count}" if names else f"does not name its {count} classes"
+    warnings.warn(f"{checkpoint.name} {found}; numbers are used as names", stacklevel=4)
     return [str(i) for i in range(count)]

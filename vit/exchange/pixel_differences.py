@@ -1,4 +1,4 @@
-"""How far the preprocessing of timm and transformers, as they read a written folder, is from the model's own."""
+"""The difference between a model's preprocessing and that of timm and transformers for the folder it is saved as."""
 
 import importlib
 import math
@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vit.data import Preprocessing
-from vit.exchange.pixels import for_transformers
+from vit.exchange.preprocessing import to_transformers
 
 Prepare = Callable[[Image.Image], Tensor]  # an image as another library prepares it -> (1,C,H,W)
 
@@ -23,61 +23,62 @@ ODD_SHAPES = ((0.6, 0.8), (0.8, 0.6), (0.3, 1.1), (4.1, 1.2), (1.2, 4.1), (3.3, 
 MORE_PIXELS = 5  # of the longer side from one image to the next, so that remainders differ for every input size
 GREY = 4  # every fourth image
 BLOCKS = (6, 12, 24)  # a side, in turn
-MEASURED = 12  # images, those with the largest differences of pixels, of which a model is asked for its answers
+MEASURED = 12  # images with the largest pixel differences, for which the model's outputs are computed
 MARGIN = 2
 SAME = 0.5  # levels of 255
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What differences of pixels do to a model's probabilities, which are independent of each other with `several`
-    labels per image.
+class ProbabilityShift:
+    """The effect of pixel differences on a model's probabilities.
+
+    `multi_label`: classes are independent of each other.
     """
 
     model: nn.Module
-    several: bool = False
+    multi_label: bool = False
 
     @torch.inference_mode()
-    def apart(self, ours: Tensor, theirs: Tensor) -> float:
-        """By how much the probabilities of an undecided image change when its logits change as much as these do.
+    def between(self, ours: Tensor, others: Tensor) -> float:
+        """Upper bound of the change of a probability between two versions of an image, (1,C,H,W) each.
 
-        Probabilities of one synthetic image say little, since most models are certain of it. A logit difference of d
-        between classes moves a probability by at most tanh(d / 4). A few images do not show the largest difference
-        that photos may have, hence MARGIN.
+        It is computed from the change of the logits for an undecided image, because most models are certain of a
+        synthetic one: a logit difference of d between classes moves a probability by at most tanh(d / 4). A few images
+        do not show the largest difference that photos may have, hence MARGIN.
         """
-        change = self.model.eval()(theirs) - self.model(ours)
-        logits = float(change.abs().max() if self.several else change.max() - change.min())
+        change = self.model.eval()(others) - self.model(ours)
+        logits = float(change.abs().max() if self.multi_label else change.max() - change.min())
         return math.tanh(MARGIN * logits / 4)
 
 
-def by_transformers(preparation: Preprocessing, folder: Path, answers: Answers | None) -> str:
-    """What differs when `pipeline("image-classification")` prepares images, in a sentence; "" where nothing does."""
+def transformers_difference(preprocessing: Preprocessing, folder: Path, shift: ProbabilityShift | None) -> str:
+    """A sentence on how `pipeline("image-classification")` prepares images differently; "" where it does not."""
     if find_spec("transformers") is None:
         return "transformers is not installed, so its outputs and preprocessing were not compared with this model's"
     auto = importlib.import_module("transformers").AutoImageProcessor
-    unsaid = for_transformers(preparation)[1]
-    if preparation.mode != "RGB" or preparation.resize == "none":
-        return f"transformers prepares images differently: {unsaid}"
-    found = _compared(preparation, _processor(auto.from_pretrained(folder)), answers)
-    if not found and not unsaid:
+    gap = to_transformers(preprocessing)[1]
+    if preprocessing.mode != "RGB" or preprocessing.resize == "none":
+        return f"transformers prepares images differently: {gap}"
+    found = _compared(preprocessing, _processor(auto.from_pretrained(folder)), shift)
+    if not found and not gap:
         return ""
-    exact = not _compared(preparation, _processor(auto.from_pretrained(folder, backend="pil")), None)
-    other = ('image_processor=AutoImageProcessor.from_pretrained(FOLDER, backend="pil"), given to the pipeline, makes '
-             "the same pixels") if exact else ""
-    return f"transformers prepares images differently: {'; '.join(each for each in (unsaid, found, other) if each)}"
+    exact = not _compared(preprocessing, _processor(auto.from_pretrained(folder, backend="pil")), None)
+    other = ('image_processor=AutoImageProcessor.from_pretrained(FOLDER, backend="pil"), passed to the pipeline, '
+             "computes the same pixels") if exact else ""
+    return f"transformers prepares images differently: {'; '.join(each for each in (gap, found, other) if each)}"
 
 
-def by_timm(preparation: Preprocessing, folder: Path, answers: Answers | None) -> str:
-    """What differs when `create_transform` of the folder's data config prepares images, in a sentence; or ""."""
+def timm_difference(preprocessing: Preprocessing, folder: Path, shift: ProbabilityShift | None) -> str:
+    """A sentence on how `create_transform` of the folder's data config prepares images differently; or ""."""
     if find_spec("timm") is None:
         return "timm is not installed, so its outputs and preprocessing were not compared with this model's"
-    if preparation.resize == "none":  # images of the size that timm resizes to
+    if preprocessing.resize == "none":  # images of the size that timm resizes to
         return ""
     import timm
 
     config = timm.data.resolve_model_data_config(timm.create_model(f"local-dir:{folder}"))
     transform = timm.data.create_transform(**config, is_training=False)
-    found = _compared(preparation, lambda image: transform(image)[None], answers)
+    found = _compared(preprocessing, lambda image: transform(image)[None], shift)
     return f"timm, and transformers by way of timm, prepare images differently: {found}" if found else ""
 
 
@@ -85,34 +86,34 @@ def _processor(processor: Callable) -> Prepare:
     return lambda image: processor(image, return_tensors="pt")["pixel_values"]
 
 
-def _compared(preparation: Preprocessing, prepare: Prepare, answers: Answers | None) -> str:
-    """What differs between the preprocessing of a library and ours; "" where nothing does."""
-    scale, differing = torch.tensor(preparation.std).view(-1, 1, 1) * 255, []
-    images = synthetic_images(preparation.size)
+def _compared(preprocessing: Preprocessing, prepare: Prepare, shift: ProbabilityShift | None) -> str:
+    """The measured difference between the preprocessing of a library and ours; "" where there is none."""
+    scale, differing = torch.tensor(preprocessing.std).view(-1, 1, 1) * 255, []
+    images = synthetic_images(preprocessing.size)
     for image in images:
-        ours = preparation.normalize(preparation.image(image)[None])
+        ours = preprocessing.normalize(preprocessing.image(image)[None])
         try:
-            theirs = prepare(image.convert(preparation.mode))
+            others = prepare(image.convert(preprocessing.mode))
         except Exception as error:
             return f"it fails on a synthetic image of {image.width}x{image.height} ({type(error).__name__}: {error})"
-        if ours.shape != theirs.shape:
-            return f"its images are {tuple(theirs.shape[2:])}, these {tuple(ours.shape[2:])}"
-        levels = ((ours - theirs).abs() * scale).max().item()
+        if ours.shape != others.shape:
+            return f"its images are {tuple(others.shape[2:])}, these {tuple(ours.shape[2:])}"
+        levels = ((ours - others).abs() * scale).max().item()
         if levels > SAME:
-            differing.append((levels, ours, theirs))
+            differing.append((levels, ours, others))
     if not differing:
         return ""
     differing.sort(key=lambda each: -each[0])
     found = (f"pixels of {len(differing)} of {len(images)} synthetic images differ, by up to {differing[0][0]:.0f} of "
              "255 levels")
-    if answers is None:
+    if shift is None:
         return found
-    apart = max(answers.apart(ours, theirs) for _, ours, theirs in differing[:MEASURED])
-    return f"{found}, which moves probabilities by up to {apart:.2g}"
+    largest = max(shift.between(ours, others) for _, ours, others in differing[:MEASURED])
+    return f"{found}, which moves probabilities by up to {largest:.2g}"
 
 
 def synthetic_images(size: tuple[int, int]) -> list[Image.Image]:
-    """Smooth shapes with fine noise in many shapes, some of them grey."""
+    """Images of many aspect ratios, some of them grey."""
     edge, images = max(size), []
     for number, (height, width) in enumerate((*SHAPES, *ODD_SHAPES)):
         more = MORE_PIXELS * number

@@ -1,4 +1,4 @@
-"""How a bundle is used, in a card's words: in this program, in timm, in transformers."""
+"""The part of a model card that shows how to use the bundle: in this project, timm and transformers."""
 
 import json
 
@@ -22,38 +22,40 @@ from transformers import pipeline
 print(pipeline("image-classification", model="{repo}")("photo.jpg"))
 ```"""
 CALLS = {
-    "one": 'for answer in predictor.predict("photo.jpg", top_k={count}):\n'
+    "single_label": 'for answer in predictor.predict("photo.jpg", top_k={count}):\n'
            "    print(answer.names, answer.probabilities)",
-    "several": 'for answer in predictor.predict("photo.jpg"):\n    print(answer.names, answer.probabilities)',
-    "texts": 'for answer in predictor.predict(["a text"]):\n    print(answer.names, answer.probabilities)',
-    "writing": 'print(predictor.predict(["{source}"])[0].text)',
+    "multi_label": 'for answer in predictor.predict("photo.jpg"):\n    print(answer.names, answer.probabilities)',
+    "text_classes": 'for answer in predictor.predict(["a text"]):\n    print(answer.names, answer.probabilities)',
+    "generation": 'print(predictor.predict(["{source}"])[0].text)',
 }
 
 
 def usage(bundle: Bundle, repo: str | None) -> str:
-    """The ways that can open it, each as lines to copy."""
+    """A section with code for each library that opens the bundle."""
     config = json.loads((bundle.path / CONFIG).read_text(encoding="utf-8"))
     ours = f"hub:{repo}" if repo else "FOLDER"
-    how = call(bundle)
-    if how is None:
+    call = predict_call(bundle)
+    if call is None:
         start = f"python -m vit train data=folder data.root=photos init_from={ours}"
         return f"## Use\n\n```bash\n{start}\n```"
     parts = ["## Use", "With vit, the Python package `vitwright` (safetensors and JSON: nothing is unpickled):",
-             OURS.format(ours=ours, call=how)]
+             OURS.format(ours=ours, call=call)]
     if "architecture" in config:
-        parts += ["With timm and transformers, which prepare images as config.json says:",
+        parts += ["With timm and transformers, which prepare images as config.json states:",
                   TIMM.format(timm=f"hf-hub:{repo}" if repo else "local-dir:FOLDER"),
                   TRANSFORMERS.format(repo=repo or "FOLDER")]
     return "\n\n".join(parts)
 
 
-def call(bundle: Bundle) -> str | None:
-    """The line that asks the model; None where it has no answers."""
+def predict_call(bundle: Bundle) -> str | None:
+    """The code that calls the predictor; None for a model that makes no predictions."""
     kind = bundle.model.config.kind
     if kind == "encoder_decoder":
-        return CALLS["writing"].format(source="a text" if bundle.preprocessing is None else "line.png")
+        return CALLS["generation"].format(source="a text" if bundle.preprocessing is None else "line.png")
     if kind == "text_classifier":
-        return CALLS["texts"]
+        return CALLS["text_classes"]
     if not bundle.classes:
         return None
-    return CALLS["several"] if bundle.thresholds else CALLS["one"].format(count=min(3, len(bundle.classes)))
+    if bundle.thresholds:
+        return CALLS["multi_label"]
+    return CALLS["single_label"].format(count=min(3, len(bundle.classes)))

@@ -1,4 +1,4 @@
-"""From a folder to something that answers."""
+"""`vit.load`: from a bundle or any source of weights to the predictor of its kind."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -6,14 +6,15 @@ from os import PathLike
 import torch
 
 from vit.bundle import load_bundle
-from vit.exchange.opening import open_model
-from vit.exchange.read import Anything
+from vit.exchange.opening import open_foreign
+from vit.exchange.options import Hints, current_activation
+from vit.exchange.sources import WeightSource, is_foreign
 from vit.inference.images import Predictor
 from vit.inference.multi_label import MultiLabelPredictor
 from vit.inference.seq2seq import Seq2SeqPredictor
 from vit.inference.text_classification import TextPredictor
 
-USES = {  # model kind -> what answers with it
+PREDICTORS = {  # model kind -> its predictor
     "vit": Predictor,
     "timm": Predictor,
     "text_classifier": TextPredictor,
@@ -22,32 +23,41 @@ USES = {  # model kind -> what answers with it
 
 
 def load(
-    source: Anything,
+    source: WeightSource,
     device: str | torch.device | None = None,
     precision: str = "32-true",
     ensemble: Sequence[str | PathLike[str]] = (),
     *,
     num_heads: int | None = None,
+    activation: str | None = None,
     act: str | None = None,
 ) -> Predictor | TextPredictor | Seq2SeqPredictor:
-    """The model in a bundle, a run folder or any source that `import_weights` takes, ready to answer, on the GPU where
-    there is one.
+    """The predictor of a bundle, a run folder or any source that `import_weights` accepts; on the GPU where there is
+    one.
 
-    What a source leaves open of its preprocessing or class names is told by a warning.
+    A warning names assumptions about preprocessing and class names that a source does not state.
 
     Args:
-        ensemble: more models that write texts with the same tokenizer; the mean of all their probabilities counts.
-        num_heads, act: of somebody else's weights, where nothing tells them.
+        ensemble: more seq2seq models with the same tokenizer; the probabilities of all are averaged.
+        num_heads, activation: of foreign weights, where nothing states them.
+        act: deprecated name of `activation`.
+
+    Raises:
+        SourceError, BundleError, FileNotFoundError: no such source, a damaged one, or one that cannot predict.
+        ValueError: a pre-trained model without a task, or an ensemble of other models than seq2seq models.
     """
-    bundle = open_model(source, num_heads=num_heads, act=act)
+    if is_foreign(source):
+        bundle = open_foreign(source, Hints(num_heads, current_activation(activation, act)))
+    else:
+        bundle = load_bundle(source)
     kind = bundle.model.config.kind
-    if kind not in USES:
-        raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}) that has no answers yet; "
-                         f"train it for a task with init_from={bundle.path}")
-    if bundle.thresholds and not ensemble:
+    if kind not in PREDICTORS:
+        raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}), which makes no predictions yet; train it "
+                         f"for a task with init_from={bundle.path}")
+    if ensemble:
+        if PREDICTORS[kind] is not Seq2SeqPredictor:
+            raise ValueError(f"an ensemble is made of models that generate text, and {bundle.path} is of kind {kind}")
+        return Seq2SeqPredictor(bundle, device, precision, [load_bundle(other) for other in ensemble])
+    if bundle.thresholds:
         return MultiLabelPredictor(bundle, device, precision)
-    if not ensemble:
-        return USES[kind](bundle, device, precision)
-    if USES[kind] is not Seq2SeqPredictor:
-        raise ValueError(f"an ensemble is of models that write texts, and {bundle.path} is none ({kind})")
-    return Seq2SeqPredictor(bundle, device, precision, [load_bundle(other) for other in ensemble])
+    return PREDICTORS[kind](bundle, device, precision)

@@ -265,7 +265,7 @@ class TimmConfig:
     """Configuration of a model of timm.
 
     Args:
-        name: timm's name, with or without the prefix `timm/`.
+        name: timm's name, with or without the prefix `timm:` or `timm/`.
 
     Raises:
         ValueError: a value is out of range.
@@ -282,7 +282,7 @@ class TimmConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "image_size", pair("image_size", self.image_size))
-        object.__setattr__(self, "name", self.name.removeprefix("timm/"))
+        object.__setattr__(self, "name", self.name.removeprefix("timm:").removeprefix("timm/"))
         check_values(self)
 
     def input_arguments(self) -> dict[str, int | list[int]]:

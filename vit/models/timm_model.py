@@ -38,4 +38,4 @@ def nearest_timm_models(name: str, cutoff: float) -> list[str]:
     import timm
 
     near = nearest_names(name.split(".")[0], timm.list_models(), n=3, cutoff=cutoff)
-    return [f"timm/{name}" for name in near]
+    return [f"timm:{name}" for name in near]

@@ -41,7 +41,7 @@ TEXT_SIZES = {
 }
 TEXT_FAMILIES = {"text": TextClassifierConfig, "bert": MaskedTextConfig}
 NAME = re.compile(r"(?:vit|mae)_(?P<size>[a-z0-9]+?)(_patch(?P<patch>\d+))?(_(?P<image>\d+))?")
-TIMM = "timm/"
+TIMM = ("timm:", "timm/")  # prefixes of timm's names; the second is the former one
 
 
 def create_model(name: str, **overrides: Any) -> nn.Module:
@@ -53,7 +53,7 @@ def create_model(name: str, **overrides: Any) -> nn.Module:
     | `mae_...`, as for `vit_`                            | masked autoencoder   | fields of `MaskedImageConfig`       |
     | `text_<size>`                                       | text classifier      | fields of `TextClassifierConfig`    |
     | `bert_<size>`                                       | BERT                 | fields of `MaskedTextConfig`        |
-    | `timm/<name>`                                       | any model of timm    | fields of `TimmConfig`              |
+    | `timm:<name>`                                       | any model of timm    | fields of `TimmConfig`              |
 
     An override of None is ignored.
 
@@ -73,7 +73,7 @@ def create_model(name: str, **overrides: Any) -> nn.Module:
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """Names of models that match a pattern such as `vit_small*`; models of timm (`timm/<name>`) are not listed."""
+    """Names of models that match a pattern such as `vit_small*`; models of timm (`timm:<name>`) are not listed."""
     names = []
     for size in SIZES:
         names.append(f"vit_{size}")

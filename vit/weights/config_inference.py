@@ -82,7 +82,7 @@ def infer_stack(state: State, stated: Mapping[str, Any]) -> dict[str, Any]:
     check_equal_blocks(state, len(numbers))
     heads = infer_num_heads(state, stated, inner, dim, len(numbers))
     if stated.get("activation") is None:
-        raise ValueError("the activation cannot be inferred from tensors; give act=gelu, gelu_tanh (SigLIP), "
+        raise ValueError("the activation cannot be inferred from tensors; give activation=gelu, gelu_tanh (SigLIP), "
                          "quick_gelu (OpenAI's CLIP), relu or silu (vit convert --activation; with init_from it is "
                          "model.activation)")
     norm_bias = FIRST + "norm1.bias" in state

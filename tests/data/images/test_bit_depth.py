@@ -12,7 +12,7 @@ from vit.bundle.timm_folder import unsupported_preprocessing
 from vit.data import BadImage, LinePreprocessing, Preprocessing, folder
 from vit.data.images.bit_depth import measure_range
 from vit.data.statistics import resolve_range
-from vit.exchange.pixels import for_transformers
+from vit.exchange.preprocessing import to_transformers
 
 P8 = Preprocessing(size=8)
 
@@ -183,9 +183,9 @@ def test_scaled_floats_are_not_taken_for_black():
 
 def test_what_other_libraries_cannot_express_is_said():
     contract = P8.replace(range=(1500, 2800))
-    assert "do not map 1500..2800 to 0..255" in for_transformers(contract)[1]
+    assert "do not map 1500..2800 to 0..255" in to_transformers(contract)[1]
     assert "do not map 1500..2800 to 0..255" in unsupported_preprocessing(contract)
-    assert not for_transformers(P8)[1] and not unsupported_preprocessing(P8)
+    assert not to_transformers(P8)[1] and not unsupported_preprocessing(P8)
 
 
 def test_grey_with_alpha_keeps_its_lower_bytes():

@@ -22,7 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from vit.exchange.places import PLACES
+from vit.exchange.private_paths import PATH_KEYS
 from vit.messages import did_you_mean, nearest_names, one_line
 from vit.run.config.overrides import ConfigError, parse, quoted
 from vit.run.config.ranges import out_of_range
@@ -74,7 +74,7 @@ def with_paths(config: DictConfig, parsed: Sequence[Override]) -> DictConfig:
     if folder := _value(parsed, RUN_FOLDER):
         config.run_dir = config.run_dir or str(folder)
     values = dict(_nodes(OmegaConf.to_container(config, resolve=False)))
-    for key in PLACES:
+    for key in PATH_KEYS:
         value = values.get(key)
         if isinstance(value, int | float) or isinstance(value, str) and value.startswith("~"):
             OmegaConf.update(config, key, os.path.expanduser(str(value)))

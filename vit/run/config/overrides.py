@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 
-from vit.exchange.places import PLACES
+from vit.exchange.private_paths import PATH_KEYS
 
 _HYDRA_SYNTAX = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
 
@@ -56,7 +56,7 @@ def sweep(overrides: list[str]) -> list[list[str]]:
 
 
 def is_path(key: str) -> bool:
-    return key in PLACES
+    return key in PATH_KEYS
 
 
 def override_text(key: str, value: str) -> str:

@@ -26,7 +26,7 @@ from vit.run.parts.data_source import check_validation
 from vit.run.parts.devices import Devices
 from vit.run.parts.distillation import build_distillation, with_absolute_teacher, with_token
 from vit.run.parts.head_fit import start_head
-from vit.run.parts.init_from import Initial, load_weights_of
+from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.networks import build_model, model_name
 from vit.run.parts.optimization import build_loss, build_optimization
 from vit.run.parts.preprocessing import build_preprocessing
@@ -116,8 +116,7 @@ class ImageClassificationJob(ImageJob):
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         if initial is None:
             return None
-        return load_weights_of(initial, self.model, head=initial.classes == self.source.classes,
-                               source_grid=initial.grid)
+        return load_initial_weights(initial, self.model, head=initial.classes == self.source.classes)
 
     def name_model(self, initial: Initial | None) -> str:
         return model_name(self.config["model"], initial)

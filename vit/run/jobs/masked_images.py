@@ -17,7 +17,7 @@ from vit.run.jobs.base import Tested
 from vit.run.jobs.images import ImageJob
 from vit.run.parts.batches import build_augment
 from vit.run.parts.devices import Devices
-from vit.run.parts.init_from import Initial, load_weights_of
+from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.networks import build_model
 from vit.run.reconstructions import Reconstructions, reconstruct, select_images
 from vit.tasks import MaskedImages
@@ -50,7 +50,7 @@ class MaskedImageJob(ImageJob):
             return None
         autoencoder = initial.model is not None and initial.model["kind"] == MaskedImageConfig.kind
         parts = ("embed.", "encoder.", *(["decoder."] if autoencoder else []))
-        return load_weights_of(initial, self.model, source_grid=initial.grid, parts=parts)
+        return load_initial_weights(initial, self.model, parts=parts)
 
     def name_model(self, initial: Initial | None) -> str:
         return self.config["model"]["name"]

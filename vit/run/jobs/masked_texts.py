@@ -17,7 +17,7 @@ from vit.run.jobs.texts import TextJob
 from vit.run.parts import networks
 from vit.run.parts.batches import micro_batch, val_loader
 from vit.run.parts.data_source import check_validation
-from vit.run.parts.init_from import Initial, load_weights_of
+from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
 from vit.tasks import Batches, MaskedTokens
 from vit.weights import KeyReport
@@ -42,7 +42,7 @@ class MaskedTextJob(TextJob):
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         self.load_word_vectors()
-        return load_weights_of(initial, self.model)
+        return load_initial_weights(initial, self.model)
 
     def build_datasets(self) -> None:
         data, seed = self.config["data"], self.config["seed"]

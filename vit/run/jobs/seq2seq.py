@@ -25,7 +25,7 @@ from vit.run.parts import networks
 from vit.run.parts.batches import build_augment, build_pair_datasets
 from vit.run.parts.data_source import truncates
 from vit.run.parts.devices import Devices
-from vit.run.parts.init_from import Initial, load_weights_of
+from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.optimization import build_optimization, build_text_loss
 from vit.run.parts.preprocessing import build_line_preprocessing
 from vit.run.parts.tokenizers import build_tokenizers, warn_of_lossy_texts, with_tokenizers
@@ -78,8 +78,8 @@ class Seq2SeqJob(Job):
             networks.start_from_vectors(self.model, self.config["model"].get("vectors"), self.tokenizers["source"])
         if initial is None:
             return None
-        target = self.model if initial.writes else self.model.source_encoder  # a classifier has only an encoder
-        return load_weights_of(initial, target, source_grid=initial.grid)
+        target = self.model if initial.generates_text else self.model.source_encoder  # a classifier has only an encoder
+        return load_initial_weights(initial, target)
 
     def build_datasets(self) -> None:
         config = self.config

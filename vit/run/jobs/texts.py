@@ -20,7 +20,7 @@ from vit.run.parts import networks
 from vit.run.parts.auto_values import steps_per_epoch
 from vit.run.parts.batches import micro_batch, train_loader, val_loader
 from vit.run.parts.data_source import truncates
-from vit.run.parts.init_from import Initial, load_weights_of
+from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.optimization import build_loss, build_optimization
 from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
 from vit.tasks import Batches, Optimization, TextClassification
@@ -73,7 +73,7 @@ class TextClassificationJob(TextJob):
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         self.load_word_vectors()
         head = initial is not None and initial.classes == self.source.classes
-        return load_weights_of(initial, self.model, head=head)
+        return load_initial_weights(initial, self.model, head=head)
 
     def build_datasets(self) -> None:
         """All splits, so that an error in any of them is raised now; evaluated texts are cut where those of training

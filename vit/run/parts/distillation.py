@@ -1,4 +1,4 @@
-"""From the `distill` node of a config to a teacher whose classes are the data's."""
+"""Knowledge distillation: from the `distill` node of a config to the loss with its teacher."""
 
 import logging
 import os
@@ -10,12 +10,15 @@ from pathlib import Path
 from torch import nn
 
 from vit.data import Preprocessing, Source
-from vit.exchange import import_weights, pixels
-from vit.exchange.read import TIMM, pretrained, read
-from vit.models import model_from_config
+from vit.exchange.checkpoint import ConfigMismatchError
+from vit.exchange.importing import import_checkpoint
+from vit.exchange.preprocessing import assumed_preprocessing, from_timm
+from vit.exchange.read import read_checkpoint
+from vit.exchange.sources import TIMM
+from vit.models import TimmConfig, VisionTransformerConfig
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, nearest
-from vit.run.parts.init_from import told
+from vit.run.parts.init_from import source_error
 from vit.tasks.distillation import Distillation, Teacher
 
 log = logging.getLogger("vit")
@@ -24,8 +27,8 @@ KINDS = ("none", "soft", "hard", "token")
 
 
 @dataclass(frozen=True)
-class Taught:
-    """A classifier that was trained somewhere, and what it says of itself."""
+class TeacherModel:
+    """A trained classifier with its preprocessing and class names, as far as its source states them."""
 
     model: nn.Module
     preprocessing: Preprocessing | None
@@ -33,7 +36,7 @@ class Taught:
 
 
 def distill_kind(config: dict) -> str:
-    """What the config says; runs made before there was a choice have no teacher.
+    """The kind of distillation that the config states; runs of older versions have none.
 
     Raises:
         ConfigError: an unknown kind of distillation, or a task without distillation.
@@ -47,7 +50,7 @@ def distill_kind(config: dict) -> str:
 
 
 def with_token(config: dict) -> dict:
-    """The `model` node; for `distill=token` one of ours with a distillation token, unless it is told otherwise."""
+    """The `model` node; for `distill=token` it has a distillation token, unless the node states otherwise."""
     model = config["model"]
     if distill_kind(config) != "token" or model.get("kind") or model.get("library") == "timm":
         return model
@@ -57,10 +60,10 @@ def with_token(config: dict) -> dict:
 def build_distillation(
     config: dict, model: nn.Module, source: Source, preprocessing: Preprocessing
 ) -> Distillation | None:
-    """The loss with a teacher in it; None without one.
+    """The loss with its teacher; None without distillation.
 
     Raises:
-        ConfigError: no teacher, one that does not know the data's classes, a student without a token to learn by.
+        ConfigError: no teacher, one that lacks classes of the data, or a student without a distillation token.
     """
     kind = distill_kind(config)
     if kind == "none":
@@ -77,75 +80,98 @@ def build_distillation(
         model.set_distilled_training(True)
     name = str(node["teacher"])
     try:
-        taught = load_taught(name)
+        loaded = load_teacher(name)
     except ValueError as error:
-        raise ConfigError(f"distill.teacher={name}: {str(error).removeprefix(f'{name}: ')}") from None
-    columns = matched(taught, source.classes, name)
-    theirs = fitting_pixels(taught.preprocessing, preprocessing, name)
-    teacher = Teacher(taught.model, theirs, preprocessing, columns)
-    parameters = sum(parameter.numel() for parameter in taught.model.parameters())
+        raise source_error("distill.teacher", name, error) from None
+    columns = match_classes(loaded, source.classes, name)
+    prepared = check_preprocessing(loaded.preprocessing, preprocessing, name)
+    teacher = Teacher(loaded.model, prepared, preprocessing, columns)
+    parameters = sum(parameter.numel() for parameter in loaded.model.parameters())
     log.info("teacher: %s, %s parameters, %d classes, distill=%s", name, f"{parameters:,}",
-             len(taught.classes), kind)
+             len(loaded.classes), kind)
     values = {key: node[key] for key in ("target", "alpha", "tau")}
     return checked("distill", partial(Distillation, teacher), values, spread=True)
 
 
-def load_taught(name: str) -> Taught:
-    """A run, a bundle, a checkpoint, weights of any format that is read here, a timm folder, or `timm:NAME`."""
-    if name.startswith(TIMM):
-        return of_timm(pretrained(name.removeprefix(TIMM)))
-    found = read(name)
-    if found.model is not None:
-        if found.model["kind"] not in ("vit", "timm"):
-            raise ValueError(f"it is no image classifier, but {found.model['kind']}")
-        if found.thresholds:
-            raise ValueError("it gives an image several labels, and distillation is for one")
-        model = model_from_config(found.model)
-        model.load_state_dict(found.state)
-        return Taught(model, found.preprocessing, found.classes)
-    if "architecture" in found.config and Path(name).expanduser().is_dir():  # of timm: any network, not only ours
-        import timm
+def load_teacher(name: str) -> TeacherModel:
+    """The image classifier in any source that `import_weights` accepts, or in a folder of any timm network.
 
-        return of_timm(timm.create_model(f"local-dir:{Path(name).expanduser()}", pretrained=True))
-    return Taught(import_weights(name)[0], told(found, {})[1], found.classes)
+    Raises:
+        SourceError, BundleError: no such source, or one that is not an image classifier with one label per image.
+    """
+    checkpoint = read_checkpoint(name)
+    error = checkpoint.architecture.error
+    of_timm = "architecture" in checkpoint.source_config or checkpoint.name.startswith(TIMM)
+    folder = Path(name).expanduser()
+    if error is not None and of_timm and not isinstance(error, ConfigMismatchError) and folder.is_dir():
+        return timm_folder_teacher(folder)
+    if checkpoint.config["kind"] not in (VisionTransformerConfig.kind, TimmConfig.kind):
+        raise checkpoint.error(f"it is not an image classifier, but of kind {checkpoint.config['kind']}")
+    if checkpoint.thresholds:
+        raise checkpoint.error("it predicts several labels per image, and distillation is for one")
+    model, _ = import_checkpoint(checkpoint)
+    preprocessing, classes = checkpoint.preprocessing, checkpoint.class_names
+    if of_timm:
+        config = model.config
+        preprocessing = preprocessing or assumed_preprocessing("timm", config.image_size, config.in_chans)
+        classes = classes or imagenet_synsets(config.num_classes)
+    if preprocessing is not None:
+        preprocessing = preprocessing.replace(size=tuple(model.config.image_size))
+    return TeacherModel(model, preprocessing, classes)
 
 
-def of_timm(model: nn.Module) -> Taught:
-    """With the names that its config gives its classes, else those of the ImageNet that so many classes are of."""
+def timm_folder_teacher(folder: Path) -> TeacherModel:
+    """A timm network with arguments that no config of ours can record; a teacher need not be saved."""
     import timm
 
-    names = model.pretrained_cfg.get("label_names") or []
-    subset = None if names else timm.data.infer_imagenet_subset(model)
-    names = timm.data.ImageNetInfo(subset).label_names() if subset else names
-    return Taught(model, pixels.of_timm(timm.data.resolve_model_data_config(model)), list(names))
+    model = timm.create_model(f"local-dir:{folder}", pretrained=True)
+    preprocessing = from_timm(timm.data.resolve_model_data_config(model))
+    classes = model.pretrained_cfg.get("label_names") or imagenet_synsets(model.num_classes)
+    return TeacherModel(model, preprocessing, list(classes))
 
 
-def matched(taught: Taught, classes: Sequence[str], name: str) -> list[int]:
-    """Where the teacher has the data's classes, by their names; it may know others besides."""
-    if not taught.classes:
-        raise ConfigError(f"distill.teacher={name} does not say the names of its classes; take a run or a saved model, "
-                          "or write them into its config.json as label_names")
-    missing = [each for each in classes if each not in taught.classes]
+def imagenet_synsets(num_classes: int) -> list[str]:
+    """The class names of the ImageNet variant that timm's published weights of so many classes are trained on."""
+    from timm.data import ImageNetInfo, infer_imagenet_subset
+
+    subset = infer_imagenet_subset({"num_classes": num_classes})
+    return list(ImageNetInfo(subset).label_names()) if subset else []
+
+
+def match_classes(teacher: TeacherModel, classes: Sequence[str], name: str) -> list[int]:
+    """The teacher's outputs for the data's classes, by name; the teacher may have more classes.
+
+    Raises:
+        ConfigError: the teacher has no class names, or lacks a class of the data.
+    """
+    if not teacher.classes:
+        raise ConfigError(f"distill.teacher={name} does not state its class names; use a run or a saved model, or add "
+                          "them to its config.json as label_names")
+    missing = [each for each in classes if each not in teacher.classes]
     if missing:
-        known = ", ".join(taught.classes[:5]) + (", ..." if len(taught.classes) > 5 else "")
-        raise ConfigError(f"distill.teacher={name} does not know class {missing[0]!r} ({len(missing)} of "
-                          f"{len(classes)} classes of the data are unknown to it); it knows {known}")
-    return [list(taught.classes).index(each) for each in classes]
+        known = ", ".join(teacher.classes[:5]) + (", ..." if len(teacher.classes) > 5 else "")
+        raise ConfigError(f"distill.teacher={name} has no class {missing[0]!r} ({len(missing)} of {len(classes)} "
+                          f"classes of the data are missing); it has {known}")
+    return [list(teacher.classes).index(each) for each in classes]
 
 
-def fitting_pixels(theirs: Preprocessing | None, ours: Preprocessing, name: str) -> Preprocessing:
-    """How the teacher wants its images, where that can be had from the student's."""
-    if theirs is None:
-        raise ConfigError(f"distill.teacher={name} does not say how its images are prepared; take a run, a saved "
-                          "model, or a folder whose config says it")
-    if theirs.mode != ours.mode:
-        raise ConfigError(f"distill.teacher={name} reads {theirs.mode}, but the data is read as {ours.mode}; set "
-                          f"data.preprocessing.mode={theirs.mode}")
-    return theirs
+def check_preprocessing(teacher: Preprocessing | None, student: Preprocessing, name: str) -> Preprocessing:
+    """The teacher's preprocessing, where its images can be computed from the student's.
+
+    Raises:
+        ConfigError: the teacher states none, or needs another colour mode.
+    """
+    if teacher is None:
+        raise ConfigError(f"distill.teacher={name} does not state its preprocessing; use a run, a saved model, or a "
+                          "folder with a config that does")
+    if teacher.mode != student.mode:
+        raise ConfigError(f"distill.teacher={name} reads {teacher.mode}, but the data is read as {student.mode}; set "
+                          f"data.preprocessing.mode={teacher.mode}")
+    return teacher
 
 
 def with_absolute_teacher(node: dict | None) -> dict:
     """The `distill` node with the absolute path of the teacher, so that a resumed run finds it from any folder."""
     node = dict(node or {"kind": "none"})
-    place = Path(str(node.get("teacher"))).expanduser()
-    return {**node, "teacher": os.path.abspath(place)} if node.get("teacher") and place.exists() else node
+    path = Path(str(node.get("teacher"))).expanduser()
+    return {**node, "teacher": os.path.abspath(path)} if node.get("teacher") and path.exists() else node

@@ -48,10 +48,10 @@ def build_model(
             raise ConfigError(f"model.{key}={stated[key]}, but the data has {key} {_listed(fits)[key]}; {SET_BY[key]}")
     if model["name"] is None and initial is not None and initial.model is not None:
         return checked("model", model_from_config, {**initial.classifier, **_listed(fits), **_listed(stated)})
-    if model["name"] is None and initial is not None and initial.untold:
-        raise ConfigError(f"init_from={initial.name}: {initial.untold}; or choose a model, such as model=small")
+    if model["name"] is None and initial is not None and initial.reason:
+        raise ConfigError(f"init_from={initial.name}: {initial.reason}; or choose a model, such as model=small")
     name = model_name(model)
-    if not name.startswith("timm/") and "_patch" not in name:
+    if not name.startswith("timm:") and "_patch" not in name:
         stated.setdefault("patch_size", patch_size)
     return checked("model", partial(create_model, name), {**fits, **stated}, spread=True)
 
@@ -76,7 +76,7 @@ def seq2seq_model(
 ) -> nn.Module:
     """The encoder-decoder of `model`, or that of `init_from`, for these tokens and, of images of text, these pixels."""
     data = config["data"]
-    if initial is not None and not initial.writes:
+    if initial is not None and not initial.generates_text:
         if line is None:
             raise ConfigError(f"init_from={initial.name} is not a seq2seq model, and a translator can start from no "
                               "other; use init_from=null")
@@ -109,11 +109,10 @@ def as_image_encoder(config: dict, initial: Initial) -> Initial:
     """
     known, named = initial.classifier, current_names(stated_values(config))
     if known is None:
-        raise ConfigError(f"init_from={initial.name}: {initial.untold}")
+        raise ConfigError(f"init_from={initial.name}: {initial.reason}")
     if known["kind"] == TimmConfig.kind:
-        raise ConfigError(f"init_from={initial.name} is a network of timm, which an image-to-text model cannot start "
-                          f"from; python -m vit convert {initial.name} FOLDER converts the architectures of this "
-                          "project")
+        raise ConfigError(f"init_from={initial.name} is a network that only timm computes, and an image-to-text model "
+                          "cannot start from it; use a Vision Transformer of the table in docs/guides/weights-of-others.md")
     known = VisionTransformerConfig.from_dict(known).to_dict()
     for key in BLOCKS:
         if named.get(key, known[key]) != known[key]:
@@ -151,7 +150,7 @@ def model_name(model: dict, initial: Initial | None = None) -> str:
     if model["name"] is None and initial is not None and initial.model is not None:
         return initial.model.get("name") or initial.name
     name = model["name"] or model["fallback"]
-    return f"timm/{name.removeprefix('timm/')}" if model.get("library") == "timm" else name
+    return f"timm:{name.removeprefix('timm:').removeprefix('timm/')}" if model.get("library") == "timm" else name
 
 
 def _listed(values: dict) -> dict:

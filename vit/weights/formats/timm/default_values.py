@@ -63,7 +63,7 @@ def default_assumptions(state: State) -> list[str]:
     averaged = "norm.weight" in state and not {"cls_token", "attn_pool.latent", "blocks.0.ls1.gamma"} & set(state)
     if averaged and "pos_embed" in state:
         assumptions.append("activation gelu is assumed; some SigLIP models with mean pooling (*_siglip_gap_*) have "
-                           "another one: give act=gelu_tanh for those")
+                           "another one: give activation=gelu_tanh for those")
     return assumptions
 
 

@@ -15,6 +15,7 @@ from vit.exchange import import_weights
 
 KEPT = {
     "vit_tiny_r_s16_p8_224": "a stem of the class HybridEmbed",
+    "cait_xxs24_224": "the class Cait",
     "vit_dpwee_patch16_reg1_gap_256": "blocks of the class DiffParallelScalingBlock",
 }
 

@@ -1,4 +1,4 @@
-"""Our tokenizers in the words of transformers, as `AutoTokenizer` reads them."""
+"""Tokenizers of this project as files that transformers' `AutoTokenizer` reads."""
 
 import json
 from typing import Any
@@ -6,8 +6,10 @@ from typing import Any
 from vit.data.text.tokenizers import BOS, EOS, MASK, PAD, SPECIALS, UNK, BPETokenizer, Tokenizer, letters
 
 
-def for_transformers(tokenizer: Tokenizer, max_len: int) -> dict[str, Any]:
-    """What `tokenizer.json` and `tokenizer_config.json` say: the same ids, with bos and eos around one text or two."""
+def tokenizer_files(tokenizer: Tokenizer, max_len: int) -> dict[str, Any]:
+    """The contents of `tokenizer.json` and `tokenizer_config.json`: the same ids, with bos and eos around one text or
+    two.
+    """
     from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
     from tokenizers import Tokenizer as Library
 
@@ -24,7 +26,7 @@ def for_transformers(tokenizer: Tokenizer, max_len: int) -> dict[str, Any]:
     library.post_processor = processors.TemplateProcessing(
         single=f"{bos} $A {eos}", pair=f"{bos} $A {eos} $B:1 {eos}:1", special_tokens=[(bos, BOS), (eos, EOS)])
     named = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK, "mask": MASK}
-    said = {f"{name}_token": SPECIALS[i] for name, i in named.items()}
-    said |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_len, "split_special_tokens": True,
+    config = {f"{name}_token": SPECIALS[i] for name, i in named.items()}
+    config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_len, "split_special_tokens": True,
              "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
-    return {"tokenizer.json": json.loads(library.to_str()), "tokenizer_config.json": said}
+    return {"tokenizer.json": json.loads(library.to_str()), "tokenizer_config.json": config}

@@ -1,0 +1,124 @@
+"""The preprocessing of images as timm, OpenCLIP and transformers write it, and as our `Preprocessing`."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vit.bundle.files import SourceError
+from vit.data import Preprocessing
+from vit.data.images.bit_depth import FULL, beyond_eight_bits
+
+CROP_MODES = {"center": "shorter", "squash": "squash", "border": "pad"}  # timm's -> our resize rule
+OPENCLIP_RESIZE = {"shortest": "shorter", "longest": "pad", "squash": "squash"}
+RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box")  # Pillow's numbers, which transformers writes
+INTERPOLATIONS = {"random": "bicubic"}  # timm trains such models with several
+
+
+def from_timm(cfg: Mapping[str, Any]) -> Preprocessing:
+    """The preprocessing of timm's `pretrained_cfg`, or of the result of `resolve_model_data_config`."""
+    resize = CROP_MODES[cfg.get("crop_mode") or "center"]
+    interpolation = cfg.get("interpolation") or "bicubic"
+    return Preprocessing(
+        tuple(cfg["input_size"][1:]),
+        resize,
+        1.0 if resize == "pad" else cfg.get("crop_pct") or 0.875,
+        INTERPOLATIONS.get(interpolation, interpolation),
+        **channel_values(cfg["mean"], cfg["std"], cfg["input_size"][0]),
+    )
+
+
+def from_openclip(cfg: Mapping[str, Any], model: Mapping[str, Any]) -> Preprocessing:
+    """The preprocessing of `preprocess_cfg` in open_clip_config.json; its `model_cfg` may hold the image size."""
+    size = cfg.get("size") or model["vision_cfg"]["image_size"]
+    resize = OPENCLIP_RESIZE[cfg.get("resize_mode") or "shortest"]
+    return Preprocessing((size, size) if isinstance(size, int) else tuple(size), resize, 1.0,
+                         cfg.get("interpolation") or "bicubic", **channel_values(cfg["mean"], cfg["std"]))
+
+
+def channel_values(mean: Sequence[float], std: Sequence[float], channels: int | None = None) -> dict[str, Any]:
+    """`mean` and `std`, and `mode` "L" for one channel, whose values are the average over three."""
+    grey = 1 in (channels, len(mean))
+    values = {name: tuple(each) for name, each in (("mean", mean), ("std", std))}
+    if not grey:
+        return values
+    return {"mode": "L", **{name: (sum(each) / len(each),) for name, each in values.items()}}
+
+
+def from_transformers(values: Mapping[str, Any]) -> Preprocessing:
+    """The preprocessing of transformers' `preprocessor_config.json`.
+
+    Raises:
+        SourceError: a rule that `Preprocessing` does not have, such as no resizing at all.
+    """
+    crops = bool(values.get("do_center_crop", False))
+    size, crop = edges(values.get("size", 224)), edges(values.get("crop_size", values.get("size", 224)))
+    mean, std = values["image_mean"], values["image_std"]
+    if not values.get("do_normalize", True):
+        mean, std = (0.0,) * len(mean), (1.0,) * len(std)
+    interpolation, shared = RESAMPLING[values.get("resample", 3)], channel_values(mean, std)
+    if len(size) == 1 and crops and len(crop) == 2 and max(crop) <= size[0]:
+        return Preprocessing(crop, "shorter", min(crop) / size[0], interpolation, **shared)
+    if len(size) == 2 and (not crops or crop == size):
+        return Preprocessing(size, "squash", 1.0, interpolation, **shared)
+    raise SourceError(f"preprocessor_config.json has size {values.get('size')} and crop "
+                      f"{values.get('crop_size')}, which is neither a shorter edge with a crop nor one size")
+
+
+def to_transformers(preprocessing: Preprocessing) -> tuple[dict[str, Any], str]:
+    """The values of `preprocessor_config.json`, and what it cannot express ("" where it expresses everything)."""
+    height, width = preprocessing.size
+    gap = {"pad": "they do not pad", "none": "they resize every image"}.get(preprocessing.resize, "")
+    if preprocessing.mode != "RGB":
+        gap = f"they read RGB, this model {preprocessing.mode}"
+    if preprocessing.range != FULL:
+        gap = beyond_eight_bits(preprocessing.range)
+    values = {
+        "do_convert_rgb": True, "do_resize": True, "resample": RESAMPLING.index(preprocessing.interpolation),
+        "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": list(preprocessing.mean),
+        "image_std": list(preprocessing.std),
+    }
+    if preprocessing.resize == "shorter" and height == width:
+        covered = math.floor(height / preprocessing.crop_pct)
+        return {"image_processor_type": "CLIPImageProcessor", **values, "size": {"shortest_edge": covered},
+                "do_center_crop": True, "crop_size": {"height": height, "width": width}}, gap
+    if preprocessing.resize == "shorter":
+        gap = gap or "they do not crop a rectangle"
+    elif preprocessing.crop_pct != 1:
+        gap = gap or f"they do not crop to crop_pct {preprocessing.crop_pct} after squashing"
+    return {"image_processor_type": "ViTImageProcessor", **values, "size": {"height": height, "width": width}}, gap
+
+
+def edges(size: Any) -> tuple[int, ...]:
+    """(height, width), or (shorter edge,)"""
+    if isinstance(size, int):
+        return size, size
+    if isinstance(size, Mapping):
+        return (size["shortest_edge"],) if "shortest_edge" in size else (size["height"], size["width"])
+    return tuple(size)
+
+
+OPENAI = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP's training images
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+HALF = (0.5,) * 3, (0.5,) * 3
+# format -> resize rule, crop_pct, interpolation, mean and std of all its published models
+PUBLISHED = {
+    "transformers CLIP": ("shorter", 1.0, "bicubic", *OPENAI),
+    "OpenAI CLIP or OpenCLIP": ("shorter", 1.0, "bicubic", *OPENAI),
+    "transformers SigLIP": ("squash", 1.0, "bicubic", *HALF),
+    "Google's npz": ("squash", 1.0, "bilinear", *HALF),
+    "torchvision": ("shorter", 0.875, "bilinear", *IMAGENET),
+}
+
+
+DEFAULT = ("shorter", 0.875, "bicubic", *IMAGENET)  # timm's, where nothing is stated
+
+
+def published_preprocessing(format_name: str, size: tuple[int, int]) -> Preprocessing | None:
+    """The preprocessing that all published models of a format share; None where they differ."""
+    return Preprocessing(size, *PUBLISHED[format_name]) if format_name in PUBLISHED else None
+
+
+def assumed_preprocessing(format_name: str, size: tuple[int, int], channels: int) -> Preprocessing:
+    """The preprocessing of a model that states none: that of its format's published models, else timm's default."""
+    found = published_preprocessing(format_name, size) or Preprocessing(size, *DEFAULT)
+    return found.replace(**channel_values(found.mean, found.std, channels))

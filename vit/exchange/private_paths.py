@@ -1,0 +1,38 @@
+"""What a run recorded, with every path reduced to its last part, before it is published."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+# config keys whose values are paths: read literally on the command line, and reduced in published records
+PATH_KEYS = ("data.root", "data.path", "init_from", "model.vectors", "distill.teacher", "resume", "run_dir", "runs")
+# the folders in front of a file name anywhere in a text; a single '/' is not a path
+FOLDERS = re.compile(r"(?<![\w.:/-])(?:~|\.{1,2}|[A-Za-z]:)?[/\\](?:[^/\\,\]}'\"]+[/\\])*(?=[^/\\,\]}'\"\s])")
+
+
+def without_folders(value: Any) -> Any:
+    """The same values; of a path inside a text only the last part remains."""
+    if isinstance(value, dict):
+        return {key: without_folders(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [without_folders(inner) for inner in value]
+    return FOLDERS.sub("", value) if isinstance(value, str) else value
+
+
+def overrides_without_folders(overrides: list[str]) -> list[str]:
+    """Command-line overrides whose paths are reduced to their last part."""
+    return [override_without_folders(override) for override in overrides]
+
+
+def override_without_folders(override: str) -> str:
+    key, equals, value = override.partition("=")
+    quotes = re.fullmatch(r"(['\"])(.*)\1", value, re.DOTALL)
+    bare = quotes[2].replace("\\'", "'") if quotes else value
+    if key.lstrip("+~") in PATH_KEYS and not bare.startswith(("hub:", "timm:")):
+        return f"{key}={quoted(Path(bare).name)}"
+    return f"{key}{equals}{FOLDERS.sub('', value)}"
+
+
+def quoted(value: str) -> str:
+    """A value in Hydra's quotes, where its grammar requires them."""
+    return value if re.fullmatch(r"[\w.@-]*", value) else "'" + value.replace("'", "\\'") + "'"

@@ -1,0 +1,60 @@
+"""Networks of timm that no model of this project computes: they are used as timm's own, with a config of kind timm."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from vit.models import TimmConfig
+from vit.models.timm_model import timm_model
+from vit.weights import DetectedWeights, WeightFormat
+from vit.weights.formats.timm import build_meta_model
+
+RATES = re.compile(r"(Dropout\w*\(p=|DropPath\(drop_prob=)[\d.e-]+")  # act in training only
+
+
+def no_facts(state: Any, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    raise ValueError("it is not a Vision Transformer")
+
+
+# a network of timm that is not a Vision Transformer, under its own names
+OTHER_NETWORK = WeightFormat("another network of timm", lambda state: False, dict, no_facts)
+
+
+def find_timm_config(source_config: Mapping[str, Any]) -> TimmConfig | None:
+    """The config of a model that timm builds from its name alone; None for a model with other arguments.
+
+    Args:
+        source_config: the `config.json` of a timm folder, or `{"module": model}` for one in memory.
+    """
+    try:
+        source = source_config["module"] if "module" in source_config else build_meta_model(source_config)
+        cfg = source.pretrained_cfg
+        stated = (source_config.get("pretrained_cfg") or {}).get("input_size") or cfg["input_size"]
+        size = getattr(getattr(source, "patch_embed", None), "img_size", None) or stated[1:]
+        config = TimmConfig(cfg["architecture"], tuple(size), cfg["input_size"][0], source.num_classes)
+        with torch.device("meta"):
+            rebuilt = timm_model(config)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return config if have_equal_parts(rebuilt, source) else None
+
+
+def have_equal_parts(a: nn.Module, b: nn.Module) -> bool:
+    """Whether both models have the same layers, whatever their dropout, and tensors of the same names and shapes."""
+    shapes = [{name: tensor.shape for name, tensor in each.state_dict().items()} for each in (a, b)]
+    layers = [RATES.sub(r"\1", str(each)) for each in (a, b)]
+    return shapes[0] == shapes[1] and layers[0] == layers[1] and pooling(a) == pooling(b)
+
+
+def pooling(model: nn.Module) -> str:
+    """The pooling of a timm model: an option's name in a Vision Transformer, a module in other networks."""
+    return str(getattr(model, "global_pool", ""))
+
+
+def under_own_names(found: DetectedWeights) -> DetectedWeights:
+    """The same state dict for timm's own network, whose names are not converted."""
+    unchanged = WeightFormat("timm's own", found.format.matches, dict, found.format.config_values)
+    return DetectedWeights(unchanged, found.state)
