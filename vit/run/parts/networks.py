@@ -112,7 +112,7 @@ def as_image_encoder(config: dict, initial: Initial) -> Initial:
         raise ConfigError(f"init_from={initial.name}: {initial.reason}")
     if known["kind"] == TimmConfig.kind:
         raise ConfigError(f"init_from={initial.name} is a network that only timm computes, and an image-to-text model "
-                          "cannot start from it; use a Vision Transformer of the table in docs/guides/weights-of-others.md")
+                          "cannot start from it; use a Vision Transformer listed in docs/guides/weights-of-others.md")
     known = VisionTransformerConfig.from_dict(known).to_dict()
     for key in BLOCKS:
         if named.get(key, known[key]) != known[key]:
