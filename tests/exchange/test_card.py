@@ -43,8 +43,8 @@ def saved(folder, kind):
         "writer": ({"kind": "encoder_decoder", **TEXTS}, (), None, {"tokenizers": BYTES | {"target": ByteTokenizer()}}),
         "mae": ({**IMAGES, "kind": "mae", **DECODER}, (), PLAIN, {}),
     }[kind]
-    told = pytest.warns(UserWarning, match="under our own names") if kind == "conv" else contextlib.nullcontext()
-    with told:
+    warning = pytest.warns(UserWarning, match="under vit's own names") if kind == "conv" else contextlib.nullcontext()
+    with warning:
         return save_bundle(folder, model_from_config(config), classes, preprocessing, {"val/accuracy": 0.75}, **more)
 
 

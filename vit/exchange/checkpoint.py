@@ -99,7 +99,7 @@ class Checkpoint:
         try:
             return infer_architecture(self)
         except SourceError as error:
-            return Architecture(None, error=error)
+            return Architecture(None, error=error.with_traceback(None))  # whose frames hold tensors
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Checkpoint:
         Raises:
             SourceError: it cannot be inferred.
         """
-        if self.architecture.config is None:
+        if self.architecture.error is not None:
             raise self.architecture.error
         return self.architecture.config
 

@@ -149,7 +149,7 @@ def export_bundle(dest: Path, export: Export, to: str = "bundle") -> None:
 def export_timm(dest: Path, export: Export) -> None:
     """A bundle that must be a timm folder."""
     if isinstance(reason := timm_arguments(export.model.config), str):
-        raise SourceError(f"{reason}; --to bundle saves it under our own names")
+        raise SourceError(f"{reason}; --to bundle saves it under vit's own names")
     export_bundle(dest, export, "timm")
 
 
