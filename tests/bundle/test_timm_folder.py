@@ -114,9 +114,9 @@ def test_a_warning_names_what_timm_does_not_support(changes, reason):
     preprocessing = PREPROCESSING.replace(**changes)
     model = vit.create_model("vit_tiny", image_size=(32, 48), patch_size=8, num_classes=3, depth=1,
                              in_chans=preprocessing.channels)
-    with pytest.warns(UserWarning, match=reason) as said:
+    with pytest.warns(UserWarning, match=reason) as caught:
         timm_config(model, preprocessing)
-    assert len(said) == 1
+    assert len(caught) == 1
 
 
 @pytest.mark.parametrize("name", ["timm/test_resnet", "timm/test_vit"])  # of any input size, and of a fixed one

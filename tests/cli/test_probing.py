@@ -127,7 +127,7 @@ def test_somebodys_file_of_weights_without_a_head(tmp_path):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_texts(tmp_path, capsys):
+def test_text_models(tmp_path, capsys):
     with open(tmp_path / "table.csv", "w", newline="") as table:
         csv.writer(table).writerows([["text", "label"], *([f"{w} {i}", w] for i in range(40) for w in ("yes", "no"))])
     words = ["data=text_table", f"data.path={tmp_path / 'table.csv'}", "recipe.epochs=1", "model.dim=16", "logger=csv"]

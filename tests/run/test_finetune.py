@@ -150,7 +150,7 @@ def test_what_the_source_has_nothing_for_trains_in_any_case(source, tmp_path):
     assert metrics["trained_parameters"] == sum(state[name].numel() for name in {*always, *HEAD})
 
 
-def test_texts(tmp_path):
+def test_text_models(tmp_path):
     with open(tmp_path / "table.csv", "w", newline="") as file:
         csv.writer(file).writerows([["text", "label"], *([f"{w} {i}", w] for i in range(40) for w in ("yes", "no"))])
     words = ["data=text_table", f"data.path={tmp_path / 'table.csv'}", *QUICK, "recipe.epochs=1", "model.dim=16"]

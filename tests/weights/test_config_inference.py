@@ -1,4 +1,4 @@
-"""The architecture read off tensors, against the config that the tensors were built from."""
+"""The config inferred from tensors against the config that the model was built from."""
 
 import dataclasses
 
@@ -29,36 +29,36 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_our_own_tensors_tell_the_config(case: str) -> None:
+def test_the_config_is_inferred_from_tensors_of_vit(case: str) -> None:
     config = VisionTransformerConfig(**{**TINY, **CASES[case]})
-    facts = {"num_heads": 3, "activation": "gelu", "image_size": config.image_size}
-    inferred = infer_config(model_from_config(config.to_dict()).state_dict(), facts)
+    stated = {"num_heads": 3, "activation": "gelu", "image_size": config.image_size}
+    inferred = infer_config(model_from_config(config.to_dict()).state_dict(), stated)
     assert VisionTransformerConfig.from_dict(inferred) == config
 
 
 @pytest.mark.parametrize("positions", ["sincos", "rotary"])
-def test_positions_without_a_table_are_a_fact(positions: str) -> None:
+def test_positions_without_a_table_must_be_stated(positions: str) -> None:
     config = VisionTransformerConfig(**{**TINY, "positions": positions})
     state = model_from_config(config.to_dict()).state_dict()
-    facts = {"num_heads": 3, "activation": "gelu", "image_size": 32, "positions": positions}
-    assert VisionTransformerConfig.from_dict(infer_config(state, facts)) == config
+    stated = {"num_heads": 3, "activation": "gelu", "image_size": 32, "positions": positions}
+    assert VisionTransformerConfig.from_dict(infer_config(state, stated)) == config
     with pytest.raises(ValueError, match="so that positions cannot be inferred"):
         infer_config(state, {"num_heads": 3, "activation": "gelu"})
 
 
 @pytest.mark.parametrize("pool", ["class", "pooler"])
-def test_texts(pool: str) -> None:
+def test_text_models(pool: str) -> None:
     config = TextClassifierConfig(vocab_size=11, max_len=9, dim=32, depth=2, num_heads=2, num_classes=3, pool=pool)
     state = model_from_config(config.to_dict()).state_dict()
     assert TextClassifierConfig.from_dict(infer_config(state, {"num_heads": 2, "activation": "gelu"})) == config
     masked = MaskedTextConfig(vocab_size=11, max_len=9, dim=32, depth=2, num_heads=2, dropout=0.0,
                               attention_dropout=0.0)
     state = model_from_config(masked.to_dict()).state_dict()
-    facts = {"num_heads": 2, "activation": "gelu", "norm_eps": 1e-12, "dropout": 0.0, "attention_dropout": 0.0}
-    assert MaskedTextConfig.from_dict(infer_config(state, facts)) == masked
+    stated = {"num_heads": 2, "activation": "gelu", "norm_eps": 1e-12, "dropout": 0.0, "attention_dropout": 0.0}
+    assert MaskedTextConfig.from_dict(infer_config(state, stated)) == masked
 
 
-def test_heads_come_from_the_queries_norm_the_facts_or_the_published_sizes() -> None:
+def test_num_heads_from_the_queries_norm_a_stated_value_or_published_sizes() -> None:
     published = {**TINY, "dim": 192, "depth": 12}
     gelu = {"activation": "gelu"}
     state = model_from_config({"kind": "vit", **published}).state_dict()
@@ -81,7 +81,7 @@ def broken(change) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("change", "facts", "words"),
+    ("change", "stated", "message"),
     [
         (lambda s: s.update({"encoder.blocks.1.mlp.fc1.weight": torch.zeros(9, 48)}), {}, r"\(192, 48\).*\(9, 48\)"),
         (lambda s: s.pop("encoder.blocks.1.attn.proj.bias"), {}, "attn.proj.bias is .* but absent in block 1"),
@@ -102,9 +102,9 @@ def broken(change) -> dict[str, torch.Tensor]:
         (lambda s: s.update({"pool.norm.weight": torch.zeros(48)}), {}, "one last norm"),
     ],
 )
-def test_contradictions_are_errors_with_both_numbers(change, facts: dict, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        infer_config(broken(change), {"num_heads": 3, "activation": "gelu", **facts})
+def test_contradictions_are_errors_with_both_numbers(change, stated: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        infer_config(broken(change), {"num_heads": 3, "activation": "gelu", **stated})
 
 
 def test_an_activation_is_never_guessed() -> None:
@@ -112,12 +112,12 @@ def test_an_activation_is_never_guessed() -> None:
         infer_config(broken(lambda state: None), {"num_heads": 3, "activation": None})
 
 
-def test_something_else_is_refused() -> None:
+def test_another_network_is_refused() -> None:
     with pytest.raises(ValueError, match="not the names of a Vision Transformer or text encoder: conv1.weight"):
         infer_config({"conv1.weight": torch.zeros(3)}, {})
 
 
-def test_the_result_is_plain() -> None:
+def test_the_config_holds_plain_values() -> None:
     config = VisionTransformerConfig(**TINY)
     values = infer_config(model_from_config(config.to_dict()).state_dict(), {"num_heads": 3, "activation": "gelu"})
     assert {**config.to_dict(), **values} == config.to_dict()

@@ -1,4 +1,4 @@
-"""Loading weights into models of other sizes, and what the report says about it."""
+"""Loading weights into models of other sizes, and the key report."""
 
 import pytest
 import timm
@@ -21,7 +21,7 @@ def statuses(report) -> dict[str, str]:
     return {row.name: row.status for row in report.rows}
 
 
-def test_same_size_takes_everything() -> None:
+def test_a_model_of_the_same_size_loads_everything() -> None:
     source, model = tiny(0), tiny(1)
     report = load_weights(model, source.state_dict())
     assert set(statuses(report).values()) == {"loaded"}
@@ -59,12 +59,12 @@ def test_a_turned_grid_of_equal_length_is_resampled() -> None:
     assert torch.equal(model.embed.pos_embed, expected)
 
 
-def test_head_can_stay_new() -> None:
+def test_a_head_can_keep_its_initial_values() -> None:
     source, model = tiny(0), tiny(1)
     assert statuses(load_weights(model, source.state_dict(), head=False))["head.weight"] == "new"
 
 
-def test_registers_that_the_source_does_not_have_stay_new() -> None:
+def test_registers_that_the_source_lacks_keep_their_initial_values() -> None:
     source, model = tiny(0), tiny(1, registers=2, patch_size=2, image_size=8)
     status = statuses(load_weights(model, source.state_dict()))
     assert status["embed.reg_token"] == "new"
@@ -74,7 +74,7 @@ def test_registers_that_the_source_does_not_have_stay_new() -> None:
 
 
 @pytest.mark.parametrize("ours_first", [True, False])
-def test_ours_and_timms_load_into_each_other(ours_first: bool) -> None:
+def test_vit_and_timm_models_load_each_others_weights(ours_first: bool) -> None:
     ours = tiny(0, dim=192)
     theirs = timm.create_model("vit_tiny_patch16_224", img_size=16, patch_size=4, depth=2, num_classes=5).eval()
     source, model = (ours, theirs) if ours_first else (theirs, ours)

@@ -1,4 +1,4 @@
-"""Other patches, channels, resolutions and aspects than those of the source, against what timm makes of them."""
+"""Other patch sizes, channels, resolutions and aspect ratios than the source's, compared with timm."""
 
 import dataclasses
 
@@ -59,7 +59,7 @@ FAMILIES = ("DeiT", "reg4 gap", "CLIP", "SigLIP", "EVA-02 CLIP 16", "rope reg ga
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_whole_models_as_timm_resizes_them(family: str) -> None:
+def test_models_as_timm_resizes_them(family: str) -> None:
     reference = foreign(family)
     state = TIMM.convert(reference.state_dict())
     config = VisionTransformerConfig.from_dict(
@@ -79,7 +79,7 @@ def test_whole_models_as_timm_resizes_them(family: str) -> None:
             torch.testing.assert_close(model(x), resized(x), **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_the_report_says_how() -> None:
+def test_the_report_has_the_details() -> None:
     small = {"dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
     old = create_model("vit_tiny", **small, image_size=32, patch_size=8)
     new = create_model("vit_tiny", **small, image_size=32, patch_size=(16, 8), in_chans=1)
@@ -89,7 +89,7 @@ def test_the_report_says_how() -> None:
     assert rows["embed.pos_embed"].how == "grid of 4x4 to 2x4 patches"
 
 
-def test_a_timm_model_takes_its_own_names_and_ours() -> None:
+def test_a_timm_model_loads_timms_and_vits_names() -> None:
     name, options = "eva02_tiny_patch14_224", {"img_size": 28, "depth": 1, "num_classes": 3}
     first, second = (timm.create_model(name, **options) for _ in range(2))
     report = load_weights(second, first.state_dict())

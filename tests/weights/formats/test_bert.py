@@ -1,4 +1,4 @@
-"""Logits equal to transformers' BERT with its random weights under our names, and the way back."""
+"""Logits equal to those of transformers' BERT with the same random weights, after import and export."""
 
 import pytest
 import torch
@@ -111,7 +111,7 @@ def test_the_encoder_of_a_model_without_heads_equals_transformers() -> None:
      ("BertForSequenceClassification", "text_tiny",
       {"num_classes": 2, "pool": "pooler", "embed_norm": True, "pre_norm": False, "norm_eps": 1e-12})],
 )
-def test_transformers_loads_what_is_written_back(kind: str, name: str, options: dict) -> None:
+def test_transformers_loads_the_export(kind: str, name: str, options: dict) -> None:
     values = SIZES["plain"]
     model, bert = scramble(create_model(name, **values, **options)), reference(kind, values)
     _, written = to_bert(model.state_dict(), model.config)
@@ -161,7 +161,7 @@ def test_fine_tuning_starts_from_pretraining_by_names() -> None:
     torch.testing.assert_close(model.pool(model.encode(**inputs)), source.pool(source.encode(**inputs)), **CLOSE)
 
 
-def test_a_shorter_text_model_takes_the_first_positions() -> None:
+def test_a_shorter_text_model_loads_the_first_positions() -> None:
     source = scramble(create_model("bert_tiny", **SIZES["plain"]))
     for max_len, rows in ((10, 10), (20, 16)):
         model = create_model("bert_tiny", **{**SIZES["plain"], "max_len": max_len})

@@ -1,4 +1,4 @@
-"""DINOv3 and EVA-02 in the names of transformers and of their own repositories, with random weights throughout."""
+"""DINOv3 and EVA-02 under the names of transformers and of their own repositories, with random weights."""
 
 import pytest
 import timm
@@ -12,9 +12,9 @@ from vit.weights import detect_format, infer_config, load_weights
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
-def built(state, source_config, **told) -> VisionTransformer:
+def built(state, source_config, **stated) -> VisionTransformer:
     found = detect_format(state)
-    facts = {**found.format.config_values(found.state, source_config), **told}
+    facts = {**found.format.config_values(found.state, source_config), **stated}
     model = VisionTransformer(VisionTransformerConfig.from_dict(infer_config(found.converted, facts))).eval()
     report = load_weights(model, state)
     assert not report.named("unused") and not report.named("new")
@@ -68,7 +68,7 @@ def own_names(state, renamed: dict[str, str]) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", ["vit_base_patch16_dinov3_qkvb", "vit_huge_plus_patch16_dinov3_qkvb"])
-def test_dinov3s_own_files_as_timm_reads_them(name: str) -> None:
+def test_original_files_of_dinov3_as_timm_loads_them(name: str) -> None:
     reference = timm.create_model(name, **SMALL, img_size=(256, 256), global_pool="token").eval()
     torch.manual_seed(0)
     state = own_names(reference.state_dict(), {
@@ -89,7 +89,7 @@ def test_dinov3s_own_files_as_timm_reads_them(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["EVA-02", "EVA-02 CLIP 16"])
-def test_eva02s_own_files_as_timm_reads_them(case: str) -> None:
+def test_original_files_of_eva02_as_timm_loads_them(case: str) -> None:
     reference = foreign(case)
     state = own_names(reference.state_dict(), {
         "q_proj.bias": "q_bias", "v_proj.bias": "v_bias", "attn.norm": "attn.inner_attn_ln",
@@ -105,7 +105,7 @@ def test_eva02s_own_files_as_timm_reads_them(case: str) -> None:
         torch.testing.assert_close(model(images(model)), reference(images(model)), **CLOSE)
 
 
-def test_the_widest_ones_have_heads_of_their_own() -> None:
+def test_the_widest_models_have_another_number_of_heads() -> None:
     with torch.device("meta"):
         state = timm.create_model("vit_huge_plus_patch16_dinov3", depth=1).state_dict()
     found = detect_format(state)

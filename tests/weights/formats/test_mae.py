@@ -18,7 +18,7 @@ SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "i
 
 
 def theirs(**options) -> ViTMAEForPreTraining:
-    """Everything random, also positions, norms and biases; the decoder's table is the fixed one it has in use."""
+    """All parameters random, including positions, norms and biases; the decoder has its fixed position table."""
     torch.manual_seed(0)
     model = ViTMAEForPreTraining(ViTMAEConfig(**{**SIZES, **options})).eval()
     with torch.no_grad():
@@ -58,8 +58,8 @@ def test_pixels_mask_and_loss_are_those_of_transformers(options: dict) -> None:
 
 
 @pytest.mark.parametrize("positions", ["learned", "sincos"])
-def test_ours_in_transformers(positions: str, tmp_path) -> None:
-    """Written out with its fixed tables, a model of ours gives transformers' numbers, and comes back bit for bit."""
+def test_exported_models_in_transformers(positions: str, tmp_path) -> None:
+    """Exported with its fixed tables a model has the same outputs in transformers, and is imported bit for bit."""
     reference = theirs(norm_pix_loss=True)
     model, (images, noise) = ours(reference.config, positions=positions), batch()
     with torch.no_grad():
@@ -94,7 +94,7 @@ def test_names_of_the_original_files_and_of_transformers() -> None:
     assert not MAE.matches(state)
 
 
-def test_transformers_writes_the_names_that_we_read(tmp_path) -> None:
+def test_names_on_disk_and_in_memory_of_transformers(tmp_path) -> None:
     reference = theirs()
     reference.save_pretrained(tmp_path)
     on_file = from_mae(load_file(tmp_path / "model.safetensors"))
@@ -102,7 +102,7 @@ def test_transformers_writes_the_names_that_we_read(tmp_path) -> None:
     assert on_file.keys() == in_memory.keys() and all(torch.equal(on_file[n], in_memory[n]) for n in in_memory)
 
 
-def test_a_decoder_with_other_positions_says_so() -> None:
+def test_other_positions_of_a_decoder_are_reported_as_unused() -> None:
     reference = theirs()
     state = reference.state_dict()
     state["decoder.decoder_pos_embed"] = state["decoder.decoder_pos_embed"].flip(1)
@@ -122,7 +122,7 @@ def test_its_encoder_in_a_classifier() -> None:
 
 
 def opened(written: dict[str, torch.Tensor], config: ViTMAEConfig, folder: Path) -> ViTMAEForPreTraining:
-    """What transformers makes of a file with these tensors."""
+    """The model that transformers loads from a file with these tensors."""
     save_file({name: tensor.contiguous() for name, tensor in written.items()}, folder / "model.safetensors",
               metadata={"format": "pt"})
     config.save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""The original form of the transformer against transformers' Marian, with the same random weights."""
+"""The original transformer compared with transformers' Marian, with the same random weights."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def models(**options) -> tuple[Transformer, MarianMTModel]:
 
 
 @pytest.mark.parametrize("options", [{}, {"activation": "silu", "scale_embed": False}], ids=["original", "variant"])
-def test_logits_equal_marians(options: dict) -> None:
+def test_logits_equal_transformers_marian(options: dict) -> None:
     ours, theirs = models(**options)
     source, target = torch.randint(3, V, (B, S)), torch.randint(3, V, (B, T))
     mask = torch.arange(S) < torch.tensor([[7], [4], [2]])
@@ -33,13 +33,13 @@ def test_logits_equal_marians(options: dict) -> None:
         torch.testing.assert_close(ours(source, target, mask), expected, rtol=0, atol=1e-5)
 
 
-def test_there_and_back_again() -> None:
+def test_exported_weights_are_imported_unchanged() -> None:
     ours, theirs = models()
     state, back = ours.state_dict(), from_marian(theirs.state_dict())
     assert set(back) == set(state) and all(torch.equal(back[name], state[name]) for name in state)
 
 
-def test_what_marian_cannot_say_is_refused() -> None:
+def test_what_marian_does_not_support_is_refused() -> None:
     config = EncoderDecoderConfig(vocab_size=V, norm_eps=1e-5, pre_norm=True)
     with pytest.raises(ValueError, match="pre_norm=False, but this model has pre_norm=True"):
         marian_arguments(config, bos=1, eos=2, pad=0)

@@ -1,4 +1,4 @@
-"""Logits equal to those of timm, torchvision and transformers, with their random weights under our names."""
+"""Logits equal to those of timm, torchvision and transformers with the same random weights."""
 
 import json
 
@@ -109,7 +109,7 @@ EXPRESSIBLE = {
 
 
 @pytest.mark.parametrize("case", EXPRESSIBLE)
-def test_timm_builds_the_same_network_from_its_arguments(case: str) -> None:
+def test_timm_builds_the_same_model_from_the_arguments(case: str) -> None:
     options = {"image_size": 32, "patch_size": 8, "dim": 48, "depth": 2, "num_heads": 3, "num_classes": 5}
     config = VisionTransformerConfig(**{**options, **EXPRESSIBLE[case]})
     model = scramble(VisionTransformer(config))
@@ -125,7 +125,7 @@ def test_timm_builds_the_same_network_from_its_arguments(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "word"),
+    ("options", "reason"),
     [
         ({"positions": "rotary", "norm": "rms"}, "rotary positions with LayerNorm only"),
         ({"positions": "rotary", "activation": "relu"}, "activation=gelu only, not relu"),
@@ -143,9 +143,9 @@ def test_timm_builds_the_same_network_from_its_arguments(case: str) -> None:
         ({"norm_eps": 1e-12}, "1e-12"),
     ],
 )
-def test_what_timm_cannot_build_has_a_reason(options: dict, word: str) -> None:
+def test_what_timm_cannot_build_has_a_reason(options: dict, reason: str) -> None:
     reason = timm_arguments(VisionTransformerConfig(**options))
-    assert isinstance(reason, str) and word in reason
+    assert isinstance(reason, str) and reason in reason
 
 
 def test_logits_equal_torchvision() -> None:

@@ -1,4 +1,4 @@
-"""Every family of timm's Vision Transformers, built small: recognised, built as ours, with equal logits, and back."""
+"""Every family of timm's Vision Transformers as a small model: detected, imported with equal logits, and exported."""
 
 import json
 
@@ -76,7 +76,7 @@ REFORMED = ("EVA-02", "EVA-02 CLIP", "EVA-02 CLIP 16", "DINOv3 plus", "relative 
 
 
 def foreign(case: str) -> torch.nn.Module:
-    """The architecture, small, every parameter random: also those that start as zeros and ones."""
+    """A small model of the architecture; all parameters are random, including those that are initially 0 or 1."""
     name, options = FAMILIES[case]
     model = timm.create_model(name, **{**SMALL, **options}).eval()
     generator = torch.Generator().manual_seed(0)
@@ -97,7 +97,7 @@ def imported(state, source_config) -> VisionTransformer:
 
 
 def source_config(case: str) -> dict:
-    """What stands in a config.json of timm."""
+    """The config.json of a timm folder."""
     name, options = FAMILIES[case]
     arguments = {key: value for key, value in {**SMALL, **options}.items() if key != "num_classes"}
     return json.loads(json.dumps({"architecture": name, "model_args": arguments,
@@ -105,7 +105,7 @@ def source_config(case: str) -> dict:
 
 
 @pytest.mark.parametrize("case", FAMILIES)
-def test_logits_equal_and_the_way_back(case: str) -> None:
+def test_logits_equal_timm_after_import_and_export(case: str) -> None:
     reference = foreign(case)
     state = reference.state_dict()
     model = imported(state, source_config(case))
@@ -134,28 +134,28 @@ BARE = ("AugReg", "gap", "reg4 gap", "reg4 map", "DeiT III", "DINOv2 reg4", "DIN
 
 
 @pytest.mark.parametrize("case", BARE)
-def test_tensors_alone_tell_what_their_names_usually_mean(case: str) -> None:
+def test_tensors_without_a_config_have_the_published_values(case: str) -> None:
     reference = foreign(case)
     reference.set_input_size(img_size=[4 * edge for edge in reference.patch_embed.patch_size])  # no config, no aspect
     state = reference.state_dict()
     found = detect_format(state)
-    facts = {**found.format.config_values(state, {}), "num_heads": 4}
+    stated = {**found.format.config_values(state, {}), "num_heads": 4}
     if case in ("CLIP quick", "SigLIP 2", "reg4 map"):
-        assert facts["activation"] is None
-        facts["activation"] = {"CLIP quick": "quick_gelu", "SigLIP 2": "gelu_tanh", "reg4 map": "gelu"}[case]
-    model = VisionTransformer(VisionTransformerConfig.from_dict(infer_config(found.converted, facts))).eval()
+        assert stated["activation"] is None
+        stated["activation"] = {"CLIP quick": "quick_gelu", "SigLIP 2": "gelu_tanh", "reg4 map": "gelu"}[case]
+    model = VisionTransformer(VisionTransformerConfig.from_dict(infer_config(found.converted, stated))).eval()
     model.load_state_dict(found.converted)
     x = torch.randn(2, 3, *model.config.image_size)
     with torch.no_grad():
         torch.testing.assert_close(model(x), reference(x), rtol=0, atol=1e-5)
 
 
-def test_dinov3_alone_is_built_for_its_usual_number_of_patches() -> None:
+def test_dinov3_without_a_config_has_the_default_grid() -> None:
     reference = foreign("DINOv3 plus")
     state = reference.state_dict()
     found = detect_format(state)
-    facts = {**found.format.config_values(state, {}), "num_heads": 4}
-    model = VisionTransformer(VisionTransformerConfig.from_dict(infer_config(found.converted, facts))).eval()
+    stated = {**found.format.config_values(state, {}), "num_heads": 4}
+    model = VisionTransformer(VisionTransformerConfig.from_dict(infer_config(found.converted, stated))).eval()
     model.load_state_dict(found.converted)
     reference.set_input_size(img_size=model.config.image_size)
     x = torch.randn(1, 3, *model.config.image_size)
@@ -172,24 +172,24 @@ def test_rotary_positions_are_not_guessed(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["res-post-norm", "relative rpn"])
-def test_where_norms_stand_is_not_guessed(case: str) -> None:
+def test_the_place_of_the_norms_is_not_guessed(case: str) -> None:
     state = foreign(case).state_dict()
-    words = "do not determine whether the norms of these blocks come before attention and MLP or after"
-    with pytest.raises(ValueError, match=words):
+    message = "do not determine whether the norms of these blocks come before attention and MLP or after"
+    with pytest.raises(ValueError, match=message):
         detect_format(state).format.config_values(state, {})
 
 
-def test_what_two_families_share_is_said() -> None:
+def test_assumptions_between_two_families_are_listed() -> None:
     reference = foreign("RoPE-ViT ape")
     reference.set_input_size(img_size=64)
     alone, report = import_weights(reference.state_dict(), num_heads=4)
     assert alone.config.positions == "learned" and any("RoPE-ViT with a table" in note for note in report.notes)
-    told, report = import_weights(reference)
-    assert told.config.positions == "learned_rotary" and not any("RoPE-ViT" in note for note in report.notes)
+    model, report = import_weights(reference)
+    assert model.config.positions == "learned_rotary" and not any("RoPE-ViT" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("case", ["RoPE-Mixed", "RoPE-Mixed ape"])
-def test_mixed_rotary_positions_bring_their_numbers(case: str) -> None:
+def test_mixed_rotary_positions_have_their_frequencies(case: str) -> None:
     reference = foreign(case)
     reference.set_input_size(img_size=224 if case == "RoPE-Mixed" else 64)
     model = imported(reference.state_dict(), {})
@@ -208,28 +208,28 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_ours_cannot_compute_is_refused_in_one_sentence(name: str) -> None:
+def test_unsupported_parts_are_named_in_one_sentence(name: str) -> None:
     with pytest.raises(ValueError, match=f"this timm model has {REFUSED[name]}, which no vit model has"):
         timm_config_values({}, {"architecture": name})
 
 
-@pytest.mark.parametrize(("options", "words"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"global_pool": "max"}, "the pooling 'max'"),
     ({"global_pool": "prr"}, "the pooling 'prr'"),
     ({"act_layer": "hard_swish"}, "the activation Hardswish"),
 ])
-def test_options_that_ours_do_not_have(options: dict, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_unsupported_options(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         timm_config_values({}, {"architecture": "vit_tiny_patch16_224", "model_args": options})
 
 
 @pytest.mark.parametrize("values", [{"architecture": 5}, {"model_args": [1]}, {"pretrained_cfg": "no"}])
-def test_a_config_of_something_else(values: dict) -> None:
+def test_an_invalid_config(values: dict) -> None:
     with pytest.raises(ValueError, match="architecture must be a string"):
         timm_config_values({}, {"architecture": "vit_tiny_patch16_224", **values})
 
 
-def test_blocks_of_another_form_without_a_config() -> None:
+def test_unsupported_blocks_without_a_config() -> None:
     with torch.device("meta"):
         state = timm.create_model("vit_small_patch16_18x2_224", depth=1).state_dict()
     found = detect_format(state)
@@ -249,22 +249,22 @@ def test_parallel_blocks_without_a_config() -> None:
         imported(state, {})
 
 
-def test_an_architecture_that_timm_does_not_know() -> None:
+def test_an_architecture_that_timm_does_not_have() -> None:
     with pytest.raises(ValueError, match="the architecture 'vit_of_tomorrow', which timm .* does not have"):
         timm_config_values({}, {"architecture": "vit_of_tomorrow"})
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     ({"checkpoint_path": "evil.pth"}, "model_args have checkpoint_path, which would load another file"),
     ({"pretrained": True}, "model_args have pretrained"),
     ({"num_heads": 5}, "timm cannot build vit_tiny_patch16_224 with the config's model_args: dim should be divisible"),
     ({"wings": 2}, "timm cannot build .*wings"),
 ])
-def test_words_of_a_config_that_are_not_followed(arguments: dict, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_refused_arguments_of_a_config(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         timm_config_values({}, {"architecture": "vit_tiny_patch16_224", "model_args": arguments})
 
 
-def test_pixels_beyond_whole_patches_are_not_read() -> None:
+def test_pixels_beyond_the_last_patch_are_ignored() -> None:
     source = {"architecture": "vit_so400m_patch14_siglip_384", "model_args": {"depth": 1}}
     assert timm_config_values({}, source)["image_size"] == [378, 378]
