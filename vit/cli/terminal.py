@@ -145,7 +145,10 @@ def print_error(text: str, code: int) -> int:
 
 
 def error_text(error: Exception) -> str:
-    """The printed line of an error; usage errors also name the command that lists the options."""
-    if hasattr(error, "format_message"):
-        return f"{' '.join(error.format_message().split())} (vit --help lists the commands and options)"
-    return error_message(error)
+    """The printed line of an error; usage errors also name the command that shows the usage."""
+    if not hasattr(error, "format_message"):
+        return error_message(error)
+    text = error.format_message() if getattr(error, "param", None) or not error.message else error.message
+    context = getattr(error, "ctx", None)  # None where a command itself rejects a value
+    command = context.command_path if context else "vit"
+    return f"{' '.join(text.split())} ({command} --help shows the usage)"
