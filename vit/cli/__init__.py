@@ -65,7 +65,7 @@ def root(
 
 @app.command(context_settings=PASS_THROUGH)
 def train(context: typer.Context) -> None:
-    """Train a model, e.g. vit train data=folder data.root=photos model=small; vit train --help lists the options."""
+    """Train a model, e.g. vit train data=folder data.root=photos model=small; options: vit train --help."""
     from vit.run import main as run_training
 
     raise typer.Exit(run_training([*context.args, *(["--debug"] if context.obj["debug"] else [])]) or 0)

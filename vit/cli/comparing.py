@@ -16,8 +16,9 @@ def compare_finetuning(
 ) -> None:
     """Compare methods of fine-tuning on one data set: accuracy, trained parameters, time and memory in one table.
 
-    Example: vit compare-finetuning data=folder data.root=photos init_from=MODEL. Each method is a run of its own in a
-    common folder; resume=FOLDER continues a stopped comparison.
+    Example: vit compare-finetuning data=folder data.root=photos init_from=MODEL.
+
+    Each method is a run of its own in a common folder; resume=FOLDER continues a stopped comparison.
     """
     from vit.run.console import log_to_console
 

@@ -19,8 +19,7 @@ def audit(
         min=0, help="Time limit for decoding; by default all images are decoded.", show_default=False)] = None,
     config_dir: ConfigDir = None,
 ) -> None:
-    """Check all images of a data set: unreadable and unusual images, duplicates across splits, class counts, sizes,
-    mean and std.
+    """Check the images of a data set: unreadable ones, duplicates across splits, class counts, sizes, mean and std.
 
     The exit code is 1 if an image is unreadable.
     """

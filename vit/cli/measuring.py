@@ -84,6 +84,12 @@ def kind_of_data(source: "Source | PairSource") -> str:
 
 
 def measure_images(predictor: "Predictor", task: Measurement) -> dict:
+    """Accuracy, loss and confusion matrix of an image classifier.
+
+    Raises:
+        BadImage: an image cannot be read, and the data config does not skip it.
+        DataError: there is no such split, or its classes are not those of the model.
+    """
     from vit.evaluation import evaluate, matched_split
     from vit.report.evaluation import write_evaluation
 
@@ -101,6 +107,11 @@ def measure_images(predictor: "Predictor", task: Measurement) -> dict:
 
 
 def measure_multi_label(predictor: "MultiLabelPredictor", task: Measurement) -> dict:
+    """Average precision and F1 of a multi-label classifier.
+
+    Raises:
+        BadImage, DataError: as `measure_images`.
+    """
     from rich.console import Console
 
     from vit.evaluation import evaluate_multi_label, matched_split
@@ -121,6 +132,12 @@ def measure_multi_label(predictor: "MultiLabelPredictor", task: Measurement) -> 
 
 
 def measure_texts(predictor: "TextPredictor", task: Measurement) -> dict:
+    """Accuracy, loss and confusion matrix of a text classifier.
+
+    Raises:
+        BadText: a text is empty or too long.
+        DataError: as `measure_images`.
+    """
     from vit.evaluation import matched_split
     from vit.evaluation.text_classification import evaluate_texts
     from vit.report.evaluation import write_text_evaluation
@@ -137,6 +154,12 @@ def measure_texts(predictor: "TextPredictor", task: Measurement) -> dict:
 
 
 def measure_seq2seq(predictor: "Seq2SeqPredictor", task: Measurement) -> dict:
+    """Text metrics of a translator or image-to-text model.
+
+    Raises:
+        BadImage, BadText: a source cannot be read.
+        ValueError: there is no such split.
+    """
     from vit.evaluation import bleu_signature
     from vit.evaluation.seq2seq import evaluate_seq2seq
     from vit.report.seq2seq import write_seq2seq_evaluation

@@ -102,10 +102,11 @@ def predict(
     strict: Annotated[bool, typer.Option(
         "--strict", help="Exit with 1 instead of 3 if an input cannot be read.")] = False,
 ) -> None:
-    """Predict classes with probabilities for images or texts, or generate a text for each; one row per input, in order.
+    """Predict classes with probabilities, or generate texts, for images or texts: one row per input, in order.
 
-    The row of an input that cannot be read has the reason in the column error. The exit code is then 3, or 1 if no
-    input could be read.
+    The row of an input that cannot be read has the reason in the column error.
+
+    The exit code is then 3, or 1 if no input could be read.
     """
     if format is Format.parquet and output is None:
         raise typer.BadParameter("a Parquet file cannot be printed; add --output FILE")

@@ -44,8 +44,7 @@ def probe(
     device: Device = None,
     config_dir: ConfigDir = None,
 ) -> None:
-    """Classify with the frozen features of a model: k nearest neighbours and logistic regression, without training it.
-    """
+    """Evaluate the frozen features of a model with k nearest neighbours and logistic regression."""
     check_outputs(save, json_file)
     ks = [parse_k(text) for text in k.split(",")] if k else None
     paths = [argument for argument in arguments or [] if "=" not in argument or Path(argument).exists()]

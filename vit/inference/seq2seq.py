@@ -187,6 +187,7 @@ class Seq2SeqPredictor:
             return generate(self.models, source, mask, settings or self.settings, rows)
 
     def decode(self, source: str, hypotheses: list[Hypothesis]) -> GeneratedText:
+        """The texts and scores of the hypotheses of one source, which has the name or text `source`."""
         texts = tuple(self.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses)
         scores = tuple(hypothesis.score for hypothesis in hypotheses)
         return GeneratedText(source, texts, scores)
