@@ -224,7 +224,7 @@ def test_audit_prints_and_writes_what_it_found(tmp_path, capsys):
     assert "bad.jpg" in capsys.readouterr().out
 
 
-def test_audit_looks_at_the_images_of_a_reader(tmp_path, capsys):
+def test_audit_checks_the_images_of_an_image_to_text_set(tmp_path, capsys):
     rows = []
     for i in range(20):
         pixels = np.random.default_rng(i).integers(0, 255, (16, 24 + i, 3), np.uint8)
@@ -241,7 +241,7 @@ def test_audit_looks_at_the_images_of_a_reader(tmp_path, capsys):
     assert "3.png" in capsys.readouterr().out
 
 
-def test_audit_says_that_texts_are_nothing_for_it(capsys):
+def test_audit_rejects_texts(capsys):
     assert main(["audit", "data=spelled_numbers"]) == 1
     said = capsys.readouterr().err
     assert "data=spelled_numbers holds texts, but an audit checks images" in said and "KeyError" not in said
@@ -258,7 +258,7 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"vit {vit.__version__}\n"
 
 
-def test_train_hands_all_words_on(monkeypatch):
+def test_train_passes_all_arguments_on(monkeypatch):
     given = []
     monkeypatch.setattr("vit.run.main", lambda words: given.append(words))
     assert main(["train", "data=digits", "-m", "seed=0,1", "--help"]) == 0
@@ -266,7 +266,7 @@ def test_train_hands_all_words_on(monkeypatch):
     assert given == [["data=digits", "-m", "seed=0,1", "--help"], ["data=digits", "--debug"]]
 
 
-def test_no_permission_is_told_before_the_work(model, photos, tmp_path, capsys):
+def test_missing_permission_is_reported_before_the_computation(model, photos, tmp_path, capsys):
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     (tmp_path / "locked").mkdir(mode=0o555)

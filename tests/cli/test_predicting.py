@@ -1,4 +1,4 @@
-"""`vit predict` with models of texts: every good line is answered, the others are listed by file and line."""
+"""`vit predict` with models of texts: readable lines are predicted, the others are listed by file and line."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import vit
-from tests.inference.tiny_models import save_classifier, save_reader, save_writer
+from tests.inference.tiny_models import save_classifier, save_image_to_text, save_translator
 from vit.cli import main
 
 LONG = "123456789"
@@ -18,38 +18,40 @@ LONG = "123456789"
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    save_writer(folder / "writer"), save_classifier(folder / "classifier"), save_reader(folder / "reader")
+    save_translator(folder / "translator")
+    save_classifier(folder / "classifier")
+    save_image_to_text(folder / "image_to_text")
     return folder
 
 
 @pytest.fixture
 def typed(monkeypatch):
-    """What stands on standard input."""
+    """Sets the content of standard input."""
     def put(content):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8"))
     return put
 
 
-def test_bad_lines_are_listed_by_file_and_line_after_the_answers(models, tmp_path, capfd):
+def test_unreadable_lines_are_listed_by_file_and_line_after_the_predictions(models, tmp_path, capfd):
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"
     first.write_text("ab\n\ncd\n")
     second.write_bytes(b"e\n" + LONG.encode() + b"\nf\xff\ng\n")
-    assert main(["predict", str(models / "writer"), str(first), str(second)]) == 3
+    assert main(["predict", str(models / "translator"), str(first), str(second)]) == 3
     said = capfd.readouterr()
     lines = said.out.split("\n")[:-1]
-    assert len(lines) == 7 and [lines[i] for i in (1, 4, 5)] == ["", "", ""]  # answers stay beside their lines
+    assert len(lines) == 7 and [lines[i] for i in (1, 4, 5)] == ["", "", ""]  # outputs stay aligned with lines
     assert "2 of 7 lines could not be read:" in said.err
     assert f"{second} line 2: has 10 tokens, but the model reads at most 9" in said.err
     assert f"{second} line 3: byte 2 of it is no UTF-8" in said.err
     out = tmp_path / "out.csv"
-    assert main(["predict", str(models / "writer"), str(first), str(second), "-k", "2", "-o", str(out)]) == 3
+    assert main(["predict", str(models / "translator"), str(first), str(second), "-k", "2", "-o", str(out)]) == 3
     rows = list(csv.DictReader(out.open()))
     assert [row["source"] for row in rows if not row["error"]] == ["ab", "", "cd", "e", "g"]
     assert [row["error"].split(":")[0] for row in rows if row["error"]] == [f"{second} line 2", f"{second} line 3"]
     assert f"wrote 5 predictions and 2 errors to {out}" in capfd.readouterr().err
 
 
-def test_a_classifier_answers_the_good_lines(models, typed, capfd):
+def test_a_classifier_predicts_the_readable_lines(models, typed, capfd):
     typed(b"hello\n\nwith\ttab\n")
     assert main(["predict", str(models / "classifier")]) == 3
     said = capfd.readouterr()
@@ -58,11 +60,11 @@ def test_a_classifier_answers_the_good_lines(models, typed, capfd):
     assert "line 2: is empty" in said.err and "line 3: has 2 texts, but the model expects one text" in said.err
 
 
-def test_an_image_that_cannot_be_read_costs_no_other_its_text(models, tmp_path, capfd):
+def test_other_images_are_predicted_beside_an_unreadable_one(models, tmp_path, capfd):
     for i in range(3):
         Image.fromarray(np.full((8, 12), 80 * i, np.uint8)).save(tmp_path / f"{i}.png")
     (tmp_path / "1.png").write_bytes(b"no image")
-    assert main(["predict", str(models / "reader"), str(tmp_path)]) == 3
+    assert main(["predict", str(models / "image_to_text"), str(tmp_path)]) == 3
     said = capfd.readouterr()
     rows = list(csv.DictReader(said.out.splitlines()))
     assert [row["file"][-5:] for row in rows] == ["0.png", "1.png", "2.png"]
@@ -73,18 +75,18 @@ def test_an_image_that_cannot_be_read_costs_no_other_its_text(models, tmp_path, 
 def test_time_augmentation_changes_scores_and_is_for_images(models, tmp_path, typed, capfd):
     image = np.random.default_rng(0).integers(0, 256, (8, 12), np.uint8)
     Image.fromarray(image).save(tmp_path / "line.png")
-    writer = vit.load(models / "reader", device="cpu")
+    translator = vit.load(models / "image_to_text", device="cpu")
     for views, option in ((1, "--tta"), (3, "--tta"), (3, "--views")):
-        command = ["predict", str(models / "reader"), str(tmp_path / "line.png"), "-k", "2", option, str(views)]
+        command = ["predict", str(models / "image_to_text"), str(tmp_path / "line.png"), "-k", "2", option, str(views)]
         assert main(command) == 0
         printed = capfd.readouterr()
         assert ("--views is now called --tta" in printed.err) == (option == "--views")
         (row,) = csv.DictReader(printed.out.splitlines())
-        (answer,) = writer.predict([image], replace(writer.settings, n_best=2, views=views))
+        (answer,) = translator.predict([image], replace(translator.settings, n_best=2, views=views))
         assert float(row["score"]) == pytest.approx(answer.scores[0], abs=1e-5)
-    assert answer.scores != writer.predict([image], replace(writer.settings, n_best=2))[0].scores
+    assert answer.scores != translator.predict([image], replace(translator.settings, n_best=2))[0].scores
     typed(b"ab\n")
-    assert main(["predict", str(models / "writer"), "--tta", "3"]) == 2
+    assert main(["predict", str(models / "translator"), "--tta", "3"]) == 2
     assert "--tta is for image-to-text models, but this model reads texts" in capfd.readouterr().err
 
 
@@ -95,14 +97,14 @@ def test_a_classifier_has_no_options_of_text_generation(models, typed, capfd, wo
     assert f"{word} is for models that generate text" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["writer", "classifier"])
-def test_it_failed_where_nothing_could_be_read(models, typed, capfd, kind):
+@pytest.mark.parametrize("kind", ["translator", "classifier"])
+def test_the_exit_code_is_1_if_no_input_could_be_read(models, typed, capfd, kind):
     typed(f"{LONG}\n{LONG}\n".encode())
     assert main(["predict", str(models / kind), "-"]) == 1
     assert "2 of 2 lines could not be read:" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["writer", "classifier"])
+@pytest.mark.parametrize("kind", ["translator", "classifier"])
 def test_standard_input_is_read_as_a_file_is(models, typed, tmp_path, capfd, kind):
     content = "\ufeffab\r\nc\u2028d\ne".encode() + b"\xff\nlast"
     (tmp_path / "lines.txt").write_bytes(content)
@@ -117,8 +119,8 @@ def test_standard_input_is_read_as_a_file_is(models, typed, tmp_path, capfd, kin
     assert piped.err == read.err.replace(f"{tmp_path / 'lines.txt'} ", "") and "line 3: byte 2" in piped.err
 
 
-def test_a_file_that_is_not_there_is_told_before_the_first_answer(models, tmp_path, capfd):
+def test_a_missing_file_is_reported_before_the_first_prediction(models, tmp_path, capfd):
     (tmp_path / "a.txt").write_text("ab\n")
-    assert main(["predict", str(models / "writer"), str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]) == 1
+    assert main(["predict", str(models / "translator"), str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]) == 1
     said = capfd.readouterr()
     assert said.out == "" and "b.txt does not exist" in said.err

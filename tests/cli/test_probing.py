@@ -1,4 +1,4 @@
-"""`vit probe` on saved models of ours and of timm, on texts, and on pictures without labels."""
+"""`vit probe` on saved models of vit and of timm, on texts, and on images without labels."""
 
 import csv
 import json
@@ -32,7 +32,7 @@ def saved(folder, **options):
     return save_bundle(folder / "model", network, CLASSES, PREPROCESSING, extra={"data": ["data=digits"]})
 
 
-def test_features_are_what_the_head_is_given_and_accuracies_are_scikit_learns(tmp_path, capsys):
+def test_features_are_the_input_of_the_head_and_accuracies_equal_scikit_learn(tmp_path, capsys):
     model = saved(tmp_path, final_norm="pooled", pool="mean")
     file, numbers = tmp_path / "vectors.npz", tmp_path / "numbers.json"
     assert main(["probe", str(model), "--k", "1,7", "--save", str(file), "--json", str(numbers)]) == 0
@@ -116,11 +116,11 @@ def test_somebodys_file_of_weights_without_a_head(tmp_path):
     """timm's ViT-Ti less its head: the architecture is read off the names, the vector is timm's."""
     torch.manual_seed(0)
     network = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0).eval()
-    save_file(network.state_dict(), tmp_path / "theirs.safetensors")
+    save_file(network.state_dict(), tmp_path / "foreign.safetensors")
     photos = write_photos(tmp_path / "photos", {"a": 2}, size=(32, 32))
-    found = vectors(tmp_path / "theirs.safetensors", photos, tmp_path / "vectors.npz")
+    found = vectors(tmp_path / "foreign.safetensors", photos, tmp_path / "vectors.npz")
     assert found.shape == (2, 192)
-    bundle = open_network(tmp_path / "theirs.safetensors")
+    bundle = open_network(tmp_path / "foreign.safetensors")
     images = torch.stack([bundle.preprocessing.image(path, "") for path in sorted(photos.rglob("*.png"))])
     with torch.no_grad():
         expected = network(bundle.preprocessing.normalize(images))
@@ -163,4 +163,4 @@ def test_errors_are_one_line_and_a_code(tmp_path, capsys, caplog, words, code, s
     assert main(["probe", str(model), *(word.format(photos=photos) for word in words)]) == code
     said = capsys.readouterr()
     assert said.err.startswith("error: ") and says in said.err and said.err.count("\n") == 1 and not said.out
-    assert not caplog.records  # of data that the model was not trained on nothing is said
+    assert not caplog.records  # no warning about data that the model was not trained on

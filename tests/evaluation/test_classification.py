@@ -118,7 +118,7 @@ def test_classes_are_matched_by_name():
         matched_split(source, ["cat", "dog"], "val")
 
 
-def test_the_written_files_say_the_same(evaluation, source, tmp_path):
+def test_the_report_files_agree_with_the_metrics(evaluation, source, tmp_path):
     split = source.splits["test"]
     write_evaluation(tmp_path, evaluation, split, PREPROCESSING)
     rows = list(csv.DictReader((tmp_path / "predictions.csv").read_text().splitlines()))

@@ -46,14 +46,14 @@ def test_numbers_are_torchmetrics(model):
     with torch.inference_mode():
         images = torch.from_numpy(split.pixels).permute(0, 3, 1, 2)
         np.testing.assert_allclose(p, model(PLAIN.normalize(images)).sigmoid().numpy(), atol=1e-6)
-    said = p >= np.array(THRESHOLDS)
+    predicted = p >= np.array(THRESHOLDS)
     yes, likely = torch.from_numpy(truth).long(), torch.from_numpy(p)
-    given = torch.from_numpy(said).long()
+    given = torch.from_numpy(predicted).long()
     assert found.metrics["map"] == pytest.approx(float(multilabel_average_precision(likely, yes, 4)), abs=1e-6)
     assert found.metrics["f1"] == pytest.approx(float(multilabel_f1_score(given, yes, 4)), abs=1e-6)
     micro = multilabel_f1_score(given, yes, 4, average="micro")
     assert found.metrics["f1_micro"] == pytest.approx(float(micro), abs=1e-6)
-    assert found.metrics["exact_match"] == (truth == said).all(1).mean()
+    assert found.metrics["exact_match"] == (truth == predicted).all(1).mean()
     each = np.mean([log_loss(truth[:, c], p[:, c].astype(np.float64), labels=[0, 1]) for c in range(4)])
     assert found.metrics["loss"] == pytest.approx(each, rel=1e-5)
     each = [measure(given, yes, 4, average="none") for measure in
@@ -93,8 +93,8 @@ def test_no_threshold_at_all_is_better_than_the_chosen_ones(digits):
     assert chosen[5] == 0.5 and all(0 <= t <= 1 for t in chosen)
     every = np.unique(np.concatenate([p.ravel(), p.ravel() + 1e-4, [0.0, 1.0]]))
     for c in range(5):
-        said = p[:, c] >= every[:, None]  # (thresholds,N)
-        best = (2 * (said & truth[:, c]).sum(1) / (said.sum(1) + truth[:, c].sum())).max()
+        predicted = p[:, c] >= every[:, None]  # (thresholds,N)
+        best = (2 * (predicted & truth[:, c]).sum(1) / (predicted.sum(1) + truth[:, c].sum())).max()
         assert f1_score(truth[:, c], reaches(p, chosen)[:, c]) == pytest.approx(best, abs=1e-12)
 
 

@@ -36,20 +36,20 @@ def test_many_queries_are_compared_piece_by_piece(monkeypatch):
 
 
 @pytest.mark.parametrize("k", [0, 201])
-def test_more_neighbours_than_there_are_is_told(k):
+def test_more_neighbours_than_training_vectors_are_rejected(k):
     with pytest.raises(ValueError, match=f"k is {k}, but must be 1 to 200"):
         nearest_neighbours(TRAIN, TEST.features, [5, k])
 
 
 def test_the_strength_is_chosen_on_validation():
-    strengths, seen = (1e-4, 1e-2, 1.0, 100.0), []
-    found = logistic_regression(TRAIN, VAL, strengths, lambda: seen.append(1))
-    made = {c: make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=2000)) for c in strengths}
+    c_values, seen = (1e-4, 1e-2, 1.0, 100.0), []
+    found = logistic_regression(TRAIN, VAL, c_values, lambda: seen.append(1))
+    made = {c: make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=2000)) for c in c_values}
     fitted = {c: model.fit(TRAIN.features, TRAIN.labels) for c, model in made.items()}
     scores = {c: model.score(VAL.features, VAL.labels) for c, model in fitted.items()}
-    first = min(c for c in strengths if scores[c] == max(scores.values()))
+    first = min(c for c in c_values if scores[c] == max(scores.values()))
     assert first == found.C and len(set(scores.values())) > 1
     assert np.array_equal(found.classify(TEST.features), fitted[found.C].predict(TEST.features))
     reached = fitted[found.C].score(TEST.features, TEST.labels)
     assert accuracy(found.classify(TEST.features), TEST.labels) == pytest.approx(reached)
-    assert len(seen) == len(strengths)
+    assert len(seen) == len(c_values)

@@ -92,7 +92,7 @@ def test_a_folder_is_read_with_all_folders_inside_in_the_order_of_names(predicto
     assert [answer.source for answer in predictor.predict([folder / "f", names[0]])] == [*names[5:], names[0]]
 
 
-def test_batches_of_arrays_and_tensors_are_taken_apart(predictor):
+def test_batches_of_arrays_and_tensors_are_split(predictor):
     pictures = np.stack([np.asarray(picture(seed)) for seed in range(3)])
     arrays = predictor.predict(pictures)
     tensors = predictor.predict(torch.from_numpy(pictures).permute(0, 3, 1, 2))
@@ -153,12 +153,12 @@ def test_nasty_images(predictor):
     (lambda p: p.predict(np.zeros((4, 4, 7), np.uint8)), BadImage, r"shape \(4, 4, 7\)"),
     (lambda p: p.predict(torch.randn(3, 24, 32) * 9), BadImage, r"outside 0\.\.1"),
 ])
-def test_wrong_use_is_told(predictor, call, error, says):
+def test_invalid_arguments_are_rejected(predictor, call, error, says):
     with pytest.raises(error, match=says):
         call(predictor)
 
 
-def test_an_empty_folder_is_told(predictor, tmp_path):
+def test_an_empty_folder_is_rejected(predictor, tmp_path):
     with pytest.raises(FileNotFoundError, match="has no image"):
         predictor.predict(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Texts in, texts or class names out: what cannot be read is told by its name, beside the answers to the rest."""
+"""Predictors of texts: an unreadable input is returned as an error with its name, among the predictions of the rest."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import vit
-from tests.inference.tiny_models import save_classifier, save_reader, save_writer
+from tests.inference.tiny_models import save_classifier, save_image_to_text, save_translator
 from vit.data import BadImage
 from vit.data.formats.lines import BadText, Line
 
@@ -20,8 +20,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def writer(folder):
-    return vit.load(save_writer(folder / "writer"), device="cpu")
+def translator(folder):
+    return vit.load(save_translator(folder / "translator"), device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +35,11 @@ def pairs(folder):
 
 
 @pytest.fixture(scope="module")
-def reader(folder):
-    return vit.load(save_reader(folder / "reader"), device="cpu")
+def image_to_text(folder):
+    return vit.load(save_image_to_text(folder / "image_to_text"), device="cpu")
 
 
-@pytest.fixture(params=["writer", "classifier"])
+@pytest.fixture(params=["translator", "classifier"])
 def predictor(request):
     return request.getfixturevalue(request.param)
 
@@ -52,7 +52,7 @@ def near(answers, expected):
         assert values[0] == pytest.approx(values[1], abs=1e-5)
 
 
-def test_a_bad_text_costs_no_other_its_answer(predictor):
+def test_other_texts_are_predicted_beside_a_bad_one(predictor):
     good = ["ab", "c", "defg", "hi"]
     items = [good[0], LONG, *good[1:3], Line(b"\xff", 7, Path("in.txt")), good[3]]
     for size in (1, 2, 64):
@@ -71,14 +71,14 @@ def test_a_text_alone_is_one_text(predictor):
     assert predictor.predict([]) == []
 
 
-def test_a_line_is_read_as_its_text(predictor):
+def test_a_line_is_equal_to_its_text(predictor):
     near(predictor.predict([Line(b"ab\r\n", 1)]), predictor.predict(["ab"]))
 
 
-def test_lines_without_text(writer, classifier):
-    assert [answer.text for answer in writer.predict(["", " "])] == ["", ""]  # they stay beside their lines
+def test_lines_without_text(translator, classifier):
+    assert [answer.text for answer in translator.predict(["", " "])] == ["", ""]  # outputs stay aligned with lines
     with pytest.raises(BadText, match="text 2: is empty"):
-        classifier.predict(["a", "  "])  # nothing like it was in its training
+        classifier.predict(["a", "  "])  # training rejects empty texts
 
 
 def test_pairs_are_tuples_or_lines_with_a_tab(pairs):
@@ -112,23 +112,24 @@ def test_an_endless_iterator_is_answered_as_it_comes(predictor):
     (["a", 5], "text 2 is int, but the model reads texts; pass a str"),
     ([None], "text 1 is NoneType, but the model reads texts"),
 ])
-def test_what_is_no_text_is_told(predictor, sources, says):
+def test_other_types_are_rejected(predictor, sources, says):
     with pytest.raises(TypeError, match=says):
         predictor.predict(sources)
 
 
-def test_a_batch_holds_something(predictor, reader):
-    for each in (predictor, reader):
+def test_a_batch_size_of_0_is_rejected(predictor, image_to_text):
+    for each in (predictor, image_to_text):
         with pytest.raises(ValueError, match="batch_size=0 must be at least 1"):
             each.predict(["12"], batch_size=0)
 
 
-def test_a_model_that_was_trained_on_cut_texts_cuts_them_and_says_so(folder, writer, classifier):
-    cutting = [
-        (vit.load(save_writer(folder / "cutting writer", extra={"cuts": True}), device="cpu"), LONG[:8], writer),
-        (vit.load(save_classifier(folder / "cutting", extra={"cuts": True}), device="cpu"), LONG[:7], classifier),
+def test_a_model_that_was_trained_on_truncated_texts_truncates_and_warns(folder, translator, classifier):
+    truncating = [
+        (save_translator(folder / "truncating translator", extra={"cuts": True}), LONG[:8], translator),
+        (save_classifier(folder / "truncating", extra={"cuts": True}), LONG[:7], classifier),
     ]
-    for predictor, beginning, strict in cutting:
+    for path, beginning, strict in truncating:
+        predictor = vit.load(path, device="cpu")
         message = "2 of 3 texts are longer than the model's limit of 9 tokens and were truncated, such as text 1"
         with pytest.warns(UserWarning, match=message):
             answers = predictor.predict([LONG, "ab", LONG * 2], batch_size=2)
@@ -138,20 +139,20 @@ def test_a_model_that_was_trained_on_cut_texts_cuts_them_and_says_so(folder, wri
         assert got[0] == pytest.approx(getattr(expected, "scores", None) or expected.probabilities, abs=1e-5)
 
 
-def test_images_are_named_as_an_image_classifier_names_them(reader, tmp_path):
+def test_images_have_the_names_that_an_image_classifier_gives_them(image_to_text, tmp_path):
     for i in range(3):
         pixels = np.random.default_rng(i).integers(0, 255, (8, 12 + 4 * i), np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"{i}.png")
     (tmp_path / "1.png").write_bytes(b"no image")
-    answers = list(reader.stream(tmp_path))  # a folder is opened
+    answers = list(image_to_text.stream(tmp_path))  # a folder is opened
     assert [isinstance(answer, BadImage) for answer in answers] == [False, True, False]
     assert [getattr(answer, "source", "") or answer.name for answer in answers] == sorted(map(str, tmp_path.iterdir()))
     with pytest.raises(BadImage, match=r"1\.png: cannot be opened"):
-        reader.predict(tmp_path)
-    near(reader.predict(str(tmp_path / "0.png")), answers[:1])
-    assert reader.predict([pixels])[0].source == "image 0"
+        image_to_text.predict(tmp_path)
+    near(image_to_text.predict(str(tmp_path / "0.png")), answers[:1])
+    assert image_to_text.predict([pixels])[0].source == "image 0"
     with pytest.raises(TypeError, match="int is not an image"):
-        reader.predict([5])
+        image_to_text.predict([5])
 
 
 def test_former_names_remain():

@@ -81,7 +81,7 @@ def test_layers_are_chosen_by_number():
         select_layers(layers, [3])
 
 
-def test_sizes_that_do_not_fit_are_told():
+def test_mismatched_sizes_are_rejected():
     with pytest.raises(ValueError, match=r"weights \(3, 4\) for 3 queries and 5 keys"):
         TokenMaps({"layer 0": np.zeros((1, 3, 4))}, list("abc"), list("abcde"))
     with pytest.raises(ValueError, match=r"weights \(8, 8\), but 1 prefix tokens and a grid \(2, 3\) are 7"):
@@ -99,7 +99,7 @@ def size(path) -> tuple[int, int]:
         return image.size
 
 
-def test_each_small_map_stands_where_its_position_is():
+def test_each_map_is_at_its_position():
     table = np.random.default_rng(0).normal(size=(2 * 20, 8))
     cells, ((rows, row_names), (columns, column_names)) = _mosaic(similarity(table), 2, 20)
     assert row_names == [0, 1] and column_names == list(range(0, 20, 2))  # every second one, to be large enough
@@ -159,7 +159,7 @@ def test_image_to_text_picture_shows_every_token(tmp_path):
 
 
 def page_data(path) -> dict:
-    """What the page holds, with its weights unpacked; the page may reach for nothing outside itself."""
+    """The data of the page with its weights unpacked; checks that the page has no external references."""
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"https?:|//[a-z]|src=|@import|url\(", text.replace("</", "<"))
     found = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)

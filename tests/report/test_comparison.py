@@ -42,7 +42,7 @@ def test_many_ways_to_train_one_model_stand_below_one_another():
 
 
 def test_many_models_fit_a_narrow_terminal():
-    """80 columns: no number is cut, no word broken; what each model is stands below."""
+    """80 columns: no number is cut and no name broken; the models are described below the table."""
     console = Console(width=80, record=True, force_terminal=True, file=io.StringIO())
     models = [replace(contender(f"pooling {i}", 0.5, 400.0 + i), model=f"a long description {i}, " * 2,
                       parameters=672_643 + i, flops=39_100_000 + i * 10**6, memory=1_195_000_000) for i in range(4)]
