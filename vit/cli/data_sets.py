@@ -48,9 +48,9 @@ def compose_data(overrides: list[str], bundle: "Bundle | None" = None, node: str
     for override in parse(combined):
         key = override.key_or_group
         if key not in ("data", "experiment", SEARCH_PATH) and not key.startswith(prefixes):
-            allowed = " and ".join(f"{prefix}*" for prefix in prefixes)
-            raise ConfigError(f"{override.input_line} changes nothing here; leave it out: this command reads data=, "
-                              f"experiment=, {allowed}")
+            allowed = ", ".join(["data=", "experiment=", *(f"{prefix}*" for prefix in prefixes[:-1])])
+            raise ConfigError(f"{override.input_line} changes nothing here; leave it out: this command reads {allowed} "
+                              f"and {prefixes[-1]}*")
     return config
 
 
