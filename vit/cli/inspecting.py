@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data_sets import compose_data, open_source
-from vit.cli.terminal import ConfigDir, Overrides, check_writable, progress, write_json
+from vit.cli.terminal import ConfigDir, Overrides, check_writable, staged, write_json
 
 if TYPE_CHECKING:
     from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
@@ -33,10 +33,8 @@ def audit(
                          "its first step and names file and line of an invalid one")
     source = as_unlabelled_images(open_source(data))
     preprocessing, bit_depth = audit_preprocessing(data, source)
-    with progress() as bar:
-        task = bar.add_task("audit", total=None)
-        report = audit_source(source, preprocessing, seconds,
-                              lambda stage, done, of: bar.update(task, description=stage, completed=done, total=of))
+    with staged("audit") as progress:
+        report = audit_source(source, preprocessing, seconds, progress)
     typer.echo(report.text() + (f"\npixels: {bit_depth}" if bit_depth else ""))
     write_json(report.to_dict(), json_file)
     raise typer.Exit(1 if report.unreadable else 0)

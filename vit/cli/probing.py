@@ -16,7 +16,7 @@ from vit.cli.terminal import (
     print_left_out,
     print_unreadable,
     print_written,
-    progress,
+    staged,
     write_json,
 )
 
@@ -75,10 +75,8 @@ def probe(
     if paths:
         return
     labelled = {key: Labelled(part.features, part.labels) for key, part in parts.items()}
-    with progress() as bar:
-        task = bar.add_task("probe", total=None)
-        rows = run_probes(labelled, ks,
-                          lambda stage, done, of: bar.update(task, description=stage, completed=done, total=of))
+    with staged("probe") as progress:
+        rows = run_probes(labelled, ks, progress)
     print_probes(rows, f"{source.name}, frozen features")
     sizes = {key: len(split) for key, split in source.splits.items()}
     write_json({"model": str(model), "data": source.name, "samples": sizes, "probes": rows}, json_file)

@@ -14,7 +14,6 @@ from vit.messages import error_message
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
     from typer.models import OptionInfo
 
     from vit.data.images.files import LeftOut
@@ -121,19 +120,24 @@ def print_user_warnings() -> Iterator[None]:
         yield
 
 
-def progress() -> "Progress":
-    """A progress bar with rate and remaining time on standard error; disabled if that is not a terminal."""
+@contextmanager
+def counted(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar over `total` samples on standard error; yields the function that advances it."""
     from vit.report.bar import progress_bar
 
-    return progress_bar(stderr())
+    with progress_bar(stderr()) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda count: bar.advance(task, count)
 
 
 @contextmanager
-def counted(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar over `total` samples; yields the function that advances it."""
-    with progress() as bar:
-        task = bar.add_task(description, total=total)
-        yield lambda count: bar.advance(task, count)
+def staged(description: str) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A progress bar over several stages on standard error; yields `update(stage, done, total)`."""
+    from vit.report.bar import progress_bar
+
+    with progress_bar(stderr()) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
 
 
 def print_error(text: str, code: int) -> int:
