@@ -88,7 +88,7 @@ def test_a_word_that_would_change_nothing_is_told(spelled, capsys):
     assert main(["evaluate", str(spelled.path), "task.decode.beam=0"]) == 1
     assert "task.decode.beam=0: must be a whole number, 1 or more" in capsys.readouterr().err
     assert main(["audit", "data=digits", "seed=3"]) == 1
-    assert "this command reads data=, experiment= and data.*" in capsys.readouterr().err
+    assert "this command reads data=, experiment=, data.*" in capsys.readouterr().err
 
 
 def test_lines_are_answered_in_order_alone_and_together(spelled, tmp_path, capfdbinary):
