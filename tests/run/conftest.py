@@ -38,11 +38,11 @@ def photos(tmp_path):
     return write_photos(tmp_path / "photos", {"cat": 16, "dog": 14, "emu": 12})
 
 
-def start(words, cwd, **environment):
+def start(overrides, cwd, **environment):
     """`python train.py WORDS` as a process of its own, in a session of its own."""
     variables = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "train.py"), *map(str, words)],
+        [sys.executable, str(ROOT / "train.py"), *map(str, overrides)],
         cwd=cwd,
         env=os.environ | variables | environment,
         start_new_session=True,
@@ -52,8 +52,8 @@ def start(words, cwd, **environment):
     )
 
 
-def run(words, cwd, **environment):
+def run(overrides, cwd, **environment):
     """(exit code, standard output, standard error) of a whole command."""
-    process = start(words, cwd, **environment)
+    process = start(overrides, cwd, **environment)
     out, err = process.communicate(timeout=240)
     return process.returncode, out, err

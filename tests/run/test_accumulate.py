@@ -58,8 +58,8 @@ def places(tmp_path_factory):
             "table": folder / "table.csv", "corpus": folder / "corpus.txt"}
 
 
-def made(words, accumulate, world):
-    config = resolve(compose([*words, f"recipe.accumulate={accumulate}"])) | {"resumed": False, "overrides": []}
+def made(overrides, accumulate, world):
+    config = resolve(compose([*overrides, f"recipe.accumulate={accumulate}"])) | {"resumed": False, "overrides": []}
     seed_everything_once(0)
     return prepare(config, Devices("cpu", world, 1))
 
@@ -88,12 +88,12 @@ def gradients(job, accumulate, world, steps=2):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_division_of_a_step_has_the_same_gradient(name, places):
-    words = [word.format(**places) for word in TASKS[name]]
+    overrides = [override.format(**places) for override in TASKS[name]]
     rounding = 2e-6 if "CTC" in name else 1e-6  # float32; torch's CTC adds up many small probabilities
     expected = count = None
     for accumulate in (1, 2, 4):
         for world in (1, 2):
-            job = made(words, accumulate, world)
+            job = made(overrides, accumulate, world)
             if name == "distillation":
                 job.task.distillation = Distillation(told_by, tau=2.0)
             steps = len(job.batches._train(0, world)) / accumulate

@@ -23,10 +23,10 @@ def refused(capsys, tmp_path, monkeypatch):
     """
     monkeypatch.chdir(tmp_path)
 
-    def check(words, code, *texts, stopped=True):
+    def check(overrides, code, *texts, stopped=True):
         capsys.readouterr()
         before = set(tmp_path.rglob("*"))
-        assert main([*map(str, words)]) == code
+        assert main([*map(str, overrides)]) == code
         said = capsys.readouterr().err
         assert said.startswith("error: ") and said.count("\n") == 1, said
         for text in texts:
@@ -77,8 +77,8 @@ def test_label_out_of_range(refused, tmp_path, photos):
     lines = [f"{path},{i % 3}" for i, path in enumerate(files)]
     lines[7] = f"{files[7]},3"
     (tmp_path / "labels.csv").write_text("\n".join(["path,label", *lines]) + "\n")
-    words = ["data=table", "data.path=labels.csv", "data.classes=[a,b,c]", *SMALL, *QUICK]
-    refused(words, 1, "labels.csv row 7: label 3 is out of range for 3 classes (0..2)", "1 of 42 labels")
+    overrides = ["data=table", "data.path=labels.csv", "data.classes=[a,b,c]", *SMALL, *QUICK]
+    refused(overrides, 1, "labels.csv row 7: label 3 is out of range for 3 classes (0..2)", "1 of 42 labels")
 
 
 def test_image_size_and_patch(refused):
@@ -111,8 +111,8 @@ def test_unreadable_image_that_the_audit_had_no_time_for(photos, tmp_path, capfd
     for path in (photos / "dog").iterdir():
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // 2])
-    words = folder_words(photos, "data.audit_seconds=0", "data.workers=1", f"run_dir={tmp_path / 'run'}")
-    code, err = main(words), capfd.readouterr().err
+    overrides = folder_words(photos, "data.audit_seconds=0", "data.workers=1", f"run_dir={tmp_path / 'run'}")
+    code, err = main(overrides), capfd.readouterr().err
     assert code == 1 and re.fullmatch(
         r"error: dog/\d+\.png: cannot be decoded .*; remove it, or .*data\.on_bad_sample=skip\n", err
     ), err
@@ -121,8 +121,8 @@ def test_unreadable_image_that_the_audit_had_no_time_for(photos, tmp_path, capfd
 def test_checkpoint_of_another_shape(refused, tmp_path):
     network = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=10, depth=2)
     torch.save(network.state_dict(), tmp_path / "tiny.pth")
-    words = ["init_from=tiny.pth", "model=micro"]
-    refused(words, 2, "init_from=tiny.pth", "192", "64", "here: the model has another size")
+    overrides = ["init_from=tiny.pth", "model=micro"]
+    refused(overrides, 2, "init_from=tiny.pth", "192", "64", "here: the model has another size")
     save_file({"something.weight": torch.zeros(3)}, tmp_path / "odd.safetensors")
     refused(["init_from=odd.safetensors"], 2, "init_from=odd.safetensors", "not those of a known", "something.weight")
     (tmp_path / "broken.pth").write_bytes(b"no weights")
@@ -158,7 +158,7 @@ def test_no_permission(refused, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "texts"),
+    ("overrides", "code", "texts"),
     [
         (["recipe.epoch=3"], 2, ["unknown key recipe.epoch", "recipe.epochs"]),
         (["+recipe.foo=2"], 2, ["unknown key recipe.foo"]),
@@ -209,8 +209,8 @@ def test_no_permission(refused, tmp_path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) and "=" in value[0] else "",
 )
-def test_words_that_cannot_be(refused, words, code, texts):
-    refused(words, code, *texts)
+def test_words_that_cannot_be(refused, overrides, code, texts):
+    refused(overrides, code, *texts)
 
 
 def test_more_devices_than_there_are(refused):
@@ -264,8 +264,8 @@ def test_a_folder_that_is_in_use_or_done(refused, tmp_path):
     finally:
         os.killpg(first.pid, 9)
         first.communicate()
-    words = ["resume=mine", "recipe.epochs=0"]
-    assert main(["run_dir=mine"]) == 2 and main(words) == 2  # it lies there unfinished, with an epoch behind it
+    overrides = ["resume=mine", "recipe.epochs=0"]
+    assert main(["run_dir=mine"]) == 2 and main(overrides) == 2  # it lies there unfinished, with an epoch behind it
 
 
 def test_commands_end_with_these_codes_and_one_line(tmp_path):
@@ -298,9 +298,9 @@ def test_debug_is_of_one_command(monkeypatch, earlier):
 def test_line_images_have_a_limit_of_pixels(capsys, tmp_path):
     write_photos(tmp_path, {"x": 3})
     (tmp_path / "labels.csv").write_text("file,text\n" + "".join(f"x/{path.name},a\n" for path in tmp_path.glob("x/*")))
-    words = ["audit", "data=image_text", f"data.path={tmp_path / 'labels.csv'}"]
-    assert vit_main(words) == 0
-    assert vit_main([*words, "data.preprocessing.max_pixels=10"]) == 1
+    overrides = ["audit", "data=image_text", f"data.path={tmp_path / 'labels.csv'}"]
+    assert vit_main(overrides) == 0
+    assert vit_main([*overrides, "data.preprocessing.max_pixels=10"]) == 1
     assert "pixels are more than max_pixels=10" in "".join(capsys.readouterr())
 
 
@@ -310,12 +310,12 @@ def test_debug_shows_where(monkeypatch):
         main(["recipe.epoch=3", "--debug"])
 
 
-@pytest.mark.parametrize("words", [
+@pytest.mark.parametrize("overrides", [
     ["recipe.optimizer.lr=1e30", "recipe.clip=null", "recipe.schedule.warmup=0", "recipe.ema=null"],
     ["recipe.optimizer.lr=1e10"],
 ])
-def test_a_rate_that_destroys_the_model_stops_the_run(words, capsys, tmp_path):
-    assert main([*words, *QUICK, f"run_dir={tmp_path / 'run'}"]) == 1
+def test_a_rate_that_destroys_the_model_stops_the_run(overrides, capsys, tmp_path):
+    assert main([*overrides, *QUICK, f"run_dir={tmp_path / 'run'}"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: ") and "Lower the learning rate" in said and said.count("\n") == 1
     assert "Traceback" in (tmp_path / "run" / "log.txt").read_text() and not (tmp_path / "run" / "model").exists()

@@ -55,24 +55,24 @@ def test_a_second_comparison_does_not_mix_with_the_first(comparison):
 
 
 @pytest.mark.parametrize(
-    ("words", "answer"),
+    ("overrides", "answer"),
     [
         (['compare.cnn=["model=tinny"]'], "tiny"),
         (["compare.cnn=null"], "needs 2 or more"),
         (["recipe.epoch=1"], "recipe.epochs"),
     ],
 )
-def test_what_cannot_be_is_told_before_the_first_run(tmp_path, words, answer):
+def test_what_cannot_be_is_told_before_the_first_run(tmp_path, overrides, answer):
     with pytest.raises(ConfigError, match=answer):
-        vit.train(["experiment=vit_vs_cnn", *words, f"run_dir={tmp_path / 'new'}"])
+        vit.train(["experiment=vit_vs_cnn", *overrides, f"run_dir={tmp_path / 'new'}"])
     assert not (tmp_path / "new").exists()
 
 
 def test_the_experiment_compares_models_of_one_size():
     config = resolve(compose(["experiment=vit_vs_cnn"]))
     sizes = []
-    for words in config["compare"].values():
-        run = resolve(compose(["experiment=vit_vs_cnn", *words]))
+    for overrides in config["compare"].values():
+        run = resolve(compose(["experiment=vit_vs_cnn", *overrides]))
         preprocessing = Preprocessing((32, 32), mean=[0.5] * 3, std=[0.5] * 3)
         model = build_model(run["model"], run["data"]["patch_size"], preprocessing, [str(i) for i in range(10)], None)
         sizes.append(sum(p.numel() for p in model.parameters()))

@@ -27,10 +27,10 @@ def source(tmp_path_factory):
 def compared(source, tmp_path_factory):
     """A folder stands where the run of lora has to write a file, so that way fails."""
     folder = tmp_path_factory.mktemp("here") / "comparison"
-    words = [*DIGITS, f"init_from={source}", f"run_dir={folder}", "--ways", "full,lora,head"]
+    overrides = [*DIGITS, f"init_from={source}", f"run_dir={folder}", "--ways", "full,lora,head"]
     (folder / "lora" / "config.yaml").mkdir(parents=True)
     with contextlib.redirect_stderr(io.StringIO()) as said:
-        code = main(["compare-finetuning", *words])
+        code = main(["compare-finetuning", *overrides])
     return folder, code, said.getvalue()
 
 
@@ -78,7 +78,7 @@ def test_the_recipe_of_fine_tuning_where_the_data_brings_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "ways", "says"),
+    ("overrides", "ways", "says"),
     [
         (["data=digits"], ["full", "head"], "add init_from=MODEL"),
         (["data=digits", "init_from=x"], ["full", "haed"], r"--methods haed: no such finetune; did you mean head\?"),
@@ -88,8 +88,8 @@ def test_the_recipe_of_fine_tuning_where_the_data_brings_none(tmp_path):
         (["resume=nowhere"], ["full", "head"], "no comparison.yaml there"),
     ],
 )
-def test_what_cannot_be_is_told_before_the_first_run(tmp_path, monkeypatch, words, ways, says):
+def test_what_cannot_be_is_told_before_the_first_run(tmp_path, monkeypatch, overrides, ways, says):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=says):
-        compare_finetuning(words, ways)
+        compare_finetuning(overrides, ways)
     assert not list(tmp_path.iterdir())

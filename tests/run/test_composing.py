@@ -23,18 +23,18 @@ def test_data_brings_model_and_recipe_but_yields_to_words():
 @pytest.mark.parametrize("group", ["data", "model", "recipe", "strategy", "logger", "experiment", "augment"])
 def test_every_option_composes(group):
     for name in options(group):
-        words = (
+        overrides = (
             [f"{group}={name}", "data.root=x"]
             if group == "data" and "root" in compose([f"data={name}"]).data
             else [f"{group}={name}"]
         )
-        compose(words)
+        compose(overrides)
 
 
 @pytest.mark.parametrize("name", options("augment"))
 def test_an_augmentation_replaces_that_of_any_recipe_or_experiment(name):
-    def steps(*words):
-        return {key: step for key, step in (compose([*words]).recipe.augment or {}).items() if step is not None}
+    def steps(*overrides):
+        return {key: step for key, step in (compose([*overrides]).recipe.augment or {}).items() if step is not None}
 
     alone = steps("recipe=scratch", f"augment={name}")
     for choice in [*(f"recipe={recipe}" for recipe in options("recipe")), "experiment=mae", "experiment=cifar10",
@@ -43,7 +43,7 @@ def test_an_augmentation_replaces_that_of_any_recipe_or_experiment(name):
 
 
 @pytest.mark.parametrize(
-    ("word", "answer"),
+    ("override", "answer"),
     [
         ("recipe.epoch=3", "recipe.epochs"),
         ("data=digit", "digits"),
@@ -54,9 +54,9 @@ def test_an_augmentation_replaces_that_of_any_recipe_or_experiment(name):
         ("digits", "key=value"),
     ],
 )
-def test_wrong_word_names_the_right_one(word, answer):
+def test_wrong_word_names_the_right_one(override, answer):
     with pytest.raises(ConfigError, match=".*") as error:
-        compose([word])
+        compose([override])
     assert answer in str(error.value)
     assert "\n" not in str(error.value)
 

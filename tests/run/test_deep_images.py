@@ -12,13 +12,13 @@ from tests.run.conftest import QUICK, SMALL
 from vit.run.config.composing import compose, resolve
 from vit.run.resume import read_overrides
 
-WORDS = ["data=folder", "trainer.accelerator=cpu", *SMALL, *QUICK]
+OVERRIDES = ["data=folder", "trainer.accelerator=cpu", *SMALL, *QUICK]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     root = write_twelve_bits(tmp_path_factory.mktemp("deep") / "photos")
-    return root, vit.train([*WORDS, f"data.root={root}", f"run_dir={root.parent / 'run'}"])
+    return root, vit.train([*OVERRIDES, f"data.root={root}", f"run_dir={root.parent / 'run'}"])
 
 
 def test_the_range_of_the_training_images_is_in_the_model_and_named(trained):
@@ -55,6 +55,6 @@ def test_the_range_can_be_chosen(trained, said, span):
     from vit.run.parts.data_source import build_source
     from vit.run.parts.preprocessing import build_preprocessing
 
-    words = [*WORDS, f"data.root={trained[0]}", f"data.preprocessing.range={said}"]
-    data = read_overrides(resolve(compose(words)), words).config["data"]
+    overrides = [*OVERRIDES, f"data.root={trained[0]}", f"data.preprocessing.range={said}"]
+    data = read_overrides(resolve(compose(overrides)), overrides).config["data"]
     assert build_preprocessing(data, build_source(data), None).range == span

@@ -40,8 +40,9 @@ def small(tmp_path):
 
 
 def test_a_run_that_ends_by_patience_says_so(small, tmp_path, capsys):
-    words = [*FAST, f"data.root={small}", "data.fractions=[0.8,0.2,0]", "recipe.epochs=9", "callbacks.patience=1"]
-    run = vit.train([*words, "recipe.optimizer.lr=1e-30", "callbacks.monitor=val/loss", f"run_dir={tmp_path / 'run'}"])
+    overrides = [*FAST, f"data.root={small}", "data.fractions=[0.8,0.2,0]", "recipe.epochs=9", "callbacks.patience=1"]
+    run = vit.train([*overrides, "recipe.optimizer.lr=1e-30", "callbacks.monitor=val/loss",
+                     f"run_dir={tmp_path / 'run'}"])
     shown = capsys.readouterr().out
     log = (run.path / "log.txt").read_text()
     rows = table(run.path / "metrics.csv")
@@ -58,8 +59,8 @@ def test_a_run_that_ends_by_patience_says_so(small, tmp_path, capsys):
 
 
 def test_a_run_that_ends_by_max_time_says_so(small, tmp_path):
-    words = [*FAST, f"data.root={small}", "recipe.epochs=100000", "trainer.max_time=2s"]
-    run = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
+    overrides = [*FAST, f"data.root={small}", "recipe.epochs=100000", "trainer.max_time=2s"]
+    run = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
     assert run.metrics["ended"] == "max_time" and run.metrics["measured_on"] == "test"
     log = (run.path / "log.txt").read_text()
     assert f"trainer.max_time=2s was reached, ended in epoch {run.metrics['epochs']} of 100000" in log
@@ -77,8 +78,8 @@ def test_runs_from_before_counted_epochs_from_0():
 
 def test_a_sweep_ends_in_a_table_of_means(small, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    words = [*FAST, f"data.root={small}", "recipe.epochs=1", "seed=0,1"]
-    assert main(["-m", *words]) == 0
+    overrides = [*FAST, f"data.root={small}", "recipe.epochs=1", "seed=0,1"]
+    assert main(["-m", *overrides]) == 0
     shown = capfd.readouterr().out
     (folder,) = (tmp_path / "runs" / "folder").glob("*_sweep")
     content = json.loads((folder / "sweep.json").read_text())

@@ -74,8 +74,8 @@ def test_only_what_shall_train_moves_and_has_state(source, tmp_path, way):
 
 def test_a_model_with_additions_is_saved_as_a_plain_one(source, tmp_path):
     """The bundle, read by timm, says what the trained model with its averaged additions says."""
-    words = ["finetune=lora", "finetune.lora.matrices=[q,k,v,proj,fc1]", TRAINED]
-    folder = vit.train([*DIGITS, f"init_from={source}", *words, f"run_dir={tmp_path}"]).path
+    overrides = ["finetune=lora", "finetune.lora.matrices=[q,k,v,proj,fc1]", TRAINED]
+    folder = vit.train([*DIGITS, f"init_from={source}", *overrides, f"run_dir={tmp_path}"]).path
     theirs = timm.create_model(f"local-dir:{folder / 'model'}", pretrained=True).eval()
     config = yaml.safe_load((folder / "config.yaml").read_text())
     best = folder / "checkpoints" / "best.ckpt"
@@ -91,38 +91,38 @@ def test_a_model_with_additions_is_saved_as_a_plain_one(source, tmp_path):
 
 
 def test_a_checkpoint_with_additions_is_a_beginning_like_any_other(source, tmp_path):
-    words = [*DIGITS, "recipe.optimizer.lr=0.02", "recipe.epochs=1", TRAINED]
-    first = vit.train([*words, f"init_from={source}", "finetune=lora", f"run_dir={tmp_path / 'first'}"]).path
+    overrides = [*DIGITS, "recipe.optimizer.lr=0.02", "recipe.epochs=1", TRAINED]
+    first = vit.train([*overrides, f"init_from={source}", "finetune=lora", f"run_dir={tmp_path / 'first'}"]).path
     checkpoint = first / "checkpoints" / "best.ckpt"
     still = ["recipe.optimizer.lr=0.0", "recipe.ema=null"]
-    again = vit.train([*words, *still, f"init_from={checkpoint}", f"run_dir={tmp_path / 'again'}"]).path
+    again = vit.train([*overrides, *still, f"init_from={checkpoint}", f"run_dir={tmp_path / 'again'}"]).path
     assert moved(source, first) and not moved(first, again)
 
 
 @pytest.mark.parametrize(
-    ("words", "batches"),
+    ("overrides", "batches"),
     [
         (["finetune=lora", "finetune.lora.dropout=0.3"], [12]),
         (["finetune=gradual", "recipe.epochs=3", "finetune.over=2", "model.dropout=0.1"], [9, 14]),
     ],
 )
-def test_stopped_and_resumed_bit_for_bit(source, tmp_path, monkeypatch, words, batches):
+def test_stopped_and_resumed_bit_for_bit(source, tmp_path, monkeypatch, overrides, batches):
     """Nine steps an epoch: stopped within epochs, and where blocks begin to train."""
-    words = [*DIGITS, f"init_from={source}", *words]
-    through = vit.train([*words, f"run_dir={tmp_path / 'whole'}"]).path
+    overrides = [*DIGITS, f"init_from={source}", *overrides]
+    through = vit.train([*overrides, f"run_dir={tmp_path / 'whole'}"]).path
     for batch in batches:
         parts = tmp_path / f"parts{batch}"
-        stopped_and_resumed(words, parts, monkeypatch, batch)
+        stopped_and_resumed(overrides, parts, monkeypatch, batch)
         assert_same(parts, through)
         assert vit.load(parts).model.config.depth == 2
 
 
 def test_replicas_learn_like_one_process(source, tmp_path):
     """One step an epoch, so that every row is the loss of a step; blocks begin to train in epochs 2 and 3."""
-    words = [*DIGITS, f"init_from={source}", "finetune=lora", "finetune.over=3", "recipe.batch_size=1256"]
-    words += ["recipe.epochs=5", "recipe.optimizer.lr=0.001", "recipe.ema=null"]
-    alone = vit.train([*words, f"run_dir={tmp_path / 'alone'}"]).path
-    code, _, err = run([*words, *TWO, "strategy=ddp", f"run_dir={tmp_path / 'two'}"], tmp_path)
+    overrides = [*DIGITS, f"init_from={source}", "finetune=lora", "finetune.over=3", "recipe.batch_size=1256"]
+    overrides += ["recipe.epochs=5", "recipe.optimizer.lr=0.001", "recipe.ema=null"]
+    alone = vit.train([*overrides, f"run_dir={tmp_path / 'alone'}"]).path
+    code, _, err = run([*overrides, *TWO, "strategy=ddp", f"run_dir={tmp_path / 'two'}"], tmp_path)
     assert code == 0 and err == "", err
     for got, expected in zip(losses(tmp_path / "two"), losses(alone), strict=True):
         assert len(got) == 5 and got == pytest.approx(expected, rel=1e-5)
@@ -132,17 +132,18 @@ def test_replicas_learn_like_one_process(source, tmp_path):
 
 
 def test_timms_networks(tmp_path):
-    words = ["data=digits", "data.image_size=32", "recipe.batch_size=256", *QUICK, "recipe.epochs=1"]
-    words += ["model=timm", "model.name=test_vit", "trainer.accelerator=cpu"]
-    source = vit.train([*words, f"run_dir={tmp_path / 'source'}"]).path
-    folder = vit.train([*words, f"init_from={source}", "finetune=lora", TRAINED, f"run_dir={tmp_path / 'run'}"]).path
+    overrides = ["data=digits", "data.image_size=32", "recipe.batch_size=256", *QUICK, "recipe.epochs=1"]
+    overrides += ["model=timm", "model.name=test_vit", "trainer.accelerator=cpu"]
+    source = vit.train([*overrides, f"run_dir={tmp_path / 'source'}"]).path
+    folder = vit.train([*overrides, f"init_from={source}", "finetune=lora", TRAINED,
+                        f"run_dir={tmp_path / 'run'}"]).path
     assert moved(source, folder) == HEAD | inside(range(6), ["attn.qkv.weight"])
 
 
 def test_what_the_source_has_nothing_for_trains_in_any_case(source, tmp_path):
     """Resting, a random token would stay so; a resumed run knows the name from its own config."""
-    words = [*DIGITS, f"init_from={source}", "finetune=head", "model=micro", "model.depth=2", "model.registers=1"]
-    folder = vit.train([*words, f"run_dir={tmp_path}"]).path
+    overrides = [*DIGITS, f"init_from={source}", "finetune=head", "model=micro", "model.depth=2", "model.registers=1"]
+    folder = vit.train([*overrides, f"run_dir={tmp_path}"]).path
     always = yaml.safe_load((folder / "config.yaml").read_text())["finetune"]["always"]
     assert always == ["embed.reg_token"]
     metrics = json.loads((folder / "metrics.json").read_text())
@@ -153,27 +154,28 @@ def test_what_the_source_has_nothing_for_trains_in_any_case(source, tmp_path):
 def test_text_models(tmp_path):
     with open(tmp_path / "table.csv", "w", newline="") as file:
         csv.writer(file).writerows([["text", "label"], *([f"{w} {i}", w] for i in range(40) for w in ("yes", "no"))])
-    words = ["data=text_table", f"data.path={tmp_path / 'table.csv'}", *QUICK, "recipe.epochs=1", "model.dim=16"]
-    words += ["model.depth=2", "model.num_heads=2", "recipe.batch_size=16"]
-    source = vit.train([*words, f"run_dir={tmp_path / 'source'}"]).path
+    overrides = ["data=text_table", f"data.path={tmp_path / 'table.csv'}", *QUICK, "recipe.epochs=1", "model.dim=16"]
+    overrides += ["model.depth=2", "model.num_heads=2", "recipe.batch_size=16"]
+    source = vit.train([*overrides, f"run_dir={tmp_path / 'source'}"]).path
     for way, inner in {"head": [], "lora": ["attn.qkv.weight"]}.items():
-        tuned = [*words, TRAINED, f"init_from={source}", f"finetune={way}"]
+        tuned = [*overrides, TRAINED, f"init_from={source}", f"finetune={way}"]
         folder = vit.train([*tuned, f"run_dir={tmp_path / way}"]).path
         assert moved(source, folder) == HEAD | {f"encoder.{name}" for name in inside((0, 1), inner)}
 
 
 def test_what_a_writer_reads_rests_and_what_it_writes_trains(tmp_path):
-    words = ["data=spelled_numbers", "data.limit=1000", "data.train=200", "data.val=20", "data.test=24", *QUICK]
-    words += ["recipe.batch_size=32", "recipe.epochs=1", "model.dim=16", "model.num_heads=2", "model.depth=1"]
-    words += ["model.decoder_depth=1"]
-    source = vit.train([*words, f"run_dir={tmp_path / 'source'}"]).path
-    folder = vit.train([*words, f"init_from={source}", "finetune=head", TRAINED, f"run_dir={tmp_path / 'run'}"]).path
+    overrides = ["data=spelled_numbers", "data.limit=1000", "data.train=200", "data.val=20", "data.test=24", *QUICK]
+    overrides += ["recipe.batch_size=32", "recipe.epochs=1", "model.dim=16", "model.num_heads=2", "model.depth=1"]
+    overrides += ["model.decoder_depth=1"]
+    source = vit.train([*overrides, f"run_dir={tmp_path / 'source'}"]).path
+    folder = vit.train([*overrides, f"init_from={source}", "finetune=head", TRAINED,
+                        f"run_dir={tmp_path / 'run'}"]).path
     changed = moved(source, folder)
     assert changed and all(name.startswith("decoder.") for name in changed)
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("overrides", "says"),
     [
         (["finetune=head", "init_from=null"], "finetune=head freezes weights, and without init_from they are random"),
         (["finetune.depth=3"], "finetune: depth is 3, but the model has 2 blocks"),
@@ -186,9 +188,9 @@ def test_what_a_writer_reads_rests_and_what_it_writes_trains(tmp_path):
         (["finetune=gradual", "strategy=fsdp", "recipe.epochs=4"], "strategy=fsdp does not support; use strategy=ddp"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_starts(source, tmp_path, words, says):
+def test_what_cannot_be_is_told_before_anything_starts(source, tmp_path, overrides, says):
     with pytest.raises(ConfigError, match=says):
-        vit.train([*DIGITS, f"init_from={source}", *words, f"run_dir={tmp_path / 'run'}"])
+        vit.train([*DIGITS, f"init_from={source}", *overrides, f"run_dir={tmp_path / 'run'}"])
     assert not (tmp_path / "run").exists()
 
 
@@ -198,9 +200,9 @@ def test_pre_training_moves_everything(tmp_path):
 
 
 def test_what_trains_cannot_change_on_the_way(source, tmp_path, monkeypatch):
-    words = [*DIGITS, f"init_from={source}", "finetune=head"]
+    overrides = [*DIGITS, f"init_from={source}", "finetune=head"]
     with pytest.raises(ConfigError, match="a resumed run cannot change which weights are trained"):
-        stopped_and_resumed(words, tmp_path, monkeypatch, 5, ["finetune.trains=all"])
+        stopped_and_resumed(overrides, tmp_path, monkeypatch, 5, ["finetune.trains=all"])
 
 
 def test_a_matrix_that_is_read_past_its_layer_is_an_error(source, tmp_path, monkeypatch):

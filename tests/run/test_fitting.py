@@ -22,8 +22,8 @@ FAST = ["trainer.accelerator=cpu", "precision=32-true", "logger=csv", "data.audi
         "data.patch_size=8"]
 
 
-def recipe_of(samples, *words, world=1):
-    config = resolve(compose(["data=folder", "data.root=x", *words]))
+def recipe_of(samples, *overrides, world=1):
+    config = resolve(compose(["data=folder", "data.root=x", *overrides]))
     return fit_recipe(config, samples, world)["recipe"]
 
 
@@ -70,8 +70,8 @@ def test_no_image_is_left_out_of_a_small_set_without_a_word(caplog):
 
 def test_the_resolved_values_are_logged_and_recorded(tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 17})
-    words = ["data=folder", f"data.root={root}", "model=micro", "recipe.epochs=1", *FAST]
-    path = vit.train([*words, f"run_dir={tmp_path / 'run'}"]).path
+    overrides = ["data=folder", f"data.root={root}", "model=micro", "recipe.epochs=1", *FAST]
+    path = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"]).path
     recorded = yaml.safe_load((path / "config.yaml").read_text())["recipe"]
     assert (recorded["batch_size"], recorded["drop_last"]) == (8, False)
     assert json.loads((path / "metrics.json").read_text())["steps"] == 4  # 29 images, all of them used
@@ -109,14 +109,14 @@ def test_fine_tuning_begins_at_a_probe_of_the_frozen_features(tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 17, "emu": 18})
     start = vit.train(["data=digits", "model=micro", "recipe.epochs=1", "data.image_size=16", *FAST[:3],
                        f"run_dir={tmp_path / 'start'}"]).path
-    words = ["data=folder", f"data.root={root}", f"init_from={start}", "recipe=finetune", "recipe.epochs=1",
+    overrides = ["data=folder", f"data.root={root}", f"init_from={start}", "recipe=finetune", "recipe.epochs=1",
              "recipe.optimizer.lr=1e-30", "finetune=head", *FAST[:4]]
-    fitted = vit.train([*words, f"run_dir={tmp_path / 'fit'}"])
+    fitted = vit.train([*overrides, f"run_dir={tmp_path / 'fit'}"])
     assert "head: logistic regression on the features of 42 training images" in (fitted.path / "log.txt").read_text()
     predictor = vit.load(fitted.path)
     assert predictor.preprocessing == Preprocessing.from_dict(
         json.loads((start / "model" / "config.json").read_text())["vit"]["preprocessing"])
-    random = vit.train([*words, "finetune.head_init=random", f"run_dir={tmp_path / 'random'}"])
+    random = vit.train([*overrides, "finetune.head_init=random", f"run_dir={tmp_path / 'random'}"])
     weights = [load_file(run.path / "model" / "model.safetensors")["head.weight"] for run in (fitted, random)]
     assert not torch.allclose(*weights)
     assert fitted.metrics["val/accuracy"] > 0.6 and fitted.metrics["test/accuracy"] > 0.6

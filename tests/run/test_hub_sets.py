@@ -54,8 +54,9 @@ def test_a_set_of_the_hub_stays_the_commit_it_was(tmp_path):
         settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1",
                     "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_DISABLE_TELEMETRY": "1"}
 
-        def command(*words):
-            done = subprocess.run([sys.executable, "-m", "vit", *words], cwd=tmp_path, capture_output=True, text=True,
+        def command(*overrides):
+            done = subprocess.run([sys.executable, "-m", "vit", *overrides], cwd=tmp_path, capture_output=True,
+                                  text=True,
                                   env=clean | settings)
             assert done.returncode == 0, done.stderr
             return done

@@ -41,18 +41,18 @@ def own(tmp_path, monkeypatch):
     return folder
 
 
-def printed(capsys, *words):
-    assert main([*map(str, words)]) == 0
+def printed(capsys, *overrides):
+    assert main([*map(str, overrides)]) == 0
     return yaml.safe_load(capsys.readouterr().out)
 
 
 def test_cfg_prints_what_hydra_composes(capsys):
-    words = ["data=folder", "data.root=x", "model=small", "recipe.epochs=3"]
+    overrides = ["data=folder", "data.root=x", "model=small", "recipe.epochs=3"]
     with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
-        expected = OmegaConf.to_container(hydra_compose("train", overrides=words))
-    assert printed(capsys, "--cfg", "job", *words) == printed(capsys, *words, "--cfg") == expected
-    assert printed(capsys, "--cfg=job", "--resolve", *words)["name"] == "folder"
-    assert printed(capsys, *words, "-c", "job", "-p", "recipe")["epochs"] == 3
+        expected = OmegaConf.to_container(hydra_compose("train", overrides=overrides))
+    assert printed(capsys, "--cfg", "job", *overrides) == printed(capsys, *overrides, "--cfg") == expected
+    assert printed(capsys, "--cfg=job", "--resolve", *overrides)["name"] == "folder"
+    assert printed(capsys, *overrides, "-c", "job", "-p", "recipe")["epochs"] == 3
     assert printed(capsys, "--cfg", "hydra", "hydra.job.num=3")["hydra"]["job"]["num"] == 3
 
 
@@ -64,7 +64,7 @@ def test_folders_and_primary_configs_of_ones_own(own, capsys):
     assert printed(capsys, "-cn", "own", f"hydra.searchpath=['file://{own}']", "--cfg", "job")["seed"] == 7
 
 
-@pytest.mark.parametrize(("words", "texts"), [
+@pytest.mark.parametrize(("overrides", "texts"), [
     (["data=mine"], ["no such data", "folder"]),
     (["--config-dir", "my conf", "data=mien"], ["did you mean mine?"]),
     (["--config-dir", "nowhere", "data=digits"], ["there is no folder", "nowhere"]),
@@ -75,8 +75,8 @@ def test_folders_and_primary_configs_of_ones_own(own, capsys):
     (["--config-dir"], ["--config-dir"]),
     (["lr=0.1"], ["recipe.optimizer.lr"]),
 ])
-def test_wrong_options_are_one_sentence(own, capsys, words, texts):
-    assert main(words) == 2
+def test_wrong_options_are_one_sentence(own, capsys, overrides, texts):
+    assert main(overrides) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and all(text in said for text in texts), said
 
@@ -85,15 +85,16 @@ def test_a_run_of_ones_own_configs_and_its_resumption(own, capsys, monkeypatch):
     def stops(*_):
         raise KeyboardInterrupt
 
-    words = ["--config-dir", str(own), "--config-name", "own", "model=flat", "trainer.accelerator=cpu", "logger=csv"]
+    overrides = ["--config-dir", str(own), "--config-name", "own", "model=flat", "trainer.accelerator=cpu",
+                 "logger=csv"]
     with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, SystemExit)):
         patch.setattr(FollowEpoch, "on_train_epoch_start", stops)
-        main([*words, "hydra.run.dir=out/a"])
+        main([*overrides, "hydra.run.dir=out/a"])
     recorded = yaml.safe_load(Path("out/a/config.yaml").read_text())
-    assert recorded["seed"] == 7 and not any("hydra" in word for word in recorded["overrides"])
+    assert recorded["seed"] == 7 and not any("hydra" in override for override in recorded["overrides"])
     assert main(["resume=out/a"]) == 2  # its groups are in no folder that this command names
     assert "model=flat: no such model" in capsys.readouterr().err
-    assert main([*words, "resume=out/a"]) == 0
+    assert main([*overrides, "resume=out/a"]) == 0
     assert json.loads(Path("out/a/metrics.json").read_text())["epochs"] == 1
 
 
@@ -103,12 +104,12 @@ def test_from_python(own, tmp_path):
 
 
 def test_a_comparison_of_ones_own_models(own):
-    words = ["--config-dir", str(own), "data=mine", "recipe=brief", "trainer.accelerator=cpu", "logger=csv"]
+    overrides = ["--config-dir", str(own), "data=mine", "recipe=brief", "trainer.accelerator=cpu", "logger=csv"]
     runs = 'compare={one: ["model=flat"], two: ["model=flat", "model.mlp_ratio=2"]}'
-    assert main([*words, runs, "hydra.run.dir=out"]) == 0
+    assert main([*overrides, runs, "hydra.run.dir=out"]) == 0
     shutil.rmtree("out/two")
     assert main(["resume=out"]) == 2  # without the folder of the model
-    assert main([*words[:2], "resume=out"]) == 0
+    assert main([*overrides[:2], "resume=out"]) == 0
     assert vit.load(Path("out/two")).model.config.mlp_ratio == 2
 
 
@@ -129,8 +130,8 @@ def swept(folder):
 
 def test_runs_of_a_sweep_at_the_same_time(own, capfd):
     """A launcher that pickles the job, with options of its own and configs of the user."""
-    words = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", "seed=1,2"]
-    assert main([*words, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=out"]) == 0
+    overrides = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", "seed=1,2"]
+    assert main([*overrides, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=out"]) == 0
     assert [(settings, code, path) for settings, code, path in swept(Path("out"))] == [
         ({"seed": str(seed)}, 0, Path("out") / str(seed - 1)) for seed in (1, 2)]
     assert {item.name for item in Path("out").iterdir()} == {"0", "1", "multirun.yaml", "sweep.json", "sweep.csv"}
@@ -139,22 +140,23 @@ def test_runs_of_a_sweep_at_the_same_time(own, capfd):
 def test_a_sweep_that_the_config_names(own, capfd):
     sweep = {"defaults": ["own", "_self_"], "hydra": {"sweeper": {"params": {"seed": "3,4"}}}}
     (own / "sweep.yaml").write_text(yaml.safe_dump(sweep))
-    words = ["--config-dir", str(own), "-cn", "sweep", "-m", "model=flat", "trainer.accelerator=cpu", "logger=csv"]
-    assert main([*words, "hydra.sweep.dir=out"]) == 0
+    overrides = ["--config-dir", str(own), "-cn", "sweep", "-m", "model=flat", "trainer.accelerator=cpu", "logger=csv"]
+    assert main([*overrides, "hydra.sweep.dir=out"]) == 0
     assert [settings for settings, *_ in swept(Path("out"))] == [{"seed": "3"}, {"seed": "4"}]
 
 
 def test_a_sweep_of_several_processes_each(own, capfd):
-    words = [*TINY, "recipe=brief", "strategy=ddp", "trainer.devices=2", "seed=1,2", "hydra.sweep.dir=out"]
-    assert main(["--config-dir", str(own), "-m", *words]) == 0
+    overrides = [*TINY, "recipe=brief", "strategy=ddp", "trainer.devices=2", "seed=1,2", "hydra.sweep.dir=out"]
+    assert main(["--config-dir", str(own), "-m", *overrides]) == 0
     assert [code for _, code, _ in swept(Path("out"))] == [0, 0]
     assert vit.load(Path("out/1")).model.config.depth == 1
 
 
 def test_a_run_that_fails_does_not_end_the_sweep(own, capfd):
-    words = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", "recipe.batch_size=128,1", "hydra.sweep.dir=out",
+    overrides = ["--config-dir", str(own), "-m", *TINY, "recipe=brief", "recipe.batch_size=128,1",
+                 "hydra.sweep.dir=out",
              "recipe.accumulate=2"]
-    assert main(words) == 2
+    assert main(overrides) == 2
     assert [code for _, code, _ in swept(Path("out"))] == [0, 2]
 
 

@@ -41,7 +41,7 @@ def write_shapes(root, count=90, chances=(0.5, 0.3, 0.25)):
     return root / "labels.csv"
 
 
-def words(path, *more):
+def overrides(path, *more):
     return [*QUICK, *SMALL, "data=table", f"data.path={path}", "data.label_separator='|'", *more]
 
 
@@ -54,7 +54,7 @@ def shapes(tmp_path_factory):
 def shapes_run(shapes, tmp_path_factory):
     """A run by the command line."""
     folder = tmp_path_factory.mktemp("run")
-    asked = words(shapes, "recipe.epochs=8", "data.fractions=[0.6,0.2,0.2]", "data.balance=sampler", "run_dir=run")
+    asked = overrides(shapes, "recipe.epochs=8", "data.fractions=[0.6,0.2,0.2]", "data.balance=sampler", "run_dir=run")
     code, out, err = run(asked, folder)
     assert code == 0, err
     assert "labels: " in out and "binary cross entropy per class, monitored: val/map" in out and "test mAP" in out
@@ -167,7 +167,7 @@ def test_transformers_and_timm_give_the_same_probabilities(shapes_run, shapes):
 
 def test_mixup_smoothing_and_balanced_loss(shapes, tmp_path):
     recipe = ["data.balance=loss", "recipe.epochs=1", "recipe.loss.label_smoothing=0.05", f"run_dir={tmp_path / 'run'}"]
-    done = vit.train(words(shapes, *recipe))
+    done = vit.train(overrides(shapes, *recipe))
     assert yaml.safe_load((done.path / "config.yaml").read_text())["recipe"]["mixup"] is not None
     assert 0 < done.metrics["test/loss"] < 5
 
@@ -182,7 +182,7 @@ def test_mixup_smoothing_and_balanced_loss(shapes, tmp_path):
 )
 def test_what_cannot_be_is_told_before_training(shapes, tmp_path, asked, error, says):
     with pytest.raises(error, match=says):
-        vit.train([*words(shapes, f"run_dir={tmp_path / 'run'}"), *asked])
+        vit.train([*overrides(shapes, f"run_dir={tmp_path / 'run'}"), *asked])
     assert not (tmp_path / "run").exists()
 
 
@@ -193,12 +193,13 @@ def test_validation_without_any_label_is_told_before_training(shapes, tmp_path):
     with open(tmp_path / "labels.csv", "w", newline="") as file:
         csv.writer(file).writerows([["file", "label", "split"], *rows])
     with pytest.raises(DataError, match="none of its 3 validation images has a label"):
-        vit.train(words(tmp_path / "labels.csv", "data.split=split", f"run_dir={tmp_path / 'run'}"))
+        vit.train(overrides(tmp_path / "labels.csv", "data.split=split", f"run_dir={tmp_path / 'run'}"))
 
 
 def test_two_processes_find_what_one_finds(shapes, tmp_path):
     """Validation sums up over processes, padding left out."""
-    asked = words(shapes, "recipe.epochs=2", "data.fractions=[0.7,0.21,0.09]", "recipe.mixup=null", "recipe.ema=null",
+    asked = overrides(shapes, "recipe.epochs=2", "data.fractions=[0.7,0.21,0.09]", "recipe.mixup=null",
+                      "recipe.ema=null",
                   "recipe.augment.erase=null")
     alone = vit.train([*asked, f"run_dir={tmp_path / 'alone'}"])
     two = ["strategy=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "run_dir=two"]
@@ -212,6 +213,6 @@ def test_two_processes_find_what_one_finds(shapes, tmp_path):
 
 
 def test_a_stopped_run_goes_on_and_ends_with_the_same_bits(shapes, tmp_path, monkeypatch):
-    asked = words(shapes, "recipe.epochs=2", "data.balance=sampler")
+    asked = overrides(shapes, "recipe.epochs=2", "data.balance=sampler")
     whole = vit.train([*asked, f"run_dir={tmp_path / 'whole'}"])
     assert_same(whole.path, stopped_and_resumed(asked, tmp_path / "stopped", monkeypatch, 13).path)

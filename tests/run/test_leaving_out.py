@@ -24,8 +24,8 @@ def write(path, rows):
 def test_lines_without_text_are_counted_and_all_listed(tmp_path):
     rows = ["en\tde", *(f"a {i}\tb {i}" for i in range(40)), *["c\t"] * 7]
     file = write(tmp_path / "t.tsv", rows)
-    words = [f"data.root={file}", "data.source=en", "data.target=de", "data.on_empty=skip"]
-    run = vit.train([*PAIRS, *words, f"run_dir={tmp_path / 'run'}"])
+    overrides = [f"data.root={file}", "data.source=en", "data.target=de", "data.on_empty=skip"]
+    run = vit.train([*PAIRS, *overrides, f"run_dir={tmp_path / 'run'}"])
     log = (run.path / "log.txt").read_text()
     assert run.metrics["skipped_sentences"] == 7
     assert "left out t.tsv line 42: de is empty" in log and "left out 2 more, listed in" in log
@@ -42,18 +42,19 @@ FILES = {  # data set -> the word for its file, its first line, what a sample is
 
 @pytest.mark.parametrize("data", FILES)
 def test_nothing_to_validate_on(tmp_path, data):
-    word, head, unit = FILES[data]
+    override, head, unit = FILES[data]
     file = write(tmp_path / "t.tsv", [head, *(f"a {i}\tb {i % 2}" for i in range(40))])
-    words = [f"data={data}", f"data.{word}={file}", "data.fractions=[1,0,0]"]
+    overrides = [f"data={data}", f"data.{override}={file}", "data.fractions=[1,0,0]"]
     with pytest.raises(DataError, match=f"0 of its 4[01] {unit} are for validation.*data.fractions"):
-        vit.train([*SMALL, *words, f"run_dir={tmp_path / 'run'}"])
+        vit.train([*SMALL, *overrides, f"run_dir={tmp_path / 'run'}"])
 
 
 def test_capitals_that_cannot_be_written_count_as_wrong_in_validation_and_test_alike(tmp_path):
     rows = [f"{'Cat' if i % 2 else 'cat'} {i}" for i in range(60)]
     file = write(tmp_path / "t.tsv", ["en\tde", *(f"{row}\t{row}" for row in rows)])
-    words = [f"data.root={file}", "data.source=en", "data.target=de", "data.tokenizer.lower=true", "task.examples=12"]
-    run = vit.train([*PAIRS, *words, f"run_dir={tmp_path / 'run'}"])
+    overrides = [f"data.root={file}", "data.source=en", "data.target=de", "data.tokenizer.lower=true",
+                 "task.examples=12"]
+    run = vit.train([*PAIRS, *overrides, f"run_dir={tmp_path / 'run'}"])
     log = (run.path / "log.txt").read_text()
     assert "validation texts cannot be generated exactly and count as wrong, such as 'Cat" in log
     assert "should be: Cat" in log
@@ -70,8 +71,8 @@ def test_unreadable_pictures_of_the_test_are_left_out_named_and_counted(tmp_path
     whole = (tmp_path / "51.png").read_bytes()
     (tmp_path / "51.png").write_bytes(whole[: len(whole) // 2])  # only decoding tells
     file = write(tmp_path / "labels.csv", rows)
-    words = ["data=image_text", f"data.path={file}", "data.on_bad_sample=skip", "model.decoder_depth=1"]
-    run = vit.train([*SMALL, *words, "data.split=split", f"run_dir={tmp_path / 'run'}"])
+    overrides = ["data=image_text", f"data.path={file}", "data.on_bad_sample=skip", "model.decoder_depth=1"]
+    run = vit.train([*SMALL, *overrides, "data.split=split", f"run_dir={tmp_path / 'run'}"])
     log = (run.path / "log.txt").read_text()
     assert run.metrics["skipped_images"] == 2
     assert log.count("left out 50.png") == log.count("left out 51.png") == 1
@@ -90,12 +91,12 @@ def test_a_batch_of_unreadable_pictures_only_ends_no_run(tmp_path, strategy):
     spoilt = [path for i, path in enumerate(sorted((root / "train").rglob("*.png"))) if i % 10 > 2]
     for path in spoilt:
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    words = ["data=folder", f"data.root={root}", "data.image_size=16", "data.patch_size=8", "model=micro",
+    overrides = ["data=folder", f"data.root={root}", "data.image_size=16", "data.patch_size=8", "model=micro",
              "data.audit_seconds=0", "data.on_bad_sample=skip",
              "recipe.batch_size=2", "recipe.epochs=2", "recipe.crop=null", "precision=32-true", "logger=csv",
              "run_dir=run", f"strategy={strategy}", f"trainer.devices={1 + (strategy == 'ddp')}",
              "trainer.accelerator=cpu"]
-    code, out, err = run(words, tmp_path)
+    code, out, err = run(overrides, tmp_path)
     assert code == 0, err
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["steps"] == 20 and metrics["epochs"] == 2
@@ -105,10 +106,10 @@ def test_a_batch_of_unreadable_pictures_only_ends_no_run(tmp_path, strategy):
 def test_a_test_text_that_is_too_long_is_told_before_training_or_cut(tmp_path):
     rows = [f"a {i},{i % 2},{'test' if i >= 50 else 'val' if i >= 40 else 'train'}" for i in range(60)]
     file = write(tmp_path / "t.csv", ["text,label,split", *rows, f"{'long ' * 40},1,test"])
-    words = [*SMALL, "data=text_table", f"data.path={file}", "data.split=split", "data.max_len=12"]
+    overrides = [*SMALL, "data=text_table", f"data.path={file}", "data.split=split", "data.max_len=12"]
     with pytest.raises(DataError, match="t.csv line 62"):
-        vit.train([*words, f"run_dir={tmp_path / 'none'}"])
+        vit.train([*overrides, f"run_dir={tmp_path / 'none'}"])
     assert not (tmp_path / "none").exists()
-    run = vit.train([*words, "data.on_long=skip", f"run_dir={tmp_path / 'run'}"])
+    run = vit.train([*overrides, "data.on_long=skip", f"run_dir={tmp_path / 'run'}"])
     assert run.metrics["skipped_sentences"] == 0 and len(table(run.path / "predictions.csv")) == 11
     assert "1 texts of test are cut, such as t.csv line 62" in (run.path / "log.txt").read_text()

@@ -31,8 +31,9 @@ def rows_of(file):
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-    words = [*TINY, "task.examples=3", "task.examples_every=2", f"run_dir={tmp_path_factory.mktemp('runs') / 'mae'}"]
-    return vit.train(words)
+    overrides = [*TINY, "task.examples=3", "task.examples_every=2",
+                 f"run_dir={tmp_path_factory.mktemp('runs') / 'mae'}"]
+    return vit.train(overrides)
 
 
 def test_what_a_run_leaves(pretrained):
@@ -65,10 +66,10 @@ def test_the_run_s_number_again_and_no_answers(pretrained, tmp_path, capsys):
     assert "holds no images" in capsys.readouterr().err
 
 
-def still(run_dir, *words):
+def still(run_dir, *overrides):
     """A run in which nothing moves: what was taken over can be seen in its result."""
     fixed = ["recipe.epochs=1", "recipe.optimizer.lr=0.0", "recipe.ema=null", "precision=32-true", "logger=csv"]
-    return vit.train([*words, *fixed, f"run_dir={run_dir}"])
+    return vit.train([*overrides, *fixed, f"run_dir={run_dir}"])
 
 
 def assert_begins_with(classifier, pretrained, classes):
@@ -84,8 +85,8 @@ def assert_begins_with(classifier, pretrained, classes):
 
 def test_fine_tuning_takes_the_encoder_and_the_preprocessing(pretrained, tmp_path):
     photos = write_photos(tmp_path / "photos", {"cat": 12, "dog": 12})
-    words = ["experiment=finetune", f"data.root={photos}", "recipe.batch_size=8", "data.audit_seconds=1"]
-    tuned = still(tmp_path / "tuned", *words, f"init_from={pretrained.path}")
+    overrides = ["experiment=finetune", f"data.root={photos}", "recipe.batch_size=8", "data.audit_seconds=1"]
+    tuned = still(tmp_path / "tuned", *overrides, f"init_from={pretrained.path}")
     assert_begins_with(tuned, pretrained, 2)
     assert load_file(tuned.path / "model" / "model.safetensors").keys() >= {"blocks.0.attn.qkv.weight", "pos_embed"}
     config = json.loads((tuned.path / "model" / "config.json").read_text())
@@ -94,14 +95,15 @@ def test_fine_tuning_takes_the_encoder_and_the_preprocessing(pretrained, tmp_pat
 
 def test_a_named_model_takes_what_fits(pretrained, tmp_path):
     """As experiment=cifar10 does: the model is chosen, and its sizes are those that were pre-trained."""
-    words = ["data=digits", "data.image_size=16", "model=micro", "model.dim=32", "model.num_heads=2", "model.depth=2"]
-    assert_begins_with(still(tmp_path / "tuned", *words, f"init_from={pretrained.path}"), pretrained, 10)
+    overrides = ["data=digits", "data.image_size=16", "model=micro", "model.dim=32", "model.num_heads=2",
+                 "model.depth=2"]
+    assert_begins_with(still(tmp_path / "tuned", *overrides, f"init_from={pretrained.path}"), pretrained, 10)
 
 
 def test_from_a_checkpoint_and_on_with_pre_training(pretrained, tmp_path):
     checkpoint = pretrained.path / "checkpoints" / "last.ckpt"
-    words = ["data=digits", "data.image_size=16"]
-    assert_begins_with(still(tmp_path / "tuned", *words, f"init_from={checkpoint}"), pretrained, 10)
+    overrides = ["data=digits", "data.image_size=16"]
+    assert_begins_with(still(tmp_path / "tuned", *overrides, f"init_from={checkpoint}"), pretrained, 10)
     more = still(tmp_path / "more", *TINY, "task.examples=0", f"init_from={pretrained.path}")
     weights = (load_file(each.path / "model" / "model.safetensors") for each in (more, pretrained))
     for one, other in zip(*(sorted(each.items()) for each in weights), strict=True):
@@ -117,8 +119,8 @@ def test_validation_hides_the_same_patches_whatever_the_seed(pretrained, tmp_pat
 
 
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, monkeypatch):
-    words = [*QUIET, "recipe.epochs=3"]
-    whole = vit.train([*words, f"run_dir={tmp_path / 'whole'}"])
+    overrides = [*QUIET, "recipe.epochs=3"]
+    whole = vit.train([*overrides, f"run_dir={tmp_path / 'whole'}"])
     step, seen = MaskedImages.training_step, []
 
     def counted(task, batch, batch_idx):
@@ -130,7 +132,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(MaskedImages, "training_step", counted)
         with pytest.raises(SystemExit):
-            vit.train([*words, f"run_dir={tmp_path / 'run'}"])
+            vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
     resumed = vit.train([f"resume={tmp_path / 'run'}"])
     weights = [load_file(each.path / "model" / "model.safetensors") for each in (whole, resumed)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
@@ -141,10 +143,10 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, monkeypatch):
 
 
 def test_two_processes_have_the_losses_of_one(tmp_path):
-    words = [*TINY, "logger=csv", "task.examples=2", "task.examples_every=1", "recipe.batch_size=100"]
-    alone = vit.train([*words, f"run_dir={tmp_path / 'alone'}"])
+    overrides = [*TINY, "logger=csv", "task.examples=2", "task.examples_every=1", "recipe.batch_size=100"]
+    alone = vit.train([*overrides, f"run_dir={tmp_path / 'alone'}"])
     two = ["trainer.devices=2", "trainer.accelerator=cpu", "strategy=ddp", "run_dir=two"]
-    code, _, err = run([*words, *two], tmp_path)
+    code, _, err = run([*overrides, *two], tmp_path)
     assert code == 0, err
     for name in ("train/loss", "val/loss"):
         one, both = ([float(row[name]) for row in rows_of(path / "metrics.csv")]
@@ -155,9 +157,9 @@ def test_two_processes_have_the_losses_of_one(tmp_path):
 
 def test_unlabelled_photos(tmp_path):
     photos = write_photos(tmp_path / "photos", {"": 20, "more/inside": 20}, (20, 24))
-    words = [*QUIET, "data=unlabelled_images", f"data.root={photos}", "recipe.batch_size=8", "data.audit_seconds=1"]
-    words += ["recipe.augment.shift=null", "recipe.crop={scale:[0.2,1.0],ratio:[0.75,1.3333]}"]
-    found = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
+    overrides = [*QUIET, "data=unlabelled_images", f"data.root={photos}", "recipe.batch_size=8", "data.audit_seconds=1"]
+    overrides += ["recipe.augment.shift=null", "recipe.crop={scale:[0.2,1.0],ratio:[0.75,1.3333]}"]
+    found = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
     config = yaml.safe_load((found.path / "config.yaml").read_text())
     assert config["classes"] == [] and config["recipe"]["crop"]["scale"] == [0.2, 1.0]
     assert sum(len(file.read_text().splitlines()) for file in (found.path / "splits").iterdir()) == 40
@@ -165,13 +167,13 @@ def test_unlabelled_photos(tmp_path):
         vit.train(["data=unlabelled_images", "task=classification", "model=micro", f"data.root={photos}"])
 
 
-@pytest.mark.parametrize(("words", "said"), [
+@pytest.mark.parametrize(("overrides", "said"), [
     (["model.name=vit_tiny"], "model=vit_tiny: task=masked_image trains masked autoencoders; take model=mae"),
     (["model.mask_ratio=0.95", "data.image_size=8"], "model: mask_ratio 0.95 leaves 0 of 4 patches"),
     (["model.decoder_dim=30"], "decoder_dim 30 is not divisible by 4"),
     (["task.examples_every=0"], "task.examples_every=0: must be a whole number, 1 or more"),
     (["callbacks.monitor=val/accuracy"], "callbacks.monitor=val/accuracy: must be one of val/loss, train/loss"),
 ])
-def test_what_cannot_be(words, said, tmp_path):
+def test_what_cannot_be(overrides, said, tmp_path):
     with pytest.raises(ConfigError, match=said):
-        vit.train(["experiment=mae", *words, f"run_dir={tmp_path / 'run'}"])
+        vit.train(["experiment=mae", *overrides, f"run_dir={tmp_path / 'run'}"])

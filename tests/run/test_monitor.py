@@ -23,7 +23,7 @@ def test_the_best_epoch_is_the_best_by_its_metric(tmp_path, monitor, best):
 @pytest.mark.parametrize("name", ["classification", "multi-label", "masked images", "masked texts", "text classes",
                                   "sequences"])
 def test_every_metric_of_every_task_has_a_direction(name, places):  # noqa: F811
-    task = made([word.format(**places) for word in TASKS[name]], 1, 1).task
+    task = made([override.format(**places) for override in TASKS[name]], 1, 1).task
     assert {metric: mode_of(metric) for metric in task.metric_names if metric.endswith(("loss", "cer"))} == {
         metric: "min" for metric in task.metric_names if metric.endswith(("loss", "cer"))}
     assert all(mode_of(metric) in ("min", "max") for metric in task.metric_names)

@@ -33,7 +33,7 @@ def test_a_run_with_odd_names(tmp_path, capfd):
 
 
 def test_a_comparison_with_odd_names(tmp_path):
-    words = ["compare={a: ['model=tiny'], b: ['model=small']}", f"run_dir={tmp_path}/it's (1)"]
-    folder, plan = find_plan(resolve(compose(words)), words)
+    overrides = ["compare={a: ['model=tiny'], b: ['model=small']}", f"run_dir={tmp_path}/it's (1)"]
+    folder, plan = find_plan(resolve(compose(overrides)), overrides)
     assert folder == tmp_path / "it's (1)" and list(plan["runs"]) == ["a", "b"]
     assert shown("resume", folder) == shlex.quote(f"resume={folder}")

@@ -32,10 +32,10 @@ def test_a_run_without_the_modules_and_signals_that_windows_lacks(tmp_path):
     assert "test/accuracy" in json.loads((tmp_path / "run" / "metrics.json").read_text())
 
 
-def train_in_thread(words: list[str], results: list) -> threading.Thread:
+def train_in_thread(overrides: list[str], results: list) -> threading.Thread:
     def train():
         try:
-            results.append(vit.train(words))
+            results.append(vit.train(overrides))
         except BaseException as error:
             results.append(error)
 

@@ -49,11 +49,11 @@ class StopAfter:
         monkeypatch.setattr(Task, "training_step", counted)
 
 
-def stopped_and_resumed(words, folder, monkeypatch, batches, changed=()):
+def stopped_and_resumed(overrides, folder, monkeypatch, batches, changed=()):
     with monkeypatch.context() as patch:
         StopAfter(patch, batches)
         with pytest.raises(SystemExit) as stop:
-            vit.train([*words, f"run_dir={folder}"])
+            vit.train([*overrides, f"run_dir={folder}"])
     assert stop.value.code == 130
     return vit.train([f"resume={folder}", *changed])
 
@@ -93,19 +93,19 @@ def test_stopped_by_a_signal_and_resumed_by_the_printed_command(tmp_path, whole,
 def test_killed_and_found_again_by_its_words(tmp_path, whole, monkeypatch, capsys):
     """`resume=auto` takes the newest unfinished run that has the same words, and no other."""
     monkeypatch.chdir(tmp_path)
-    words = [*DIGITS, "runs=runs"]
-    process = start(words, tmp_path)
+    overrides = [*DIGITS, "runs=runs"]
+    process = start(overrides, tmp_path)
     folder = tmp_path / "runs" / "digits"
     wait_for(lambda: list(folder.glob("*/checkpoints/last.ckpt")), process)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     (killed,) = folder.iterdir()
-    vit.train([*words, "debug=true", "resume=auto"])
+    vit.train([*overrides, "debug=true", "resume=auto"])
     assert "no run to resume" in capsys.readouterr().out
-    vit.train([*words, "resume=auto"])
+    vit.train([*overrides, "resume=auto"])
     assert f"resuming {killed.relative_to(tmp_path)}" in capsys.readouterr().out
     assert_same(killed, whole)
-    vit.train([*words, "recipe.epochs=1", "resume=auto"])
+    vit.train([*overrides, "recipe.epochs=1", "resume=auto"])
     assert "no run to resume" in capsys.readouterr().out
 
 
@@ -116,7 +116,7 @@ def test_stopped_within_an_epoch_at_its_end_and_after(tmp_path, whole, monkeypat
 
 
 def test_accumulation_and_mixup(tmp_path, monkeypatch):
-    words = [
+    overrides = [
         *DIGITS[1:],
         "recipe.epochs=2",
         "recipe.accumulate=2",
@@ -125,17 +125,17 @@ def test_accumulation_and_mixup(tmp_path, monkeypatch):
         "model.dropout=0.1",
     ]
 
-    through = vit.train([*words, f"run_dir={tmp_path / 'whole'}"]).path
-    stopped_and_resumed(words, tmp_path / "parts", monkeypatch, 2 * 39 + 7)
+    through = vit.train([*overrides, f"run_dir={tmp_path / 'whole'}"]).path
+    stopped_and_resumed(overrides, tmp_path / "parts", monkeypatch, 2 * 39 + 7)
     assert_same(tmp_path / "parts", through)
 
 
 def test_pictures_streamed_by_workers(tmp_path, monkeypatch):
     root = write_photos(tmp_path / "photos", {"cat": 40, "dog": 30})
-    words = ["data=folder", f"data.root={root}", "recipe.epochs=3", "precision=32-true", "logger=csv", *SMALL]
+    overrides = ["data=folder", f"data.root={root}", "recipe.epochs=3", "precision=32-true", "logger=csv", *SMALL]
     monkeypatch.setattr("vit.data.images.dataset.ImageDataset._fits", lambda self, limit: False)
-    through = vit.train([*words, "data.workers=0", f"run_dir={tmp_path / 'whole'}"]).path
-    stopped_and_resumed([*words, "data.workers=2"], tmp_path / "parts", monkeypatch, 10, ["data.workers=1"])
+    through = vit.train([*overrides, "data.workers=0", f"run_dir={tmp_path / 'whole'}"]).path
+    stopped_and_resumed([*overrides, "data.workers=2"], tmp_path / "parts", monkeypatch, 10, ["data.workers=1"])
     assert_same(tmp_path / "parts", through)
 
 
@@ -181,15 +181,15 @@ def test_a_word_changed_on_resuming_is_said_and_kept(tmp_path, monkeypatch, caps
 
 def test_the_command_of_a_run_given_again_resumes_it(tmp_path, monkeypatch):
     """A key given twice counts once, the last time; `auto` is the number that the run has made of it."""
-    words = ["recipe.epochs=2", *DIGITS[1:], "recipe.batch_size=auto", "recipe.ema=auto", "model.depth=2",
+    overrides = ["recipe.epochs=2", *DIGITS[1:], "recipe.batch_size=auto", "recipe.ema=auto", "model.depth=2",
              "model.depth=1", f"run_dir={tmp_path / 'run'}"]
     with monkeypatch.context() as patch:
         StopAfter(patch, 25)
         with pytest.raises(SystemExit):
-            vit.train(words)
+            vit.train(overrides)
     with pytest.raises(ConfigError, match=r"changes model.depth from 1 to 2; .*allow_change=model.depth$"):
-        vit.train([*words, "model.depth=2", "resume=auto"])
-    assert vit.train([*words, "resume=auto"]).metrics["epochs"] == 2
+        vit.train([*overrides, "model.depth=2", "resume=auto"])
+    assert vit.train([*overrides, "resume=auto"]).metrics["epochs"] == 2
     assert "changed on resuming" not in (tmp_path / "run" / "log.txt").read_text()
 
 
@@ -224,14 +224,14 @@ def test_a_run_that_was_killed_while_it_was_tested_only_finishes(tmp_path, whole
     assert run.metrics["seconds"] > 0 and run.metrics["images_per_second"] > 0
 
 
-def stop_before_training(words, monkeypatch):
+def stop_before_training(overrides, monkeypatch):
     def stop(*arguments):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr("vit.run.training_run.suited_threads", stop)
         with pytest.raises(KeyboardInterrupt):
-            vit.train(words)
+            vit.train(overrides)
 
 
 def test_stopped_before_anything_was_saved(tmp_path, whole, monkeypatch):
@@ -243,14 +243,14 @@ def test_stopped_before_anything_was_saved(tmp_path, whole, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["image", "text"])
 def test_stopped_before_anything_was_saved_it_begins_from_the_same_weights(tmp_path, whole, monkeypatch, kind):
-    words = [*DIGITS, "recipe.epochs=1", f"init_from={whole}"]
+    overrides = [*DIGITS, "recipe.epochs=1", f"init_from={whole}"]
     if kind == "text":
         tiny = ["data=spelled_numbers", "data.limit=1000", "data.train=100", "data.val=20", "data.test=20"]
         tiny += [*DIGITS[1:3], "recipe.epochs=1", "model.dim=16", "model.depth=1", "model.decoder_depth=1"]
         vit.train([*tiny, f"run_dir={tmp_path / 'first'}"])
-        words = [*tiny, f"init_from={tmp_path / 'first'}"]
-    vit.train([*words, f"run_dir={tmp_path / 'one'}"])
-    stop_before_training([*words, f"run_dir={tmp_path / 'two'}"], monkeypatch)
+        overrides = [*tiny, f"init_from={tmp_path / 'first'}"]
+    vit.train([*overrides, f"run_dir={tmp_path / 'one'}"])
+    stop_before_training([*overrides, f"run_dir={tmp_path / 'two'}"], monkeypatch)
     vit.train([f"resume={tmp_path / 'two'}"])
     assert_same(tmp_path / "one", tmp_path / "two")
 
@@ -258,13 +258,13 @@ def test_stopped_before_anything_was_saved_it_begins_from_the_same_weights(tmp_p
 def test_word_vectors_are_not_needed_again(tmp_path, monkeypatch):
     file = tmp_path / "vectors.txt"
     file.write_text(f"has{' 0.5' * 16}\nwho{' -0.5' * 16}\n")
-    words = ["data=text_table", "model.dim=16", "model.num_heads=2", "model.depth=1", *DIGITS[1:3]]
-    words += ["recipe.epochs=2", "recipe.batch_size=1000", f"model.vectors={file}"]
-    vit.train([*words, f"run_dir={tmp_path / 'one'}"])
+    overrides = ["data=text_table", "model.dim=16", "model.num_heads=2", "model.depth=1", *DIGITS[1:3]]
+    overrides += ["recipe.epochs=2", "recipe.batch_size=1000", f"model.vectors={file}"]
+    vit.train([*overrides, f"run_dir={tmp_path / 'one'}"])
     with monkeypatch.context() as patch:
         StopAfter(patch, 3)
         with pytest.raises(SystemExit):
-            vit.train([*words, f"run_dir={tmp_path / 'two'}"])
+            vit.train([*overrides, f"run_dir={tmp_path / 'two'}"])
     file.unlink()
     vit.train([f"resume={tmp_path / 'two'}"])
     assert_same(tmp_path / "one", tmp_path / "two")

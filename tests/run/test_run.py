@@ -187,8 +187,8 @@ def test_a_data_set_named_by_a_relative_path_is_found_from_anywhere(tmp_path, mo
 def test_a_table_of_paths(tmp_path, photos):
     lines = [f"{path.relative_to(tmp_path)},{path.parent.name}" for path in sorted(photos.rglob("*.png"))]
     (tmp_path / "labels.csv").write_text("\n".join(["path,label", *lines]) + "\n")
-    words = ["data=table", f"data.path={tmp_path / 'labels.csv'}", "data.balance=loss"]
-    run = vit.train([*QUICK, *SMALL, *words, f"run_dir={tmp_path / 'run'}"])
+    overrides = ["data=table", f"data.path={tmp_path / 'labels.csv'}", "data.balance=loss"]
+    run = vit.train([*QUICK, *SMALL, *overrides, f"run_dir={tmp_path / 'run'}"])
     assert yaml.safe_load((run.path / "config.yaml").read_text())["classes"] == ["cat", "dog", "emu"]
 
 
@@ -219,27 +219,28 @@ def test_debug_tests_few_texts(data, tmp_path):
 
 
 def test_training_stops_when_nothing_gets_better(tmp_path):
-    words = ["recipe.epochs=40", "recipe.optimizer.lr=0.0", "callbacks.patience=2", "precision=32-true", "logger=csv"]
-    run = vit.train([*words, "recipe.ema=null", f"run_dir={tmp_path}"])
+    overrides = ["recipe.epochs=40", "recipe.optimizer.lr=0.0", "callbacks.patience=2", "precision=32-true",
+                 "logger=csv"]
+    run = vit.train([*overrides, "recipe.ema=null", f"run_dir={tmp_path}"])
     assert run.metrics["epochs"] == 3
 
 
 def test_training_stops_when_its_time_is_over(tmp_path):
-    words = [
+    overrides = [
         "recipe.epochs=5000",
         "trainer.max_time=00:00:00:02",
         "precision=32-true",
         "logger=csv",
         f"run_dir={tmp_path}",
     ]
-    run = vit.train(words)
+    run = vit.train(overrides)
     assert run.metrics["epochs"] < 1000 and run.metrics["seconds"] > 1.5 and "test/accuracy" in run.metrics
 
 
 def test_the_sampler_shows_every_class_equally_often(tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 30, "dog": 4})
-    words = ["data=folder", f"data.root={root}", "data.balance=sampler", "recipe.batch_size=4"]
-    run = vit.train([*QUICK, *SMALL[:-2], *words, f"run_dir={tmp_path / 'run'}"])
+    overrides = ["data=folder", f"data.root={root}", "data.balance=sampler", "recipe.batch_size=4"]
+    run = vit.train([*QUICK, *SMALL[:-2], *overrides, f"run_dir={tmp_path / 'run'}"])
     assert run.metrics["steps"] > 0
 
 
@@ -247,8 +248,8 @@ def test_unreadable_images_are_left_out_counted_and_listed(tmp_path, photos):
     (photos / "cat" / "000.png").write_bytes(b"no image at all")
     whole = (photos / "dog" / "001.png").read_bytes()
     (photos / "dog" / "001.png").write_bytes(whole[: len(whole) // 2])
-    words = ["data=folder", f"data.root={photos}", "data.on_bad_sample=skip", "data.fractions=[0.8,0.1,0.1]"]
-    run = vit.train([*QUICK, *SMALL, *words, f"run_dir={tmp_path / 'run'}"])
+    overrides = ["data=folder", f"data.root={photos}", "data.on_bad_sample=skip", "data.fractions=[0.8,0.1,0.1]"]
+    run = vit.train([*QUICK, *SMALL, *overrides, f"run_dir={tmp_path / 'run'}"])
     log = (run.path / "log.txt").read_text()
     assert "left out cat/000.png" in log and "left out dog/001.png" in log
     listed = {path.stem: path.read_text().splitlines() for path in (run.path / "splits").iterdir()}
@@ -278,7 +279,7 @@ def test_runs_of_a_sweep_that_share_a_folder_are_refused_before_the_first(tmp_pa
 
 
 def test_a_timm_model_under_the_same_recipe(tmp_path):
-    words = [
+    overrides = [
         "model=timm",
         "model.name=test_resnet",
         "data.image_size=32",
@@ -286,7 +287,7 @@ def test_a_timm_model_under_the_same_recipe(tmp_path):
         "precision=32-true",
         "logger=csv",
     ]
-    run = vit.train([*words, f"run_dir={tmp_path}"])
+    run = vit.train([*overrides, f"run_dir={tmp_path}"])
     model = vit.load(run.path).model
     assert model.config.kind == "timm" and model.config.name == "test_resnet"
     assert "timm:test_resnet" in (run.path / "log.txt").read_text()
@@ -294,9 +295,9 @@ def test_a_timm_model_under_the_same_recipe(tmp_path):
 
 @pytest.mark.slow
 def test_compiled_training_learns_the_same(tmp_path):
-    words = ["debug=true", "precision=32-true", "logger=csv", "model.depth=1", "recipe.ema=null"]
-    plain = vit.train([*words, f"run_dir={tmp_path / 'plain'}"])
-    compiled = vit.train([*words, "compile=true", f"run_dir={tmp_path / 'compiled'}"])
+    overrides = ["debug=true", "precision=32-true", "logger=csv", "model.depth=1", "recipe.ema=null"]
+    plain = vit.train([*overrides, f"run_dir={tmp_path / 'plain'}"])
+    compiled = vit.train([*overrides, "compile=true", f"run_dir={tmp_path / 'compiled'}"])
     a, b = (load_file(run.path / "model" / "model.safetensors") for run in (plain, compiled))
     assert a.keys() == b.keys()
     tables = [table(run.path / "metrics.csv") for run in (plain, compiled)]

@@ -17,16 +17,16 @@ from vit.run.parts.devices import find_devices
 SMALL = ["recipe.epochs=1", "precision=32-true", "logger=csv", "model.dim=16", "model.num_heads=2", "model.depth=1"]
 STILL = ["recipe.optimizer.lr=0.0", "recipe.ema=null"]  # nothing moves: what was taken can be seen in the result
 FEW = ["data.train=64", "data.val=16", "data.test=16", "recipe.batch_size=32", "model.decoder_depth=1"]
-WORDS = {
+OVERRIDES = {
     "translator": ["data=spelled_numbers", "data.limit=1000", *SMALL, *FEW, "data.tokenizer.kind=bpe"],
     "reader": ["data=digit_strips", "data.digits=2", *SMALL, *FEW],
     "pretrained": ["data=corpus", *SMALL, "recipe.batch_size=1000"],
 }
 
 
-def table(path, words):
+def table(path, overrides):
     """A CSV of two classes, in 80 texts made of these words."""
-    rows = [f"{words[i % 5]} {words[i * 7 % 5]} {words[i % 3]},{'ab'[i % 2]}" for i in range(80)]
+    rows = [f"{overrides[i % 5]} {overrides[i * 7 % 5]} {overrides[i % 3]},{'ab'[i % 2]}" for i in range(80)]
     path.write_text("\n".join(["text,label", *rows]) + "\n")
     return ["data=text_table", f"data.path={path}", "data.tokenizer.vocab_size=264", *SMALL, "recipe.batch_size=16"]
 
@@ -35,8 +35,8 @@ def table(path, words):
 def runs(tmp_path_factory):
     """A run of each kind of model, by its name."""
     place = tmp_path_factory.mktemp("runs")
-    words = WORDS | {"classifier": table(place / "texts.csv", ["alpha", "beta", "gamma", "delta", "omega"])}
-    return {name: vit.train([*each, f"run_dir={place / name}"]).path for name, each in words.items()}
+    overrides = OVERRIDES | {"classifier": table(place / "texts.csv", ["alpha", "beta", "gamma", "delta", "omega"])}
+    return {name: vit.train([*each, f"run_dir={place / name}"]).path for name, each in overrides.items()}
 
 
 @pytest.fixture
@@ -82,24 +82,24 @@ def test_a_checkpoint_without_tokenizer_does_not_give_its_embeddings(runs, other
     content = torch.load(runs["classifier"] / "checkpoints" / "last.ckpt", weights_only=True)
     del content["config"]["tokenizers"]
     torch.save(content, tmp_path / "old.ckpt")
-    words = [*others, f"init_from={tmp_path / 'old.ckpt'}"]
+    overrides = [*others, f"init_from={tmp_path / 'old.ckpt'}"]
     with pytest.raises(ConfigError, match=r"old.ckpt has embeddings of 264 tokens without the tokenizer"):
-        vit.train([*words, f"run_dir={tmp_path / 'run'}"])
-    run = vit.train([*words, "data.tokenizer.vocab_size=263", f"run_dir={tmp_path / 'run'}"])
+        vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
+    run = vit.train([*overrides, "data.tokenizer.vocab_size=263", f"run_dir={tmp_path / 'run'}"])
     assert "new     embed.token.weight  (264, 16) -> (263, 16)" in (run.path / "log.txt").read_text()
 
 
-@pytest.mark.parametrize("kind", WORDS)
+@pytest.mark.parametrize("kind", OVERRIDES)
 @pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt"])
 def test_training_begins_with_a_checkpoint_of_any_kind(runs, tmp_path, kind, name):
     checkpoint = runs[kind] / "checkpoints" / name
-    run = vit.train([*WORDS[kind], *STILL, f"init_from={checkpoint}", f"run_dir={tmp_path / 'run'}"]).path
+    run = vit.train([*OVERRIDES[kind], *STILL, f"init_from={checkpoint}", f"run_dir={tmp_path / 'run'}"]).path
     before, after = weights(runs[kind]), weights(run)
     assert before.keys() == after.keys() and all(torch.equal(before[each], after[each]) for each in before)
     assert tokenizers(run) == tokenizers(runs[kind]) and "0 new" in (run / "log.txt").read_text()
 
 
-@pytest.mark.parametrize("kind", [*WORDS, "classifier"])
+@pytest.mark.parametrize("kind", [*OVERRIDES, "classifier"])
 def test_a_checkpoint_gives_a_model_but_no_answers(runs, kind, tmp_path, capsys):
     checkpoint = runs[kind] / "checkpoints" / "last.ckpt"
     model, report = vit.import_weights(checkpoint)
@@ -107,15 +107,15 @@ def test_a_checkpoint_gives_a_model_but_no_answers(runs, kind, tmp_path, capsys)
     (tmp_path / "lines.txt").write_text("one\n")
     for command in (["predict", checkpoint, tmp_path / "lines.txt"], ["evaluate", checkpoint],
                     ["attention", checkpoint, "one", "--output", tmp_path / "maps.html"]):
-        assert main([str(word) for word in command]) == 1
+        assert main([str(override) for override in command]) == 1
         said = capsys.readouterr().err
         assert f"model of kind {model.config.kind}, which answers from the folder of its run" in said, said
         assert said.count("\n") == 1
 
 
 def test_a_reader_has_the_architecture_of_its_classifier(digits, tmp_path):
-    words = [word for word in WORDS["reader"] if not word.startswith("model.")]
-    run = vit.train([*words, "model.decoder_depth=2", *STILL, f"init_from={digits}", f"run_dir={tmp_path}"]).path
+    overrides = [override for override in OVERRIDES["reader"] if not override.startswith("model.")]
+    run = vit.train([*overrides, "model.decoder_depth=2", *STILL, f"init_from={digits}", f"run_dir={tmp_path}"]).path
     ours, theirs = (load_bundle(path).model.config for path in (run, digits))
     for key in ("dim", "depth", "num_heads", "norm", "mlp", "mlp_ratio", "activation", "positions", "stem", "pre_norm"):
         assert getattr(ours, key) == getattr(theirs, key)
@@ -128,12 +128,12 @@ def test_a_reader_has_the_architecture_of_its_classifier(digits, tmp_path):
 
 
 def test_words_change_what_stands_around_the_blocks_of_a_classifier(digits, tmp_path):
-    words = [word for word in WORDS["reader"] if not word.startswith("model.")]
-    words += [f"init_from={digits}", f"run_dir={tmp_path / 'run'}"]
-    for word in ("model.mlp=swiglu", "model.norm=rms", "model.dim=64"):
-        with pytest.raises(ConfigError, match=rf"{word}, but the classifier of init_from=.* leave it out"):
-            vit.train([*words, word])
-    run = vit.train([*words, "model.stem=masked_conv", "model.mlp=mlp"])
+    overrides = [override for override in OVERRIDES["reader"] if not override.startswith("model.")]
+    overrides += [f"init_from={digits}", f"run_dir={tmp_path / 'run'}"]
+    for override in ("model.mlp=swiglu", "model.norm=rms", "model.dim=64"):
+        with pytest.raises(ConfigError, match=rf"{override}, but the classifier of init_from=.* leave it out"):
+            vit.train([*overrides, override])
+    run = vit.train([*overrides, "model.stem=masked_conv", "model.mlp=mlp"])
     assert load_bundle(run.path).model.config.stem == "masked_conv"
 
 
@@ -145,29 +145,29 @@ def test_a_classifier_that_no_decoder_fits_is_told(runs, digits, tmp_path):
         (runs["classifier"], "a model of kind text_classifier does not classify images"),
     ):
         with pytest.raises(ConfigError, match=said):
-            vit.train([*WORDS["reader"], f"init_from={start}", f"run_dir={tmp_path / 'run'}"])
+            vit.train([*OVERRIDES["reader"], f"init_from={start}", f"run_dir={tmp_path / 'run'}"])
     for start in (runs["pretrained"], digits):
         with pytest.raises(ConfigError, match="is not a seq2seq model, and a translator can start from no other"):
-            vit.train([*WORDS["translator"], f"init_from={start}", f"run_dir={tmp_path / 'run'}"])
+            vit.train([*OVERRIDES["translator"], f"init_from={start}", f"run_dir={tmp_path / 'run'}"])
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("override", "said"),
     [
         ("data.tokenizer.kind=byte", "has kind=bpe"),
         ("data.tokenizer.lower=true", "has lower=false"),
         ("data.tokenizer.vocab_size=262", "has vocab_size=264"),
     ],
 )
-def test_words_on_a_tokenizer_that_comes_along_must_be_true_of_it(runs, others, tmp_path, word, said):
-    with pytest.raises(ConfigError, match=rf"{word}, but the tokenizer of .*, {said}; leave the key"):
-        vit.train([*others, word, f"init_from={runs['classifier']}", f"run_dir={tmp_path / 'run'}"])
+def test_words_on_a_tokenizer_that_comes_along_must_be_true_of_it(runs, others, tmp_path, override, said):
+    with pytest.raises(ConfigError, match=rf"{override}, but the tokenizer of .*, {said}; leave the key"):
+        vit.train([*others, override, f"init_from={runs['classifier']}", f"run_dir={tmp_path / 'run'}"])
 
 
 def test_a_translator_from_a_reader_writes_with_its_tokenizer(runs, tmp_path):
     """Bytes are the reader's; those learnt from the texts would have other numbers."""
-    words = [word for word in WORDS["translator"] if "tokenizer" not in word]
-    words += [f"init_from={runs['reader']}", "model.tied=target", f"run_dir={tmp_path / 'run'}"]
-    run = vit.train(words).path
+    overrides = [override for override in OVERRIDES["translator"] if "tokenizer" not in override]
+    overrides += [f"init_from={runs['reader']}", "model.tied=target", f"run_dir={tmp_path / 'run'}"]
+    run = vit.train(overrides).path
     assert tokenizers(run)["target"] == tokenizers(run)["source"] == tokenizers(runs["reader"])["target"]
     assert "new     target_embed" not in (run / "log.txt").read_text()

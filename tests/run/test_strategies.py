@@ -61,8 +61,8 @@ def test_shards_learn_like_one_process(tmp_path, single):
 def test_replicas_learn_like_one_process_and_stop_together(tmp_path, single):
     """Ctrl-C reaches both processes; the steps before and after it are those of a single process that never stopped."""
     options = ["strategy.options.bucket_cap_mb=1", "strategy.options.find_unused_parameters=true"]
-    words = [*STEPS, *TWO, "strategy=ddp", *options]
-    process = start(words, tmp_path)
+    overrides = [*STEPS, *TWO, "strategy=ddp", *options]
+    process = start(overrides, tmp_path)
     while not list(tmp_path.glob("runs/digits/*/checkpoints/last.ckpt")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
@@ -70,17 +70,17 @@ def test_replicas_learn_like_one_process_and_stop_together(tmp_path, single):
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130 and "Traceback" not in err, err
     assert len(losses(the_run(tmp_path))[0]) < 22
-    code, out, err = run([*words, "resume=auto"], tmp_path)
+    code, out, err = run([*overrides, "resume=auto"], tmp_path)
     assert code == 0 and out.count("resuming runs") == 1, err
     assert_like_one_process(the_run(tmp_path), single)
 
 
 def test_a_strategy_and_a_callback_of_lightning(tmp_path, single):
     """Both named by `_target_`; a run folder may bring neither along."""
-    words = ["+strategy._target_=pytorch_lightning.strategies.DDPStrategy", "+strategy.process_group_backend=gloo",
+    overrides = ["+strategy._target_=pytorch_lightning.strategies.DDPStrategy", "+strategy.process_group_backend=gloo",
              "+callbacks.stop._target_=pytorch_lightning.callbacks.EarlyStopping", "+callbacks.stop.monitor=val/loss",
              "+callbacks.stop.stopping_threshold=100"]
-    code, out, err = run([*STEPS, *TWO, *words], tmp_path)
+    code, out, err = run([*STEPS, *TWO, *overrides], tmp_path)
     assert code == 0, err
     for got, alone in zip(losses(the_run(tmp_path)), losses(single), strict=True):
         assert len(got) == 1 and got == pytest.approx(alone[:1], rel=1e-5)
@@ -89,7 +89,7 @@ def test_a_strategy_and_a_callback_of_lightning(tmp_path, single):
     assert code == 2 and "_target_" in err
 
 
-@pytest.mark.parametrize(("words", "texts"), [
+@pytest.mark.parametrize(("overrides", "texts"), [
     (["strategy=ddp", "+strategy.options.bucket=3"], ["no option bucket", "bucket_cap_mb"]),
     (["strategy=fsdp", "+strategy.options.bucket_cap_mb=3"], ["no option bucket_cap_mb", "cpu_offload"]),
     (["+strategy.options.bucket_cap_mb=3"], ["strategy=single has no option"]),
@@ -98,7 +98,7 @@ def test_a_strategy_and_a_callback_of_lightning(tmp_path, single):
     (["+callbacks.patients=3"], ["did you mean patience?"]),
     (["+callbacks.mine._target_=pytorch_lightning.callbacks.Mine"], ["callbacks.mine", "Mine"]),
 ])
-def test_a_wrong_option_is_one_sentence(words, texts, tmp_path):
+def test_a_wrong_option_is_one_sentence(overrides, texts, tmp_path):
     with pytest.raises(vit.run.ConfigError) as error:
-        vit.train([*STEPS[:-1], *words, "trainer.devices=1", f"run_dir={tmp_path}"])
+        vit.train([*STEPS[:-1], *overrides, "trainer.devices=1", f"run_dir={tmp_path}"])
     assert all(text in str(error.value) for text in texts), error.value

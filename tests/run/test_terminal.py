@@ -11,7 +11,7 @@ import time
 from tests.run.conftest import ROOT, write_photos
 
 
-def watch(words, cwd, until=None, seconds=150):
+def watch(overrides, cwd, until=None, seconds=150):
     """Run train.py on a pseudo-terminal of 80 columns; Ctrl-C is typed when `until` was seen. (exit code, all that was
     shown)
     """
@@ -24,7 +24,7 @@ def watch(words, cwd, until=None, seconds=150):
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "train.py"), *words],
+        [sys.executable, str(ROOT / "train.py"), *overrides],
         cwd=cwd,
         env=environment,
         stdin=end,
@@ -72,7 +72,7 @@ def test_a_bar_then_the_table(tmp_path):
 def test_ctrl_c_leaves_a_clean_screen(tmp_path):
     """With workers, which Ctrl-C reaches too: they say nothing, and the last step is saved."""
     root = write_photos(tmp_path / "photos", {"cat": 60, "dog": 60})
-    words = [
+    overrides = [
         "data=folder",
         f"data.root={root}",
         "model=micro",
@@ -86,7 +86,7 @@ def test_ctrl_c_leaves_a_clean_screen(tmp_path):
         "data.audit_seconds=1",
         "run_dir=run",
     ]
-    code, shown = watch(words, tmp_path, rb"images/s")
+    code, shown = watch(overrides, tmp_path, rb"images/s")
     assert code == 130
     after = shown[shown.index("^C") :]
     assert "SIGINT: stopping after this step and saving" in after and "Resume with:" in after and "resume=run" in after

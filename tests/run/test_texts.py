@@ -71,8 +71,9 @@ def test_the_run_s_numbers_again_to_the_last_digit(spelled, tmp_path, capsys):
 
 
 def test_texts_are_measured_as_words_say_that_they_be_written(spelled, tmp_path):
-    words = ["evaluate", str(spelled.path), "task.decode.beam=1", "task.decode.max_len=3", "--output", str(tmp_path)]
-    assert main(words) == 0
+    overrides = ["evaluate", str(spelled.path), "task.decode.beam=1", "task.decode.max_len=3", "--output",
+                 str(tmp_path)]
+    assert main(overrides) == 0
     rows = table(tmp_path / "predictions.csv")
     sources, answers = [row["source"] for row in rows], [row["answer"] for row in rows]
     writer = vit.load(spelled.path)
@@ -173,10 +174,10 @@ def test_stopped_and_resumed_a_run_ends_with_the_same_bits(spelled, tmp_path, mo
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_processes_have_the_losses_of_one(tmp_path, strategy):
-    words = [*SPELL, "model.dropout=0.0", "recipe.epochs=3", "recipe.ema=null", "recipe.batch_size=100"]
-    alone = vit.train([*words, f"run_dir={tmp_path / 'alone'}"])
+    overrides = [*SPELL, "model.dropout=0.0", "recipe.epochs=3", "recipe.ema=null", "recipe.batch_size=100"]
+    alone = vit.train([*overrides, f"run_dir={tmp_path / 'alone'}"])
     two = ["trainer.devices=2", "trainer.accelerator=cpu", f"strategy={strategy}", "run_dir=two"]
-    code, _, err = run([*words, *two], tmp_path)
+    code, _, err = run([*overrides, *two], tmp_path)
     assert code == 0, err
     for name in ("train/loss", "val/loss"):
         one, both = ([float(row[name]) for row in table(path / "metrics.csv")]
@@ -195,8 +196,9 @@ def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
     assert metrics["test/loss"] > 0 and 0 <= metrics["test/token_accuracy"] <= 1 and "test/pair_accuracy" in metrics
     with pytest.raises(ValueError, match="pre-trained model"):
         vit.load(pretrained.path)
-    words = ["data=text_table", f"init_from={pretrained.path}", "model.pool=pooler", "recipe.epochs=1", "logger=csv"]
-    tuned = vit.train([*words, "precision=32-true", f"run_dir={tmp_path / 'tuned'}"])
+    overrides = ["data=text_table", f"init_from={pretrained.path}", "model.pool=pooler", "recipe.epochs=1",
+                 "logger=csv"]
+    tuned = vit.train([*overrides, "precision=32-true", f"run_dir={tmp_path / 'tuned'}"])
     config = load_bundle(tuned.path).model.config
     assert not config.pre_norm and config.embed_norm and config.norm_eps == 1e-12  # as it was pre-trained
     said = (tuned.path / "log.txt").read_text()
@@ -249,8 +251,8 @@ def test_columns_that_spell_leave_the_same_model(strips, tmp_path):
     assert {name: tensor.shape for name, tensor in alone.items()} == {name: each.shape for name, each in both.items()}
     assert not torch.equal(alone["encoder.blocks.0.attn.qkv.weight"], both["encoder.blocks.0.attn.qkv.weight"])
     assert "more tokens than their image has columns of patches" not in (made.path / "log.txt").read_text()
-    words = [*STRIPS, "recipe.loss.ctc=0.5", "data.patch_size=[8,16]", "data.preprocessing.max_width=16"]
-    wide = vit.train([*words, f"run_dir={tmp_path / 'wide'}"])
+    overrides = [*STRIPS, "recipe.loss.ctc=0.5", "data.patch_size=[8,16]", "data.preprocessing.max_width=16"]
+    wide = vit.train([*overrides, f"run_dir={tmp_path / 'wide'}"])
     log = (wide.path / "log.txt").read_text()
     assert "200 of 200 texts have more tokens than their image has columns of patches" in log
 
@@ -290,8 +292,8 @@ def test_a_run_that_cut_its_texts_answers_the_lines_that_it_shows(tmp_path, capf
     pairs = ["data=parallel", f"data.root={tmp_path}", "data.source=en", "data.target=de", "data.max_source_len=16",
              "data.max_target_len=12", "model.decoder_depth=1"]
     texts = ["data=text_table", f"data.path={tmp_path / 't.csv'}", "data.max_len=24", "recipe.batch_size=8"]
-    for name, words in (("pairs", pairs), ("texts", texts)):
-        made = vit.train([*small, *words, f"run_dir={tmp_path / name}"])
+    for name, overrides in (("pairs", pairs), ("texts", texts)):
+        made = vit.train([*small, *overrides, f"run_dir={tmp_path / name}"])
         samples = made.path / "samples" / "lines.txt"
         assert main(["predict", str(made.path / "model"), str(samples)]) == 0
         said = capfd.readouterr()
