@@ -11,7 +11,7 @@ from PIL import Image
 import vit
 from tests.run.conftest import QUICK, write_photos
 from vit.cli import main
-from vit.run.compare_finetuning import compare_finetuning, usual
+from vit.run.compare_finetuning import compare_finetuning, default_overrides
 from vit.run.config.composing import ConfigError
 
 DIGITS = ["data=digits", "data.image_size=8", "trainer.accelerator=cpu", "recipe.batch_size=128", *QUICK]
@@ -70,11 +70,11 @@ def test_going_on_runs_what_is_missing_and_tells_all(compared, capsys):
 def test_the_recipe_of_fine_tuning_where_the_data_brings_none(tmp_path):
     photos = write_photos(tmp_path / "photos", {"cat": 3, "dog": 3})
     own = ["data=folder", f"data.root={photos}"]
-    assert usual(own) == ["name=compare_finetuning", "recipe=finetune"]
-    assert usual([*own, "recipe.epochs=2"])[1:] == ["recipe=finetune"]
-    assert usual([*own, "recipe=three_augment", "name=mine"]) == []
-    assert usual(["data=digits"]) == ["name=compare_finetuning"]
-    assert usual(["resume=somewhere"]) == []
+    assert default_overrides(own) == ["name=compare_finetuning", "recipe=finetune"]
+    assert default_overrides([*own, "recipe.epochs=2"])[1:] == ["recipe=finetune"]
+    assert default_overrides([*own, "recipe=three_augment", "name=mine"]) == []
+    assert default_overrides(["data=digits"]) == ["name=compare_finetuning"]
+    assert default_overrides(["resume=somewhere"]) == []
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_the_recipe_of_fine_tuning_where_the_data_brings_none(tmp_path):
         (["data=digits"], ["full", "head"], "add init_from=MODEL"),
         (["data=digits", "init_from=x"], ["full", "haed"], r"--methods haed: no such finetune; did you mean head\?"),
         (["data=digits", "init_from=x"], ["full"], "needs 2 or more"),
-        (["data=digits", "init_from=x", "finetune=head"], ["full", "head"], "finetune= names one way"),
+        (["data=digits", "init_from=x", "finetune=head"], ["full", "head"], "finetune= selects one option"),
         (["data=digits", "init_from=x", "recipe.epoch=1"], ["full", "head"], "recipe.epochs"),
         (["resume=nowhere"], ["full", "head"], "no comparison.yaml there"),
     ],
