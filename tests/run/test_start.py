@@ -88,29 +88,29 @@ def test_a_stop_while_the_start_is_validated(source, spoilt, tmp_path, monkeypat
 
 @pytest.mark.parametrize(("rate", "best"), [("1e-30", 0), ("0.001", 2)])
 def test_only_a_better_epoch_replaces_the_start(source, tmp_path, rate, best):
-    overrides = [*DIGITS, f"recipe.optimizer.lr={rate}", "recipe.epochs=2", f"init_from={source}"]
-    run = vit.train([*overrides, f"run_dir={tmp_path}"])
+    words = [*DIGITS, f"recipe.optimizer.lr={rate}", "recipe.epochs=2", f"init_from={source}"]
+    run = vit.train([*words, f"run_dir={tmp_path}"])
     scores = [float(row["val/accuracy"]) for row in table(run.path / "metrics.csv")]
     assert run.metrics["best_epoch"] == best and run.metrics["val/accuracy"] == max(scores)
     assert (max(scores) > scores[0]) == (best > 0)
 
 
 def test_patience_counts_from_the_start(source, tmp_path):
-    overrides = [*DIGITS, *SPOIL, "recipe.epochs=9", "callbacks.patience=2", f"init_from={source}"]
-    run = vit.train([*overrides, f"run_dir={tmp_path}"])
+    words = [*DIGITS, *SPOIL, "recipe.epochs=9", "callbacks.patience=2", f"init_from={source}"]
+    run = vit.train([*words, f"run_dir={tmp_path}"])
     assert (run.metrics["ended"], run.metrics["epochs"], run.metrics["best_epoch"]) == ("patience", 2, 0)
 
 
 def test_what_the_start_has_no_number_of_is_compared_among_epochs(source, tmp_path):
-    overrides = [*DIGITS, "callbacks.monitor=train/loss", f"init_from={source}"]
-    assert vit.train([*overrides, f"run_dir={tmp_path}"]).metrics["best_epoch"] > 0
+    words = [*DIGITS, "callbacks.monitor=train/loss", f"init_from={source}"]
+    assert vit.train([*words, f"run_dir={tmp_path}"]).metrics["best_epoch"] > 0
 
 
 def test_a_fitted_head_that_training_spoils_is_what_is_saved(source, tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 30, "dog": 30, "emu": 30}, (8, 8))
-    overrides = ["data=folder", f"data.root={root}", "recipe=finetune", f"init_from={source}", "logger=csv",
+    words = ["data=folder", f"data.root={root}", "recipe=finetune", f"init_from={source}", "logger=csv",
              "precision=32-true", "recipe.epochs=2", "recipe.optimizer.lr=3", "recipe.clip=null", "recipe.ema=null"]
-    run = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
+    run = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
     rows = table(run.path / "metrics.csv")
     assert run.metrics["val/accuracy"] == float(rows[0]["val/accuracy"]) > 0.6
     assert run.metrics["best_epoch"] == 0 and run.metrics["test/accuracy"] > 0.6
