@@ -24,9 +24,9 @@ from vit.training import Checkpoints, Patience, PeakMemory, ThroughputMeter, tra
 
 log = logging.getLogger("vit")
 
-CHOSEN = "measured on val, whose samples also chose the best epoch, so new ones may do worse; there is no test split"
+CHOSEN = "measured on val, which also selected the best epoch: new data may give worse results; there is no test split"
 BEFORE = " (the start of training: no epoch was better)"
-SPLIT_RULE = "hash"  # of samples in splits by fractions; bundles that do not have it were split by position
+SPLIT_RULE = "hash"  # how splits by fractions are made; bundles without it have splits by position
 
 
 def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
@@ -80,15 +80,15 @@ def find_ending(trainer: Trainer, config: dict) -> tuple[str, str]:
 
 
 def check_samples(job: Job, folder: RunFolder) -> None:
-    """The samples of the test must be those that the run recorded when it began.
+    """Checks that the samples of the test are those that the run recorded at its start.
 
     Raises:
-        DataError: names those that have other content, or are gone.
+        DataError: names changed and missing samples.
     """
     recorded = read_record(folder.path).splits.get(job.split)
     if recorded:
         again = command("train", override_text("resume", str(folder.path)))
-        fix = f"put them back as they were; {again} then tests and finishes"
+        fix = f"restore them; {again} then tests and finishes the run"
         check_unchanged(job.source, job.split, recorded, fix)
 
 
@@ -102,7 +102,7 @@ def data_overrides(config: dict) -> list[str]:
 
 
 def speed(job: Job, trainer: Trainer) -> dict:
-    """How far, how long and how fast, through all sessions of a resumed run."""
+    """Length, duration, speed and size of the training, over all sessions of a resumed run."""
     meter = next(c for c in trainer.callbacks if isinstance(c, ThroughputMeter))
     return {
         "model": job.description,
@@ -118,23 +118,23 @@ def speed(job: Job, trainer: Trainer) -> dict:
 
 
 def left_out(job: Job, unreadable: Sequence[BadImage]) -> dict:
-    """How many samples were left out because they cannot be used: from the start, in training, and in the test."""
+    """The number of samples that were left out as unusable: from the start, in training, and in the test."""
     omitted = job.omitted()
-    met = job.batches.bad | {error.name: error.reason for error in unreadable}
-    met = {name: reason for name, reason in met.items() if name not in dict(omitted)}
-    for name, reason in met.items():
+    found = job.batches.bad | {error.name: error.reason for error in unreadable}
+    found = {name: reason for name, reason in found.items() if name not in dict(omitted)}
+    for name, reason in found.items():
         log.warning("left out %s: %s", name, reason)
-    return {f"skipped_{job.task.unit}": len(omitted) + len(met)}
+    return {f"skipped_{job.task.unit}": len(omitted) + len(found)}
 
 
 def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path | None) -> None:
-    """The last screen: the result, what it rests on, the next command."""
+    """Print the result, the facts about the run, and the next command."""
     minutes, seconds = divmod(round(metrics["seconds"]), 60)
     unit = job.task.unit
     trained, parameters = metrics["trained_parameters"], metrics["parameters"]
     facts = {
         **job.headline(metrics),
-        **({} if job.split == "test" else {"but": CHOSEN}),
+        **({} if job.split == "test" else {"note": CHOSEN}),
         **({"trained": f"{trained:,} of {parameters:,} parameters"} if trained < parameters else {}),
         "time": f"{minutes} min {seconds} s" if minutes else f"{seconds} s",
         f"{unit}/s": f"{metrics[f'{unit}_per_second']:,.0f}",
