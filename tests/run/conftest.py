@@ -1,4 +1,4 @@
-"""Tiny runs from words, in this process or as real commands, and small picture folders to run on."""
+"""Tiny runs, in this process or as real commands, and small image folders for them."""
 
 import csv
 import os

@@ -209,7 +209,7 @@ def test_no_permission(refused, tmp_path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) and "=" in value[0] else "",
 )
-def test_words_that_cannot_be(refused, overrides, code, texts):
+def test_invalid_overrides(refused, overrides, code, texts):
     refused(overrides, code, *texts)
 
 
@@ -277,7 +277,7 @@ def test_commands_end_with_these_codes_and_one_line(tmp_path):
     )
 
 
-def test_the_other_program_answers_alike(capsys, tmp_path, monkeypatch):
+def test_the_other_entry_point_reports_the_same(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert vit_main(["train", "recipe.epoch=3"]) == 2
     assert capsys.readouterr().err.startswith("error: unknown key recipe.epoch; did you mean recipe.epochs?")

@@ -1,4 +1,4 @@
-"""A comparison is ordinary runs side by side, one table and one picture; what is done is not done again."""
+"""A comparison is a set of ordinary runs with a table and a figure; finished runs are not repeated."""
 
 import csv
 import json
@@ -62,7 +62,7 @@ def test_a_second_comparison_does_not_mix_with_the_first(comparison):
         (["recipe.epoch=1"], "recipe.epochs"),
     ],
 )
-def test_what_cannot_be_is_told_before_the_first_run(tmp_path, overrides, answer):
+def test_errors_are_raised_before_the_first_run(tmp_path, overrides, answer):
     with pytest.raises(ConfigError, match=answer):
         vit.train(["experiment=vit_vs_cnn", *overrides, f"run_dir={tmp_path / 'new'}"])
     assert not (tmp_path / "new").exists()

@@ -1,4 +1,4 @@
-"""`vit compare-finetuning` as a command: a run per way, one table, and going on after a failure or a stop."""
+"""`vit compare-finetuning`: a run per method, a table, and resuming after a failure or a stop."""
 
 import contextlib
 import csv
@@ -88,7 +88,7 @@ def test_the_recipe_of_fine_tuning_where_the_data_brings_none(tmp_path):
         (["resume=nowhere"], ["full", "head"], "no comparison.yaml there"),
     ],
 )
-def test_what_cannot_be_is_told_before_the_first_run(tmp_path, monkeypatch, overrides, ways, says):
+def test_errors_are_raised_before_the_first_run(tmp_path, monkeypatch, overrides, ways, says):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=says):
         compare_finetuning(overrides, ways)

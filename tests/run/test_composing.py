@@ -1,4 +1,4 @@
-"""Words to config: the groups go together, and a wrong word is answered with the nearest right one."""
+"""From overrides to the config: the groups fit together, and an invalid override names the nearest valid one."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,7 +14,7 @@ def test_default_is_digits_with_what_suits_it():
     assert config["name"] == "digits"
 
 
-def test_data_brings_model_and_recipe_but_yields_to_words():
+def test_data_selects_model_and_recipe_unless_overrides_do():
     assert compose(["data=cifar10"]).recipe.augment.shift.padding == 4
     assert compose(["data=cifar10", "recipe=scratch"]).recipe.crop.scale == [0.2, 1.0]
     assert compose(["data=digits", "model=small"]).model.name == "vit_small"
@@ -54,14 +54,14 @@ def test_an_augmentation_replaces_that_of_any_recipe_or_experiment(name):
         ("digits", "key=value"),
     ],
 )
-def test_wrong_word_names_the_right_one(override, answer):
+def test_an_invalid_override_names_the_nearest_valid_one(override, answer):
     with pytest.raises(ConfigError, match=".*") as error:
         compose([override])
     assert answer in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_missing_value_says_what_to_add():
+def test_a_missing_value_names_its_key():
     with pytest.raises(ConfigError, match=r"data\.root.*data\.root=VALUE"):
         resolve(compose(["data=folder"]))
 

@@ -1,4 +1,4 @@
-"""Twelve bits in 16-bit TIFFs, from the training to the answers: one mapping everywhere."""
+"""12-bit values in 16-bit TIFFs have the same mapping in training and prediction."""
 
 import json
 
@@ -30,7 +30,7 @@ def test_the_range_of_the_training_images_is_in_the_model_and_named(trained):
     assert json.loads((run.path / "audit.json").read_text())["range"] == [1500, 2800]
 
 
-def test_answers_see_what_training_saw(trained):
+def test_prediction_uses_the_range_of_training(trained):
     root, run = trained
     predictor = vit.load(run.path)
     path = sorted(root.rglob("*.tif"))[-1]

@@ -1,4 +1,4 @@
-"""How runs end: their time, why they ended, what a sweep of them shows."""
+"""How runs end: time limits, the recorded reason, and the table of a sweep."""
 
 import datetime
 import json

@@ -163,7 +163,7 @@ def test_text_models(tmp_path):
         assert moved(source, folder) == HEAD | {f"encoder.{name}" for name in inside((0, 1), inner)}
 
 
-def test_what_a_writer_reads_rests_and_what_it_writes_trains(tmp_path):
+def test_finetune_head_of_a_seq2seq_model_trains_the_decoder_only(tmp_path):
     overrides = ["data=spelled_numbers", "data.limit=1000", "data.train=200", "data.val=20", "data.test=24", *QUICK]
     overrides += ["recipe.batch_size=32", "recipe.epochs=1", "model.dim=16", "model.num_heads=2", "model.depth=1"]
     overrides += ["model.decoder_depth=1"]
@@ -188,7 +188,7 @@ def test_what_a_writer_reads_rests_and_what_it_writes_trains(tmp_path):
         (["finetune=gradual", "strategy=fsdp", "recipe.epochs=4"], "strategy=fsdp does not support; use strategy=ddp"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_starts(source, tmp_path, overrides, says):
+def test_errors_are_raised_before_training(source, tmp_path, overrides, says):
     with pytest.raises(ConfigError, match=says):
         vit.train([*DIGITS, f"init_from={source}", *overrides, f"run_dir={tmp_path / 'run'}"])
     assert not (tmp_path / "run").exists()
@@ -205,7 +205,7 @@ def test_what_trains_cannot_change_on_the_way(source, tmp_path, monkeypatch):
         stopped_and_resumed(overrides, tmp_path, monkeypatch, 5, ["finetune.trains=all"])
 
 
-def test_a_matrix_that_is_read_past_its_layer_is_an_error(source, tmp_path, monkeypatch):
+def test_lora_on_a_weight_used_outside_its_layer_is_an_error(source, tmp_path, monkeypatch):
     from vit.nn import Attention
 
     def bare(self, x, rotary=None):
@@ -216,7 +216,7 @@ def test_a_matrix_that_is_read_past_its_layer_is_an_error(source, tmp_path, monk
         vit.train([*DIGITS, f"init_from={source}", "finetune=lora", f"run_dir={tmp_path}"])
 
 
-def test_the_recipe_alone_says_nothing_about_layers():
+def test_recipe_finetune_has_no_layer_decay_of_its_own():
     rates = {
         way: compose(["data=digits", "recipe=finetune", f"finetune={way}"]).recipe.optimizer.layer_decay
         for way in WAYS

@@ -1,4 +1,4 @@
-"""recipe values that are `auto`: what they become, and where that stands."""
+"""Recipe values that are `auto`: their resolved values, and where they are recorded."""
 
 import json
 import logging
@@ -58,7 +58,7 @@ def test_what_is_no_number_is_an_error_of_its_key(key, value):
         recipe_of(122, "recipe=finetune", f"recipe.{key}={value}")
 
 
-def test_no_image_is_left_out_of_a_small_set_without_a_word(caplog):
+def test_images_left_out_of_an_epoch_are_logged(caplog):
     with caplog.at_level(logging.INFO, "vit"):
         recipe = recipe_of(122, "recipe.batch_size=64")
     assert recipe["drop_last"] is False and steps_per_epoch(recipe, 122) == 2

@@ -1,4 +1,4 @@
-"""A data set of the `datasets` library from words to answers, and again from what the model remembers of it."""
+"""A data set of the `datasets` library: training, prediction, and evaluation with the recorded overrides."""
 
 import json
 import os

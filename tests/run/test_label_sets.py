@@ -1,4 +1,4 @@
-"""Several labels per image from words to answers: a run, its numbers by another way, what other tools make of it."""
+"""Several labels per image: a run, its metrics computed independently, and its model in other libraries."""
 
 import csv
 import json
@@ -180,13 +180,13 @@ def test_mixup_smoothing_and_balanced_loss(shapes, tmp_path):
         (["data.label_separator=';'"], DataError, r"label_separator=';' is in none of 90 labels .* is it '\|'"),
     ],
 )
-def test_what_cannot_be_is_told_before_training(shapes, tmp_path, asked, error, says):
+def test_errors_are_raised_before_training(shapes, tmp_path, asked, error, says):
     with pytest.raises(error, match=says):
         vit.train([*overrides(shapes, f"run_dir={tmp_path / 'run'}"), *asked])
     assert not (tmp_path / "run").exists()
 
 
-def test_validation_without_any_label_is_told_before_training(shapes, tmp_path):
+def test_validation_without_labels_is_an_error_before_training(shapes, tmp_path):
     rows = [[str(shapes.parent / row["file"]), row["label"], "train"] for row in read(shapes)]
     for row in [row for row in rows if not row[1]][:3]:
         row[2] = "val"

@@ -1,4 +1,4 @@
-"""What cannot be used is an error in words, or is left out, counted and listed; what is measured is measured whole."""
+"""Unusable samples are an error, or are left out, counted and listed; evaluation covers whole splits."""
 
 import json
 
@@ -49,7 +49,7 @@ def test_nothing_to_validate_on(tmp_path, data):
         vit.train([*SMALL, *overrides, f"run_dir={tmp_path / 'run'}"])
 
 
-def test_capitals_that_cannot_be_written_count_as_wrong_in_validation_and_test_alike(tmp_path):
+def test_capitals_that_a_tokenizer_loses_count_as_wrong_in_validation_and_test(tmp_path):
     rows = [f"{'Cat' if i % 2 else 'cat'} {i}" for i in range(60)]
     file = write(tmp_path / "t.tsv", ["en\tde", *(f"{row}\t{row}" for row in rows)])
     overrides = [f"data.root={file}", "data.source=en", "data.target=de", "data.tokenizer.lower=true",
@@ -60,7 +60,7 @@ def test_capitals_that_cannot_be_written_count_as_wrong_in_validation_and_test_a
     assert "should be: Cat" in log
 
 
-def test_unreadable_pictures_of_the_test_are_left_out_named_and_counted(tmp_path):
+def test_unreadable_test_images_are_left_out_named_and_counted(tmp_path):
     rows = ["file,text,split"]
     for i in range(60):
         Image.fromarray(np.random.default_rng(i).integers(0, 255, (32, 48, 3), dtype=np.uint8)).save(
@@ -85,7 +85,7 @@ def test_unreadable_pictures_of_the_test_are_left_out_named_and_counted(tmp_path
 
 
 @pytest.mark.parametrize("strategy", ["single", "ddp"])
-def test_a_batch_of_unreadable_pictures_only_ends_no_run(tmp_path, strategy):
+def test_a_batch_of_unreadable_images_does_not_end_the_run(tmp_path, strategy):
     """Of 20 pictures for training 14 are cut, so that many batches of two, or of one on each of two devices, are."""
     root = write_photos(tmp_path / "photos", {"train/cat": 10, "train/dog": 10, "val/cat": 3, "val/dog": 3})
     spoilt = [path for i, path in enumerate(sorted((root / "train").rglob("*.png"))) if i % 10 > 2]
@@ -103,7 +103,7 @@ def test_a_batch_of_unreadable_pictures_only_ends_no_run(tmp_path, strategy):
     assert all(np.isfinite(float(row["train/loss"])) for row in table(tmp_path / "run" / "metrics.csv"))
 
 
-def test_a_test_text_that_is_too_long_is_told_before_training_or_cut(tmp_path):
+def test_a_test_text_that_is_too_long_is_an_error_before_training_or_cut(tmp_path):
     rows = [f"a {i},{i % 2},{'test' if i >= 50 else 'val' if i >= 40 else 'train'}" for i in range(60)]
     file = write(tmp_path / "t.csv", ["text,label,split", *rows, f"{'long ' * 40},1,test"])
     overrides = [*SMALL, "data=text_table", f"data.path={file}", "data.split=split", "data.max_len=12"]

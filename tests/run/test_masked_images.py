@@ -1,4 +1,4 @@
-"""Masked pre-training on images, from words to a classifier that begins with it."""
+"""Masked pre-training on images, and a classifier that starts from it."""
 
 import csv
 import json
@@ -53,7 +53,7 @@ def test_what_a_run_leaves(pretrained):
     assert "labels are not used" in (folder / "log.txt").read_text()
 
 
-def test_the_run_s_number_again_and_no_answers(pretrained, tmp_path, capsys):
+def test_evaluate_reproduces_the_loss_and_predict_is_an_error(pretrained, tmp_path, capsys):
     for more in ([], ["data=digits", "data.image_size=16"]):
         assert main(["evaluate", str(pretrained.path), *more, "--json", str(tmp_path / "again.json")]) == 0
         again = json.loads((tmp_path / "again.json").read_text())

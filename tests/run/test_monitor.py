@@ -1,4 +1,4 @@
-"""`callbacks.monitor`: the best epoch by any metric is the best one, whatever the task usually follows."""
+"""`callbacks.monitor`: the best epoch by any metric of the task."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The network of a run, and where it begins."""
+"""The network of a run and its initial weights."""
 
 import torch
 
@@ -10,7 +10,7 @@ from vit.run.parts.networks import start_from_vectors
 TINY = {"kind": "text_classifier", "num_classes": 2, "max_len": 8, "dim": 2, "depth": 1, "num_heads": 1}
 
 
-def test_word_vectors_that_match_no_token_are_a_warning(tmp_path, caplog):
+def test_word_vectors_without_a_matching_token_are_a_warning(tmp_path, caplog):
     assert all(compose([f"model={name}"]).model.vectors is None for name in ("text", "seq2seq"))
     tokenizer = ByteTokenizer()
     model = model_from_config({**TINY, "vocab_size": tokenizer.vocab_size})

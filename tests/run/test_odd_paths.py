@@ -1,4 +1,4 @@
-"""A whole run whose data and folder have odd names: trained from Python, evaluated, and continued by what it prints."""
+"""A run whose data and folder have unusual names: trained from Python, evaluated, and resumed by the printed command."""
 
 import shlex
 import subprocess

@@ -1,4 +1,4 @@
-"""Overrides whose values are paths are taken literally, and what is printed can be pasted."""
+"""Paths in overrides are literal, and printed overrides can be pasted into a shell."""
 
 
 import subprocess
@@ -37,7 +37,7 @@ def test_a_path_is_taken_literally(name):
 
 
 @pytest.mark.parametrize("name", [*NAMES, "R${D}", "\\${x}", "a\\\\${y", "null", "'a'", '"a"', "choice(a)", "'a','b'"])
-def test_what_is_printed_is_read_back(name):
+def test_printed_overrides_are_parsed_back(name):
     """Also names that Hydra gives a meaning to, through bash and through a config."""
     pasted = subprocess.run(["bash", "-c", f"printf %s {shown('data.root', name)}"], capture_output=True, text=True)
     assert resolve(compose(["data=folder", pasted.stdout]))["data"]["root"] == name

@@ -1,4 +1,4 @@
-"""Data that changed between a run's start and its resuming, its test, or `vit evaluate`."""
+"""Data that changed between the start of a run and its resuming, its test, or `vit evaluate`."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A run that was stopped, killed or damaged goes on, and ends with the bits of one that never stopped."""
+"""A run that was stopped, killed or damaged is resumed, and its results equal those of an uninterrupted run bit by bit."""
 
 import os
 import re
@@ -90,7 +90,7 @@ def test_stopped_by_a_signal_and_resumed_by_the_printed_command(tmp_path, whole,
     assert_same(tmp_path / "run", whole)
 
 
-def test_killed_and_found_again_by_its_words(tmp_path, whole, monkeypatch, capsys):
+def test_resume_auto_finds_a_killed_run_by_its_overrides(tmp_path, whole, monkeypatch, capsys):
     """`resume=auto` takes the newest unfinished run that has the same words, and no other."""
     monkeypatch.chdir(tmp_path)
     overrides = [*DIGITS, "runs=runs"]
@@ -168,7 +168,7 @@ def test_no_whole_checkpoint_is_an_error(tmp_path, monkeypatch):
         vit.train([f"resume={tmp_path / 'checkpoints' / 'last.ckpt'}"])
 
 
-def test_a_word_changed_on_resuming_is_said_and_kept(tmp_path, monkeypatch, capsys):
+def test_a_changed_override_is_logged_and_recorded(tmp_path, monkeypatch, capsys):
     run = stopped_and_resumed(DIGITS, tmp_path, monkeypatch, 60, ["recipe.epochs=3", "recipe.ema=0.99"])
     said = capsys.readouterr().out
     assert "changed on resuming: recipe.epochs from 5 to 3" in said and "recipe.ema" not in said

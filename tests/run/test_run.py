@@ -1,4 +1,4 @@
-"""One run from words to a tested model: what the folder holds, and that its numbers are those of the model in it."""
+"""One run, from overrides to a tested model: the files of its folder, and metrics that the saved model reproduces."""
 
 import csv
 import json
@@ -159,7 +159,7 @@ def test_the_next_command_works_as_printed(tmp_path, capsys, monkeypatch):
     assert Path("my run/metrics.json").exists()
 
 
-def test_splits_say_which_image_was_where(tmp_path, photos):
+def test_splits_list_the_images(tmp_path, photos):
     run = vit.train([*QUICK, *SMALL, "data=folder", f"data.root={photos}", f"run_dir={tmp_path / 'run'}"])
     listed = {}
     for split in ("train", "val", "test"):
@@ -309,7 +309,7 @@ def test_compiled_training_learns_the_same(tmp_path):
         assert found == pytest.approx(expected, rel=1e-3)
 
 
-def test_a_missing_compiler_is_told_at_once(tmp_path, monkeypatch):
+def test_a_missing_compiler_is_an_error_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="compile=true needs a C.. compiler .* use compile=false"):
         vit.train(["compile=true", f"run_dir={tmp_path / 'run'}"])

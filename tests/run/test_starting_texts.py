@@ -1,4 +1,4 @@
-"""init_from, for models of texts: the tokenizer, the architecture and the weights that come along, and what cannot."""
+"""init_from for models of texts: tokenizer, architecture and weights are loaded, or an error names what does not fit."""
 
 import shutil
 
@@ -100,7 +100,7 @@ def test_training_begins_with_a_checkpoint_of_any_kind(runs, tmp_path, kind, nam
 
 
 @pytest.mark.parametrize("kind", [*OVERRIDES, "classifier"])
-def test_a_checkpoint_gives_a_model_but_no_answers(runs, kind, tmp_path, capsys):
+def test_a_checkpoint_loads_as_a_model_that_predicts_nothing(runs, kind, tmp_path, capsys):
     checkpoint = runs[kind] / "checkpoints" / "last.ckpt"
     model, report = vit.import_weights(checkpoint)
     assert model.config == load_bundle(runs[kind]).model.config and {row.status for row in report.rows} == {"loaded"}
@@ -113,7 +113,7 @@ def test_a_checkpoint_gives_a_model_but_no_answers(runs, kind, tmp_path, capsys)
         assert said.count("\n") == 1
 
 
-def test_a_reader_has_the_architecture_of_its_classifier(digits, tmp_path):
+def test_an_image_to_text_model_has_the_architecture_of_its_classifier(digits, tmp_path):
     overrides = [override for override in OVERRIDES["reader"] if not override.startswith("model.")]
     run = vit.train([*overrides, "model.decoder_depth=2", *STILL, f"init_from={digits}", f"run_dir={tmp_path}"]).path
     ours, theirs = (load_bundle(path).model.config for path in (run, digits))
@@ -127,7 +127,7 @@ def test_a_reader_has_the_architecture_of_its_classifier(digits, tmp_path):
     assert f"{len(same)} loaded, 1 resized, 0 new, 2 unused" in said and "grid of 2x2 to 2x10 patches" in said
 
 
-def test_words_change_what_stands_around_the_blocks_of_a_classifier(digits, tmp_path):
+def test_overrides_change_the_parts_around_the_blocks_of_a_classifier(digits, tmp_path):
     overrides = [override for override in OVERRIDES["reader"] if not override.startswith("model.")]
     overrides += [f"init_from={digits}", f"run_dir={tmp_path / 'run'}"]
     for override in ("model.mlp=swiglu", "model.norm=rms", "model.dim=64"):
@@ -137,7 +137,7 @@ def test_words_change_what_stands_around_the_blocks_of_a_classifier(digits, tmp_
     assert load_bundle(run.path).model.config.stem == "masked_conv"
 
 
-def test_a_classifier_that_no_decoder_fits_is_told(runs, digits, tmp_path):
+def test_a_classifier_without_a_matching_decoder_is_an_error(runs, digits, tmp_path):
     relative = [*SMALL, "data.patch_size=4", "model.positions=relative", f"run_dir={tmp_path / 'relative'}"]
     source = vit.train(relative).path
     for start, said in (
@@ -159,12 +159,12 @@ def test_a_classifier_that_no_decoder_fits_is_told(runs, digits, tmp_path):
         ("data.tokenizer.vocab_size=262", "has vocab_size=264"),
     ],
 )
-def test_words_on_a_tokenizer_that_comes_along_must_be_true_of_it(runs, others, tmp_path, override, said):
+def test_overrides_must_match_a_loaded_tokenizer(runs, others, tmp_path, override, said):
     with pytest.raises(ConfigError, match=rf"{override}, but the tokenizer of .*, {said}; leave the key"):
         vit.train([*others, override, f"init_from={runs['classifier']}", f"run_dir={tmp_path / 'run'}"])
 
 
-def test_a_translator_from_a_reader_writes_with_its_tokenizer(runs, tmp_path):
+def test_a_translator_that_starts_from_an_image_to_text_model_has_its_tokenizer(runs, tmp_path):
     """Bytes are the reader's; those learnt from the texts would have other numbers."""
     overrides = [override for override in OVERRIDES["translator"] if "tokenizer" not in override]
     overrides += [f"init_from={runs['reader']}", "model.tied=target", f"run_dir={tmp_path / 'run'}"]

@@ -1,4 +1,4 @@
-"""A run folder, a bundle or a comparison of somebody else runs nothing; a user's own classes are named by the user."""
+"""Nothing is executed from a third-party run folder, bundle or comparison; commands may name the user's own classes."""
 
 import json
 import os

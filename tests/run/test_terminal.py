@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: a bar with rate and time left, and a clean screen after Ctrl-C."""
+"""The terminal: a progress bar with rate and remaining time, and a clean screen after Ctrl-C."""
 
 import os
 import pty

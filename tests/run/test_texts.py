@@ -38,7 +38,7 @@ def strips(tmp_path_factory):
     return vit.train([*STRIPS, f"run_dir={tmp_path_factory.mktemp('runs') / 'strips'}"])
 
 
-def test_what_a_translation_run_leaves(spelled):
+def test_files_of_a_translation_run(spelled):
     assert {"config.yaml", "metrics.csv", "metrics.json", "predictions.csv", "curves.png", "log.txt"} <= {
         file.name for file in spelled.path.iterdir()
     }
@@ -70,7 +70,7 @@ def test_the_run_s_numbers_again_to_the_last_digit(spelled, tmp_path, capsys):
     assert "exact_match" in capsys.readouterr().out
 
 
-def test_texts_are_measured_as_words_say_that_they_be_written(spelled, tmp_path):
+def test_texts_are_evaluated_with_the_stated_generation_settings(spelled, tmp_path):
     overrides = ["evaluate", str(spelled.path), "task.decode.beam=1", "task.decode.max_len=3", "--output",
                  str(tmp_path)]
     assert main(overrides) == 0
@@ -81,7 +81,7 @@ def test_texts_are_measured_as_words_say_that_they_be_written(spelled, tmp_path)
     assert answers == [written.text for written in shorter] != [written.text for written in writer.predict(sources)]
 
 
-def test_a_word_that_would_change_nothing_is_told(spelled, capsys):
+def test_an_override_without_effect_is_an_error(spelled, capsys):
     assert main(["evaluate", str(spelled.path), "recipe.batch_size=4"]) == 1
     assert "recipe.batch_size=4 changes nothing here" in capsys.readouterr().err
     assert main(["evaluate", str(spelled.path), "task.decode.bean=4"]) == 1
@@ -92,7 +92,7 @@ def test_a_word_that_would_change_nothing_is_told(spelled, capsys):
     assert "this command reads data=, experiment=, data.*" in capsys.readouterr().err
 
 
-def test_lines_are_answered_in_order_alone_and_together(spelled, tmp_path, capfdbinary):
+def test_predictions_are_in_order_and_do_not_depend_on_the_batch(spelled, tmp_path, capfdbinary):
     lines = ["7", "", "123", "45"]
     (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
     assert main(["predict", str(spelled.path), str(tmp_path / "lines.txt")]) == 0
@@ -101,7 +101,7 @@ def test_lines_are_answered_in_order_alone_and_together(spelled, tmp_path, capfd
     assert together == [writer.predict([line])[0].text for line in lines] and together[1] == ""
 
 
-def test_several_answers_with_scores(spelled, tmp_path):
+def test_several_predictions_with_scores(spelled, tmp_path):
     (tmp_path / "lines.txt").write_text("7\n12\n")
     output = tmp_path / "answers.csv"
     assert main(["predict", str(spelled.path), str(tmp_path / "lines.txt"), "-k", "3", "-o", str(output)]) == 0
@@ -130,7 +130,7 @@ def test_a_line_that_is_too_long_is_named(spelled):
         writer.predict(["1", "1" * 500])
 
 
-def test_pictures_are_read(strips, capfdbinary):
+def test_images_to_texts(strips, capfdbinary):
     assert (strips.path / "mistakes.png").stat().st_size > 1000
     assert main(["predict", str(strips.path), str(strips.path / "samples")]) == 0
     rows = list(csv.DictReader(capfdbinary.readouterr().out.decode().splitlines()))
@@ -143,7 +143,7 @@ def test_pictures_are_read(strips, capfdbinary):
     assert reader.predict([images[0]])[0].text == answers[0].text  # beside a wider one and alone
 
 
-def test_a_reader_starts_from_a_classifier(tmp_path, capsys):
+def test_an_image_to_text_model_starts_from_a_classifier(tmp_path, capsys):
     same = ["model.dim=16", "model.num_heads=2", "model.depth=1", "logger=csv", "precision=32-true"]
     digits = vit.train(["recipe.epochs=1", *same, f"run_dir={tmp_path / 'digits'}"])
     plain = ["model.stem=linear", "model.mlp=mlp", "model.mlp_ratio=4.0", "model.norm=layer", "model.positions=learned"]
@@ -212,7 +212,7 @@ def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
     assert len(rows) == 8 and rows[0]["label"] == answers[0]["label"]
 
 
-def test_word_vectors_are_where_it_begins(tmp_path):
+def test_word_vectors_initialize_the_embeddings(tmp_path):
     lines = [f"has{' 0.5' * 16}", f"who{' -0.5' * 16}", ""]
     (tmp_path / "vectors.txt").write_text("\n".join(lines))
     small = ["model.dim=16", "model.num_heads=2", "model.depth=1", "recipe.epochs=1", "recipe.batch_size=1000"]
@@ -241,7 +241,7 @@ def test_draws_follow_from_the_line_and_not_from_its_neighbours(spelled):
     assert [each.text for each in writer.predict(lines, settings, batch_size=1)] == [each.text for each in together]
 
 
-def test_columns_that_spell_leave_the_same_model(strips, tmp_path):
+def test_training_with_ctc_saves_the_same_model(strips, tmp_path):
     """The second loss has no weights of its own, and moves those of the reader."""
     made = vit.train([*STRIPS, "recipe.loss.ctc=0.5", "task.decode.ctc=0.4", "task.decode.views=3",
                       f"run_dir={tmp_path / 'run'}"])
@@ -280,7 +280,7 @@ def test_what_cannot_be(spelled, capsys):
     assert "digits holds labelled images, but the model is for pairs of texts" in capsys.readouterr().err
 
 
-def test_a_run_that_cut_its_texts_answers_the_lines_that_it_shows(tmp_path, capfd):
+def test_the_next_command_of_a_run_that_cut_its_texts_works(tmp_path, capfd):
     """What is too long for the model is cut in the test and by the saved model, as it was in training."""
     for name, count in (("train", 40), ("val", 8), ("test", 8)):
         for side in ("en", "de"):

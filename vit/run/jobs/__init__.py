@@ -1,4 +1,4 @@
-"""What a run can be about: each job prepares its parts from a config, and tests and shows what it trained."""
+"""Jobs: for each task the parts of a run, and how its model is saved, tested and shown."""
 
 from vit.run.jobs.base import Job, prepare
 

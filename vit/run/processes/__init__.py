@@ -1,1 +1,1 @@
-"""Processes of a run: the ranks of a distributed run, and runs that need a process of their own."""
+"""Processes: the ranks of a distributed run, and the runs of sweeps and comparisons."""
