@@ -1,4 +1,4 @@
-"""A run whose data and folder have unusual names: trained from Python, evaluated, and resumed by the printed command."""
+"""A run whose data and folder have unusual names: trained from Python, evaluated, resumed by the printed command."""
 
 import shlex
 import subprocess

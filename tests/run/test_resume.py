@@ -1,4 +1,4 @@
-"""A run that was stopped, killed or damaged is resumed, and its results equal those of an uninterrupted run bit by bit."""
+"""A run that was stopped, killed or damaged is resumed, and ends with the same bits as an uninterrupted one."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""init_from for models of texts: tokenizer, architecture and weights are loaded, or an error names what does not fit."""
+"""init_from for models of texts: tokenizer, architecture and weights are loaded; what does not fit is an error."""
 
 import shutil
 
