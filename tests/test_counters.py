@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vit.counters import hashed, hashed_int, permutation, splitmix64, uniform
+from vit.counters import hash_counters, hash_to_int, permutation, splitmix64, uniform
 from vit.generation import sampling
 
 MASK = (1 << 64) - 1
@@ -23,14 +23,14 @@ def reference(*counters: int) -> int:
 
 def test_hash_equals_big_integers():
     index = torch.tensor([0, 1, -1, 2**62, 123456789])
-    found = hashed(7, 2**40, index, 3).tolist()
+    found = hash_counters(7, 2**40, index, 3).tolist()
     assert [f & MASK for f in found] == [reference(7, 2**40, i, 3) for i in index.tolist()]
 
 
 def test_one_hash_for_numbers_and_tensors():
     for counters in ((0,), (7, 2**40, 3), (-1, 2**70)):
-        assert hashed_int(*counters) == reference(*counters)
-    assert hashed(7, torch.tensor([3])).item() & MASK == hashed_int(7, 3)
+        assert hash_to_int(*counters) == reference(*counters)
+    assert hash_counters(7, torch.tensor([3])).item() & MASK == hash_to_int(7, 3)
 
 
 def test_pinned_values():
@@ -76,4 +76,4 @@ def test_permutation():
 
 def test_needs_a_tensor():
     with pytest.raises(TypeError, match="at least one tensor"):
-        hashed(1, 2)
+        hash_counters(1, 2)

@@ -1,7 +1,7 @@
 """Randomness as a pure function of counters: the same numbers on every device, in every process, after every restart.
 
-A 64-bit hash (splitmix64, Steele et al. 2014) absorbs one counter after the other; int64 arithmetic wraps around in
-torch on all devices alike, so no state of a random generator has to be stored.
+A 64-bit hash (splitmix64, Steele et al. 2014) absorbs one counter after the other. int64 arithmetic wraps around on
+every device of torch, so no state of a random generator has to be stored.
 """
 
 import torch
@@ -17,38 +17,41 @@ _MIX2 = 0x94D049BB133111EB
 
 def uniform(seed: Counter, epoch: Counter, index: Tensor, *slots: Counter) -> Tensor:
     """Random numbers in [0, 1), float32 on a grid of 2^-24; tensors among the counters broadcast against each other."""
-    return unit(hashed(seed, epoch, index, *slots))
+    return to_unit_interval(hash_counters(seed, epoch, index, *slots))
 
 
-def unit(bits: Tensor) -> Tensor:
+def to_unit_interval(bits: Tensor) -> Tensor:
     """Random bits as numbers in [0, 1)."""
     return ((bits >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24
 
 
 def permutation(seed: int, epoch: int, n: int) -> Tensor:
     """The order of n samples in one epoch: (n,) int64, by a stable sort of hashes."""
-    return torch.argsort(hashed(seed, epoch, torch.arange(n)), stable=True)
+    return torch.argsort(hash_counters(seed, epoch, torch.arange(n)), stable=True)
 
 
-def hashed(*counters: Counter, state: Counter = 0) -> Tensor:
-    """One int64 of 64 random bits per combination of counters, of which at least one must be a tensor.
+def hash_counters(*counters: Counter, state: Counter = 0) -> Tensor:
+    """64 random bits (int64) for each combination of the counters, which broadcast against each other.
 
-    The hash of the first counters as `state` and the rest as counters give the hash of all.
+    `state` is the hash of preceding counters: `hash_counters(b, state=hash_counters(a))` equals `hash_counters(a, b)`.
+
+    Raises:
+        TypeError: no counter is a tensor.
     """
     for counter in counters:
         state = _absorb(state, counter)
     if not isinstance(state, Tensor):
-        raise TypeError("hashed() needs at least one tensor among its counters, got only numbers")
+        raise TypeError("hash_counters needs at least one tensor among its counters, got only numbers; use hash_to_int")
     return state
 
 
 def splitmix64(x: int) -> int:
-    """The hash of one 64-bit number: the first output of the generator SplitMix64 that is seeded with it."""
+    """The hash of one 64-bit number: the first output of a SplitMix64 generator seeded with it."""
     return _mix_int((x + _GOLDEN) & _MASK)
 
 
-def hashed_int(*counters: int) -> int:
-    """64 random bits as an unsigned number: what `hashed` computes, without a tensor."""
+def hash_to_int(*counters: int) -> int:
+    """64 random bits as an unsigned number: the bits of `hash_counters`, without a tensor."""
     state = 0
     for counter in counters:
         state = _absorb(state, counter)

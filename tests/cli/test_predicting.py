@@ -42,7 +42,7 @@ def test_unreadable_lines_are_listed_by_file_and_line_after_the_predictions(mode
     assert len(lines) == 7 and [lines[i] for i in (1, 4, 5)] == ["", "", ""]  # outputs stay aligned with lines
     assert "2 of 7 lines could not be read:" in said.err
     assert f"{second} line 2: has 10 tokens, but the model reads at most 9" in said.err
-    assert f"{second} line 3: byte 2 of it is no UTF-8" in said.err
+    assert f"{second} line 3: byte 2 is not UTF-8" in said.err
     out = tmp_path / "out.csv"
     assert main(["predict", str(models / "translator"), str(first), str(second), "-k", "2", "-o", str(out)]) == 3
     rows = list(csv.DictReader(out.open()))

@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from vit.data import DataError, Source, cifar10, folder, pictures, table, text_table
-from vit.data.class_names import class_list, labelled
+from vit.data.class_names import encode_labels, parse_class_names
 from vit.data.split import array_split
 from vit.run.config.composing import compose, resolve
 
@@ -20,25 +20,25 @@ ACCENT = unicodedata.normalize("NFC", "café")
 @pytest.mark.parametrize("others", [["cat", "dog"], [1, 2], [1.0, 2.0]])
 def test_a_missing_label_names_its_row(missing, others):
     with pytest.raises(DataError, match="t.csv row 1: the label is empty"):
-        labelled("t.csv", [others[0], missing, others[1]], None, None)
+        encode_labels("t.csv", [others[0], missing, others[1]], None, None)
 
 
 def test_the_text_nan_among_numbers_is_missing_and_among_names_a_name():
     with pytest.raises(DataError, match=r"row 2: the label is empty \('NaN'\)"):
-        labelled("t.csv", ["1", "2.5", "NaN"], None, None)
-    assert labelled("t.csv", ["nan", "roti"], None, None)[0] == ["nan", "roti"]
+        encode_labels("t.csv", ["1", "2.5", "NaN"], None, None)
+    assert encode_labels("t.csv", ["nan", "roti"], None, None)[0] == ["nan", "roti"]
 
 
 def test_white_space_and_unicode_forms_do_not_make_classes(caplog):
     values = ["cat ", "cat", " dog", "dog", ACCENT, unicodedata.normalize("NFD", ACCENT)]
-    names, labels = labelled("t.csv", values, None, None)
+    names, labels = encode_labels("t.csv", values, None, None)
     assert names == [ACCENT, "cat", "dog"] and labels.tolist() == [1, 1, 2, 2, 0, 0]
     assert "labels 'cat' and 'cat ' are one class, 'cat'" in caplog.text and "'cafe\\u0301'" in caplog.text
 
 
 def test_case_and_inner_white_space_are_reported(caplog, class_folders):
     names = ["Cat", "cat", "hot  dog", "hot dog"]
-    assert labelled("t.csv", names, None, None)[0] == names
+    assert encode_labels("t.csv", names, None, None)[0] == names
     assert "'Cat' and 'cat' are 2 classes" in caplog.text and "'hot  dog' and 'hot dog'" in caplog.text
     caplog.clear()
     folder(class_folders({"Elk": 3, "elk": 3}))
@@ -46,17 +46,17 @@ def test_case_and_inner_white_space_are_reported(caplog, class_folders):
 
 
 def test_whole_numbers_stored_as_floats_are_indices():
-    assert labelled("t", [1.0, 0.0], None, ["a", "b"])[1].tolist() == [1, 0]
-    assert labelled("t", [3.0, 7.0], None, None)[0] == ["3", "7"]
+    assert encode_labels("t", [1.0, 0.0], None, ["a", "b"])[1].tolist() == [1, 0]
+    assert encode_labels("t", [3.0, 7.0], None, None)[0] == ["3", "7"]
 
 
 def test_numbers_are_class_names():
-    assert class_list([10, 20.5, "x "]) == ["10", "20.5", "x"] and class_list(None) is None
+    assert parse_class_names([10, 20.5, "x "]) == ["10", "20.5", "x"] and parse_class_names(None) is None
     words = ["data=table", "data.path=t.csv", "data.classes=[10,20]"]
-    assert class_list(resolve(compose(words))["data"]["classes"]) == ["10", "20"]
+    assert parse_class_names(resolve(compose(words))["data"]["classes"]) == ["10", "20"]
     for wrong in ([True, False], ["a", None], [False]):
-        with pytest.raises(DataError, match=r"is no class name; put quotes around each name"):
-            class_list(wrong)
+        with pytest.raises(DataError, match=r"is not a class name; put quotes around each name"):
+            parse_class_names(wrong)
     with pytest.raises(DataError, match="toy: the class name 10 is int, not text; give '10'"):
         Source("toy", [10, 20], {"train": array_split(np.zeros((2, 2, 2), np.uint8), np.arange(2), "toy")})
 
@@ -149,7 +149,7 @@ def test_splits_are_recognised_in_any_case(class_folders, names):
 def test_two_spellings_of_one_split_are_an_error(class_folders):
     root = class_folders({"train/cat": 2, "Train/dog": 2, "test/cat": 2})
     for read in (folder, pictures):
-        with pytest.raises(DataError, match="both Train and train are there, keep one of them for train"):
+        with pytest.raises(DataError, match="both Train and train exist; keep one of them for train"):
             read(root)
 
 

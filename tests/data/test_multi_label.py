@@ -58,11 +58,12 @@ def test_every_kind_of_table_says_the_same(class_folders, tmp_path):
 @pytest.mark.parametrize(
     ("cells", "separator", "says"),
     [
-        (["a|b", "a||b", *"abababab"], "|", "row 1: an empty name between the separators of 'a\\|\\|b'"),
-        (["a,b", "c", *"abababab"], "|", "label_separator='\\|' is in none of 10 labels such as 'a,b'; is it ','"),
+        (["a|b", "a||b", *"abababab"], "|", "row 1: 'a\\|\\|b' has an empty name between two separators"),
+        (["a,b", "c", *"abababab"], "|",
+         "label_separator='\\|' does not occur in the 10 labels, such as 'a,b'; did you mean ','"),
         ([""] * 10, "|", "none of its 10 images has a label"),
         (["a|b", *["a"] * 9], "|", "all 10 training images have the label 'a'"),
-        (["a|b", *"abababab", ""], "", "label_separator='': must be a sign"),
+        (["a|b", *"abababab", ""], "", "label_separator='': must be the character"),
     ],
 )
 def test_what_cannot_be_learnt_is_told(class_folders, cells, separator, says):
@@ -85,14 +86,14 @@ def test_lists_in_some_rows_only_and_numbers_out_of_range(class_folders):
     root = class_folders({"x": 10})
     rows = [{"file": f"x/{i:03}.png", "label": ["a"] if i else "b"} for i in range(10)]
     (root / "t.json").write_text(json.dumps(rows))
-    with pytest.raises(DataError, match="row 0: the label 'b' is no list"):
+    with pytest.raises(DataError, match="row 0: the label 'b' is not a list"):
         table(root / "t.json")
     rows = [{"file": f"x/{i:03}.png", "label": [0, 5] if i == 3 else [1]} for i in range(10)]
     (root / "t.json").write_text(json.dumps(rows))
     with pytest.raises(DataError, match="row 3: label 5 is out of range for 2 classes"):
         table(root / "t.json", classes=["a", "b"])
     (root / "t.json").write_text('{"file": "x/000.png"}')
-    with pytest.raises(DataError, match="must hold an object per image"):
+    with pytest.raises(DataError, match="expected one object per image"):
         table(root / "t.json")
 
 

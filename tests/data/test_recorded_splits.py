@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vit.data import DataError, corpus, digits, folder, parallel, pictures, spelled_numbers, text_table
-from vit.data.recorded_splits import NEW, Entry, entries, restored
+from vit.data.recorded_splits import NEW, Entry, list_entries, restore_splits
 from vit.data.split import array_split
 
 
@@ -24,39 +24,40 @@ def contents(source):
 
 def test_a_photo_more_is_left_out(class_folders):
     root = class_folders({"cat": 20, "dog": 20})
-    recorded, before = entries(folder(root)), contents(folder(root))
+    recorded, before = list_entries(folder(root)), contents(folder(root))
     (root / "cat" / "aaa.png").write_bytes((root / "cat" / "001.png").read_bytes()[:-1] + b"x")
-    source = restored(folder(root, split_seed=7), recorded)
+    source = restore_splits(folder(root, split_seed=7), recorded)
     assert contents(source) == before and source.left_out == [("cat/aaa.png", NEW)]
-    assert entries(source) == recorded
-    assert restored(folder(root), recorded, left_out={"cat/aaa.png": "bad"}).unreadable == [("cat/aaa.png", "bad")]
+    assert list_entries(source) == recorded
+    found = restore_splits(folder(root), recorded, left_out={"cat/aaa.png": "bad"})
+    assert found.unreadable == [("cat/aaa.png", "bad")]
 
 
 def test_what_is_missing_or_changed_is_named(class_folders):
     root = class_folders({"cat": 20, "dog": 20})
-    recorded = entries(folder(root))
+    recorded = list_entries(folder(root))
     one, two = recorded["train"][3].name, recorded["test"][0].name
     content = (root / one).read_bytes()
     (root / one).unlink()
     (root / two).write_bytes(content + b"x")
     with pytest.raises(DataError) as error:
-        restored(folder(root), recorded, fix="put them back")
+        restore_splits(folder(root), recorded, fix="put them back")
     said = str(error.value)
     assert "2 of the 40 samples" in said and f"{one} (missing)" in said and f"{two} (has other content)" in said
     assert said.endswith("put them back")
     with pytest.raises(DataError, match="1 of the 40 samples"):
-        restored(folder(root), recorded, compared=["test"])
+        restore_splits(folder(root), recorded, compared=["test"])
     (root / two).write_bytes(b"")
     recorded["test"] = [entry._replace(fingerprint="") for entry in recorded["test"]]  # of an older run
-    assert len(restored(folder(root), recorded, compared=["test"]).splits["test"]) == len(recorded["test"])
+    assert len(restore_splits(folder(root), recorded, compared=["test"]).splits["test"]) == len(recorded["test"])
 
 
 def test_another_class_is_a_change(class_folders):
     root = class_folders({"train/cat": 9, "train/dog": 9, "val/cat": 1})
-    recorded = entries(folder(root))
+    recorded = list_entries(folder(root))
     recorded["train"][0] = recorded["train"][0]._replace(label="dog")
     with pytest.raises(DataError, match=r"train/cat/000.png \(was 'dog', is 'cat'\)"):
-        restored(folder(root), recorded)
+        restore_splits(folder(root), recorded)
 
 
 def test_a_large_file_is_compared_by_both_ends(class_folders, tmp_path):
@@ -86,34 +87,34 @@ def test_lines_are_found_again_wherever_they_are(tmp_path, kind):
         blocks = [f"sentence {i} one\nsentence {i} two\n" for i in range(60)]
     header = [] if kind == "corpus" else ["text\tlabel"]
     path.write_text("\n".join([*header, *blocks]) + "\n")
-    recorded, before = entries(read(path)), contents(read(path))
+    recorded, before = list_entries(read(path)), contents(read(path))
     new = "new\nnewer\n" if kind == "corpus" else "new\tlabel 0"
     path.write_text("\n".join([*header, *blocks[30:], new, *blocks[:30]]) + "\n")
-    source = restored(read(path, split_seed=3), recorded)
+    source = restore_splits(read(path, split_seed=3), recorded)
     assert contents(source) == before and [reason for _, reason in source.left_out] == [NEW]
     path.write_text("\n".join([*header, *blocks[:7], *blocks[8:]]) + "\n")
     with pytest.raises(DataError, match="1 of the 60 samples that the run recorded have changed: t.tsv line"):
-        restored(read(path), recorded)
+        restore_splits(read(path), recorded)
 
 
 def test_old_records_have_no_fingerprints():
     source = digits()
     old = {key: [Entry(*named) for named in listed] for key, listed in source.split_lists().items()}
-    other = restored(digits(split_seed=9), old)
+    other = restore_splits(digits(split_seed=9), old)
     assert contents(other) == contents(source) and other.splits["train"].pixels.shape == (1257, 8, 8)
-    assert restored(source, entries(source)).splits["train"] is source.splits["train"]
+    assert restore_splits(source, list_entries(source)).splits["train"] is source.splits["train"]
 
 
 def test_sets_without_labels_and_generated_ones(class_folders):
     root = class_folders({"a": 30, "b": 3})
-    recorded = entries(pictures(root))
+    recorded = list_entries(pictures(root))
     (root / "b" / "new.png").write_bytes(b"x")
-    assert entries(restored(pictures(root, split_seed=2), recorded)) == recorded
+    assert list_entries(restore_splits(pictures(root, split_seed=2), recorded)) == recorded
     numbers = spelled_numbers(limit=1000, train=50, val=10, test=10)
-    assert entries(restored(numbers, entries(numbers))) == entries(numbers)
+    assert list_entries(restore_splits(numbers, list_entries(numbers))) == list_entries(numbers)
 
 
 def test_files_and_memory_together():
     one, two = (array_split(np.full((3, 2, 2), i, np.uint8), np.zeros(3, int), f"set{i}") for i in range(2))
-    joined = type(one).joined([one, two])
+    joined = type(one).concat([one, two])
     assert [int(joined.read(i)[0, 0]) for i in range(6)] == [0, 0, 0, 1, 1, 1] and joined.names[4] == "set1 row 1"

@@ -25,7 +25,7 @@ from vit.data import (
     mnist,
     table,
 )
-from vit.data.sample_names import Names
+from vit.data.sample_names import PackedStrings
 from vit.data.split import array_split
 from vit.data.splitting import hold_out
 
@@ -69,7 +69,7 @@ def test_hold_out_is_stratified_and_leaves_every_class():
 
 
 def test_names_are_packed():
-    names = Names(["a.jpg", "", "ü/😀.png", "x\udce4.jpg"])
+    names = PackedStrings(["a.jpg", "", "ü/😀.png", "x\udce4.jpg"])
     assert list(names) == ["a.jpg", "", "ü/😀.png", "x\udce4.jpg"] and names[-1] == "x\udce4.jpg" and len(names) == 4
     with pytest.raises(IndexError):
         names[4]
@@ -114,7 +114,7 @@ def test_folder_lists_what_it_leaves_out(class_folders):
     source = folder(root)
     assert source.classes == ["cat", "dog"] and sizes(source) == {"train": 4, "val": 2}
     assert dict(source.left_out) == {
-        "more": "beside the split folders",
+        "more": "outside the split folders",
         "train/.ipynb_checkpoints": "hidden",
         "train/stray.png": "outside any class folder",
         "train/cat/._000.png": "hidden",
@@ -151,11 +151,11 @@ def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="data.root: the folder .*nowhere does not exist"):
         folder(tmp_path / "nowhere")
     for named in (mnist, fashion_mnist, cifar10, cifar100, imagenet):
-        with pytest.raises(FileNotFoundError, match="set data.root to where"):
+        with pytest.raises(FileNotFoundError, match="set data.root to the folder of"):
             named(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="no train-images-idx3-ubyte.* data.download=true"):
+    with pytest.raises(FileNotFoundError, match="neither train-images-idx3-ubyte.* data.download=true"):
         mnist(tmp_path)
-    with pytest.raises(FileNotFoundError, match="no data_batch_1 .* data.download=true"):
+    with pytest.raises(FileNotFoundError, match="neither data_batch_1 nor .* data.download=true"):
         cifar10(tmp_path)
 
 
@@ -198,7 +198,7 @@ def test_csv_tables(class_folders):
 @pytest.mark.parametrize(
     ("rows", "options", "text"),
     [
-        ([["path", "label"], ["no.png", "a"]], {}, "1 of 1 files are not under"),
+        ([["path", "label"], ["no.png", "a"]], {}, "1 of 1 files do not exist under"),
         ([["path", "label"], ["images/000.png", ""]], {}, "row 0: the label is empty"),
         ([["path", "kind"], ["images/000.png", "a"]], {}, "no label column found among path, kind"),
         (
@@ -268,7 +268,7 @@ def test_parquet_numbers_without_names_are_matched_by_value(class_folders, tmp_p
     source = cifar100(tmp_path)
     assert source.classes == ["3", "7"] and source.splits["val"].labels.tolist() == [1, 1]
     parquet(tmp_path / "validation.parquet", {"image": [image] * 2, "label": [7, 1]})
-    with pytest.raises(DataError, match=r"validation.parquet row 1: class '1' is not among the 2 known \(3, 7\)"):
+    with pytest.raises(DataError, match=r"validation.parquet row 1: class '1' is not among the 2 known .* \(3, 7\)"):
         cifar100(tmp_path)
 
 
@@ -295,7 +295,7 @@ def test_idx_as_found(tmp_path, place):
     with pytest.raises(DataError, match="t10k has 40 images but 39 labels"):
         mnist(tmp_path)
     (tmp_path / place / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x28abc")
-    with pytest.raises(DataError, match=r"holds 3 bytes, its header \(40,\) needs 40"):
+    with pytest.raises(DataError, match=r"has 3 bytes, but its header \(40,\) needs 40"):
         mnist(tmp_path)
 
 
@@ -315,7 +315,7 @@ def test_cifar_pickles_are_read_without_running_them(tmp_path):
             return (print, ("this must not be printed",))
 
     (place / "test_batch").write_bytes(pickle.dumps({b"data": Evil()}, protocol=2))
-    with pytest.raises(DataError, match="test_batch: .*wants to call .*print"):
+    with pytest.raises(DataError, match="test_batch: .*the pickle calls .*print"):
         cifar10(tmp_path)
 
 

@@ -7,13 +7,13 @@ import pytest
 
 from vit.data import PairSplit, folder, parallel, table, text_table
 from vit.data.sample_names import RowNames
-from vit.data.splitting import assign, hold_out
+from vit.data.splitting import assign_splits, hold_out
 
 SHARES = (0.8, 0.1, 0.1)
 
 
 def parts(keys, labels, fractions=SHARES, seed=0):
-    found = assign(keys, np.asarray(labels), fractions, seed)
+    found = assign_splits(keys, np.asarray(labels), fractions, seed)
     return {keys[i]: part for part, rows in found.items() for i in rows}
 
 
@@ -47,7 +47,7 @@ def test_in_small_classes_hardly_any_sample_moves():
 @pytest.mark.parametrize("fractions", [SHARES, (0.34, 0.33, 0.33), (0.9, 0.1, 0)])
 def test_every_class_has_samples(each, fractions):
     keys, labels = photos(60, each)
-    found = assign(keys, labels, fractions, 0)
+    found = assign_splits(keys, labels, fractions, 0)
     assert sorted(np.concatenate(list(found.values()))) == list(range(len(keys)))
     for part, share in zip(("train", "val", "test"), fractions, strict=True):
         counts = np.bincount(labels[found[part]], minlength=60)
@@ -62,7 +62,7 @@ def test_every_class_has_samples(each, fractions):
 def test_which_classes_are_in_test_does_not_follow_their_order():
     """5 images a class: half a test image each. Ties were once broken by the order of the classes."""
     keys, labels = photos(100, 5)
-    seen = [np.unique(labels[assign(keys, labels, SHARES, seed)["test"]]) for seed in range(3)]
+    seen = [np.unique(labels[assign_splits(keys, labels, SHARES, seed)["test"]]) for seed in range(3)]
     assert all(len(np.intersect1d(classes, np.arange(50, 100))) > 10 for classes in seen)
     held = [np.unique(labels[hold_out(labels, 50, seed)[1]]) for seed in range(3)]
     assert all(10 < (classes >= 50).sum() < 40 for classes in held) and not np.array_equal(held[0], held[1])
@@ -70,7 +70,7 @@ def test_which_classes_are_in_test_does_not_follow_their_order():
 
 def test_several_labels_each_keep_theirs():
     labels = np.random.default_rng(0).random((600, 6)) < (0.5, 0.2, 0.1, 0.05, 0.02, 0.003)
-    found = assign([str(i) for i in range(600)], labels, SHARES, 0)
+    found = assign_splits([str(i) for i in range(600)], labels, SHARES, 0)
     total = labels.sum(0)
     assert (labels[found["train"]].sum(0) >= np.maximum(total * 0.4, total > 0) - 1e-6).all()
     for part in ("val", "test"):
@@ -80,7 +80,7 @@ def test_several_labels_each_keep_theirs():
 
 def test_samples_of_one_key_stay_together_and_unicode_forms_are_one():
     keys = [f"patient {i // 7}" for i in range(700)]
-    found = assign(keys, np.arange(700) % 3, SHARES, 0)
+    found = assign_splits(keys, np.arange(700) % 3, SHARES, 0)
     sets = [{keys[i] for i in rows} for rows in found.values()]
     assert sum(map(len, sets)) == len(set.union(*sets)) == 100
     names = [f"é/{i}.jpg" for i in range(200)]
@@ -90,7 +90,7 @@ def test_samples_of_one_key_stay_together_and_unicode_forms_are_one():
 
 def test_fractions_are_checked():
     with pytest.raises(ValueError, match="fractions"):
-        assign(["a", "b"], np.zeros(2, int), (0.5, 0.1, 0.1), 0)
+        assign_splits(["a", "b"], np.zeros(2, int), (0.5, 0.1, 0.1), 0)
 
 
 def belongs(source):
@@ -143,9 +143,9 @@ def test_images_in_a_table_are_known_by_their_content(tmp_path, class_folders):
 
 
 def test_pairs_with_the_same_source_stay_together():
-    from vit.data.pairs.source import complete
+    from vit.data.pairs.source import add_missing_splits
 
     sources = [f"sentence {i // 5}" for i in range(500)]
     pairs = PairSplit([f"target {i}" for i in range(500)], RowNames("x", np.arange(500)), sources)
-    sets = [set(split.sources) for split in complete({"train": pairs}, SHARES, 0).values()]
+    sets = [set(split.sources) for split in add_missing_splits({"train": pairs}, SHARES, 0).values()]
     assert len(sets) == 3 and sum(map(len, sets)) == 100

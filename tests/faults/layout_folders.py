@@ -167,7 +167,7 @@ def _(root: Path) -> None:
 def _(root: Path) -> None:
     grown(root / "set", "train/cat", "train/dog")
     (root / "set" / "val").symlink_to(root / "set" / "train")
-    refused(lambda: folder(root / "set"), "val", "a link to a folder that is read already")
+    refused(lambda: folder(root / "set"), "val", "a link to a folder that has already been read")
 
 
 @layout("links in a loop")
@@ -230,7 +230,7 @@ def _(root: Path) -> None:
 def _(root: Path) -> None:
     grown(root, "train/cat", "train/dog", "val/cat")
     fill(root / "test", 3, "cat", "")
-    mapped(folder(root), ["cat", "dog"], {"train": 8, "val": 4}, {"beside the split folders": 1})
+    mapped(folder(root), ["cat", "dog"], {"train": 8, "val": 4}, {"outside the split folders": 1})
 
 
 @layout("files beside class folders")
@@ -350,7 +350,7 @@ def _(root: Path) -> None:
     with zipfile.ZipFile(root / "a.zip", "w") as archive:
         for label in ("cat", "dog"):
             archive.writestr(f"{label}\\1.png", png(label))
-    refused(lambda: folder(root / "a.zip"), "a.zip", "no class folders", "2 a name that leads out of the archive")
+    refused(lambda: folder(root / "a.zip"), "a.zip", "no class folders", "2 a path outside the archive")
 
 
 @layout("a file in the place of a folder")

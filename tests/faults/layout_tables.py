@@ -151,7 +151,7 @@ def _(root: Path) -> None:
 def _(root: Path) -> None:
     (root / "t.csv").write_text(csv_text([("gone.png", "cat"), *pairs_of(listed(root))], "path", "label"))
     refused(lambda: table(root / "t.csv"), "t.csv", "1 of 7", "gone.png")
-    mapped(table(root / "t.csv", on_bad_sample="skip", **ALL), ANIMALS, {"train": 6}, {"the file is not there": 1})
+    mapped(table(root / "t.csv", on_bad_sample="skip", **ALL), ANIMALS, {"train": 6}, {"the file does not exist": 1})
 
 
 for value in ("", " ", "nan", "NaN"):
@@ -233,7 +233,7 @@ def _(root: Path) -> None:
 @layout("Parquet parts whose class labels have other orders")
 def _(root: Path) -> None:
     numbered(root / "train-0.parquet", ["elk", "cat"]), numbered(root / "train-1.parquet", ["cat", "elk"])
-    refused(lambda: mnist(root, val=1), "train-1.parquet", "'label'", "one order")
+    refused(lambda: mnist(root, val=1), "train-1.parquet", "'label'", "same class names")
 
 
 for train, test in (("Train.parquet", "Test.parquet"), ("TRAIN-0.PARQUET", "Testing.Parquet")):
@@ -296,7 +296,7 @@ def _(root: Path) -> None:
     images, labels = arrays("", ANIMALS)
     np.savez(root / "a.npz", x_train=images, y_train=labels, x_test=images)
     mapped(table(root / "a.npz", classes=ANIMALS, fractions=(1, 0, 0)), ANIMALS, {"train": 12},
-           {"an array that is not used": 1})
+           {"an unused array": 1})
 
 
 @layout("arrays of other lengths, or with numbers that have no class")

@@ -60,7 +60,7 @@ def test_other_texts_are_predicted_beside_a_bad_one(predictor):
         assert [isinstance(answer, BadText) for answer in answers] == [False, True, False, False, True, False]
         near([answer for answer in answers if not isinstance(answer, BadText)], predictor.predict(good))
         assert str(answers[1]).startswith("text 2: has 1")  # 10 or 11 tokens
-        assert str(answers[4]) == "in.txt line 7: byte 1 of it is no UTF-8; save the file as UTF-8"
+        assert str(answers[4]) == "in.txt line 7: byte 1 is not UTF-8; save the file as UTF-8"
     with pytest.raises(BadText, match="text 2: has 1"):
         predictor.predict(items)
     assert [type(answer) for answer in predictor.stream([LONG, LONG])] == [BadText] * 2

@@ -26,7 +26,7 @@ def test_the_range_of_the_training_images_is_in_the_model_and_named(trained):
     record = json.loads((run.path / "model" / "config.json").read_text())["vit"]
     assert record["preprocessing"]["range"] == [1500, 2800]
     assert yaml.safe_load((run.path / "config.yaml").read_text())["data"]["preprocessing"]["range"] == [1500, 2800]
-    assert "1500..2800 becomes 0..255 (data.preprocessing.range=auto" in (run.path / "log.txt").read_text()
+    assert "1500..2800 is mapped to 0..255 (data.preprocessing.range=auto" in (run.path / "log.txt").read_text()
     assert json.loads((run.path / "audit.json").read_text())["range"] == [1500, 2800]
 
 

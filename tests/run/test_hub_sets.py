@@ -63,7 +63,7 @@ def test_a_set_of_the_hub_stays_the_commit_it_was(tmp_path):
 
         commit = hub.commit("datasets/me/pets", {"data/train.parquet": (tmp_path / "a.parquet").read_bytes()})
         said = command("train", *QUICK, *SMALL, "data=hub", "data.repo=me/pets", "run_dir=run").stdout
-        assert f"data.repo=me/pets is commit {commit}; to get the same again: data.revision={commit}" in said
+        assert f"data.repo=me/pets is commit {commit}; set data.revision={commit} to load the same" in said
         hub.commit("datasets/me/pets", {"data/train.parquet": (tmp_path / "b.parquet").read_bytes()})
         command("evaluate", "run", "--json", "again.json")
     metrics, again = (json.loads((tmp_path / name).read_text()) for name in ("run/metrics.json", "again.json"))

@@ -177,7 +177,7 @@ def test_mixup_smoothing_and_balanced_loss(shapes, tmp_path):
     [
         (["recipe.loss.name=cross_entropy"], ConfigError, "recipe.loss.name=cross_entropy: .* need bce"),
         (["callbacks.monitor=val/accuracy"], ConfigError, "callbacks.monitor=val/accuracy: must be one of val/loss, "),
-        (["data.label_separator=';'"], DataError, r"label_separator=';' is in none of 90 labels .* is it '\|'"),
+        (["data.label_separator=';'"], DataError, r"label_separator=';' does not occur in the 90 labels,.* mean '\|'"),
     ],
 )
 def test_errors_are_raised_before_training(shapes, tmp_path, asked, error, says):

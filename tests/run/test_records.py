@@ -167,11 +167,12 @@ def test_runs_of_older_versions_keep_their_splits(grown, finished, tmp_path):
 
 def test_names_of_any_characters_are_recorded(tmp_path):
     from vit.data import PairSource, PairSplit
-    from vit.data.sample_names import Names
+    from vit.data.sample_names import PackedStrings
     from vit.run.folder import RunFolder
 
     odd = ["a\tb", "c\nd", "e\\t", "ü\udce4", " x ", ""]
-    split = PairSplit(Names(odd), Names([f"{i}{name}" for i, name in enumerate(odd)]), Names(odd))
+    texts, names = PackedStrings(odd), PackedStrings([f"{i}{name}" for i, name in enumerate(odd)])
+    split = PairSplit(texts, names, texts)
     folder = RunFolder(tmp_path)
     write_record(folder, PairSource("odd", {"train": split}), [("l\tm", "bad\nreason")])
     folder.write("config.yaml", {"data": {}})

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from vit.files.untrusted import (
     LimitError,
-    allowed,
     check_pickles,
     megabytes,
     open_regular,
@@ -24,6 +23,7 @@ from vit.files.untrusted import (
     parse_json,
     read_arrays,
     read_text,
+    unpacked_limit,
 )
 from vit.messages import first_line
 
@@ -189,7 +189,7 @@ def check_size(content: Any, size: int) -> None:
         elif isinstance(value, Mapping | list | tuple | set) and id(value) not in seen:
             seen.add(id(value))
             pending.extend(value.values() if isinstance(value, Mapping) else value)
-    if total > allowed(size):
+    if total > unpacked_limit(size):
         raise LimitError(f"its tensors need {megabytes(total)}, but the file has {megabytes(size)}")
 
 

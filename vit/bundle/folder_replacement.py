@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from vit.files.processes import alive, host
+from vit.files.processes import host_name, is_alive
 
 log = logging.getLogger("vit")
 
@@ -137,14 +137,14 @@ def recover_folder(path: Path) -> bool:
 def remove_leftovers(path: Path) -> None:
     """Remove the temporary folders of processes of this machine that were killed."""
     for leftover, _, pid in leftovers(path):
-        if not alive(pid):
+        if not is_alive(pid):
             with suppress(OSError):
                 shutil.rmtree(leftover)
 
 
 def leftovers(path: Path) -> Iterator[tuple[Path, str, int]]:
     """(folder, "part" or "old", process) of every unfinished replacement of `path` on this machine."""
-    pattern = re.compile(LEFTOVER.format(name=re.escape(path.name), host=re.escape(host())))
+    pattern = re.compile(LEFTOVER.format(name=re.escape(path.name), host=re.escape(host_name())))
     for item in path.parent.iterdir() if path.parent.is_dir() else ():
         if found := pattern.fullmatch(item.name):
             yield item, found["kind"], int(found["pid"])
@@ -152,7 +152,7 @@ def leftovers(path: Path) -> Iterator[tuple[Path, str, int]]:
 
 def temporary_sibling(path: Path, kind: str) -> Path:
     """A new path in the same folder, because a rename is atomic only within a file system."""
-    return path.with_name(f".{path.name}.{host()}.{os.getpid()}.{secrets.token_hex(4)}.{kind}")
+    return path.with_name(f".{path.name}.{host_name()}.{os.getpid()}.{secrets.token_hex(4)}.{kind}")
 
 
 def sync_to_disk(path: Path) -> None:

@@ -30,7 +30,7 @@ from vit.bundle.record import (
     tied_weights,
 )
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
-from vit.files.untrusted import allowed, check_regular, megabytes
+from vit.files.untrusted import check_regular, megabytes, unpacked_limit
 from vit.messages import one_line
 from vit.models import model_from_config
 from vit.nn.init import SkipInit
@@ -192,7 +192,7 @@ def _check_size(config: dict[str, Any], weights: Path) -> None:
     with torch.device("meta"):
         model = model_from_config(config)
     size = sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
-    if size > allowed(weights.stat().st_size):
+    if size > unpacked_limit(weights.stat().st_size):
         raise BundleError(f"it describes a model of {megabytes(size)}, but {weights} has "
                           f"{megabytes(weights.stat().st_size)}")
 

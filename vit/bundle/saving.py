@@ -32,7 +32,7 @@ from vit.bundle.record import (
 from vit.bundle.timm_folder import timm_folder
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import Tokenizer
-from vit.files.strict_json import finite
+from vit.files.strict_json import replace_nonfinite
 from vit.messages import one_line
 from vit.weights.formats.timm import to_timm
 
@@ -101,7 +101,7 @@ def _inputs_and_outputs(
 
 
 def _finite_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in finite(dict(metrics)).items() if value is not None}
+    return {name: value for name, value in replace_nonfinite(dict(metrics)).items() if value is not None}
 
 
 def _config_for_others(timm_config: dict[str, Any] | None, classes: Sequence[str], multi_label: bool) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _check_loads(folder: Path, model: nn.Module, state: Mapping[str, Tensor], re
             raise BundleError(f"{name} does not load as it was saved; please report this with the model's config: "
                               f"{model.config}")
     for key, value in record.items():
-        if loaded.record.get(key) != json.loads(json.dumps(finite(value))):
+        if loaded.record.get(key) != json.loads(json.dumps(replace_nonfinite(value))):
             raise BundleError(f"{key} does not load as it was saved; please report this")
 
 

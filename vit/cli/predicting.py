@@ -302,9 +302,9 @@ def read_lines(request: Request) -> Iterator["Line"]:
     Raises:
         FileNotFoundError: a file does not exist; before the first line is read.
     """
-    from vit.data.formats.delimited import lines_of
-    from vit.data.formats.lines import numbered
+    from vit.data.formats.delimited import iterate_lines
+    from vit.data.formats.lines import number_lines
 
     if request.is_stdin:
-        return numbered(sys.stdin.buffer)
-    return chain.from_iterable([lines_of(path) for path in request.inputs])
+        return number_lines(sys.stdin.buffer)
+    return chain.from_iterable([iterate_lines(path) for path in request.inputs])

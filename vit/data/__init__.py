@@ -1,4 +1,4 @@
-"""Sources → samples → batches. Plain torch, numpy and Pillow; nothing here knows models, Lightning or Hydra."""
+"""Sources → samples → batches, in plain torch, NumPy and Pillow, independent of models, Lightning and Hydra."""
 
 import importlib
 import logging
@@ -49,7 +49,7 @@ from vit.data.text.tables import text_table
 from vit.data.text.token_ids import source_tokens, target_tokens
 from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer, tokenizer_from_dict, train_tokenizer
 
-Pictures, pictures = UnlabelledImages, unlabelled_images  # former names, which configs may hold
+Pictures, pictures = UnlabelledImages, unlabelled_images  # former names that users' configs may contain
 
 __all__ = [
     "Augment", "BPETokenizer", "BadImage", "ByteTokenizer", "ColorJitter", "CorpusSource", "CorpusSplit",
@@ -66,7 +66,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    """A module by the name that it had before it moved, as a `_target_` of an older config may name it."""
+    """A module by its former name, which a `_target_` of an older config may contain.
+
+    Raises:
+        AttributeError: no module has or had this name.
+    """
     if name not in MOVED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     logging.getLogger("vit").warning("vit.data.%s is now %s", name, MOVED[name])

@@ -1,6 +1,6 @@
 """The audit of a data set: its contents and its faults, found before a long run starts.
 
-All headers are read; then whole images are decoded and hashed in a fixed random order until the time limit.
+The headers of all images are read; then images are decoded and hashed in a fixed random order until the time limit.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ from vit.data.source import Source
 from vit.data.split import Split
 from vit.data.statistics import ChannelSums
 
-Progress = Callable[[str, int, int], None]  # (stage, done, of)
+Progress = Callable[[str, int, int], None]  # (stage, done, total)
 Contract = Preprocessing | LinePreprocessing
-_USUAL_SUFFIX = {
+_SUFFIXES = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
     "MPO": (".jpg", ".jpeg"),
     "PNG": (".png", ".apng"),
@@ -39,16 +39,18 @@ _USUAL_SUFFIX = {
 
 @dataclass(frozen=True)
 class BadSample:
+    """An unreadable sample and the reason."""
+
     split: str
     index: int
     name: str
     reason: str
-    decoded: bool = False  # found by decoding; else from the header
+    decoded: bool = False  # whether the fault was found by decoding, not in the header
 
 
 @dataclass
 class AuditReport:
-    """The result of an audit. `problem()` is one line if the data should stop a run, else None."""
+    """The result of an audit; `problem()` is not None if the data should stop a run."""
 
     source: str
     classes: list[str]
@@ -57,13 +59,13 @@ class AuditReport:
     decoded: int = 0
     total: int = 0
     unreadable: list[BadSample] = field(default_factory=list)
-    odd: dict[str, list[str]] = field(default_factory=dict)  # unusual property → names; such images are handled
+    odd: dict[str, list[str]] = field(default_factory=dict)  # unusual property → names; these images are usable
     sizes: dict[str, int] = field(default_factory=dict)  # "WxH" → images, most frequent first
     duplicates: list[list[tuple[str, str]]] = field(default_factory=list)  # groups of (split, name) with equal content
     left_out: list[tuple[str, str]] = field(default_factory=list)
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    range: Range = FULL  # what becomes 0..255 in images of more than 8 bits
+    range: Range = FULL  # the values of images of more than 8 bits that are mapped to 0..255
     seconds: float = 0.0
 
     @property
@@ -71,7 +73,7 @@ class AuditReport:
         return self.decoded == self.total
 
     def problem(self) -> str | None:
-        """One line naming the first unreadable file and their number."""
+        """One line that names the first unreadable image and their number; None if all are readable."""
         if not self.unreadable:
             return None
         first = self.unreadable[0]
@@ -81,7 +83,7 @@ class AuditReport:
         )
 
     def bad_samples(self, decoded: bool = True) -> list[tuple[str, int, str]]:
-        """(split, index, reason) as Source.without takes them; without the `decoded` ones the same after any time."""
+        """(split, index, reason) for `Source.without`; those found in headers alone do not depend on the time limit."""
         return [(b.split, b.index, b.reason) for b in self.unreadable if decoded or not b.decoded]
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,24 +91,26 @@ class AuditReport:
         return asdict(self) | {"complete": self.complete}
 
     def text(self, limit: int = 10) -> str:
-        """Lines for people; long lists are cut after `limit`, the JSON has all."""
+        """A report for the terminal; lists longer than `limit` are cut, in contrast to `to_dict`."""
         lines = [f"{self.source}: {self.total} images, {len(self.classes)} classes, {self.seconds:.1f} s"]
         lines.append(f"headers read {self.headers}, decoded and hashed {self.decoded} of {self.total}")
         lines += list(_class_table(self.classes, self.counts))
         shown = list(self.sizes.items())[:limit]
         lines.append("sizes: " + ", ".join(f"{n} of {size}" for size, n in shown) + _more(len(self.sizes), limit))
         if self.mean is not None:
-            lines.append(f"mean {_numbers(self.mean)}, std {_numbers(self.std)} (decoded training images)")
+            mean, std = _format_numbers(self.mean), _format_numbers(self.std)
+            lines.append(f"mean {mean}, std {std} (decoded training images)")
         if self.range != FULL:
-            lines.append(f"values {self.range[0]:g}..{self.range[1]:g} of images of more than 8 bits become 0..255")
+            low, high = self.range
+            lines.append(f"values {low:g}..{high:g} of images of more than 8 bits are mapped to 0..255")
         common = sorted(self.odd.items(), key=lambda item: -len(item[1]))
-        lines += [f"{what}: {len(names)} ({_listed(names, 3)})" for what, names in common[:limit]]
+        lines += [f"{what}: {len(names)} ({_join_names(names, 3)})" for what, names in common[:limit]]
         if rare := common[limit:]:
             lines.append(f"{len(rare)} other remarks: {sum(len(names) for _, names in rare)}")
         lines.append(f"unreadable: {len(self.unreadable)}{_first(self.unreadable, limit)}")
         lines += [f"  {printable(b.name)}: {b.reason}" for b in self.unreadable[:limit]]
         lines.append(f"same content in different splits: {len(self.duplicates)} groups{_first(self.duplicates, limit)}")
-        lines += [f"  {_listed([name for _, name in group], 5, ' = ')}" for group in self.duplicates[:limit]]
+        lines += [f"  {_join_names([name for _, name in group], 5, ' = ')}" for group in self.duplicates[:limit]]
         reasons = f" ({summary(self.left_out)})" if self.left_out else ""
         lines.append(f"left out: {len(self.left_out)}{reasons}{_first(self.left_out, limit)}")
         lines += [f"  {printable(name)}: {reason}" for name, reason in self.left_out[:limit]]
@@ -116,7 +120,7 @@ class AuditReport:
 def audit(
     source: Source, preprocessing: Contract, seconds: float | None = 10.0, progress: Progress | None = None
 ) -> AuditReport:
-    """Audits a source. `seconds` limits decoding and hashing (None: no limit); all headers are always read."""
+    """Audits a source. `seconds` limits decoding and hashing (None: no limit); all headers are read in any case."""
     begun = time.monotonic()
     counts = {s: dict(zip(source.classes, source.counts(s).tolist(), strict=True)) for s in source.splits}
     report = AuditReport(source.name, source.classes, counts, left_out=list(source.left_out), range=preprocessing.range)
@@ -181,27 +185,27 @@ def _header(split: Split, i: int, preprocessing: Contract) -> tuple[tuple[int, i
         raise BadImage(name, "the file is empty (0 bytes)")
     with open_image(location, name, preprocessing.max_pixels) as image:
         remarks = [] if image.mode in ("RGB", "L") else [f"{image.format} of mode {image.mode}"]
-        orientation, frames = _extras(image)
+        orientation, frames = _orientation_and_frames(image)
         remarks += [f"EXIF orientation {orientation}"] if orientation in range(2, 9) else []
         remarks += ["more than one frame, the first is used"] if frames > 1 else []
-        suffix = Path(name).suffix.lower() if isinstance(location, Path) else ""  # a row of a table has no file name
-        if suffix and image.format in _USUAL_SUFFIX and suffix not in _USUAL_SUFFIX[image.format]:
+        suffix = Path(name).suffix.lower() if isinstance(location, Path) else ""  # rows of tables have no file name
+        if suffix and image.format in _SUFFIXES and suffix not in _SUFFIXES[image.format]:
             remarks.append(f"{image.format} named {printable(suffix)}")
-        height, width = _least_size(preprocessing)
+        height, width = _min_size(preprocessing)
         if min(image.width / width, image.height / height) < 0.25:
             remarks.append("a side below a quarter of the input size")
         return image.size, remarks
 
 
-def _least_size(preprocessing: Contract) -> tuple[int, int]:
-    """(height, width) of the smallest image that is not enlarged; a line may be as short as it is."""
+def _min_size(preprocessing: Contract) -> tuple[int, int]:
+    """(height, width) of the smallest image that is not enlarged; the width of a line image has no such limit."""
     if isinstance(preprocessing, LinePreprocessing):
         return preprocessing.height, preprocessing.patch_size[1]
     return preprocessing.size
 
 
-def _extras(image: Any) -> tuple[int, int]:
-    """EXIF orientation and number of frames; where they are broken the pixels may still be good, so 1 and 1."""
+def _orientation_and_frames(image: Any) -> tuple[int, int]:
+    """EXIF orientation and number of frames; 1 and 1 if they are damaged, since the pixels may still be good."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -220,7 +224,7 @@ def _decode(
     seconds: float | None,
     progress: Progress | None,
 ) -> None:
-    """Decodes and hashes in a fixed random order over all splits; what the headers found bad counts as looked at."""
+    """Decodes and hashes in a fixed random order over all splits; images with bad headers count as decoded."""
     end = None if seconds is None else time.monotonic() + seconds
     for key, i in _shuffled(source):
         if end is not None and time.monotonic() > end:
@@ -242,7 +246,7 @@ def _decode(
 
 
 def _content(split: Split, i: int, preprocessing: Contract) -> tuple[bytes, Tensor]:
-    """SHA-256 of the file or the pixels, and the image as the evaluation path gives it."""
+    """SHA-256 of the file or the pixels, and the image as in evaluation."""
     name = split.names[i]
     try:
         raw = split.read(i)
@@ -269,7 +273,7 @@ def _class_table(classes: list[str], counts: dict[str, dict[str, int]], limit: i
         yield f"... and {len(classes) - limit} more classes"
 
 
-def _listed(names: list[str], limit: int, sign: str = ", ") -> str:
+def _join_names(names: list[str], limit: int, sign: str = ", ") -> str:
     return sign.join([*map(printable, names[:limit]), *(["..."] if len(names) > limit else [])])
 
 
@@ -281,5 +285,5 @@ def _more(count: int, limit: int) -> str:
     return f" (and {count - limit} more)" if count > limit else ""
 
 
-def _numbers(values: tuple[float, ...]) -> str:
+def _format_numbers(values: tuple[float, ...]) -> str:
     return " ".join(f"{v:.4f}" for v in values)

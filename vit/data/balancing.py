@@ -4,13 +4,14 @@ import numpy as np
 
 from vit.counters import permutation
 
-REPEAT = 1 << 32  # a sample drawn again within one epoch gets the counter epoch + REPEAT * times: another augmentation
+REPEAT = 1 << 32  # the k-th repetition of a sample has the counter epoch + k * REPEAT: another augmentation
 
 
-def balanced(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """(N,2) of (counter, index): every class equally often; within a class no image repeats before all were used.
+def balance_classes(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+    """labels (N,) → (N,2) of (counter, index), every class equally often; no image is repeated before its whole class
+    is used.
 
-    For labels (N,classes), several per image: every label equally often, and images without any as one more label.
+    Multi-label (N,classes): every label equally often; images without labels count as one more class.
     """
     groups = _groups(labels)
     quotas = np.full(len(groups), len(labels) // len(groups))
@@ -27,7 +28,8 @@ def balanced(labels: np.ndarray, seed: int, epoch: int) -> np.ndarray:
 
 
 def _groups(labels: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """(class, indices of its images) of every class that occurs; for several labels per image -1 stands for none."""
+    """(class, indices of its images) of every class that occurs; in multi-label sets class -1 is images without labels.
+    """
     if labels.ndim == 1:
         return [(int(c), np.flatnonzero(labels == c)) for c in np.unique(labels)]
     groups = [(c, np.flatnonzero(column)) for c, column in enumerate(labels.T)]
@@ -35,7 +37,9 @@ def _groups(labels: np.ndarray) -> list[tuple[int, np.ndarray]]:
 
 
 def _count_repeats(keys: np.ndarray, epoch: int) -> np.ndarray:
-    """Adds to each key's counter how often its image came before: it may be drawn once for each of its labels."""
+    """Adds REPEAT to a key's counter for each earlier draw of its image, which may be drawn once for each of its
+    labels.
+    """
     order = np.argsort(keys[:, 1], kind="stable")
     index = keys[order, 1]
     first = np.searchsorted(index, index)  # position of the image's first draw

@@ -1,7 +1,7 @@
 """The order of samples: batches as a function of (seed, epoch, batch), for any number of ranks and workers.
 
-All classes are plain iterables for Lightning, a script or a notebook. They are generators: nothing is decided before
-the first batch is requested, so `iter()` alone, which Lightning calls early and repeatedly, has no effect.
+All classes are plain iterables for Lightning, a script or a notebook. Their iterators are generators: `iter()` alone,
+which Lightning calls early and repeatedly, has no effect before the first batch is requested.
 """
 
 import itertools
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from vit.counters import permutation
-from vit.data.balancing import balanced
+from vit.data.balancing import balance_classes
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
 from vit.data.loading import Fetching, Samples
@@ -24,6 +24,9 @@ class Epochs(Fetching, ABC):
     Set `epoch` and `start` (finished batches of that epoch) before the first batch to continue there; each later pass
     is the next epoch. The samples of an optimizer step are the same for every `world` and `accumulate`: a step is
     divided into `accumulate` consecutive micro-batches, and each of those among the ranks.
+
+    Raises:
+        ValueError: `accumulate` is below 1.
     """
 
     def __init__(self, dataset: Samples, seed: int, rank: int, world: int, workers: int | str, accumulate: int = 1):
@@ -34,7 +37,7 @@ class Epochs(Fetching, ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Micro-batches of a whole epoch, also when the next pass starts in its middle (as Lightning expects)."""
+        """Micro-batches of a whole epoch, even if the next pass starts in the middle of one, as Lightning expects."""
 
     @abstractmethod
     def keys(self, epoch: int) -> list[np.ndarray]:
@@ -42,7 +45,7 @@ class Epochs(Fetching, ABC):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the running pass, or of the next one when none has begun."""
+        """The epoch of the current pass, or of the next one if none has begun."""
         return self._epoch
 
     @epoch.setter
@@ -71,15 +74,18 @@ class Epochs(Fetching, ABC):
 class TrainBatches(Epochs):
     """Endless epochs of shuffled batches; with `drop_last` the incomplete last step is left out.
 
-    `batch_size` counts the samples of an optimizer step: those of all ranks and of its `accumulate` micro-batches. It
-    is in each batch as `samples`, by which losses are divided. A sample that is skipped counts there without a loss,
-    because how many are skipped elsewhere is unknown.
+    `batch_size` counts the samples of an optimizer step over all ranks and micro-batches. Each batch contains it as
+    `samples`, the divisor of the loss. Skipped samples are part of this number and add no loss, because a rank does not
+    know how many samples other ranks skip.
 
-    Without `drop_last` an epoch has one step more where it does not divide evenly, all of them are a little smaller and
-    within one sample of each other, and no sample is left out. The parts of a step are within one sample of each other
-    too; an empty part is one row that no loss counts.
+    Without `drop_last` every sample is used: if the samples do not divide evenly, an epoch has one step more, and the
+    sizes of its steps differ by at most one sample, as do the parts of a step. An empty part is one row without a loss.
 
-    `balance`: "sampler" shows every class equally often; "loss" is the task's to do, with Source.class_weights().
+    `balance`: "sampler" draws every class equally often; "loss" leaves it to the task, with Source.class_weights().
+
+    Raises:
+        ValueError: `balance` is unknown.
+        DataError: `batch_size` is larger than the data set or not divisible among the ranks and micro-batches.
     """
 
     def __init__(
@@ -100,7 +106,7 @@ class TrainBatches(Epochs):
         _check_batch_size(batch_size, world, accumulate)
         if len(dataset) < batch_size:
             raise DataError(
-                f"batch_size={batch_size} is larger than the training set of {len(dataset)} {dataset.unit}; take "
+                f"batch_size={batch_size} is larger than the training set of {len(dataset)} {dataset.unit}; set "
                 f"batch_size={max(1, len(dataset) // 2 // world // accumulate) * world * accumulate}"
             )
         self.batch_size, self.balanced, self.drop_last = batch_size, balance == "sampler", drop_last
@@ -126,7 +132,7 @@ class TrainBatches(Epochs):
                 for a, b in itertools.pairwise(self.ends()) for part in range(self.rank, parts, self.world)]
 
     def keys(self, epoch: int) -> list[np.ndarray]:
-        """This rank's (B,2) keys of every micro-batch of an epoch; the first key of all for an empty one."""
+        """This rank's (B,2) keys of every micro-batch of an epoch; for an empty one the first key of the epoch."""
         order = self.order(epoch)
         return [order[a:b] if a < b else order[:1] for a, b in self.parts()]
 
@@ -137,16 +143,16 @@ class TrainBatches(Epochs):
             yield batch | {"samples": torch.tensor(int(sizes[b]))} | empty
 
     def order(self, epoch: int) -> np.ndarray:
-        """(N,2) of (counter, index): all samples once in random order, or classes in equal numbers when balanced."""
+        """(N,2) of (counter, index): all samples once in random order, or every class equally often if balanced."""
         n = len(self.dataset)
         shuffled = permutation(self.seed, epoch, n).numpy()
         if not self.balanced:
             return np.stack([np.full(n, epoch), shuffled], axis=1)
-        return balanced(self.dataset.labels.numpy(), self.seed, epoch)[shuffled]
+        return balance_classes(self.dataset.labels.numpy(), self.seed, epoch)[shuffled]
 
 
 class EvalBatches(Fetching):
-    """Every sample once, in order; all ranks get equally many batches of equal size.
+    """Every sample once, in order; all ranks get the same number of batches of the same size.
 
     `weight` (B,) is 1, or 0 for the few repeated samples (fewer than `world`) that make the last batch divisible.
     """
@@ -164,7 +170,7 @@ class EvalBatches(Fetching):
     def __iter__(self) -> Iterator[Batch]:
         for batch in self._fetch([self._keys(b) for b in range(len(self))]):
             weight = (batch.pop("epoch") == 0).float()
-            batch.pop("filler", None)  # its weight is 0
+            batch.pop("filler", None)  # a blank row, whose weight is 0
             yield batch | {"weight": weight}
 
     def _keys(self, b: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Labels of tables, one or several per image → ordered class names and label numbers."""
+"""Labels of tables, one or several per image → ordered class names and class indices."""
 
 import logging
 from collections import defaultdict
@@ -10,89 +10,88 @@ import numpy as np
 
 from vit.data.errors import DataError
 from vit.data.formats.lines import lone_surrogate
-from vit.data.identity import composed
+from vit.data.identity import to_nfc
 
 log = logging.getLogger("vit")
 
-SEPARATORS = "|;,"  # what people put between several names
+SEPARATORS = "|;,"  # common separators of several labels in one cell
 
 
-def class_list(classes: Sequence[Any] | None) -> list[str] | None:
-    """Class names of an option, each as text; None where there are none.
+def parse_class_names(classes: Sequence[Any] | None) -> list[str] | None:
+    """The class names of the option `classes` as text; None if it is empty.
 
     Raises:
-        DataError: one is true, false or null, as YAML also parses yes, no, on and off.
+        DataError: a name is true, false or null, which YAML also makes of yes, no, on, off and ~.
     """
     wrong = [name for name in classes or () if name is None or isinstance(name, bool)]
     if wrong:
-        raise DataError(f"data.classes={list(classes)}: {wrong[0]} is no class name; put quotes around each name, "
+        raise DataError(f"data.classes={list(classes)}: {wrong[0]} is not a class name; put quotes around each name, "
                         "such as data.classes=['yes','no']")
-    return [clean(name) for name in classes] if classes else None
+    return [clean_label(name) for name in classes] if classes else None
 
 
-def clean(value: Any) -> str:
-    """A label as a class name: without surrounding white space, in Unicode's composed form; "" where it is missing.
+def clean_label(value: Any) -> str:
+    """A label as a class name: stripped of white space, in Unicode's NFC form; "" for None, NaN and white space.
 
-    Missing are None, NaN and white space alone. Whole numbers that were stored as floats, as pandas does beside NaN,
-    are whole numbers.
+    Whole numbers stored as floats, which pandas writes in columns with missing values, are converted to integers.
     """
     if value is None or isinstance(value, float | np.floating) and value != value:
         return ""
     if isinstance(value, float | np.floating) and value.is_integer():
         value = int(value)
-    return composed(str(value).strip())
+    return to_nfc(str(value).strip())
 
 
-def warn_of_alike(where: Path | str, names: Sequence[str]) -> None:
-    """Logs classes whose names differ only by case or white space, since they may be one class."""
+def warn_about_similar_names(where: Path | str, names: Sequence[str]) -> None:
+    """Warns about classes whose names differ only by case or white space, since they may be meant as one class."""
     groups = defaultdict(list)
     for name in names:
         groups[" ".join(name.casefold().split())].append(name)
     for group in groups.values():
         if len(group) > 1:
-            log.warning("%s: %s are %d classes, although they differ only by case or white space; rename them where "
+            log.warning("%s: %s are %d classes, although they differ only by case or white space; rename them if "
                         "they mean the same", where, " and ".join(map(repr, group)), len(group))
 
 
-def known_by_name(values: Sequence[Any], classes: Sequence[str] | None) -> bool:
-    """Whether labels are among the class names of an option; then numbers are names, not indices."""
-    return bool(classes) and {clean(value) for value in values} <= {*classes, ""}
+def labels_are_class_names(values: Sequence[Any], classes: Sequence[str] | None) -> bool:
+    """Whether all labels are among the given class names; then numeric labels are names, not indices."""
+    return bool(classes) and {clean_label(value) for value in values} <= {*classes, ""}
 
 
-def labelled(
+def encode_labels(
     path: Path | str, values: list[Any], separator: str | None, stored: list[str] | None, known: list[str] | None = None
 ) -> tuple[list[str], np.ndarray]:
-    """Class names and labels: (N,), or (N,classes) where a separator or cells that are lists allow several per image.
+    """Class names and labels: (N,) indices, or (N,classes) bool if a separator or list cells allow several per image.
 
-    `stored` are the names of label numbers in this table, `known` those of the training split, against which labels are
-    matched. An image may have no label where several are allowed.
+    `stored` are the names of numeric labels in this table, `known` the classes of the training split, which labels must
+    match. With several labels per image allowed, an image may also have none.
 
     Raises:
-        DataError: names the row.
+        DataError: a label is empty, unknown or out of range; names the row.
     """
     lists = any(isinstance(value, list | tuple | np.ndarray) for value in values)
     if separator is None and not lists:
-        return numbered(path, values, stored, known)
-    sets = _listed(path, values) if lists else _cut(path, values, separator)
-    rows = np.repeat(np.arange(len(sets)), [len(names) for names in sets])  # the image of each label
+        return _encode_single_labels(path, values, stored, known)
+    sets = _list_cells(path, values) if lists else _split_cells(path, values, separator)
+    rows = np.repeat(np.arange(len(sets)), [len(names) for names in sets])  # the row of each label
     if not len(rows):
-        raise DataError(f"{path}: none of its {len(sets)} images has a label; expected names in some of them")
-    names, each = numbered(path, [name for names in sets for name in names], stored, known, rows)
+        raise DataError(f"{path}: none of its {len(sets)} images has a label; expected class names for some of them")
+    names, each = _encode_single_labels(path, [name for names in sets for name in names], stored, known, rows)
     table = np.zeros((len(sets), len(names)), bool)
     table[rows, each] = True
     return names, table
 
 
-def numbered(
+def _encode_single_labels(
     path: Path | str,
     values: list[Any],
     stored: list[str] | None,
     known: list[str] | None = None,
     rows: Sequence[int] | None = None,
 ) -> tuple[list[str], np.ndarray]:
-    """Class names and (N,) labels: numbers are indices where names are stored; `known` are those of train."""
+    """Class names and (N,) labels of one label per entry; numbers are indices if names are `stored`."""
     rows = range(len(values)) if rows is None else rows
-    raw, values = values, [clean(value) for value in values]
+    raw, values = values, [clean_label(value) for value in values]
     numbers = _as_numbers(values)
     empty = next((i for i, value in enumerate(values) if not value), None)
     if empty is None and numbers is None and "nan" in (lower := [value.lower() for value in values]):
@@ -102,7 +101,7 @@ def numbered(
         raise DataError(
             f"{path} row {rows[empty]}: the label is empty ({raw[empty]!r}); give every image a label or remove the row"
         )
-    stored, known = ([clean(name) for name in names] if names else None for names in (stored, known))
+    stored, known = ([clean_label(name) for name in names] if names else None for names in (stored, known))
     if numbers is not None and stored:
         _check_range(path, numbers, stored, rows)
         if known is None or known == stored:
@@ -111,57 +110,58 @@ def numbered(
     found = np.unique(numbers).tolist() if numbers is not None else sorted(set(values))
     names = known or stored or [str(v) for v in found]
     if not (known or stored):
-        warn_of_alike(path, names)
+        warn_about_similar_names(path, names)
         _log_trimmed(path, raw)
     if broken := next((name for name in names if lone_surrogate(name)), None):
         row = f" row {rows[values.index(broken)]}" if broken in values else ""
         raise DataError(f"{path}{row}: the label {broken!r} has {lone_surrogate(broken)}, half of a character; write "
-                        "both halves or take it out")
+                        "both halves or remove it")
     index = {name: i for i, name in enumerate(names)}
     texts = values if numbers is None else [str(v) for v in numbers]
     wrong = next((i for i, text in enumerate(texts) if text not in index), None)
     if wrong is not None:
         listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         raise DataError(
-            f"{path} row {rows[wrong]}: class {texts[wrong]!r} is not among the {len(names)} known ({listed})"
+            f"{path} row {rows[wrong]}: class {texts[wrong]!r} is not among the {len(names)} known classes ({listed})"
         )
     return names, np.array([index[text] for text in texts], dtype=np.int64)
 
 
-def _cut(path: Path | str, values: list[Any], separator: str) -> list[list[str]]:
-    """Names between separators, less the blanks around them; an empty cell is an image without a label."""
+def _split_cells(path: Path | str, values: list[Any], separator: str) -> list[list[str]]:
+    """The stripped names between separators; an empty cell is an image without a label."""
     if not separator:
-        raise DataError("data.label_separator='': must be a sign that stands between the names, such as '|'")
-    cells = [clean(value) for value in values]
+        raise DataError("data.label_separator='': must be the character between the names, such as '|'")
+    cells = [clean_label(value) for value in values]
     other = next((sign for sign in SEPARATORS if any(sign in cell for cell in cells)), None)
     if other and not any(separator in cell for cell in cells):
         shown = next(cell for cell in cells if other in cell)
-        raise DataError(f"{path}: data.label_separator={separator!r} is in none of {len(cells)} labels such as "
-                        f"{shown!r}; is it {other!r}?")
+        raise DataError(f"{path}: data.label_separator={separator!r} does not occur in the {len(cells)} labels, "
+                        f"such as {shown!r}; did you mean {other!r}?")
     sets = [[name.strip() for name in cell.split(separator)] if cell else [] for cell in cells]
     empty = next((i for i, names in enumerate(sets) if "" in names), None)
     if empty is not None:
-        raise DataError(f"{path} row {empty}: an empty name between the separators of {cells[empty]!r}; remove one")
+        raise DataError(f"{path} row {empty}: {cells[empty]!r} has an empty name between two separators; remove one of "
+                        "them")
     return sets
 
 
-def _listed(path: Path | str, values: list[Any]) -> list[list[Any]]:
+def _list_cells(path: Path | str, values: list[Any]) -> list[list[Any]]:
     """Cells that are lists; an empty list or cell is an image without a label."""
     values = [None if isinstance(value, float) and value != value else value for value in values]
     wrong = next((i for i, v in enumerate(values) if v is not None and not isinstance(v, list | tuple | np.ndarray)),
                  None)
     if wrong is not None:
-        raise DataError(f"{path} row {wrong}: the label {values[wrong]!r} is no list, as other rows' are; write a list "
-                        "in every row")
+        raise DataError(f"{path} row {wrong}: the label {values[wrong]!r} is not a list, in contrast to other rows; "
+                        "write a list in every row")
     return [list(value) if value is not None else [] for value in values]
 
 
 def _log_trimmed(path: Path | str, raw: Sequence[Any]) -> None:
-    """Logs labels that are one class only because white space around them and Unicode's forms do not count."""
+    """Warns about labels that differ only by surrounding white space or Unicode form and become one class."""
     forms = defaultdict(set)
     for value in raw:
         if isinstance(value, str):
-            forms[clean(value)].add(value)
+            forms[clean_label(value)].add(value)
     for name, written in forms.items():
         if len(written) > 1:
             log.warning("%s: labels %s are one class, %r", path, " and ".join(map(ascii, sorted(written))), name)

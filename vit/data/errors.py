@@ -1,8 +1,8 @@
-"""The error for data that a user has to correct, and file names as messages show them."""
+"""The error for data that a user has to correct, and the display of file names in messages."""
 
 
 class DataError(ValueError):
-    """A fault of a data set that a user has to correct; the message is one line that contains the fix."""
+    """Faulty data that a user has to correct; the message is one line that contains the fix."""
 
 
 def printable(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The identity of a sample across runs: its name, or its content where it has no name of its own."""
+"""The identity of a sample across runs: its name, or a fingerprint of its content if it has no name of its own."""
 
 import hashlib
 import os
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-END = 8192  # bytes of the beginning and of the end of a longer content that are hashed
+END = 8192  # bytes that are hashed at the beginning and at the end of long contents
 
 
 def fingerprint(content: bytes | np.ndarray | Path | str) -> str:
     """16 hexadecimal digits of an encoded image, a pixel array, a file or a text.
 
-    Of contents above 16 KiB only the length, the first and the last 8 KiB are hashed: enough to notice another file
-    under the same name, at the cost of two short reads for each of a million photos. A file that cannot be read has "".
+    Of contents above 16 KiB only the length and the first and last 8 KiB are hashed: enough to detect that a file was
+    replaced, at the cost of two short reads per file. A file that cannot be read has the fingerprint "".
     """
     if isinstance(content, Path):
         return _of_file(content)
@@ -27,23 +27,23 @@ def fingerprint(content: bytes | np.ndarray | Path | str) -> str:
     return _digest(b"", memoryview(content))
 
 
-def positions(keys: Iterable[str], seed: int) -> np.ndarray:
-    """(N,) float64 in [0, 1): a pure function of each key and the seed.
+def hash_positions(keys: Iterable[str], seed: int) -> np.ndarray:
+    """(N,) float64 in [0, 1): a hash of each key and the seed.
 
-    Keys are compared in Unicode's composed form, since file systems differ in how they store an accent.
+    Keys are compared in Unicode's NFC form, since file systems differ in how they store accents.
     """
     salt = seed.to_bytes(16, "little", signed=True)
-    digests = (hashlib.blake2b(_composed(key), digest_size=8, salt=salt).digest() for key in keys)
+    digests = (hashlib.blake2b(_nfc_bytes(key), digest_size=8, salt=salt).digest() for key in keys)
     return np.frombuffer(b"".join(digests), "<u8") / 2.0**64
 
 
-def composed(name: str) -> str:
-    """The name in Unicode's composed form (NFC): "é" is one character, however it was typed or stored."""
+def to_nfc(name: str) -> str:
+    """The name in Unicode's composed form (NFC), in which "é" is one character."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
-def _composed(key: str) -> bytes:
-    return composed(key).encode("utf-8", "surrogateescape")
+def _nfc_bytes(key: str) -> bytes:
+    return to_nfc(key).encode("utf-8", "surrogateescape")
 
 
 def _of_file(path: Path) -> str:

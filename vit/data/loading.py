@@ -13,13 +13,13 @@ from torch.utils.data._utils.signal_handling import _remove_worker_pids
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
 from vit.data.images.decode import BadImage
-from vit.data.system_limits import LimitError, explain_limit, explain_lost_worker
+from vit.data.system_limits import SystemLimitError, explain_limit, explain_lost_worker
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
 
 
 class _Plan:
-    """The keys of the next pass: DataLoader's batch sampler, filled before each pass."""
+    """DataLoader's batch sampler: the keys of the next pass, set before each pass."""
 
     def __init__(self) -> None:
         self.keys: list[np.ndarray] = []
@@ -32,22 +32,27 @@ class _Plan:
 
 
 class Samples(Protocol):
-    """The data set that batches are made from: rows are requested by keys (B,2) of (epoch, index)."""
+    """A data set whose rows are requested by keys (B,2) of (epoch, index)."""
 
-    unit: str  # what a sample is called in messages
+    unit: str  # plural name of the samples in messages
     on_bad_sample: str
-    cached: bool  # whether all samples are in memory, so that workers are not needed
+    cached: bool  # whether all samples are in memory, which makes workers unnecessary
 
     def __len__(self) -> int: ...
 
     def __getitems__(self, keys: np.ndarray) -> Batch: ...
 
     def filler(self) -> Batch:
-        """One row without loss, with 1 as its epoch; requested only where samples can be unreadable."""
+        """One row without a loss, with 1 as its epoch; requested only if samples can be unreadable."""
 
 
 class Fetching:
-    """Base of all batches: the keys of this rank → batches, loaded here or in worker processes, and the bad samples."""
+    """Base class of all batches: loads batches by the keys of this rank, in this process or in workers.
+
+    Raises:
+        DataError: the data set is empty.
+        ValueError: `rank` or `workers` is invalid.
+    """
 
     timeout = 0.0  # seconds that a worker may take for a batch; 0 for no limit
 
@@ -58,7 +63,7 @@ class Fetching:
             raise ValueError(f"rank {rank} must be 0..{world - 1} for world {world}")
         self.dataset, self.rank, self.world = dataset, rank, world
         self.workers = _workers(workers, dataset, world)
-        self.bad: dict[str, str] = {}  # name → reason of every image that was skipped so far
+        self.bad: dict[str, str] = {}  # name → reason of every sample skipped so far
         self._plan, self._loader = _Plan(), None
 
     def _fetch(self, keys: list[np.ndarray]) -> Iterator[Batch]:
@@ -72,13 +77,13 @@ class Fetching:
             for batch in self._workers_loader():
                 yield self._checked(batch)
         except Exception as error:
-            self.close(by_force=True)  # at once: left to the garbage collector, workers are waited for in vain
+            self.close(by_force=True)  # the garbage collector would wait for hung workers
             if not explain_limit(error) and (reason := explain_lost_worker(error, self.timeout)):
-                raise LimitError(reason) from error
+                raise SystemLimitError(reason) from error
             raise
 
     def close(self, by_force: bool = False) -> None:
-        """Ends the worker processes, a frozen one only with `by_force`; the next pass starts new ones."""
+        """Ends the worker processes, frozen ones only with `by_force`; the next pass starts new ones."""
         iterator = getattr(self._loader, "_iterator", None)
         if iterator is not None:
             if by_force:
@@ -94,11 +99,11 @@ class Fetching:
                 batch_sampler=self._plan,
                 num_workers=self.workers,
                 persistent_workers=True,
-                collate_fn=_as_it_is,
+                collate_fn=_identity,
                 timeout=self.timeout,
-                worker_init_fn=_leave_stopping_to_the_trainer,
+                worker_init_fn=_ignore_stop_signals,
                 pin_memory=torch.cuda.is_available(),
-                generator=torch.Generator(),  # its own, so that loading never moves the global random state
+                generator=torch.Generator(),  # without it, DataLoader would advance the global random state
             )
         return self._loader
 
@@ -108,13 +113,13 @@ class Fetching:
             raise BadImage(*bad[0])
         self.bad.update(bad)
         if bad and len(self.bad) >= len(self.dataset):
-            raise BadImage(bad[0][0], f"{bad[0][1]}; with it all {len(self.bad)} {self.dataset.unit} are unreadable")
-        if len(batch["index"]) == 0:  # every process must take part in a step, also one that has nothing to learn
+            raise BadImage(bad[0][0], f"{bad[0][1]}; all {len(self.bad)} {self.dataset.unit} are unreadable")
+        if len(batch["index"]) == 0:  # every rank must take part in a step, even without samples
             return self.dataset.filler() | {"filler": True}
         return batch
 
     def names(self, index: Sequence[int]) -> list[str]:
-        """The samples' names, such as the paths of files."""
+        """The names of samples, such as file paths."""
         return [str(self.dataset.split.names[int(i)]) for i in index]
 
 
@@ -136,19 +141,19 @@ def _workers(workers: int | str, dataset: Samples, world: int) -> int:
         local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
         return min(16, max(1, cores // local - 1))
     if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
-        raise ValueError(f"workers={workers!r} must be auto or a number of processes, 0 or more")
+        raise ValueError(f"workers={workers!r} must be auto or a number of processes of at least 0")
     return workers
 
 
-def _leave_stopping_to_the_trainer(worker: int) -> None:
-    """Ignores the stop signals that a process group receives, since the current step still needs its workers.
+def _ignore_stop_signals(worker: int) -> None:
+    """Ignores the stop signals that a process group receives, since the trainer still needs the workers for its step.
 
-    DataLoader ends its workers by a second SIGTERM, which is not ignored.
+    Only the first SIGTERM is ignored: with the second, DataLoader ends its workers.
     """
     for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda signum, frame: signal.signal(signum, signal.SIG_DFL))
 
 
-def _as_it_is(batch: Batch) -> Batch:
+def _identity(batch: Batch) -> Batch:
     return batch

@@ -1,4 +1,4 @@
-"""Names that modules of vit.data had before they were packages; a `_target_` in a user's config may still have them."""
+"""Former names of modules of vit.data and their new names; a `_target_` in a user's config may contain the former."""
 
 MOVED = {
     "archives": "vit.data.formats.zip_archives",

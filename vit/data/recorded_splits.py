@@ -1,4 +1,4 @@
-"""The samples that a run recorded, and the same samples found again in the current data."""
+"""The splits that a run recorded, and their restoration from the current data."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from vit.data.errors import DataError, printable
-from vit.data.identity import composed
+from vit.data.identity import to_nfc
 from vit.data.pairs.source import PairSource
-from vit.data.sample_names import has_names, located
+from vit.data.sample_names import has_names, locate
 from vit.data.source import Source
 from vit.data.text.corpus import CorpusSource, CorpusSplit, Documents
 
@@ -19,7 +19,7 @@ NEW = "not in the data when training began"
 
 
 class Entry(NamedTuple):
-    """One sample: its name, its class or target, and the fingerprint of its content ("" where it was not recorded)."""
+    """One sample: its name, its class or target, and the fingerprint of its content ("" if not recorded)."""
 
     name: str
     label: str
@@ -29,8 +29,8 @@ class Entry(NamedTuple):
 Recorded = Mapping[str, Sequence[Entry]]  # by split
 
 
-def entries(source: AnySource, splits: Collection[str] | None = None) -> dict[str, list[Entry]]:
-    """What a run records: every sample of every split, or of the splits named."""
+def list_entries(source: AnySource, splits: Collection[str] | None = None) -> dict[str, list[Entry]]:
+    """The entries of every sample, of all splits or of the given ones."""
     listed = {key: rows for key, rows in source.split_lists().items() if splits is None or key in splits}
     return {
         key: [Entry(*named, content) for named, content in zip(rows, _units(source, key).fingerprints(), strict=True)]
@@ -39,7 +39,11 @@ def entries(source: AnySource, splits: Collection[str] | None = None) -> dict[st
 
 
 def check_unchanged(source: AnySource, key: str, recorded: Sequence[Entry], fix: str) -> None:
-    """Raises DataError where samples of a split, in the recorded order, no longer have the recorded content."""
+    """Checks that the samples of a split, in the recorded order, still have the recorded content.
+
+    Raises:
+        DataError: some are missing or have other content; names the first and the `fix`.
+    """
     pairs = zip(recorded, _units(source, key).fingerprints(), strict=True)
     changed = [(entry.name, "has other content" if content else "missing")
                for entry, content in pairs if entry.fingerprint not in ("", content)]
@@ -47,7 +51,7 @@ def check_unchanged(source: AnySource, key: str, recorded: Sequence[Entry], fix:
         raise DataError(_problem(source.name, changed, len(recorded), fix))
 
 
-def restored(
+def restore_splits(
     source: AnySource,
     recorded: Recorded,
     compared: Collection[str] | None = None,
@@ -56,11 +60,11 @@ def restored(
 ) -> AnySource:
     """The source with the recorded samples in the recorded splits and order.
 
-    Samples that were not recorded are listed in `left_out`; those that the argument `left_out` names, with the reason,
-    are the images that the run could not read. Splits that are not `compared` (None: all are) may lack samples.
+    Samples that were not recorded are added to the source's `left_out`. The argument `left_out` maps the images that
+    the run could not read to the reason. Splits outside `compared` (None: all splits) may lack samples.
 
     Raises:
-        DataError: compared samples are missing, have another label or another content; names the first, and the `fix`.
+        DataError: compared samples are missing or have another label or content; names the first and the `fix`.
     """
     found = _Search(source, recorded)
     rows = {key: found.rows(key, compared is None or key in compared) for key in recorded}
@@ -68,15 +72,15 @@ def restored(
         raise DataError(_problem(source.name, found.problems, sum(map(len, recorded.values())), fix))
     splits = {key: found.take(key, selected) for key, selected in rows.items() if len(selected)}
     rest = [found.names[i] for i in np.setdiff1d(np.arange(len(found.names)), np.concatenate(list(rows.values())))]
-    known = {composed(name): reason for name, reason in (left_out or {}).items()}
-    new = [(name, NEW) for name in rest if composed(name) not in known]
+    known = {to_nfc(name): reason for name, reason in (left_out or {}).items()}
+    new = [(name, NEW) for name in rest if to_nfc(name) not in known]
     made = replace(source, splits=splits, left_out=[*source.left_out, *new])
-    again = [(name, known[composed(name)]) for name in rest if composed(name) in known]
+    again = [(name, known[to_nfc(name)]) for name in rest if to_nfc(name) in known]
     return replace(made, unreadable=[*made.unreadable, *again]) if again and isinstance(made, Source) else made
 
 
 class _Search:
-    """The samples of all splits of a source one after the other, and which of them are not used yet."""
+    """Index of the samples of all splits of a source, each of which is found at most once."""
 
     def __init__(self, source: AnySource, recorded: Recorded):
         self.source, self.recorded, self.problems = source, recorded, []
@@ -85,15 +89,17 @@ class _Search:
         listed = [named for lists in source.split_lists().values() for named in lists]
         self.names, self.labels = [name for name, _ in listed], [label for _, label in listed]
         self.named = all(has_names(unit.names) for unit in self.units.values())
-        self.prints: dict[int, list[str]] = {}  # of the units for which they are needed
+        self.prints: dict[int, list[str]] = {}  # fingerprints by unit, computed on demand
         self.by_name = defaultdict(list)
         for i in reversed(range(len(listed))):
-            self.by_name[composed(self.names[i])].append(i)
+            self.by_name[to_nfc(self.names[i])].append(i)
         self.by_content: dict | None = None
         self.used: set[int] = set()
 
     def rows(self, key: str, strict: bool) -> np.ndarray:
-        """Where the recorded samples of a split are; those that are not to be found become problems if `strict`."""
+        """Indices of the recorded samples of a split; with `strict`, samples that are not found are added to
+        `problems`.
+        """
         found = [self._by_name(entry, strict) for entry in self.recorded[key]]
         for position, entry in enumerate(self.recorded[key]):
             if found[position] is None and not self.named and entry.fingerprint:
@@ -103,18 +109,18 @@ class _Search:
         return np.array([i for i in found if i is not None], dtype=np.int64)
 
     def take(self, key: str, rows: np.ndarray):
-        """The samples as a split; the split that is there where it has the same samples."""
+        """The samples as a split; the existing split if it has the same samples."""
         starts = dict(zip(self.units, self.ends - [len(unit) for unit in self.units.values()], strict=True))
         if key in self.units and np.array_equal(rows, starts[key] + np.arange(len(self.units[key]))):
             return self.source.splits[key]
         units = list(self.units.values())
-        selected = type(units[0]).joined(units).take(rows)
+        selected = type(units[0]).concat(units).take(rows)
         return selected.split if isinstance(selected, Documents) else selected
 
     def _by_name(self, entry: Entry, strict: bool) -> int | None:
-        for i in reversed(self.by_name.get(composed(entry.name), ())):
+        for i in reversed(self.by_name.get(to_nfc(entry.name), ())):
             exact = not entry.fingerprint or not (strict or not self.named) or self._print(i) == entry.fingerprint
-            if i not in self.used and composed(self.labels[i]) == composed(entry.label) and exact:
+            if i not in self.used and to_nfc(self.labels[i]) == to_nfc(entry.label) and exact:
                 self.used.add(i)
                 return i
         return None
@@ -133,13 +139,13 @@ class _Search:
         return alike.pop()
 
     def _print(self, i: int) -> str:
-        unit, row = located(self.ends, i)
+        unit, row = locate(self.ends, i)
         if unit not in self.prints:
             self.prints[unit] = list(self.units.values())[unit].fingerprints()
         return self.prints[unit][row]
 
     def _reason(self, entry: Entry) -> str:
-        there = self.by_name.get(composed(entry.name), ())
+        there = self.by_name.get(to_nfc(entry.name), ())
         if not there:
             return "missing"
         labels = [self.labels[i] for i in there]
@@ -149,7 +155,7 @@ class _Search:
 
 
 def _units(source: AnySource, key: str):
-    """The samples of a split as they are recorded: of running text its documents."""
+    """The units of a split that are recorded: samples, or the documents of a corpus."""
     split = source.splits[key]
     return split.documents() if isinstance(split, CorpusSplit) else split
 

@@ -1,13 +1,13 @@
-"""Names of samples in little memory, which worker processes share."""
+"""Compact sequences of strings for names and texts, whose memory worker processes share."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 
-class Names(Sequence[str]):
-    """Many strings in two arrays, whose memory worker processes share (reference counts of Python strings cause
-    copies).
+class PackedStrings(Sequence[str]):
+    """Many strings in two arrays: worker processes share their memory, while reference counts of Python strings would
+    cause copies.
     """
 
     def __init__(self, names: Sequence[str]):
@@ -37,8 +37,8 @@ class RowNames(Sequence[str]):
         return f"{self.prefix} {self.unit} {self.rows[i]}"
 
 
-class Chain(Sequence):
-    """Several sequences one after the other, without a copy."""
+class ConcatSequence(Sequence):
+    """The concatenation of several sequences, without a copy."""
 
     def __init__(self, parts: Sequence[Sequence]):
         self.parts, self.ends = parts, np.cumsum([len(part) for part in parts])
@@ -47,12 +47,12 @@ class Chain(Sequence):
         return int(self.ends[-1])
 
     def __getitem__(self, i: int):
-        part, row = located(self.ends, i)
+        part, row = locate(self.ends, i)
         return self.parts[part][row]
 
 
-class NameRows(Sequence[str]):
-    """Names of the chosen rows of another list of names."""
+class SelectedStrings(Sequence[str]):
+    """The selected rows of another sequence of strings, without a copy."""
 
     def __init__(self, names: Sequence[str], rows: np.ndarray):
         self.names, self.rows = names, rows
@@ -64,14 +64,14 @@ class NameRows(Sequence[str]):
         return self.names[int(self.rows[i])]
 
 
-def located(ends: np.ndarray, i: int) -> tuple[int, int]:
-    """The part that has item i, of several parts with cumulative `ends`, and its index in it."""
+def locate(ends: np.ndarray, i: int) -> tuple[int, int]:
+    """(part, index in it) of item i of a concatenation of parts with cumulative `ends`."""
     part = int(np.searchsorted(ends, i, side="right"))
     return part, int(i - (ends[part - 1] if part else 0))
 
 
 def has_names(names: Sequence[str]) -> bool:
-    """Whether samples have names of their own, such as file names, in contrast to positions: "x.csv line 17"."""
-    if isinstance(names, Chain):
+    """Whether names identify samples, as file names do, in contrast to positions such as "x.csv line 17"."""
+    if isinstance(names, ConcatSequence):
         return all(map(has_names, names.parts))
-    return has_names(names.names) if isinstance(names, NameRows) else not isinstance(names, RowNames)
+    return has_names(names.names) if isinstance(names, SelectedStrings) else not isinstance(names, RowNames)

@@ -10,18 +10,20 @@ from vit.data.split import Split, array_split, file_split
 from vit.data.splitting import three_ways, with_validation
 
 __all__ = ["DataError", "Source", "Split", "array_split", "file_split", "separator_of", "three_ways",
-           "with_validation"]  # what a function that returns a Source needs
+           "with_validation"]  # for functions that return a Source
 
-SIGNS = "|;/,&+ "  # separators of several class names in one cell, in order of preference
+SEPARATORS = "|;/,&+ "  # separators of several class names in one cell, in order of preference
 
 
 @dataclass(frozen=True)
 class Source:
-    """Ordered class names, the available splits out of "train", "val" and "test", and (name, reason) of what was left
-    out.
+    """Ordered class names and the available splits out of "train", "val" and "test".
 
-    `pinned`: options that select the same data again, such as the resolved commit. `unreadable`: the samples among
-    `left_out` that cannot be read.
+    `left_out` are (name, reason) of samples that are not in any split, `unreadable` those of them that cannot be read.
+    `pinned`: options that select the same data again, such as the resolved commit.
+
+    Raises:
+        DataError: class names or labels are invalid, or a class has no training sample.
     """
 
     name: str
@@ -40,18 +42,18 @@ class Source:
         if empty:
             raise DataError(
                 f"{self.name}: {len(empty)} of {len(self.classes)} classes have no training {self.unit} "
-                f"({_some(empty)}); add {self.unit}s or remove the class"
+                f"({_listed(empty)}); add {self.unit}s or remove the class"
             )
         full = [c for c, n in zip(self.classes, counts, strict=True) if n == total]
         if self.multi_label and full:
             raise DataError(
-                f"{self.name}: all {total} training {self.unit}s have the label {full[0]!r}, so there is nothing to "
-                "learn about it; remove that label, or add images without it"
+                f"{self.name}: all {total} training {self.unit}s have the label {full[0]!r}, so it cannot be "
+                f"learned; remove that label, or add {self.unit}s without it"
             )
 
     @property
     def unit(self) -> str:
-        """The name of a sample in messages."""
+        """The singular name of a sample in messages."""
         return getattr(self.splits.get("train"), "unit", "image")
 
     @property
@@ -60,7 +62,7 @@ class Source:
 
     @property
     def multi_label(self) -> bool:
-        """Whether a sample may have several labels, or none."""
+        """Whether samples may have several labels or none."""
         return "train" in self.splits and self.splits["train"].labels.ndim == 2
 
     def counts(self, split: str) -> np.ndarray:
@@ -71,7 +73,7 @@ class Source:
     def class_weights(self) -> np.ndarray:
         """Loss weight per class, (classes,) float32: n / (classes * n_c), so that it averages 1 over samples.
 
-        For several labels per sample it is the ratio of samples without and with the label, (n - n_c) / n_c.
+        For multi-label samples it is the ratio of samples without and with the label, (n - n_c) / n_c.
         """
         counts = self.counts("train")
         if self.multi_label:
@@ -79,21 +81,22 @@ class Source:
         return (counts.sum() / (len(counts) * counts)).astype(np.float32)
 
     def label_text(self, split: str, i: int) -> str:
-        """The class name of a sample; several are joined by `separator_of`."""
+        """The class name of a sample; several names are joined with `separator_of`."""
         label = self.splits[split].labels[i]
         if label.ndim == 0:
             return self.classes[label]
         return separator_of(self.classes).join(self.classes[c] for c in np.flatnonzero(label))
 
     def split_lists(self) -> dict[str, list[tuple[str, str]]]:
-        """Per split the (name, class) of every sample, which a run records."""
+        """(name, class) of every sample by split, as a run records them."""
         return {
             key: [(split.names[i], self.label_text(key, i)) for i in range(len(split))]
             for key, split in self.splits.items()
         }
 
     def without(self, samples: Sequence[tuple[str, int, str]]) -> "Source":
-        """The source without the given (split, index, reason), which are added to `left_out`."""
+        """The source without the given samples (split, index, reason), which are added to `left_out` and `unreadable`.
+        """
         dropped = {key: {i for s, i, _ in samples if s == key} for key in self.splits}
         splits = {
             key: split.take(np.array([i for i in range(len(split)) if i not in dropped[key]], dtype=np.int64))
@@ -106,8 +109,8 @@ class Source:
 
 
 def separator_of(classes: Sequence[str]) -> str:
-    """The separator of several class names in one cell: |, or another sign if a class name contains it."""
-    return next((sign for sign in SIGNS if not any(sign in name for name in classes)), "\t")
+    """The separator of several class names in one cell: |, or another character if a class name contains it."""
+    return next((sign for sign in SEPARATORS if not any(sign in name for name in classes)), "\t")
 
 
 def _check_classes(source: Source) -> None:
@@ -117,21 +120,21 @@ def _check_classes(source: Source) -> None:
         raise DataError(f"{source.name}: the class name {wrong!r} is {kind}, not text; give {str(wrong)!r}")
     if len(set(source.classes)) != len(source.classes):
         twice = sorted({c for c in source.classes if source.classes.count(c) > 1})
-        raise DataError(f"{source.name}: class names must differ, these come more than once: {_some(twice)}")
+        raise DataError(f"{source.name}: class names must be unique, but these occur more than once: {_listed(twice)}")
     if len(source.classes) < (1 if source.multi_label else 2):
         raise DataError(
-            f"{source.name}: found {len(source.classes)} class ({_some(source.classes)}), a classifier needs at "
+            f"{source.name}: found {len(source.classes)} class ({_listed(source.classes)}), a classifier needs at "
             "least 2; give every class its own folder or label"
         )
     if "train" not in source.splits or len(source.splits["train"]) == 0:
-        found = _some(sorted(source.splits))
+        found = _listed(sorted(source.splits))
         raise DataError(f"{source.name}: there are 0 training {source.unit}s; splits found: {found}")
 
 
 def _check_split(source: Source, key: str, split: Split) -> None:
     wanted = (len(split), len(source.classes)) if source.multi_label else (len(split),)
     if split.labels.shape != wanted:
-        raise DataError(f"{source.name}: the {key} labels have shape {split.labels.shape}, but must have {wanted}")
+        raise DataError(f"{source.name}: the {key} labels have shape {split.labels.shape}, expected {wanted}")
     if source.multi_label:
         return
     bad = np.flatnonzero((split.labels < 0) | (split.labels >= len(source.classes)))
@@ -143,6 +146,6 @@ def _check_split(source: Source, key: str, split: Split) -> None:
         )
 
 
-def _some(names: Sequence[str], limit: int = 5) -> str:
+def _listed(names: Sequence[str], limit: int = 5) -> str:
     listed = ", ".join(repr(n) for n in names[:limit])
     return listed + (f" and {len(names) - limit} more" if len(names) > limit else "") or "none"

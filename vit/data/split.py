@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from vit.data.identity import fingerprint
-from vit.data.sample_names import Chain, NameRows, Names, RowNames, has_names, located
+from vit.data.sample_names import ConcatSequence, PackedStrings, RowNames, SelectedStrings, has_names, locate
 from vit.files.untrusted import read_bytes
 
 Raw = bytes | np.ndarray
@@ -15,10 +15,10 @@ Raw = bytes | np.ndarray
 
 @dataclass(frozen=True)
 class Split:
-    """Samples of one split: `labels` (N,) int64, a name each, and `read(i)` → encoded bytes or a pixel array (H,W[,C]).
+    """Samples of one split: `labels` (N,) int64, `names`, and `read(i)` → encoded bytes or a pixel array (H,W[,C]).
 
-    If samples may have several labels or none, `labels` is (N,classes) bool. `pixels` (N,H,W[,C]) exists if all samples
-    are in memory, decoded and of one size.
+    If samples may have several labels or none, `labels` is (N,classes) bool. `pixels` (N,H,W[,C]) is set if all
+    samples are decoded in memory with one size.
     """
 
     labels: np.ndarray
@@ -30,33 +30,34 @@ class Split:
         return len(self.labels)
 
     def location(self, i: int) -> Raw | Path:
-        """The location of sample i: its file, else the result of `read`; enough to read a header without the whole
-        file.
-        """
+        """The file of sample i, from which a header can be read alone; else the result of `read`."""
         return getattr(self.read, "location", self.read)(i)
 
     def take(self, rows: np.ndarray) -> "Split":
         """The samples at `rows`, in that order."""
         pixels = None if self.pixels is None else self.pixels[rows]
         read = ReadArray(pixels) if pixels is not None else ReadRows(self.read, rows)
-        return Split(self.labels[rows], NameRows(self.names, rows), read, pixels)
+        return Split(self.labels[rows], SelectedStrings(self.names, rows), read, pixels)
 
     def fingerprints(self) -> list[str]:
         """A hash of each sample's encoded image or pixels."""
         return [content_of(self, i) for i in range(len(self))]
 
     @staticmethod
-    def joined(splits: Sequence["Split"]) -> "Split":
-        """The samples of several splits one after the other."""
+    def concat(splits: Sequence["Split"]) -> "Split":
+        """The concatenation of several splits."""
         pixels = [split.pixels for split in splits]
         together = np.concatenate(pixels) if all(p is not None for p in pixels) else None
-        read = ReadArray(together) if together is not None else ReadJoined([split.read for split in splits],
-                                                                          np.cumsum([len(s) for s in splits]))
-        return Split(np.concatenate([s.labels for s in splits]), Chain([s.names for s in splits]), read, together)
+        ends = np.cumsum([len(split) for split in splits])
+        read = ReadConcat([split.read for split in splits], ends) if together is None else ReadArray(together)
+        names = ConcatSequence([split.names for split in splits])
+        return Split(np.concatenate([split.labels for split in splits]), names, read, together)
 
 
 @dataclass(frozen=True)
 class ReadArray:
+    """Reads pixel arrays (H,W[,C]) from one array."""
+
     pixels: np.ndarray
 
     def __call__(self, i: int) -> np.ndarray:
@@ -65,6 +66,8 @@ class ReadArray:
 
 @dataclass(frozen=True)
 class ReadFile:
+    """Reads the encoded bytes of image files below `root`."""
+
     root: Path
     names: Sequence[str]
 
@@ -77,6 +80,8 @@ class ReadFile:
 
 @dataclass(frozen=True)
 class ReadRows:
+    """Reads the selected rows of another reader."""
+
     read: Callable[[int], Raw]
     rows: np.ndarray
 
@@ -88,29 +93,29 @@ class ReadRows:
 
 
 @dataclass(frozen=True)
-class ReadJoined:
-    """Sample i of several splits one after the other, with cumulative `ends`."""
+class ReadConcat:
+    """Reads from the concatenation of several readers with cumulative `ends`."""
 
     reads: Sequence[Callable[[int], Raw]]
     ends: np.ndarray
 
     def __call__(self, i: int) -> Raw:
-        part, row = located(self.ends, i)
+        part, row = locate(self.ends, i)
         return self.reads[part](row)
 
     def location(self, i: int) -> Raw | Path:
-        part, row = located(self.ends, i)
+        part, row = locate(self.ends, i)
         return getattr(self.reads[part], "location", self.reads[part])(row)
 
 
 def array_split(pixels: np.ndarray, labels: np.ndarray, prefix: str) -> Split:
-    """Samples in memory as one uint8 array (N,H,W[,C])."""
+    """Images in one uint8 array (N,H,W[,C]) as samples, named `prefix` and their row."""
     return Split(_typed(labels), RowNames(prefix, np.arange(len(labels))), ReadArray(pixels), pixels)
 
 
 def file_split(root: Path, names: Sequence[str], labels: np.ndarray) -> Split:
-    """Samples that are image files under `root`; their names are the paths relative to it."""
-    packed = Names(names)
+    """Image files below `root` as samples, named by their paths relative to it."""
+    packed = PackedStrings(names)
     return Split(_typed(labels), packed, ReadFile(root, packed))
 
 
@@ -127,5 +132,5 @@ def content_of(split: Split, i: int) -> str:
 
 
 def keys(split: Split) -> Sequence[str]:
-    """The keys by which samples are split: their names, or their contents if they have no names of their own."""
+    """The keys by which samples are assigned to splits: their names, or fingerprints if names are only positions."""
     return [name.replace("\\", "/") for name in split.names] if has_names(split.names) else split.fingerprints()

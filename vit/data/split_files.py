@@ -8,13 +8,14 @@ UNESCAPES = {"t": "\t", "n": "\n", "r": "\r"}
 
 
 def format_rows(rows: Iterable[Sequence[str]]) -> str:
+    """The text of a file of these rows."""
     return "".join("\t".join("".join(ESCAPES.get(c, c) for c in cell) for cell in row) + "\n" for row in rows)
 
 
 def read_rows(file: Path, escaped: bool | None = None) -> list[list[str]]:
-    """Name, label and fingerprint of each sample; of older runs without fingerprints name and label, not escaped.
+    """Name, label and fingerprint of each sample; only name and label, unescaped, in the files of older runs.
 
-    `escaped` selects between the two for files of two columns.
+    `escaped` states whether the cells of a file of two columns are escaped.
     """
     lines = file.read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
     rows = [line.split("\t") for line in lines]

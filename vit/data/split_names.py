@@ -1,4 +1,4 @@
-"""The names that folders, files and table cells use for the splits."""
+"""The conventional names of the splits in folders, files and table cells."""
 
 from collections.abc import Iterable
 
@@ -8,17 +8,17 @@ SPLIT_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validati
                "test": ("test", "testing")}
 
 
-def named_splits(where: object, names: Iterable[str]) -> dict[str, str]:
-    """Split → which of the names means it, in capitals or not; as far as there.
+def match_splits(where: object, names: Iterable[str]) -> dict[str, str]:
+    """Split → the one of `names` that denotes it, without regard to case; only the splits that are present.
 
     Raises:
-        DataError: two names mean the same split.
+        DataError: two names denote the same split.
     """
     found: dict[str, str] = {}
     for name in names:
         key = next((key for key, usual in SPLIT_NAMES.items() if name.lower() in usual), None)
         if key in found:
-            raise DataError(f"{where}: both {found[key]} and {name} are there, keep one of them for {key}")
+            raise DataError(f"{where}: both {found[key]} and {name} exist; keep one of them for {key}")
         if key is not None:
             found[key] = name
     return {key: found[key] for key in SPLIT_NAMES if key in found}

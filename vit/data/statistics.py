@@ -1,4 +1,4 @@
-"""Statistics of the training images: the range of deep ones; mean and deviation per channel as evaluation sees them."""
+"""Statistics of the training images: mean and standard deviation per channel, and the range of high bit depths."""
 
 import math
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vit.counters import permutation
 from vit.data.errors import DataError
-from vit.data.images.bit_depth import FULL, Measured, measure_range
+from vit.data.images.bit_depth import FULL, MeasuredRange, measure_range
 from vit.data.images.dataset import ImageDataset
 from vit.data.images.decode import BadImage
 from vit.data.images.line_images import LinePreprocessing
@@ -33,7 +33,7 @@ class ChannelSums:
         self.squares += (values * values).sum(1)
 
     def mean_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Rounded to 4 digits as the usual tables are; a channel without any variation gets std 1."""
+        """(mean, std) per channel, rounded to 4 digits; a constant channel gets std 1."""
         mean = [int(s) / self.pixels / 255 for s in self.sum]
         variance = [int(q) / self.pixels / 255**2 - m * m for q, m in zip(self.squares, mean, strict=True)]
         std = [round(math.sqrt(max(v, 0.0)), 4) or 1.0 for v in variance]
@@ -46,9 +46,14 @@ def estimate(
     limit: int = 2000,
     images: Tensor | None = None,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(mean, std) of a split: of all images if they are in memory (`images` of a dataset, or arrays), else of `limit`.
+    """(mean, std) of a split: of all images if they are in memory (`images` (N,C,H,W), or pixel arrays), else of
+    `limit`.
 
-    The selection is a fixed permutation, so the same data always gives the same numbers. Unreadable images are skipped.
+    The images are selected by a fixed permutation, so that the same data gives the same numbers. Unreadable images are
+    skipped.
+
+    Raises:
+        DataError: none of the selected images can be read.
     """
     sums = ChannelSums(preprocessing.channels)
     if images is None and isinstance(split, Split) and split.pixels is not None:
@@ -64,39 +69,40 @@ def estimate(
             continue
     if sums.pixels == 0:
         raise DataError(
-            f"{split.names[0]}: none of {min(limit, len(split))} images can be read, so mean and std are unknown"
+            f"{split.names[0]}: none of {min(limit, len(split))} images can be read, so mean and std are unknown; "
+            "repair the files, or set data.preprocessing.mean and std"
         )
     return sums.mean_std()
 
 
 def find_range(
     split: Split | PairSplit, preprocessing: Preprocessing | LinePreprocessing, rule: str, limit: int = 1000
-) -> Measured | None:
-    """The range by `rule` of the images of more than 8 bits among `limit` of a split; None if there are no such images.
+) -> MeasuredRange | None:
+    """The range by `rule` of the images of more than 8 bits among `limit` images of a split; None if there are none.
 
-    The selection is a fixed permutation, as in `estimate`. Of other images only the headers are read.
+    The images are selected as in `estimate`; of images of 8 bits only the headers are read.
     """
     if getattr(split, "pixels", None) is not None and split.pixels.dtype == np.uint8:
         return None
     pixels = preprocessing.pixels if isinstance(preprocessing, LinePreprocessing) else preprocessing
 
-    def deep() -> Iterator[np.ndarray]:
+    def values_of_images() -> Iterator[np.ndarray]:
         for i in permutation(0, 0, len(split))[:limit].tolist():
             try:
-                values = pixels.deep_values(split.location(i), split.names[i])
+                values = pixels.high_bit_depth_values(split.location(i), split.names[i])
             except (BadImage, OSError):
                 continue
             if values is not None:
                 yield values[..., :3] if values.ndim == 3 else values
 
-    return measure_range(deep(), rule)
+    return measure_range(values_of_images(), rule)
 
 
 def resolve_range(
     split: Split | PairSplit, preprocessing: Preprocessing | LinePreprocessing, rule: str
 ) -> tuple[Preprocessing | LinePreprocessing, str | None]:
-    """The contract with the range that `rule` (auto, full or percentile) finds, and a log line if there are deep
-    images.
+    """The preprocessing with the range that `rule` (auto, full or percentile) finds, and a line for the log if there
+    are images of more than 8 bits.
     """
     found = find_range(split, preprocessing, rule)
     if found is None:

@@ -1,4 +1,4 @@
-"""System limits that a run can reach: open files, processes, shared memory; each as one sentence with the fix."""
+"""Explanations of the system limits that a run can reach: open files, processes, memory and shared memory."""
 
 import errno
 import os
@@ -9,28 +9,28 @@ NO_SHARED = ("bus error", "out of shared memory", "unable to open shared memory"
 NO_PROCESSES = ("can't start new thread", "resource temporarily unavailable")
 
 
-class LimitError(OSError):
-    """The system refused a resource; the message names the limit and how to raise it."""
+class SystemLimitError(OSError):
+    """A resource that the system refused; the message names the limit and how to raise it."""
 
 
 def explain_limit(error: BaseException) -> str | None:
     """One sentence for an error caused by a system limit; None for any other."""
     text, code = str(error).lower(), getattr(error, "errno", None)
     if code in (errno.EMFILE, errno.ENFILE) or any(sign in text for sign in NO_FILES):
-        return (f"too many open files{limit('RLIMIT_NOFILE', ', the limit is {:,}')}: raise it with ulimit -n 65536, "
+        return (f"too many open files{_limit('RLIMIT_NOFILE', ', the limit is {:,}')}: raise it with ulimit -n 65536, "
                 "or lower data.workers")
     if any(sign in text for sign in NO_SHARED):
-        return (f"the loading processes need more shared memory than /dev/shm offers{shared_memory()}: enlarge it "
+        return (f"the loading processes need more shared memory than /dev/shm offers{_shared_memory()}: enlarge it "
                 "(docker run --shm-size=8g), lower data.workers, or load in the training process with data.workers=0")
     if code == errno.EAGAIN or any(sign in text for sign in NO_PROCESSES):
-        return (f"the system starts no more processes or threads{limit('RLIMIT_NPROC', ', the limit is {:,}')}: raise "
+        return (f"the system starts no more processes or threads{_limit('RLIMIT_NPROC', ', the limit is {:,}')}: raise "
                 "it with ulimit -u, or lower data.workers and OMP_NUM_THREADS")
     if code == errno.ENOMEM:
         return "the system has no memory for another process: lower data.workers, or recipe.batch_size"
     return None
 
 
-def limit(name: str, text: str) -> str:
+def _limit(name: str, text: str) -> str:
     try:
         import resource
     except ModuleNotFoundError:  # Windows
@@ -39,7 +39,7 @@ def limit(name: str, text: str) -> str:
     return "" if soft == resource.RLIM_INFINITY else text.format(soft)
 
 
-def shared_memory() -> str:
+def _shared_memory() -> str:
     return f" ({shutil.disk_usage('/dev/shm').total / 1e6:,.0f} MB)" if os.path.isdir("/dev/shm") else ""
 
 
@@ -51,5 +51,5 @@ def explain_lost_worker(error: Exception, timeout: float) -> str | None:
                 "frozen process, or very slow samples; with data.workers=0 the training process loads them itself")
     if "DataLoader worker" in text and ("exited unexpectedly" in text or "killed by signal" in text):
         return (f"a loading process was killed ({' '.join(text.split())[:200]}), as the system does when memory or "
-                f"/dev/shm{shared_memory()} runs out: lower data.workers, or enlarge it (docker run --shm-size=8g)")
+                f"/dev/shm{_shared_memory()} runs out: lower data.workers, or enlarge it (docker run --shm-size=8g)")
     return None

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from vit.data.text.tokenizers import BOS, EOS, MASK, PAD, SPECIALS, UNK, BPETokenizer, Tokenizer, letters
+from vit.data.text.tokenizers import BOS, EOS, MASK, PAD, SPECIALS, UNK, BPETokenizer, Tokenizer, bytes_to_unicode
 
 
 def tokenizer_files(tokenizer: Tokenizer, max_len: int) -> dict[str, Any]:
@@ -13,7 +13,7 @@ def tokenizer_files(tokenizer: Tokenizer, max_len: int) -> dict[str, Any]:
     from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
     from tokenizers import Tokenizer as Library
 
-    letter = letters()
+    letter = bytes_to_unicode()
     vocab = {"".join(letter[byte] for byte in piece): i for i, piece in enumerate(tokenizer.pieces) if piece}
     vocab |= {name: i for i, name in enumerate(SPECIALS)}
     merges = tokenizer.merges if isinstance(tokenizer, BPETokenizer) else []

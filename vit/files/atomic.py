@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vit.files.processes import alive, host
+from vit.files.processes import host_name, is_alive
 
 TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.tmp$")
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
@@ -74,7 +74,7 @@ def write_atomically(path: Path, write: Callable[[Any], Any], commit: Callable[[
 
 def temporary_path(path: Path) -> Path:
     """Beside the target, because a rename is atomic only within a file system; names its host and process."""
-    return path.with_name(f".{path.name}.{host()}.{os.getpid()}.tmp")
+    return path.with_name(f".{path.name}.{host_name()}.{os.getpid()}.tmp")
 
 
 def sync_folder(folder: Path) -> None:
@@ -118,7 +118,7 @@ def sweep(folder: str | Path) -> list[Path]:
     swept = []
     for path in Path(folder).glob(".*.tmp"):
         found = TEMPORARY.match(path.name)
-        if found and found["host"] == host() and not alive(int(found["pid"])):
+        if found and found["host"] == host_name() and not is_alive(int(found["pid"])):
             path.unlink(missing_ok=True)
             swept.append(path)
     return swept

@@ -4,13 +4,14 @@ import os
 import socket
 
 
-def host() -> str:
+def host_name() -> str:
+    """The name of this machine without its domain."""
     return socket.gethostname().split(".")[0]
 
 
-def alive(pid: int) -> bool:
-    """Whether a process of this machine runs; True if that cannot be determined."""
-    if os.name == "nt":  # where signal 0 is Ctrl-C
+def is_alive(pid: int) -> bool:
+    """Whether a process of this machine is running; True if that cannot be determined."""
+    if os.name == "nt":  # signal 0 is Ctrl-C on Windows
         return True
     try:
         os.kill(pid, 0)

@@ -18,14 +18,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-MAX_RATIO = 20  # unpacked bytes per packed byte, of anything larger than FREE; gzip's own limit is 1032
-FREE = 128 << 20
+MAX_RATIO = 20  # decompressed bytes per compressed byte, beyond ALWAYS_ALLOWED bytes; gzip can reach 1032
+ALWAYS_ALLOWED = 128 << 20  # bytes to which any file may be decompressed
 MAX_TEXT = 32 << 20  # bytes of JSON or YAML
 MAX_DIRECTORY = 16 << 20  # bytes of a zip file's table of contents
-ZIP_END = 66_000  # bytes in which a zip file's end must lie
-PLAIN_CODECS = ("latin1", "latin-1", "ascii")  # in which PyTorch saves bytes
+ZIP_END = 66_000  # bytes at the end of a zip file that contain its end record
+PLAIN_CODECS = ("latin1", "latin-1", "ascii")  # with which PyTorch saves bytes
 MAX_PICKLE = 64 << 20  # bytes of the pickle in a PyTorch file, which holds no tensor data
-MAX_NODES = 2_000_000  # lists, dicts and values in it
+MAX_NODES = 2_000_000  # lists, dicts and values in a JSON or YAML file
 MAX_DEPTH = 100
 KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
          stat.S_IFDIR: "a folder"}
@@ -35,45 +35,51 @@ class LimitError(ValueError):
     """Content that needs far more memory than its file; the message states the amount, without the file name."""
 
 
-class NotRegular(OSError):
+class NotRegularFileError(OSError):
     """A FIFO, a device, a socket or a folder instead of a file; `strerror` names the kind."""
 
 
 def check_regular(path: str | PathLike[str]) -> os.stat_result:
-    """Returns the status of a regular file, without blocking.
+    """The status of a regular file, without blocking.
 
     Raises:
-        NotRegular: it is anything else.
+        NotRegularFileError: the path is a FIFO, a device, a socket or a folder.
+        OSError: the path does not exist or is not accessible.
     """
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
         what = KINDS.get(stat.S_IFMT(found.st_mode), "something else")
-        raise NotRegular(None, f"it is {what} and not a regular file", str(path))
+        raise NotRegularFileError(None, f"it is {what} and not a regular file", str(path))
     return found
 
 
 def open_regular(path: str | PathLike[str]) -> BinaryIO:
-    """`open(path, "rb")` that refuses what is no regular file, and never waits for a writer."""
+    """`open(path, "rb")` for regular files only; never waits for a writer of a FIFO.
+
+    Raises:
+        NotRegularFileError: as `check_regular`.
+    """
     check_regular(path)
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
 
 
 def read_bytes(path: str | PathLike[str]) -> bytes:
+    """The content of a regular file."""
     with open_regular(path) as file:
         return file.read()
 
 
 @contextmanager
-def open_unpacked(path: str | PathLike[str]) -> Iterator[BinaryIO]:
-    """A file, or what is in it where its name ends with .gz.
+def open_decompressed(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+    """A file opened for reading, decompressed on the fly if its name ends with .gz.
 
     Raises:
-        LimitError: while reading, where that is more than `MAX_RATIO` times the file and more than `FREE`.
+        LimitError: while reading, if the content exceeds `unpacked_limit`.
         OSError, EOFError, zlib.error: as `gzip.open`.
     """
     with open_regular(path) as file:
         if str(path).lower().endswith(".gz"):
-            limit = allowed(os.fstat(file.fileno()).st_size)
+            limit = unpacked_limit(os.fstat(file.fileno()).st_size)
             with gzip.open(file) as stream:
                 yield io.BufferedReader(_Limited(stream, limit))
         else:
@@ -81,7 +87,7 @@ def open_unpacked(path: str | PathLike[str]) -> Iterator[BinaryIO]:
 
 
 class _Limited(io.RawIOBase):
-    """A stream that raises LimitError after so many bytes."""
+    """A stream that raises LimitError after `limit` bytes."""
 
     def __init__(self, stream: BinaryIO, limit: int):
         self.stream, self.limit, self.left = stream, limit, limit
@@ -93,21 +99,21 @@ class _Limited(io.RawIOBase):
         count = self.stream.readinto(buffer)
         self.left -= count
         if self.left < 0:
-            raise LimitError(f"it unpacks to more than {megabytes(self.limit)}, {MAX_RATIO} times its own size")
+            raise LimitError(f"it decompresses to more than {megabytes(self.limit)}, {MAX_RATIO} times its own size")
         return count
 
 
-def allowed(packed: int) -> int:
-    """The limit of decompressed bytes for a number of compressed ones."""
-    return max(FREE, MAX_RATIO * packed)
+def unpacked_limit(packed: int) -> int:
+    """The most bytes to which a file of `packed` bytes may decompress."""
+    return max(ALWAYS_ALLOWED, MAX_RATIO * packed)
 
 
 @contextmanager
 def open_zip(path: str | PathLike[str]) -> Iterator[zipfile.ZipFile]:
-    """A zip file whose members are declared not far larger than it is itself.
+    """A zip file whose declared decompressed size is within `unpacked_limit`.
 
     Raises:
-        LimitError: they are, or there are too many of them.
+        LimitError: the declared size is larger, or the table of contents is.
         OSError, zipfile.BadZipFile: as `zipfile.ZipFile`.
     """
     with open_regular(path) as file:
@@ -120,7 +126,7 @@ def open_zip(path: str | PathLike[str]) -> Iterator[zipfile.ZipFile]:
 
 
 def _directory_size(file: BinaryIO, size: int) -> int:
-    """Bytes of a zip file's table of contents, as its end says; 0 where it has no such end."""
+    """Bytes of a zip file's table of contents according to its end record; 0 if there is no such record."""
     file.seek(max(0, size - ZIP_END))
     tail = file.read(ZIP_END)
     end, end64 = tail.rfind(b"PK\5\6"), tail.rfind(b"PK\6\6")
@@ -131,16 +137,16 @@ def _directory_size(file: BinaryIO, size: int) -> int:
 
 def _check_zip(archive: zipfile.ZipFile, packed: int) -> None:
     unpacked = sum(member.file_size for member in archive.infolist())
-    if unpacked > allowed(packed):
-        raise LimitError(f"its {len(archive.infolist()):,} members unpack to {megabytes(unpacked)}, more than "
+    if unpacked > unpacked_limit(packed):
+        raise LimitError(f"its {len(archive.infolist()):,} members decompress to {megabytes(unpacked)}, more than "
                          f"{MAX_RATIO} times its own size")
 
 
 def read_arrays(path: str | PathLike[str]) -> dict[str, np.ndarray]:
-    """The arrays of an .npz by name; nothing is unpickled, and no memory is reserved that a member does not fill.
+    """The arrays of an .npz file by name, without unpickling and without allocating more than a member's size.
 
     Raises:
-        ValueError and others: of zipfile, zlib and NumPy, where the file is damaged; the text does not name the file.
+        ValueError, and the errors of zipfile, zlib and NumPy: the file is damaged; the message does not name it.
     """
     with open_zip(path) as archive:
         return {each.filename.removesuffix(".npy"): _read_array(archive, each) for each in archive.infolist()}
@@ -158,7 +164,11 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray
 
 
 def check_pickles(archive: zipfile.ZipFile) -> None:
-    """`check_pickle` of what PyTorch put into a zip file."""
+    """Applies `check_pickle` to the pickle in a zip file of PyTorch.
+
+    Raises:
+        LimitError: the pickle is too large, or as `check_pickle`.
+    """
     for member in archive.infolist():
         if member.filename.endswith("data.pkl"):
             if member.file_size > MAX_PICKLE:
@@ -167,13 +177,16 @@ def check_pickles(archive: zipfile.ZipFile) -> None:
 
 
 def check_pickle(data: bytes) -> None:
-    """Raises LimitError if a pickle would expand its content.
+    """Refuses a pickle that would expand its content in memory.
 
     `torch.load(weights_only=True)` executes no program, but a few hundred bytes of pickle can make it call
     `bytearray(10**10)` or double the length of bytes repeatedly.
+
+    Raises:
+        LimitError: the pickle calls bytearray, or encodes text with any codec but latin-1 and ASCII.
     """
     if b"bytearray" in data:
-        raise LimitError("it would call bytearray, which no file of weights needs")
+        raise LimitError("its pickle calls bytearray, which weights do not need")
     if b"_codecs" not in data:
         return
     memo, last, pair = {}, None, None
@@ -185,14 +198,19 @@ def check_pickle(data: bytes) -> None:
         elif operation.name in ("TUPLE", "TUPLE2"):
             pair, last = last, None
         elif operation.name == "REDUCE" and isinstance(pair, str) and pair.lower() not in PLAIN_CODECS:
-            raise LimitError(f"it would encode text as {pair}, which no file of weights needs")
+            raise LimitError(f"its pickle encodes text as {pair}, which weights do not need")
         else:
             last = memo.get(argument) if "GET" in operation.name else argument
             pair = None
 
 
 def read_text(path: str | PathLike[str], limit: int = MAX_TEXT) -> str:
-    """UTF-8 text of at most `limit` bytes."""
+    """UTF-8 text of at most `limit` bytes.
+
+    Raises:
+        LimitError: the file is larger.
+        OSError, UnicodeDecodeError: the file is not readable as UTF-8.
+    """
     with open_regular(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -204,46 +222,51 @@ def read_json(path: str | PathLike[str]) -> Any:
     """The content of a JSON file; NaN and Infinity, which are not JSON, are refused.
 
     Raises:
-        ValueError: no JSON, or too large or too deep (LimitError); the text does not name the file.
-        OSError: it cannot be read.
+        ValueError: not JSON, or too large or too deeply nested (LimitError); the message does not name the file.
+        OSError: the file cannot be read.
     """
     return parse_json(read_text(path))
 
 
 def parse_json(text: str, constants: Callable[[str], Any] | None = None) -> Any:
-    """The content of a JSON text. NaN and Infinity are refused, or become what `constants` makes of their names."""
+    """The content of a JSON text; NaN and Infinity are refused, or converted by `constants` from their names.
+
+    Raises:
+        ValueError: not JSON, or too many values or too deeply nested (LimitError).
+    """
     if text.count("[") + text.count("{") + text.count(",") > MAX_NODES:
         raise LimitError(f"it has more than {MAX_NODES:,} values")
     try:
-        return json.loads(text, parse_constant=constants or _no_number)
+        return json.loads(text, parse_constant=constants or _refuse_constant)
     except RecursionError:
         raise LimitError("its brackets are nested too deeply") from None
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number; write null")
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number; write null")
 
 
 def read_yaml(path: str | PathLike[str]) -> Any:
     """The content of a YAML file: plain values only.
 
     Raises:
-        ValueError: no YAML, or too large, too deep or grown by aliases (LimitError); the text does not name the file.
-        OSError: it cannot be read.
+        ValueError: not YAML, or too large, too deeply nested or expanded by aliases (LimitError); the message does not
+            name the file.
+        OSError: the file cannot be read.
     """
     import yaml
 
     text = read_text(path, MAX_TEXT // 32)
     try:
-        _check_events(yaml.parse(text, Loader=yaml.SafeLoader), yaml)
+        _check_yaml_events(yaml.parse(text, Loader=yaml.SafeLoader), yaml)
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"it is no YAML ({' '.join(str(error).split())[:120]})") from None
+        raise ValueError(f"it is not YAML ({' '.join(str(error).split())[:120]})") from None
 
 
-def _check_events(events: Any, yaml: Any) -> None:
+def _check_yaml_events(events: Any, yaml: Any) -> None:
     """Raises LimitError for deep nesting, or aliases of aliases that expand to more than MAX_NODES values."""
-    sizes: dict[str, int] = {}  # of what each anchor names, its own aliases written out
+    sizes: dict[str, int] = {}  # nodes below each anchor, with its aliases expanded
     open_nodes: list[list] = [[None, 0]]
     for event in events:
         if isinstance(event, yaml.CollectionStartEvent):
@@ -265,4 +288,5 @@ def _check_events(events: Any, yaml: Any) -> None:
 
 
 def megabytes(count: int) -> str:
+    """A number of bytes as text in MB."""
     return f"{count / 2**20:,.0f} MB"

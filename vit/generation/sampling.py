@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from vit.counters import hashed_int
+from vit.counters import hash_to_int
 from vit.generation.candidates import best
 from vit.generation.ensemble import ActiveRows, Ensemble, suppress_tokens
 from vit.generation.settings import Generation, Hypothesis
@@ -69,4 +69,4 @@ def draw(logits: Tensor, draws: Tensor, settings: Generation) -> Tensor:
 
 def uniform(*counters: int) -> float:
     """A pseudo-random number in [0, 1) on a grid of 2^-53, a function of the counters alone."""
-    return (hashed_int(*counters) >> 11) / 2**53
+    return (hash_to_int(*counters) >> 11) / 2**53

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vit.data import CorpusSource, DataError, PairSource, Source
-from vit.data.recorded_splits import NEW, Entry, entries, restored
+from vit.data.recorded_splits import NEW, Entry, list_entries, restore_splits
 from vit.data.split_files import format_rows, read_rows
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import shown
@@ -45,7 +45,7 @@ class DataRecord:
         if compared is None:
             self._check_classes(source)
         fix = f"restore them, or start a new run from its weights with {shown('init_from', self.path)}"
-        found = restored(source, self.splits, compared, self.left_out, fix)
+        found = restore_splits(source, self.splits, compared, self.left_out, fix)
         new = [name for name, reason in found.left_out if reason == NEW]
         if new:
             log.warning("%d samples are %s and are left out: %s%s", len(new), NEW, ", ".join(new[:NAMED]),
@@ -77,7 +77,7 @@ class DataRecord:
     def known(self, source: AnySource, split: str) -> int:
         """The number of samples of a split that have the content of a recorded training sample."""
         trained = {entry.fingerprint for entry in self.splits.get("train", ())} - {""}
-        return sum(entry.fingerprint in trained for entry in entries(source, [split])[split])
+        return sum(entry.fingerprint in trained for entry in list_entries(source, [split])[split])
 
     def _check_classes(self, source: AnySource) -> None:
         classes = getattr(source, "classes", None) or []
@@ -93,7 +93,7 @@ class DataRecord:
 
 def write_record(folder: RunFolder, source: AnySource, left_out: Sequence[tuple[str, str]]) -> None:
     """Writes splits/SPLIT.tsv with a line per sample (name, class or target, fingerprint), and the left-out samples."""
-    lists = {**entries(source), **({LEFT_OUT: left_out} if left_out else {})}
+    lists = {**list_entries(source), **({LEFT_OUT: left_out} if left_out else {})}
     for split, rows in lists.items():
         folder.write_text(f"splits/{split}.tsv", format_rows(rows))
 

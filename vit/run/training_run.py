@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from omegaconf import DictConfig
 
 from vit.data import BadImage, DataError
-from vit.data.system_limits import LimitError, explain_limit
+from vit.data.system_limits import SystemLimitError, explain_limit
 from vit.run.compare import compare, is_comparison
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import as_list, override_text
@@ -153,7 +153,7 @@ def explain_errors(config: dict, folder: RunFolder) -> Iterator[None]:
         raise DataError(f"{error}; remove it, or leave such images out with data.on_bad_sample=skip") from None
     except (RuntimeError, MemoryError, OSError) as error:
         if reason := explain_limit(error):
-            raise LimitError(reason) from error
+            raise SystemLimitError(reason) from error
         if isinstance(error, OSError):
             raise
         computed = batch_in_memory(read_config(folder.path) if folder.used else config)

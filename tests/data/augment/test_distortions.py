@@ -84,7 +84,7 @@ def test_what_comes_in_is_the_colour_asked_for():
     white = torch.full_like(images(), 255)
     assert torch.equal(RandomElastic(fill=255)(white, lambda slot: torch.tensor([0.1, 0.5, 0.9])), white)
     assert (RandomAffine(0, 0, 0, 2, fill=255)(images()[:, :1], far) == 255).all()
-    with pytest.raises(ValueError, match=r"fill=\(1, 2\) must be one number of 0..255, or three"):
+    with pytest.raises(ValueError, match=r"fill=\(1, 2\) must be one number in 0..255, or three"):
         RandomAffine(fill=(1, 2))
 
 
@@ -113,7 +113,7 @@ def test_amounts_lie_evenly_within_what_was_given():
 
 
 def test_negative_amounts_are_refused():
-    with pytest.raises(ValueError, match=r"degrees=-1.* must be 0 or more"):
+    with pytest.raises(ValueError, match=r"degrees=-1.* must be at least 0"):
         RandomAffine(degrees=-1)
 
 
@@ -162,10 +162,10 @@ def test_channels_come_in_every_order_and_stay_themselves():
 @pytest.mark.parametrize(
     ("step", "options", "said"),
     [
-        (RandomElastic, {"amount": 0.5}, r"amount=0.5 must be 0 or more, and below 0.5"),
-        (RandomElastic, {"cell": 1}, r"cell=1 must be 2 pixels or more"),
-        (RandomElastic, {"fill": 256}, r"fill=256 must be one number of 0..255, or three"),
-        (RandomStrokeWidth, {"thinner": 1.5}, r"thicker=0.8, thinner=1.5 must be parts of the way"),
+        (RandomElastic, {"amount": 0.5}, r"amount=0.5 must be at least 0 and below 0.5"),
+        (RandomElastic, {"cell": 1}, r"cell=1 must be at least 2 pixels"),
+        (RandomElastic, {"fill": 256}, r"fill=256 must be one number in 0..255, or three"),
+        (RandomStrokeWidth, {"thinner": 1.5}, r"thicker=0.8 and thinner=1.5 must be weights in 0..1"),
     ],
 )
 def test_what_cannot_be_is_refused(step, options, said):

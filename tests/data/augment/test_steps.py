@@ -165,7 +165,7 @@ def test_erasing_touches_one_rectangle_of_the_promised_area():
 
 
 def test_wrong_options_are_refused():
-    with pytest.raises(ValueError, match="magnitude=31 must lie in 0..30"):
+    with pytest.raises(ValueError, match="magnitude=31 must be in 0..30"):
         RandAugment(2, 31)
     with pytest.raises(TypeError, match="uint8"):
         Augment([])(torch.zeros(1, 3, 8, 8), torch.arange(1), 0)

@@ -157,7 +157,8 @@ def test_the_training_images_decide(tmp_path):
     split = folder(write_twelve_bits(tmp_path)).splits["train"]
     contract, text = resolve_range(split, P8, "auto")
     assert contract.range == (1500, 2800)
-    assert f"values 1500..2800 in {len(split)} training images of more than 8 bits; 1500..2800 becomes 0..255" in text
+    seen = f"values 1500..2800 in {len(split)} training images of more than 8 bits"
+    assert f"{seen}; 1500..2800 is mapped to 0..255" in text
     assert "range=full would leave 6 grey levels" in text
     assert resolve_range(split, P8, "full")[0] == P8
     line = LinePreprocessing(height=8, max_width=16, patch_size=(8, 8))
@@ -177,7 +178,7 @@ def test_contracts_of_before_have_the_full_range():
 
 
 def test_scaled_floats_are_not_taken_for_black():
-    with pytest.raises(BadImage, match="the model was trained on values 1500..2800; give those instead"):
+    with pytest.raises(BadImage, match="the model was trained on values 1500..2800; pass unscaled values"):
         P8.replace(range=(1500, 2800)).image(noise(0, 1, np.float32), "scaled.tif")
 
 
@@ -196,7 +197,7 @@ def test_grey_with_alpha_keeps_its_lower_bytes():
     pixels[0, 0, 1] = 0  # transparent: the background
     seen = P8.replace(range=(0, 4095)).image(png(pixels)).numpy()
     assert (seen[:, 0, 0] == 255).all() and (seen[:, 1:] == expected(values, 0, 4095)[1:]).all()
-    stored = P8.deep_values(png(pixels))
+    stored = P8.high_bit_depth_values(png(pixels))
     assert (stored[..., 0] == values).all() and stored.max() == 4095  # alpha is no value
 
 
@@ -204,7 +205,7 @@ def test_grey_with_alpha_keeps_its_lower_bytes():
 def test_the_range_is_of_colour_alone(channels):
     pixels = noise(0, 4095, np.uint16, (8, 8, channels))
     pixels[..., 3:] = 65535
-    assert P8.deep_values(png(pixels)).max() == 4095
+    assert P8.high_bit_depth_values(png(pixels)).max() == 4095
 
 
 @pytest.mark.parametrize("deflate", [False, True])
@@ -214,12 +215,12 @@ def test_grey_in_which_zero_is_white_is_inverted(deflate):
         P8.image(tiff(values, ">", deflate, white=0))  # which Pillow refuses
     raw = tiff(values, "<", deflate, white=0)
     assert (P8.image(raw).numpy() == P8.image(tiff(65535 - values)).numpy()).all()
-    assert (P8.deep_values(raw) == 65535 - values).all()
+    assert (P8.high_bit_depth_values(raw) == 65535 - values).all()
 
 
 def test_signed_bytes_are_signed():
     values = noise(-100, 100, np.int8)
-    assert (P8.deep_values(tiff(values)) == values).all()
+    assert (P8.high_bit_depth_values(tiff(values)) == values).all()
     seen = P8.replace(range=(-100, 100)).image(tiff(values)).numpy()
     assert (seen == expected(values, -100, 100)).all()
     with pytest.raises(BadImage, match="values -100..100 are outside 0..65535 .* data.preprocessing.range=auto"):

@@ -44,14 +44,14 @@ def test_every_file_is_found_once(tree):
         ".cache": "hidden",
         "cat/._000.png": "hidden",
         "cat/notes.txt": "not an image (.txt)",
-        "dog/cats": "a link to a folder that is read already",
-        "dog/puppies": "a link to a folder that is read already",
-        "dog/again/round": "a link to a folder that is read already",
-        "dog/up": "a link to a folder that is read already",
-        "dog/top": "a link to a folder that it is in",
+        "dog/cats": "a link to a folder that has already been read",
+        "dog/puppies": "a link to a folder that has already been read",
+        "dog/again/round": "a link to a folder that has already been read",
+        "dog/up": "a link to a folder that has already been read",
+        "dog/top": "a link to a folder that contains it",
         "dog/pipe.jpg": "not a regular file",
     }
-    assert summary(files.left_out).startswith("4 a link to a folder that is read already, 2 hidden, 1 ")
+    assert summary(files.left_out).startswith("4 a link to a folder that has already been read, 2 hidden, 1 ")
 
 
 def test_training_predict_and_pictures_find_the_same_files(tree):
@@ -68,7 +68,7 @@ def test_a_link_to_a_class_of_the_same_split_is_no_class(class_folders):
     (root / "kitten").symlink_to("cat", target_is_directory=True)
     source = folder(root)
     assert source.classes == ["cat", "dog"] and source.left_out == [
-        ("kitten", "a link to a folder that is read already")]
+        ("kitten", "a link to a folder that has already been read")]
 
 
 def test_splits_may_be_links_into_a_folder_beside_them(class_folders):
@@ -78,7 +78,7 @@ def test_splits_may_be_links_into_a_folder_beside_them(class_folders):
         (root / "train" / name).symlink_to(root / "all" / name, target_is_directory=True)
     source = folder(root, fractions=(0.5, 0.5, 0))
     assert source.classes == ["cat", "dog"] and sum(map(len, source.splits.values())) == 8
-    assert source.left_out == [("all", "beside the split folders")]
+    assert source.left_out == [("all", "outside the split folders")]
 
 
 def test_order_is_files_before_subfolders(class_folders):
@@ -118,7 +118,7 @@ def test_damaged_archives_are_named(class_folders):
     data[80:200] = bytes(120)
     path.write_bytes(data)
     report = audit(folder(path), Preprocessing(size=8), seconds=None)
-    assert report.unreadable and "damaged in the archive" in report.unreadable[0].reason
+    assert report.unreadable and "the archive member is damaged" in report.unreadable[0].reason
     path.write_bytes(b"PK no archive")
     with pytest.raises(DataError, match="photos.zip: cannot be read as a zip archive"):
         folder(path)

@@ -161,7 +161,7 @@ def test_draft_gives_nearly_the_same_faster_pixels(photos):
         ({"mode": "L"}, "1 channels, but mean has 3"),
         ({"std": (0, 1, 1)}, "above 0"),
         ({"crop_pct": 1.2}, "crop_pct=1.2"),
-        ({"resize": "pad", "crop_pct": 0.9}, "no meaning"),
+        ({"resize": "pad", "crop_pct": 0.9}, "no effect"),
         ({"max_pixels": 10**12}, "max_pixels"),
     ],
 )
@@ -206,7 +206,7 @@ def test_errors_name_the_file_on_one_line(tmp_path):
         P8.image(b"", "x")
     with pytest.raises(BadImage, match="12x10 pixels are more than max_pixels=100"):
         P8.replace(max_pixels=100).image(encoded(Image.new("RGB", (12, 10))))
-    with pytest.raises(BadImage, match="is 12x10, but resize=none demands 8x8"):
+    with pytest.raises(BadImage, match="is 12x10, but resize=none requires 8x8"):
         P8.replace(resize="none").image(encoded(Image.new("RGB", (12, 10))))
     with pytest.raises(BadImage, match=r"shape \(5,\)"):
         P8.image(np.zeros(5, np.uint8))

@@ -46,7 +46,7 @@ def test_a_semicolon_in_a_comma_separated_table_is_text(root):
 
 def test_latin_1_is_named(root):
     (root / "t.csv").write_bytes(text([*ROWS, ["images/000.png", "é"]]).encode("latin-1"))
-    with pytest.raises(DataError, match="line 12: byte 16 of it is no UTF-8; save the file as UTF-8"):
+    with pytest.raises(DataError, match="line 12: byte 16 is not UTF-8; save the file as UTF-8"):
         table(root / "t.csv")
 
 
@@ -76,7 +76,7 @@ def test_other_names_of_columns(root):
 
 def test_without_a_header(root):
     (root / "t.csv").write_text(text(ROWS[1:], header=ROWS[0]))
-    with pytest.raises(DataError, match="'images/000.png' where a header .* data.image=0 data.label=1"):
+    with pytest.raises(DataError, match="'images/000.png' instead of column names; .* data.image=0 data.label=1"):
         table(root / "t.csv")
     assert labels(table(root / "t.csv", image=0, label=1, **ALL)) == dict(ROWS)
 
@@ -106,13 +106,13 @@ def test_only_a_whole_word_names_the_split_of_a_parquet_file(tmp_path):
 def test_files_that_are_not_there(root):
     rows = [[*row, "train" if i < 8 else "val"] for i, row in enumerate(ROWS)]
     (root / "t.csv").write_text(text([["gone.png", "dog", "val"], *rows], header=("path", "label", "split")))
-    with pytest.raises(FileNotFoundError, match="1 of 11 files are not under .*on_bad_sample=skip"):
+    with pytest.raises(FileNotFoundError, match="1 of 11 files do not exist under .*on_bad_sample=skip"):
         table(root / "t.csv")
     source = table(root / "t.csv", on_bad_sample="skip")
-    assert source.left_out == [("gone.png", "the file is not there")] and labels(source) == dict(ROWS)
+    assert source.left_out == [("gone.png", "the file does not exist")] and labels(source) == dict(ROWS)
     assert len(source.splits["val"]) == 2
     pairs = image_text(root / "t.csv", image="path", text="label", on_bad_sample="skip")
-    assert len(pairs.splits["train"]) == 8 and pairs.left_out[0][1] == "the file gone.png is not there"
+    assert len(pairs.splits["train"]) == 8 and pairs.left_out[0][1] == "the file gone.png does not exist"
 
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 9, 8, 3), np.uint8)

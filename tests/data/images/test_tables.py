@@ -22,9 +22,9 @@ def written(class_folders):
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        (b'x/002.png,"a', "t.csv line 4: the row that begins there is no CSV"),
-        (b'x/002.png,"a"b', "t.csv line 4: .*; close every quote, and write a quote inside a quoted cell twice"),
-        (b"x/002.png,\xe4", "t.csv line 4: byte 11 of it is no UTF-8"),
+        (b'x/002.png,"a', "t.csv line 4: the row that begins there is not valid CSV"),
+        (b'x/002.png,"a"b', "t.csv line 4: .*; close every quote, and double quotes inside a quoted cell"),
+        (b"x/002.png,\xe4", "t.csv line 4: byte 11 is not UTF-8"),
         (b"x/002.png", "t.csv line 4: has 1 fields, the header has 2"),
     ],
 )
@@ -41,7 +41,7 @@ def test_what_is_no_damage(written):
 
 
 def test_two_columns_of_one_name(written):
-    with pytest.raises(DataError, match="t.csv: 2 columns of its header are named 'label'; give each a name"):
+    with pytest.raises(DataError, match="t.csv: 2 columns of its header are named 'label'; give each a unique name"):
         table(written([b"path,label,label", b"x/000.png,a,b", b"x/001.png,b,a"]))
 
 

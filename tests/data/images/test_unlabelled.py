@@ -44,10 +44,10 @@ def test_folders_of_splits_are_followed(tmp_path):
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match="does not exist; it must hold images"):
+    with pytest.raises(FileNotFoundError, match="does not exist; expected a folder of images"):
         pictures(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty: there are 0 training images; known endings: .*jpg"):
+    with pytest.raises(DataError, match="empty: there are 0 training images; add files with .*jpg"):
         pictures(tmp_path / "empty")
 
 

@@ -187,19 +187,19 @@ def test_texts_that_are_too_long():
     ("build", "text"),
     [
         (lambda: data(on_long="drop"), "on_long='drop' is not one of error, skip, cut"),
-        (lambda: data(max_source_len=1, on_long="cut"), "max_source_len=1 must be 2 or more"),
-        (lambda: PairTrainBatches(data()), "batch_tokens or batch_size must say"),
-        (lambda: PairTrainBatches(data(), batch_size=0), "batch_size 0 must be 1 or more"),
+        (lambda: data(max_source_len=1, on_long="cut"), "max_source_len=1 must be at least 2"),
+        (lambda: PairTrainBatches(data()), "set batch_tokens or batch_size"),
+        (lambda: PairTrainBatches(data(), batch_size=0), "batch_size 0 must be at least 1"),
         (
             lambda: PairTrainBatches(data(), 10),
-            r"toy line \d+: its 20 tokens alone are more than batch_tokens 10; raise",
+            r"toy line \d+: its 20 tokens exceed batch_tokens 10; raise",
         ),
         (lambda: PairTrainBatches(data(), 100, rank=2, world=2), "rank 2 must be 0..1"),
         (
             lambda: PairTrainBatches(data(max_source_len=2, on_long="skip", n=3), 100),
             "the split has 0 pairs; add pairs",
         ),
-        (lambda: PairDataset(toy(), LinePreprocessing(8, 8, 4), BYTES), "a split of images needs a LinePreprocessing"),
+        (lambda: PairDataset(toy(), LinePreprocessing(8, 8, 4), BYTES), "source of images must be a LinePreprocessing"),
     ],
 )
 def test_wrong_options(build, text):

@@ -104,7 +104,7 @@ def test_split_column_and_tables_in_a_folder(tmp_path):
     assert sizes(parallel(tmp_path)) == {"train": 4, "val": 1}
     with pytest.raises(DataError, match="n.tsv line 3: split 'half' is not one of train, training, val"):
         parallel(write(tmp_path, {"n.tsv": ["en\tde\tsplit", "a\tb\ttrain", "a\tb\thalf"]}) / "n.tsv")
-    with pytest.raises(DataError, match="n.tsv line 2: neither this nor any other of 1 lines is of the split train"):
+    with pytest.raises(DataError, match="n.tsv line 2: none of the 1 lines is of the split train"):
         parallel(write(tmp_path, {"n.tsv": ["en\tde\tsplit", "a\tb\ttest"]}) / "n.tsv")
 
 
@@ -156,26 +156,26 @@ def test_empty_sides_are_counted(tmp_path):
         ),
         ({"train.en": ["a"], "train.de": ["a"]}, {"test": "other"}, r"data.test: .* has neither other.en"),
         ({"train.en": [], "train.de": []}, {}, "train.en: has 0 lines"),
-        ({"train.en": b"good\nb\xe4d\n", "train.de": ["a", "b"]}, {}, "train.en line 2: byte 2 of it is no UTF-8"),
+        ({"train.en": b"good\nb\xe4d\n", "train.de": ["a", "b"]}, {}, "train.en line 2: byte 2 is not UTF-8"),
         ({"train.en.gz": ["a"], "train.de": ["b"]}, {"fractions": (0.5, 0.5)}, "must be three numbers"),
         ({"train.tsv": ["en\tfr", "a\tb"]}, {}, "has no column 'de' for data.target; its columns are en, fr"),
         ({"train.tsv": ["a\tb", "c"]}, {"source": 0, "target": 1}, "line 2: has 1 fields, the first line has 2"),
-        ({"train.tsv": ["a\tb"]}, {"source": 0, "target": 2}, "line 1: has no column 2, its 2 columns count from 0"),
-        ({"train.tsv": ["a\tb"]}, {"source": 0}, "data.source=0, data.target=de: give either names"),
+        ({"train.tsv": ["a\tb"]}, {"source": 0, "target": 2}, "has no column 2; its 2 columns are numbered from 0"),
+        ({"train.tsv": ["a\tb"]}, {"source": 0}, "data.source=0, data.target=de mix names and numbers"),
         ({"train.csv": ["en,de", "a,b", "a,b,c"]}, {}, "train.csv line 3: has 3 fields, the header has 2"),
         ({"train.csv": ["en,de", '"a\nb",c', "d"]}, {}, "train.csv line 4: has 1 fields"),
         ({"train.csv": ["en,de"]}, {}, "train.csv: has 0 rows"),
-        ({"train.jsonl": ['{"en": "a", "de": "b"}', "{"]}, {}, "train.jsonl line 2: is no JSON"),
+        ({"train.jsonl": ['{"en": "a", "de": "b"}', "{"]}, {}, "train.jsonl line 2: is not valid JSON"),
         ({"train.jsonl": ["[1]"]}, {}, "train.jsonl line 1: must be an object"),
         ({"train.jsonl": ['{"en": "a"}']}, {}, "line 1: has no key 'de' for data.target; its keys are en"),
-        ({"train.jsonl": ['{"en": "a", "de": ["b"]}']}, {}, "line 1: de must be a text, but is a list; give it one"),
-        ({"train.jsonl": ['{"en": "a", "de": {}}']}, {}, "line 1: de must be a text, but is an object; give it one"),
-        ({"train.jsonl": ['{"en": "a", "de": null}']}, {}, "line 1: de is empty, as in 1 of 1 lines; give them text"),
+        ({"train.jsonl": ['{"en": "a", "de": ["b"]}']}, {}, "line 1: de must be a string, but is a list; write"),
+        ({"train.jsonl": ['{"en": "a", "de": {}}']}, {}, "line 1: de must be a string, but is an object; write"),
+        ({"train.jsonl": ['{"en": "a", "de": null}']}, {}, "line 1: de is empty, as in 1 of 1 lines; add the text"),
         ({"train.jsonl": ['{"en": "a", "de": "b"}', r'{"en": "x\ud800", "de": "b"}']}, {}, "line 2: en has .ud800"),
         ({"train.jsonl": [r'{"en": "\udc80", "de": "b"}']}, {}, r"line 1: en has \\udc80, half of a character;"),
-        ({"train.jsonl": ['{"en": ' + "[" * 9999 + "]" * 9999 + "}"]}, {}, "train.jsonl line 1: is no JSON that"),
-        ({"train.csv": ["en,de", "a,b", 'c,"d', "e,f"]}, {}, "train.csv line 3: .* no CSV .*; close every quote"),
-        ({"train.csv": ["en,de", 'a,"b" c']}, {}, "train.csv line 2: .* write a quote inside a quoted cell twice"),
+        ({"train.jsonl": ['{"en": ' + "[" * 9999 + "]" * 9999 + "}"]}, {}, "train.jsonl line 1: is not valid JSON"),
+        ({"train.csv": ["en,de", "a,b", 'c,"d', "e,f"]}, {}, "train.csv line 3: .* not valid CSV .*; close every"),
+        ({"train.csv": ["en,de", 'a,"b" c']}, {}, "train.csv line 2: .* double quotes inside a quoted cell"),
         ({"train.csv": ["en,de,en", "a,b,c"]}, {}, "train.csv: 2 columns of its header are named 'en'; give each"),
         ({"train.tsv": ["en\tde\ten", "a\tb\tc"]}, {}, "train.tsv: 2 columns of its header are named 'en'"),
         ({}, {"source": "en", "target": "en"}, "source and target are both 'en'"),
@@ -197,19 +197,19 @@ def test_a_broken_archive_or_no_data_at_all(tmp_path):
     with pytest.raises(FileNotFoundError, match="data.root: .*nothing does not exist; give a folder with train.en"):
         parallel(tmp_path / "nothing")
     (tmp_path / "notes.txt").write_text("a\tb\n")
-    with pytest.raises(DataError, match="notes.txt is one file, but no table"):
+    with pytest.raises(DataError, match="notes.txt is not a table"):
         parallel(tmp_path / "notes.txt")
 
 
 def test_pairs_that_cannot_be():
-    with pytest.raises(ValueError, match="either texts"):
+    with pytest.raises(ValueError, match="needs either sources"):
         PairSplit(["a"], ["n"])
-    with pytest.raises(ValueError, match="must be equally many"):
+    with pytest.raises(ValueError, match="must have the same length"):
         PairSplit(["a"], ["n"], ["x", "y"])
     with pytest.raises(DataError, match="there are 0 training pairs; splits found: val"):
         PairSource("x", {"val": PairSplit(["a"], ["n"], ["x"])})
     mixed = {"train": PairSplit(["a"], ["n"], ["x"]), "val": PairSplit(["a"], ["n"], read=np.zeros)}
-    with pytest.raises(ValueError, match="either all splits have images or none"):
+    with pytest.raises(ValueError, match="all splits must have images, or none"):
         PairSource("x", mixed)
 
 

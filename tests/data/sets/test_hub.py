@@ -116,7 +116,7 @@ def test_hidden_labels_and_splits_by_name(tmp_path):
     datasets.DatasetDict({"a": made(12), "b": made(6), "test": secret}).save_to_disk(tmp_path / "s")
     source = hub(tmp_path / "s", splits={"train": "a", "val": "b", "test": "test"})
     assert set(source.splits) == {"train", "val"}
-    assert source.left_out == [("split test", "all of its 5 labels are -1, which hides them")]
+    assert source.left_out == [("split test", "all of its 5 labels are -1, so they are withheld")]
 
 
 def two_labels(place):
@@ -139,13 +139,14 @@ def nothing(place):
 @pytest.mark.parametrize(
     ("build", "options", "says"),
     [
-        (two_labels, {}, "animal, coarse may all be the label column; name it with data.label=COLUMN"),
+        (two_labels, {}, "animal, coarse could each be the label column; set data.label=COLUMN"),
         (two_labels, {"label": "fine"}, "no column 'fine' for data.label; its columns are picture, animal, note, coa"),
-        (two_labels, {"label": "animal", "image": "note"}, "column 'note' holds Value, not images; data.image may be "),
-        (only, {}, r"none of its splits \(all\) is called train; say data.splits=\{train: all\}"),
+        (two_labels, {"label": "animal", "image": "note"},
+         "column 'note' has the type Value, not images; data.image can be "),
+        (only, {}, r"none of its splits \(all\) is called train; set data.splits=\{train: all\}"),
         (only, {"splits": {"train": "some"}}, r"data.splits=\{train: some\} must name one of its splits \(all\)"),
         (lambda place: place, {}, "data.root: the folder .* does not exist"),
-        (lambda place: place, {"repo": "o/n"}, "not both"),
+        (lambda place: place, {"repo": "o/n"}, "set either data.repo"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(tmp_path, build, options, says):
@@ -204,11 +205,11 @@ def test_the_hub_by_commit_and_again_without_a_network(tmp_path):
         (names, newest, pinned, raw), (_, older, known, _) = said
         assert names == NAMES and raw == encoded(12).hex() and newest + older == 18 + 11
         assert pinned == {"revision": second} and known == {"revision": first}
-        assert f"data.repo=me/pets is commit {second}; to get the same again: data.revision={second}" in log
+        assert f"data.repo=me/pets is commit {second}; set data.revision={second} to load the same" in log
         (text, other), _ = fetched(tmp_path, running.endpoint, "me/nothing", "newest", first)
         assert "data.repo=me/nothing" in text and "\n" not in text
     (again, gone), _ = fetched(tmp_path, "http://127.0.0.1:1", "me/pets", first, "0" * 40)
     assert again == said[1]
     assert "data.repo=me/pets" in gone and "\n" not in gone
     (text,), _ = fetched(tmp_path, "http://127.0.0.1:1", "me/other", "newest")
-    assert "data.repo=me/other cannot be fetched and is not in the cache" in text and "data.root=FOLDER" in text
+    assert "data.repo=me/other cannot be downloaded and is not in the cache" in text and "data.root=FOLDER" in text

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vit.data import DataError, spelled_numbers
-from vit.data.sets.spelled_numbers import LIMIT, in_words
+from vit.data.sets.spelled_numbers import LIMIT, spell_out
 
 WRITTEN = {
     0: "zero",
@@ -42,12 +42,12 @@ WRITTEN = {
 
 @pytest.mark.parametrize(("number", "words"), WRITTEN.items())
 def test_as_written_by_hand(number, words):
-    assert in_words(number) == words
+    assert spell_out(number) == words
 
 
 def read(words):
     """Our own way back: sums of words, multiplied by hundred, and by thousand and its powers."""
-    values = {in_words(n): n for n in (*range(20), *range(20, 100, 10))}
+    values = {spell_out(n): n for n in (*range(20), *range(20, 100, 10))}
     total = group = 0
     for word in words.replace("-", " ").split():
         if word == "hundred":
@@ -62,14 +62,14 @@ def read(words):
 
 def test_the_words_say_the_number():
     numbers = [*range(12_000), *np.random.default_rng(0).integers(0, LIMIT, 3000).tolist()]
-    assert [read(in_words(n)) for n in numbers] == numbers
-    assert len({in_words(n) for n in range(12_000)}) == 12_000
+    assert [read(spell_out(n)) for n in numbers] == numbers
+    assert len({spell_out(n) for n in range(12_000)}) == 12_000
 
 
 @pytest.mark.parametrize("number", [-1, LIMIT])
 def test_numbers_without_words(number):
     with pytest.raises(ValueError, match=f"{number} is outside 0..{LIMIT - 1}"):
-        in_words(number)
+        spell_out(number)
 
 
 def test_the_set():
@@ -96,8 +96,9 @@ def test_all_the_numbers_there_are():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"limit": 100, "train": 90, "val": 10, "test": 1}, "train 90, val 10 and test 1 make 101 numbers, but 100"),
-        ({"limit": 0}, "limit=0 must be 1..10000000"),
+        ({"limit": 100, "train": 90, "val": 10, "test": 1},
+         "train 90, val 10 and test 1 add up to 101 numbers, but limit=100 allows only 100"),
+        ({"limit": 0}, "limit=0 must be in 1..10000000"),
         ({"train": 0}, "there are 0 training pairs"),
     ],
 )

@@ -56,7 +56,7 @@ def test_pairs_of_sentences():
     seen = []
     for row, ids in enumerate(original(batch)):
         a, b = texts_of(ids)
-        assert place[a] == dataset.firsts[row]
+        assert place[a] == dataset.first_sentences[row]
         follows = place[b] == place[a] + 1
         assert follows == (batch["next"][row] == 0), "0: follows, 1: any other"
         assert batch["segment"][row].tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * int((ids == PAD).sum())
@@ -157,7 +157,7 @@ def test_files_of_running_text(tmp_path):
         "train",
         "val",
     }
-    assert [train.texts[i] for i in train.firsts()] == ["one", "four", "five"]
+    assert [train.texts[i] for i in train.followed_sentences()] == ["one", "four", "five"]
     assert train.names[2] == "train.txt.gz line 5"
     lines = [f"line {i}" for i in range(100)]
     (tmp_path / "all.txt").write_text("\n".join(lines))
@@ -184,8 +184,8 @@ def test_a_corpus_is_split_by_documents_that_stay_where_they_are(tmp_path, docum
     moved = [text for text, key in before.items() if after[text] != key]
     assert moved == [] if documents > 1 else len(moved) <= 60 and all(int(text.split()[1]) < 60 for text in moved)
     for split in corpus(tmp_path / "a.txt", split_seed=3).splits.values():
-        firsts = [split.texts[i] for i in split.firsts()]
-        follows = [split.texts[i + 1] for i in split.firsts()]
+        firsts = [split.texts[i] for i in split.followed_sentences()]
+        follows = [split.texts[i + 1] for i in split.followed_sentences()]
         both = [(a.split()[1], b.split()[1]) for a, b in zip(firsts, follows, strict=True) if "new" not in a]
         assert all(int(b) == int(a) + 1 for a, b in both), "sentences of different blocks are no neighbours"
 
@@ -196,15 +196,15 @@ def test_a_corpus_is_split_by_documents_that_stay_where_they_are(tmp_path, docum
         (
             ["a", "", "b", "", "c"],
             {"fractions": (1, 0, 0)},
-            r"no sentence of train \(3 lines\) has one that follows it",
+            r"none of the 3 sentences of train is followed by another one",
         ),
         (
             ["a", "b", "c"],
             {},
-            r"c.txt: by data.fractions=\[0.8, 0.1, 0.1\] val gets 0 of its 3 sentences, none with one that follows it",
+            r"c.txt: with data.fractions=\[0.8, 0.1, 0.1\] val gets 0 of 3 sentences, none of which is followed",
         ),
-        (["a", "b"], {}, "val gets 0 of its 2 sentences, .*; add text, or name a file with data.val=NAME"),
-        (["a", "b", "c"], {"fractions": (0.7, 0, 0.3)}, "test gets 0 of its 3 sentences"),
+        (["a", "b"], {}, "val gets 0 of 2 sentences, .*; add text, or name a file with data.val=NAME"),
+        (["a", "b", "c"], {"fractions": (0.7, 0, 0.3)}, "test gets 0 of 3 sentences"),
         (["", " "], {}, "has 0 sentences"),
         (["a", "b"], {"fractions": (0.5, 0.2, 0.1)}, "must be three numbers >= 0 that add up to 1"),
     ],
@@ -220,11 +220,11 @@ def test_files_that_are_not_there(tmp_path):
         corpus(tmp_path)
     with pytest.raises(FileNotFoundError, match="data.root: .*no does not exist"):
         corpus(tmp_path / "no")
-    with pytest.raises(ValueError, match="share=0 must be between"):
+    with pytest.raises(ValueError, match="share=0 must be above 0"):
         MaskedDataset(toy(), BYTES, share=0)
-    with pytest.raises(ValueError, match="max_len=4 must be 5 or more"):
+    with pytest.raises(ValueError, match="max_len=4 must be at least 5"):
         MaskedDataset(toy(), BYTES, max_len=4)
-    with pytest.raises(DataError, match="has one that follows it"):
+    with pytest.raises(DataError, match="is followed by another one"):
         CorpusSource("x", {"train": CorpusSplit(["a"], ["1"], np.zeros(1, int))})
 
 
@@ -247,5 +247,5 @@ def test_generated_stories_add_up():
             before, amount = amount, read(" ".join(words[end + 2 :]))
             assert amount == before + change if words[0] == "with" else amount == before - change
             assert 0 <= amount <= 20 and 1 <= change <= 12
-    assert len(corpus().splits["train"].firsts()) > 15_000
+    assert len(corpus().splits["train"].followed_sentences()) > 15_000
     assert list(number_stories(10, 1, 1).splits["train"].texts)[:5] == list(source.splits["train"].texts)[:5]

@@ -19,8 +19,8 @@ from vit.data import (
     number_questions,
     text_table,
 )
-from vit.data.sets.number_stories import MOST, PEOPLE, THINGS
-from vit.data.text.dataset import fitting
+from vit.data.sets.number_stories import MAX_COUNT, PEOPLE, THINGS
+from vit.data.text.dataset import truncated_lengths
 from vit.data.text.tokenizers import BOS, EOS
 
 BYTES = ByteTokenizer()
@@ -108,7 +108,7 @@ def test_splits_and_class_names(tmp_path):
         (
             ["text,label", *(f'x{i},"a' if i == 60 else f"x{i},{'ab'[i % 2]}" for i in range(100))],
             {},
-            "t.csv line 62: the row that begins there is no CSV",
+            "t.csv line 62: the row that begins there is not valid CSV",
         ),
     ],
 )
@@ -181,16 +181,16 @@ def test_of_two_texts_the_longer_is_cut():
                 x, y = a, b
                 while x + y > room:
                     x, y = (x - 1, y) if x > y else (x, y - 1)
-                assert fitting(np.array([[a], [b]]), room)[:, 0].tolist() == [x, y], (a, b, room)
-    assert fitting(np.array([[3, 9]]), 5).tolist() == [[3, 5]]
-    with pytest.raises(ValueError, match="1 tokens beside the special ones are too few for 2 texts"):
-        fitting(np.zeros((2, 1), int), 1)
+                assert truncated_lengths(np.array([[a], [b]]), room)[:, 0].tolist() == [x, y], (a, b, room)
+    assert truncated_lengths(np.array([[3, 9]]), 5).tolist() == [[3, 5]]
+    with pytest.raises(ValueError, match="max_len leaves 1 tokens for 2 texts"):
+        truncated_lengths(np.zeros((2, 1), int), 1)
 
 
 def test_inputs_of_a_user():
     batch = TextInputs(BYTES, [["ab", ""]], 10).batch(np.arange(2))
     assert batch["source"].tolist() == [[BOS, 102, 103, EOS], [BOS, EOS, 0, 0]] and not batch["segment"].any()
-    with pytest.raises(ValueError, match="one or two columns of one length"):
+    with pytest.raises(ValueError, match="one or two columns of texts of equal length"):
         TextInputs(BYTES, [["a"], ["b", "c"]])
 
 
@@ -202,7 +202,7 @@ def answer(story, question):
     owned = [(words[0], read(" ".join(words[2:-1])), words[-1]) for words in clauses if words[0] in PEOPLE]
     people, amounts, things = map(list, zip(*owned, strict=True))
     assert len(clauses) == 5 and len(owned) == len(set(people)) == len(set(amounts)) == len(set(things)) == 3
-    assert all(1 <= n <= MOST for n in amounts) and set(things) <= set(THINGS)
+    assert all(1 <= n <= MAX_COUNT for n in amounts) and set(things) <= set(THINGS)
     best = {"who has the most": max, "who has the fewest": min}[question](amounts)
     return ("first", "second", "third")[amounts.index(best)]
 

@@ -1,4 +1,4 @@
-"""Augmentation of batches on the device, and random crops of single images."""
+"""Batch augmentation on the device, and random crops of single images."""
 
 from vit.data.augment.steps import (
     Augment,

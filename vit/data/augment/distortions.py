@@ -1,4 +1,4 @@
-"""Augmentation of text images, which must not be mirrored: affine and elastic distortion, stroke width."""
+"""Augmentation of text images, which must not be mirrored: affine and elastic distortions and stroke width."""
 
 import math
 from collections.abc import Sequence
@@ -14,30 +14,36 @@ from vit.data.augment.steps import Draw
 
 
 class FilledStep(nn.Module):
-    """A step that moves pixels; `fill` is the colour of what enters from outside the image.
+    """Base class of steps that move pixels; `fill` is the colour outside the image.
 
-    One number, or red, green and blue, of which gray images get the luma.
+    `fill` is one number, or red, green and blue, whose luma is used for gray images.
+
+    Raises:
+        ValueError: `fill` is not one or three numbers in 0..255.
     """
 
     def __init__(self, fill: int | Sequence[int]) -> None:
         super().__init__()
         colour = (fill,) * 3 if isinstance(fill, int) else tuple(fill)
         if len(colour) != 3 or not all(0 <= part <= 255 for part in colour):
-            raise ValueError(f"fill={fill} must be one number of 0..255, or three")
+            raise ValueError(f"fill={fill} must be one number in 0..255, or three (red, green, blue)")
         gray = Image.new("RGB", (1, 1), colour).convert("L").getpixel((0, 0))
         self.register_buffer("colour", torch.tensor(colour).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("gray", torch.tensor(gray).view(1, 1, 1, 1), persistent=False)
 
     def fill_for(self, images: Tensor) -> Tensor:
-        """(1,C,1,1)"""
+        """The fill colour for images (B,C,H,W): (1,C,1,1)."""
         return self.colour if images.shape[1] == 3 else self.gray
 
 
 class RandomAffine(FilledStep):
     """Random rotation, scaling, shear and translation about the centre, in one resampling.
 
-    `degrees` and `shear` are angles, `scale` is the logarithm of the factor per axis, `shift` a fraction of the side.
-    Each amount is uniform between minus and plus the given value. `fill`: see `FilledStep`.
+    `degrees` and `shear` are angles in degrees, `scale` is the logarithm of the factor per axis, `shift` a fraction of
+    the side. Each amount is uniform between minus and plus the given value. `fill`: see `FilledStep`.
+
+    Raises:
+        ValueError: an amount is negative.
     """
 
     def __init__(
@@ -50,16 +56,16 @@ class RandomAffine(FilledStep):
     ):
         super().__init__(fill)
         if min(degrees, scale, shear, shift) < 0:
-            raise ValueError(f"degrees={degrees}, scale={scale}, shear={shear}, shift={shift} must be 0 or more")
+            raise ValueError(f"degrees={degrees}, scale={scale}, shear={shear}, shift={shift} must be at least 0")
         self.degrees, self.scale, self.shear, self.shift = degrees, scale, shear, shift
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        """(B,C,H,W) uint8 -> (B,C,H,W) uint8"""
+        """(B,C,H,W) uint8 → (B,C,H,W) uint8"""
         matrices = self.matrices(draw, *images.shape[-2:], images.device)
         return image_ops.affine(images, matrices, self.fill_for(images))
 
     def matrices(self, draw: Draw, height: int, width: int, device: torch.device | None = None) -> Tensor:
-        """(B,2,3) maps from output to input positions, in pixels from the upper left corner."""
+        """(B,2,3) affine maps from output to input positions, in pixels from the upper left corner."""
         slots = torch.arange(6, device=device)[:, None]
         turn, across, down, shear, right, below = (2 * draw(slots) - 1).unbind()  # (B,) each in -1..1
         angle = math.radians(self.degrees) * turn
@@ -77,24 +83,27 @@ class RandomElastic(FilledStep):
 
     The nodes of a grid, `cell` pixels apart, move by up to `amount` cells along each axis; displacements between them
     are interpolated bilinearly. `fill`: see `FilledStep`.
+
+    Raises:
+        ValueError: `amount` is outside [0, 0.5), or `cell` below 2.
     """
 
     def __init__(self, amount: float = 0.15, cell: int = 16, fill: int | Sequence[int] = 0):
         super().__init__(fill)
         if not 0 <= amount < 0.5:
-            raise ValueError(f"amount={amount} must be 0 or more, and below 0.5, where the sheet folds over")
+            raise ValueError(f"amount={amount} must be at least 0 and below 0.5, where the grid would fold over")
         if cell < 2:
-            raise ValueError(f"cell={cell} must be 2 pixels or more")
+            raise ValueError(f"cell={cell} must be at least 2 pixels")
         self.amount, self.cell = amount, cell
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        """(B,C,H,W) uint8 -> (B,C,H,W) uint8"""
-        return image_ops.displaced(images, self.field(draw, *images.shape[-2:]), self.fill_for(images))
+        """(B,C,H,W) uint8 → (B,C,H,W) uint8"""
+        return image_ops.displace(images, self.field(draw, *images.shape[-2:]), self.fill_for(images))
 
     def field(self, draw: Draw, height: int, width: int) -> Tensor:
-        """(B,2,H,W): offset to the right and downwards, in pixels, of the position that each output pixel samples."""
+        """(B,2,H,W): offset in pixels, to the right and downwards, of the position that each output pixel samples."""
         rows, columns = math.ceil(height / self.cell), math.ceil(width / self.cell)  # cells
-        sheet = (draw(0) * 2**24).long()[:, None]  # of the number drawn for the image
+        sheet = (draw(0) * 2**24).long()[:, None]  # one sheet of displacements for each image
         slots = torch.arange(2 * (rows + 1) * (columns + 1), device=sheet.device)
         pulled = (2 * uniform(0, 0, sheet, slots) - 1).view(-1, 2, rows + 1, columns + 1)
         size = (rows * self.cell + 1, columns * self.cell + 1)  # from the first node to the last
@@ -106,20 +115,24 @@ class RandomStrokeWidth(nn.Module):
     """Makes dark strokes thicker or thinner by up to a pixel on either side: erosion and dilation, as in TrOCR (arXiv
     2109.10282).
 
-    A pixel is blended with the darkest of its neighbourhood by a random weight of at most `thicker`, or with the
-    brightest by at most `thinner`. Weights stay below 1 because strokes of one or two pixels would vanish.
+    A pixel is blended with the darkest pixel of its neighbourhood with a random weight of at most `thicker`, or with
+    the brightest with at most `thinner`. `thinner` is below 1 by default, since strokes of one or two pixels would
+    vanish.
+
+    Raises:
+        ValueError: a weight is outside 0..1.
     """
 
     def __init__(self, thicker: float = 0.8, thinner: float = 0.5):
         super().__init__()
         if not (0 <= thicker <= 1 and 0 <= thinner <= 1):
-            raise ValueError(f"thicker={thicker}, thinner={thinner} must be parts of the way, 0..1")
+            raise ValueError(f"thicker={thicker} and thinner={thinner} must be weights in 0..1")
         self.thicker, self.thinner = thicker, thinner
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
-        """(B,C,H,W) uint8 -> (B,C,H,W) uint8"""
+        """(B,C,H,W) uint8 → (B,C,H,W) uint8"""
         amount = 2 * draw(0) - 1  # (B,) in -1..1
-        inverted = (amount < 0).to(torch.uint8).mul_(255)[:, None, None, None]  # what is bright grows as what is dark
-        other = image_ops.darkest_around(images ^ inverted) ^ inverted
+        inverted = (amount < 0).to(torch.uint8).mul_(255)[:, None, None, None]  # then bright strokes are eroded
+        other = image_ops.erode(images ^ inverted) ^ inverted
         part = torch.where(amount > 0, amount * self.thicker, -amount * self.thinner)
         return image_ops.blend(images, other, 1 - part)

@@ -1,7 +1,6 @@
 """Image operations with one strength per sample: images (B,C,H,W) uint8 and numbers (B,) → images of the same shape.
 
-Definitions are those of torchvision's tensor functions (and so of AutoAugment); only the strength is a number per
-sample here.
+The definitions are those of torchvision's tensor functions, and thus of AutoAugment, with one strength per sample.
 """
 
 import torch
@@ -9,16 +8,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _GRAY = (0.2989, 0.587, 0.114)
-_BLUR_RADIUS = 6  # three deviations of the widest blur
+_BLUR_RADIUS = 6  # three standard deviations of the widest blur
 
 
 def to_bytes(pixels: Tensor) -> Tensor:
-    """float → uint8, clipped to 0..255 and rounded down; through int16, which is four times as fast on CPUs."""
+    """float → uint8, clipped to 0..255 and rounded down; the cast through int16 is four times as fast on CPUs."""
     return pixels.clamp_(0, 255).to(torch.int16).to(torch.uint8)
 
 
 def gray(images: Tensor) -> Tensor:
-    """(B,C,H,W) → (B,1,H,W) luma; images of one channel are returned as they are."""
+    """(B,C,H,W) → (B,1,H,W) luma; images of one channel are returned unchanged."""
     if images.shape[1] == 1:
         return images
     red, green, blue = images.float().unbind(1)
@@ -26,22 +25,22 @@ def gray(images: Tensor) -> Tensor:
 
 
 def brightness(images: Tensor, factor: Tensor) -> Tensor:
-    """factor 0 is black, 1 unchanged."""
+    """Brightness factor (B,): 0 is black, 1 unchanged."""
     return to_bytes(images.float().mul_(_per_image(factor)))
 
 
 def saturation(images: Tensor, factor: Tensor) -> Tensor:
-    """factor 0 is gray, 1 unchanged."""
+    """Saturation factor (B,): 0 is gray, 1 unchanged."""
     return images if images.shape[1] == 1 else blend(images, gray(images), factor)
 
 
 def contrast(images: Tensor, factor: Tensor) -> Tensor:
-    """factor 0 is the mean gray of the image, 1 unchanged."""
+    """Contrast factor (B,): 0 is the mean gray of the image, 1 unchanged."""
     return blend(images, gray(images).float().mean(dim=(1, 2, 3), keepdim=True), factor)
 
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
-    """factor 0 is slightly blurred, 1 unchanged; pixels on the border do not change."""
+    """Sharpness factor (B,): 0 is slightly blurred, 1 unchanged; border pixels do not change."""
     if min(images.shape[-2:]) <= 2:
         return images
     whole = images.to(torch.int16)
@@ -53,25 +52,25 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def blend(images: Tensor, other: Tensor, factor: Tensor) -> Tensor:
-    """factor 0 is `other`, 1 unchanged."""
+    """Linear interpolation with factor (B,): 0 is `other`, 1 unchanged."""
     factor = _per_image(factor)
     return to_bytes(images.float().mul_(factor).add_(other * (1 - factor)))
 
 
 def posterize(images: Tensor, dropped: Tensor) -> Tensor:
-    """Clears the lowest `dropped` bits (0..8)."""
+    """Clears the lowest `dropped` bits, (B,) in 0..8."""
     bits = _per_image(dropped.to(torch.uint8))
     return ((images.int() >> bits) << bits).to(torch.uint8)
 
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
-    """Inverts pixels at or above the threshold (0..255)."""
-    threshold = threshold.ceil().to(torch.uint8)  # whole numbers compare the same, and bytes compare faster
-    return images ^ (images >= _per_image(threshold)).to(torch.uint8).mul_(255)  # 255 - images is all bits turned
+    """Inverts pixels at or above the threshold, (B,) in 0..255."""
+    threshold = threshold.ceil().to(torch.uint8)  # the same result as with fractions, but bytes compare faster
+    return images ^ (images >= _per_image(threshold)).to(torch.uint8).mul_(255)  # XOR with 255 is 255 - images
 
 
 def autocontrast(images: Tensor) -> Tensor:
-    """Stretches every channel to 0..255."""
+    """Stretches the values of every channel to 0..255."""
     pixels = images.float()
     low, high = pixels.amin(dim=(2, 3), keepdim=True), pixels.amax(dim=(2, 3), keepdim=True)
     flat = low == high
@@ -92,7 +91,7 @@ def equalize(images: Tensor) -> Tensor:
 
 
 def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
-    """Gaussian blur with a standard deviation in pixels; the border is replicated."""
+    """Gaussian blur with standard deviations (B,) in pixels; the border is replicated."""
     taps = torch.arange(-_BLUR_RADIUS, _BLUR_RADIUS + 1, device=images.device)
     weights = torch.exp(-0.5 * (taps / sigma[:, None]) ** 2)
     weights = weights / weights.sum(1, keepdim=True)
@@ -101,24 +100,26 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
 
 
 def affine(images: Tensor, matrix: Tensor, fill: int | Tensor) -> Tensor:
-    """Bilinear resampling; matrix (B,2,3) maps output to input positions in pixels from the upper left corner. `fill`,
-    a number or (1,C,1,1), is the value outside the image.
+    """Bilinear resampling by matrix (B,2,3) from output to input positions, in pixels from the upper left corner.
+
+    `fill`, a number or (1,C,1,1), is the value outside the image.
     """
     x, y = _centres(images)
     a, b, across, c, d, down = matrix.flatten(1)[..., None, None].unbind(1)  # (B,1,1) each
     return _sampled(images, a * x + across, b * y, c * x, d * y + down, fill)
 
 
-def displaced(images: Tensor, field: Tensor, fill: int | Tensor) -> Tensor:
-    """Bilinear resampling; field (B,2,H,W) is the offset, in pixels to the right and downwards, of each input position.
+def displace(images: Tensor, field: Tensor, fill: int | Tensor) -> Tensor:
+    """Bilinear resampling by field (B,2,H,W), the offset of each input position in pixels to the right and downwards.
+
     `fill`, a number or (1,C,1,1), is the value outside the image.
     """
     x, y = _centres(images)
     return _sampled(images, field[:, 0], x, field[:, 1], y, fill)
 
 
-def darkest_around(images: Tensor) -> Tensor:
-    """Minimum over 3x3 neighbourhoods: erosion, which makes dark strokes thicker."""
+def erode(images: Tensor) -> Tensor:
+    """Erosion, the minimum over 3x3 neighbourhoods, which makes dark strokes thicker."""
     for dim in (2, 3):
         n, found = images.shape[dim] - 1, images.clone()
         for here, there in ((1, 0), (0, 1)):
@@ -129,13 +130,13 @@ def darkest_around(images: Tensor) -> Tensor:
 
 
 def _centres(images: Tensor) -> tuple[Tensor, Tensor]:
-    """The positions of the pixels' centres from the left (W,) and from the top (H,1)."""
+    """Positions of the pixel centres from the left (W,) and from the top (H,1)."""
     height, width = images.shape[-2:]
     return (torch.arange(width, device=images.device) + 0.5, torch.arange(height, device=images.device)[:, None] + 0.5)
 
 
 def _sampled(images: Tensor, x1: Tensor, x2: Tensor, y1: Tensor, y2: Tensor, fill: int | Tensor) -> Tensor:
-    """Bilinear samples at the positions (x1 + x2, y1 + y2), in pixels from the upper left, whose sums are (B,H,W)."""
+    """Bilinear samples at the positions (x1 + x2, y1 + y2), sums of shape (B,H,W) in pixels from the upper left."""
     height, width = images.shape[-2:]
     grid = torch.empty(len(images), height, width, 2, device=images.device)  # -1..1 from edge to edge
     torch.add(x1 * (2 / width) - 1, x2 * (2 / width), out=grid[..., 0])

@@ -1,4 +1,4 @@
-"""Mixup and CutMix of a batch with itself (Zhang et al. 2018, Yun et al. 2019): soft labels, any batch size."""
+"""Mixup (arXiv 1710.09412) and CutMix (arXiv 1905.04899) within a batch: soft labels, any batch size."""
 
 import torch
 import torch.nn.functional as F
@@ -9,19 +9,22 @@ from vit.data.augment.steps import box_mask
 
 
 class Mixup:
-    """Mixes each image with its neighbour in the batch; each sample draws mixup or CutMix and its own mixing ratio.
+    """Mixes each image with the previous one of the batch; each sample draws mixup or CutMix and its own ratio.
 
     `mixup` and `cutmix` are the parameters of Beta(a, a) for the ratio (0 disables one), `prob` is the probability that
-    a sample is mixed, `switch` that of CutMix where both are enabled. Label smoothing belongs to the loss.
+    a sample is mixed, `switch` that of CutMix if both are enabled. Label smoothing is part of the loss.
+
+    Raises:
+        ValueError: a parameter is negative, both are 0, or a probability is outside 0..1.
     """
 
     def __init__(
         self, num_classes: int, mixup: float = 0.8, cutmix: float = 1.0, prob: float = 1.0, switch: float = 0.5
     ):
         if min(mixup, cutmix) < 0 or max(mixup, cutmix) == 0:
-            raise ValueError(f"mixup={mixup} and cutmix={cutmix} must be 0 or more, and one of them above 0")
+            raise ValueError(f"mixup={mixup} and cutmix={cutmix} must be at least 0, and one of them above 0")
         if not (0 <= prob <= 1 and 0 <= switch <= 1):
-            raise ValueError(f"prob={prob} and switch={switch} must lie in 0..1")
+            raise ValueError(f"prob={prob} and switch={switch} must be in 0..1")
         self.num_classes, self.mixup, self.cutmix, self.prob = num_classes, mixup, cutmix, prob
         self.switch = 0.0 if cutmix == 0 else 1.0 if mixup == 0 else switch
 
@@ -30,7 +33,7 @@ class Mixup:
     ) -> tuple[Tensor, Tensor]:
         """images (B,C,H,W) float, labels (B,) → mixed images, targets (B,classes) that sum to 1
 
-        Labels (B,classes) of several per image are mixed as they are.
+        Multi-label targets (B,classes) are mixed directly.
         """
         drawn = self._drawn(len(images), seed, step, micro, rank).to(images.device, non_blocking=True)
         (share, across, down), cut = drawn[:3], drawn[3] > 0  # (B,) each
@@ -42,10 +45,9 @@ class Mixup:
         return mixed, torch.lerp(own.roll(1, 0), own, share[:, None])
 
     def _drawn(self, rows: int, *counters: int) -> Tensor:
-        """(4,B): weight of the sample's own image, position of the box across and down, 1 for CutMix.
+        """(4,B): weight of the sample's own image, horizontal and vertical position of the box, 1 for CutMix.
 
-        Computed on the CPU, which has the inverse Beta distribution, and copied at once; the device is never
-        synchronized.
+        Computed on the CPU, where SciPy has the inverse Beta distribution, and copied without synchronizing the device.
         """
         seed, step, *rest = counters
         draws = [uniform(seed, step, torch.arange(rows), slot, *rest) for slot in range(5)]  # (B,) each
@@ -56,7 +58,7 @@ class Mixup:
 
     @staticmethod
     def _beta(u: Tensor, a: float) -> Tensor:
-        """Beta(a, a) numbers from uniform ones by the inverse distribution function: no stream, one draw each."""
+        """Uniform numbers → Beta(a, a) numbers by the inverse distribution function, one draw each."""
         if a == 0 or a == 1:
             return u
         from scipy.special import betaincinv
@@ -65,7 +67,8 @@ class Mixup:
 
     @staticmethod
     def _boxes(share: Tensor, across: Tensor, down: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """Rectangles with area 1 - share inside the image (B,H,W), and the share left after rounding to pixels (B,)."""
+        """Boxes of area 1 - share inside the image, bool (B,H,W), and the exact share after rounding to pixels, (B,).
+        """
         height, width = size
         side = (1 - share).clamp(min=0).sqrt()
         h, w = (side * height).round(), (side * width).round()

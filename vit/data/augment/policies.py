@@ -1,7 +1,7 @@
 """Augmentation steps that draw operations at random: RandAugment, TrivialAugment, 3-Augment, and colour jitter.
 
-Every sample draws its own operations. The batch is grouped by operation, so each runs once on its group, and all
-geometric operations (shear, translation, rotation) together are one resampling.
+Every sample draws its own operations. The batch is grouped by operation, each of which runs once on its group; the
+geometric operations (shear, translation, rotation) share one resampling.
 """
 
 import math
@@ -17,22 +17,24 @@ _SHEAR_X, _SHEAR_Y, _SHIFT_X, _SHIFT_Y, _ROTATE = range(1, 6)  # 0 is identity
 _FACTORS = {6: image_ops.brightness, 7: image_ops.saturation, 8: image_ops.contrast, 9: image_ops.sharpness}
 _POSTERIZE, _SOLARIZE, _AUTOCONTRAST, _EQUALIZE = range(10, 14)
 _OPERATIONS = 14
-_BINS = 30  # strength is counted in thirtieths, as in the papers' tables
+_BINS = 30  # magnitudes are 0..30, as in the papers
 
 
 class RandAugment(nn.Module):
-    """`num_ops` random operations of strength `magnitude` out of 30 (Cubuk et al. 2020), with torchvision's 14
-    operations and ranges.
+    """`num_ops` random operations of `magnitude` 0..30 (arXiv 1909.13719), with torchvision's 14 operations and ranges.
 
-    `std` varies the magnitude per operation (normal, as in timm's "mstd0.5").
+    `std` is the standard deviation of the magnitude per operation (as in timm's "mstd0.5").
+
+    Raises:
+        ValueError: `magnitude` or `num_ops` is out of range.
     """
 
     def __init__(self, num_ops: int = 2, magnitude: float = 9, std: float = 0.0, fill: int = 128):
         super().__init__()
         if not 0 <= magnitude <= _BINS:
-            raise ValueError(f"magnitude={magnitude} must lie in 0..{_BINS}")
+            raise ValueError(f"magnitude={magnitude} must be in 0..{_BINS}")
         if not 1 <= num_ops <= 10:
-            raise ValueError(f"num_ops={num_ops} must lie in 1..10")
+            raise ValueError(f"num_ops={num_ops} must be in 1..10")
         self.num_ops, self.magnitude, self.std, self.fill = num_ops, magnitude, std, fill
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
@@ -45,7 +47,7 @@ class RandAugment(nn.Module):
 
 
 class TrivialAugment(nn.Module):
-    """One random operation of random strength (Müller and Hutter 2021), in torchvision's wide ranges."""
+    """One random operation of random magnitude (arXiv 2103.10158), in torchvision's wide ranges."""
 
     def __init__(self, fill: int = 128):
         super().__init__()
@@ -57,7 +59,8 @@ class TrivialAugment(nn.Module):
 
 
 class ThreeAugment(nn.Module):
-    """Gray, solarized or blurred, a third of the samples each (DeiT III, Touvron et al. 2022; jitter goes after it)."""
+    """3-Augment of DeiT III (arXiv 2204.07118): each sample is made gray, solarized or blurred; ColorJitter follows it.
+    """
 
     def __init__(self, sigma: tuple[float, float] = (0.1, 2.0), threshold: int = 128):
         super().__init__()
@@ -76,12 +79,17 @@ class ThreeAugment(nn.Module):
 
 
 class ColorJitter(nn.Module):
-    """Random brightness, contrast and saturation, in this order; 0.3 means factors of 0.7..1.3."""
+    """Random brightness, contrast and saturation, in this order; 0.3 means factors of 0.7..1.3.
+
+    Raises:
+        ValueError: an amount is negative.
+    """
 
     def __init__(self, brightness: float = 0.3, contrast: float = 0.3, saturation: float = 0.3):
         super().__init__()
         if min(brightness, contrast, saturation) < 0:
-            raise ValueError(f"brightness={brightness}, contrast={contrast}, saturation={saturation} must be 0 or more")
+            amounts = f"brightness={brightness}, contrast={contrast}, saturation={saturation}"
+            raise ValueError(f"{amounts} must be at least 0")
         self.amounts = (brightness, contrast, saturation)
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
@@ -93,7 +101,7 @@ class ColorJitter(nn.Module):
 
 
 class _Ranges:
-    """The amount of an operation at full strength; that of a shift is a fraction of the side, or pixels."""
+    """The amounts of operations at full magnitude; `shift` maps the side of the image to pixels."""
 
     def __init__(self, shear: float, shift: Callable[[int], float], degrees: float, factor: float, bits: int):
         self.shear, self.shift, self.degrees, self.factor, self.bits = shear, shift, degrees, factor, bits
@@ -104,7 +112,8 @@ _WIDE = _Ranges(0.99, lambda side: 32.0, 135.0, 0.99, 6)
 
 
 def _apply(images: Tensor, choice: Tensor, side: Tensor, strength: Tensor, ranges: _Ranges, fill: int) -> Tensor:
-    """One operation per sample: `choice` and `side` in [0, 1) pick it and its sign, `strength` (B,) lies in 0..1."""
+    """One operation per sample: `choice` and `side` (B,) in [0, 1) select it and its sign, `strength` (B,) is in 0..1.
+    """
     operation = (choice * _OPERATIONS).long()
     signed = torch.where(side < 0.5, -strength, strength)
     groups = _groups(operation, _OPERATIONS)
@@ -128,19 +137,19 @@ def _apply(images: Tensor, choice: Tensor, side: Tensor, strength: Tensor, range
 
 
 def _groups(operation: Tensor, count: int) -> list[Tensor]:
-    """Rows of the batch by operation; synchronizes with the device once, whatever the number of operations."""
+    """Rows of the batch by operation, with one synchronization of the device for all operations."""
     sizes = torch.bincount(operation, minlength=count).tolist()
     return list(torch.argsort(operation, stable=True).split(sizes))
 
 
 def _joined(images: Tensor, groups: list[Tensor], changed: dict[int, Tensor]) -> Tensor:
-    """The batch in its order again: the changed images of some groups, the others as they were."""
+    """The batch in its original order, with the changed images of some groups."""
     parts = [changed[i] if i in changed else images.index_select(0, rows) for i, rows in enumerate(groups)]
-    return torch.cat(parts).index_select(0, torch.argsort(torch.cat(groups)))  # ten times as fast as index_copy_
+    return torch.cat(parts).index_select(0, torch.argsort(torch.cat(groups)))  # 10x as fast as index_copy_
 
 
 def _matrices(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: _Ranges) -> Tensor:
-    """(B,2,3) maps from output to input positions, in pixels from the upper left corner."""
+    """(B,2,3) affine maps from output to input positions, in pixels from the upper left corner."""
     height, width = size
     matrix = torch.eye(2, 3, device=signed.device).repeat(len(signed), 1, 1)
     matrix[:, 0, 1] = torch.where(operation == _SHEAR_X, ranges.shear * signed, 0.0)
@@ -152,12 +161,12 @@ def _matrices(operation: Tensor, signed: Tensor, size: tuple[int, int], ranges: 
 
 
 def _rotated(matrix: Tensor, angle: Tensor, x: float, y: float) -> Tensor:
-    """The maps of shears and shifts; where an angle is given, the turn about (x, y) instead (counter-clockwise)."""
+    """The maps of shears and shifts, or for angles other than 0 the counter-clockwise rotation about (x, y)."""
     cos, sin = angle.cos(), angle.sin()
     turn = torch.stack([cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y], dim=1).view(-1, 2, 3)
     return torch.where((angle != 0)[:, None, None], turn, matrix)
 
 
 def _normal(u: Tensor) -> Tensor:
-    """Standard normal numbers from uniform ones."""
+    """Uniform numbers → standard normal numbers."""
     return math.sqrt(2) * torch.erfinv(2 * (u + 2.0**-25) - 1)

@@ -1,7 +1,7 @@
-"""Random crops that change the size of an image: boxes from counters, cut out per sample while decoding.
+"""Random crops with resizing: boxes from counters, applied per sample while decoding.
 
-A crop draws its random numbers for a whole batch at once, `draws(epoch, index)`. `box(width, height, target, numbers)`
-turns those of one sample and its image size into a box (left, top, right, bottom) in pixels.
+`draws(epoch, index)` returns the random numbers of a whole batch; `box(width, height, target, numbers)` maps those of
+one sample and the size of its image to a box (left, top, right, bottom) in pixels.
 """
 
 import math
@@ -16,14 +16,17 @@ from vit.counters import uniform
 Box = tuple[float, float, float, float]
 
 _TRIES = 10
-_SLOT = 1000  # first slot of the sizing step; the batch augmentations use 0..999
+_SLOT = 1000  # first random slot of crops; batch augmentations use 0..999
 
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """A box of random area and aspect ratio (Inception crop, Szegedy et al. 2015), with torchvision's rules.
+    """A box of random area and aspect ratio (arXiv 1409.4842), with torchvision's definition.
 
-    `scale` is the share of the image's area, `ratio` width over height.
+    `scale` is the range of the fraction of the image's area, `ratio` that of width over height.
+
+    Raises:
+        ValueError: `scale` or `ratio` is not a valid range.
     """
 
     scale: tuple[float, float] = (0.08, 1.0)
@@ -55,7 +58,7 @@ class RandomResizedCrop:
 
 @dataclass(frozen=True)
 class RandomCrop:
-    """The largest box of the target's aspect ratio, at a random position (DeiT III, Touvron et al. 2022)."""
+    """The largest box of the target's aspect ratio at a random position (DeiT III, arXiv 2204.07118)."""
 
     seed: int = 0
 

@@ -1,9 +1,7 @@
-"""Batch augmentation: tensor programs on uint8 images, on any device; all random numbers depend on (seed, epoch,
-index).
+"""Batch augmentation of uint8 images on any device; all random numbers are functions of (seed, epoch, index).
 
 `Augment` applies steps in order. A step maps images (B,C,H,W) uint8 and `draw(slot)` → (B,) numbers in [0, 1) to images
-of the same shape. The augmentation of a sample therefore depends neither on its batch nor on its worker, rank or
-device.
+of the same shape. The augmentation of a sample therefore depends neither on its batch nor on worker, rank or device.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,30 +11,37 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.counters import hashed, uniform, unit
+from vit.counters import hash_counters, to_unit_interval, uniform
 
-Draw = Callable[[int | Tensor], Tensor]  # a slot -> (B,); slots (S,1) -> (S,B)
-SLOTS = 50  # numbers each step may draw per sample; slots from 1000 on belong to the random crops
+Draw = Callable[[int | Tensor], Tensor]  # slot → (B,); slots (S,1) → (S,B)
+SLOTS = 50  # random numbers per step and sample; slots from 1000 on are used by the random crops
 
 
 class Augment(nn.Module):
-    """Steps in order; each has its own range of random slots, so a step added at the end does not change those before
-    it.
+    """Applies steps in order; each has its own range of random slots, so that appending a step does not change the
+    others.
+
+    Raises:
+        ValueError: there are too many steps.
     """
 
     def __init__(self, steps: Sequence[nn.Module] = (), seed: int = 0):
         super().__init__()
         if len(steps) > 1000 // SLOTS:
             raise ValueError(
-                f"{len(steps)} augmentation steps are more than the {1000 // SLOTS} that have random slots"
+                f"{len(steps)} augmentation steps are too many; at most {1000 // SLOTS} are supported"
             )
         self.steps, self.seed = nn.ModuleList(steps), seed
 
     def forward(self, images: Tensor, index: Tensor, epoch: int | Tensor) -> Tensor:
-        """images (B,C,H,W) uint8, index (B,), epoch number or (B,) → (B,C,H,W) uint8"""
+        """images (B,C,H,W) uint8, index (B,), epoch (a number or (B,)) → (B,C,H,W) uint8
+
+        Raises:
+            TypeError: the images are not uint8.
+        """
         if images.dtype != torch.uint8:
-            raise TypeError(f"augmentation works on uint8 images, got {images.dtype}; normalize afterwards")
-        samples = hashed(self.seed, epoch, index)  # (B,) what all numbers of a sample begin with
+            raise TypeError(f"augmentation requires uint8 images, got {images.dtype}; normalize after it")
+        samples = hash_counters(self.seed, epoch, index)  # (B,) hash of the counters that all numbers of a sample share
         for number, step in enumerate(self.steps):
             images = step(images, partial(_numbers, samples, number * SLOTS))
         return images
@@ -44,11 +49,11 @@ class Augment(nn.Module):
 
 def _numbers(samples: Tensor, first: int, slot: int | Tensor) -> Tensor:
     """uniform(seed, epoch, index, first + slot): (B,), or (S,B) for slots (S,1)."""
-    return unit(hashed(first + slot, state=samples))
+    return to_unit_interval(hash_counters(first + slot, state=samples))
 
 
 class HorizontalFlip(nn.Module):
-    """Mirrors left and right with probability p."""
+    """Flips images horizontally with probability p."""
 
     def __init__(self, p: float = 0.5):
         super().__init__()
@@ -59,7 +64,7 @@ class HorizontalFlip(nn.Module):
 
 
 class VerticalFlip(nn.Module):
-    """Mirrors top and bottom with probability p."""
+    """Flips images vertically with probability p."""
 
     def __init__(self, p: float = 0.5):
         super().__init__()
@@ -72,7 +77,7 @@ class VerticalFlip(nn.Module):
 class PadCrop(nn.Module):
     """Random translation by up to `padding` pixels: pads all sides and crops the original size at a random position.
 
-    `reflect` pads with the mirrored image, else with `fill`.
+    Pads with the reflected image if `reflect`, else with `fill`.
     """
 
     def __init__(self, padding: int = 4, reflect: bool = False, fill: int = 0):
@@ -80,9 +85,10 @@ class PadCrop(nn.Module):
         self.padding, self.reflect, self.fill = padding, reflect, fill
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
+        """(B,C,H,W) uint8 → (B,C,H,W) uint8; raises ValueError if the image is too small to reflect."""
         pad, (height, width) = self.padding, images.shape[-2:]
         if self.reflect and pad >= min(height, width):
-            raise ValueError(f"padding {pad} must be below the image size {height}x{width} to reflect")
+            raise ValueError(f"padding {pad} must be below the image size {height}x{width} with reflect=true; lower it")
         right, down = ((draw(slot) * (2 * pad + 1)).long() for slot in (0, 1))
         padded = _pad(images, pad, self.reflect, self.fill)
         windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # (B,C,2p+1,2p+1,H,W), a view
@@ -90,8 +96,8 @@ class PadCrop(nn.Module):
 
 
 class RandomErasing(nn.Module):
-    """Overwrites a random rectangle with noise (Zhong et al. 2020): `area` is its fraction of the image, `ratio` height
-    over width.
+    """Overwrites a random rectangle with noise (arXiv 1708.04896): `area` is the range of its fraction of the image,
+    `ratio` that of height over width.
     """
 
     def __init__(
@@ -114,14 +120,14 @@ class RandomErasing(nn.Module):
         image, row, column = inside.nonzero().unbind(1)  # (P,) each: the pixels to overwrite
         channel = torch.arange(images.shape[1], device=images.device)[:, None]
         position = (channel * height + row) * width + column  # (C,P)
-        noise = uniform(0, 0, (noise * 2**24).long()[image], position)  # of the number drawn for the image
+        noise = uniform(0, 0, (noise * 2**24).long()[image], position)  # a different noise for each image
         result = images.clone()
         result[chosen[image], channel, row, column] = (noise * 256).to(torch.uint8)
         return result
 
 
 class RandomChannelPermutation(nn.Module):
-    """Random order of red, green and blue, for images whose colours carry no information; gray images are unchanged."""
+    """Shuffles red, green and blue, for images whose colours carry no information; gray images are unchanged."""
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         channels = torch.arange(images.shape[1], device=images.device)[:, None]
@@ -151,6 +157,6 @@ def _pad(images: Tensor, pad: int, reflect: bool, fill: int) -> Tensor:
 
 
 def _mirrored(n: int, pad: int, device: torch.device) -> Tensor:
-    """Positions -pad..n+pad-1 folded back into 0..n-1 without repeating the edge."""
+    """Positions -pad..n+pad-1 reflected into 0..n-1 without repeating the edge."""
     position = torch.arange(-pad, n + pad, device=device).abs()
     return torch.where(position >= n, 2 * (n - 1) - position, position)

@@ -1,4 +1,4 @@
-"""Text files and tables of text: lines, TSV, CSV, JSONL and Excel, gzipped or not. Errors name the file and line."""
+"""Text files and tables: lines, TSV, CSV, JSONL and Excel, optionally gzipped. Errors name the file and line."""
 
 import codecs
 import contextlib
@@ -15,28 +15,28 @@ from typing import Any
 import numpy as np
 
 from vit.data.errors import DataError
-from vit.data.formats.lines import MARK, Line, lone_surrogate, numbered
+from vit.data.formats.lines import UTF8_BOM, Line, lone_surrogate, number_lines
 from vit.data.formats.spreadsheets import spreadsheet_rows
 from vit.data.sample_names import RowNames
-from vit.files.untrusted import LimitError, open_unpacked
+from vit.files.untrusted import LimitError, open_decompressed
 
 TABLES = (".tsv", ".csv", ".jsonl", ".xlsx")
-Column = str | int  # a name, or a number from 0 in a file without a header line
+Column = str | int  # a name, or in a file without a header line a number from 0
 
 
-def lines_of(path: Path) -> Iterator[Line]:
-    """The lines of a file. Only a newline ends a line; other line separators of Unicode are part of it."""
-    lines = _content(path).removeprefix(MARK).split(b"\n")
-    return numbered(lines[:-1] if lines[-1] == b"" else lines, path)
+def iterate_lines(path: Path) -> Iterator[Line]:
+    """The lines of a file, separated by newlines only, not by other line separators of Unicode."""
+    lines = _content(path).removeprefix(UTF8_BOM).split(b"\n")
+    return number_lines(lines[:-1] if lines[-1] == b"" else lines, path)
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, all of which must be text."""
+    """The lines of a UTF-8 file; BadText names a line that is not UTF-8."""
     return list(_lines(path))
 
 
-def present(path: Path) -> Path | None:
-    """The file or its gzipped form, whichever exists; names are compared without case.
+def find_file(path: Path) -> Path | None:
+    """The file or its gzipped form (.gz), whichever exists, regardless of case; None if neither does.
 
     Raises:
         DataError: two files differ only by the case of their names.
@@ -45,32 +45,35 @@ def present(path: Path) -> Path | None:
     for name in (path.name, f"{path.name}.gz"):
         found = sorted(file for file in files if file.lower() == name.lower())
         if len(found) > 1:
-            raise DataError(f"{path.parent}: both {found[0]} and {found[1]} are there; keep one of them")
+            raise DataError(f"{path.parent}: both {found[0]} and {found[1]} exist; keep one of them")
         if found:
             return path.with_name(found[0])
     return None
 
 
-def check_one(root: Path, key: str, names: Sequence[str]) -> None:
-    """Raises DataError if several names denote the same split."""
+def check_single(root: Path, key: str, names: Sequence[str]) -> None:
+    """Raises DataError if several files denote the same split."""
     if len(names) > 1:
-        raise DataError(f"{root}: both {names[0]} and {names[1]} are there; choose one for {key} with "
+        raise DataError(f"{root}: both {names[0]} and {names[1]} exist; select one for {key} with "
                         f"data.{key}={names[0]}")
 
 
 def is_table(path: Path) -> bool:
-    return _kind(path) in TABLES
+    return _suffix(path) in TABLES
 
 
 def read_columns(
     path: Path, wanted: Sequence[tuple[str, Column]], maybe: str = ""
 ) -> tuple[dict[str, list[str]], np.ndarray]:
-    """The requested columns of a table by their keys, and the line on which each row begins.
+    """The requested columns of a table by their keys, and the first line of each row.
 
-    `wanted` holds (key, column); the key is the option that selects the column. `maybe` is a column that is also read
-    where it exists (see `usual_column`). In JSONL a dot enters a nested object: "translation.en".
+    `wanted` are (key, column); the key is the option that selects the column. `maybe` is the conventional name of a
+    column that is also read if it exists (see `find_column`). In JSONL a dot selects a nested key: "translation.en".
+
+    Raises:
+        DataError: the table has no rows or lacks a column, or a row is malformed; names the line.
     """
-    rows = _objects(path, wanted, maybe) if _kind(path) == ".jsonl" else _fields(path, wanted, maybe)
+    rows = _objects(path, wanted, maybe) if _suffix(path) == ".jsonl" else _fields(path, wanted, maybe)
     found: dict[str, list[str]] = {}
     numbers: list[int] = []
     for number, row in rows:
@@ -82,7 +85,7 @@ def read_columns(
     short = next((key for key, values in found.items() if len(values) < len(numbers)), None)
     if short:
         count = len(found[short])
-        raise DataError(f"{path}: {short} is there in {count} of {len(numbers)} lines; give it to all or none")
+        raise DataError(f"{path}: only {count} of {len(numbers)} lines have {short}; add it to all or none")
     return found, np.array(numbers)
 
 
@@ -94,8 +97,11 @@ def line_names(path: Path, numbers: np.ndarray | int) -> RowNames:
 def drop_empty(
     columns: dict[str, Sequence[str]], names: Sequence[str], on_empty: str
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Indices of rows with text in every column, and (name, reason) of the others, which are an error if
-    on_empty=error.
+    """Indices of rows with text in every column, and (name, reason) of the other rows.
+
+    Raises:
+        DataError: there are other rows, with `on_empty="error"`.
+        ValueError: `on_empty` is unknown.
     """
     if on_empty not in ("error", "skip"):
         raise ValueError(f"on_empty={on_empty!r} is not one of error, skip")
@@ -108,23 +114,23 @@ def drop_empty(
     if left_out and on_empty == "error":
         first = min(left_out)
         raise DataError(
-            f"{names[first]}: {left_out[first]}, as in {len(left_out)} of {len(full)} lines; give them text, "
+            f"{names[first]}: {left_out[first]}, as in {len(left_out)} of {len(full)} lines; add the text, "
             "or leave them out with data.on_empty=skip"
         )
     return np.flatnonzero(full), [(names[i], left_out[i]) for i in sorted(left_out)]
 
 
-def _kind(path: Path) -> str:
+def _suffix(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def _lines(path: Path) -> Iterator[str]:
-    return (line.text for line in lines_of(path))
+    return (line.text for line in iterate_lines(path))
 
 
 def _content(path: Path) -> bytes:
     try:
-        with open_unpacked(path) as file:
+        with open_decompressed(path) as file:
             return _as_utf8(file.read())
     except FileNotFoundError:
         raise FileNotFoundError(f"the file {path} does not exist") from None
@@ -138,20 +144,23 @@ def _as_utf8(data: bytes) -> bytes:
 
 
 def numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Rows of TSV (a tab always separates), CSV (with quotes) or Excel, each with the line it begins on. Empty lines
-    are skipped.
+    """Rows of TSV (without quoting), CSV or Excel, each with its first line. Empty lines are skipped.
 
-    CSV is separated by commas, or by semicolons or tabs if those divide its first rows.
+    CSV is separated by commas, or by semicolons or tabs if those separate its first rows.
+
+    Raises:
+        DataError: the file is not valid CSV; names the line.
     """
-    if _kind(path) == ".xlsx":
+    if _suffix(path) == ".xlsx":
         yield from spreadsheet_rows(path)
         return
-    if _kind(path) == ".tsv":
+    if _suffix(path) == ".tsv":
         yield from ((number, line.split("\t")) for number, line in enumerate(_lines(path), 1) if line)
         return
-    csv.field_size_limit(2**31 - 1)  # an encoded image in a cell is longer than csv's own 131,072 characters
+    csv.field_size_limit(2**31 - 1)  # a cell with an encoded image exceeds csv's default limit of 131,072 characters
     lines = [line + "\n" for line in _lines(path)]
-    reader = csv.reader(iter(lines), strict=True, delimiter=separator(lines))  # else an open quote takes what follows
+    # strict, since otherwise an unclosed quote absorbs the next rows
+    reader = csv.reader(iter(lines), strict=True, delimiter=_guess_delimiter(lines))
     first = 1
     try:
         for row in reader:
@@ -160,14 +169,14 @@ def numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             first = reader.line_num + 1
     except csv.Error as error:
         raise DataError(
-            f"{path} line {first}: the row that begins there is no CSV ({error}); close every quote, and write a quote "
-            "inside a quoted cell twice"
+            f"{path} line {first}: the row that begins there is not valid CSV ({error}); close every quote, and double "
+            "quotes inside a quoted cell"
         ) from None
 
 
-def separator(lines: Sequence[str], rows: int = 20) -> str:
-    """The first of comma, semicolon and tab that divides each of the first rows into the same number of fields, at
-    least 2.
+def _guess_delimiter(lines: Sequence[str], rows: int = 20) -> str:
+    """The first of comma, semicolon and tab that separates all of the first rows into the same number of fields, at
+    least 2; else a comma.
     """
     for sign in ",;\t":
         with contextlib.suppress(csv.Error):
@@ -178,34 +187,34 @@ def separator(lines: Sequence[str], rows: int = 20) -> str:
 
 
 def check_header(path: Path, header: list[str]) -> None:
-    """Raises DataError if two columns have the same name; several columns may have none."""
+    """Raises DataError if two columns have the same name; several columns may be unnamed."""
     twice = next((name for name, count in Counter(header).items() if name and count > 1), None)
     if twice is not None:
         raise DataError(
-            f"{path}: {header.count(twice)} columns of its header are named {twice!r}; give each a name of its own"
+            f"{path}: {header.count(twice)} columns of its header are named {twice!r}; give each a unique name"
         )
 
 
-def usual_column(path: Path, columns: Iterable[Column], name: str, key: str) -> Column | None:
-    """The column with a conventional name, without regard to case and surrounding white space; None if there is none.
+def find_column(path: Path, columns: Iterable[Column], name: str, key: str) -> Column | None:
+    """The column with this conventional name, regardless of case and surrounding white space; None if there is none.
 
     Raises:
         DataError: several columns match.
     """
     found = [column for column in columns if name and str(column).strip().lower() == name]
     if len(found) > 1:
-        raise DataError(f"{path}: its columns {found[0]!r} and {found[1]!r} differ only by case or white space; choose "
+        raise DataError(f"{path}: its columns {found[0]!r} and {found[1]!r} differ only by case or white space; select "
                         f"one with data.{key}={found[0]}")
     return found[0] if found else None
 
 
 def _fields(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """The wanted fields of each row, with its line number."""
+    """The requested fields of each row, with its line number."""
     rows = numbered_rows(path)
     headed = all(isinstance(column, str) for _, column in wanted)
     if not headed and not all(isinstance(column, int) for _, column in wanted):
         listed = ", ".join(f"data.{key}={column}" for key, column in wanted)
-        raise DataError(f"{path}: {listed}: give either names, of a header line, or only numbers")
+        raise DataError(f"{path}: {listed} mix names and numbers; give only names of a header line, or only numbers")
     header = next(rows, (0, []))[1] if headed else []
     check_header(path, header)
     indices = _indices(path, header, wanted, maybe) if headed else dict(wanted)
@@ -225,34 +234,34 @@ def _indices(path: Path, header: list[str], wanted: Sequence[tuple[str, Column]]
                 f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(header) or 'none'} "
                 f"(in a file without a header line give numbers, such as data.{key}=0)"
             )
-    found = usual_column(path, header, maybe, maybe)
+    found = find_column(path, header, maybe, maybe)
     extra = {maybe: header.index(found)} if found is not None else {}
     return {key: header.index(column) for key, column in wanted} | extra
 
 
 def _cell(path: Path, number: int, row: list[str], index: int) -> str:
     if not 0 <= index < len(row):
-        raise DataError(f"{path} line {number}: has no column {index}, its {len(row)} columns count from 0")
+        raise DataError(f"{path} line {number}: has no column {index}; its {len(row)} columns are numbered from 0")
     return row[index]
 
 
 def _objects(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> Iterator[tuple[int, dict[str, str]]]:
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
-            continue  # no row at all; a row with an empty text is another thing
+            continue  # an empty line, in contrast to a row with an empty text
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path} line {number}: is no JSON that can be read ({error})") from None
+            raise DataError(f"{path} line {number}: is not valid JSON ({error})") from None
         if not isinstance(row, dict):
-            raise DataError(f'{path} line {number}: must be an object, like {{"text": ...}}')
-        found = usual_column(path, row, maybe, maybe)
+            raise DataError(f'{path} line {number}: must be an object, such as {{"text": ...}}')
+        found = find_column(path, row, maybe, maybe)
         extra = {maybe: _text(path, number, maybe, row[found])} if found is not None else {}
-        cells = {key: (column, _inner(path, number, key, column, row)) for key, column in wanted}
+        cells = {key: (column, _nested_value(path, number, key, column, row)) for key, column in wanted}
         yield number, {key: _text(path, number, *value) for key, value in cells.items()} | extra
 
 
-def _inner(path: Path, number: int, key: str, column: Column, row: Any) -> Any:
+def _nested_value(path: Path, number: int, key: str, column: Column, row: Any) -> Any:
     value = row
     for part in [column] if column in row else str(column).split("."):
         if not isinstance(value, dict) or part not in value:
@@ -264,16 +273,16 @@ def _inner(path: Path, number: int, key: str, column: Column, row: Any) -> Any:
 
 
 def _text(path: Path, number: int, column: Column, value: Any) -> str:
-    """A cell as text; null and NaN are the empty one, as in Parquet."""
-    if value is None or value != value:  # NaN, which JSON of Python may hold
+    """A cell as text; null and NaN are empty, as in Parquet."""
+    if value is None or value != value:  # NaN, which Python's JSON allows
         return ""
     if isinstance(value, int | float):
         return json.dumps(value)
     if not isinstance(value, str):
         kind = "a list" if isinstance(value, list) else "an object"
-        raise DataError(f"{path} line {number}: {column} must be a text, but is {kind}; give it one text in each line")
+        raise DataError(f"{path} line {number}: {column} must be a string, but is {kind}; write a string in each line")
     if half := lone_surrogate(value):
         raise DataError(
-            f"{path} line {number}: {column} has {half}, half of a character; write both halves or take it out"
+            f"{path} line {number}: {column} has {half}, half of a character; write both halves or remove it"
         )
     return value

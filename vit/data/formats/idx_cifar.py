@@ -1,4 +1,4 @@
-"""Binary formats of classic data sets: IDX (MNIST) and the pickles of CIFAR, read without executing anything in them.
+"""Binary formats of classic data sets: IDX (MNIST) and the pickles of CIFAR, which are read without running their code.
 """
 
 import math
@@ -12,34 +12,44 @@ import numpy as np
 
 from vit.data.errors import DataError
 from vit.data.split import Split, array_split
-from vit.files.untrusted import LimitError, open_regular, open_unpacked
+from vit.files.untrusted import LimitError, open_decompressed, open_regular
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An IDX file of unsigned bytes, gzipped or not → array of its shape."""
+    """An IDX file of unsigned bytes, gzipped or not → array of its shape.
+
+    Raises:
+        DataError: the file cannot be read, or is not IDX or incomplete.
+    """
     try:
-        with open_unpacked(path) as file:
+        with open_decompressed(path) as file:
             data = file.read()
     except (OSError, EOFError, zlib.error, LimitError) as error:
-        raise DataError(f"{path}: cannot be unpacked ({error}); fetch the file again") from error
+        raise DataError(f"{path}: cannot be read ({error}); download the file again") from error
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise DataError(
-            f"{path}: is no IDX file of bytes (starts with {data[:4].hex() or 'nothing'}, expected 000008..)"
+            f"{path}: is not an IDX file of bytes (starts with {data[:4].hex() or 'nothing'}, expected 000008..)"
         )
     start = 4 + 4 * data[3]
     if not data[3] or len(data) < start:
-        raise DataError(f"{path}: its header of {data[3]} dimensions is cut off; fetch the file again")
+        raise DataError(f"{path}: its header of {data[3]} dimensions is incomplete; download the file again")
     shape = struct.unpack(f">{data[3]}I", data[4:start])
     expected = math.prod(shape)
     if len(data) - start != expected:
         raise DataError(
-            f"{path}: holds {len(data) - start} bytes, its header {shape} needs {expected}; fetch the file again"
+            f"{path}: has {len(data) - start} bytes, but its header {shape} needs {expected}; download the file again"
         )
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy()
 
 
 def cifar_batches(name: str, root: Path, folder: str, classes: list[str] | None) -> tuple[list[str], dict[str, Split]]:
-    """torchvision's layout of CIFAR-10 (`cifar-10-batches-py`) or CIFAR-100 (`cifar-100-python`)."""
+    """Class names and splits of torchvision's layout of CIFAR-10 (`cifar-10-batches-py`) or CIFAR-100
+    (`cifar-100-python`).
+
+    Raises:
+        DataError: a file is damaged.
+        FileNotFoundError: a file is missing.
+    """
     directory = root / folder if (root / folder).is_dir() else root
     fine = classes is None
     files = {
@@ -49,8 +59,8 @@ def cifar_batches(name: str, root: Path, folder: str, classes: list[str] | None)
     missing = [f for part in files.values() for f in part if not (directory / f).is_file()]
     if missing:
         raise FileNotFoundError(
-            f"{name}: no {missing[0]} and no train.parquet under {directory}; "
-            "set data.root to their folder or data.download=true"
+            f"{name}: there is neither {missing[0]} nor train.parquet in {directory}; "
+            "set data.root to their folder, or data.download=true"
         )
     if fine:
         known = _load(directory / "meta", {b"fine_label_names": list})[b"fine_label_names"]
@@ -66,7 +76,7 @@ def cifar_batches(name: str, root: Path, folder: str, classes: list[str] | None)
 
 
 class _DataOnly(pickle.Unpickler):
-    """Unpickles dicts, lists, numbers, bytes and numpy arrays; refuses everything that would call other code."""
+    """Unpickles dicts, lists, numbers, bytes and NumPy arrays; refuses to call any other code."""
 
     def find_class(self, module: str, name: str) -> object:
         if (module, name) in (("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")):
@@ -75,7 +85,7 @@ class _DataOnly(pickle.Unpickler):
             return getattr(np, name)
         if (module, name) == ("_codecs", "encode"):
             return _encode
-        raise DataError(f"refused: the file wants to call {module}.{name}, which is no data")
+        raise DataError(f"refused: the pickle calls {module}.{name}, which data does not need")
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -83,14 +93,14 @@ def _encode(text: str, encoding: str) -> bytes:
 
 
 def _load_batch(path: Path, labels: bytes, classes: int) -> dict[bytes, Any]:
-    """Images (N,3072) of uint8 with N labels of so many classes."""
+    """A batch of images (N,3072) uint8 with N labels below `classes`."""
     batch = _load(path, {b"data": np.ndarray, labels: list | np.ndarray})
     data, numbers = batch[b"data"], batch[labels]
     if data.dtype != np.uint8 or data.shape != (len(numbers), 3072):
         raise DataError(f"{path}: holds {data.dtype} of shape {data.shape} with {len(numbers)} labels, expected uint8 "
-                        f"of ({len(numbers)}, 3072); fetch the file again")
+                        f"of ({len(numbers)}, 3072); download the file again")
     if not all(isinstance(number, int | np.integer) and 0 <= number < classes for number in numbers):
-        raise DataError(f"{path}: has labels that are not whole numbers below {classes}; fetch the file again")
+        raise DataError(f"{path}: has labels that are not integers in 0..{classes - 1}; download the file again")
     return batch
 
 
@@ -98,10 +108,10 @@ def _load(path: Path, wanted: dict[bytes, Any]) -> dict[bytes, Any]:
     try:
         with open_regular(path) as file:
             found = _DataOnly(file, encoding="bytes").load()
-    except Exception as error:  # a damaged pickle can raise nearly anything
-        raise DataError(f"{path}: is no intact batch of CIFAR ({' '.join(str(error).split())[:200]}); fetch the file "
-                        "again") from error
+    except Exception as error:  # damaged pickles raise many types
+        raise DataError(f"{path}: is not an intact CIFAR batch ({' '.join(str(error).split())[:200]}); download the "
+                        "file again") from error
     for key, kind in wanted.items():
         if not isinstance(found, dict) or not isinstance(found.get(key), kind):
-            raise DataError(f"{path}: has no list {key.decode()}; fetch the file again")
+            raise DataError(f"{path}: has no list {key.decode()}; download the file again")
     return found

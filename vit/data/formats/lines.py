@@ -1,4 +1,4 @@
-"""Numbered lines of text, and the error of one that cannot be used."""
+"""Numbered lines of text, and the error of an unusable line."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vit.data.errors import DataError, printable
 
-MARK = b"\xef\xbb\xbf"  # what some editors put in front of UTF-8
+UTF8_BOM = b"\xef\xbb\xbf"  # some editors write it at the start of a file
 
 
 class BadText(DataError):
@@ -31,26 +31,26 @@ class Line:
 
     @property
     def text(self) -> str:
-        """Without its end.
+        """The line without its line break.
 
         Raises:
-            BadText: it is no UTF-8.
+            BadText: the line is not UTF-8.
         """
         try:
             return self.raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError as error:
-            reason = f"byte {error.start + 1} of it is no UTF-8; save the file as UTF-8"
+            reason = f"byte {error.start + 1} is not UTF-8; save the file as UTF-8"
             raise BadText(self.name, reason) from None
 
 
-def numbered(lines: Iterable[bytes], file: Path | None = None) -> Iterator[Line]:
-    """Numbers lines from 1 and removes UTF-8's byte order mark from the first."""
+def number_lines(lines: Iterable[bytes], file: Path | None = None) -> Iterator[Line]:
+    """Numbers lines from 1 and removes the byte order mark of UTF-8 from the first."""
     for number, raw in enumerate(lines, 1):
-        yield Line(raw.removeprefix(MARK) if number == 1 else raw, number, file)
+        yield Line(raw.removeprefix(UTF8_BOM) if number == 1 else raw, number, file)
 
 
 def lone_surrogate(text: str) -> str | None:
-    """The first surrogate without its pair, such as \\ud800, which JSON can hold and UTF-8 cannot."""
+    """The first unpaired surrogate, such as \\ud800, which JSON allows and UTF-8 does not; None if there is none."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

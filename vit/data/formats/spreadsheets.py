@@ -1,4 +1,4 @@
-"""Excel files as the rows of a table."""
+"""Excel files as rows of text."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,22 +8,26 @@ from vit.files.untrusted import open_zip
 
 
 def spreadsheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of the first sheet as text, each with its number. Empty rows are skipped; all get the width of the
-    first.
+    """The rows of the first sheet as text, each with its number. Empty rows are skipped; short ones are padded to the
+    width of the first.
+
+    Raises:
+        DataError: openpyxl is not installed, or the file cannot be read.
+        FileNotFoundError: the file does not exist.
     """
     try:
         import openpyxl
     except ImportError:
         raise DataError(
-            f"{path}: an Excel file is read by openpyxl: pip install 'vitwright[xlsx]', or save it as CSV"
+            f"{path}: Excel files require openpyxl: pip install 'vitwright[xlsx]', or save the file as CSV"
         ) from None
     try:
-        with open_zip(path):  # whose members do not unpack to far more than it is
+        with open_zip(path):  # checks the decompressed size
             book = openpyxl.load_workbook(path, read_only=True, data_only=True)
             rows = list(book.worksheets[0].iter_rows(values_only=True))
     except FileNotFoundError:
         raise FileNotFoundError(f"the file {path} does not exist") from None
-    except Exception as error:  # a dozen types, of zipfile, XML and openpyxl
+    except Exception as error:  # many types, of zipfile, XML and openpyxl
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{path}: cannot be read as .xlsx ({reason}); save it as CSV") from error
     width = 0

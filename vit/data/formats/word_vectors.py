@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from vit.data.errors import DataError
-from vit.files.untrusted import LimitError, open_unpacked
+from vit.files.untrusted import LimitError, open_decompressed
 
 MAX_LINE = 1 << 20  # bytes
 
@@ -19,9 +19,13 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
     """Vectors of the given words: (words, width) float32, zeros for words that are not in the file; found (words,)
     bool.
 
-    A first line of two integers is word2vec's header. The file may be gzipped, and separated by tabs instead of spaces.
-    Of a word that occurs twice the first vector is used, since the files are sorted by frequency. Empty words are not
+    The file may be gzipped, and separated by tabs instead of spaces. A first line of two integers is word2vec's header.
+    If a word occurs twice, its first vector is used, since these files are sorted by frequency. Empty words are not
     looked up.
+
+    Raises:
+        DataError: the file has no vectors, or a line is malformed.
+        FileNotFoundError: the file does not exist.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -31,16 +35,16 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
         wanted.setdefault(word, []).append(i)
     wanted.pop("", None)
     matrix, found = None, np.zeros(len(words), dtype=bool)
-    width, promised = 0, 0
+    width, header_width = 0, 0
     for number, line in _lines(path):
         if number == 1 and (header := _header(line)):
-            promised = width = header
+            header_width = width = header
             continue
         if not width:
             width = _guessed_width(path, number, line)
         if matrix is None:
             matrix = np.zeros((len(words), width), dtype=np.float32)
-        word, values = _parsed(path, number, line, width, promised)
+        word, values = _parsed(path, number, line, width, header_width)
         rows = wanted.get(word, [])
         if rows and not found[rows[0]]:
             matrix[rows] = _numbers(path, number, values)
@@ -51,14 +55,12 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Line by line, since such files are larger than memory; invalid characters in words that are not requested are
-    ignored.
-    """
+    """Yields single lines, since such files may exceed the memory; invalid UTF-8 is replaced."""
     try:
-        with open_unpacked(path) as file:
+        with open_decompressed(path) as file:
             for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
                 if len(line) == MAX_LINE:
-                    raise LimitError(f"line {number} has {MAX_LINE:,} bytes or more, so it is no word with its numbers")
+                    raise LimitError(f"line {number} has {MAX_LINE:,} bytes or more, too many for a word with numbers")
                 line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if line := line.decode("utf-8", "replace").replace("\t", " ").rstrip("\r\n "):
                     yield number, line
@@ -79,17 +81,17 @@ def _guessed_width(path: Path, number: int, line: str) -> int:
     return width
 
 
-def _parsed(path: Path, number: int, line: str, width: int, promised: int) -> tuple[str, list[str]]:
-    """Numbers are counted from the end, because a word may contain spaces, as ". . ." in GloVe's largest file. A word
-    that would end in a number means that the line has too many numbers.
+def _parsed(path: Path, number: int, line: str, width: int, header_width: int) -> tuple[str, list[str]]:
+    """The word and its numbers, counted from the end, because words may contain spaces, such as ". . ." in GloVe 840B.
+    If the remaining word ends in a number, the line has too many numbers.
     """
     word, *values = line.rsplit(" ", width)
     extra = list(takewhile(_is_number, word.split(" ")[:0:-1]))
     if extra or len(values) < width:
-        origin = "its first line promises" if promised else "its first line has"
+        origin = "but the header states" if header_width else "but the first line has"
         raise DataError(
             f"{path} line {number}: has {len(values) + len(extra)} numbers, {origin} {width}; all lines "
-            "must have as many"
+            "must have the same number"
         )
     return word, values
 
@@ -100,11 +102,11 @@ def _numbers(path: Path, number: int, values: list[str]) -> np.ndarray:
             found = np.array(values, dtype=np.float32)
     except ValueError:
         wrong = next(value for value in values if not _is_number(value))
-        raise DataError(f"{path} line {number}: {wrong!r} is no number; mend the line or take it out") from None
+        raise DataError(f"{path} line {number}: {wrong!r} is not a number; correct or remove the line") from None
     finite = np.isfinite(found)
     if not finite.all():
         wrong = values[int(finite.argmin())]
-        raise DataError(f"{path} line {number}: {wrong!r} is no finite number; mend the line or take it out")
+        raise DataError(f"{path} line {number}: {wrong!r} is not a finite number; correct or remove the line")
     return found
 
 

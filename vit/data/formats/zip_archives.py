@@ -1,4 +1,4 @@
-"""Zip archives of image folders, read in place: nothing is unpacked to disk."""
+"""Zip archives of image folders, read without extracting them to disk."""
 
 import lzma
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vit.data.errors import DataError
 
-LARGEST = 2**28  # bytes that one image file may decompress to
+MAX_MEMBER = 2**28  # bytes to which one image file may decompress
 DAMAGED = (KeyError, zipfile.BadZipFile, NotImplementedError, EOFError, UnicodeError, zlib.error, lzma.LZMAError)
 
 
@@ -26,10 +26,10 @@ class Archive(zipfile.Path):
 
 
 def open_archive(path: Path) -> Archive:
-    """The data folder of an archive: its root, or the single folder of folders that the root holds.
+    """The data folder of an archive: its root, or the only folder in the root if that contains folders.
 
     Raises:
-        DataError: the file is not a readable zip archive, or is encrypted.
+        DataError: the file is not a readable zip archive, or it is encrypted.
     """
     try:
         archive = Archive(path)
@@ -54,13 +54,13 @@ def is_hidden(name: str) -> bool:
 
 
 def is_safe(name: str) -> bool:
-    """Whether a member's name stays inside the archive."""
+    """Whether a member's path stays inside the archive."""
     return not name.startswith(("/", "\\")) and ".." not in name.split("/") and "\\" not in name
 
 
 @dataclass(frozen=True)
 class ReadMember:
-    """Reads members of an archive by their names below a folder in it."""
+    """Reads members of an archive by their paths below a folder in it."""
 
     path: str
     folder: str
@@ -84,16 +84,16 @@ class ArchivedFile:
         """Decompresses the file.
 
         Raises:
-            OSError: it is damaged, missing, or larger than LARGEST bytes.
+            OSError: it is damaged, missing, or larger than MAX_MEMBER bytes.
         """
         try:
             archive = _opened(self.archive, os.getpid(), os.stat(self.archive).st_mtime_ns)
             size = archive.getinfo(self.name).file_size
-            if size > LARGEST:
-                raise OSError(f"{size} bytes are more than {LARGEST}")
+            if size > MAX_MEMBER:
+                raise OSError(f"{size} bytes are more than the limit of {MAX_MEMBER}")
             return archive.read(self.name)
         except DAMAGED as error:
-            raise OSError(f"damaged in the archive: {error}") from error
+            raise OSError(f"the archive member is damaged: {error}") from error
 
 
 @lru_cache(maxsize=8)

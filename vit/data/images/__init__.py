@@ -1,1 +1,1 @@
-"""Images: finding, decoding and preprocessing them; labelled and unlabelled data sets of images."""
+"""Image files, decoding and preprocessing; labelled and unlabelled image data sets."""

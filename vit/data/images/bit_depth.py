@@ -1,4 +1,4 @@
-"""Images of more than 8 bits per sample: their stored values, and the range of values that is mapped to 0..255."""
+"""Images of more than 8 bits per sample: their stored values, and the range that is mapped to 0..255."""
 
 import io
 import math
@@ -12,45 +12,45 @@ from PIL.TiffImagePlugin import OPEN_INFO, ImageFileDirectory_v2
 
 FULL = "full"  # integers 0..65535, floats 0..1: the range of the container
 RULES = ("auto", FULL, "percentile")
-Range = str | tuple[float, float]  # FULL, or the values that become 0 and 255
+Range = str | tuple[float, float]  # FULL, or the values that are mapped to 0 and 255
 
 PERCENTILES = (0.5, 99.5)  # of rule "percentile"
-OUTLIERS = (0.01, 99.99)  # what lies beyond may be a hot pixel
-PIXELS = 16_384  # per image that percentiles are taken of
-NATIVE = {"I;16BS": "I;16NS", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}  # what libtiff gives, whatever the file's order
+OUTLIERS = (0.01, 99.99)  # percentiles beyond which values may be hot pixels
+PIXELS = 16_384  # sampled per image for percentiles
+NATIVE = {"I;16BS": "I;16NS", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}  # libtiff returns native byte order for any file
 BITS, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339  # tags of TIFF
 SAMPLE_FORMATS = {1: "unsigned integers", 2: "signed integers", 3: "floats", 5: "complex integers", 6: "complex floats"}
-GREY_ALPHA = [1, 1, 1, 3]  # of the bytes of grey and alpha, read as RGBA: the lower ones of red, green, blue and alpha
+GREY_ALPHA = [1, 1, 1, 3]  # indices of the lower bytes of grey (three times) and alpha among the bytes read as RGBA
 BYTE_ORDERS = {b"II": "little-endian", b"MM": "big-endian"}
 WHITE_IS_ZERO, SIGNED = 0, (2,)
 SWAPPED = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}  # byte orders of Pillow's raw modes
 
 
-class Measured(NamedTuple):
-    """The range that a rule finds in images, and the facts behind it."""
+class MeasuredRange(NamedTuple):
+    """The range that a rule selects for images, and the measurements behind it."""
 
     range: Range
     low: float  # smallest and largest value seen
     high: float
     images: int  # of more than 8 bits
-    whole: int  # what FULL ends at: 65535, or 1 for floats
+    whole: int  # upper end of FULL: 65535, or 1 for floats
 
     def text(self, rule: str) -> str:
         """One line for the log and the audit."""
         seen = f"values {self.low:g}..{self.high:g} in {self.images} training images of more than 8 bits"
         if self.range == FULL:
-            return f"{seen}; the whole range of the format becomes 0..255 (data.preprocessing.range={rule})"
+            return f"{seen}; the full range of the format is mapped to 0..255 (data.preprocessing.range={rule})"
         low, high = self.range
         levels = round((self.high - self.low) / self.whole * 255) + 1
         note = f"; range=full would leave {levels} grey levels" if self.low >= 0 and levels < 128 else ""
-        return f"{seen}; {low:g}..{high:g} becomes 0..255 (data.preprocessing.range={rule}{note})"
+        return f"{seen}; {low:g}..{high:g} is mapped to 0..255 (data.preprocessing.range={rule}{note})"
 
 
 def check_range(value: object) -> Range:
     """Validates a stored range, `full` or (low, high).
 
     Raises:
-        ValueError: anything else.
+        ValueError: another value.
     """
     if value == FULL:
         return FULL
@@ -62,14 +62,14 @@ def check_range(value: object) -> Range:
 
 
 def beyond_eight_bits(span: tuple[float, float]) -> str:
-    """The sentence about a library without such a range, which preprocesses deep images differently."""
+    """Part of a message: how libraries without such a range preprocess images of more than 8 bits differently."""
     return (
-        f"in images of more than 8 bits they do not map {span[0]:g}..{span[1]:g} to 0..255; give them images of 8 bits "
-        "mapped so"
+        f"in images of more than 8 bits they do not map {span[0]:g}..{span[1]:g} to 0..255; convert such images to 8 "
+        "bits with this mapping"
     )
 
 
-def unknown_samples(file: BinaryIO) -> str | None:
+def explain_unsupported_tiff(file: BinaryIO) -> str | None:
     """Why Pillow cannot read a TIFF with an unsupported sample format; None for any other file."""
     start = file.read(8)
     if start[:4] not in (b"II*\0", b"MM\0*"):
@@ -80,25 +80,25 @@ def unknown_samples(file: BinaryIO) -> str | None:
         tags.load(file)
         bits, forms, photometric = tags[BITS], tags.get(SAMPLE_FORMAT, (1,)), tags[PHOTOMETRIC]
         form = SAMPLE_FORMATS.get(forms[0], f"sample format {forms[0]}")
-    except Exception:  # damaged; there is nothing more to say about it
+    except Exception:  # a damaged file, about which nothing more is known
         return None
     if any((photometric, forms[:1], bits) == (key[1], key[2][:1], key[4]) for key in OPEN_INFO if key[0] == start[:2]):
-        return None  # something else is wrong
+        return None  # Pillow supports this sample format, so the fault is another one
     return (
         f"is a TIFF of {'/'.join(map(str, bits))} bits per sample ({form}, photometric interpretation {photometric}, "
-        f"{BYTE_ORDERS[start[:2]]}), which cannot be read; save it with 8 or 16 bits per sample in which 0 is black or "
-        "as 32-bit floats"
+        f"{BYTE_ORDERS[start[:2]]}), which is not supported; save it with 8 or 16 bits per sample where 0 is black, "
+        "or as 32-bit floats"
     )
 
 
-def is_deep(image: Image.Image) -> bool:
-    """Whether an opened image has more than 8 bits per sample, or signed ones; its header shows it."""
+def is_high_bit_depth(image: Image.Image) -> bool:
+    """Whether an opened image has more than 8 bits per sample or signed samples, according to its header."""
     return image.mode.startswith("I") or image.mode == "F" or _low_mode(image) is not None or _is_signed(image)
 
 
-def in_native_order(image: Image.Image) -> Image.Image:
-    """Corrects the byte order of an opened image. Pillow swaps bytes of big-endian compressed TIFFs that libtiff has
-    already swapped, if samples are signed, 32 bits wide or floats.
+def fix_byte_order(image: Image.Image) -> Image.Image:
+    """Corrects the byte order of an opened image: Pillow swaps the bytes of big-endian compressed TIFFs with signed,
+    32-bit or float samples again, after libtiff has already swapped them.
     """
     for number, tile in enumerate(getattr(image, "tile", None) or ()):
         mode = NATIVE.get(tile.args[0]) if tile.codec_name == "libtiff" else None
@@ -108,7 +108,7 @@ def in_native_order(image: Image.Image) -> Image.Image:
 
 
 def stored_values(image: Image.Image) -> np.ndarray:
-    """The values of an opened deep image as they are stored, transparency aside: (H,W), or (H,W,C) in 16-bit colour."""
+    """The stored values of an image of more than 8 bits, without alpha: (H,W), or (H,W,C) for 16-bit colour."""
     low, by_tags = open_low_bytes(image), values_by_tags(image)
     if low is None:
         return np.asarray(image) if by_tags is None else by_tags(np.asarray(image))
@@ -118,7 +118,7 @@ def stored_values(image: Image.Image) -> np.ndarray:
 def values_by_tags(image: Image.Image) -> Callable[[np.ndarray], np.ndarray] | None:
     """A function from the values that Pillow decodes to those that the TIFF's tags describe; None if they are equal.
 
-    Pillow does not invert 16-bit grey in which 0 is white, and reads signed bytes as unsigned ones.
+    Pillow neither inverts 16-bit grey in which 0 is white nor reads signed bytes as signed.
     """
     if image.mode.startswith("I;16") and _tags(image).get(PHOTOMETRIC) == WHITE_IS_ZERO:
         return lambda values: (~values).astype(np.uint16)
@@ -126,10 +126,11 @@ def values_by_tags(image: Image.Image) -> Callable[[np.ndarray], np.ndarray] | N
 
 
 def open_low_bytes(image: Image.Image) -> Image.Image | None:
-    """16-bit colour, or grey with alpha, opened again so that it decodes to the lower byte of each sample; else None.
+    """A 16-bit image of colour, or of grey with alpha, reopened to decode the lower byte of each sample; else None.
 
-    Pillow has no mode for such images and returns the upper byte; read in the other byte order, that is the lower one.
-    Grey with alpha, which Pillow decodes to RGBA, has no other order: its two samples are read as four bytes.
+    Pillow has no mode for such images and returns the upper byte; with the byte order reversed it returns the lower
+    one. For grey with alpha, which Pillow decodes to RGBA, there is no reversed mode: the two samples are read as four
+    bytes.
     """
     mode = _low_mode(image)
     if mode is None:
@@ -144,22 +145,22 @@ def open_low_bytes(image: Image.Image) -> Image.Image | None:
 
 
 def join_bytes(upper: Image.Image, lower: Image.Image) -> np.ndarray:
-    """uint16 (H,W,C)"""
+    """The upper and lower bytes of 16-bit colour → uint16 (H,W,C)."""
     return np.asarray(upper).astype(np.uint16) << 8 | np.asarray(lower)[..., lower.info["bytes"]]
 
 
 def map_range(values: np.ndarray, span: tuple[float, float]) -> np.ndarray:
-    """Any numbers → uint8: `span` is mapped to 0..255 and rounded; values outside are clipped."""
+    """Numbers of any type and shape → uint8: `span` is mapped to 0..255 and rounded; values outside are clipped."""
     low, high = span
     scaled = (np.clip(values, low, high).astype(np.float64) - low) * (255 / (high - low))
     return np.rint(scaled).astype(np.uint8)
 
 
-def measure_range(images: Iterable[np.ndarray], rule: str) -> Measured | None:
-    """The range of deep images by the rule `auto`, `full` or `percentile`; None if there are none.
+def measure_range(images: Iterable[np.ndarray], rule: str) -> MeasuredRange | None:
+    """The range of images of more than 8 bits by the rule `auto`, `full` or `percentile`; None if there are no images.
 
-    `auto` is the first range of which the values cover at least half: that of the format, that of fewer bits (8 to 15)
-    for integers, else the range of the values, without outliers if these would widen it more than fourfold.
+    `auto` selects the first range that the values cover at least by half: the range of the format, for integers that of
+    fewer bits (8 to 15), else the range of the values, without outliers if these would widen it more than fourfold.
     """
     low, high, count, samples, floats = math.inf, -math.inf, 0, [], False
     for values in images:
@@ -174,16 +175,14 @@ def measure_range(images: Iterable[np.ndarray], rule: str) -> Measured | None:
     if rule == "percentile":
         span = tuple(float(v) for v in np.percentile(pixels, PERCENTILES))
     else:
-        span = FULL if rule == FULL else own_range(low, high, pixels, whole)
-    if span != FULL and span[0] >= span[1]:  # nothing varies
+        span = FULL if rule == FULL else _detect_range(low, high, pixels, whole)
+    if span != FULL and span[0] >= span[1]:  # all values are equal
         span = (low, high) if low < high else (low, low + 1)
-    return Measured(span, low, high, count, whole)
+    return MeasuredRange(span, low, high, count, whole)
 
 
-def own_range(low: float, high: float, pixels: np.ndarray, whole: int) -> Range:
-    """The rule `auto` for values low..high, of which `pixels` is a sample; `whole` is the upper end of the format's
-    range.
-    """
+def _detect_range(low: float, high: float, pixels: np.ndarray, whole: int) -> Range:
+    """The rule `auto` for values low..high, sampled in `pixels`; `whole` is the upper end of the format's range."""
     inner = [float(v) for v in np.percentile(pixels, OUTLIERS)]
     if inner[1] > inner[0] and high - low > 4 * (inner[1] - inner[0]):
         low, high = inner
@@ -196,7 +195,7 @@ def own_range(low: float, high: float, pixels: np.ndarray, whole: int) -> Range:
 
 
 def _low_mode(image: Image.Image) -> str | None:
-    """The raw mode that gives the lower bytes of 16-bit colour, or grey with alpha; None for any other image."""
+    """Pillow's raw mode for the lower bytes of 16-bit colour, or of grey with alpha; None for any other image."""
     if image.mode not in ("RGB", "RGBA") or not getattr(image, "tile", None):
         return None
     args = image.tile[0].args

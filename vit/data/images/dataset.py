@@ -1,4 +1,4 @@
-"""Samples of one split as batches of uint8 pixels: cached in memory where they fit, else decoded on request."""
+"""A split of images as batches of uint8 pixels: cached in memory if they fit, else decoded on request."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,11 +18,15 @@ Batch = dict[str, Any]
 
 
 class ImageDataset(Dataset):
-    """One split under one preprocessing; `sizing` (a random crop) replaces the resizing of evaluation in training.
+    """A split with a preprocessing; in training, `sizing` (a random crop) replaces the resizing of evaluation.
 
-    Batches are requested by keys (B,2) of (epoch, index), so a worker needs no state. `cache`: True, False, or "auto"
-    for up to `cache_bytes` of decoded images. With `sizing` the cache holds whole images, else images at the final
-    size. `on_bad_sample`: "error", or "skip": an unreadable image is left out of its batch and listed under "bad".
+    Batches are requested by keys (B,2) of (epoch, index), so that workers need no state. `cache`: True, False, or
+    "auto" for up to `cache_bytes` of decoded images: whole images with `sizing`, else images of the final size.
+    `on_bad_sample`: "error", or "skip", which leaves an unreadable image out of its batch and lists it under "bad".
+
+    Raises:
+        ValueError: `cache` or `on_bad_sample` is unknown.
+        BadImage: an image that is cached cannot be read, with `on_bad_sample="error"`.
     """
 
     unit = "images"
@@ -57,11 +61,11 @@ class ImageDataset(Dataset):
         return self.images is not None or self.decoded is not None
 
     def __getitem__(self, index: int) -> Batch:
-        """One sample as a batch of one, as epoch 0 sees it."""
+        """One sample of epoch 0 as a batch of one."""
         return self.__getitems__([(0, index)])
 
     def __getitems__(self, keys: Sequence[tuple[int, int]] | np.ndarray) -> Batch:
-        """image (B,C,H,W) uint8, label (B,), index (B,), epoch (B,); "bad" lists (name, reason) of the unreadable."""
+        """image (B,C,H,W) uint8, label (B,), index (B,), epoch (B,); "bad": (name, reason) of unreadable images."""
         epoch, index = torch.from_numpy(np.array(keys, dtype=np.int64).reshape(-1, 2)).unbind(1)
         if self.images is not None:
             good, images, bad = self._from_memory(index)
@@ -72,14 +76,14 @@ class ImageDataset(Dataset):
         return batch | {"bad": bad} if bad else batch
 
     def filler(self) -> Batch:
-        """A blank image, as evaluation's padding marked by epoch 1."""
+        """A blank image, marked by epoch 1 as the padding of evaluation is."""
         image = torch.zeros((1, self.preprocessing.channels, *self.preprocessing.size), dtype=torch.uint8)
         first = torch.zeros(1, dtype=torch.int64)
         return {"image": image, "label": torch.zeros_like(self.labels[:1]), "index": first, "epoch": first + 1}
 
     def _from_memory(self, index: Tensor) -> tuple[Tensor | slice, Tensor, list[tuple[str, str]]]:
         if not self.bad:
-            return slice(None), self.images.index_select(0, index), []  # much faster than [index]
+            return slice(None), self.images.index_select(0, index), []  # index_select is much faster than [index]
         good = torch.tensor([int(i) not in self.bad for i in index], dtype=torch.bool)
         bad = [(self.split.names[int(i)], self.bad[int(i)]) for i in index[~good]]
         return good, self.images.index_select(0, index[good]), bad
@@ -101,28 +105,28 @@ class ImageDataset(Dataset):
         if numbers is None:
             return self.preprocessing.image(self._read(i, name), name)
         if self.decoded is None:
-            return self._cut_while_decoding(i, name, numbers)
+            return self._crop_while_decoding(i, name, numbers)
         if i in self.bad:
             raise BadImage(name, self.bad[i])
         image = Image.fromarray(self.decoded[i])
         box = self.sizing.box(*image.size, self.preprocessing.size, numbers)
-        return to_tensor(self.preprocessing.cut(image, box))
+        return to_tensor(self.preprocessing.crop(image, box))
 
-    def _cut_while_decoding(self, i: int, name: str, numbers: list[float]) -> Tensor:
+    def _crop_while_decoding(self, i: int, name: str, numbers: list[float]) -> Tensor:
         height, width = self.preprocessing.size
         full: list[tuple[int, int]] = []
 
-        def least(full_width: int, full_height: int) -> float:
-            """The box is drawn on the full image, before a draft decode shrinks it."""
+        def min_scale(full_width: int, full_height: int) -> float:
+            """Draws the box on the full image, before a draft decode shrinks it."""
             full.append((full_width, full_height))
             left, top, right, bottom = self.sizing.box(full_width, full_height, self.preprocessing.size, numbers)
             return max(width / (right - left), height / (bottom - top))
 
-        image = self.preprocessing.decode(self._read(i, name), name, least)
+        image = self.preprocessing.decode(self._read(i, name), name, min_scale)
         size = full[0] if full else image.size
         left, top, right, bottom = self.sizing.box(*size, self.preprocessing.size, numbers)
         across, down = image.width / size[0], image.height / size[1]
-        return to_tensor(self.preprocessing.cut(image, (left * across, top * down, right * across, bottom * down)))
+        return to_tensor(self.preprocessing.crop(image, (left * across, top * down, right * across, bottom * down)))
 
     def _read(self, i: int, name: str) -> bytes | np.ndarray:
         try:
@@ -136,7 +140,7 @@ class ImageDataset(Dataset):
             height, width = self.preprocessing.size
             return len(self) * height * width * self.preprocessing.channels <= limit
         if self.preprocessing.draft:
-            return False  # the crop decides how far a draft decode may shrink: nothing to keep
+            return False  # the scale of a draft decode depends on the crop, so there is nothing to cache
         sizes = [self._pixels(i) for i in np.linspace(0, len(self) - 1, min(20, len(self))).astype(int)]
         return len(self) * max(sizes) * self.preprocessing.channels <= limit
 
@@ -151,9 +155,9 @@ class ImageDataset(Dataset):
             return 0
 
     def _fill(self) -> None:
-        if self.sizing is None and self._whole():
+        if self.sizing is None and self._cache_array():
             return
-        found = [self._try(i) for i in range(len(self))]
+        found = [self._load_or_skip(i) for i in range(len(self))]
         if self.sizing is not None:
             self.decoded = found
             return
@@ -163,10 +167,10 @@ class ImageDataset(Dataset):
             if image is not None:
                 self.images[i] = image
 
-    def _whole(self) -> bool:
-        """Takes an array that needs no resizing as it is: the same pixels as one by one, in one step."""
+    def _cache_array(self) -> bool:
+        """Caches an array that needs no resizing in one step, with the same pixels as one by one."""
         pixels, channels = self.split.pixels, self.preprocessing.channels
-        if pixels is None or pixels.dtype != np.uint8 or not self.preprocessing.keeps(*pixels.shape[1:3]):
+        if pixels is None or pixels.dtype != np.uint8 or not self.preprocessing.leaves_unchanged(*pixels.shape[1:3]):
             return False
         pixels = torch.from_numpy(pixels)
         pixels = pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2)
@@ -175,7 +179,7 @@ class ImageDataset(Dataset):
         self.images = pixels.expand(-1, channels, -1, -1).contiguous()
         return True
 
-    def _try(self, i: int) -> Tensor | np.ndarray | None:
+    def _load_or_skip(self, i: int) -> Tensor | np.ndarray | None:
         name = self.split.names[i]
         try:
             raw = self._read(i, name)

@@ -1,7 +1,7 @@
-"""Encoded images of any supported format → upright 8-bit Pillow images without transparency, or an error of one line.
+"""Encoded images of any supported format → upright 8-bit Pillow images without transparency, or a one-line error.
 
-Formats are an explicit list (no PostScript, no plug-ins that start programs), and the limit of pixels is checked before
-anything is decoded.
+The formats are an explicit list (no PostScript, no plug-ins that start programs), and the limit of pixels is checked
+before anything is decoded.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from vit.data.errors import printable
 from vit.data.images.bit_depth import (
     FULL,
     Range,
-    in_native_order,
+    explain_unsupported_tiff,
+    fix_byte_order,
     join_bytes,
     map_range,
     open_low_bytes,
-    unknown_samples,
     values_by_tags,
 )
 
@@ -34,8 +34,8 @@ EXTENSIONS = frozenset(
 )
 HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 ORIENTATION = 0x0112  # the EXIF tag
-PILLOW_LIMIT = 178_956_970  # Pillow by itself refuses larger images at open
-MOST_PIXELS = 2**32  # that may be asked for: 12 GB of RGB
+PILLOW_LIMIT = 178_956_970  # pixels above which Pillow refuses to open an image
+MAX_PIXELS_LIMIT = 2**32  # the largest max_pixels: 12 GB of RGB
 ARRAYS = "holds NumPy arrays, not one image; train, evaluate and audit read it with data=table data.path=FILE"
 RAISE_LIMIT = "shrink the file, or raise the limit (predict --max-pixels, data.preprocessing.max_pixels)"
 
@@ -49,8 +49,8 @@ class BadImage(ValueError):
 
 
 def _silence_libtiff() -> None:
-    """libtiff prints faults to standard error without the file's name; Pillow raises the same faults as errors."""
-    with contextlib.suppress(OSError, AttributeError):  # where libtiff is no library of its own, it goes on printing
+    """Silences libtiff, which prints errors without the file name; Pillow raises the same errors."""
+    with contextlib.suppress(OSError, AttributeError):  # a statically linked libtiff keeps printing
         libtiff = ctypes.CDLL(Image.core.__file__)
         for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
             setter = getattr(libtiff, name)
@@ -62,10 +62,14 @@ _silence_libtiff()
 
 
 def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> Image.Image:
-    """The image with its header read and its size checked, nothing decoded yet."""
-    if max_pixels > PILLOW_LIMIT and Image.MAX_IMAGE_PIXELS is not None:  # asked for, so Pillow's own limit gives way
+    """The image with its header read and its size checked, but not decoded.
+
+    Raises:
+        BadImage: the format is not supported, or the image has more than `max_pixels`.
+    """
+    if max_pixels > PILLOW_LIMIT and Image.MAX_IMAGE_PIXELS is not None:  # raises Pillow's own limit
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, max_pixels)
-    image = in_native_order(raw if isinstance(raw, Image.Image) else _open(raw, name))
+    image = fix_byte_order(raw if isinstance(raw, Image.Image) else _open(raw, name))
     if image.width * image.height > max_pixels:
         size = f"{image.width}x{image.height}"
         raise BadImage(name, f"{size} pixels are more than max_pixels={max_pixels}; {RAISE_LIMIT}")
@@ -75,11 +79,14 @@ def open_image(raw: bytes | Path | Image.Image, name: str, max_pixels: int) -> I
 def load_image(image: Image.Image, name: str, exif: bool, span: Range = FULL) -> Image.Image:
     """Decodes the first frame of an opened image and applies its EXIF orientation.
 
-    16-bit colour, which Pillow cannot represent, is reduced to 8 bits: the upper ones, or `span` mapped to 0..255.
+    16-bit colour, which Pillow cannot represent, is reduced to its upper 8 bits, or `span` is mapped to 0..255.
+
+    Raises:
+        BadImage: the image cannot be decoded.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # palette and EXIF remarks of Pillow; what matters is an error below
+            warnings.simplefilter("ignore")  # palette and EXIF warnings; faults that matter raise below
             low = open_low_bytes(image) if span != FULL else None  # before load() closes the file
             image.load()
             if low is not None:
@@ -94,8 +101,8 @@ def load_image(image: Image.Image, name: str, exif: bool, span: Range = FULL) ->
 def to_eight_bits(
     image: Image.Image, mode: str, background: tuple[int, int, int], name: str, span: Range = FULL
 ) -> Image.Image:
-    """Any Pillow mode → "RGB" or "L": more than 8 bits are mapped from `span` to 0..255, transparency is composited on
-    the background.
+    """Any Pillow mode → "RGB" or "L": `span` of more than 8 bits is mapped to 0..255, and transparent images are
+    composited on the background.
     """
     if image.mode == mode and "transparency" not in image.info:
         return image
@@ -111,11 +118,16 @@ def to_eight_bits(
 
 
 def array_to_image(array: np.ndarray, name: str, span: Range = FULL) -> Image.Image:
-    """Pixels (H,W), (H,W,1), (H,W,3) or (H,W,4) of uint8, or of other numbers in `span` → an 8-bit Pillow image."""
+    """Pixels (H,W), (H,W,1), (H,W,3) or (H,W,4), uint8 or other numbers in `span` → an 8-bit Pillow image.
+
+    Raises:
+        BadImage: another shape, or values outside the range of their type.
+    """
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in array.shape:
-        raise BadImage(name, f"array of shape {array.shape} is no image; expected (H,W), (H,W,1), (H,W,3) or (H,W,4)")
+        expected = "(H,W), (H,W,1), (H,W,3) or (H,W,4)"
+        raise BadImage(name, f"array of shape {array.shape} is not an image; expected {expected}")
     return Image.fromarray(np.ascontiguousarray(_bytes_from(array, name, span)))
 
 
@@ -128,7 +140,7 @@ def _open(raw: bytes | Path, name: str) -> Image.Image:
             try:
                 return Image.open(io.BytesIO(raw) if isinstance(raw, bytes) else raw, formats=FORMATS)
             except UnidentifiedImageError:
-                if reason := _foreign(raw, name):
+                if reason := _explain_unsupported(raw, name):
                     raise BadImage(name, reason) from None
                 if not _is_heif(raw):
                     raise
@@ -141,12 +153,12 @@ def _open(raw: bytes | Path, name: str) -> Image.Image:
         raise BadImage(name, f"cannot be opened ({_reason(error)})") from error
 
 
-def _foreign(raw: bytes | Path, name: str) -> str | None:
-    """The format of a file that Pillow does not know, if it is recognized."""
+def _explain_unsupported(raw: bytes | Path, name: str) -> str | None:
+    """Why a file that Pillow cannot identify is not supported; None if unknown."""
     if name.lower().endswith(".npz"):
         return ARRAYS
     with io.BytesIO(raw) if isinstance(raw, bytes) else raw.open("rb") as file:
-        return unknown_samples(file)
+        return explain_unsupported_tiff(file)
 
 
 def _is_heif(raw: bytes | Path) -> bool:
@@ -157,11 +169,11 @@ def _is_heif(raw: bytes | Path) -> bool:
 
 
 def _open_heif(raw: bytes | Path, name: str) -> Image.Image:
-    """Photos of iPhones, by an optional library, which also applies the orientation."""
+    """Opens HEIC photos with the optional pillow-heif, which also applies the orientation."""
     try:
         import pillow_heif
     except ImportError:
-        raise BadImage(name, "is a HEIC image, which pillow-heif reads: pip install 'vitwright[heic]'") from None
+        raise BadImage(name, "is a HEIC image, which requires pillow-heif: pip install 'vitwright[heic]'") from None
     pillow_heif.register_heif_opener()
     return Image.open(io.BytesIO(raw) if isinstance(raw, bytes) else raw, formats=("HEIF",))
 
@@ -171,7 +183,7 @@ def _upright(image: Image.Image) -> Image.Image:
         if image.getexif().get(ORIENTATION, 1) == 1:
             return image
         return ImageOps.exif_transpose(image)
-    except Exception:  # unreadable EXIF says nothing about the orientation, the pixels are still good
+    except Exception:  # damaged EXIF; the pixels are still good
         return image
 
 
@@ -181,14 +193,14 @@ def _on_background(image: Image.Image, background: tuple[int, int, int]) -> Imag
 
 
 def _mapped_colour(pixels: np.ndarray, span: tuple[float, float]) -> Image.Image:
-    """uint16 (H,W,3) or (H,W,4), whose alpha keeps the format's range"""
+    """uint16 (H,W,3) or (H,W,4) → an 8-bit image; alpha is not mapped by `span`."""
     mapped = map_range(pixels, span)
     mapped[..., 3:] = pixels[..., 3:] >> 8
     return Image.fromarray(mapped)
 
 
 def _from_values(values: np.ndarray, image: Image.Image, span: Range) -> Image.Image:
-    """A TIFF with the values that its tags describe; signed bytes that are all positive have no other range at FULL."""
+    """A TIFF with the values that its tags describe; at FULL, signed bytes without negative values need no change."""
     return image if span == FULL and image.mode == "L" and values.min() >= 0 else Image.fromarray(values)
 
 
@@ -202,8 +214,9 @@ def _scale_down(image: Image.Image, name: str, span: Range) -> Image.Image:
 
 
 def _bytes_from(pixels: np.ndarray, name: str, span: Range) -> np.ndarray:
-    """uint8 as it is; of other numbers `span` becomes 0..255: FULL scales 16 bits by 255/65535 and floats of [0, 1] by
-    255, and clips nothing."""
+    """uint8 unchanged; other numbers are mapped from `span` to 0..255. FULL scales 16 bits by 255/65535 and floats in
+    [0, 1] by 255, without clipping.
+    """
     if pixels.dtype == np.uint8:
         return pixels
     if pixels.dtype == bool:
@@ -212,8 +225,8 @@ def _bytes_from(pixels: np.ndarray, name: str, span: Range) -> np.ndarray:
     floats = np.issubdtype(pixels.dtype, np.floating)
     if span != FULL and np.isfinite(high - low):
         if floats and 0 < high <= 1 and span[1] >= 255:
-            known = f"the model was trained on values {span[0]:g}..{span[1]:g}; give those instead"
-            raise BadImage(name, f"{pixels.dtype} values {low:g}..{high:g} are scaled already, but {known}")
+            known = f"the model was trained on values {span[0]:g}..{span[1]:g}; pass unscaled values"
+            raise BadImage(name, f"{pixels.dtype} values {low:g}..{high:g} are already scaled, but {known}")
         return map_range(pixels, span)
     if floats and low >= 0 and high <= 1:
         return np.rint(pixels * 255).astype(np.uint8)

@@ -1,9 +1,8 @@
-"""The image files below a folder, found by one rule in training, audit, prediction and everywhere else.
+"""The image files below a folder; training, audit and prediction share this module.
 
-Files with an image suffix, in any case, are images. Names that begin with a dot are hidden. Links to files are
-followed. Links to folders are followed too, but every folder is read once, by its real path, and at its own position if
-it lies below the root, so that a link can neither form a loop nor list a file twice. Everything else is left out, with
-its name and the reason.
+Images are files with an image suffix, regardless of case. Names that begin with a dot are hidden. Symbolic links to
+files and folders are followed. Every folder is read once, by its real path, and under that path if it is below the
+root, so that links can neither form a loop nor list a file twice. All other entries are left out, with the reason.
 """
 
 import os
@@ -21,12 +20,12 @@ _Folder = tuple[str, tuple[str, ...]]  # path below the root, real paths of the 
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """What lies below a folder, as paths relative to it.
+    """The entries below a folder, as paths relative to it.
 
     Attributes:
         images: the files of each folder by name, then those of its subfolders.
-        folders: the folders that were entered, "" for the root itself.
-        left_out: everything else, with the reason.
+        folders: the folders that were read, "" for the root itself.
+        left_out: all other entries, with the reason.
     """
 
     images: list[str] = field(default_factory=list)
@@ -47,8 +46,8 @@ def image_files(root: str | Path | Archive, tops: Sequence[str] = ()) -> ImageFi
         _read_folder(os.fspath(root), (top, ()), found, read, links)
     while links:
         _read_folder(os.fspath(root), links.popleft(), found, read, links)
-    found.images.sort(key=_walking_order)
-    found.folders.sort(key=_walking_order)
+    found.images.sort(key=_folder_order)
+    found.folders.sort(key=_folder_order)
     found.left_out.sort()
     return found
 
@@ -61,17 +60,17 @@ def _archived_files(root: Archive, tops: Sequence[str]) -> ImageFiles:
             continue
         *above, last = name.split("/")
         if not is_safe(name):
-            found.left_out.append((name, "a name that leads out of the archive"))
+            found.left_out.append((name, "a path outside the archive"))
         elif any(map(is_hidden, [*above, last])):
             found.left_out.append((name, "hidden"))
         elif folder:
             found.folders.append(name)
         elif not is_image_name(name):
-            found.left_out.append((name, _no_image(name)))
+            found.left_out.append((name, _not_an_image(name)))
         else:
             found.images.append(name)
-    found.images.sort(key=_walking_order)
-    found.folders.sort(key=_walking_order)
+    found.images.sort(key=_folder_order)
+    found.folders.sort(key=_folder_order)
     found.left_out.sort()
     return found
 
@@ -80,8 +79,8 @@ def is_image_name(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
-def listed_files(root: Path, names: Sequence[str]) -> tuple[list[str], list[int]]:
-    """File names of a table as paths below `root` (with backslashes too), and the rows whose file does not exist."""
+def resolve_files(root: Path, names: Sequence[str]) -> tuple[list[str], list[int]]:
+    """File names of a table as paths below `root`, backslashes replaced if necessary, and the rows of missing files."""
     found, missing = [], []
     for row, name in enumerate(names):
         if not (there := os.path.isfile(root / name)) and "\\" in name:
@@ -101,14 +100,12 @@ def summary(left_out: Iterable[LeftOut], limit: int = 8) -> str:
 
 
 def _read_folder(root: str, start: _Folder, found: ImageFiles, read: set[str], links: deque[_Folder]) -> None:
-    """Reads a folder and the real folders below it; links to folders are queued in `links` until all real ones are
-    known.
-    """
+    """Reads a folder and its subfolders; links to folders are queued in `links` until all real folders are read."""
     waiting = [start]
     while waiting:
         folder, above = waiting.pop()
         real = os.path.realpath(os.path.join(root, folder))
-        if reason := _loop(real, above, read):
+        if reason := _reason_to_skip(real, above, read):
             found.left_out.append((folder, reason))
             continue
         read.add(real)
@@ -129,29 +126,29 @@ def _read_folder(root: str, start: _Folder, found: ImageFiles, read: set[str], l
                 found.images.append(path)
 
 
-def _loop(real: str, above: tuple[str, ...], read: set[str]) -> str | None:
+def _reason_to_skip(real: str, above: tuple[str, ...], read: set[str]) -> str | None:
     """The reason why a folder is not read again, or None."""
     if real in read:
-        return "a link to a folder that is read already"
+        return "a link to a folder that has already been read"
     inside = any(os.path.commonpath([real, folder]) == real for folder in above)
-    return "a link to a folder that it is in" if inside else None
+    return "a link to a folder that contains it" if inside else None
 
 
 def _reason(entry: os.DirEntry) -> str | None:
-    """Why an entry is neither an image nor a folder; a dangling link named like an image is an unreadable image."""
+    """Why an entry is left out, else None; a dangling link with an image suffix is kept as an unreadable image."""
     if entry.name.startswith("."):
         return "hidden"
     if entry.is_dir():
         return None
     if not is_image_name(entry.name):
-        return _no_image(entry.name)
+        return _not_an_image(entry.name)
     return None if entry.is_file() or not os.path.exists(entry.path) else "not a regular file"
 
 
-def _no_image(name: str) -> str:
+def _not_an_image(name: str) -> str:
     return f"not an image ({os.path.splitext(name)[1].lower() or 'no extension'})"
 
 
-def _walking_order(name: str) -> list[tuple[bool, str]]:
+def _folder_order(name: str) -> list[tuple[bool, str]]:
     *folders, file = name.split(os.sep)
     return [*((True, folder) for folder in folders), (False, file)]

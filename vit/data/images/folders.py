@@ -1,4 +1,4 @@
-"""Folders of image files: one folder per class, with or without train/val/test above."""
+"""Image folders: one folder per class, optionally in folders for train, val and test."""
 
 import os
 import shlex
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.class_names import warn_of_alike
+from vit.data.class_names import warn_about_similar_names
 from vit.data.errors import DataError, printable
 from vit.data.formats.lines import lone_surrogate
 from vit.data.formats.zip_archives import Archive, ReadMember, is_archive, is_hidden, open_archive
-from vit.data.identity import composed
+from vit.data.identity import to_nfc
 from vit.data.images.files import ImageFiles, LeftOut, image_files, summary
-from vit.data.sample_names import Names
+from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
 from vit.data.split import Split, file_split
-from vit.data.split_names import named_splits
+from vit.data.split_names import match_splits
 from vit.data.splitting import three_ways, with_validation
 
 
@@ -24,21 +24,25 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
     """Images under root/CLASS, or root/train/CLASS, root/val/CLASS, root/test/CLASS; root may be a .zip archive.
 
     Without split folders the images are split by `fractions` (train, val, test; stratified); with train but no val, val
-    is split off train. Classes of val and test are matched by name with those of train. `left_out` lists what
-    `image_files` leaves out and images outside any class folder.
+    is split off train. Classes of val and test are matched by name with those of train. `left_out` of the source lists
+    the entries that `image_files` leaves out and images outside any class folder.
+
+    Raises:
+        DataError: there are no class folders, a split is empty, or val or test has a class that train lacks.
+        FileNotFoundError: `root` does not exist.
     """
-    root = opened(root, "it must hold one folder of images per class")
+    root = open_folder(root, "expected one folder of images per class")
     directories = {key: directory.name for key, directory in _split_folders(root).items()}
     files = image_files(root, list(directories.values()))
     if "train" not in directories:
         classes = _class_names(root, "", files)
         splits = three_ways(_read(root, "", classes, files), fractions, split_seed)
         return Source(root.resolve().name, classes, splits, files.left_out)
-    files.left_out.extend(_beside(root, set(directories.values())))
+    files.left_out.extend(_outside_splits(root, set(directories.values())))
     classes = _class_names(root, directories["train"], files)
     splits = {}
     for key, directory in directories.items():
-        _match(classes, _class_names(root, directory, files) if key != "train" else classes, root / directory)
+        _check_classes(classes, _class_names(root, directory, files) if key != "train" else classes, root / directory)
         splits[key] = _read(root, directory, classes, files)
         if len(splits[key]) == 0 and key != "train":
             raise DataError(f"{root / directory}: the {key} folder has 0 images; add images or remove the folder")
@@ -46,12 +50,12 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
     return Source(root.resolve().name, classes, with_validation(splits, None, share, split_seed), files.left_out)
 
 
-def opened(root: str | Path, wanted: str) -> Path | Archive:
-    """The folder, or the zip archive of one.
+def open_folder(root: str | Path, wanted: str) -> Path | Archive:
+    """A data folder or its zip archive; `wanted` states the expected content in the message.
 
     Raises:
-        DataError: it is another file.
-        FileNotFoundError: it does not exist.
+        DataError: `root` is any other file.
+        FileNotFoundError: `root` does not exist.
     """
     root = Path(root).expanduser()
     if is_archive(root):
@@ -59,29 +63,29 @@ def opened(root: str | Path, wanted: str) -> Path | Archive:
     if root.is_file():
         table = root.suffix.lower() in (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".xlsx", ".npz")
         other = "give the folder, or the .zip archive, that holds the images"
-        hint = f"for a table write data=table {shlex.quote(f'data.path={root}')}" if table else other
+        hint = f"for a table set data=table {shlex.quote(f'data.path={root}')}" if table else other
         raise DataError(f"data.root: {root} is a file, not a folder; {hint}")
     if not root.is_dir():
         raise FileNotFoundError(f"data.root: the folder {root} does not exist; {wanted}")
     return root
 
 
-def samples(root: Path | Archive, names: list[str], labels: np.ndarray) -> Split:
-    """The image files of a folder or an archive as samples."""
+def file_samples(root: Path | Archive, names: list[str], labels: np.ndarray) -> Split:
+    """The image files of a folder or archive as samples."""
     if not isinstance(root, Archive):
         return file_split(root, names, labels)
-    packed = Names(names)
+    packed = PackedStrings(names)
     return Split(labels, packed, ReadMember(str(root.root.filename), root.at, packed))
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
-    """Split → folder, for the splits that exist, in any case. A class may be called "train" too: a class folder holds
-    files, a split folder holds folders.
+    """Split → folder of the splits that exist, regardless of case. A class may also be called "train": class folders
+    contain files, split folders contain folders.
     """
     folders = [directory for directory in root.iterdir() if directory.is_dir()
                and any(p.is_dir() and not is_hidden(p.name) for p in directory.iterdir())]
     names = sorted(directory.name for directory in folders)
-    found = {key: root / name for key, name in named_splits(root, names).items()}
+    found = {key: root / name for key, name in match_splits(root, names).items()}
     if found and "train" not in found:
         raise DataError(
             f"{root}: has {', '.join(p.name for p in found.values())} but no train folder; add train/CLASS/*.jpg"
@@ -91,23 +95,23 @@ def _split_folders(root: Path) -> dict[str, Path]:
 
 def _class_names(root: Path, directory: str, files: ImageFiles) -> list[str]:
     found = [os.path.basename(folder) for folder in files.folders if folder and os.path.dirname(folder) == directory]
-    names = sorted({composed(name) for name in found})
+    names = sorted({to_nfc(name) for name in found})
     wrong = next((name for name in names if lone_surrogate(name)), None)
     if wrong is not None:
         raise DataError(f"{root / directory}: the name of class folder {printable(wrong)!r} is not UTF-8; rename it")
-    warn_of_alike(root / directory, names)
+    warn_about_similar_names(root / directory, names)
     if not names:
         listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""
         raise DataError(f"{root / directory}: holds no class folders; expected one folder of images per class{listed}")
     return names
 
 
-def _beside(root: Path, directories: set[str]) -> list[LeftOut]:
+def _outside_splits(root: Path, directories: set[str]) -> list[LeftOut]:
     names = sorted(entry.name for entry in root.iterdir() if entry.name not in directories)
-    return [(name, "hidden" if name.startswith(".") else "beside the split folders") for name in names]
+    return [(name, "hidden" if name.startswith(".") else "outside the split folders") for name in names]
 
 
-def _match(classes: list[str], found: list[str], directory: Path) -> None:
+def _check_classes(classes: list[str], found: list[str], directory: Path) -> None:
     unknown = [c for c in found if c not in set(classes)]
     if unknown:
         raise DataError(
@@ -117,16 +121,16 @@ def _match(classes: list[str], found: list[str], directory: Path) -> None:
 
 
 def _read(root: Path, directory: str, classes: list[str], files: ImageFiles) -> Split:
-    """The images of one split; those that are in none of its class folders are listed as left out."""
-    index = {composed(os.path.join(directory, name)): label for label, name in enumerate(classes)}
+    """The images of one split; those outside its class folders are added to `files.left_out`."""
+    index = {to_nfc(os.path.join(directory, name)): label for label, name in enumerate(classes)}
     depth = len(Path(directory).parts) + 1
     names, labels = [], []
     for name in files.images:
         *folders, _ = name.split(os.sep)
-        label = index.get(composed(os.sep.join(folders[:depth])))
+        label = index.get(to_nfc(os.sep.join(folders[:depth])))
         if label is not None:
             names.append(name)
             labels.append(label)
         elif folders == list(Path(directory).parts):
             files.left_out.append((name, "outside any class folder"))
-    return samples(root, names, np.array(labels, dtype=np.int64))
+    return file_samples(root, names, np.array(labels, dtype=np.int64))

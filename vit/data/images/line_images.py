@@ -1,4 +1,4 @@
-"""Images of one line of text each: of one height and any width, and batches of them padded on the right."""
+"""Preprocessing of images of one text line: a fixed height, any width, and batches padded on the right."""
 
 import math
 from collections.abc import Sequence
@@ -18,10 +18,13 @@ from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessi
 class LinePreprocessing:
     """All parameters that determine the pixels of a line image; a bundle stores exactly these values.
 
-    An image is scaled to `height` at its aspect ratio, squeezed to `max_width` if it would be wider, and padded on the
-    right with `background` to a multiple of the patch width. With `enlarge` false a lower image is not scaled up but
-    padded below: for text of one size in images of different heights. `patch_size` is (height, width); the other fields
-    are those of `Preprocessing`.
+    An image is scaled to `height` with its aspect ratio, squeezed to `max_width` if it would be wider, and padded on
+    the right with `background` to a multiple of the patch width. With `enlarge=False` an image that is not as high is
+    padded at the bottom instead of scaled up, for text of one size in images of different heights. `patch_size` is
+    (height, width); the other fields are those of `Preprocessing`.
+
+    Raises:
+        ValueError: a size is not divisible by the patch size, or a value is out of range.
     """
 
     height: int
@@ -49,11 +52,11 @@ class LinePreprocessing:
                 raise ValueError(
                     f"{name} {size} is not divisible by patch_size {edge}; nearest valid: {', '.join(map(str, near))}"
                 )
-        _ = self.pixels  # raises where one of the shared fields is wrong
+        _ = self.pixels  # raises if one of the shared fields is invalid
 
     @cached_property
     def pixels(self) -> Preprocessing:
-        """How one image is decoded and normalized, its size aside."""
+        """The preprocessing that decodes and normalizes, without resizing."""
         shared = {f.name: getattr(self, f.name) for f in fields(self) if f.name in Preprocessing.__dataclass_fields__}
         return Preprocessing(size=(self.height, self.max_width), resize="none", **shared)
 
@@ -68,7 +71,7 @@ class LinePreprocessing:
 
     @property
     def max_patches(self) -> int:
-        """Patches of the widest image: the longest source."""
+        """Patches of an image of `max_width`: the longest source."""
         return self.rows * (self.max_width // self.patch_size[1])
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,6 +79,11 @@ class LinePreprocessing:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "LinePreprocessing":
+        """The preprocessing that `to_dict` saved.
+
+        Raises:
+            ValueError: a key is unknown or a value is invalid.
+        """
         known = [f.name for f in fields(cls)]
         unknown = sorted(set(values) - set(known))
         if unknown:
@@ -87,13 +95,13 @@ class LinePreprocessing:
         return replace(self, **changes)
 
     def image(self, raw: ImageLike, name: str = "") -> Tensor:
-        """Anything that is an image → uint8 (C,height,W), W whole patches; raises BadImage with the name."""
-        pixels = self._as_it_is(raw)
+        """Any image → uint8 (C,height,W) with W a multiple of the patch width; raises BadImage with the name."""
+        pixels = self._without_resizing(raw)
         if pixels is None:
             image = self.pixels.decode(raw, name)
             size = self._scaled(*image.size)
             pixels = to_tensor(image if image.size == size else image.resize(size, INTERPOLATIONS[self.interpolation]))
-        return self._filled(pixels, self.columns(pixels.shape[2], pixels.shape[1]) * self.patch_size[1])
+        return self._padded(pixels, self.columns(pixels.shape[2], pixels.shape[1]) * self.patch_size[1])
 
     def preview(self, raw: ImageLike, name: str = "", width: int = 960) -> np.ndarray:
         """The line for display: (H,W,C) at the image's own resolution up to `width`, or as the model input if that is
@@ -110,23 +118,24 @@ class LinePreprocessing:
         return math.ceil(self._scaled(width, height)[0] / self.patch_size[1])
 
     def batch(self, images: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Images as `image` gives them → uint8 (B,C,H,W) as wide as the widest, mask (B,N) of patches row by row."""
+        """Results of `image` → uint8 (B,C,H,W) as wide as the widest, and mask (B,N) of the patches in row-major order.
+        """
         width = max(image.shape[2] for image in images)
         columns = torch.tensor([image.shape[2] // self.patch_size[1] for image in images])
         if len({image.shape[2] for image in images}) == 1:
             pixels = torch.stack(list(images))
         else:
-            pixels = self._fill(len(images), self.height, width)
+            pixels = self._blank(len(images), self.height, width)
             for row, image in enumerate(images):
                 pixels[row, :, :, : image.shape[2]] = image
         return pixels, self.mask(columns, width // self.patch_size[1])
 
     def mask(self, columns: Tensor, widest: int) -> Tensor:
-        """columns (B,), patches across each image → (B,rows*widest), True at patches that are not padding alone."""
+        """columns (B,) of patches of each image → (B,rows*widest), False at patches that are only padding."""
         return (torch.arange(widest) < columns[:, None]).repeat(1, self.rows)
 
     def normalize(self, images: Tensor) -> Tensor:
-        """uint8 (B,C,H,W) → float32, zero mean and unit deviation, on the images' device."""
+        """uint8 (B,C,H,W) → float32 (B,C,H,W) with zero mean and unit standard deviation, on the same device."""
         return self.pixels.normalize(images)
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
@@ -134,8 +143,8 @@ class LinePreprocessing:
         rows = self.height if self.enlarge else min(height, self.height)
         return min(self.max_width, max(1, round(width * rows / height))), rows
 
-    def _as_it_is(self, raw: ImageLike) -> Tensor | None:
-        """(C,H,W) of an array that needs no resizing: the same pixels as through Pillow, many times faster."""
+    def _without_resizing(self, raw: ImageLike) -> Tensor | None:
+        """(C,H,W) of an array that needs no resizing, without Pillow: the same pixels, many times faster; else None."""
         if not isinstance(raw, np.ndarray) or raw.dtype != np.uint8 or raw.ndim not in (2, 3) or 0 in raw.shape:
             return None
         (height, width), channels = raw.shape[:2], 1 if raw.ndim == 2 else raw.shape[2]
@@ -144,14 +153,14 @@ class LinePreprocessing:
         pixels = torch.from_numpy(raw.reshape(height, width, channels)).permute(2, 0, 1)
         return pixels.expand(self.channels, -1, -1)
 
-    def _filled(self, pixels: Tensor, width: int) -> Tensor:
+    def _padded(self, pixels: Tensor, width: int) -> Tensor:
         if pixels.shape[1:] == (self.height, width):
             return pixels.contiguous()
-        filled = self._fill(1, self.height, width)[0]
+        filled = self._blank(1, self.height, width)[0]
         filled[:, : pixels.shape[1], : pixels.shape[2]] = pixels
         return filled
 
-    def _fill(self, count: int, height: int, width: int) -> Tensor:
+    def _blank(self, count: int, height: int, width: int) -> Tensor:
         colour = self.pixels.decode(np.array([[self.background]], dtype=np.uint8)).getpixel((0, 0))
         colours = torch.tensor(colour, dtype=torch.uint8).view(1, -1, 1, 1)
         return colours.repeat(count, 1, height, width)

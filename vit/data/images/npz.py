@@ -1,4 +1,4 @@
-"""Images and labels as arrays in one .npz file, as MedMNIST and Keras save them."""
+"""Images and labels as arrays in one .npz file, in the layouts of MedMNIST and Keras."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.data.class_names import class_list, labelled
+from vit.data.class_names import encode_labels, parse_class_names
 from vit.data.errors import DataError
 from vit.data.sample_names import RowNames
 from vit.data.source import Source
@@ -22,33 +22,35 @@ LABELS = ("labels", "label", "y", "target", "targets")
 def npz(
     path: Path, classes: Sequence[str] | None, fractions: Sequence[float], split_seed: int
 ) -> Source:
-    """`train_images` and `train_labels` (`val_`, `test_` alike), `x_train` and `y_train`, or `images` and `labels`, in
-    capitals or not. Other arrays are listed in `left_out`.
+    """Arrays `train_images` and `train_labels` (likewise `val_`, `test_`), `x_train` and `y_train`, or `images` and
+    `labels`, regardless of case. Other arrays are listed in `left_out`.
 
-    Images are (N,H,W), (N,H,W,C) or (N,C,H,W). Labels are (N,) or (N,1), or (N,classes) of 0 and 1 where an image may
-    have several.
+    Images are (N,H,W), (N,H,W,C) or (N,C,H,W). Labels are (N,) or (N,1), or multi-label (N,classes) of 0 and 1.
+
+    Raises:
+        DataError: the file cannot be read, or its arrays are missing or do not match.
     """
     arrays = _load(path)
     found = {key: pair for key, names in SPLIT_NAMES.items() if (pair := _pair(arrays, names))}
     whole = None if found else _pair(arrays, ())
     if whole is None and "train" not in found:
         listed = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise DataError(f"{path}: needs arrays named images and labels, or train_images and train_labels (val_, test_ "
-                        f"alike), but holds {listed or 'none'}")
-    names, splits = (class_list(classes)), {}
+        raise DataError(f"{path}: needs arrays named images and labels, or train_images and train_labels (likewise "
+                        f"val_, test_), but contains {listed or 'no arrays'}")
+    names, splits = parse_class_names(classes), {}
     chosen = found or {"train": whole}
     for key, (images, labels) in chosen.items():
         names, splits[key] = _split(path, key, arrays[images], arrays[labels], names)
     used = {name for pair in chosen.values() for name in pair}
-    left_out = [(f"{path.name} {name}", "an array that is not used") for name in arrays if name not in used]
+    left_out = [(f"{path.name} {name}", "an unused array") for name in arrays if name not in used]
     if whole is not None:
         return Source(path.stem, names, three_ways(splits["train"], fractions, split_seed), left_out)
     share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
     return Source(path.stem, names, with_validation(splits, None, share, split_seed), left_out)
 
 
-def are_images(names: Iterable[str]) -> bool:
-    """Whether arrays are called as those of a data set: `images`, `x_train`, `test_images` and the like."""
+def are_image_arrays(names: Iterable[str]) -> bool:
+    """Whether arrays have the names of a data set, such as `images`, `x_train` or `test_images`."""
     return any({*name.lower().split("_")} & {*IMAGES} for name in names)
 
 
@@ -58,21 +60,22 @@ def _load(path: Path) -> dict[str, np.ndarray]:
             size = sum(member.file_size for member in archive.infolist())
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**34
         if size > memory // 2:
-            raise DataError(f"{path}: unpacks to {size / 1e9:.1f} GB, over half of the {memory / 1e9:.1f} GB of memory;"
-                            " write the images to class folders and use data=folder")
+            raise DataError(f"{path}: decompresses to {size / 1e9:.1f} GB, over half of the {memory / 1e9:.1f} GB of "
+                            "memory; write the images to class folders and use data=folder")
         return read_arrays(path)
     except DataError:
         raise
-    except Exception as error:  # of zipfile, zlib and NumPy's header
+    except Exception as error:  # many types, of zipfile, zlib and NumPy
         raise DataError(f"{path}: cannot be read as .npz ({' '.join(str(error).split())})") from error
 
 
 def _pair(arrays: dict[str, np.ndarray], splits: Sequence[str]) -> tuple[str, str] | None:
-    """The names of the images and labels of a split, which may have any of its usual names."""
+    """The array names of the images and labels of a split with any of its conventional names; None if there are none.
+    """
 
     def first(names: Sequence[str]) -> str | None:
-        spelled = [f"{a}_{b}" for name in names for split in splits for a, b in ((split, name), (name, split))]
-        return next((name for usual in (spelled or names) for name in arrays if name.lower() == usual), None)
+        candidates = [f"{a}_{b}" for name in names for split in splits for a, b in ((split, name), (name, split))]
+        return next((name for wanted in (candidates or names) for name in arrays if name.lower() == wanted), None)
 
     images, labels = first(IMAGES), first(LABELS)
     return None if images is None or labels is None else (images, labels)
@@ -90,7 +93,7 @@ def _split(
                         "(N,H,W) or (N,H,W,C), and (N,) or (N,classes)")
     if labels.ndim == 2:
         return _label_sets(path, key, images, labels, names)
-    names, numbers = labelled(path, labels.tolist(), None, names, names)
+    names, numbers = encode_labels(path, labels.tolist(), None, names, names)
     return names, _samples(path, key, images, numbers)
 
 

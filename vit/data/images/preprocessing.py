@@ -1,4 +1,4 @@
-"""The preprocessing contract: how an image becomes the pixels of a model's input, in training and in inference."""
+"""The preprocessing of images for a model, identical in training and inference."""
 
 import math
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from PIL import Image
 from torch import Tensor
 
 from vit.data.formats.zip_archives import ArchivedFile
-from vit.data.images.bit_depth import FULL, Range, check_range, is_deep, stored_values
+from vit.data.images.bit_depth import FULL, Range, check_range, is_high_bit_depth, stored_values
 from vit.data.images.decode import (
-    MOST_PIXELS,
+    MAX_PIXELS_LIMIT,
     ORIENTATION,
     BadImage,
     array_to_image,
@@ -32,21 +32,23 @@ INTERPOLATIONS = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
-Least = Callable[[int, int], float]  # upright (width, height) → the smallest scale that keeps every needed pixel
+MinScale = Callable[[int, int], float]  # upright (width, height) → the smallest scale with all required pixels
 ImageLike = bytes | str | Path | ArchivedFile | Image.Image | np.ndarray | Tensor
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Everything that decides the pixels; a bundle stores exactly these values.
+    """All parameters that determine the pixels of a model's input; a bundle stores exactly these values.
 
-    `size` is (height, width). `resize`: "shorter" keeps the aspect ratio, covers size/crop_pct and cuts out the centre
-    (as timm and torchvision do), "squash" ignores the aspect ratio, "pad" fits the image inside and fills with
-    `background`, "none" demands images of exactly `size`. `mean` and `std` are those of pixels in [0, 1], one per
-    channel. `background` also lies under transparency. `draft` lets the JPEG decoder shrink by 2, 4 or 8 while at least
-    twice the needed size is left: faster, other pixels. `range` is for images of more than 8 bits per sample: "full",
-    or the stored values (low, high) that become 0 and 255; what lies beyond is clipped. Images of 8 bits keep their
-    values.
+    `size` is (height, width). `resize`: "shorter" resizes the shorter side to size/crop_pct and crops the centre (as
+    timm and torchvision do), "squash" ignores the aspect ratio, "pad" fits the whole image and pads with `background`,
+    "none" requires images of exactly `size`. `mean` and `std` are those of pixels in [0, 1], one per channel.
+    Transparent images are composited on `background`. `draft` lets the JPEG decoder shrink by 2, 4 or 8 while at least
+    twice the required size is left: faster, with slightly different pixels. `range` applies to images of more than 8
+    bits per sample: "full", or the stored values (low, high) that are mapped to 0 and 255, with clipping.
+
+    Raises:
+        ValueError: a value is unknown or out of range.
     """
 
     size: tuple[int, int]
@@ -84,7 +86,7 @@ class Preprocessing:
         if not 0 < self.crop_pct <= 1:
             raise ValueError(f"crop_pct={self.crop_pct} must be above 0 and at most 1")
         if self.crop_pct != 1 and self.resize in ("pad", "none"):
-            raise ValueError(f"crop_pct={self.crop_pct} has no meaning with resize={self.resize!r}; set it to 1")
+            raise ValueError(f"crop_pct={self.crop_pct} has no effect with resize={self.resize!r}; set it to 1")
         if not len(self.mean) == len(self.std) == self.channels:
             raise ValueError(
                 f"mode {self.mode} has {self.channels} channels, but mean has {len(self.mean)} "
@@ -93,9 +95,9 @@ class Preprocessing:
         if min(self.std) <= 0:
             raise ValueError(f"std {self.std} must be above 0 in every channel")
         if len(self.background) != 3 or not all(0 <= v <= 255 for v in self.background):
-            raise ValueError(f"background {self.background} must be three numbers of 0..255")
-        if not 1 <= self.max_pixels <= MOST_PIXELS:
-            raise ValueError(f"max_pixels={self.max_pixels} must be 1..{MOST_PIXELS}")
+            raise ValueError(f"background {self.background} must be three numbers in 0..255")
+        if not 1 <= self.max_pixels <= MAX_PIXELS_LIMIT:
+            raise ValueError(f"max_pixels={self.max_pixels} must be in 1..{MAX_PIXELS_LIMIT}")
 
     @property
     def channels(self) -> int:
@@ -106,6 +108,11 @@ class Preprocessing:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Preprocessing":
+        """The preprocessing that `to_dict` saved.
+
+        Raises:
+            ValueError: a key is unknown or a value is invalid.
+        """
         unknown = sorted(set(values) - {f.name for f in fields(cls)})
         if unknown:
             raise ValueError(
@@ -118,15 +125,17 @@ class Preprocessing:
         return replace(self, **changes)
 
     def image(self, raw: ImageLike, name: str = "") -> Tensor:
-        """The evaluation path: any image → uint8 (C,H,W).
+        """The preprocessing of evaluation: any image → uint8 (C,H,W).
 
         Raises:
-            BadImage: names the image and the reason.
+            BadImage: the image cannot be decoded, or with resize=none has another size.
         """
-        return to_tensor(self.fit(self.decode(raw, name, self._least), name))
+        return to_tensor(self.fit(self.decode(raw, name, self._min_scale), name))
 
-    def decode(self, raw: ImageLike, name: str = "", least: Least | None = None) -> Image.Image:
-        """Any image → an upright 8-bit Pillow image of `mode`; `least` says what a draft decode must keep."""
+    def decode(self, raw: ImageLike, name: str = "", min_scale: MinScale | None = None) -> Image.Image:
+        """Any image → an upright 8-bit Pillow image of `mode`; `min_scale` returns the smallest scale for a draft
+        decode.
+        """
         if isinstance(raw, Tensor):
             raw = raw.detach().cpu().permute(1, 2, 0).numpy() if raw.ndim == 3 else raw.detach().cpu().numpy()
         if isinstance(raw, np.ndarray):
@@ -135,29 +144,37 @@ class Preprocessing:
             name = name or str(raw)
             raw = _file_bytes(raw, name)
         image = open_image(raw, name, self.max_pixels)
-        if self.draft and least is not None and image.format == "JPEG" and not isinstance(raw, Image.Image):
-            ratio = 2 * least(*upright_size(image, self.exif))
+        if self.draft and min_scale is not None and image.format == "JPEG" and not isinstance(raw, Image.Image):
+            ratio = 2 * min_scale(*upright_size(image, self.exif))
             image.draft(None, (math.ceil(image.width * ratio), math.ceil(image.height * ratio)))
         image = load_image(image, name, self.exif, self.range)
         return to_eight_bits(image, self.mode, self.background, name, self.range)
 
-    def deep_values(self, raw: ImageLike, name: str = "") -> np.ndarray | None:
-        """The stored values of an image of more than 8 bits per sample, which `range` is about; None for any other."""
+    def high_bit_depth_values(self, raw: ImageLike, name: str = "") -> np.ndarray | None:
+        """The stored values of an image of more than 8 bits per sample, to which `range` applies; else None.
+
+        Raises:
+            BadImage: the image cannot be decoded.
+        """
         if isinstance(raw, np.ndarray):
             return None if raw.dtype in (np.uint8, bool) else raw
         image = open_image(raw, name, self.max_pixels)
         try:
-            return stored_values(image) if is_deep(image) else None
+            return stored_values(image) if is_high_bit_depth(image) else None
         except Exception as error:  # as in load_image
             raise BadImage(name, f"cannot be decoded ({type(error).__name__}: {error})") from error
 
     def fit(self, image: Image.Image, name: str = "") -> Image.Image:
-        """A decoded image at the contract's size."""
+        """A decoded image, resized and cropped or padded to `size`.
+
+        Raises:
+            BadImage: the image has another size, with resize=none.
+        """
         height, width = self.size
         if self.resize == "none":
             if image.size != (width, height):
                 raise BadImage(
-                    name, f"is {image.width}x{image.height}, but resize=none demands {width}x{height} pixels"
+                    name, f"is {image.width}x{image.height}, but resize=none requires {width}x{height} pixels"
                 )
             return image
         target = self._target(image.width, image.height)
@@ -169,8 +186,8 @@ class Preprocessing:
         return image if image.size == (width, height) else image.crop((left, top, left + width, top + height))
 
     def preview(self, raw: ImageLike, name: str = "", side: int = 480) -> np.ndarray:
-        """The region that the model sees, for display: (H,W,C) at the image's own resolution up to `side` pixels, but
-        no coarser than the model's input.
+        """The region of the model's input for display: (H,W,C) at the image's resolution up to `side` pixels, but at
+        least that of the input.
         """
         image = self.decode(raw, name)
         target = self._target(image.width, image.height)
@@ -180,35 +197,35 @@ class Preprocessing:
         size = tuple(round(edge * finer) for edge in self.size)
         return np.atleast_3d(np.asarray(self.replace(size=size).fit(image, name)))
 
-    def cut(self, image: Image.Image, box: tuple[float, float, float, float]) -> Image.Image:
-        """The part of a decoded image inside box (left, top, right, bottom), at the contract's size."""
+    def crop(self, image: Image.Image, box: tuple[float, float, float, float]) -> Image.Image:
+        """Crops a decoded image to box (left, top, right, bottom) and resizes it to `size`."""
         return image.resize((self.size[1], self.size[0]), INTERPOLATIONS[self.interpolation], box=box)
 
-    def keeps(self, height: int, width: int) -> bool:
-        """Whether images of this size pass through with their pixels unchanged."""
+    def leaves_unchanged(self, height: int, width: int) -> bool:
+        """Whether the pixels of images of this size stay unchanged."""
         if (height, width) != self.size:
             return False
         return self.resize in ("none", "pad") or self._target(width, height) == (width, height)
 
     def normalize(self, images: Tensor) -> Tensor:
-        """uint8 (B,C,H,W) → float32, zero mean and unit deviation, on the images' device."""
+        """uint8 (B,C,H,W) → float32 (B,C,H,W) with zero mean and unit standard deviation, on the same device."""
         shape = (-1, 1, 1)
         mean = torch.tensor(self.mean, dtype=torch.float32, device=images.device).view(shape)
         std = torch.tensor(self.std, dtype=torch.float32, device=images.device).view(shape)
         return images.to(torch.float32).div_(255).sub_(mean).div_(std)
 
     def _target(self, width: int, height: int) -> tuple[int, int]:
-        """(width, height) to resize to before the centre is cut out or the rest padded."""
+        """(width, height) after resizing, before cropping or padding."""
         rows, columns = (math.floor(s / self.crop_pct) for s in self.size)
         if self.resize == "squash":
             return columns, rows
-        # of a wide image the rows decide when it must cover, the columns when it must fit inside
+        # the height of a wide image determines the scale if it is cropped, its width if it is padded
         wide = rows * width >= columns * height
         if wide == (self.resize == "shorter"):
             return max(1, rows * width // height), rows
         return columns, max(1, columns * height // width)
 
-    def _least(self, width: int, height: int) -> float:
+    def _min_scale(self, width: int, height: int) -> float:
         target = self._target(width, height)
         return max(target[0] / width, target[1] / height)
 
@@ -237,6 +254,6 @@ def upright_size(image: Image.Image, exif: bool) -> tuple[int, int]:
     """(width, height) of an opened image after its EXIF orientation is applied."""
     try:
         turned = exif and image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
-    except Exception:  # unreadable EXIF says nothing about the orientation
+    except Exception:  # damaged EXIF
         turned = False
     return (image.height, image.width) if turned else image.size

@@ -1,4 +1,4 @@
-"""Tables: CSV, Parquet or JSON with a column of image paths or encoded images, one of labels, perhaps one of splits."""
+"""Tables of labelled images: a column of paths or encoded images, a column of labels, optionally one of splits."""
 
 import json
 import os
@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from vit.data.class_names import class_list, clean, known_by_name, labelled
+from vit.data.class_names import clean_label, encode_labels, labels_are_class_names, parse_class_names
 from vit.data.errors import DataError
-from vit.data.formats.delimited import Column, check_header, numbered_rows, usual_column
-from vit.data.images.files import is_image_name, listed_files
+from vit.data.formats.delimited import Column, check_header, find_column, numbered_rows
+from vit.data.images.files import is_image_name, resolve_files
 from vit.data.images.npz import npz
 from vit.data.sample_names import RowNames
 from vit.data.source import Source
 from vit.data.split import Raw, Split, file_split
-from vit.data.split_names import SPLIT_NAMES, named_splits
+from vit.data.split_names import SPLIT_NAMES, match_splits
 from vit.data.splitting import three_ways, with_validation
-from vit.files.untrusted import LimitError, allowed, check_regular, megabytes, read_bytes, read_json
+from vit.files.untrusted import LimitError, check_regular, megabytes, read_bytes, read_json, unpacked_limit
 from vit.messages import did_you_mean, nearest_names
 
 IMAGE_COLUMNS = ("image", "img", "path", "file", "filename", "file_name", "filepath", "image_path")
@@ -30,7 +30,7 @@ LABEL_COLUMNS = ("label", "class", "target", "category", "fine_label", "labels",
 
 @dataclass(frozen=True)
 class ReadCell:
-    """Encoded images in an Arrow column: bytes, or Hugging Face's struct of {bytes, path}."""
+    """Reads encoded images from an Arrow column of bytes, or of Hugging Face's struct {bytes, path}."""
 
     column: Any
 
@@ -52,13 +52,17 @@ def table(
     label_separator: str | None = None,
     on_bad_sample: str = "error",
 ) -> Source:
-    """A CSV, TSV, Excel, Parquet, JSON or JSONL file: the columns `image`, `label`, `split`, else found by their usual
-    names; in a file without a header line their numbers from 0. An .npz file holds arrays of images and labels.
+    """Labelled images from a CSV, TSV, Excel, Parquet, JSON or JSONL table, or from the arrays of an .npz file.
 
-    Paths are relative to `root` (default: the table's folder). Labels are class names, or numbers: indices into
-    `classes` where that is given (or stored in the Parquet file by Hugging Face, or in classes.json beside the table),
-    else names themselves. An image may have several, or none, where labels are lists or have `label_separator` between
-    them. Rows whose file is not there are an error, or with on_bad_sample=skip left out.
+    `image`, `label` and `split` are column names (numbers from 0 in a file without a header line); by default, columns
+    with conventional names are used. Paths are relative to `root` (default: the table's folder). Labels are class
+    names, or numbers: indices into `classes` (or into the names stored in the Parquet file by Hugging Face datasets or
+    in a classes.json beside the table), else names. List cells and `label_separator` allow several labels per image, or
+    none. Rows with a missing file are an error, or left out with `on_bad_sample="skip"`.
+
+    Raises:
+        DataError: the table cannot be read, a column is missing, or a label or split is invalid.
+        FileNotFoundError: the table or image files do not exist.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -68,28 +72,28 @@ def table(
     columns, names = _read(path, headed=not isinstance(image, int))
     image = _column(path, columns, image, IMAGE_COLUMNS, "image")
     label = _column(path, columns, label, LABEL_COLUMNS, "label")
-    values, given = _listed(columns[label]), class_list(classes)
-    by_name = given is not None and label_separator is None and known_by_name(values, given)
-    stored, known = (None, given) if by_name else (given or names.get(label) or _names_of_numbers(path, values), None)
-    classes, labels = labelled(path, values, label_separator, stored, known)
+    values, given = _to_list(columns[label]), parse_class_names(classes)
+    by_name = given is not None and label_separator is None and labels_are_class_names(values, given)
+    stored, known = (None, given) if by_name else (given or names.get(label) or _names_of_indices(path, values), None)
+    classes, labels = encode_labels(path, values, label_separator, stored, known)
     directory = Path(root).expanduser() if root else path.parent
     whole, missing = _samples(path, directory, columns[image], labels, on_bad_sample)
-    left_out = [(whole.names[i], "the file is not there") for i in missing]
+    left_out = [(whole.names[i], "the file does not exist") for i in missing]
     there = np.delete(np.arange(len(whole)), missing)
     whole = whole.take(there) if missing else whole
     if split is not None:
         split = _column(path, columns, split, (), "split")
-    elif (split := usual_column(path, columns, "split", "split")) is None:
+    elif (split := find_column(path, columns, "split", "split")) is None:
         return Source(path.stem, classes, three_ways(whole, fractions, split_seed), left_out)
-    values = _listed(columns[split])
+    values = _to_list(columns[split])
     splits = _by_column(path, whole, [values[i] for i in there])
     share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
     return Source(path.stem, classes, with_validation(splits, None, share, split_seed), left_out)
 
 
 def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], dict[str, Split]] | None:
-    """Splits from train*.parquet, val*.parquet and test*.parquet in root or root/data, in any case; None if there is no
-    train.
+    """Class names and splits of train*.parquet, val*.parquet and test*.parquet in root or root/data, regardless of
+    case; None if there is no train file.
     """
     files = next((found for directory in (root, root / "data") if "train" in (found := _split_files(directory))), None)
     if files is None:
@@ -100,34 +104,32 @@ def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], di
         path = files[key][0]
         image, label = (_column(path, columns, None, *c) for c in ((IMAGE_COLUMNS, "image"), (LABEL_COLUMNS, "label")))
         others = (found.get(label) for _, found in tables.values())
-        stored = names.get(label) or next((found for found in others if found), None) or class_list(classes)
-        known, labels = labelled(path, _listed(columns[label]), None, stored, known)
+        stored = names.get(label) or next((found for found in others if found), None) or parse_class_names(classes)
+        known, labels = encode_labels(path, _to_list(columns[label]), None, stored, known)
         splits[key], _ = _samples(path, path.parent, columns[image], labels)
     return known, splits
 
 
 def _split_files(directory: Path) -> dict[str, list[Path]]:
-    """The Parquet files of each split, whose names begin with that of the split: val.parquet,
-    val-00000-of-00001.parquet.
-    """
-    begun, usual = defaultdict(list), {name for names in SPLIT_NAMES.values() for name in names}
+    """The Parquet files of each split, whose names begin with the split: val.parquet, val-00000-of-00001.parquet."""
+    found, names = defaultdict(list), {name for names in SPLIT_NAMES.values() for name in names}
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-        begin = re.match("[A-Za-z]*", path.name)[0]
-        if begin.lower() in usual and path.suffix.lower() == ".parquet":
-            begun[begin].append(path)
-    return {key: begun[name] for key, name in named_splits(directory, begun).items()}
+        prefix = re.match("[A-Za-z]*", path.name)[0]
+        if prefix.lower() in names and path.suffix.lower() == ".parquet":
+            found[prefix].append(path)
+    return {key: found[name] for key, name in match_splits(directory, found).items()}
 
 
 def _read(path: Path, headed: bool) -> tuple[dict[Column, Any], dict[Column, list[str]]]:
-    """Columns by name, or by number where there is no header, and the class names of each column for which the file
-    or its folder brings them.
+    """Columns by name, or by number without a header, and the class names of each column that the file or its folder
+    states.
     """
     if path.suffix.lower() == ".parquet":
         return read_parquet([path])
     if path.suffix.lower() in (".json", ".jsonl"):
         return _read_json(path), {}
     if path.suffix.lower() in (".xls", ".ods", ".numbers"):
-        raise DataError(f"{path}: {path.suffix} files are not read; save it as .xlsx or .csv")
+        raise DataError(f"{path}: {path.suffix} files are not supported; save it as .xlsx or .csv")
     rows = list(numbered_rows(path))
     if len(rows) <= headed:
         raise DataError(f"{path}: has {max(len(rows) - 1, 0)} rows; expected a header line and one line per image")
@@ -145,14 +147,14 @@ def _header(path: Path, header: list[str]) -> list[str]:
     if image is not None:
         other = next((i for i in range(len(header)) if i != image), 1)
         raise DataError(
-            f"{path}: its first line holds {header[image]!r} where a header should name the columns; add a header, "
-            f"or give the columns' numbers, such as data.image={image} data.label={other}"
+            f"{path}: its first line contains {header[image]!r} instead of column names; add a header line, "
+            f"or give column numbers, such as data.image={image} data.label={other}"
         )
     return header
 
 
 def _read_json(path: Path) -> dict[str, list[Any]]:
-    """Columns of a list of objects, or of one object per line; where an object lacks a key its cell is None."""
+    """Columns of a list of objects, or of one object per line; the cell of a missing key is None."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
         lines = path.suffix.lower() == ".jsonl"
@@ -160,15 +162,15 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: cannot be read as JSON ({error})") from None
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise DataError(f'{path}: must hold an object per image, like [{{"file": "1.jpg", "label": ["cat", "dog"]}}]')
+        raise DataError(f'{path}: expected one object per image, like [{{"file": "1.jpg", "label": ["cat", "dog"]}}]')
     return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
 
 
 def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """Arrow columns by name, and the class names of each column for which the files or their folder bring them.
+    """Arrow columns by name, and the class names of each column that the files or their folder state.
 
     Raises:
-        DataError: a file cannot be read, or the files have the class names of a column in different orders.
+        DataError: a file cannot be read, or the files state different class names for a column.
     """
     import pyarrow
     import pyarrow.parquet as parquet
@@ -176,25 +178,25 @@ def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]
     try:
         packed = sum(check_regular(p).st_size for p in paths)
         size = sum(_uncompressed(parquet.ParquetFile(p).metadata) for p in paths)
-        if size > allowed(packed):
-            raise LimitError(f"{megabytes(packed)} would unpack to {megabytes(size)}")
+        if size > unpacked_limit(packed):
+            raise LimitError(f"{megabytes(packed)} would decompress to {megabytes(size)}")
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if size > memory // 2:
             raise DataError(
-                f"{paths[0]}: the {len(paths)} Parquet files unpack to {size / 1e9:.1f} GB, over half of the "
+                f"{paths[0]}: the {len(paths)} Parquet files decompress to {size / 1e9:.1f} GB, over half of the "
                 f"{memory / 1e9:.1f} GB of memory; write the images to class folders and use data=folder"
             )
         tables = [parquet.read_table(p, page_checksum_verification=True) for p in paths]
         found = pyarrow.concat_tables(tables)
-        found.validate(full=True)  # offsets and UTF-8, without which reading a cell may fail or crash later
+        found.validate(full=True)  # offsets and UTF-8, which could make a later read fail or crash
     except (pyarrow.ArrowException, OSError, UnicodeError, LimitError) as error:
         raise DataError(f"{paths[0]}: cannot be read as Parquet ({' '.join(str(error).split())})") from error
     names = {}
     for path, part in zip(paths, tables, strict=True):
         for column, stored in _stored_classes(path, part.schema.metadata).items():
             if names.setdefault(column, stored) != stored:
-                raise DataError(f"{path}: the class names of its column {column!r} are {stored[:5]}, those of "
-                                f"{paths[0].name} {names[column][:5]}; write all files with them in one order")
+                raise DataError(f"{path}: the class names of its column {column!r} are {stored[:5]}, but those of "
+                                f"{paths[0].name} are {names[column][:5]}; save all files with the same class names")
     beside = _classes_beside(paths[0].parent)
     names |= {column: beside for column in found.column_names if beside and column not in names}
     return {name: found.column(name) for name in found.column_names}, names
@@ -205,20 +207,20 @@ def _uncompressed(metadata: Any) -> int:
 
 
 def _stored_classes(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Names of each column of class labels as Hugging Face datasets writes them into the schema."""
+    """Class names of each column of labels, which Hugging Face datasets stores in the schema."""
     if not metadata or b"huggingface" not in metadata:
         return {}
     try:
         features = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {})
-        inner = {column: f.get("feature", f) for column, f in features.items() if isinstance(f, dict)}  # that of a list
+        inner = {column: f.get("feature", f) for column, f in features.items() if isinstance(f, dict)}  # of a list
         return {
             column: [str(name) for name in f["names"]]
             for column, f in inner.items()
             if isinstance(f, dict) and f.get("_type") == "ClassLabel" and "names" in f
         }
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path}: its metadata of Hugging Face datasets cannot be read ({error}); write the file "
-                        "again, without them where the class names do not matter") from None
+        raise DataError(f"{path}: its metadata of Hugging Face datasets cannot be read ({error}); save the file "
+                        "again, without this metadata if the class names do not matter") from None
 
 
 def _classes_beside(directory: Path) -> list[str] | None:
@@ -234,20 +236,20 @@ def _classes_beside(directory: Path) -> list[str] | None:
     return names
 
 
-def _names_of_numbers(path: Path, values: list[Any]) -> list[str] | None:
-    """The names in classes.json where all labels are indices."""
-    return _classes_beside(path.parent) if all(clean(value).isdecimal() for value in values) else None
+def _names_of_indices(path: Path, values: list[Any]) -> list[str] | None:
+    """The names in classes.json if all labels are indices."""
+    return _classes_beside(path.parent) if all(clean_label(value).isdecimal() for value in values) else None
 
 
 def _column(path: Path, columns: dict[Column, Any], wanted: Column | None, usual: Sequence[str], what: str) -> Column:
-    """The column that is asked for, else the one with a usual name, in capitals or not."""
+    """The requested column, else the one with a conventional name, regardless of case."""
     listed = ", ".join(map(str, columns)) or "none"
     if wanted is not None:
         if wanted not in columns:
             hint = did_you_mean(f"data.{what}={near}" for near in nearest_names(wanted, columns, cutoff=0.6))
             raise DataError(f"{path}: has no column {wanted!r} for data.{what}; its columns are {listed}{hint}")
         return wanted
-    found = next((c for name in usual if (c := usual_column(path, columns, name, what)) is not None), None)
+    found = next((c for name in usual if (c := find_column(path, columns, name, what)) is not None), None)
     if found is None:
         plain = {str(name).strip().lower(): name for name in reversed(columns)}
         near = next((plain[close] for name in usual for close in nearest_names(name, plain, cutoff=0.6)), "COLUMN")
@@ -255,46 +257,47 @@ def _column(path: Path, columns: dict[Column, Any], wanted: Column | None, usual
     return found
 
 
-def _listed(column: Any) -> list[Any]:
+def _to_list(column: Any) -> list[Any]:
     return column if isinstance(column, list) else column.to_pylist()
 
 
 def _samples(
     path: Path, root: Path, column: Any, labels: np.ndarray, on_bad_sample: str = "error"
 ) -> tuple[Split, list[int]]:
-    """All samples, and the rows whose file is not there, which only on_bad_sample=skip allows."""
+    """All samples, and the rows whose file does not exist, which are an error unless on_bad_sample=skip."""
     if not len(column):
         raise DataError(f"{path}: has 0 rows; expected one per image")
     first = column[0] if isinstance(column, list) else column[0].as_py()
     if not isinstance(first, str) and not isinstance(column, list):
         _check_encoded(path, column.type)
         return Split(labels, RowNames(path.name, np.arange(len(labels))), ReadCell(column)), []
-    names = _listed(column)
+    names = _to_list(column)
     wrong = next((i for i, name in enumerate(names) if not isinstance(name, str) or not name), None)
     if wrong is not None:
         raise DataError(f"{path} row {wrong}: the image is {names[wrong]!r}, expected a path; remove the row")
-    names, missing = listed_files(root, names)
+    names, missing = resolve_files(root, names)
     if missing and (on_bad_sample != "skip" or len(missing) == len(names)):
         raise FileNotFoundError(
-            f"{path}: {len(missing)} of {len(names)} files are not under {root}, first {names[missing[0]]!r}; "
+            f"{path}: {len(missing)} of {len(names)} files do not exist under {root}, first {names[missing[0]]!r}; "
             "set data.root to their folder, or leave these rows out with data.on_bad_sample=skip"
         )
     return file_split(root, names, labels), missing
 
 
 def _check_encoded(path: Path, kind: Any) -> None:
-    """Raises DataError unless a type of Arrow is that of encoded images."""
+    """Raises DataError unless an Arrow type can hold encoded images."""
     import pyarrow
 
     if pyarrow.types.is_struct(kind) and "bytes" in {field.name for field in kind}:
         kind = kind.field("bytes").type
     if not (pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind) or pyarrow.types.is_string(kind)):
-        raise DataError(f"{path}: its image column holds {kind}, expected encoded images (binary) or paths (string)")
+        raise DataError(f"{path}: the type of its image column is {kind}, expected encoded images (binary) or paths "
+                        "(string)")
 
 
 def _by_column(path: Path, whole: Split, values: list[Any]) -> dict[str, Split]:
     names = {alias: key for key, aliases in SPLIT_NAMES.items() for alias in aliases}
-    values = [clean(value).lower() for value in values]
+    values = [clean_label(value).lower() for value in values]
     wrong = next((i for i, value in enumerate(values) if value not in names), None)
     if wrong is not None:
         raise DataError(f"{path} row {wrong}: split {values[wrong]!r} is not one of {', '.join(names)}")

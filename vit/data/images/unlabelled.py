@@ -1,4 +1,4 @@
-"""Images without labels, for pre-training: all image files below a folder."""
+"""Unlabelled images for pre-training: all image files below a folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,43 +9,47 @@ import numpy as np
 from vit.data.errors import DataError
 from vit.data.images.decode import EXTENSIONS
 from vit.data.images.files import image_files
-from vit.data.images.folders import opened, samples
+from vit.data.images.folders import file_samples, open_folder
 from vit.data.source import Source
 from vit.data.split import Split
-from vit.data.split_names import named_splits
+from vit.data.split_names import match_splits
 from vit.data.splitting import three_ways, with_validation
 
 
 @dataclass(frozen=True)
 class UnlabelledImages(Source):
-    """A source without classes; the labels of its splits are zeros."""
+    """A source without classes; the labels of its splits are zeros.
+
+    Raises:
+        DataError: there are no training images.
+    """
 
     def __post_init__(self) -> None:
         if "train" not in self.splits or len(self.splits["train"]) == 0:
-            endings = " ".join(sorted(EXTENSIONS))
-            raise DataError(f"{self.name}: there are 0 training images; known endings: {endings}")
+            suffixes = " ".join(sorted(EXTENSIONS))
+            raise DataError(f"{self.name}: there are 0 training images; add files with one of the suffixes {suffixes}")
 
     def counts(self, split: str) -> np.ndarray:
-        """(0,): there are no classes to count."""
+        """(0,), since there are no classes."""
         return np.zeros(0, dtype=np.int64)
 
     def label_text(self, split: str, i: int) -> str:
         return ""
 
     def split_lists(self) -> dict[str, list[tuple[str, str]]]:
-        """Per split the (name, "") of every sample."""
+        """(name, "") of every sample by split."""
         return {key: [(name, "") for name in split.names] for key, split in self.splits.items()}
 
 
 def unlabelled_images(
     root: str | Path, fractions: Sequence[float] = (0.9, 0.05, 0.05), split_seed: int = 0
 ) -> UnlabelledImages:
-    """All images below `root`, in any folders; split by root/train, root/val and root/test where these exist.
+    """All images below `root`, at any depth; the folders root/train, root/val and root/test are splits if they exist.
 
-    Without them `fractions` (train, val, test) splits the images; with train but no val, val is split off train.
+    Without them the images are split by `fractions` (train, val, test); with train but no val, val is split off train.
     """
-    root = opened(root, "it must hold images")
-    directories = named_splits(root, sorted(directory.name for directory in root.iterdir() if directory.is_dir()))
+    root = open_folder(root, "expected a folder of images")
+    directories = match_splits(root, sorted(directory.name for directory in root.iterdir() if directory.is_dir()))
     undivided = "train" not in directories
     files = image_files(root, [] if undivided else list(directories.values()))
     if undivided:
@@ -58,4 +62,4 @@ def unlabelled_images(
 
 
 def _split(root: Path, names: list[str]) -> Split:
-    return samples(root, names, np.zeros(len(names), dtype=np.int64))
+    return file_samples(root, names, np.zeros(len(names), dtype=np.int64))

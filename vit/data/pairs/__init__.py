@@ -1,4 +1,4 @@
-"""Pairs of a source (a text or an image) and a target text: translation and image-to-text."""
+"""Pairs of a source (text or image) and a target text, for translation and image-to-text."""
 
 from vit.data.pairs.source import PairSource, PairSplit
 

@@ -1,5 +1,6 @@
-"""Pairs of one split as batches of ids (or uint8 line images) and target ids; tokenized texts are cached, and decoded
-images where they fit into memory.
+"""A split of pairs as batches of source ids or uint8 line images, and target ids.
+
+Tokenized texts are cached, and decoded images if they fit in memory.
 """
 
 import numpy as np
@@ -14,20 +15,25 @@ from vit.data.images.decode import BadImage, open_image
 from vit.data.images.line_images import LinePreprocessing
 from vit.data.images.preprocessing import upright_size
 from vit.data.pairs.source import PairSplit
-from vit.data.text.token_ids import source_tokens, target_tokens, too_long
+from vit.data.text.token_ids import find_too_long, source_tokens, target_tokens
 from vit.data.text.tokenizers import PAD, Tokenizer
 
-Sources = tuple[Tensor, Tensor, dict[int, str]]  # source, source_mask, row of the batch → why it is unreadable
+Sources = tuple[Tensor, Tensor, dict[int, str]]  # source, source_mask, row → why it is unreadable
 
 
 class PairDataset(Dataset):
     """One split of pairs: `source` is a tokenizer for texts or a LinePreprocessing for images.
 
-    Batches are requested by keys (B,2) of (epoch, index); index ~i is row i without tokens to predict, which pads a
-    batch. `max_source_len` and `max_target_len` count tokens with eos. `on_long`: longer texts are an "error", left out
+    Batches are requested by keys (B,2) of (epoch, index); index ~i is row i without tokens to predict, to pad a batch.
+    `max_source_len` and `max_target_len` count tokens including eos. `on_long`: longer texts are an "error", left out
     ("skip": listed in `left_out`; `rows` are the remaining ones) or "cut" (listed in `cut`; they still end with eos).
-    `on_bad_sample`: "error", or "skip" for unreadable images. Decoded images are cached if they take at most
-    `cache_bytes`; `augment` applies to images in training.
+    `on_bad_sample`: "error", or "skip" for unreadable images. Decoded images are cached if they need at most
+    `cache_bytes`; `augment` is applied to images in training.
+
+    Raises:
+        DataError: `source` does not match the split, or a text is too long with `on_long="error"`.
+        ValueError: an option is unknown.
+        BadImage: an image cannot be read, with `on_bad_sample="error"`.
     """
 
     unit = "pairs"
@@ -46,10 +52,10 @@ class PairDataset(Dataset):
         cache_bytes: int = 2**30,
     ):
         if (split.read is not None) != isinstance(source, LinePreprocessing):
-            raise DataError("a split of images needs a LinePreprocessing as its source, a split of texts a tokenizer")
+            raise DataError("the source of images must be a LinePreprocessing, that of texts a tokenizer")
         self.split, self.on_bad_sample = split, on_bad_sample
         self.targets = target_tokens(target, split.targets)
-        long = too_long(self.targets.lengths - 1, max_target_len, split.names, on_long, "max_target_len")
+        long = find_too_long(self.targets.lengths - 1, max_target_len, split.names, on_long, "max_target_len")
         if long and on_long == "cut":
             self.targets = target_tokens(target, split.targets, max_target_len)
         if isinstance(source, LinePreprocessing):
@@ -74,7 +80,7 @@ class PairDataset(Dataset):
         return self.sources.cached
 
     def __getitem__(self, index: int) -> Batch:
-        """One pair as a batch of one, as epoch 0 sees it."""
+        """One pair of epoch 0 as a batch of one."""
         return self.__getitems__(np.array([(0, index)]))
 
     def __getitems__(self, keys: np.ndarray) -> Batch:
@@ -93,19 +99,19 @@ class PairDataset(Dataset):
         return batch | {"bad": bad} if unread else batch
 
     def filler(self) -> Batch:
-        """A pair with nothing to predict, as evaluation's padding marked by epoch 1."""
+        """A pair without tokens to predict, marked by epoch 1 as the padding of evaluation is."""
         return self.__getitems__(np.array([(1, ~0)]))
 
 
 class _Texts:
-    """Sources that are texts, tokenized at once."""
+    """Source texts, tokenized in advance."""
 
     cached = True
     bad: dict[int, str] = {}
 
     def __init__(self, split: PairSplit, tokenizer: Tokenizer, max_len: int | None, on_long: str):
         self.tokens = source_tokens(tokenizer, split.sources)
-        self.long = too_long(self.tokens.lengths, max_len, split.names, on_long, "max_source_len")
+        self.long = find_too_long(self.tokens.lengths, max_len, split.names, on_long, "max_source_len")
         if self.long and on_long == "cut":
             self.tokens = source_tokens(tokenizer, split.sources, max_len)
         self.lengths = self.tokens.lengths
@@ -115,7 +121,7 @@ class _Texts:
 
 
 class _Images:
-    """Sources that are images, decoded at once where they fit into memory; `lengths` are read from their headers."""
+    """Source images, decoded in advance if they fit in memory; `lengths` are read from their headers."""
 
     long: dict[int, str] = {}
 
@@ -134,17 +140,17 @@ class _Images:
             raise ValueError(f"cache={cache!r} is not one of true, false, auto")
         self.split, self.preprocessing, self.augment = split, preprocessing, augment
         self.strict, self.bad = on_bad_sample == "error", {}
-        columns = np.array([self._tried(i, self._columns) or 1 for i in range(len(split))], dtype=np.int64)
+        columns = np.array([self._load_or_skip(i, self._columns) or 1 for i in range(len(split))], dtype=np.int64)
         self.lengths = columns * preprocessing.rows
         area = preprocessing.channels * preprocessing.patch_size[0] * preprocessing.patch_size[1]
         self.cached = self.lengths.sum() * area <= cache_bytes if cache == "auto" else bool(cache)
-        self.images = [self._tried(i, self._image) for i in range(len(split))] if self.cached else None
+        self.images = [self._load_or_skip(i, self._image) for i in range(len(split))] if self.cached else None
         for i, image in enumerate(self.images or []):
             if image is not None:
                 self.lengths[i] = preprocessing.rows * (image.shape[2] // preprocessing.patch_size[1])
 
     def batch(self, index: np.ndarray, epoch: np.ndarray, blank: np.ndarray) -> Sources:
-        """Images of the rows at `index`; a `blank` row needs no readable image."""
+        """The images at `index` as a batch; `blank` rows do not read their image."""
         images, unread = [], {}
         size = (self.preprocessing.channels, self.preprocessing.height, self.preprocessing.patch_size[1])
         for row, i in enumerate(index.tolist()):
@@ -164,7 +170,7 @@ class _Images:
         return *self.preprocessing.batch(images), unread
 
     def _augmented(self, images: list[Tensor], index: Tensor, epoch: Tensor) -> list[Tensor]:
-        """Images of one width together, each as it would be alone: no sample depends on its batch."""
+        """Augments images of the same width together; the result of a sample does not depend on its batch."""
         widths = torch.tensor([image.shape[2] for image in images])
         for width in widths.unique():
             rows = (widths == width).nonzero().squeeze(1)
@@ -173,7 +179,7 @@ class _Images:
                 images[i] = image
         return images
 
-    def _tried(self, i: int, step):
+    def _load_or_skip(self, i: int, step):
         """The result of `step` for image i; None if the image cannot be read, which is recorded with the reason."""
         if i in self.bad:
             return None
@@ -190,7 +196,7 @@ class _Images:
         if isinstance(location, np.ndarray):
             return self.preprocessing.columns(location.shape[1], location.shape[0])
         image = open_image(location, self.split.names[i], self.preprocessing.max_pixels)
-        # Pillow decodes a whole PNG to look for EXIF behind its pixels; the few that have it there show when decoded
+        # Pillow would decode a whole PNG to find EXIF after its pixels; those few PNGs get their size when decoded
         follow_exif = self.preprocessing.exif and (image.format != "PNG" or "exif" in image.info)
         return self.preprocessing.columns(*upright_size(image, follow_exif))
 

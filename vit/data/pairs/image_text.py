@@ -1,4 +1,4 @@
-"""A table of image files and their texts."""
+"""Tables of image files and their texts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,9 +7,9 @@ import numpy as np
 
 from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, is_table, line_names, read_columns
-from vit.data.images.files import listed_files
-from vit.data.pairs.source import PairSource, PairSplit, complete, split_rows
-from vit.data.sample_names import Names
+from vit.data.images.files import resolve_files
+from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
+from vit.data.sample_names import PackedStrings
 from vit.data.split import ReadFile
 
 
@@ -27,7 +27,11 @@ def image_text(
     """Images with their text from a CSV, TSV or JSONL table: the columns `image`, `text` and, if present, `split`.
 
     Paths are relative to `root` (default: the table's folder). A table without splits is split by `fractions`.
-    `on_empty`: an image without text is an error, or left out (skip); `on_bad_sample`: likewise a missing file.
+    `on_empty`: an image without text is an "error" or left out ("skip"); `on_bad_sample`: likewise for missing files.
+
+    Raises:
+        DataError: the table cannot be read, or a column, text or split is missing or invalid.
+        FileNotFoundError: the table or image files do not exist.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -38,21 +42,21 @@ def image_text(
     wanted = [("image", image), ("text", text), *([("split", split)] if split is not None else [])]
     columns, numbers = read_columns(path, wanted, maybe="split" if split is None else "")
     names = line_names(path, numbers)
-    files, missing = listed_files(directory, columns["image"])
+    files, missing = resolve_files(directory, columns["image"])
     if missing and (on_bad_sample != "skip" or len(missing) == len(files)):
         raise FileNotFoundError(
-            f"{names[missing[0]]}: {files[missing[0]]!r} is not under {directory}; {len(missing)} of {len(files)} "
-            f"files of {path.name} are missing; set data.root to their folder, or leave them out with "
+            f"{names[missing[0]]}: {files[missing[0]]!r} does not exist under {directory}; {len(missing)} of "
+            f"{len(files)} files of {path.name} are missing; set data.root to their folder, or leave them out with "
             "data.on_bad_sample=skip"
         )
     rows, left_out = drop_empty({str(text): columns["text"]}, names, on_empty)
     rows = np.setdiff1d(rows, missing)
-    left_out += [(names[i], f"the file {files[i]} is not there") for i in missing if names[i] not in dict(left_out)]
-    files = Names(files)
-    whole = PairSplit(Names(columns["text"]), files, read=ReadFile(directory, files))
+    left_out += [(names[i], f"the file {files[i]} does not exist") for i in missing if names[i] not in dict(left_out)]
+    files = PackedStrings(files)
+    whole = PairSplit(PackedStrings(columns["text"]), files, read=ReadFile(directory, files))
     pairs = whole if len(rows) == len(whole) else whole.take(rows)
     if "split" not in columns:
-        return PairSource(path.stem, complete({"train": pairs}, fractions, split_seed), left_out)
-    parts = split_rows([columns["split"][i] for i in rows], line_names(path, numbers[rows]))
-    splits = complete({key: pairs.take(found) for key, found in parts.items()}, fractions, split_seed)
+        return PairSource(path.stem, add_missing_splits({"train": pairs}, fractions, split_seed), left_out)
+    parts = rows_by_split([columns["split"][i] for i in rows], line_names(path, numbers[rows]))
+    splits = add_missing_splits({key: pairs.take(found) for key, found in parts.items()}, fractions, split_seed)
     return PairSource(path.stem, splits, left_out)

@@ -1,4 +1,4 @@
-"""Parallel text: line i of one file means line i of the other, or two columns of a table."""
+"""Parallel text: two files whose lines i are translations of each other, or two columns of a table."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,16 +9,16 @@ from vit.data.errors import DataError
 from vit.data.formats.delimited import (
     TABLES,
     Column,
-    check_one,
+    check_single,
     drop_empty,
+    find_file,
     is_table,
     line_names,
-    present,
     read_columns,
     read_lines,
 )
-from vit.data.pairs.source import PairSource, PairSplit, complete, split_rows
-from vit.data.sample_names import Names
+from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
+from vit.data.sample_names import PackedStrings
 from vit.data.split_names import SPLIT_NAMES
 
 Found = tuple[PairSplit, list[tuple[str, str]]]
@@ -38,15 +38,20 @@ def parallel(
 ) -> PairSource:
     """Text pairs from a folder or one table.
 
-    In a folder every split is two files, `train.en` and `train.de`, or a table, `train.tsv`, `.csv` or `.jsonl`,
-    gzipped or not. `train`, `val` and `test` are the stems of the file names, by default the conventional ones. In
-    tables `source` and `target` name columns (numbers from 0 in a file without a header line). Data without splits and
-    without a column `split` is split by `fractions`. `on_empty`: a pair with an empty side is an error, or left out
-    (skip).
+    In a folder every split is two files, `train.en` and `train.de`, or a table, `train.tsv`, `.csv`, `.jsonl` or
+    `.xlsx`, gzipped or not. `train`, `val` and `test` are the stems of the file names, by default the conventional
+    ones. In tables `source` and `target` are columns (numbers from 0 in a file without a header line). Data without
+    splits and without a column `split` is split by `fractions`. `on_empty`: a pair with an empty side is an "error" or
+    left out ("skip").
+
+    Raises:
+        DataError: a file cannot be read, the numbers of lines differ, or a text is empty.
+        FileNotFoundError: a file does not exist.
+        ValueError: `source` and `target` are equal.
     """
     root = Path(root).expanduser()
     if source == target:
-        raise ValueError(f"source and target are both {source!r}; a pair needs two sides")
+        raise ValueError(f"source and target are both {source!r}; set data.source and data.target to different sides")
     if root.is_file():
         found = _one_table(root, source, target, split, fractions, on_empty, split_seed)
         return PairSource(root.name.split(".")[0], *found)
@@ -60,29 +65,29 @@ def parallel(
         if found:
             splits[key], left = found
             left_out += left
-    return PairSource(root.resolve().name, complete(splits, fractions, split_seed), left_out)
+    return PairSource(root.resolve().name, add_missing_splits(splits, fractions, split_seed), left_out)
 
 
 def _one_table(
     path: Path, source: Column, target: Column, split: str | None, fractions: Sequence[float], on_empty: str, seed: int
 ) -> tuple[dict[str, PairSplit], list[tuple[str, str]]]:
     if not is_table(path):
-        raise DataError(f"data.root: {path.name} is one file, but no table ({', '.join(TABLES)}); give one or a folder")
+        raise DataError(f"data.root: {path.name} is not a table ({', '.join(TABLES)}); give a table or a folder")
     wanted = [("source", source), ("target", target), *([("split", split)] if split else [])]
     columns, numbers = read_columns(path, wanted, maybe="" if split else "split")
     texts = {str(source): columns["source"], str(target): columns["target"]}
     pairs, left_out, rows = _pairs(texts, line_names(path, numbers), on_empty)
     if "split" not in columns:
-        return complete({"train": pairs}, fractions, seed), left_out
-    parts = split_rows([columns["split"][i] for i in rows], pairs.names)
-    return complete({key: pairs.take(rows) for key, rows in parts.items()}, fractions, seed), left_out
+        return add_missing_splits({"train": pairs}, fractions, seed), left_out
+    parts = rows_by_split([columns["split"][i] for i in rows], pairs.names)
+    return add_missing_splits({key: pairs.take(rows) for key, rows in parts.items()}, fractions, seed), left_out
 
 
 def _split(root: Path, key: str, stem: str | None, source: Column, target: Column, on_empty: str) -> Found | None:
-    """A split of a folder, None where none of the usual names is there; a name that was given must be there."""
+    """A split of a folder; None if no file has a conventional name. A requested name must exist."""
     names = (stem,) if stem else SPLIT_NAMES[key]
     found = [files for files in (_files(root, name, source, target) for name in names) if files]
-    check_one(root, key, [files[0].name.split(".")[0] for files in found])
+    check_single(root, key, [files[0].name.split(".")[0] for files in found])
     if found and len(found[0]) == 2:
         return _two_files(*found[0], on_empty)
     if found:
@@ -100,22 +105,22 @@ def _split(root: Path, key: str, stem: str | None, source: Column, target: Colum
 
 
 def _files(root: Path, name: str, source: Column, target: Column) -> list[Path]:
-    """The two files of a split, else its table, else nothing."""
-    sides = [present(root / f"{name}.{side}") for side in (source, target)]
+    """The two files of a split, else its table, else an empty list."""
+    sides = [find_file(root / f"{name}.{side}") for side in (source, target)]
     if all(sides):
         return sides
     if any(sides):
         there, missing = (source, target) if sides[0] else (target, source)
         raise FileNotFoundError(f"data.root: {root} has {name}.{there}, but no {name}.{missing}[.gz]")
-    return [path for path in (present(root / f"{name}{kind}") for kind in TABLES) if path][:1]
+    return [path for path in (find_file(root / f"{name}{kind}") for kind in TABLES) if path][:1]
 
 
 def _two_files(first: Path, second: Path, on_empty: str) -> Found:
     sources, targets = read_lines(first), read_lines(second)
     if len(sources) != len(targets):
         raise DataError(
-            f"{first} has {len(sources)} lines but {second.name} has {len(targets)}: line i of one must translate "
-            "line i of the other; find the line from which they differ"
+            f"{first} has {len(sources)} lines but {second.name} has {len(targets)}: line i of one must be the "
+            "translation of line i of the other; find the line from which they differ"
         )
     if not sources:
         raise DataError(f"{first}: has 0 lines; expected one sentence per line")
@@ -125,8 +130,8 @@ def _two_files(first: Path, second: Path, on_empty: str) -> Found:
 def _pairs(
     texts: dict[str, list[str]], names: Sequence[str], on_empty: str
 ) -> tuple[PairSplit, list[tuple[str, str]], np.ndarray]:
-    """The pairs that have text on both sides, what was left out, and the rows that stayed."""
+    """The pairs with text on both sides, the others as left out, and the rows of the former."""
     rows, left_out = drop_empty(texts, names, on_empty)
     sources, targets = texts.values()
-    whole = PairSplit(Names(targets), names, Names(sources))
+    whole = PairSplit(PackedStrings(targets), names, PackedStrings(sources))
     return (whole, left_out, rows) if len(rows) == len(whole) else (whole.take(rows), left_out, rows)

@@ -9,16 +9,19 @@ import numpy as np
 from vit.data.errors import DataError
 from vit.data.identity import fingerprint
 from vit.data.images.decode import BadImage
-from vit.data.sample_names import Chain, NameRows
-from vit.data.split import Raw, ReadJoined, ReadRows, content_of, keys
+from vit.data.sample_names import ConcatSequence, SelectedStrings
+from vit.data.split import Raw, ReadConcat, ReadRows, content_of, keys
 from vit.data.split_names import SPLIT_NAMES
-from vit.data.splitting import assign
+from vit.data.splitting import assign_splits
 
 
 @dataclass(frozen=True)
 class PairSplit:
-    """Pairs of one split: the `targets`, a name for each pair, and what they are made of: either texts (`sources`) or
-    images (`read(i)`: encoded bytes or a pixel array (H,W[,C])).
+    """Pairs of one split: `targets`, `names`, and either `sources` (texts) or `read(i)` (an image as encoded bytes or a
+    pixel array (H,W[,C])).
+
+    Raises:
+        ValueError: the parts differ in length, or not exactly one of `sources` and `read` is set.
     """
 
     targets: Sequence[str]
@@ -28,21 +31,20 @@ class PairSplit:
 
     def __post_init__(self) -> None:
         if (self.sources is None) == (self.read is None):
-            raise ValueError("a split of pairs has either texts (sources) or images (read)")
+            raise ValueError("a PairSplit needs either sources (texts) or read (images)")
         counts = {len(part) for part in (self.targets, self.names, self.sources) if part is not None}
         if len(counts) != 1:
-            raise ValueError(f"targets, names and sources must be equally many, but their numbers are {sorted(counts)}")
+            raise ValueError(f"targets, names and sources must have the same length, but have {sorted(counts)}")
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def location(self, i: int) -> Raw | Path:
-        """The location of image i: its file, else the result of `read`; enough to read a header without the whole file.
-        """
+        """The file of image i, from which a header can be read alone; else the result of `read`."""
         return getattr(self.read, "location", self.read)(i)
 
     def image(self, i: int) -> Raw:
-        """What `read` gives; raises BadImage, with the name, where a file cannot be read."""
+        """The encoded image or pixels of pair i; raises BadImage with the name if the file cannot be read."""
         try:
             return self.read(i)
         except OSError as error:
@@ -51,30 +53,36 @@ class PairSplit:
     def take(self, rows: np.ndarray) -> "PairSplit":
         """The pairs at `rows`, in that order."""
         return PairSplit(
-            NameRows(self.targets, rows),
-            NameRows(self.names, rows),
-            None if self.sources is None else NameRows(self.sources, rows),
+            SelectedStrings(self.targets, rows),
+            SelectedStrings(self.names, rows),
+            None if self.sources is None else SelectedStrings(self.sources, rows),
             None if self.read is None else ReadRows(self.read, rows),
         )
 
     def fingerprints(self) -> list[str]:
-        """A hash of each pair's source, which text or image."""
+        """A hash of the source of each pair."""
         if self.sources is not None:
             return [fingerprint(source) for source in self.sources]
         return [content_of(self, i) for i in range(len(self))]
 
     @staticmethod
-    def joined(splits: Sequence["PairSplit"]) -> "PairSplit":
-        """The pairs of several splits one after the other."""
-        targets, names = Chain([s.targets for s in splits]), Chain([s.names for s in splits])
+    def concat(splits: Sequence["PairSplit"]) -> "PairSplit":
+        """The concatenation of several splits."""
+        targets, names = ConcatSequence([s.targets for s in splits]), ConcatSequence([s.names for s in splits])
         if splits[0].sources is not None:
-            return PairSplit(targets, names, Chain([s.sources for s in splits]))
-        return PairSplit(targets, names, read=ReadJoined([s.read for s in splits], np.cumsum([len(s) for s in splits])))
+            return PairSplit(targets, names, ConcatSequence([s.sources for s in splits]))
+        ends = np.cumsum([len(split) for split in splits])
+        return PairSplit(targets, names, read=ReadConcat([split.read for split in splits], ends))
 
 
 @dataclass(frozen=True)
 class PairSource:
-    """The available splits out of "train", "val" and "test", and the samples left out as (name, reason)."""
+    """The available splits out of "train", "val" and "test", and the samples left out as (name, reason).
+
+    Raises:
+        DataError: there are no training pairs.
+        ValueError: only some of the splits have images.
+    """
 
     name: str
     splits: dict[str, PairSplit]
@@ -85,7 +93,7 @@ class PairSource:
             found = ", ".join(self.splits) or "none"
             raise DataError(f"{self.name}: there are 0 training pairs; splits found: {found}")
         if len({split.read is None for split in self.splits.values()}) > 1:
-            raise ValueError(f"{self.name}: either all splits have images or none")
+            raise ValueError(f"{self.name}: all splits must have images, or none")
 
     @property
     def images(self) -> bool:
@@ -93,16 +101,16 @@ class PairSource:
         return self.splits["train"].read is not None
 
     def split_lists(self) -> dict[str, list[tuple[str, str]]]:
-        """Per split the (name, target) of every pair, which a run records."""
+        """(name, target) of every pair by split, as a run records them."""
         return {
             key: [(split.names[i], split.targets[i]) for i in range(len(split))] for key, split in self.splits.items()
         }
 
 
-def complete(splits: dict[str, PairSplit], fractions: Sequence[float], seed: int) -> dict[str, PairSplit]:
-    """Splits a lone "train" into three by `fractions`; if only "val" is missing, it is split off train.
+def add_missing_splits(splits: dict[str, PairSplit], fractions: Sequence[float], seed: int) -> dict[str, PairSplit]:
+    """Splits "train" into three by `fractions` if it is alone; if only "val" is missing, it is split off train.
 
-    Pairs with the same source stay together, so that no source of the test split was trained on with another target.
+    Pairs with the same source stay together, so that no source of the test split is in train with another target.
     """
     if set(splits) != {"train"}:
         share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
@@ -110,14 +118,18 @@ def complete(splits: dict[str, PairSplit], fractions: Sequence[float], seed: int
             return splits
         fractions = (1 - share, share, 0.0)
     train = splits["train"]
-    parts = assign(keys(train), np.zeros(len(train), np.int64), fractions, seed)  # one class: nothing to stratify by
+    parts = assign_splits(keys(train), np.zeros(len(train), np.int64), fractions, seed)  # not stratified
     return {key: train.take(rows) for key, rows in parts.items() if len(rows)} | {
         key: split for key, split in splits.items() if key != "train"
     }
 
 
-def split_rows(values: Sequence[str], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Rows of each split by a column, whose values may be aliases such as "dev"."""
+def rows_by_split(values: Sequence[str], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Rows of each split by the values of a column, which may be aliases such as "dev".
+
+    Raises:
+        DataError: a value is unknown, or no row is of the split train.
+    """
     keys = {alias: key for key, aliases in SPLIT_NAMES.items() for alias in aliases}
     values = [value.strip().lower() for value in values]
     wrong = next((i for i, value in enumerate(values) if value not in keys), None)
@@ -127,7 +139,7 @@ def split_rows(values: Sequence[str], names: Sequence[str]) -> dict[str, np.ndar
     parts = {key: np.flatnonzero(found == key) for key in SPLIT_NAMES if (found == key).any()}
     if "train" not in parts:
         raise DataError(
-            f"{names[0]}: neither this nor any other of {len(values)} lines is of the split train; splits found: "
+            f"{names[0]}: none of the {len(values)} lines is of the split train; splits found: "
             f"{', '.join(parts)}"
         )
     return parts

@@ -1,4 +1,4 @@
-"""Built-in data sets by name: digits comes with scikit-learn, the others are read from `root` or downloaded."""
+"""Built-in data sets: digits is part of scikit-learn, the others are read from `root` or downloaded."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 
 
 def digits(split_seed: int = 0) -> Source:
-    """1,797 real handwritten digits, 8x8 (UCI, from scikit-learn, no download): 1257 / 180 / 360, stratified."""
+    """1,797 handwritten digits of 8x8 pixels (UCI, part of scikit-learn), split into 1257 / 180 / 360, stratified."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -29,30 +29,30 @@ def digits(split_seed: int = 0) -> Source:
 
 
 def mnist(root: str | Path, download: bool = False, val: int = 5000, split_seed: int = 0) -> Source:
-    """MNIST: 28x28 grey digits; `val` of the 60,000 training images are held out, the 10,000 are the test."""
+    """MNIST: 28x28 grey digits; `val` of the 60,000 training images are held out, 10,000 images are the test split."""
     return _named("mnist", root, download, val, split_seed, [str(i) for i in range(10)], ("MNIST", "MNIST"))
 
 
 def fashion_mnist(root: str | Path, download: bool = False, val: int = 5000, split_seed: int = 0) -> Source:
-    """Fashion-MNIST: 28x28 grey garments, split as mnist."""
+    """Fashion-MNIST: 28x28 grey garments, split as `mnist`."""
     return _named("fashion_mnist", root, download, val, split_seed, FASHION, ("FashionMNIST", "FashionMNIST"))
 
 
 def cifar10(root: str | Path, download: bool = False, val: int = 5000, split_seed: int = 0) -> Source:
-    """CIFAR-10: 32x32 colour images; `val` of the 50,000 training images are held out, the 10,000 are the test."""
+    """CIFAR-10: 32x32 colour images; `val` of 50,000 training images are held out, 10,000 images are the test split."""
     return _named("cifar10", root, download, val, split_seed, CIFAR10, ("cifar-10-batches-py", "CIFAR10"))
 
 
 def cifar100(root: str | Path, download: bool = False, val: int = 5000, split_seed: int = 0) -> Source:
-    """CIFAR-100 with its 100 fine classes, split as cifar10."""
+    """CIFAR-100 with its 100 fine classes, split as `cifar10`."""
     return _named("cifar100", root, download, val, split_seed, None, ("cifar-100-python", "CIFAR100"))
 
 
 def imagenet(root: str | Path, val: float = 0.02, split_seed: int = 0) -> Source:
-    """ImageNet-1k as class folders under train/ and val/ (torchvision's layout) or as Parquet; it cannot be fetched.
+    """ImageNet-1k as class folders under train/ and val/ (torchvision's layout) or as Parquet; it cannot be downloaded.
 
-    The 50,000 validation images are the test split (the real test has no labels); `val` of the training images are held
-    out.
+    The 50,000 validation images are the test split, since the official test set has no labels; `val` is the fraction of
+    training images that are held out.
     """
     root = _existing(root, "imagenet")
     found = parquet_splits(root, None)
@@ -87,7 +87,7 @@ def _idx_splits(name: str, root: Path, folder_name: str) -> dict[str, Split]:
             read_idx(_first(name, directories, f"{stem}-{part}")) for part in ("images-idx3-ubyte", "labels-idx1-ubyte")
         )
         if len(images) != len(labels):
-            raise DataError(f"{name}: {stem} has {len(images)} images but {len(labels)} labels; fetch the files again")
+            raise DataError(f"{name}: {stem} has {len(images)} images but {len(labels)} labels; download them again")
         splits[key] = array_split(images, labels, f"{name} {key}")
     return splits
 
@@ -98,17 +98,17 @@ def _first(name: str, directories: list[Path], stem: str) -> Path:
             if candidate.is_file():
                 return candidate
     raise FileNotFoundError(
-        f"{name}: no {stem}[.gz] and no train.parquet under {directories[0]}; "
-        "set data.root to their folder or data.download=true"
+        f"{name}: there is neither {stem}[.gz] nor train.parquet in {directories[0]}; "
+        "set data.root to their folder, or data.download=true"
     )
 
 
 def _existing(root: str | Path, name: str) -> Path:
     root = Path(root).expanduser()
     if root.is_file():
-        raise DataError(f"data.root: {root} is a file, not a folder; give the folder that holds {name}")
+        raise DataError(f"data.root: {root} is a file, not a folder; give the folder of {name}")
     if not root.is_dir():
-        raise FileNotFoundError(f"{name}: the folder {root} does not exist; set data.root to where {name} lies")
+        raise FileNotFoundError(f"{name}: the folder {root} does not exist; set data.root to the folder of {name}")
     return root
 
 
@@ -122,6 +122,6 @@ def _fetched(root: str | Path, torchvision_name: str) -> Path:
             getattr(datasets, torchvision_name)(root, train=train, download=True)
     except (OSError, RuntimeError) as error:
         raise DataError(
-            f"download of {torchvision_name} to {root} failed ({error}); fetch it by hand and set data.root"
+            f"download of {torchvision_name} to {root} failed ({error}); download it manually and set data.root"
         ) from error
     return root

@@ -1,11 +1,11 @@
-"""Numbers spelled out in English, and a generated translation data set made of them, which needs no download."""
+"""Numbers spelled out in English, and a generated translation data set of them, which needs no download."""
 
 import numpy as np
 
 from vit.counters import permutation
 from vit.data.errors import DataError
 from vit.data.pairs.source import PairSource, PairSplit
-from vit.data.sample_names import Names
+from vit.data.sample_names import PackedStrings
 
 _SMALL = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
@@ -14,13 +14,13 @@ _SMALL = (
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _GROUPS = ("", "thousand", "million", "billion")
 LIMIT = 10 ** (3 * len(_GROUPS))
-MOST = 10_000_000  # of the generated set, which holds all numbers in memory for a moment
+MAX_LIMIT = 10_000_000  # generating the set takes memory for all numbers
 
 
-def in_words(number: int) -> str:
-    """1234 → "one thousand two hundred thirty-four"."""
+def spell_out(number: int) -> str:
+    """1234 → "one thousand two hundred thirty-four"; raises ValueError outside 0..LIMIT - 1."""
     if not 0 <= number < LIMIT:
-        raise ValueError(f"{number} is outside 0..{LIMIT - 1}, the numbers there are words for")
+        raise ValueError(f"{number} is outside 0..{LIMIT - 1}, the numbers that can be spelled out")
     if number == 0:
         return _SMALL[0]
     words = []
@@ -36,14 +36,19 @@ def spelled_numbers(
 ) -> PairSource:
     """Numbers below `limit` in digits → spelled out; no number is in two splits.
 
-    All digit counts are equally frequent as far as there are enough such numbers, so that short ones occur.
+    All numbers of digits are equally frequent as far as enough such numbers exist, so that short numbers occur.
+
+    Raises:
+        ValueError: `limit` is out of range.
+        DataError: `limit` is too small for the sizes of the splits.
     """
-    if not 1 <= limit <= MOST:
-        raise ValueError(f"limit={limit} must be 1..{MOST}")
+    if not 1 <= limit <= MAX_LIMIT:
+        raise ValueError(f"limit={limit} must be in 1..{MAX_LIMIT}")
     counts = {"train": train, "val": val, "test": test}
     total = sum(counts.values())
     if min(counts.values()) < 0 or total > limit:
-        raise DataError(f"train {train}, val {val} and test {test} make {total} numbers, but {limit} are below limit")
+        raise DataError(f"train {train}, val {val} and test {test} add up to {total} numbers, but limit={limit} allows "
+                        f"only {limit}; raise it or lower the sizes")
     chosen = _drawn(limit, total, split_seed)
     ends = np.cumsum(list(counts.values()))
     parts = dict(zip(counts, np.split(chosen, ends[:-1]), strict=True))
@@ -62,7 +67,8 @@ def _below_thousand(number: int) -> str:
 
 
 def _drawn(limit: int, total: int, seed: int) -> np.ndarray:
-    """`total` different numbers below limit in random order; each count of digits gets an even share, or all it has."""
+    """`total` different numbers below limit in random order; each number of digits has an equal share, or all it has.
+    """
     chosen, first, left = [], 0, total
     digits = len(str(limit - 1))
     for length in range(1, digits + 1):
@@ -70,12 +76,12 @@ def _drawn(limit: int, total: int, seed: int) -> np.ndarray:
         quota = min(end - first, left // (digits + 1 - length))
         chosen.append(first + permutation(seed, length, end - first).numpy()[:quota])
         first, left = end, left - quota
-    if left:  # the longest numbers were too few for what was left over: the rest of all others
+    if left:  # too few of the longest numbers: fill up with unused shorter ones
         others = np.setdiff1d(np.arange(limit), np.concatenate(chosen))
         chosen.append(others[permutation(seed, 0, len(others)).numpy()[:left]])
     return np.concatenate(chosen)[permutation(seed, digits + 1, total).numpy()]
 
 
 def _spelled(numbers: np.ndarray) -> PairSplit:
-    digits = Names([str(n) for n in numbers.tolist()])
-    return PairSplit(Names([in_words(n) for n in numbers.tolist()]), digits, digits)
+    digits = PackedStrings([str(n) for n in numbers.tolist()])
+    return PairSplit(PackedStrings([spell_out(n) for n in numbers.tolist()]), digits, digits)

@@ -1,4 +1,4 @@
-"""Text: tokenizers, labelled texts, running text and masked tokens."""
+"""Text: tokenizers, labelled texts, corpora and masked tokens."""
 
 from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer, tokenizer_from_dict, train_tokenizer
 

@@ -1,4 +1,4 @@
-"""A source of running text: sentences in their order, in documents."""
+"""A corpus: documents of sentences in order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -7,16 +7,16 @@ import numpy as np
 
 from vit.data.errors import DataError
 from vit.data.identity import fingerprint
-from vit.data.sample_names import Chain, NameRows
-from vit.data.splitting import assign
+from vit.data.sample_names import ConcatSequence, SelectedStrings
+from vit.data.splitting import assign_splits
 
-FEW = 30  # documents; of fewer, blocks of sentences are split instead
-ENDS_BLOCK = "0"  # the last digit of the fingerprint of a block's last sentence: blocks of 16 sentences on average
+MIN_DOCUMENTS = 30  # a corpus with fewer documents is split by blocks of sentences
+ENDS_BLOCK = "0"  # last digit of the fingerprint of a block's last sentence: 16 sentences on average
 
 
 @dataclass(frozen=True)
 class CorpusSplit:
-    """Sentences in order, a name for each, and `document` (N,): which document each belongs to."""
+    """Sentences in order, their `names`, and `document` (N,), the number of the document of each."""
 
     texts: Sequence[str]
     names: Sequence[str]
@@ -27,10 +27,10 @@ class CorpusSplit:
 
     def take(self, rows: np.ndarray) -> "CorpusSplit":
         """The sentences at `rows`, in that order."""
-        return CorpusSplit(NameRows(self.texts, rows), NameRows(self.names, rows), self.document[rows])
+        return CorpusSplit(SelectedStrings(self.texts, rows), SelectedStrings(self.names, rows), self.document[rows])
 
-    def firsts(self) -> np.ndarray:
-        """Sentences that another one of the same document follows."""
+    def followed_sentences(self) -> np.ndarray:
+        """Indices of the sentences that are followed by another one of the same document."""
         return np.flatnonzero(self.document[:-1] == self.document[1:])
 
     def documents(self) -> "Documents":
@@ -39,9 +39,9 @@ class CorpusSplit:
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents of a split, each beginning at one of `starts`, as the samples that are split by fractions.
+    """The documents of a split, which begin at the sentences `starts`, as the units that are assigned to splits.
 
-    A document is named after its first sentence; its label is its number of sentences.
+    A document has the name of its first sentence; its label is its number of sentences.
     """
 
     split: CorpusSplit
@@ -52,7 +52,7 @@ class Documents:
 
     @property
     def names(self) -> Sequence[str]:
-        return NameRows(self.split.names, self.starts)
+        return SelectedStrings(self.split.names, self.starts)
 
     @property
     def ends(self) -> np.ndarray:
@@ -71,27 +71,27 @@ class Documents:
         return replace(selected, document=np.repeat(np.arange(len(rows)), lengths)).documents()
 
     @staticmethod
-    def joined(parts: Sequence["Documents"]) -> "Documents":
-        """The documents of several splits one after the other."""
-        texts, names = (Chain([getattr(part.split, key) for part in parts]) for key in ("texts", "names"))
+    def concat(parts: Sequence["Documents"]) -> "Documents":
+        """The concatenation of the documents of several splits."""
+        texts, names = (ConcatSequence([getattr(part.split, key) for part in parts]) for key in ("texts", "names"))
         lengths = np.concatenate([part.ends - part.starts for part in parts])
         return CorpusSplit(texts, names, np.repeat(np.arange(len(lengths)), lengths)).documents()
 
 
-def by_document(whole: CorpusSplit, fractions: Sequence[float], seed: int) -> dict[str, CorpusSplit]:
-    """Train, val and test of whole documents, by the hash of each text; empty parts are omitted.
+def split_by_document(whole: CorpusSplit, fractions: Sequence[float], seed: int) -> dict[str, CorpusSplit]:
+    """Train, val and test of whole documents, assigned by the hash of their texts; empty splits are omitted.
 
     Fewer than 30 documents are divided into blocks of sentences. The end of a block depends on its last sentence only,
-    so that a sentence that is added or removed changes at most the adjacent blocks.
+    so that adding or removing a sentence changes at most the adjacent blocks.
     """
     documents = whole.documents()
-    documents = documents if len(documents) >= FEW else _blocks(whole).documents()
-    parts = assign(documents.fingerprints(), np.zeros(len(documents), np.int64), fractions, seed)
+    documents = documents if len(documents) >= MIN_DOCUMENTS else _blocks(whole).documents()
+    parts = assign_splits(documents.fingerprints(), np.zeros(len(documents), np.int64), fractions, seed)
     return {key: documents.take(rows).split for key, rows in parts.items() if len(rows)}
 
 
 def _blocks(whole: CorpusSplit) -> CorpusSplit:
-    """The same sentences with every block, of two or more, as a document of its own."""
+    """The same sentences with each block of two or more sentences as a document."""
     block, length = np.zeros(len(whole), np.int64), 0
     for i in range(1, len(whole)):
         length += 1
@@ -103,7 +103,11 @@ def _blocks(whole: CorpusSplit) -> CorpusSplit:
 
 @dataclass(frozen=True)
 class CorpusSource:
-    """The available splits out of "train", "val" and "test", and the samples left out as (name, reason)."""
+    """The available splits out of "train", "val" and "test", and the samples left out as (name, reason).
+
+    Raises:
+        DataError: a split has no pair of consecutive sentences.
+    """
 
     name: str
     splits: dict[str, CorpusSplit]
@@ -111,14 +115,14 @@ class CorpusSource:
 
     def __post_init__(self) -> None:
         for key, split in self.splits.items():
-            if len(split.firsts()) == 0:
+            if len(split.followed_sentences()) == 0:
                 raise DataError(
-                    f"{self.name}: no sentence of {key} ({len(split)} lines) has one that follows it in its document; "
-                    "write one sentence per line, and an empty line only between documents"
+                    f"{self.name}: none of the {len(split)} sentences of {key} is followed by another one in its "
+                    "document; write one sentence per line, and an empty line only between documents"
                 )
 
     def split_lists(self) -> dict[str, list[tuple[str, str]]]:
-        """Per split the (name, number of sentences) of every document."""
+        """(name, number of sentences) of every document by split."""
         documents = {key: split.documents() for key, split in self.splits.items()}
         lengths = {key: (each.ends - each.starts).tolist() for key, each in documents.items()}
         return {key: list(zip(each.names, map(str, lengths[key]), strict=True)) for key, each in documents.items()}

@@ -1,4 +1,4 @@
-"""Running text from files: one sentence per line, an empty line between documents."""
+"""Corpora from text files: one sentence per line, an empty line between documents."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from vit.data.errors import DataError
-from vit.data.formats.delimited import check_one, line_names, present, read_lines
-from vit.data.sample_names import Names
+from vit.data.formats.delimited import check_single, find_file, line_names, read_lines
+from vit.data.sample_names import PackedStrings
 from vit.data.sets.number_stories import number_stories
 from vit.data.split_names import SPLIT_NAMES
 from vit.data.splitting import PARTS
-from vit.data.text.corpus import CorpusSource, CorpusSplit, by_document
+from vit.data.text.corpus import CorpusSource, CorpusSplit, split_by_document
 
 
 def corpus(
@@ -22,11 +22,15 @@ def corpus(
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     split_seed: int = 0,
 ) -> CorpusSource:
-    """One sentence per line, an empty line between documents; files may be gzipped.
+    """A corpus with one sentence per line and an empty line between documents; files may be gzipped.
 
-    A folder holds train.txt and optionally val.txt and test.txt (`train`, `val`, `test` give other names); a single
-    file, or a lone train.txt, is split by `fractions` into whole documents (see `by_document`). Without a root it is
-    the generated set `number_stories`.
+    A folder contains train.txt and optionally val.txt and test.txt (`train`, `val` and `test` are other names); a
+    single file, or train.txt alone, is split by `fractions` into whole documents (see `split_by_document`). Without
+    `root` it is the generated set `number_stories`.
+
+    Raises:
+        DataError: a file cannot be read, or a split has no consecutive sentences.
+        FileNotFoundError: a file does not exist.
     """
     if root is None:
         return number_stories(split_seed=split_seed)
@@ -38,8 +42,8 @@ def corpus(
     splits = {}
     for key, name in (("train", train), ("val", val), ("test", test)):
         names = [name] if name else [f"{usual}.txt" for usual in SPLIT_NAMES[key]]
-        found = [path for path in (present(root / n) for n in names) if path]
-        check_one(root, key, [path.name for path in found])
+        found = [path for path in (find_file(root / n) for n in names) if path]
+        check_single(root, key, [path.name for path in found])
         if found:
             splits[key] = _read(found[0])
         elif name or key == "train":
@@ -54,18 +58,18 @@ def _read(path: Path) -> CorpusSplit:
     if not full.any():
         raise DataError(f"{path}: has 0 sentences; expected one per line")
     rows = np.flatnonzero(full)
-    return CorpusSplit(Names([lines[i] for i in rows]), line_names(path, rows + 1), np.cumsum(~full)[rows])
+    return CorpusSplit(PackedStrings([lines[i] for i in rows]), line_names(path, rows + 1), np.cumsum(~full)[rows])
 
 
 def _split(path: Path, whole: CorpusSplit, fractions: Sequence[float], seed: int) -> dict[str, CorpusSplit]:
-    parts = by_document(whole, fractions, seed)
+    parts = split_by_document(whole, fractions, seed)
     bare = [key for key, share in zip(PARTS, fractions, strict=True)
-            if share and (key not in parts or not len(parts[key].firsts()))]
-    if bare and len(whole.firsts()):
+            if share and (key not in parts or not len(parts[key].followed_sentences()))]
+    if bare and len(whole.followed_sentences()):
         found = len(parts.get(bare[0], ()))
         raise DataError(
-            f"{path}: by data.fractions={list(fractions)} {bare[0]} gets {found} of its {len(whole)} "
-            "sentences, none with one that follows it in its document; add text, or name a file with "
+            f"{path}: with data.fractions={list(fractions)} {bare[0]} gets {found} of {len(whole)} sentences, "
+            "none of which is followed by another one in its document; add text, or name a file with "
             f"data.{bare[0]}=NAME"
         )
     return parts

@@ -1,4 +1,4 @@
-"""Labelled texts, or pairs of texts, of one split as batches of ids for an encoder."""
+"""A split of labelled texts or pairs of texts as batches of ids for an encoder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,78 +10,85 @@ from torch.utils.data import Dataset
 
 from vit.data.identity import fingerprint
 from vit.data.images.dataset import Batch
-from vit.data.sample_names import Chain, NameRows
-from vit.data.text.token_ids import Tokens, tokenized, too_long
+from vit.data.sample_names import ConcatSequence, SelectedStrings
+from vit.data.text.token_ids import Tokens, find_too_long, tokenize
 from vit.data.text.tokenizers import BOS, EOS, Tokenizer
 
 
 @dataclass(frozen=True)
 class TextSplit:
-    """Samples of one split: `labels` (N,) int64, a name for each, and one or two columns of `texts`."""
+    """Samples of one split: `labels` (N,) int64, `names`, and one or two columns of `texts`."""
 
     labels: np.ndarray
     names: Sequence[str]
     texts: tuple[Sequence[str], ...]
 
-    unit = "text"  # what a sample is called in messages
+    unit = "text"  # singular name of a sample in messages
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, rows: np.ndarray) -> "TextSplit":
         """The samples at `rows`, in that order."""
-        texts = tuple(NameRows(column, rows) for column in self.texts)
-        return TextSplit(self.labels[rows], NameRows(self.names, rows), texts)
+        texts = tuple(SelectedStrings(column, rows) for column in self.texts)
+        return TextSplit(self.labels[rows], SelectedStrings(self.names, rows), texts)
 
     def fingerprints(self) -> list[str]:
         """A hash of each sample's texts."""
         return [fingerprint("\t".join(texts)) for texts in zip(*self.texts, strict=True)]
 
     @staticmethod
-    def joined(splits: Sequence["TextSplit"]) -> "TextSplit":
-        """The samples of several splits one after the other."""
-        texts = tuple(Chain(columns) for columns in zip(*(split.texts for split in splits), strict=True))
+    def concat(splits: Sequence["TextSplit"]) -> "TextSplit":
+        """The concatenation of several splits."""
+        texts = tuple(ConcatSequence(columns) for columns in zip(*(split.texts for split in splits), strict=True))
         labels = np.concatenate([split.labels for split in splits])
-        return TextSplit(labels, Chain([split.names for split in splits]), texts)
+        return TextSplit(labels, ConcatSequence([split.names for split in splits]), texts)
 
 
 class TextInputs:
     """Encoder inputs of one or two columns of texts: [bos] a [eos], or [bos] a [eos] b [eos].
 
-    `whole` (N,) are the lengths before truncation to `max_len` tokens in total; of two texts the longer is cut first.
+    `whole` (N,) are the lengths before truncation to `max_len` tokens in total; the longer of two texts is cut first.
+
+    Raises:
+        ValueError: there are not one or two columns of the same length, or `max_len` is too small.
     """
 
     def __init__(self, tokenizer: Tokenizer, columns: Sequence[Sequence[str]], max_len: int | None = None):
         if len(columns) not in (1, 2) or len({len(column) for column in columns}) != 1:
-            raise ValueError(f"texts come in one or two columns of one length, got {[len(c) for c in columns]}")
-        plain = [tokenized(tokenizer, column, after=()) for column in columns]
+            raise ValueError(f"expected one or two columns of texts of equal length, got {[len(c) for c in columns]}")
+        plain = [tokenize(tokenizer, column, suffix=()) for column in columns]
         lengths = np.stack([tokens.lengths for tokens in plain])  # (columns,N)
         specials = 1 + len(columns)
         self.whole = lengths.sum(0) + specials
         if max_len is not None:
-            lengths = fitting(lengths, max_len - specials)
+            lengths = truncated_lengths(lengths, max_len - specials)
         self.tokens = _joined(plain, lengths)
-        self.first = lengths[0] + 2  # (N,) where the second text begins
+        self.first = lengths[0] + 2  # (N,) position of the second text
 
     def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
-        """rows (B,) → source (B,N), segment (B,N), 1 from the second text on, and source_mask (B,N)."""
+        """rows (B,) → source (B,N), segment (B,N), which is 1 for the second text, and source_mask (B,N)."""
         source, mask = self.tokens.padded(rows)
         second = torch.arange(source.shape[1]) >= torch.from_numpy(self.first[rows])[:, None]
         return {"source": source, "segment": (second & mask).long(), "source_mask": mask}
 
 
 class TextDataset(Dataset):
-    """One split under one tokenizer; `max_len` counts all tokens of a sample, special ones included.
+    """A split with a tokenizer; `max_len` counts all tokens of a sample, including special ones.
 
-    `on_long`: longer samples are an error, left out (skip: listed in `left_out`; `split` has the remaining ones, to
-    which `index` refers) or cut (listed in `cut`).
+    `on_long`: longer samples are an "error", left out ("skip": listed in `left_out`; `split` has the remaining ones, to
+    which `index` refers) or "cut" (listed in `cut`).
+
+    Raises:
+        DataError: a sample is too long, with `on_long="error"`.
+        ValueError: `on_long` is unknown, or `max_len` is too small.
     """
 
     unit, on_bad_sample, cached = "texts", "error", True
 
     def __init__(self, split: TextSplit, tokenizer: Tokenizer, max_len: int | None = None, on_long: str = "error"):
         inputs = TextInputs(tokenizer, split.texts)
-        long = too_long(inputs.whole, max_len, split.names, on_long, "max_len")
+        long = find_too_long(inputs.whole, max_len, split.names, on_long, "max_len")
         listed = [(split.names[i], reason) for i, reason in long.items()]
         self.left_out, self.cut = (listed, []) if on_long == "skip" else ([], listed)
         if long and on_long == "skip":
@@ -93,7 +100,7 @@ class TextDataset(Dataset):
         return len(self.split)
 
     def __getitem__(self, index: int) -> Batch:
-        """One sample as a batch of one, as epoch 0 sees it."""
+        """One sample of epoch 0 as a batch of one."""
         return self.__getitems__(np.array([(0, index)]))
 
     def __getitems__(self, keys: np.ndarray) -> Batch:
@@ -103,14 +110,18 @@ class TextDataset(Dataset):
         return self.inputs.batch(keys[:, 1]) | {"label": self.labels[index], "index": index, "epoch": epoch}
 
 
-def fitting(lengths: np.ndarray, room: int) -> np.ndarray:
-    """lengths (columns,N) of one or two texts → their truncated lengths, whose sum is at most `room`."""
-    if room < len(lengths):
-        raise ValueError(f"{room} tokens beside the special ones are too few for {len(lengths)} texts; raise max_len")
+def truncated_lengths(lengths: np.ndarray, max_sum: int) -> np.ndarray:
+    """lengths (columns,N) of one or two texts → their truncated lengths, with a sum of at most `max_sum`.
+
+    Raises:
+        ValueError: `max_sum` is less than one token per text.
+    """
+    if max_sum < len(lengths):
+        raise ValueError(f"max_len leaves {max_sum} tokens for {len(lengths)} texts, after the special ones; raise it")
     if len(lengths) == 1:
-        return np.minimum(lengths, room)
-    first = np.minimum(lengths[0], np.maximum(room - lengths[1], (room + 1) // 2))
-    return np.stack([first, np.minimum(lengths[1], room - first)])
+        return np.minimum(lengths, max_sum)
+    first = np.minimum(lengths[0], np.maximum(max_sum - lengths[1], (max_sum + 1) // 2))
+    return np.stack([first, np.minimum(lengths[1], max_sum - first)])
 
 
 def _joined(plain: list[Tokens], lengths: np.ndarray) -> Tokens:

@@ -11,20 +11,24 @@ from vit.counters import uniform
 from vit.data.batches import TrainBatches
 from vit.data.images.dataset import Batch
 from vit.data.text.corpus import CorpusSplit
-from vit.data.text.dataset import fitting
-from vit.data.text.token_ids import Tokens, tokenized
+from vit.data.text.dataset import truncated_lengths
+from vit.data.text.token_ids import Tokens, tokenize
 from vit.data.text.tokenizers import BOS, EOS, MASK, PAD, SPECIALS, Tokenizer
 
-IGNORED = -100  # the target of a token that is not asked for: what torch's cross entropy passes over
-_CHOICE, _MEANS, _NUMBER = (n << 20 for n in (1, 2, 3))  # first slots of three numbers per token
+IGNORE_INDEX = -100  # the target of tokens without a loss, torch's default ignore_index
+_CHOICE, _REPLACEMENT, _RANDOM_TOKEN = (n << 20 for n in (1, 2, 3))  # first slots of three random numbers per token
 
 
 class MaskedDataset(Dataset):
-    """Pairs [bos] a [eos] b [eos] of a corpus: b follows a, or, in half of the pairs, is any other sentence.
+    """Pairs [bos] a [eos] b [eos] of a corpus: b is the next sentence after a, or in half of the pairs any other one.
 
-    Of the tokens that are not special a `share` is chosen, at least one in each pair; of these 80 % become mask, 10 % a
-    random token, 10 % stay. All is a function of (seed, epoch, index), so evaluation, which is always epoch 0, asks the
-    same questions every time. Longer pairs are cut to `max_len` tokens; `cut` counts the sentences that fill it alone.
+    A `share` of the tokens that are not special is selected, at least one per pair; 80 % of these are replaced by mask,
+    10 % by a random token, 10 % are unchanged. All is a function of (seed, epoch, index), so that evaluation, always
+    epoch 0, masks the same tokens every time. Longer pairs are cut to `max_len` tokens; `cut` is the number of
+    sentences that exceed it alone.
+
+    Raises:
+        ValueError: `share` or `max_len` is out of range.
     """
 
     unit, on_bad_sample, cached = "sentence pairs", "error", True
@@ -33,47 +37,48 @@ class MaskedDataset(Dataset):
         self, split: CorpusSplit, tokenizer: Tokenizer, max_len: int = 128, share: float = 0.15, seed: int = 0
     ):
         if not 0 < share < 1:
-            raise ValueError(f"share={share} must be between 0 and 1")
+            raise ValueError(f"share={share} must be above 0 and below 1")
         if max_len < 5:
-            raise ValueError(f"max_len={max_len} must be 5 or more: three special tokens and two of text")
+            raise ValueError(f"max_len={max_len} must be at least 5: three special tokens and two of text")
         self.split, self.max_len, self.share, self.seed = split, max_len, share, seed
         self.vocab_size = tokenizer.vocab_size
-        self.tokens: Tokens = tokenized(tokenizer, split.texts, after=())
-        self.firsts = split.firsts()
+        self.tokens: Tokens = tokenize(tokenizer, split.texts, suffix=())
+        self.first_sentences = split.followed_sentences()
         self.cut = int((self.tokens.lengths > max_len - 3).sum())
 
     def __len__(self) -> int:
-        return len(self.firsts)
+        return len(self.first_sentences)
 
     def __getitem__(self, index: int) -> Batch:
-        """One pair as a batch of one, as epoch 0 sees it."""
+        """One pair of epoch 0 as a batch of one."""
         return self.__getitems__(np.array([(0, index)]))
 
     def __getitems__(self, keys: np.ndarray) -> Batch:
-        """source (B,N), segment (B,N), source_mask (B,N), masked (B,N): the id to find, else -100; next (B,): 0 where b
-        follows a and 1 where it does not, as in BERT; index (B,), epoch (B,)"""
+        """source (B,N), segment (B,N), source_mask (B,N), masked (B,N): the original id of selected tokens, else -100;
+        next (B,): 0 if b follows a, else 1, as in BERT; index (B,), epoch (B,)
+        """
         epoch, index = torch.from_numpy(np.array(keys, dtype=np.int64).reshape(-1, 2)).unbind(1)
         first, second, random = self._sentences(epoch, index)
         lengths = self._fitted(first, second)  # (2,B)
         whole, segment = self._joined(first, second, lengths)
         mask = whole != PAD
-        chosen = self._chosen(whole, epoch, index, self._counts(lengths))
-        masked = torch.where(chosen, whole, IGNORED)
+        chosen = self._selected(whole, epoch, index, self._counts(lengths))
+        masked = torch.where(chosen, whole, IGNORE_INDEX)
         source = torch.where(chosen, self._replaced(whole, epoch, index), whole)
         batch = {"source": source, "segment": segment, "source_mask": mask, "masked": masked}
         return batch | {"next": torch.from_numpy(random).long(), "index": index, "epoch": epoch}
 
     def masked_count(self, keys: np.ndarray) -> int:
-        """Number of masked tokens in the pairs of these keys, without building the batch."""
+        """Number of selected tokens in the pairs of these keys, without building the batch."""
         epoch, index = torch.from_numpy(np.array(keys, dtype=np.int64).reshape(-1, 2)).unbind(1)
         first, second, _ = self._sentences(epoch, index)
         return int(self._counts(self._fitted(first, second)).sum())
 
     def _sentences(self, epoch: Tensor, index: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(B,) each: sentence a, sentence b, whether b is a random sentence."""
-        first = self.firsts[index.numpy()]
+        first = self.first_sentences[index.numpy()]
         coin, choice = uniform(self.seed, epoch, index, torch.arange(2)[:, None]).numpy().astype(np.float64)
-        others = len(self.split) - 1  # all but the one that follows
+        others = len(self.split) - 1  # all but the next sentence
         drawn = np.minimum((choice * others).astype(np.int64), others - 1)
         drawn += drawn >= first + 1
         random = coin < 0.5
@@ -81,10 +86,10 @@ class MaskedDataset(Dataset):
 
     def _fitted(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         lengths = self.tokens.lengths
-        return fitting(np.stack([lengths[first], lengths[second]]), self.max_len - 3)
+        return truncated_lengths(np.stack([lengths[first], lengths[second]]), self.max_len - 3)
 
     def _counts(self, lengths: np.ndarray) -> np.ndarray:
-        """(2,B) tokens of both sentences → (B,) number of masked tokens."""
+        """(2,B) lengths of both sentences → (B,) number of selected tokens."""
         total = lengths.sum(0)
         return np.minimum(np.maximum(np.rint(total * self.share), 1), total).astype(np.int64)
 
@@ -96,25 +101,25 @@ class MaskedDataset(Dataset):
             segment[row, left + 2 : left + right + 3] = 1
         return torch.from_numpy(ids), torch.from_numpy(segment)
 
-    def _chosen(self, ids: Tensor, epoch: Tensor, index: Tensor, counts: np.ndarray) -> Tensor:
-        """bool (B,N): the `counts` tokens of each row with the smallest numbers, special ones excepted."""
+    def _selected(self, ids: Tensor, epoch: Tensor, index: Tensor, counts: np.ndarray) -> Tensor:
+        """bool (B,N): the `counts` tokens of each row with the smallest random numbers, without special tokens."""
         draws = self._numbers(ids, epoch, index, _CHOICE)
         draws = draws.masked_fill(ids < len(SPECIALS), 2.0)
         rank = draws.argsort(dim=1, stable=True).argsort(dim=1, stable=True)
         return rank < torch.from_numpy(counts)[:, None]
 
     def _replaced(self, ids: Tensor, epoch: Tensor, index: Tensor) -> Tensor:
-        """(B,N): what replaces a token that is chosen: 80 % mask, 10 % a random token, 10 % the token itself."""
-        means = self._numbers(ids, epoch, index, _MEANS)
-        drawn = self._numbers(ids, epoch, index, _NUMBER) * (self.vocab_size - len(SPECIALS))
-        return torch.where(means < 0.8, MASK, torch.where(means < 0.9, drawn.long() + len(SPECIALS), ids))
+        """(B,N) replacements of selected tokens: 80 % mask, 10 % a random token, 10 % the token itself."""
+        kind = self._numbers(ids, epoch, index, _REPLACEMENT)
+        drawn = self._numbers(ids, epoch, index, _RANDOM_TOKEN) * (self.vocab_size - len(SPECIALS))
+        return torch.where(kind < 0.8, MASK, torch.where(kind < 0.9, drawn.long() + len(SPECIALS), ids))
 
     def _numbers(self, ids: Tensor, epoch: Tensor, index: Tensor, slot: int) -> Tensor:
         return uniform(self.seed, epoch[:, None], index[:, None], torch.arange(slot, slot + ids.shape[1]))
 
 
 class MaskedTrainBatches(TrainBatches):
-    """TrainBatches that add `tokens`: how many masked tokens the optimizer step has over all ranks and micro-batches.
+    """TrainBatches with `tokens`, the number of selected tokens of the optimizer step over all ranks and micro-batches.
     """
 
     def batches_of(self, epoch: int, start: int) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""Tables of labelled texts: one or two columns of text, one of labels, perhaps one of splits."""
+"""Tables of labelled texts: one or two columns of text, a column of labels, optionally one of splits."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from vit.data.class_names import class_list, clean, warn_of_alike
+from vit.data.class_names import clean_label, parse_class_names, warn_about_similar_names
 from vit.data.errors import DataError
-from vit.data.formats.delimited import TABLES, Column, drop_empty, is_table, line_names, read_columns, usual_column
+from vit.data.formats.delimited import TABLES, Column, drop_empty, find_column, is_table, line_names, read_columns
 from vit.data.images.tables import read_parquet
-from vit.data.pairs.source import split_rows
-from vit.data.sample_names import Names, RowNames
+from vit.data.pairs.source import rows_by_split
+from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.sets.number_stories import number_questions
 from vit.data.source import Source
 from vit.data.splitting import three_ways, with_validation
@@ -29,11 +29,15 @@ def text_table(
     on_empty: str = "error",
     split_seed: int = 0,
 ) -> Source:
-    """Labelled texts of CSV, TSV, JSONL, .xlsx or Parquet: columns `text`, `second` (of pairs), `label` and `split`.
+    """Labelled texts from CSV, TSV, JSONL, .xlsx or Parquet: columns `text`, `second` (of pairs), `label` and `split`.
 
-    Labels are class names, or with `classes` also numbers from 0. A table without splits is split by `fractions`,
-    stratified. `on_empty`: a row without text or label is an error, or (skip) left out. Without a path it is the
+    Labels are class names, or indices into `classes` if that is given. A table without splits is split by `fractions`,
+    stratified. `on_empty`: a row without text or label is an "error" or left out ("skip"). Without `path` it is the
     generated set `number_questions`.
+
+    Raises:
+        DataError: the table cannot be read, a column is missing, or a label, text or split is invalid.
+        FileNotFoundError: the table does not exist.
     """
     if path is None:
         return number_questions(split_seed=split_seed)
@@ -46,18 +50,18 @@ def text_table(
     needed = {str(column): columns[key] for key, column in wanted if key != "split"}
     rows, left_out = drop_empty(needed, names, on_empty)
     found, labels = _classes(columns["label"], names, rows, classes)
-    texts = tuple(Names(columns[key]) for key in ("text", "second") if key in columns)
+    texts = tuple(PackedStrings(columns[key]) for key in ("text", "second") if key in columns)
     whole = TextSplit(labels, names, texts).take(rows)
     if "split" not in columns:
         return Source(path.stem, found, three_ways(whole, fractions, split_seed), left_out)
-    parts = split_rows([columns["split"][i] for i in rows], whole.names)
+    parts = rows_by_split([columns["split"][i] for i in rows], whole.names)
     share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
     splits = with_validation({key: whole.take(part) for key, part in parts.items()}, None, share, split_seed)
     return Source(path.stem, found, splits, left_out)
 
 
 def _read(path: Path, wanted: list[tuple[str, Column]], maybe: str) -> tuple[dict[str, list[str]], Sequence[str]]:
-    """The wanted columns by key, and a name for each row."""
+    """The requested columns by key, and a name for each row."""
     if is_table(path):
         columns, numbers = read_columns(path, wanted, maybe)
         return columns, line_names(path, numbers)
@@ -67,7 +71,7 @@ def _read(path: Path, wanted: list[tuple[str, Column]], maybe: str) -> tuple[dic
     for key, column in wanted:
         if column not in stored:
             raise DataError(f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(stored)}")
-    found = usual_column(path, stored, maybe, maybe)
+    found = find_column(path, stored, maybe, maybe)
     wanted = [*wanted, (maybe, found)] if found is not None else wanted
     columns = {key: [_cell(key, value) for value in stored[column].to_pylist()] for key, column in wanted}
     count = len(columns["text"])
@@ -77,8 +81,8 @@ def _read(path: Path, wanted: list[tuple[str, Column]], maybe: str) -> tuple[dic
 
 
 def _cell(key: str, value: Any) -> str:
-    """A cell of a Parquet column as text, "" where it is missing."""
-    return clean(value) if key == "label" or isinstance(value, float) and value != value else (
+    """A cell of a Parquet column as text, "" if it is missing."""
+    return clean_label(value) if key == "label" or isinstance(value, float) and value != value else (
         "" if value is None else str(value))
 
 
@@ -86,10 +90,10 @@ def _classes(
     values: list[str], names: Sequence[str], rows: np.ndarray, classes: Sequence[str] | None
 ) -> tuple[list[str], np.ndarray]:
     """Ordered class names, and labels (N,), -1 for rows that are left out."""
-    values, classes = [clean(value) for value in values], class_list(classes)
+    values, classes = [clean_label(value) for value in values], parse_class_names(classes)
     used = {values[i] for i in rows}
     listed = classes or sorted(used, key=_number_or_name)
-    warn_of_alike(names[0].rpartition(" ")[0], listed)
+    warn_about_similar_names(names[0].rpartition(" ")[0], listed)
     index = {name: i for i, name in enumerate(listed)}
     if classes and not used & set(index):
         index = {str(i): i for i in range(len(listed))}
@@ -98,7 +102,7 @@ def _classes(
         if values[i] not in index:
             raise DataError(
                 f"{names[i]}: label {values[i]!r} is not among the {len(listed)} classes ({', '.join(listed[:5])}"
-                f"{', ...' if len(listed) > 5 else ''}) nor are labels their numbers from 0"
+                f"{', ...' if len(listed) > 5 else ''}) and labels are not their indices from 0 either"
             )
         labels[i] = index[values[i]]
     return listed, labels

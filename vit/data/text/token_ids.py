@@ -1,4 +1,4 @@
-"""Many texts as ids in two flat arrays, which worker processes share, and batches of them padded to the longest."""
+"""Tokenized texts in two flat arrays, which worker processes share, and batches padded to the longest text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from vit.data.errors import DataError
 from vit.data.text.tokenizers import BOS, EOS, PAD, Tokenizer
 
 ON_LONG = ("error", "skip", "cut")
-_CHUNK = 10_000  # lines that are tokenized at once
+_CHUNK = 10_000  # texts that are tokenized at once
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Row i is ids[offsets[i] : offsets[i + 1]]; ids (all,) int32, offsets (N+1,) int64."""
+    """The ids of row i are ids[offsets[i] : offsets[i + 1]]; ids int32, offsets (N+1,) int64."""
 
     ids: np.ndarray
     offsets: np.ndarray
@@ -33,7 +33,7 @@ class Tokens:
         return np.diff(self.offsets)
 
     def padded(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        """rows (B,) → ids (B,N) int64 padded with pad, and mask (B,N), True at tokens that are not padding."""
+        """rows (B,) → ids (B,N) int64 with padding, and mask (B,N), False at padding."""
         lengths = self.offsets[rows + 1] - self.offsets[rows]
         position = np.arange(lengths.max(initial=0))
         mask = position < lengths[:, None]
@@ -42,46 +42,53 @@ class Tokens:
         return torch.from_numpy(ids), torch.from_numpy(mask)
 
 
-def tokenized(
+def tokenize(
     tokenizer: Tokenizer,
     texts: Sequence[str],
-    before: Sequence[int] = (),
-    after: Sequence[int] = (EOS,),
-    most: int | None = None,
+    prefix: Sequence[int] = (),
+    suffix: Sequence[int] = (EOS,),
+    max_len: int | None = None,
 ) -> Tokens:
-    """All texts as ids between the given special tokens; rows are cut to `most` ids, `after` included."""
+    """The ids of all texts between `prefix` and `suffix`; texts are cut so that each row has at most `max_len` ids."""
     parts, lengths = [np.zeros(0, np.int32)], [0]
     for start in range(0, len(texts), _CHUNK):
         found = tokenizer.encode_batch([texts[i] for i in range(start, min(start + _CHUNK, len(texts)))])
-        if most is not None:
-            found = [ids[: max(0, most - len(before) - len(after))] for ids in found]
-        parts.append(np.fromiter(chain.from_iterable(chain(before, ids, after) for ids in found), np.int32))
-        lengths += [len(before) + len(ids) + len(after) for ids in found]
+        if max_len is not None:
+            found = [ids[: max(0, max_len - len(prefix) - len(suffix))] for ids in found]
+        parts.append(np.fromiter(chain.from_iterable(chain(prefix, ids, suffix) for ids in found), np.int32))
+        lengths += [len(prefix) + len(ids) + len(suffix) for ids in found]
     return Tokens(np.concatenate(parts), np.cumsum(lengths, dtype=np.int64))
 
 
 def source_tokens(tokenizer: Tokenizer, texts: Sequence[str], max_len: int | None = None) -> Tokens:
-    """Encoder input: a text, then eos, so that an empty text is a token too. `max_len` counts the eos."""
-    return tokenized(tokenizer, texts, after=(EOS,), most=max_len)
+    """Encoder inputs: the text and eos, so that empty texts have a token; `max_len` includes eos."""
+    return tokenize(tokenizer, texts, max_len=max_len)
 
 
 def target_tokens(tokenizer: Tokenizer, texts: Sequence[str], max_len: int | None = None) -> Tokens:
-    """Decoder target: bos, the text, eos. `max_len` counts the tokens to predict: the text and eos."""
-    return tokenized(tokenizer, texts, before=(BOS,), after=(EOS,), most=None if max_len is None else max_len + 1)
+    """Decoder targets: bos, the text and eos; `max_len` counts the tokens to predict, the text and eos."""
+    return tokenize(tokenizer, texts, prefix=(BOS,), max_len=None if max_len is None else max_len + 1)
 
 
-def too_long(lengths: np.ndarray, most: int | None, names: Sequence[str], on_long: str, key: str) -> dict[int, str]:
-    """Row → reason of every row longer than `most`; with on_long=error these are an error."""
+def find_too_long(
+    lengths: np.ndarray, max_len: int | None, names: Sequence[str], on_long: str, key: str
+) -> dict[int, str]:
+    """Row → reason of every row longer than `max_len`, the value of the option `key`.
+
+    Raises:
+        DataError: there are such rows, with `on_long="error"`.
+        ValueError: `on_long` is unknown, or `max_len` is below 2.
+    """
     if on_long not in ON_LONG:
         raise ValueError(f"on_long={on_long!r} is not one of {', '.join(ON_LONG)}")
-    if most is None:
+    if max_len is None:
         return {}
-    if most < 2:
-        raise ValueError(f"{key}={most} must be 2 or more: the end of a text is a token too")
-    long = np.flatnonzero(lengths > most).tolist()
+    if max_len < 2:
+        raise ValueError(f"{key}={max_len} must be at least 2, because eos counts as a token")
+    long = np.flatnonzero(lengths > max_len).tolist()
     if long and on_long == "error":
         raise DataError(
-            f"{names[long[0]]}: {lengths[long[0]]} tokens are more than {key}={most}; {len(long)} of {len(lengths)} "
-            f"texts are longer (up to {lengths.max()}): raise {key}, or take on_long=skip or on_long=cut"
+            f"{names[long[0]]}: {lengths[long[0]]} tokens are more than {key}={max_len}; {len(long)} of {len(lengths)} "
+            f"texts are longer (up to {lengths.max()}): raise {key}, or set data.on_long=skip or data.on_long=cut"
         )
-    return {i: f"{lengths[i]} tokens are more than {key}={most}" for i in long}
+    return {i: f"{lengths[i]} tokens are more than {key}={max_len}" for i in long}

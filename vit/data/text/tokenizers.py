@@ -1,7 +1,6 @@
-"""Tokenizers between text and ids: bytes, which need no vocabulary, and byte-level BPE, trained on the user's texts.
+"""Tokenizers: bytes, which need no vocabulary, and byte-level BPE, trained on the user's texts.
 
-Both encode every text, since all 256 bytes are tokens, and neither turns a text that contains the name of a special
-token into that token.
+Both can encode any text, since all 256 bytes are tokens; the name of a special token in a text is encoded as text.
 """
 
 import json
@@ -15,8 +14,8 @@ SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>", "<mask>")
 _FIRST = len(SPECIALS)  # the id of the first byte
 
 
-class _Pieces:
-    """What tokenizers share: `pieces`, the bytes of each id, none for a special token."""
+class _BaseTokenizer:
+    """Base class of tokenizers; `pieces` are the bytes of each id, empty for special tokens."""
 
     pieces: list[bytes]
 
@@ -25,16 +24,16 @@ class _Pieces:
         return len(self.pieces)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text up to the first eos; special ids are passed over, bytes that are no UTF-8 become the character �."""
+        """The text up to the first eos, without special tokens; invalid UTF-8 becomes the character �."""
         return _text(self.pieces, ids)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Every id for the eye: its own text, or the name of a special one."""
-        return [_shown(self.pieces, i) for i in ids]
+        """The text of each id for display, or the name of a special token."""
+        return [_display_text(self.pieces, i) for i in ids]
 
 
-class ByteTokenizer(_Pieces):
-    """The UTF-8 bytes of a text, 5 added to each: 261 ids, no vocabulary file."""
+class ByteTokenizer(_BaseTokenizer):
+    """The UTF-8 bytes of a text plus 5: 261 ids, without a vocabulary file."""
 
     kind = "byte"
 
@@ -43,11 +42,11 @@ class ByteTokenizer(_Pieces):
 
     @cached_property
     def pieces(self) -> list[bytes]:
-        """The bytes of each id; none for a special token."""
+        """The bytes of each id, empty for special tokens."""
         return [b""] * _FIRST + [bytes([b]) for b in range(256)]
 
     def encode(self, text: str) -> list[int]:
-        """Ids without bos or eos; half a surrogate pair, which UTF-8 has no bytes for, becomes a question mark."""
+        """Ids without bos or eos; an unpaired surrogate, which UTF-8 cannot encode, becomes a question mark."""
         return [b + _FIRST for b in _plain(text, self.lower).encode()]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -61,32 +60,38 @@ class ByteTokenizer(_Pieces):
         return cls(_flag(values))
 
 
-class BPETokenizer(_Pieces):
-    """Byte-level byte-pair encoding (arXiv 1508.07909): frequent neighbours are merged into one token, in the order of
-    `merges`.
+class BPETokenizer(_BaseTokenizer):
+    """Byte-level byte-pair encoding (arXiv 1508.07909), which applies `merges` of adjacent tokens in order.
 
-    The ids follow from the merges: special tokens, 256 bytes, then the results of the merges. A merge is two pieces of
-    text in the alphabet of `alphabet()`, which writes each byte as one visible character.
+    The ids are special tokens, 256 bytes, then the results of the merges. A merge is a pair of strings in which each
+    byte is a visible character of `byte_alphabet()`.
+
+    Raises:
+        ValueError: a merge uses a token that does not exist.
     """
 
     kind = "bpe"
 
     def __init__(self, merges: Sequence[tuple[str, str]], lower: bool = False):
         self.merges, self.lower = [(str(a), str(b)) for a, b in merges], lower
-        self._ids = {letter: _FIRST + i for i, letter in enumerate(alphabet())}
+        self._ids = {letter: _FIRST + i for i, letter in enumerate(byte_alphabet())}
         for number, (a, b) in enumerate(self.merges, 1):
             if a not in self._ids or b not in self._ids:
-                raise ValueError(f"merge {number} of the tokenizer joins {a!r} and {b!r}, of which one is not known")
+                raise ValueError(f"merge {number} of the tokenizer joins {a!r} and {b!r}, one of which is not a token")
             self._ids.setdefault(a + b, _FIRST + len(self._ids))
 
     @classmethod
     def train(
         cls, lines: Iterable[str], vocab_size: int = 8000, min_frequency: int = 2, lower: bool = False
     ) -> "BPETokenizer":
-        """Learn up to `vocab_size` tokens from lines; only pairs seen `min_frequency` times are joined."""
+        """Learns up to `vocab_size` tokens from lines; merges pairs that occur at least `min_frequency` times.
+
+        Raises:
+            ValueError: `vocab_size` is less than the special tokens and all bytes.
+        """
         if vocab_size < _FIRST + 256:
-            raise ValueError(f"vocab_size {vocab_size} is below {_FIRST + 256}: {_FIRST} special tokens and all bytes")
-        _library()
+            raise ValueError(f"vocab_size {vocab_size} is below {_FIRST + 256}, the number of special tokens and bytes")
+        _configure_threads()
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
         learner = Tokenizer(models.BPE())
@@ -94,7 +99,7 @@ class BPETokenizer(_Pieces):
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size - _FIRST,
             min_frequency=min_frequency,
-            initial_alphabet=list(alphabet()),
+            initial_alphabet=list(byte_alphabet()),
             show_progress=False,
         )
         learner.train_from_iterator((_plain(line, lower) for line in lines), trainer)
@@ -102,16 +107,16 @@ class BPETokenizer(_Pieces):
 
     @cached_property
     def pieces(self) -> list[bytes]:
-        """The bytes of each id; none for a special token."""
-        byte = {letter: b for b, letter in letters().items()}
+        """The bytes of each id, empty for special tokens."""
+        byte = {letter: b for b, letter in bytes_to_unicode().items()}
         return [b""] * _FIRST + [bytes(byte[letter] for letter in piece) for piece in self._ids]
 
     def encode(self, text: str) -> list[int]:
-        """Ids without bos or eos; half a surrogate pair, which UTF-8 has no bytes for, becomes a question mark."""
-        return self._library_form.encode(_plain(text, self.lower)).ids
+        """Ids without bos or eos; an unpaired surrogate, which UTF-8 cannot encode, becomes a question mark."""
+        return self._hf_tokenizer.encode(_plain(text, self.lower)).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        found = self._library_form.encode_batch_fast([_plain(text, self.lower) for text in texts])
+        found = self._hf_tokenizer.encode_batch_fast([_plain(text, self.lower) for text in texts])
         return [encoding.ids for encoding in found]
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,8 +127,8 @@ class BPETokenizer(_Pieces):
         return cls(values["merges"], _flag(values))
 
     @cached_property
-    def _library_form(self) -> Any:
-        _library()
+    def _hf_tokenizer(self) -> Any:
+        _configure_threads()
         from tokenizers import Tokenizer, models, pre_tokenizers
 
         form = Tokenizer(models.BPE(vocab=self._ids, merges=self.merges))
@@ -131,7 +136,7 @@ class BPETokenizer(_Pieces):
         return form
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_library_form"}
+        return {key: value for key, value in self.__dict__.items() if key != "_hf_tokenizer"}
 
 
 Tokenizer = ByteTokenizer | BPETokenizer
@@ -142,7 +147,7 @@ def tokenizer_from_dict(values: dict[str, Any]) -> Tokenizer:
     """The tokenizer that `to_dict` saved.
 
     Raises:
-        ValueError: an unknown kind, a missing key, or invalid merges.
+        ValueError: the kind is unknown, a key is missing, or merges are invalid.
     """
     kind = values.get("kind")
     if kind not in KINDS:
@@ -156,19 +161,23 @@ def tokenizer_from_dict(values: dict[str, Any]) -> Tokenizer:
 def train_tokenizer(
     kind: str, lines: Iterable[str], vocab_size: int = 8000, min_frequency: int = 2, lower: bool = False
 ) -> Tokenizer:
-    """Trains a tokenizer of the kind on these lines; bytes need no training, only `lower` applies to them."""
+    """Trains a tokenizer of this kind on lines; only `lower` applies to bytes, which need no training.
+
+    Raises:
+        ValueError: `kind` is unknown, or as `BPETokenizer.train`.
+    """
     if kind not in KINDS:
         raise ValueError(f"tokenizer kind {kind!r} is not one of {', '.join(KINDS)}")
     return ByteTokenizer(lower) if kind == "byte" else BPETokenizer.train(lines, vocab_size, min_frequency, lower)
 
 
-def alphabet() -> list[str]:
-    """One visible character for each of the 256 bytes, sorted, as byte-level BPE files write bytes since GPT-2."""
-    return sorted(letters().values())
+def byte_alphabet() -> list[str]:
+    """The visible characters that represent the 256 bytes in the files of byte-level BPE since GPT-2, sorted."""
+    return sorted(bytes_to_unicode().values())
 
 
-def letters() -> dict[int, str]:
-    """Byte → character: printable Latin-1 is unchanged, other bytes become the characters from 256 on."""
+def bytes_to_unicode() -> dict[int, str]:
+    """Byte → character: printable Latin-1 is unchanged, other bytes are mapped to the characters from 256 on."""
     visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
     invisible = [b for b in range(256) if b not in set(visible)]
     return {b: chr(b) for b in visible} | {b: chr(256 + i) for i, b in enumerate(invisible)}
@@ -178,8 +187,8 @@ def _merges_of(learner: Any) -> list[tuple[str, str]]:
     return [tuple(merge) for merge in json.loads(learner.to_str())["model"]["merges"]]
 
 
-def _library() -> None:
-    """Imports `tokenizers` with its threads configured for one pass over the text; else it warns in every worker."""
+def _configure_threads() -> None:
+    """Enables the threads of `tokenizers` before its import; without this it warns in every worker."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 
@@ -197,7 +206,7 @@ def _text(pieces: list[bytes], ids: Iterable[int]) -> str:
     return b"".join(found).decode("utf-8", "replace")
 
 
-def _shown(pieces: list[bytes], i: int) -> str:
+def _display_text(pieces: list[bytes], i: int) -> str:
     return SPECIALS[i] if 0 <= i < _FIRST else _text(pieces, [i])
 
 
