@@ -16,7 +16,7 @@ def photos() -> Path:
 
 @pytest.fixture
 def real() -> Path:
-    """The folder of real sets; tests that need it are skipped where it is not set."""
+    """The folder of real data sets; tests that need it are skipped if it is not set."""
     if not os.environ.get("VIT_TEST_DATA"):
         pytest.skip("VIT_TEST_DATA is not set")
     return Path(os.environ["VIT_TEST_DATA"])
@@ -24,7 +24,7 @@ def real() -> Path:
 
 @pytest.fixture
 def class_folders(tmp_path):
-    """A function that writes small PNGs: class_folders({"train/cat": 3, ...}) → root."""
+    """A function that creates small PNGs: class_folders({"train/cat": 3, ...}) → root."""
 
     def write(tree: dict[str, int], size: tuple[int, int] = (12, 10)) -> Path:
         rng = np.random.default_rng(0)

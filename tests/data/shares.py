@@ -1,10 +1,10 @@
-"""Splits by fractions hold about their share: which samples they hold is decided by a hash of each."""
+"""Tolerance for the sizes of splits by fractions, which a hash of each sample determines."""
 
 from collections.abc import Mapping
 
 
 def near(found: Mapping[str, object], wanted: dict[str, int]) -> bool:
-    """Whether the splits have together as many samples as wanted, and val and test half to twice as many."""
+    """Whether the splits have the expected total, and val and test half to twice their expected size."""
     sizes = {key: value if isinstance(value, int) else len(value) for key, value in found.items()}
     held = all(wanted[key] / 2 <= sizes[key] <= 2 * wanted[key] for key in ("val", "test") if key in wanted)
     return sizes.keys() == wanted.keys() and sum(sizes.values()) == sum(wanted.values()) and held

@@ -1,4 +1,4 @@
-"""What the audit finds: bad files, duplicates across splits, odd modes, statistics."""
+"""The findings of the audit: bad files, duplicates across splits, unusual modes, statistics."""
 
 import io
 import json
@@ -31,7 +31,7 @@ def root(class_folders):
     return root
 
 
-def test_finds_everything(root):
+def test_all_faults_are_found(root):
     report = audit(folder(root), P8, seconds=None)
     assert [(b.split, b.name) for b in report.unreadable] == [
         ("train", "train/cat/001.png"),
@@ -47,7 +47,7 @@ def test_finds_everything(root):
     assert "2 of 17 images are unreadable" in report.problem() and "\n" not in report.problem()
 
 
-def test_what_is_unreadable_can_be_left_out(root):
+def test_unreadable_images_can_be_left_out(root):
     source = folder(root)
     rest = source.without(audit(source, P8, seconds=None).bad_samples())
     assert len(rest.splits["train"]) == 11 and len(rest.splits["val"]) == 4 and len(rest.left_out) == 3
@@ -56,7 +56,7 @@ def test_what_is_unreadable_can_be_left_out(root):
     assert len(ImageDataset(rest.splits["train"], P8).images) == 11
 
 
-def test_headers_are_read_even_without_time(root):
+def test_headers_are_read_without_a_time_budget(root):
     report = audit(folder(root), P8, seconds=0)
     assert report.headers == 17 and report.decoded <= 1 and not report.complete
     assert [b.name for b in report.unreadable] == ["train/cat/001.png"]  # the cut file shows only when decoded
@@ -82,7 +82,7 @@ def test_statistics_of_files(photos):
     assert estimate(split, preprocessing, limit=3) == estimate(split, preprocessing, limit=3) != (mean, std)
 
 
-def test_statistics_of_hopeless_data(tmp_path):
+def test_statistics_of_unreadable_data(tmp_path):
     flat = array_split(np.full((4, 8, 8), 51, np.uint8), np.zeros(4), "flat")
     assert estimate(flat, P8) == ((0.2, 0.2, 0.2), (1.0, 1.0, 1.0))
     (tmp_path / "a.png").write_bytes(b"")
@@ -113,8 +113,8 @@ def test_real_photos_and_nasty_images(real):
     assert len(report.unreadable) == 14 and "empty_file.jpg" in {b.name for b in report.unreadable}
 
 
-def test_the_text_is_bounded_whatever_is_found(tmp_path):
-    """Rows of a table have no file names, so that their numbers are no endings."""
+def test_the_length_of_the_report_is_bounded(tmp_path):
+    """Rows of a table have no file names, so their numbers are not suffixes."""
     image = io.BytesIO()
     Image.new("RGB", (8, 8)).save(image, "PNG")
     splits = ["train"] * 150 + ["test"] * 50

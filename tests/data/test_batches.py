@@ -1,4 +1,4 @@
-"""Batches as a function of (seed, epoch, batch): whatever the workers, the restart, the ranks, the road."""
+"""Batches as a function of (seed, epoch, batch), for any number of workers and ranks, and after a restart."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def files(class_folders):
     return source.splits["train"]
 
 
-def test_an_epoch_is_every_sample_once_in_a_new_order():
+def test_an_epoch_has_every_sample_once_in_a_new_order():
     split = toy(48)
     batches = TrainBatches(ImageDataset(split, P8), 12, seed=3)
     first, second = passes(batches, 1), passes(batches, 1)
@@ -56,7 +56,7 @@ def test_an_epoch_is_every_sample_once_in_a_new_order():
     assert (second[0]["epoch"] == 1).all()
 
 
-def test_the_incomplete_batch_is_dropped_and_the_next_epoch_has_others():
+def test_the_incomplete_batch_is_dropped_and_differs_between_epochs():
     batches = TrainBatches(ImageDataset(toy(50), P8), 12)
     assert len(batches) == 4 and len(passes(batches, 1)) == 4
 
@@ -79,8 +79,8 @@ def test_start_at_the_end_of_an_epoch_is_the_next_one():
     assert {int(b["epoch"][0]) for b in batches} == {3} and batches.epoch == 3
 
 
-def test_iter_alone_decides_nothing():
-    """Lightning calls iter() before it says where to go on, and never asks for the StopIteration of a full epoch."""
+def test_iter_alone_has_no_effect():
+    """Lightning calls iter() before it sets the position, and does not consume the StopIteration of a full epoch."""
     batches = TrainBatches(ImageDataset(toy(40), P8), 10)
     iter(batches)
     early = iter(batches)
@@ -108,7 +108,7 @@ def test_ranks_share_the_same_global_batches(balance):
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("accumulate", [2, 3])
 def test_micro_batches_divide_the_same_steps(accumulate, world):
-    """50 samples in steps of 12: 4 steps of an epoch, however they are divided; the last 2 samples are dropped."""
+    """50 samples in steps of 12: 4 steps per epoch for any division; the last 2 samples are dropped."""
     dataset = ImageDataset(toy(50), P8)
     whole = passes(TrainBatches(dataset, 12, seed=2), 2)
     parts = [
@@ -152,7 +152,7 @@ def test_evaluation_sees_every_sample_once(n, world):
 
 
 @pytest.mark.parametrize("sizing", [None, RandomResizedCrop(), RandomCrop()], ids=["plain", "resized", "crop"])
-def test_memory_and_stream_give_the_same_samples(files, sizing):
+def test_cached_and_decoded_samples_are_equal(files, sizing):
     memory = passes(TrainBatches(ImageDataset(files, P8, sizing, cache=True), 10), 2)
     stream = passes(TrainBatches(ImageDataset(files, P8, sizing, cache=False), 10, workers=2), 2)
     assert ImageDataset(files, P8, sizing).cached
@@ -163,7 +163,7 @@ def test_memory_and_stream_give_the_same_samples(files, sizing):
         assert not torch.equal(memory[0]["image"], memory[4]["image"])
 
 
-def test_arrays_take_the_short_way_to_the_same_pixels():
+def test_arrays_are_cached_with_the_same_pixels():
     rng = np.random.default_rng(0)
     for shape in ((9, 8, 8), (9, 8, 8, 3), (9, 8, 8, 1), (9, 6, 10, 3)):
         split = array_split(rng.integers(0, 256, shape, dtype=np.uint8), np.zeros(9), "toy")
@@ -174,7 +174,7 @@ def test_arrays_take_the_short_way_to_the_same_pixels():
     assert torch.equal(ImageDataset(split, gray).images, torch.stack([gray.image(pixels) for pixels in split.pixels]))
 
 
-def test_crops_follow_torchvisions_distribution():
+def test_crops_have_the_distribution_of_torchvision():
     from torchvision.transforms import RandomResizedCrop as Reference
 
     sizing, image = RandomResizedCrop((0.2, 0.8), (0.5, 2.0)), torch.zeros(3, 300, 400)
@@ -189,7 +189,7 @@ def test_crops_follow_torchvisions_distribution():
     assert np.abs(found.mean(0) - expected.mean(0)).max() < 5 and np.abs(found.std(0) - expected.std(0)).max() < 4
 
 
-def test_crops_of_extreme_pictures_fall_back_to_the_centre():
+def test_crops_of_extreme_images_fall_back_to_the_centre():
     sizing = RandomResizedCrop()
     assert sizing.box(1, 5000, (8, 8), [0.5] * 40) == (0, 2500, 1, 2501)
     assert sizing.box(1, 1, (8, 8), [0.5] * 40) == (0, 0, 1, 1)
@@ -224,7 +224,7 @@ def test_a_bad_image_stops_the_run_with_its_name(files, workers):
 
 @pytest.mark.parametrize("cache", [True, False])
 @pytest.mark.parametrize("sizing", [None, RandomCrop()], ids=["plain", "crop"])
-def test_skipped_images_are_counted_and_never_replaced(files, cache, sizing):
+def test_skipped_images_are_listed_and_not_replaced(files, cache, sizing):
     names = spoil(files)
     dataset = ImageDataset(files, P8, sizing, cache=cache, on_bad_sample="skip")
     batches = TrainBatches(dataset, 20, workers=0)
@@ -239,7 +239,7 @@ def test_skipped_images_are_counted_and_never_replaced(files, cache, sizing):
 
 
 @pytest.mark.parametrize("cache", [True, False])
-def test_a_batch_of_nothing_is_a_filler(files, cache):
+def test_an_empty_batch_is_a_filler(files, cache):
     spoil(files, range(39))
     dataset = ImageDataset(files, P8, cache=cache, on_bad_sample="skip")
     batches = passes(TrainBatches(dataset, 5, workers=0), 1)
@@ -249,14 +249,14 @@ def test_a_batch_of_nothing_is_a_filler(files, cache):
     assert weights.sum() == 1 and len(weights) == 8
 
 
-def test_a_split_of_nothing_is_an_error(files):
+def test_a_split_without_readable_images_is_an_error(files):
     spoil(files, range(40))
     dataset = ImageDataset(files, P8, cache=False, on_bad_sample="skip")
     with pytest.raises(BadImage, match="all 40 images are unreadable"):
         passes(TrainBatches(dataset, 20, workers=0), 1)
 
 
-def test_loading_leaves_the_global_random_state_alone(files):
+def test_loading_does_not_change_the_global_random_state(files):
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
     passes(TrainBatches(ImageDataset(files, P8, RandomCrop(), cache=False), 20, workers=1), 2)
@@ -290,7 +290,7 @@ def test_wrong_dataset_options():
 
 
 def test_works_in_lightnings_fit_loop(tmp_path):
-    """The trainer sees epochs in order, also where limit_train_batches cuts them short."""
+    """The trainer gets epochs in order, even with limit_train_batches."""
     from pytorch_lightning import LightningModule, Trainer
 
     class Recorder(LightningModule):
@@ -318,8 +318,7 @@ def test_works_in_lightnings_fit_loop(tmp_path):
 @pytest.mark.parametrize("n", [25, 41, 58, 122])
 @pytest.mark.parametrize(("world", "accumulate"), [(1, 1), (2, 1), (1, 4), (3, 2), (4, 6)])
 def test_without_drop_last_no_sample_is_left_out(n, world, accumulate):
-    """The steps are those of one process; (4, 6) divides steps of 12 to 21 samples into 24 parts, some of them empty.
-    """
+    """The steps equal those of one process; (4, 6) divides steps of 12 to 21 samples into 24 parts, some empty."""
     dataset, size = ImageDataset(toy(n), P8), 24
     options = {"accumulate": accumulate, "drop_last": False}
     whole = list(TrainBatches(dataset, size, 2, drop_last=False))

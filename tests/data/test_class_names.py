@@ -1,4 +1,4 @@
-"""Labels as people's tables and folders hold them: what is missing, what is one class, whose names are read."""
+"""Labels in tables and folders: missing labels, normalization, the source of class names."""
 
 import json
 import unicodedata
@@ -18,25 +18,25 @@ ACCENT = unicodedata.normalize("NFC", "café")
 
 @pytest.mark.parametrize("missing", [None, float("nan"), np.float64("nan"), "", "  ", "\t"])
 @pytest.mark.parametrize("others", [["cat", "dog"], [1, 2], [1.0, 2.0]])
-def test_a_missing_label_names_its_row(missing, others):
+def test_missing_labels_are_errors_with_their_row(missing, others):
     with pytest.raises(DataError, match="t.csv row 1: the label is empty"):
         encode_labels("t.csv", [others[0], missing, others[1]], None, None)
 
 
-def test_the_text_nan_among_numbers_is_missing_and_among_names_a_name():
+def test_nan_is_missing_among_numbers_and_a_name_among_names():
     with pytest.raises(DataError, match=r"row 2: the label is empty \('NaN'\)"):
         encode_labels("t.csv", ["1", "2.5", "NaN"], None, None)
     assert encode_labels("t.csv", ["nan", "roti"], None, None)[0] == ["nan", "roti"]
 
 
-def test_white_space_and_unicode_forms_do_not_make_classes(caplog):
+def test_white_space_and_unicode_forms_are_normalized(caplog):
     values = ["cat ", "cat", " dog", "dog", ACCENT, unicodedata.normalize("NFD", ACCENT)]
     names, labels = encode_labels("t.csv", values, None, None)
     assert names == [ACCENT, "cat", "dog"] and labels.tolist() == [1, 1, 2, 2, 0, 0]
     assert "labels 'cat' and 'cat ' are one class, 'cat'" in caplog.text and "'cafe\\u0301'" in caplog.text
 
 
-def test_case_and_inner_white_space_are_reported(caplog, class_folders):
+def test_similar_class_names_are_reported(caplog, class_folders):
     names = ["Cat", "cat", "hot  dog", "hot dog"]
     assert encode_labels("t.csv", names, None, None)[0] == names
     assert "'Cat' and 'cat' are 2 classes" in caplog.text and "'hot  dog' and 'hot dog'" in caplog.text
@@ -61,7 +61,7 @@ def test_numbers_are_class_names():
         Source("toy", [10, 20], {"train": array_split(np.zeros((2, 2, 2), np.uint8), np.arange(2), "toy")})
 
 
-def test_labels_that_are_names_of_the_option_are_no_indices(class_folders):
+def test_labels_among_the_given_class_names_are_not_indices(class_folders):
     root = class_folders({"x": 20})
     rows = "\n".join(f"x/{i:03}.png,{(10, 20)[i % 2]}" for i in range(20))
     (root / "t.csv").write_text(f"image,label\n{rows}\n")
@@ -84,7 +84,7 @@ def image(class_folders):
     return (class_folders({"x": 1}) / "x" / "000.png").read_bytes()
 
 
-def test_the_class_names_are_those_of_the_label_column(tmp_path, image):
+def test_class_names_are_those_of_the_label_column(tmp_path, image):
     columns = {"image": [image] * 4, "coarse": [0, 0, 1, 1], "label": [0, 1, 2, 1]}
     path = hugging(tmp_path / "t.parquet", columns, {"coarse": ["animal", "thing"], "label": ["cat", "dog", "car"]})
     assert table(path, fractions=(1, 0, 0)).classes == ["cat", "dog", "car"]
@@ -146,7 +146,7 @@ def test_splits_are_recognised_in_any_case(class_folders, names):
     assert {key: len(split) for key, split in pictures(root).splits.items()} == {"train": 40, "val": 3, "test": 2}
 
 
-def test_two_spellings_of_one_split_are_an_error(class_folders):
+def test_two_names_of_one_split_are_an_error(class_folders):
     root = class_folders({"train/cat": 2, "Train/dog": 2, "test/cat": 2})
     for read in (folder, pictures):
         with pytest.raises(DataError, match="both Train and train exist; keep one of them for train"):

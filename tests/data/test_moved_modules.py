@@ -1,4 +1,4 @@
-"""A `_target_` that an older config names is still found, as Hydra finds it."""
+"""A `_target_` with a former module name still works."""
 
 import importlib.util
 
@@ -38,7 +38,7 @@ def test_pictures_is_still_a_data_set():
 
 
 @pytest.mark.parametrize("old, new", MOVED.items())
-def test_every_moved_module_is_there(old, new):
+def test_moved_modules_exist(old, new):
     assert importlib.util.find_spec(new) and getattr(vit.data, old).__name__ in (new, f"vit.data.{old}")
 
 

@@ -1,4 +1,4 @@
-"""Several labels per image: how tables say them, how they are split, balanced and mixed."""
+"""Several labels per image: tables, splits, balancing and mixup."""
 
 import csv
 import json
@@ -26,12 +26,12 @@ def write_csv(path, cells):
 
 
 def named(source, key="train"):
-    """Image → its labels, by names, whatever the order of rows and classes."""
+    """Image → its labels, in any order of rows and classes."""
     split = source.splits[key]
     return {split.names[i]: {source.classes[c] for c in np.flatnonzero(split.labels[i])} for i in range(len(split))}
 
 
-def test_every_kind_of_table_says_the_same(class_folders, tmp_path):
+def test_all_table_formats_give_the_same_labels(class_folders, tmp_path):
     root = class_folders({"x": 10})
     paths, raw = files(root)
     numbers = [[["cat", "dog", "emu"].index(name) for name in names] for names in SETS]
@@ -66,13 +66,13 @@ def test_every_kind_of_table_says_the_same(class_folders, tmp_path):
         (["a|b", *"abababab", ""], "", "label_separator='': must be the character"),
     ],
 )
-def test_what_cannot_be_learnt_is_told(class_folders, cells, separator, says):
+def test_invalid_labels_are_errors(class_folders, cells, separator, says):
     path = write_csv(class_folders({"x": 10}) / "t.csv", cells)
     with pytest.raises(DataError, match=says):
         table(path, label_separator=separator, fractions=(1, 0, 0))
 
 
-def test_a_class_that_is_only_in_validation_is_named(class_folders):
+def test_a_class_only_in_validation_is_an_error(class_folders):
     root = class_folders({"x": 10})
     rows = [[f"x/{i:03}.png", "a|b" if i % 2 else "a|c" if i == 8 else "", "val" if i > 7 else "train"]
             for i in range(10)]
@@ -82,7 +82,7 @@ def test_a_class_that_is_only_in_validation_is_named(class_folders):
         table(root / "t.csv", label_separator="|")
 
 
-def test_lists_in_some_rows_only_and_numbers_out_of_range(class_folders):
+def test_lists_in_only_some_rows_and_labels_out_of_range(class_folders):
     root = class_folders({"x": 10})
     rows = [{"file": f"x/{i:03}.png", "label": ["a"] if i else "b"} for i in range(10)]
     (root / "t.json").write_text(json.dumps(rows))
@@ -98,14 +98,14 @@ def test_lists_in_some_rows_only_and_numbers_out_of_range(class_folders):
 
 
 def skewed(n=600, seed=0):
-    """Labels of very different frequency, the third following the first."""
+    """Labels of very different frequency; the third implies the first."""
     rng = np.random.default_rng(seed)
     labels = rng.random((n, 6)) < (0.5, 0.2, 0.0, 0.05, 0.02, 0.01)
     labels[:, 2] = labels[:, 0] & (rng.random(n) < 0.3)
     return labels
 
 
-def test_the_sampler_shows_labels_equally_often_and_never_the_same_draw_twice():
+def test_the_sampler_draws_labels_equally_often_without_repeating_a_draw():
     labels = skewed(400)
     split = array_split(np.zeros((400, 8, 8), np.uint8), labels, "toy")
     batches = TrainBatches(ImageDataset(split, Preprocessing(size=8)), 8, balance="sampler", workers=0)
@@ -117,13 +117,13 @@ def test_the_sampler_shows_labels_equally_often_and_never_the_same_draw_twice():
     assert np.array_equal(np.concatenate(batches.keys(3)), keys)
 
 
-def test_weights_are_absences_for_each_presence():
+def test_class_weights_are_ratios_of_negatives_to_positives():
     labels = skewed()
     source = Source("toy", list("abcdef"), {"train": array_split(np.zeros((600, 2, 2), np.uint8), labels, "toy")})
     assert np.allclose(source.class_weights(), (~labels).sum(0) / labels.sum(0))
 
 
-def test_mixup_mixes_sets_of_labels_like_single_ones():
+def test_mixup_mixes_multi_label_targets():
     images = torch.arange(9.0)[:, None, None, None].expand(9, 3, 8, 8).clone()
     hot = torch.nn.functional.one_hot(torch.arange(9) % 4, 4)
     mixup = Mixup(4, mixup=0.8, cutmix=0.5)
@@ -135,7 +135,7 @@ def test_mixup_mixes_sets_of_labels_like_single_ones():
     assert torch.allclose(targets, share * many.float() + (1 - share) * many.roll(1, 0).float(), atol=1e-5)
 
 
-def test_a_batch_brings_all_labels(class_folders):
+def test_a_batch_contains_all_labels(class_folders):
     root = class_folders({"x": 10})
     source = table(write_csv(root / "t.csv", ["|".join(names) for names in SETS]), label_separator="|",
                    fractions=(1, 0, 0))

@@ -1,4 +1,4 @@
-"""The samples that a run recorded are found again in data that has changed since."""
+"""The recorded samples of a run are found in data that has changed since."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from vit.data.split import array_split
 
 
 def contents(source):
-    """Per split the content of every sample, in order."""
+    """The content of every sample by split, in order."""
     found = {}
     for key, split in source.splits.items():
         if hasattr(split, "texts"):
@@ -22,7 +22,7 @@ def contents(source):
     return found
 
 
-def test_a_photo_more_is_left_out(class_folders):
+def test_an_added_photo_is_left_out(class_folders):
     root = class_folders({"cat": 20, "dog": 20})
     recorded, before = list_entries(folder(root)), contents(folder(root))
     (root / "cat" / "aaa.png").write_bytes((root / "cat" / "001.png").read_bytes()[:-1] + b"x")
@@ -33,7 +33,7 @@ def test_a_photo_more_is_left_out(class_folders):
     assert found.unreadable == [("cat/aaa.png", "bad")]
 
 
-def test_what_is_missing_or_changed_is_named(class_folders):
+def test_missing_and_changed_samples_are_named(class_folders):
     root = class_folders({"cat": 20, "dog": 20})
     recorded = list_entries(folder(root))
     one, two = recorded["train"][3].name, recorded["test"][0].name
@@ -52,7 +52,7 @@ def test_what_is_missing_or_changed_is_named(class_folders):
     assert len(restore_splits(folder(root), recorded, compared=["test"]).splits["test"]) == len(recorded["test"])
 
 
-def test_another_class_is_a_change(class_folders):
+def test_a_changed_class_is_an_error(class_folders):
     root = class_folders({"train/cat": 9, "train/dog": 9, "val/cat": 1})
     recorded = list_entries(folder(root))
     recorded["train"][0] = recorded["train"][0]._replace(label="dog")
@@ -60,7 +60,7 @@ def test_another_class_is_a_change(class_folders):
         restore_splits(folder(root), recorded)
 
 
-def test_a_large_file_is_compared_by_both_ends(class_folders, tmp_path):
+def test_large_files_are_compared_by_both_ends(class_folders, tmp_path):
     from vit.data.identity import END, fingerprint
 
     file = tmp_path / "x"
@@ -78,7 +78,7 @@ def test_a_large_file_is_compared_by_both_ends(class_folders, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["table", "pairs", "corpus"])
-def test_lines_are_found_again_wherever_they_are(tmp_path, kind):
+def test_moved_lines_are_found(tmp_path, kind):
     path = tmp_path / "t.tsv"
     read = {"table": text_table, "pairs": lambda p, split_seed=0: parallel(p, "text", "label", split_seed=split_seed),
             "corpus": corpus}[kind]
@@ -105,7 +105,7 @@ def test_old_records_have_no_fingerprints():
     assert restore_splits(source, list_entries(source)).splits["train"] is source.splits["train"]
 
 
-def test_sets_without_labels_and_generated_ones(class_folders):
+def test_unlabelled_and_generated_sets(class_folders):
     root = class_folders({"a": 30, "b": 3})
     recorded = list_entries(pictures(root))
     (root / "b" / "new.png").write_bytes(b"x")
@@ -114,7 +114,7 @@ def test_sets_without_labels_and_generated_ones(class_folders):
     assert list_entries(restore_splits(numbers, list_entries(numbers))) == list_entries(numbers)
 
 
-def test_files_and_memory_together():
+def test_files_and_arrays_together():
     one, two = (array_split(np.full((3, 2, 2), i, np.uint8), np.zeros(3, int), f"set{i}") for i in range(2))
     joined = type(one).concat([one, two])
     assert [int(joined.read(i)[0, 0]) for i in range(6)] == [0, 0, 0, 1, 1, 1] and joined.names[4] == "set1 row 1"

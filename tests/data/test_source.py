@@ -1,4 +1,4 @@
-"""Sources: what is found, how it is split, and one clear line for each thing that is wrong."""
+"""Sources: contents, splits and error messages."""
 
 import csv
 import gzip
@@ -68,7 +68,7 @@ def test_hold_out_is_stratified_and_leaves_every_class():
     assert np.bincount(labels[kept]).tolist() == [1, 1, 1, 1]
 
 
-def test_names_are_packed():
+def test_packed_strings():
     names = PackedStrings(["a.jpg", "", "ü/😀.png", "x\udce4.jpg"])
     assert list(names) == ["a.jpg", "", "ü/😀.png", "x\udce4.jpg"] and names[-1] == "x\udce4.jpg" and len(names) == 4
     with pytest.raises(IndexError):
@@ -83,7 +83,7 @@ def test_folder_with_splits(class_folders):
     assert lists(source, "val") == {"validation/dog/000.png": "dog", "validation/dog/001.png": "dog"}
 
 
-def test_folder_in_one_piece_is_split(class_folders):
+def test_folder_without_splits_is_split(class_folders):
     root = class_folders({"cat": 30, "dog": 20})
     source = folder(root)
     assert near(sizes(source), {"train": 40, "val": 5, "test": 5})
@@ -98,7 +98,7 @@ def test_missing_validation_is_split_off_train(class_folders):
 
 
 def test_classes_are_matched_by_name(class_folders):
-    """Validation lacks the first class: labels must not shift."""
+    """Labels do not shift if validation lacks the first class."""
     source = folder(class_folders({"train/a": 2, "train/b": 2, "train/c": 2, "val/c": 2, "val/b": 1}))
     assert set(lists(source, "val").values()) == {"b", "c"}
     assert all(name.split("/")[1] == cls for name, cls in source.split_lists()["val"])
@@ -167,7 +167,7 @@ def test_labels_out_of_range_are_found():
         Source("toy", ["a", "b"], {"train": array_split(pixels, labels, "toy")})
 
 
-def test_weights_and_dropping():
+def test_class_weights_and_leaving_out():
     labels = np.array([0, 0, 0, 1])
     source = Source("toy", ["a", "b"], {"train": array_split(np.zeros((4, 8, 8), np.uint8), labels, "toy")})
     weights = source.class_weights()
@@ -281,7 +281,7 @@ def write_idx(path, array, zipped):
 
 
 @pytest.mark.parametrize("place", [".", "raw", "MNIST/raw"])
-def test_idx_as_found(tmp_path, place):
+def test_idx_files_in_all_locations(tmp_path, place):
     (tmp_path / place).mkdir(parents=True, exist_ok=True)
     pixels = np.random.default_rng(0).integers(0, 256, (40, 28, 28), dtype=np.uint8)
     labels = np.arange(40, dtype=np.uint8) % 10
@@ -299,7 +299,7 @@ def test_idx_as_found(tmp_path, place):
         mnist(tmp_path)
 
 
-def test_cifar_pickles_are_read_without_running_them(tmp_path):
+def test_cifar_pickles_are_read_without_running_code(tmp_path):
     place = tmp_path / "cifar-10-batches-py"
     place.mkdir()
     pixels = np.random.default_rng(0).integers(0, 256, (10, 3, 32, 32), dtype=np.uint8)

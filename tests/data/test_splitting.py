@@ -1,4 +1,4 @@
-"""Splits by fractions: a sample's part depends on the sample, and no class is left without samples."""
+"""Splits by fractions: the split of a sample depends only on the sample, and no class is left without samples."""
 
 import unicodedata
 
@@ -22,7 +22,7 @@ def photos(classes, each):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_adding_and_removing_samples_moves_no_other(seed):
+def test_adding_and_removing_samples_does_not_move_others(seed):
     keys, labels = photos(4, 300)
     before = parts(keys, labels, seed=seed)
     some = np.random.default_rng(seed).permutation(1200)[:900]
@@ -34,7 +34,7 @@ def test_adding_and_removing_samples_moves_no_other(seed):
     assert before != parts(keys, labels, seed=seed + 1)
 
 
-def test_in_small_classes_hardly_any_sample_moves():
+def test_few_samples_move_in_small_classes():
     moved = 0
     for seed in range(100):
         keys, labels = photos(5, 6)
@@ -59,8 +59,8 @@ def test_every_class_has_samples(each, fractions):
         assert len(found[part]) > 0 or share == 0 or each == 1
 
 
-def test_which_classes_are_in_test_does_not_follow_their_order():
-    """5 images a class: half a test image each. Ties were once broken by the order of the classes."""
+def test_classes_in_test_do_not_depend_on_their_order():
+    """5 images per class, half a test image each: ties must not be broken by the order of classes."""
     keys, labels = photos(100, 5)
     seen = [np.unique(labels[assign_splits(keys, labels, SHARES, seed)["test"]]) for seed in range(3)]
     assert all(len(np.intersect1d(classes, np.arange(50, 100))) > 10 for classes in seen)
@@ -68,7 +68,7 @@ def test_which_classes_are_in_test_does_not_follow_their_order():
     assert all(10 < (classes >= 50).sum() < 40 for classes in held) and not np.array_equal(held[0], held[1])
 
 
-def test_several_labels_each_keep_theirs():
+def test_multi_label_classes_keep_their_shares():
     labels = np.random.default_rng(0).random((600, 6)) < (0.5, 0.2, 0.1, 0.05, 0.02, 0.003)
     found = assign_splits([str(i) for i in range(600)], labels, SHARES, 0)
     total = labels.sum(0)
@@ -78,7 +78,7 @@ def test_several_labels_each_keep_theirs():
         assert (labels[found[part]].sum(0) >= (total * 0.1 >= 1)).all()
 
 
-def test_samples_of_one_key_stay_together_and_unicode_forms_are_one():
+def test_samples_with_equal_keys_stay_together_in_all_unicode_forms():
     keys = [f"patient {i // 7}" for i in range(700)]
     found = assign_splits(keys, np.arange(700) % 3, SHARES, 0)
     sets = [{keys[i] for i in rows} for rows in found.values()]
@@ -97,7 +97,7 @@ def belongs(source):
     return {name: key for key, split in source.splits.items() for name in split.names}
 
 
-def test_a_folder_with_one_more_photo(class_folders):
+def test_adding_a_photo_to_a_folder(class_folders):
     root = class_folders({"cat": 60, "dog": 50})
     before = belongs(folder(root))
     (root / "cat" / "000.png").rename(root / "cat" / "new.png")
@@ -107,13 +107,13 @@ def test_a_folder_with_one_more_photo(class_folders):
 
 
 def rows_of(source):
-    """Content of a sample → its split; the names of rows change with their position."""
+    """Content of a sample → its split, since names of rows depend on their position."""
     if hasattr(source.splits["train"], "texts"):
         return {split.texts[0][i]: key for key, split in source.splits.items() for i in range(len(split))}
     return {split.sources[i]: key for key, split in source.splits.items() for i in range(len(split))}
 
 
-def test_rows_without_names_are_known_by_their_content(tmp_path):
+def test_rows_without_names_are_identified_by_content(tmp_path):
     lines = [f"text {i}\tlabel {i % 2}" for i in range(200)]
     for read, header in ((text_table, "text\tlabel"), (lambda p: parallel(p, "text", "label"), "text\tlabel")):
         path = tmp_path / "t.tsv"
@@ -125,7 +125,7 @@ def test_rows_without_names_are_known_by_their_content(tmp_path):
         assert len(before) == 200 and len(after) == 191
 
 
-def test_images_in_a_table_are_known_by_their_content(tmp_path, class_folders):
+def test_images_in_a_table_are_identified_by_content(tmp_path, class_folders):
     import pyarrow
     import pyarrow.parquet
 

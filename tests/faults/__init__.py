@@ -1,5 +1,5 @@
-"""Fault injection: what this project promises when something goes wrong, with a case for every way it was tried.
+"""Fault injection: the promises of this project for failures, with a case for every injected fault.
 
 `python -m tests.faults` runs everything and prints a table; `test_quick.py` runs the quick cases with the other tests.
-One module per promise, each with a `PROMISE`.
+Each module with a `PROMISE` tests one promise.
 """

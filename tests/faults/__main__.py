@@ -20,14 +20,14 @@ from tests.faults.promise import Case, Promise
 
 
 def promises() -> dict[str, Promise]:
-    """Module name -> promise of every module in this package that has one."""
+    """Module name → promise, for every module of this package that has one."""
     names = sorted(module.name for module in pkgutil.iter_modules(tests.faults.__path__))
     modules = {n: importlib.import_module(f"tests.faults.{n}") for n in names if not n.startswith(("__", "test_"))}
     return {name: module.PROMISE for name, module in modules.items() if hasattr(module, "PROMISE")}
 
 
 def failure(case: Case) -> str | None:
-    """Runs one case in an empty folder -> the traceback where it failed, None where the promise held."""
+    """Runs one case in an empty folder; the traceback if it failed, None if the promise held."""
     with tempfile.TemporaryDirectory(prefix="vit-faults-", ignore_cleanup_errors=True) as folder:
         try:
             case.run(Path(folder))
@@ -37,7 +37,7 @@ def failure(case: Case) -> str | None:
 
 
 def measure(chosen: dict[str, Promise], quick: bool, console: Console) -> list[dict]:
-    """One row per promise: its cases, how many held, the failures with their tracebacks, the seconds."""
+    """One row per promise: the number of cases, how many held, the tracebacks of failures, the seconds."""
     rows = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                TimeRemainingColumn())
@@ -55,7 +55,7 @@ def measure(chosen: dict[str, Promise], quick: bool, console: Console) -> list[d
 
 
 def write(path: Path, rows: list[dict]) -> None:
-    """Rows into a JSON file, beside those of other promises that it has already, and as Markdown on standard output."""
+    """Adds rows to a JSON file, which keeps the rows of other promises, and prints all as Markdown."""
     earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     found = {row["promise"]: row for row in [*earlier, *rows]}
     path.write_text(json.dumps([found[name] for name in sorted(found)], indent=2) + "\n", encoding="utf-8")
@@ -73,7 +73,7 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.promises) - set(known):
         parser.error(f"unknown promise {sorted(unknown)[0]!r}; known: {', '.join(known)}")
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also in the background of a shell, which has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores SIGINT for background processes
     console = Console()
     rows = measure({name: known[name] for name in options.promises or known}, options.quick, console)
     table = Table("promise", "held", "seconds")

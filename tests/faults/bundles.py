@@ -1,6 +1,4 @@
-"""A saved model is whole or was never there: damage is noticed, a failed save is reported, savers do not disturb each
-other.
-"""
+"""A saved model is complete or absent: damage is detected, failed saves are reported, concurrent saves are safe."""
 
 import os
 import random
@@ -35,13 +33,13 @@ def network() -> torch.nn.Module:
 
 
 def save(path: str | Path, step: int) -> None:
-    """A bundle whose metric says with which number its weights are filled."""
+    """Saves a bundle whose weights are filled with the number that is its metric."""
     state = {name: torch.full_like(tensor, step) for name, tensor in network().state_dict().items()}
     save_bundle(path, network(), CLASSES, PREPROCESSING, {"step": float(step)}, {"data": ["data=digits"]}, state)
 
 
 def step_of(path: str | Path) -> int:
-    """The number of a bundle; raises where it is a mixture of two."""
+    """The number of a bundle; raises if it mixes two."""
     bundle = load_bundle(path)
     steps = {value for tensor in bundle.model.state_dict().values() for value in tensor.unique().tolist()}
     assert steps == {bundle.metrics["step"]}, f"weights of {steps} in the bundle of {bundle.metrics}"
@@ -49,7 +47,7 @@ def step_of(path: str | Path) -> int:
 
 
 def damaged(folder: Path, file: str, kind: str, seed: int) -> None:
-    """One fault in one file of a bundle; loading it is an error in one sentence that names the file."""
+    """Injects one fault in one file of a bundle; loading it must be an error of one sentence that names the file."""
     save(folder / "model", seed % 7)
     path, rng = folder / "model" / file, random.Random(seed)
     data = bytearray(path.read_bytes())
@@ -68,11 +66,11 @@ def damaged(folder: Path, file: str, kind: str, seed: int) -> None:
     except BundleError as error:
         assert "\n" not in str(error) and str(folder) in str(error), str(error)
     else:
-        raise AssertionError(f"{kind} at byte {at} of {file} was not noticed")
+        raise AssertionError(f"{kind} at byte {at} of {file} was not detected")
 
 
 def save_again(path: str, step: int, one_step: bool) -> None:
-    """In a fork: a save whose failure ends the process as a command's does."""
+    """In a fork: a save whose failure ends the process, as in a command."""
     if not one_step:
         folder_replacement.exchange_folders = lambda *_: False
     try:
@@ -93,7 +91,7 @@ def failed_save(folder: Path, kind: str, at: int, one_step: bool) -> None:
 
 
 def the_number_of_operations(folder: Path, one_step: bool) -> None:
-    """Fails when a save does more or fewer operations than there are cases."""
+    """Fails if a save has more or fewer operations than there are cases."""
     save(folder / "models" / "model", 1)
     found = operations_of(f"{HERE}:save_again", ["models/model", 2, one_step], "models", folder)
     assert len(found) == SAVING[one_step], f"SAVING is {SAVING[one_step]}, but there are {len(found)}: {found}"
@@ -118,11 +116,11 @@ def save_repeatedly(path: str, first: int, one_step: bool = True) -> None:
         folder_replacement.exchange_folders = lambda *_: False
     for step in range(first, first + SAVES):
         save(path, step)
-        step_of(path)  # somebody's whole bundle
+        step_of(path)  # a complete bundle
 
 
 def savers(folder: Path, one_step: bool) -> None:
-    """Processes that save to one path at once."""
+    """Processes that save to the same path concurrently."""
     pids = [forks().start(f"{HERE}:save_repeatedly", str(folder / "model"), 100 * i, one_step, folder=folder / str(i))
             for i in range(SAVERS)]
     ends = [forks().wait(pid) for pid in pids]
@@ -132,7 +130,7 @@ def savers(folder: Path, one_step: bool) -> None:
 
 
 def threads(folder: Path) -> None:
-    """Threads that save to one path at once, and the same network."""
+    """Threads that save the same network to the same path concurrently."""
     failures: list[BaseException] = []
 
     def work(first: int) -> None:
@@ -149,7 +147,7 @@ def threads(folder: Path) -> None:
 
 
 def mixed(folder: Path) -> None:
-    """The weights of another save beside the config of this one."""
+    """The weights of another save with the config of this one."""
     save(folder / "one", 1), save(folder / "two", 2)
     shutil.copy(folder / "one" / WEIGHTS, folder / "two" / WEIGHTS)
     try:
@@ -168,20 +166,21 @@ def cases() -> Iterator[Case]:
                            quick=seed < 3)
     for seed in range(0, 2400, 3):
         yield Case(f"{CONFIG}: a bit of byte {seed}", lambda folder, s=seed: damaged(folder, CONFIG, "every byte", s))
-    yield Case("weights of an earlier save under the name", mixed, quick=True)
+    yield Case("weights of an earlier save", mixed, quick=True)
     for one_step, swap in ((True, "swap"), (False, "two renames")):
-        yield Case(f"{swap}: every operation has its case", lambda folder, o=one_step: the_number_of_operations(
+        yield Case(f"{swap}: every operation has a case", lambda folder, o=one_step: the_number_of_operations(
             folder, o), quick=True)
         for kind in KINDS:
             for at in range(SAVING[one_step]):
                 yield Case(f"{swap}: {kind} at operation {at}",
                            lambda folder, k=kind, a=at, o=one_step: failed_save(folder, k, a, o),
                            quick=(kind, one_step) in (("ENOSPC", True), ("crash", False)))
-        yield Case(f"{swap}: processes that save at once", lambda folder, o=one_step: savers(folder, o),
+        yield Case(f"{swap}: processes that save concurrently", lambda folder, o=one_step: savers(folder, o),
                    quick=one_step)
-    yield Case("threads that save at once", threads, quick=True)
+    yield Case("threads that save concurrently", threads, quick=True)
     for size in (50, 100, 4000):
         yield Case(f"no space after {size} bytes", lambda folder, s=size: full_disk(folder, s), quick=size == 100)
 
 
-PROMISE = Promise("a saved model is whole: damage is noticed, faults are reported, savers at once lose nothing", cases)
+PROMISE = Promise(
+    "a saved model is complete: damage is detected, faults are reported, concurrent saves lose nothing", cases)

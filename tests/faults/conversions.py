@@ -1,4 +1,4 @@
-"""Every conversion computes what the model did, or is refused by the part that the other library lacks."""
+"""Every conversion computes the same as the model, or is refused with the name of the part that the target lacks."""
 
 import random
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 from tests.faults.promise import Case, Promise
 
 SMALL = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "num_heads": 4, "num_classes": 5}
-FIELDS: dict[str, tuple] = {  # what differs from the original Vision Transformer
+FIELDS: dict[str, tuple] = {  # differences from the original Vision Transformer
     "positions": ("sincos", "rotary", "none", "learned_rotary", "sincos_simple", "relative"),
     "class_token": (False,), "pool": ("mean", "class_mean", "attention"), "block": ("res_post_norm", "parallel"),
     "norm": ("rms",), "mlp": ("swiglu",), "qkv_bias": (False,), "key_bias": (False,), "proj_bias": (False,),
@@ -21,11 +21,11 @@ FIELDS: dict[str, tuple] = {  # what differs from the original Vision Transforme
     "rotary_coordinates": ("centred",), "pool_heads": (2,), "pool_mlp_ratio": (2.0,), "mlp_ratio": (2.75, 3.0),
     "head_dim": (16,),
 }
-# of these transformers has families with other values; to draw the rest as often would be refused nearly always
+# fields for which transformers has models with other values; others are refused nearly always, so drawn less often
 FAMILIAR = ("positions", "class_token", "pool", "mlp", "qkv_bias", "patch_bias", "registers", "image_size", "in_chans",
             "num_classes", "layer_scale", "final_norm", "prefix_positions", "embed_norm", "dist_token", "activation",
             "rotary_coordinates", "norm_eps")
-KNOWN = (  # that were wrong once
+KNOWN = (  # former bugs
     {"embed_norm": True, "patch_bias": False, "pool": "mean", "final_norm": "none", "num_classes": 0},
     {"registers": 2, "pool": "mean", "num_classes": 0},
     {"layer_scale": 0.1, "image_size": (32, 16)},
@@ -41,7 +41,7 @@ COUNT = 400
 
 
 def drawn(seed: int) -> dict[str, Any]:
-    """A few fields with other values."""
+    """Random values for a few fields."""
     rng = random.Random(seed)
     fields = FAMILIAR if seed % 2 else tuple(FIELDS)
     return {key: rng.choice(FIELDS[key]) for key in rng.sample(fields, rng.choice([1, 1, 2, 2, 3, 3, 4, 5]))}
@@ -54,7 +54,7 @@ def options() -> list[dict[str, Any]]:
 
 
 def converted(values: dict[str, Any], folder: Path) -> None:
-    """To every target: equal outputs in both readings, or a refusal that names a part."""
+    """Converts to every target: equal outputs when loaded by either library, or a refusal that names a part."""
     import torch
 
     import vit
@@ -67,13 +67,13 @@ def converted(values: dict[str, Any], folder: Path) -> None:
     try:
         model = scramble(vit.create_model("vit_tiny", **{**SMALL, **values}))
     except ValueError:
-        return  # no model of ours has these values
+        return  # the models of this project do not support these values
     for to in TARGETS:
         place = folder / f"{to}.pth"
         try:
             convert(model, place, to)
         except SourceError as error:
-            assert "nothing was written" not in str(error), error  # noticed, but not known before
+            assert "nothing was written" not in str(error), error  # refused only after the comparison
             assert to != "bundle" and not place.exists(), error
         else:
             check_same(place, to, model)
@@ -87,4 +87,4 @@ def cases() -> Iterator[Case]:
         yield Case(name, lambda folder, v=values: converted(v, folder), quick=number < len(KNOWN))
 
 
-PROMISE = Promise("a conversion gives equal outputs or is refused by the part that is lacking", cases)
+PROMISE = Promise("a conversion gives equal outputs, or is refused with the name of the unsupported part", cases)

@@ -1,4 +1,4 @@
-"""Weights that are not what the config beside them describes are refused: every tensor, group and block taken out."""
+"""Weights that do not match their config are refused: every tensor, group and block is removed once."""
 
 import json
 import re
@@ -27,7 +27,7 @@ OTHERS = ("OpenCLIP", "OpenCLIP, tower of timm", "bundle", "bundle under our nam
 QUICK = ("transformers ViT", "transformers DINOv2, registers", "transformers CLIP", "transformers BERT, classes",
          "timm relative shared", "OpenCLIP", "bundle")
 NUMBER = re.compile(r"\.(\d+)\.")
-# of a transformers config.json, what tensors can contradict
+# keys of a transformers config.json that determine the shapes of tensors
 SIZES = ("hidden_size", "num_hidden_layers", "intermediate_size", "patch_size", "num_channels", "num_register_tokens",
          "projection_dim", "vocab_size", "max_position_embeddings", "type_vocab_size")
 
@@ -82,7 +82,7 @@ def other(case: str, folder: Path) -> None:
 
 
 def groups(names: list[str]) -> dict[str, set[str]]:
-    """What is taken out together: each leaf and layer of all blocks, each block, all biases."""
+    """Groups of tensors that are removed together: each leaf and layer of all blocks, each block, all biases."""
     found: dict[str, set[str]] = {"all biases": {name for name in names if name.endswith("bias")}}
     for name in names:
         everywhere = NUMBER.sub(".*.", name)
@@ -94,7 +94,7 @@ def groups(names: list[str]) -> dict[str, set[str]]:
 
 
 def cut(make, case: str, folder: Path) -> None:
-    """Nothing may be taken out of a folder, but for what is left out anyway."""
+    """No tensor may be missing in a folder, except unused ones."""
     from safetensors.torch import load_file, save_file
 
     from vit.exchange import import_weights
@@ -119,7 +119,7 @@ def cut(make, case: str, folder: Path) -> None:
 
 
 def refused(folder: Path) -> bool:
-    """Whether the folder cannot be opened, by one clear sentence."""
+    """Whether opening the folder is refused with one sentence."""
     from vit.bundle import BundleError
     from vit.exchange import SourceError, import_weights
 
@@ -131,7 +131,7 @@ def refused(folder: Path) -> bool:
 
 
 def digest(folder: Path) -> None:
-    """The bundle's SHA-256 as if its weights were whole."""
+    """Updates the SHA-256 of the bundle to that of the incomplete weights."""
     from vit.bundle.record import sha256
 
     config = json.loads((folder / "config.json").read_text())
@@ -140,7 +140,7 @@ def digest(folder: Path) -> None:
 
 
 def contradictions(folder: Path) -> dict[str, Mapping]:
-    """Configs of transformers with one size doubled, or a block more."""
+    """Configs of transformers with one doubled size, or one more block."""
     place = folder / "config.json"
     config = json.loads(place.read_text()) if place.is_file() else {}
     if "architectures" not in config:
@@ -167,4 +167,4 @@ def cases() -> Iterator[Case]:
         yield Case(name, lambda folder, m=make, c=case: cut(m, c, folder), quick=name in QUICK)
 
 
-PROMISE = Promise("weights that contradict the config beside them are refused", cases)
+PROMISE = Promise("weights that do not match their config are refused", cases)

@@ -1,7 +1,7 @@
-"""Damaged and lying data files: each opening is a reading or an error that names the file, within bounded memory.
+"""Damaged data files: each is read, or an error names it, within bounded memory and time.
 
-Every kind of file is flipped, cut and zeroed at many places and claims wrong types and sizes. A fork reads all damaged
-copies of one kind, so that a crash, a hang or gigabytes of memory are noticed.
+Files of every kind are flipped, truncated and zeroed at many positions, and state wrong types and sizes. A fork reads
+all damaged copies of one kind, so that crashes, hangs and high memory usage are detected.
 """
 
 import io
@@ -48,8 +48,8 @@ def parquet_of(columns: dict[str, Any], **options: Any) -> Callable[[Path], None
     return write
 
 
-def huge_count(path: Path, rows: int = 2**61) -> None:
-    """A Parquet file whose footer claims so many rows, of which it holds a dozen."""
+def wrong_row_count(path: Path, rows: int = 2**61) -> None:
+    """A Parquet file of a dozen rows whose footer states `rows`."""
 
     parquet_of({"image": [png(i) for i in range(ROWS)], "label": LABELS})(path)
     data = path.read_bytes()
@@ -96,7 +96,7 @@ def npz(path: Path) -> None:
 
 IMAGES = {"image": [png(i) for i in range(ROWS)], "label": LABELS}
 TEXTS = {"text": [f"words {i}" for i in range(ROWS)], "label": LABELS}
-FILES: dict[str, tuple[str, Callable[[Path], None]]] = {  # name -> the reader in READERS, what writes a whole one
+FILES: dict[str, tuple[str, Callable[[Path], None]]] = {  # name → key in READERS, and what creates it
     "images.parquet": ("images", parquet_of(IMAGES)),
     "plain.parquet": ("images", parquet_of(IMAGES, compression="none", use_dictionary=False)),
     "zstd.parquet": ("images", parquet_of(IMAGES, compression="zstd", write_page_checksum=True)),
@@ -108,7 +108,7 @@ FILES: dict[str, tuple[str, Callable[[Path], None]]] = {  # name -> the reader i
     "photos.zip": ("folder", archive),
 }
 
-# --- files that are whole, but of other types and sizes than expected
+# --- intact files with unexpected types and sizes
 
 ODD_COLUMNS: dict[str, dict[str, Any]] = {
     "images are numbers": {"image": [1.5] * ROWS, "label": LABELS},
@@ -140,7 +140,7 @@ def with_metadata(text: bytes) -> Callable[[Path], None]:
 
 
 def xlsx_bomb(path: Path) -> None:
-    """A sheet of 10^6 rows in a small file, and a cell in the last column of the last row."""
+    """A sheet of 10^6 rows in a small file."""
     xlsx(path)
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -165,13 +165,13 @@ def many_members(path: Path) -> None:
             to.writestr(f"{path.stem}/{LABELS[i % 2]}/{i}.txt", b"")
 
 
-def outside(path: Path) -> None:
+def paths_outside(path: Path) -> None:
     with zipfile.ZipFile(path, "w") as to:
         for i, label in enumerate(LABELS):
             to.writestr(f"../{label}/{i}.png", png(i))
 
 
-def one_name_twice(path: Path) -> None:
+def duplicate_names(path: Path) -> None:
     with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as to:
         warnings.simplefilter("ignore")
         for i, label in enumerate(LABELS):
@@ -181,7 +181,7 @@ def one_name_twice(path: Path) -> None:
 WHOLE: dict[str, tuple[str, Callable[[Path], None]]] = {
     **{f"{name}.parquet": ("texts" if "text" in columns else "images", parquet_of(columns))
        for name, columns in ODD_COLUMNS.items()},
-    "2^61 rows claimed.parquet": ("images", huge_count),
+    "2^61 rows stated.parquet": ("images", wrong_row_count),
     **{f"metadata {i}.parquet": ("images", with_metadata(text)) for i, text in enumerate((
         b"{", b"[]", b'{"info": null}', b'{"info": {"features": []}}', b"\xff", b"[" * 100_000,
         b'{"info": {"features": {"label": {"_type": "ClassLabel", "names": 7}}}}',
@@ -189,24 +189,24 @@ WHOLE: dict[str, tuple[str, Callable[[Path], None]]] = {
     "sheet of 10^6 rows.xlsx": ("texts", xlsx_bomb),
     "bomb.zip": ("folder", zip_bomb),
     "300,000 members.zip": ("folder", many_members),
-    "outside.zip": ("folder", outside),
-    "one name twice.zip": ("folder", one_name_twice),
+    "paths outside.zip": ("folder", paths_outside),
+    "duplicate names.zip": ("folder", duplicate_names),
 }
 
 # --- damage
 
 
 def damaged(data: bytes, times: int) -> Iterator[tuple[str, bytes]]:
-    """Copies with a byte flipped, a stretch of zeros, an end cut off, a stretch removed or put in twice."""
+    """Copies with a flipped byte, zeroed bytes, a truncated end, or bytes removed or repeated."""
     rng = random.Random(len(data))
     for at in sorted({0, *(rng.randrange(len(data)) for _ in range(times)), *range(len(data) - 12, len(data))}):
         yield f"flipped at {at}", data[:at] + bytes([data[at] ^ rng.choice((1, 128, 255))]) + data[at + 1 :]
     for _ in range(times // 4):
         at, count = rng.randrange(len(data)), rng.choice((4, 16, 64))
         yield f"{count} zeros at {at}", data[:at] + bytes(len(data[at : at + count])) + data[at + count :]
-        yield f"cut at {at}", data[:at]
-        yield f"{count} bytes lost at {at}", data[:at] + data[at + count :]
-        yield f"{count} bytes twice at {at}", data[: at + count] + data[at:]
+        yield f"truncated at {at}", data[:at]
+        yield f"{count} bytes removed at {at}", data[:at] + data[at + count :]
+        yield f"{count} bytes repeated at {at}", data[: at + count] + data[at:]
 
 
 # --- readers
@@ -234,7 +234,7 @@ def folder(path: Path) -> None:
 
 
 def read_all(source: Any) -> None:
-    """Every sample; one that is no image, or cannot be read (OSError), is what `on_bad_sample` is for."""
+    """Reads every sample; `on_bad_sample` handles unreadable files (OSError) and images (BadImage)."""
     from vit.data import BadImage, Preprocessing
 
     for split in source.splits.values():
@@ -253,7 +253,7 @@ READERS = {"images": images, "texts": texts, "folder": folder}
 
 
 def check(kind: str, path: Path) -> str | None:
-    """What is wrong with the outcome of reading a file; None where nothing is."""
+    """The fault in the outcome of reading a file; None if it is correct."""
     from vit.data import DataError
 
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
@@ -262,7 +262,8 @@ def check(kind: str, path: Path) -> str | None:
             warnings.simplefilter("ignore")
             READERS[kind](path)
     except DataError as error:
-        return None if path.stem in str(error) and "\n" not in str(error) else f"an error that does not say it: {error}"
+        named = path.stem in str(error) and "\n" not in str(error)
+        return None if named else f"an error that does not name the file: {error}"
     except BaseException:
         return traceback.format_exc(limit=-4)
     finally:
@@ -271,7 +272,7 @@ def check(kind: str, path: Path) -> str | None:
 
 
 class Slow(BaseException):
-    """Nothing that reads a file catches it."""
+    """A timeout, which no reader catches."""
 
 
 def slow(*_: object) -> None:
@@ -279,11 +280,11 @@ def slow(*_: object) -> None:
 
 
 def read_damaged(kind: str, name: str, times: int) -> int:
-    """In a fork: reads copies of a whole file with damage; prints what went wrong and returns how much that was."""
+    """In a fork: reads damaged copies of an intact file, prints failures and returns their number."""
     signal.signal(signal.SIGALRM, slow)
     path, wrong = Path(name), 0
     data = path.read_bytes()
-    for what, changed in [("as it is", data), *(damaged(data, times) if times else ())]:
+    for what, changed in [("intact", data), *(damaged(data, times) if times else ())]:
         print(f"{what} ...", end="\r")
         path.write_bytes(changed)
         if found := check(kind, path):
@@ -291,7 +292,7 @@ def read_damaged(kind: str, name: str, times: int) -> int:
             wrong += 1
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if memory > MEMORY:
-        print(f"{memory / 2**20:.0f} MB of memory")
+        print(f"{memory / 2**20:.0f} MB of memory used")
     return min(wrong + (memory > MEMORY), 99)
 
 
@@ -302,26 +303,26 @@ def attempt(folder: Path, name: str, times: int) -> None:
     assert done.code == 0, f"{done.code}: {done.output[-3000:]}"
 
 
-# --- tokenizers, which are values of a bundle's config.json
+# --- tokenizers, which are part of a bundle's config.json
 
 ODD_VALUES = (None, 7, -1, 2**70, 1.5, "", "x", [], [[]], [None], {}, {"a": 1}, True, ["a", "b"], [["a", "b", "c"]])
 
 
-def places(value: Any, at: tuple = ()) -> Iterator[tuple]:
-    """Where the values within a value lie: keys and indices, of long lists the first and the last."""
+def value_paths(value: Any, at: tuple = ()) -> Iterator[tuple]:
+    """The paths of nested values: keys and indices; of lists only the first, the middle and the last."""
     yield at
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from places(inner, (*at, key))
+            yield from value_paths(inner, (*at, key))
     elif isinstance(value, list):
         for i in sorted({0, len(value) // 2, len(value) - 1} & set(range(len(value)))):
-            yield from places(value[i], (*at, i))
+            yield from value_paths(value[i], (*at, i))
 
 
-def replaced(value: Any, at: tuple, odd: Any) -> Any:
+def replace_value(value: Any, at: tuple, odd: Any) -> Any:
     if not at:
         return odd
-    inner = {at[0]: replaced(value[at[0]], at[1:], odd)}
+    inner = {at[0]: replace_value(value[at[0]], at[1:], odd)}
     return {**value, **inner} if isinstance(value, dict) else [*value[: at[0]], inner[at[0]], *value[at[0] + 1 :]]
 
 
@@ -338,9 +339,9 @@ def damaged_tokenizers(folder: Path) -> None:
     save_bundle(folder / "model", model, ("cat", "dog"), None, tokenizers={"source": tokenizer})
     config = json.loads((folder / "model" / CONFIG).read_text())
     stored = config["vit"]["tokenizers"]
-    for at in places(stored):
+    for at in value_paths(stored):
         for odd in ODD_VALUES:
-            config["vit"]["tokenizers"] = replaced(stored, at, odd)
+            config["vit"]["tokenizers"] = replace_value(stored, at, odd)
             (folder / "model" / CONFIG).write_text(text_with_checksum(config))
             try:
                 vit.load(folder / "model").predict(["the cat"])
@@ -350,17 +351,17 @@ def damaged_tokenizers(folder: Path) -> None:
                 raise AssertionError(f"{at} = {odd!r}: {type(error).__name__}: {error}") from error
 
 
-QUICK = ("images.parquet", "texts.xlsx", "photos.zip", "2^61 rows claimed.parquet", "metadata 0.parquet")
+QUICK = ("images.parquet", "texts.xlsx", "photos.zip", "2^61 rows stated.parquet", "metadata 0.parquet")
 
 
 def cases() -> Iterator[Case]:
     for name in FILES:
         yield Case(name, lambda folder, n=name: attempt(folder, n, TIMES))
     for name in QUICK[:3]:
-        yield Case(f"{name}, few", lambda folder, n=name: attempt(folder, n, 8), quick=True)
+        yield Case(f"{name}, 8 positions", lambda folder, n=name: attempt(folder, n, 8), quick=True)
     for name in WHOLE:
         yield Case(name, lambda folder, n=name: attempt(folder, n, 0), quick=name in QUICK)
     yield Case("tokenizers", damaged_tokenizers)
 
 
-PROMISE = Promise("a damaged data file is read or named in an error, within 1 GB and 10 s", cases)
+PROMISE = Promise("a damaged data file is read, or an error names it, within 1 GB and 10 s", cases)

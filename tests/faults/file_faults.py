@@ -1,4 +1,4 @@
-"""A fault at every file operation of a run: what fails is reported, and what was saved before stays usable."""
+"""A fault at every file operation of a run: it is reported, and everything saved before remains usable."""
 
 import builtins
 import errno
@@ -19,14 +19,14 @@ from tests.faults.promise import Case, Promise
 
 ERRORS = ("ENOSPC", "EIO", "EACCES", "EINTR")
 KINDS = (*ERRORS, "crash")
-WRITES = 3  # of one open file so many are counted, more would be the same case again
+WRITES = 3  # that are counted for one open file; more would repeat the same case
 CRASHED = 77  # exit code
 COUNTED = "operations.json"
 SAVING = 22  # file operations of a save
 RUNNING = 176  # of a whole run: start, training, report
 RUN = [["recipe.epochs=1", "recipe.batch_size=600", "model.depth=1", "model.dim=16", "model.num_heads=2"]]
 RUN[0] += ["precision=32-true", "logger=csv", "run_dir=run"]
-CHANGES_NOTHING = {  # no fault to inject: these fail anyway, and the caller expects it
+CHANGES_NOTHING = {  # operations that fail without an injected fault, as the caller expects
     "mkdir": os.path.lexists,
     "unlink": lambda path: not os.path.lexists(path),
     "remove": lambda path: not os.path.lexists(path),
@@ -35,7 +35,7 @@ CHANGES_NOTHING = {  # no fault to inject: these fail anyway, and the caller exp
 
 
 class FileFaults:
-    """Counts the file operations below a folder that change something and lets one of them fail.
+    """Counts the file operations below a folder that change it, and makes one of them fail.
 
     ENOSPC stays, as a full disk does: later operations that need space fail too. The other errors happen once. `crash`
     ends the process just before the operation.
@@ -53,7 +53,7 @@ class FileFaults:
         self.fired = False
 
     def install(self) -> "FileFaults":
-        """For the rest of this process; meant for a fork."""
+        """Installs the fault for the rest of this process, a fork."""
         for name in ("replace", "rename", "link", "symlink"):
             self._patch(name, lambda source, target, *rest, **options: target)
         for name in ("unlink", "remove", "mkdir", "rmdir", "truncate"):
@@ -71,7 +71,7 @@ class FileFaults:
         return path == self.folder or path.startswith(self.folder + os.sep)
 
     def count(self, operation: str, path: object) -> None:
-        """Raises where this operation is the one that fails."""
+        """Raises if this operation is the one that fails."""
         if not self.inside(path) or operation in CHANGES_NOTHING and CHANGES_NOTHING[operation](path):
             return
         name = os.path.relpath(os.path.abspath(os.fsdecode(path)), self.folder)
@@ -140,8 +140,8 @@ class CountedFile:
             try:
                 self._faults.count("write", self._path)
             except OSError as error:
-                if error.errno != errno.EINTR:  # which says that nothing was written
-                    self._file.write(data[: len(data) // 2])  # a disk that fills up takes a part
+                if error.errno != errno.EINTR:  # with EINTR nothing is written
+                    self._file.write(data[: len(data) // 2])  # a full disk writes a part
                 raise
         return self._file.write(data)
 
@@ -166,7 +166,7 @@ class CountedFile:
 
 
 def with_fault(function: str, arguments: list, folder: str, kind: str, at: int | None) -> int:
-    """Calls `module:function` in a fork with a fault installed; without `at` it writes the operations to a file."""
+    """Calls `module:function` in a fork with a fault installed; without `at` it saves the list of operations."""
     module, _, name = function.partition(":")
     call = getattr(importlib.import_module(module), name)
     faults = FileFaults(folder, kind, at).install()
@@ -178,9 +178,9 @@ def with_fault(function: str, arguments: list, folder: str, kind: str, at: int |
 
 
 def fault_exit(function: str, arguments: list, watched: str, kind: str, at: int | None, folder: Path) -> Exit:
-    """One fault in a fork; raises where it passed without a message or with exit code 0.
+    """Injects one fault in a fork; raises if there is no message or the exit code is 0.
 
-    EINTR may pass: Python's text files try a write again that a signal interrupted.
+    EINTR may have no effect: text files of Python repeat a write that a signal interrupted.
     """
     done = forks().run("tests.faults.file_faults:with_fault", function, arguments, watched, kind, at, folder=folder)
     if at is not None and kind != "crash" and (kind, done.code) != ("EINTR", 0):
@@ -209,13 +209,13 @@ def failed_save(folder: Path, kind: str, at: int) -> None:
     AtomicCheckpointIO().save_checkpoint({"step": 1, "weights": torch.ones(3000)}, checkpoints / "last.ckpt")
     fault_exit("tests.faults.file_faults:save_again", ["checkpoints"], "checkpoints", kind, at, folder)
     path, _ = newest_valid(checkpoints)
-    assert path is not None, f"no whole checkpoint: {os.listdir(checkpoints)}"
+    assert path is not None, f"no complete checkpoint: {os.listdir(checkpoints)}"
     content = AtomicCheckpointIO().load_checkpoint(path)
     assert bool((content["weights"] == content["step"]).all())
 
 
 def the_number_of_operations(folder: Path) -> None:
-    """Fails when a save does more or fewer operations than there are cases."""
+    """Fails if a save has more or fewer operations than there are cases."""
     save_again(str(folder / "checkpoints"))
     found = operations_of("tests.faults.file_faults:save_again", ["checkpoints"], "checkpoints", folder)
     assert len(found) == SAVING, f"SAVING is {SAVING}, but there are {len(found)} operations: {found}"
@@ -223,7 +223,7 @@ def the_number_of_operations(folder: Path) -> None:
 
 @cache
 def undisturbed() -> dict[str, str]:
-    """File -> digest, of the files that two runs without a fault have alike."""
+    """File → digest, of the files that are equal in two runs without a fault."""
     found = []
     for name in ("first", "second"):
         with tempfile.TemporaryDirectory(prefix=f"vit-faults-{name}-") as folder:
@@ -238,7 +238,7 @@ def digests(run: Path) -> dict[str, str]:
 
 
 def failed_run(folder: Path, kind: str, at: int) -> None:
-    """A whole run with one fault between its start and its report: an error, and what was saved can be used."""
+    """A complete run with one fault between its start and its report: an error, and the saved files are usable."""
     from vit.training.checkpointing.checkpoint import newest_valid
 
     done = fault_exit("vit.run.command:main", RUN, "run", kind, at, folder)
@@ -246,7 +246,7 @@ def failed_run(folder: Path, kind: str, at: int) -> None:
         found = digests(folder / "run")
         assert not (differ := [name for name, digest in undisturbed().items() if found.get(name) != digest]), differ
     path, _ = newest_valid(folder / "run" / "checkpoints")
-    assert path or not list(folder.glob("run/checkpoints/*.ckpt")), "no checkpoint can be used"
+    assert path or not list(folder.glob("run/checkpoints/*.ckpt")), "no checkpoint is usable"
 
 
 def the_number_of_operations_of_a_run(folder: Path) -> None:
@@ -255,8 +255,8 @@ def the_number_of_operations_of_a_run(folder: Path) -> None:
 
 
 def cases() -> Iterator[Case]:
-    yield Case("saving: every operation has its case", the_number_of_operations, quick=True)
-    yield Case("running: every operation has its case", the_number_of_operations_of_a_run)
+    yield Case("saving: every operation has a case", the_number_of_operations, quick=True)
+    yield Case("running: every operation has a case", the_number_of_operations_of_a_run)
     for kind in KINDS:
         for at in range(SAVING):
             yield Case(
@@ -270,4 +270,5 @@ def cases() -> Iterator[Case]:
             yield Case(name, lambda folder, k=kind, a=at: failed_run(folder, k, a), quick=(kind, at) == ("ENOSPC", 60))
 
 
-PROMISE = Promise("a fault at any file operation of a run or a save is reported, and a whole checkpoint remains", cases)
+PROMISE = Promise(
+    "a fault at any file operation of a run or a save is reported, and a complete checkpoint remains", cases)

@@ -1,4 +1,4 @@
-"""Damaged and replaced checkpoints are noticed: a flipped bit, a cut, a zeroed page, an older or foreign file."""
+"""Damaged and replaced checkpoints are detected: a flipped bit, a truncation, a zeroed page, another file."""
 
 import random
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ def damaged(folder: Path, kind: str, seed: int) -> None:
     else:
         data[place : place + 4096] = bytes(len(data[place : place + 4096]))
     path.write_bytes(data)
-    assert verify(path) is not None, f"{kind} at byte {place} of {len(data)} was not noticed"
+    assert verify(path) is not None, f"{kind} at byte {place} of {len(data)} was not detected"
 
 
 def replaced(folder: Path, what: str) -> None:
-    """A whole file of another content under the name: older, of another run, or saved again."""
+    """A complete file with other content: older, of another run, or saved again."""
     for run in ("run", "other"):
         for step in (1, 2, 3):
             checkpoint = {"weight": torch.full((SIZE,), float(step)), "run": run, "global_step": step}
@@ -43,7 +43,7 @@ def replaced(folder: Path, what: str) -> None:
     content = sources[what].read_bytes()
     last.unlink()
     last.write_bytes(content)
-    assert verify(last) is not None, f"{what} was not noticed"
+    assert verify(last) is not None, f"{what} was not detected"
     assert newest_valid(run)[0] == run / "previous.ckpt"
 
 
@@ -55,4 +55,4 @@ def cases() -> Iterator[Case]:
             yield Case(f"{kind} {seed}", lambda folder, k=kind, s=seed: damaged(folder, k, s), quick=seed < 5)
 
 
-PROMISE = Promise("flipped, cut, zeroed and replaced checkpoints are noticed", cases)
+PROMISE = Promise("flipped, truncated, zeroed and replaced checkpoints are detected", cases)

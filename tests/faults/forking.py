@@ -1,4 +1,4 @@
-"""Runs functions in forks of one warm process, so that a case does not pay the seconds that importing torch takes."""
+"""Runs functions in forks of one warm process, so that a case does not pay for importing torch."""
 
 import contextlib
 import importlib
@@ -20,14 +20,14 @@ WARM = ("vit.run.training_run", "vit.run.command", "vit.run.jobs.images", "torch
 
 @dataclass(frozen=True)
 class Exit:
-    """How a fork ended: its exit code (negative: the signal that killed it) and what it printed."""
+    """The result of a fork: its exit code (negative: the signal that killed it) and its output."""
 
     code: int
     output: str
 
 
 class Forks:
-    """A server process. Each fork runs one function in a process group and a folder of its own."""
+    """A server process. Each fork runs one function in its own process group and folder."""
 
     def __init__(self) -> None:
         variables = {
@@ -46,13 +46,13 @@ class Forks:
     def start(
         self, function: str, *arguments: object, folder: Path, environment: Mapping[str, str] | None = None
     ) -> int:
-        """Calls `module:function` with JSON arguments in a fork -> its process id, also that of its process group."""
+        """Calls `module:function` with JSON arguments in a fork; returns its process id, which is also its group id."""
         return self._ask(
             function=function, arguments=arguments, folder=str(folder), environment=dict(environment or {})
         )
 
     def wait(self, pid: int, seconds: float = 120) -> Exit:
-        """Waits for a fork; kills its whole group and raises where it takes longer than `seconds`."""
+        """Waits for a fork; kills its process group and raises if it takes longer than `seconds`."""
         code, output = self._ask(wait=pid, seconds=seconds)
         if code is None:
             raise AssertionError(f"still running after {seconds} s; it printed: {output[-2000:]}")
@@ -99,7 +99,7 @@ def fork(request: dict, outputs: dict[int, Path]) -> int:
             sys.stderr.flush()
             os._exit(code)
     with contextlib.suppress(OSError):
-        os.setpgid(pid, pid)  # here too: whoever comes first, the group exists when this returns
+        os.setpgid(pid, pid)  # in parent and child, so that the group exists in both
     outputs[pid] = output
     return pid
 

@@ -1,7 +1,7 @@
-"""Files of strangers: none of them runs a program, opens a connection, fills the memory, hangs, or changes a file
-outside the folder it lies in; each is an error in one sentence.
+"""Untrusted files: none runs code, opens a connection, exhausts the memory, hangs, or changes a file outside its
+folder; each is an error of one sentence.
 
-Each hostile file is opened in every way that fits it, in a fork whose audit hook watches for programs and sockets.
+Each hostile file is opened in every suitable way, in a fork whose audit hook detects programs and sockets.
 """
 
 import contextlib
@@ -43,11 +43,11 @@ TOUCH = f"touch {MARKER}"
 CALL = {"_target_": "os.mkdir", "path": MARKER}
 
 
-# --- hostile files: name -> what writes it at a path
+# --- hostile files: name → function that creates it
 
 
 class Calls:
-    """Pickles as a call."""
+    """An object that is pickled as a call."""
 
     def __init__(self, function: Callable, *arguments: object):
         self.call = function, arguments
@@ -102,7 +102,7 @@ def npz_bomb(path: Path) -> None:
 
 
 def torch_bomb(path: Path) -> None:
-    """A PyTorch file whose record of 2 GB is compressed."""
+    """A PyTorch file with a compressed record of 2 GB."""
     whole = io.BytesIO()
     torch.save({"a": torch.zeros(4)}, whole)
     with zipfile.ZipFile(whole) as archive, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as to:
@@ -142,7 +142,7 @@ def recursive(path: Path) -> None:
 
 
 def deep(path: Path, depth: int = 1_000_000) -> None:
-    """A pickle of lists in lists."""
+    """A pickle of nested lists."""
     inner = b"\x80\x02" + b"]" * depth + b"a" * (depth - 1) + b"."
     zip_of(path, {"archive/data.pkl": inner, "archive/version": b"3\n", "archive/byteorder": b"little"})
 
@@ -170,7 +170,7 @@ WEIGHT_FILES: dict[str, Callable[[Path], None]] = {
                                                "hyper_parameters": {"_instantiator": "os.system", "_class_path": "x"},
                                                "config": {"model": CALL, "data": CALL}}),
     "torchscript.pt": lambda p: zip_of(p, {"x/constants.pkl": b"", "x/code/a.py": b"import os"}),
-    "npz of objects.npz": lambda p: np.savez(p, a=np.array([Calls(os.system, TOUCH)], dtype=object)),
+    "objects.npz": lambda p: np.savez(p, a=np.array([Calls(os.system, TOUCH)], dtype=object)),
     "npz bomb.npz": npz_bomb,
     "torch bomb.pth": torch_bomb,
     "codec bomb.pth": codec_bomb,
@@ -179,8 +179,8 @@ WEIGHT_FILES: dict[str, Callable[[Path], None]] = {
     "expanded.pth": expanded,
     "recursive.pth": recursive,
     "deep.pth": deep,
-    "npz that lies.npz": lambda p: zip_of(p, {"a.npy": npy((1 << 40,), bytes(64))}),
-    "npz of traversal.npz": lambda p: zip_of(p, {f"../../{MARKER}.npy": npy((16,), bytes(64))}),
+    "wrong shape.npz": lambda p: zip_of(p, {"a.npy": npy((1 << 40,), bytes(64))}),
+    "path traversal.npz": lambda p: zip_of(p, {f"../../{MARKER}.npy": npy((16,), bytes(64))}),
     "header of 2^64.safetensors": lambda p: safetensors_file(p, {}, length=(1 << 64) - 1),
     "header of 2^30.safetensors": lambda p: safetensors_file(p, {}, length=1 << 30),
     "header beyond the end.safetensors": lambda p: safetensors_file(p, {"a": entry([1], [0, 4])}, length=999_999),
@@ -215,7 +215,7 @@ def bundle(folder: Path) -> Path:
 
 
 def bundle_config(change: Callable[[dict], None]) -> Callable[[Path], None]:
-    """A bundle with another config.json, as somebody who knows the format would write it."""
+    """A bundle with a modified, correctly signed config.json."""
 
     def write(folder: Path) -> None:
         from vit.bundle.record import text_with_checksum
@@ -230,7 +230,7 @@ def bundle_config(change: Callable[[dict], None]) -> Callable[[Path], None]:
 
 
 def bundle_file(name: str, write: Callable[[Path], None]) -> Callable[[Path], None]:
-    """A bundle one of whose files is something else."""
+    """A bundle with one file replaced."""
 
     def replaced(folder: Path) -> None:
         bundle(folder)
@@ -245,7 +245,7 @@ def recorded(*overrides: str) -> Callable[[Path], None]:
 
 
 def foreign(config: object, weights: bool = True) -> Callable[[Path], None]:
-    """A folder of transformers or timm with somebody's config."""
+    """A folder of transformers or timm with a hostile config."""
 
     def write(folder: Path) -> None:
         folder.mkdir()
@@ -307,7 +307,7 @@ MODELS: dict[str, Callable[[Path], None]] = {
 
 @cache
 def run_template() -> Path:
-    """A run folder that has begun and has no checkpoint."""
+    """A started run folder without a checkpoint."""
     import tempfile
 
     folder = Path(tempfile.mkdtemp(prefix="vit-hostile-")) / "run"
@@ -339,13 +339,13 @@ def run_file(name: str, write: Callable[[Path], None]) -> Callable[[Path], None]
 
 
 def link_out(path: Path) -> None:
-    """A link to a folder that lies beside the run folder and has a file of every name that a run writes."""
+    """A link to a folder outside the run folder with a file of every name that a run writes."""
     mine = Path("mine").absolute()
     path.symlink_to(mine / path.name if path.suffix else mine)
 
 
 def signed_checkpoint(write: Callable[[Path], None]) -> Callable[[Path], None]:
-    """A run folder whose last checkpoint is something else."""
+    """A run folder with the last checkpoint replaced."""
 
     def written(folder: Path) -> None:
         shutil.copytree(run_template(), folder)
@@ -448,7 +448,7 @@ def one(name: str, write: Callable[[Path], None]) -> Callable[[Path], None]:
     return files
 
 
-SETS: dict[str, tuple[Callable[[Path], None], list[str]]] = {  # -> the files, and the overrides that read them
+SETS: dict[str, tuple[Callable[[Path], None], list[str]]] = {  # → the files, and the overrides that read them
     "gzip bomb": (mnist(gzip_bomb), ["data=mnist", "data.root={}"]),
     "IDX of 2^128": (mnist(lambda p: p.write_bytes(gzip.compress(b"\0\0\x08\x04" + b"\xff" * 16))),
                      ["data=mnist", "data.root={}"]),
@@ -464,12 +464,12 @@ SETS: dict[str, tuple[Callable[[Path], None], list[str]]] = {  # -> the files, a
     "table is a FIFO": (one("t.csv", fifo), ["data=table", "data.path={}/t.csv"]),
     "table is /dev/zero": (one("t.csv", lambda p: p.symlink_to("/dev/zero")), ["data=table", "data.path={}/t.csv"]),
     "deep JSON table": (one("t.json", lambda p: p.write_text("[" * 1_000_000)), ["data=table", "data.path={}/t.json"]),
-    "Parquet that is none": (one("t.parquet", lambda p: p.write_bytes(b"PAR1" + bytes(90) + b"PAR1")),
+    "invalid Parquet": (one("t.parquet", lambda p: p.write_bytes(b"PAR1" + bytes(90) + b"PAR1")),
                              ["data=table", "data.path={}/t.parquet"]),
 }
 
 
-# --- ways of opening them
+# --- ways to open them
 
 
 def load(path: str) -> None:
@@ -491,7 +491,7 @@ def command(*words: str) -> None:
 
     code = main(list(words))
     if code == 0:
-        raise AssertionError(f"vit {' '.join(words)} took it")
+        raise AssertionError(f"vit {' '.join(words)} accepted it")
 
 
 def evaluate(path: str) -> None:
@@ -527,7 +527,7 @@ WAYS = {name: globals()[name] for name in (
 
 
 def open_all(path: str, ways: list[list[str]]) -> int:
-    """In a fork: every way on one file, watched. Prints what went wrong and returns how much that was."""
+    """In a fork: opens one file in every way under observation; prints failures and returns their number."""
     wrong: list[str] = []
     shutil.copytree("mine", "before")
 
@@ -550,9 +550,9 @@ def open_all(path: str, ways: list[list[str]]) -> int:
         else:
             said = err.getvalue()
             if way in ("load", "import_weights", "convert") and not said:
-                wrong.append(f"{way} took it")
+                wrong.append(f"{way} accepted it")
         if "Traceback" in said or said.strip().count("\n"):
-            wrong.append(f"{way} says more than one sentence: {said[:300]}")
+            wrong.append(f"{way} prints more than one sentence: {said[:300]}")
         if (seconds := time.monotonic() - start) > SECONDS * float(os.environ.get("VIT_SLOW", "1")):
             wrong.append(f"{way} took {seconds:.1f} s")
     if (memory := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024) > MEMORY:
@@ -574,7 +574,7 @@ def attempt(folder: Path, write: Callable[[Path], None], name: str, ways: list[l
 
     Image.new("RGB", (9, 9)).save(folder / "photo.png")
     before = os.getcwd()
-    os.chdir(folder)  # links are made beside
+    os.chdir(folder)  # for relative links
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -585,7 +585,7 @@ def attempt(folder: Path, write: Callable[[Path], None], name: str, ways: list[l
     assert done.code == 0, done.output[-2000:]
 
 
-QUICK = ("os.system.pth", "pickle.safetensors", "bytearray.pth", "npz that lies.npz", "recursive.pth", "fifo.pth",
+QUICK = ("os.system.pth", "pickle.safetensors", "bytearray.pth", "wrong shape.npz", "recursive.pth", "fifo.pth",
          "header of 2^64.safetensors", "recorded os.mkdir", "recorded socket", "depth of 10^9", "deep config",
          "pickle in CIFAR", "FIFOs as photos")
 
@@ -609,4 +609,4 @@ def cases() -> Iterator[Case]:
                    quick=name in QUICK)
 
 
-PROMISE = Promise("files of strangers run nothing and take nothing down (1 GB, 10 s, no file outside)", cases)
+PROMISE = Promise("untrusted files run no code and exhaust no resources (1 GB, 10 s, no file outside)", cases)

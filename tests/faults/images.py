@@ -1,6 +1,6 @@
-"""Odd image files have their documented outcome in audit, training and predict: the same pixels, or an error by name.
+"""Unusual image files have their documented outcome in audit, training and predict: the same pixels, or a named error.
 
-The files are made here; those of VIT_TEST_DATA/nasty_images are tried as well where that is set.
+The files are created here; those in VIT_TEST_DATA/nasty_images are also tested if it is set.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ WHITE: Check = lambda pixels: bool((pixels == 255).all())  # noqa: E731
 
 @cache
 def photo(mode: str = "RGB", width: int = SIZE, height: int = SIZE) -> Image.Image:
-    """Noise, so that a wrong turn or a lost row shows."""
+    """Noise, which reveals a wrong rotation or a missing row."""
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
     return Image.fromarray(pixels).convert(mode)
 
@@ -48,12 +48,12 @@ def exact(pixels: torch.Tensor) -> bool:
 
 
 def spread(pixels: torch.Tensor) -> bool:
-    """Neither saturated nor nearly black."""
+    """Whether pixels are neither saturated nor nearly black."""
     return 60 < pixels.float().mean() < 200 and pixels.float().std() > 30
 
 
 def with_orientation(kind: str, orientation: int) -> bytes:
-    """The photo turned so that its EXIF orientation turns it upright."""
+    """The photo rotated so that its EXIF orientation restores it."""
     turns = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_90",
              7: "TRANSVERSE", 8: "ROTATE_270"}
     image, exif = photo(), Image.Exif()
@@ -64,7 +64,7 @@ def with_orientation(kind: str, orientation: int) -> bytes:
 
 
 def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
-    """A PNG chunk by chunk, for what Pillow does not write."""
+    """A PNG written chunk by chunk, for content that Pillow does not write."""
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -90,7 +90,7 @@ def heic() -> bytes:
 
 
 def alpha(mode: str, value: int) -> Image.Image:
-    image = photo(mode).copy()  # photo() keeps its own
+    image = photo(mode).copy()  # photo() is cached
     image.putalpha(value)
     return image
 
@@ -113,7 +113,7 @@ PNG = partial(encoded, kind="PNG")
 TIFF = partial(encoded, kind="TIFF")
 LARGE = partial(photo, "RGB", 64, 64)
 
-# name -> (its bytes, what its pixels must be)
+# name → (its bytes, the check of its pixels)
 GOOD: dict[str, tuple[Callable[[], bytes], Check | None]] = {
     "baseline.jpg": (lambda: JPEG(photo()), None),
     "gray.jpg": (lambda: JPEG(photo("L")), None),
@@ -177,7 +177,7 @@ GOOD: dict[str, tuple[Callable[[], bytes], Check | None]] = {
     **{f"exif_{i}.tif": (partial(with_orientation, "TIFF", i), exact) for i in range(1, 9)},
 }
 
-# name -> (its bytes, what the reason says)
+# name → (its bytes, part of the reason)
 BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty.jpg": (lambda: b"", "empty (0 bytes)"),
     "one_byte.jpg": (lambda: b"\xff", "cannot be opened"),
@@ -228,7 +228,7 @@ def text_chunk(size: int):
 
 
 class Recorder(torch.nn.Module):
-    """A model that records what it is given."""
+    """A model that records its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -240,7 +240,7 @@ class Recorder(torch.nn.Module):
 
 
 def outcomes(root: Path, name: str) -> dict[str, torch.Tensor | str]:
-    """What becomes of one file in each place: its pixels (3,H,W), or the reason why there are none."""
+    """The outcome of one file in each place: its pixels (3,H,W), or the reason of the error."""
     photo().save(root / "good.png")
     split = file_split(root, [name, "good.png"], np.array([0, 1]))
     found: dict[str, torch.Tensor | str] = {}
@@ -286,4 +286,4 @@ def cases() -> Iterator[Case]:
                    partial(has_its_outcome, name=path.name, make=path.read_bytes, reason=reason, check=None))
 
 
-PROMISE = Promise("odd images have their documented outcome, and the same pixels everywhere", cases)
+PROMISE = Promise("unusual images have their documented outcome, and the same pixels everywhere", cases)

@@ -1,4 +1,4 @@
-"""A run that is killed at any moment resumes, and ends with the bits of one that was never killed."""
+"""A run that is killed at any moment resumes and ends with the same bits as one that was never killed."""
 
 import hashlib
 import os
@@ -21,14 +21,14 @@ ANSWERS = ("model/model.safetensors", "model/config.json", "predictions.csv")
 
 
 def start(folder: Path) -> int:
-    """A whole run, with another file system for temporary files where there is one."""
+    """Starts a complete run, with temporary files on another file system if there is one."""
     elsewhere = "/dev/shm" if os.path.isdir("/dev/shm") else str(folder)
     return forks().start("vit.run.command:main", WORDS, folder=folder, environment={"TMPDIR": elsewhere})
 
 
 @cache
 def uninterrupted() -> tuple[dict[str, str], float]:
-    """(the digests of a whole run, its seconds)"""
+    """(digests, seconds) of a complete run."""
     folder, began = shared() / "killed", time.monotonic()
     check_ended(forks().wait(start(folder)))
     return outcome(folder / "run"), time.monotonic() - began
@@ -44,7 +44,7 @@ def outcome(run: Path) -> dict[str, str]:
 
 def check(found: dict[str, str], whole: dict[str, str], run: Path) -> None:
     differ = [part for part in whole if found[part] != whole[part]]
-    assert not differ, f"other bits in {', '.join(differ)}"
+    assert not differ, f"different bits in {', '.join(differ)}"
     stale = [str(path.relative_to(run)) for path in run.rglob("*") if path.suffix in (".tmp", ".part")]
     assert not stale, f"left behind: {stale}"
 
@@ -66,7 +66,7 @@ def killed(folder: Path, seed: int) -> None:
 
 @cache
 def trained() -> dict[str, str]:
-    """The digests of a run that ends with its training."""
+    """The digests of a run that ends after training."""
     folder = shared() / "crashed"
     check_ended(forks().run("tests.faults.resume:train", WORDS, None, True, folder=folder))
     return digests(folder / "run")
@@ -88,10 +88,10 @@ def every_operation_has_its_case(folder: Path) -> None:
 def cases() -> Iterator[Case]:
     for seed in range(100):
         yield Case(f"{KILLS} kills, seed {seed}", lambda folder, s=seed: killed(folder, s), quick=seed == 0)
-    yield Case("crashes: every file operation has its case", every_operation_has_its_case)
+    yield Case("crashes: every file operation has a case", every_operation_has_its_case)
     for at in range(OPERATIONS):
         name = f"crash before file operation {at}"
         yield Case(name, lambda folder, a=at: crashed(folder, a), quick=at in (30, OPERATIONS - 10))
 
 
-PROMISE = Promise("killed at any moment and resumed: the same bits, nothing left behind", cases)
+PROMISE = Promise("a run killed at any moment resumes with identical bits and leaves nothing behind", cases)

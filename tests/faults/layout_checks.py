@@ -1,6 +1,6 @@
-"""What the odd layouts are made of and how they are checked.
+"""Helpers that create and check unusual layouts.
 
-All images have 4x4 pixels. The colour says the true class, one corner the split that was declared and a number.
+All images have 4x4 pixels. The colour encodes the true class, one corner the declared split and a number.
 """
 
 import csv
@@ -19,7 +19,7 @@ from PIL import Image
 from vit.data import DataError, Preprocessing, Source
 
 CONTRACT = Preprocessing(size=4, resize="none")
-PARTS = ("", "train", "val", "test")  # "" where the layout declares no split
+PARTS = ("", "train", "val", "test")  # "" if the layout declares no split
 ALL = {"fractions": (1, 0, 0)}
 ANIMALS = ("cat", "dog", "elk")
 ACCENT = "café"
@@ -37,7 +37,7 @@ def layout(name: str) -> Callable[[Layout], Layout]:
     return add
 
 
-# What the layouts are made of
+# --- creating layouts
 
 
 def colour(label: str) -> list[int]:
@@ -59,7 +59,7 @@ def png(label: str, part: str = "", number: int = 0) -> bytes:
 
 
 def fill(place: Path, count: int = 4, label: str | None = None, part: str | None = None) -> None:
-    """Images in a class folder; its name is the label, and that of the folder above the split where it is one."""
+    """Creates images in a class folder, whose name is the label; a parent named like a split is the split."""
     label = place.name if label is None else label
     part = place.parent.name * (place.parent.name in PARTS) if part is None else part
     place.mkdir(parents=True, exist_ok=True)
@@ -68,14 +68,14 @@ def fill(place: Path, count: int = 4, label: str | None = None, part: str | None
         (place / f"{number:05}.png").write_bytes(png(label, part, number))
 
 
-def grown(root: Path, *places: str, count: int = 4) -> Path:
+def class_folders(root: Path, *places: str, count: int = 4) -> Path:
     for place in places:
         fill(root / place, count)
     return root
 
 
 def listed(root: Path, labels: Sequence[str] = ANIMALS, parts: Sequence[str] = ("",)) -> list[tuple[str, str, str]]:
-    """Images without class folders, as a table lists them: (path, label, split)."""
+    """Creates images without class folders; returns the rows of a table: (path, label, split)."""
     found = []
     for number, (part, label) in enumerate((part, label) for part in parts for label in labels for _ in range(2)):
         (root / "images").mkdir(exist_ok=True)
@@ -94,26 +94,26 @@ def pairs_of(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str]]:
     return [(path, label) for path, label, _ in rows]
 
 
-# What is checked
+# --- checks
 
 
 def mapped(
     source: Source, classes: Sequence[str], sizes: dict[str, int], left_out: dict[str, int] | None = None
 ) -> None:
-    """Every label by pixel content, every membership as declared, and what was left out counted by reason."""
+    """Checks every label by the pixels, every split as declared, and the number of left-out files by reason."""
     assert source.classes == list(classes), source.classes
     assert {key: len(split) for key, split in source.splits.items()} == sizes, source.split_lists()
     for key, split in source.splits.items():
         for i, label in enumerate(split.labels):
             pixels = CONTRACT.image(split.read(i))
-            assert pixels[:, 0, 0].tolist() == colour(classes[label]), f"{split.names[i]} is no {classes[label]}"
+            assert pixels[:, 0, 0].tolist() == colour(classes[label]), f"{split.names[i]} is not a {classes[label]}"
             declared = PARTS[int(pixels[0, 3, 3])]
             assert declared in ("", key), f"{split.names[i]} of {declared} is in {key}"
     assert Counter(reason for _, reason in source.left_out) == (left_out or {}), source.left_out
 
 
 def refused(call: Callable[[], object], *parts: str) -> None:
-    """One sentence that contains all parts: the file or key, and what is wrong with it."""
+    """Checks that the error is one sentence that contains all parts: the file or key, and the fault."""
     try:
         found = call()
     except (DataError, FileNotFoundError) as error:
@@ -124,7 +124,7 @@ def refused(call: Callable[[], object], *parts: str) -> None:
 
 
 class Logged(logging.Handler):
-    """What the package logs inside the block."""
+    """Collects the log of the package inside the block."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Odd folders of images, and zip archives of them."""
+"""Unusual image folders, and zip archives of them."""
 
 import contextlib
 import io
@@ -19,9 +19,9 @@ from tests.faults.layout_checks import (
     ANIMALS,
     CONTRACT,
     Logged,
+    class_folders,
     colour,
     fill,
-    grown,
     layout,
     mapped,
     png,
@@ -35,53 +35,54 @@ from vit.inference import Predictor
 
 @layout("splits in folders")
 def _(root: Path) -> None:
-    grown(root, "train/cat", "train/dog", "val/cat", "val/dog", "test/cat", "test/dog")
+    class_folders(root, "train/cat", "train/dog", "val/cat", "val/dog", "test/cat", "test/dog")
     mapped(folder(root), ["cat", "dog"], {"train": 8, "val": 8, "test": 8})
 
 
 @layout("an empty class folder in train")
 def _(root: Path) -> None:
-    (grown(root, "train/cat", "train/dog") / "train" / "elk").mkdir()
+    (class_folders(root, "train/cat", "train/dog") / "train" / "elk").mkdir()
     refused(lambda: folder(root), "no training image", "'elk'")
 
 
 @layout("an empty class folder in val")
 def _(root: Path) -> None:
-    (grown(root, "train/cat", "train/dog", "val/dog") / "val" / "cat").mkdir()
+    (class_folders(root, "train/cat", "train/dog", "val/dog") / "val" / "cat").mkdir()
     mapped(folder(root), ["cat", "dog"], {"train": 8, "val": 4})
 
 
 @layout("an empty val folder")
 def _(root: Path) -> None:
-    (grown(root, "train/cat", "train/dog") / "val" / "cat").mkdir(parents=True)
+    (class_folders(root, "train/cat", "train/dog") / "val" / "cat").mkdir(parents=True)
     refused(lambda: folder(root), "val", "0 images")
 
 
 @layout("hidden folders and files")
 def _(root: Path) -> None:
-    grown(root, "cat", "dog", ".ipynb_checkpoints")
+    class_folders(root, "cat", "dog", ".ipynb_checkpoints")
     (root / "cat" / "._1.png").write_bytes(png("dog"))
     mapped(folder(root, **ALL), ["cat", "dog"], {"train": 8}, {"hidden": 2})
 
 
-@layout("val has some of train's classes")
+@layout("val has only some classes of train")
 def _(root: Path) -> None:
-    grown(root, "train/cat", "train/dog", "train/elk", "val/elk", "val/dog", "test/elk")
+    class_folders(root, "train/cat", "train/dog", "train/elk", "val/elk", "val/dog", "test/elk")
     mapped(folder(root), ANIMALS, {"train": 12, "val": 8, "test": 4})
 
 
-@layout("val has a class that train lacks")
+@layout("val has a class that is not in train")
 def _(root: Path) -> None:
-    refused(lambda: folder(grown(root, "train/cat", "train/dog", "val/cat", "val/ape")), str(root / "val"), "ape")
+    class_folders(root, "train/cat", "train/dog", "val/cat", "val/ape")
+    refused(lambda: folder(root), str(root / "val"), "ape")
 
 
-@layout("class folders made in another order")
+@layout("class folders created in another order")
 def _(root: Path) -> None:
-    grown(root, "train/elk", "train/cat", "train/dog", "val/dog", "val/elk", "val/cat")
+    class_folders(root, "train/elk", "train/cat", "train/dog", "val/dog", "val/elk", "val/cat")
     mapped(folder(root), ANIMALS, {"train": 12, "val": 12})
 
 
-@layout("folders in class folders")
+@layout("subfolders of class folders")
 def _(root: Path) -> None:
     for place in ("cat/young", "cat/old/grey", "cat", "dog/train", "dog/cat"):
         fill(root / place, label=place.split("/")[0], part="")
@@ -91,13 +92,13 @@ def _(root: Path) -> None:
 @layout("class names that differ only by case")
 def _(root: Path) -> None:
     with Logged() as log:
-        mapped(folder(grown(root, "cat", "Cat", "dog"), **ALL), ["Cat", "cat", "dog"], {"train": 12})
+        mapped(folder(class_folders(root, "cat", "Cat", "dog"), **ALL), ["Cat", "cat", "dog"], {"train": 12})
     assert "'Cat' and 'cat'" in log.text, log.text
 
 
-@layout("one file in two splits")
+@layout("the same file in two splits")
 def _(root: Path) -> None:
-    grown(root, "train/cat", "train/dog", "test/cat")
+    class_folders(root, "train/cat", "train/dog", "test/cat")
     file = next((root / "train" / "dog").iterdir())
     fill(root / "test" / "dog", 0)
     (root / "test" / "dog" / "again.png").write_bytes(file.read_bytes())
@@ -108,48 +109,48 @@ def _(root: Path) -> None:
 
 @layout("a single class")
 def _(root: Path) -> None:
-    refused(lambda: folder(grown(root, "cat")), "1 class", "'cat'")
+    refused(lambda: folder(class_folders(root, "cat")), "1 class", "'cat'")
 
 
 @layout("one image")
 def _(root: Path) -> None:
-    refused(lambda: folder(grown(root, "cat", count=1)), "1 class", "'cat'")
+    refused(lambda: folder(class_folders(root, "cat", count=1)), "1 class", "'cat'")
 
 
 @layout("one image per class")
 def _(root: Path) -> None:
-    mapped(folder(grown(root, *ANIMALS, count=1)), ANIMALS, {"train": 3})
+    mapped(folder(class_folders(root, *ANIMALS, count=1)), ANIMALS, {"train": 3})
 
 
-@layout("images and no folder")
+@layout("images without folders")
 def _(root: Path) -> None:
     fill(root, 3, "cat", "")
     refused(lambda: folder(root), str(root), "no class folders")
 
 
-@layout("an accent in one character in train, in two in val")
+@layout("an accent as one character in train, as two in val")
 def _(root: Path) -> None:
     one, two = (unicodedata.normalize(form, ACCENT) for form in ("NFC", "NFD"))
-    grown(root, f"train/{one}", "train/dog", f"val/{two}", "val/dog")
+    class_folders(root, f"train/{one}", "train/dog", f"val/{two}", "val/dog")
     mapped(folder(root), [one, "dog"], {"train": 8, "val": 8})
 
 
-@layout("an accent in one character and in two in one split")
+@layout("an accent as one character and as two in the same split")
 def _(root: Path) -> None:
     one, two = (unicodedata.normalize(form, ACCENT) for form in ("NFC", "NFD"))
-    mapped(folder(grown(root, one, two, "dog"), **ALL), [one, "dog"], {"train": 12})
+    mapped(folder(class_folders(root, one, two, "dog"), **ALL), [one, "dog"], {"train": 12})
 
 
-@layout("a class folder whose name is no text")
+@layout("a class folder with a name that is not UTF-8")
 def _(root: Path) -> None:
-    grown(root, "cat", "dog")
+    class_folders(root, "cat", "dog")
     os.rename(root / "dog", os.fsdecode(os.fsencode(root) + b"/caf\xe9"))
     refused(lambda: folder(root), str(root), "caf")
 
 
 @layout("a link to a file")
 def _(root: Path) -> None:
-    grown(root / "set", "cat", "dog")
+    class_folders(root / "set", "cat", "dog")
     (root / "far.png").write_bytes(png("dog", number=1))
     (root / "set" / "dog" / "link.png").symlink_to(root / "far.png")
     mapped(folder(root / "set", **ALL), ["cat", "dog"], {"train": 9})
@@ -157,22 +158,22 @@ def _(root: Path) -> None:
 
 @layout("a link to a class folder")
 def _(root: Path) -> None:
-    grown(root / "set", "cat", "dog")
+    class_folders(root / "set", "cat", "dog")
     fill(root / "far", label="elk")
     (root / "set" / "elk").symlink_to(root / "far")
     mapped(folder(root / "set", **ALL), ANIMALS, {"train": 12})
 
 
-@layout("two links to one class folder")
+@layout("a split that is a link to another split")
 def _(root: Path) -> None:
-    grown(root / "set", "train/cat", "train/dog")
+    class_folders(root / "set", "train/cat", "train/dog")
     (root / "set" / "val").symlink_to(root / "set" / "train")
     refused(lambda: folder(root / "set"), "val", "a link to a folder that has already been read")
 
 
 @layout("links in a loop")
 def _(root: Path) -> None:
-    grown(root, "cat", "dog")
+    class_folders(root, "cat", "dog")
     (root / "cat" / "up").symlink_to(root)
     (root / "dog" / "self").symlink_to(root / "dog")
     left_out = folder(root, **ALL).left_out
@@ -180,9 +181,9 @@ def _(root: Path) -> None:
     mapped(folder(root, **ALL), ["cat", "dog"], {"train": 8}, Counter(reason for _, reason in left_out))
 
 
-@layout("a link that leads nowhere")
+@layout("a dangling link")
 def _(root: Path) -> None:
-    grown(root, "cat", "dog")
+    class_folders(root, "cat", "dog")
     (root / "cat" / "gone.png").symlink_to(root / "nowhere.png")
     report = audit(folder(root, **ALL), CONTRACT, seconds=None)
     assert [bad.name for bad in report.unreadable] == ["cat/gone.png"], report.unreadable
@@ -190,7 +191,7 @@ def _(root: Path) -> None:
 
 for names in (("Training", "Testing", "Validation"), ("TRAIN", "TEST", "VAL"), ("Train", "tEst", "Valid")):
 
-    @layout(f"splits called {', '.join(names)}")
+    @layout(f"splits named {', '.join(names)}")
     def _(root: Path, names: Sequence[str] = names) -> None:
         for name, part in zip(names, ("train", "test", "val"), strict=True):
             for label in ("cat", "dog"):
@@ -202,81 +203,81 @@ for names in (("Training", "Testing", "Validation"), ("TRAIN", "TEST", "VAL"), (
 
 for first, second in (("Train", "train"), ("val", "validation"), ("Test", "testing")):
 
-    @layout(f"one split under two names: {first} and {second}")
+    @layout(f"a split with two names: {first} and {second}")
     def _(root: Path, names: Sequence[str] = (first, second)) -> None:
         for name in {"train", *names}:
             fill(root / name / "cat"), fill(root / name / "dog")
         refused(lambda: folder(root), f"both {names[0]} and {names[1]}")
 
 
-@layout("classes called train and test")
+@layout("classes named train and test")
 def _(root: Path) -> None:
-    mapped(folder(grown(root, "train", "test", "bus"), **ALL), ["bus", "test", "train"], {"train": 12})
+    mapped(folder(class_folders(root, "train", "test", "bus"), **ALL), ["bus", "test", "train"], {"train": 12})
 
 
-@layout("a class called train with a hidden folder in it")
+@layout("a class named train with a hidden folder")
 def _(root: Path) -> None:
-    grown(root, "train", "bus")
+    class_folders(root, "train", "bus")
     (root / "train" / ".ipynb_checkpoints").mkdir()
     mapped(folder(root, **ALL), ["bus", "train"], {"train": 8}, {"hidden": 1})
 
 
 @layout("val and test without train")
 def _(root: Path) -> None:
-    refused(lambda: folder(grown(root, "val/cat", "test/cat")), str(root), "val, test", "no train folder")
+    refused(lambda: folder(class_folders(root, "val/cat", "test/cat")), str(root), "val, test", "no train folder")
 
 
-@layout("a test folder without classes")
+@layout("a test folder without class folders")
 def _(root: Path) -> None:
-    grown(root, "train/cat", "train/dog", "val/cat")
+    class_folders(root, "train/cat", "train/dog", "val/cat")
     fill(root / "test", 3, "cat", "")
     mapped(folder(root), ["cat", "dog"], {"train": 8, "val": 4}, {"outside the split folders": 1})
 
 
-@layout("files beside class folders")
+@layout("files outside class folders")
 def _(root: Path) -> None:
-    grown(root, "cat", "dog")
+    class_folders(root, "cat", "dog")
     (root / "stray.png").write_bytes(png("elk"))
     (root / "labels.csv").write_text("x"), (root / "cat" / "Thumbs.db").write_text("x")
     mapped(folder(root, **ALL), ["cat", "dog"], {"train": 8}, {
         "outside any class folder": 1, "not an image (.csv)": 1, "not an image (.db)": 1})
 
 
-@layout("class folders called 1, 2, 10")
+@layout("class folders named 1, 2, 10")
 def _(root: Path) -> None:
     names = ("1", "2", "10")
-    grown(root, *(f"train/{name}" for name in names), "val/2", "val/10")
+    class_folders(root, *(f"train/{name}" for name in names), "val/2", "val/10")
     mapped(folder(root), ["1", "10", "2"], {"train": 12, "val": 8})
 
 
-@layout("class folders called true, null, 007")
+@layout("class folders named true, null, 007")
 def _(root: Path) -> None:
     names = sorted(("true", "null", "007", "7", "nan", "1e3", "no", "-1", "a,b|c", "it's", "🐱", "x.png"))
-    mapped(folder(grown(root, *names, count=1), **ALL), names, {"train": len(names)})
+    mapped(folder(class_folders(root, *names, count=1), **ALL), names, {"train": len(names)})
 
 
-@layout("white space after a class name in one split")
+@layout("trailing white space in a class name of one split")
 def _(root: Path) -> None:
-    refused(lambda: folder(grown(root, "train/cat", "train/dog", "val/cat ")), str(root / "val"), "cat ")
+    refused(lambda: folder(class_folders(root, "train/cat", "train/dog", "val/cat ")), str(root / "val"), "cat ")
 
 
-@layout("white space after a class name beside the same without")
+@layout("two class names that differ by trailing white space")
 def _(root: Path) -> None:
     with Logged() as log:
-        source = folder(grown(root, "cat", "cat ", "dog"), **ALL)
+        source = folder(class_folders(root, "cat", "cat ", "dog"), **ALL)
     mapped(source, ["cat", "cat ", "dog"], {"train": 12})
     assert "'cat' and 'cat '" in log.text, log.text
 
 
-@layout("endings in capitals")
+@layout("suffixes in capitals")
 def _(root: Path) -> None:
-    grown(root, "cat", "dog")
+    class_folders(root, "cat", "dog")
     (root / "dog" / "X.PNG").write_bytes(png("dog", number=1))
     mapped(folder(root, **ALL), ["cat", "dog"], {"train": 9})
 
 
 class Colours(torch.nn.Module):
-    """Names an image by its colour."""
+    """Classifies an image by its colour."""
 
     def __init__(self, classes: Sequence[str]) -> None:
         super().__init__()
@@ -287,9 +288,9 @@ class Colours(torch.nn.Module):
         return -torch.cdist(images[:, :, 0, 0], self.colours)
 
 
-@layout("predict and audit see the files that training sees")
+@layout("predict and audit use the same files as training")
 def _(root: Path) -> None:
-    grown(root, "cat", "dog", ".hidden")
+    class_folders(root, "cat", "dog", ".hidden")
     (root / "cat" / "up").symlink_to(root), (root / "dog" / "notes.txt").write_text("x")
     source = folder(root, **ALL)
     answers = Predictor(SimpleNamespace(model=Colours(source.classes), classes=source.classes, preprocessing=CONTRACT),
@@ -300,7 +301,7 @@ def _(root: Path) -> None:
     assert report.counts == {"train": {"cat": 4, "dog": 4}} and not report.unreadable
 
 
-@layout("the audit command on odd folders")
+@layout("the audit command with unusual folders")
 def _(root: Path) -> None:
     for name, part in (("Training", "train"), ("TEST", "test")):
         for label in ("1", "10", "2"):
@@ -325,7 +326,7 @@ def zipped(path: Path, root: Path, above: str = "") -> Path:
     return path
 
 
-@layout("a zip archive of splits in a folder, as a Mac makes it")
+@layout("a zip archive of splits in a folder, as macOS creates it")
 def _(root: Path) -> None:
     for name, part in (("Train", "train"), ("Test", "test")):
         for label in ("cat", "dog"):
@@ -339,7 +340,7 @@ def _(root: Path) -> None:
 
 @layout("a zip archive of class folders")
 def _(root: Path) -> None:
-    grown(root / "a", "1", "2", "10")
+    class_folders(root / "a", "1", "2", "10")
     (root / "a" / "2" / "notes.txt").write_text("x")
     mapped(folder(zipped(root / "a.zip", root / "a"), **ALL), ["1", "10", "2"], {"train": 12},
            {"not an image (.txt)": 1})
@@ -353,7 +354,7 @@ def _(root: Path) -> None:
     refused(lambda: folder(root / "a.zip"), "a.zip", "no class folders", "2 a path outside the archive")
 
 
-@layout("a file in the place of a folder")
+@layout("a file instead of a folder")
 def _(root: Path) -> None:
     (root / "t.csv").write_text("path,label\n")
     refused(lambda: folder(root / "t.csv"), "t.csv", "data=table")

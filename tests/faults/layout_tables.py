@@ -1,4 +1,4 @@
-"""Odd tables of images: CSV, Excel, JSON, Parquet, arrays, and data sets of the datasets library."""
+"""Unusual tables of images: CSV, Excel, JSON, Parquet, arrays, and data sets of the datasets library."""
 
 import json
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def _(root: Path) -> None:
     mapped(table(root / "t.csv", image=0, label=1, **ALL), ANIMALS, {"train": 6})
 
 
-@layout("paths of Windows")
+@layout("Windows paths")
 def _(root: Path) -> None:
     rows = [(path.replace("/", "\\"), label) for path, label in pairs_of(listed(root))]
     (root / "t.csv").write_text(csv_text(rows, "path", "label"))
@@ -63,7 +63,7 @@ def _(root: Path) -> None:
     mapped(table(root / "tables" / "t.csv", **ALL), ANIMALS, {"train": 6})
 
 
-@layout("other names of columns")
+@layout("unconventional column names")
 def _(root: Path) -> None:
     (root / "t.csv").write_text(csv_text(pairs_of(listed(root)), "picture", "animal"))
     refused(lambda: table(root / "t.csv"), "t.csv", "picture, animal", "data.image")
@@ -71,7 +71,7 @@ def _(root: Path) -> None:
     mapped(table(root / "t.csv", image="picture", label="animal", **ALL), ANIMALS, {"train": 6})
 
 
-@layout("columns whose names have capitals and blanks")
+@layout("column names with capitals and blanks")
 def _(root: Path) -> None:
     (root / "t.csv").write_text(csv_text(pairs_of(listed(root)), " Image", "LABEL "))
     mapped(table(root / "t.csv", **ALL), ANIMALS, {"train": 6})
@@ -79,14 +79,14 @@ def _(root: Path) -> None:
 
 for name in ("Split", "SPLIT", " split "):
 
-    @layout(f"a split column called {name!r}, its values in capitals")
+    @layout(f"a split column named {name!r} with values in capitals")
     def _(root: Path, name: str = name) -> None:
         rows = [(path, label, f" {part.upper()}") for path, label, part in listed(root, parts=PARTS[1:])]
         (root / "t.csv").write_text(csv_text(rows, "path", "label", name))
         mapped(table(root / "t.csv"), ANIMALS, {"train": 6, "val": 6, "test": 6})
 
 
-@layout("two columns whose names differ by case")
+@layout("two column names that differ by case")
 def _(root: Path) -> None:
     rows = [(path, label, "dog") for path, label in pairs_of(listed(root))]
     (root / "t.csv").write_text(csv_text(rows, "path", "Label", "label"))
@@ -108,7 +108,7 @@ def _(root: Path) -> None:
     refused(lambda: table(root / "t.csv"), "t: there are 0 training images", "test")
 
 
-@layout("numbers with names in classes.json")
+@layout("numeric labels with names in classes.json")
 def _(root: Path) -> None:
     names = ["elk", "cat", "dog"]
     rows = [(path, str(names.index(label))) for path, label in pairs_of(listed(root, names))]
@@ -120,7 +120,7 @@ def _(root: Path) -> None:
     mapped(table(root / "t.csv", classes=names, **ALL), names, {"train": 6})
 
 
-@layout("names beside a classes.json of another use")
+@layout("named labels with an unrelated classes.json")
 def _(root: Path) -> None:
     (root / "t.csv").write_text(csv_text(pairs_of(listed(root)), "path", "label"))
     (root / "classes.json").write_text('{"0": "x"}')
@@ -163,7 +163,7 @@ for value in ("", " ", "nan", "NaN"):
         refused(lambda: table(root / "t.csv"), "t.csv row 6", "the label is empty")
 
 
-@layout("a row with a field too few")
+@layout("a row with a missing field")
 def _(root: Path) -> None:
     (root / "t.csv").write_text(csv_text([*pairs_of(listed(root)), ("images/0.png",)], "path", "label"))
     refused(lambda: table(root / "t.csv"), "t.csv line 8", "1 fields")
@@ -196,7 +196,7 @@ def _(root: Path) -> None:
 
 def parquet(path: Path, labels: Sequence[object], part: str = "", truth: Sequence[str] | None = None,
             names: dict[str, Sequence[str]] | None = None, **columns: Sequence[object]) -> Path:
-    """Encoded images with their labels; `truth` are the classes by name, `names` the class names of columns."""
+    """Encoded images with labels; `truth` are the class names of the images, `names` those stored for columns."""
     import pyarrow
     import pyarrow.parquet
 
@@ -223,14 +223,14 @@ def _(root: Path) -> None:
     mapped(table(root / "t.parquet", **ALL), ["elk", "cat", "dog"], {"train": 5})
 
 
-@layout("Parquet splits whose class labels have other orders")
+@layout("Parquet splits with class names in different orders")
 def _(root: Path) -> None:
     numbered(root / "train.parquet", ["elk", "cat", "dog"], "", 4)
     numbered(root / "test.parquet", ["dog", "elk", "cat"], "test")
     mapped(mnist(root, val=3), ["elk", "cat", "dog"], {"train": 9, "val": 3, "test": 6})
 
 
-@layout("Parquet parts whose class labels have other orders")
+@layout("Parquet files of one split with class names in different orders")
 def _(root: Path) -> None:
     numbered(root / "train-0.parquet", ["elk", "cat"]), numbered(root / "train-1.parquet", ["cat", "elk"])
     refused(lambda: mnist(root, val=1), "train-1.parquet", "'label'", "same class names")
@@ -238,7 +238,7 @@ def _(root: Path) -> None:
 
 for train, test in (("Train.parquet", "Test.parquet"), ("TRAIN-0.PARQUET", "Testing.Parquet")):
 
-    @layout(f"Parquet splits called {train} and {test}")
+    @layout(f"Parquet splits named {train} and {test}")
     def _(root: Path, train: str = train, test: str = test) -> None:
         numbered(root / train, ["elk", "cat", "dog"], "", 4)
         numbered(root / test, ["elk", "cat", "dog"], "test")
@@ -247,7 +247,7 @@ for train, test in (("Train.parquet", "Test.parquet"), ("TRAIN-0.PARQUET", "Test
 
 for first, second in (("Train.parquet", "train.parquet"), ("val.parquet", "validation.parquet")):
 
-    @layout(f"one Parquet split under two names: {first} and {second}")
+    @layout(f"a Parquet split with two names: {first} and {second}")
     def _(root: Path, names: Sequence[str] = (first, second)) -> None:
         for name in {"train.parquet", *names}:
             numbered(root / name, ["elk", "cat"])
@@ -282,7 +282,7 @@ for images, labels, words in (("{}_images", "{}_labels", ("train", "val", "test"
                               ("X_{}", "Y_{}", ("Train", "Validation", "Test")),
                               ("images_{}", "labels_{}", ("training", "validation", "testing"))):
 
-    @layout(f"arrays called {images.format(words[0])}, {images.format(words[1])}")
+    @layout(f"arrays named {images.format(words[0])}, {images.format(words[1])}")
     def _(root: Path, images: str = images, labels: str = labels, words: Sequence[str] = words) -> None:
         found = {}
         for word, part in zip(words, ("train", "val", "test"), strict=True):
@@ -299,7 +299,7 @@ def _(root: Path) -> None:
            {"an unused array": 1})
 
 
-@layout("arrays of other lengths, or with numbers that have no class")
+@layout("arrays of different lengths, or with labels out of range")
 def _(root: Path) -> None:
     images, labels = arrays("", ANIMALS)
     np.savez(root / "a.npz", images=images, labels=labels[1:])
@@ -314,7 +314,7 @@ def _(root: Path) -> None:
 
 
 def saved(root: Path, **parts: Sequence[str]) -> Path:
-    """A folder of save_to_disk: split → class names in the order of its numbers."""
+    """A folder of save_to_disk with splits → class names in the order of their indices."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -328,13 +328,13 @@ def saved(root: Path, **parts: Sequence[str]) -> Path:
     return root / "saved"
 
 
-@layout("data sets whose class labels have other orders")
+@layout("data sets with class names in different orders")
 def _(root: Path) -> None:
     found = hub(saved(root, train=["elk", "cat", "dog"], test=["dog", "elk", "cat"]), fractions=(1, 0, 0))
     mapped(found, ["elk", "cat", "dog"], {"train": 3, "test": 3})
 
 
-@layout("data sets whose splits have capitals")
+@layout("data sets with splits in capitals")
 def _(root: Path) -> None:
     found = hub(saved(root, Training=["elk", "cat", "dog"], Test=["elk", "cat", "dog"]), fractions=(1, 0, 0))
     mapped(found, ["elk", "cat", "dog"], {"train": 3, "test": 3})
@@ -356,11 +356,11 @@ def _(root: Path) -> None:
     mapped(read_by_the_library(root, "train", "test"), ["cat", "dog"], {"train": 8, "test": 8})
 
 
-@layout("class folders read by the datasets library, splits in capitals")
+@layout("class folders read by the datasets library, with splits in capitals")
 def _(root: Path) -> None:
     refused(lambda: read_by_the_library(root, "Training", "Testing"), str(root / "set"), "'Testing'", "rename it")
 
 
-@layout("data sets with a class that train lacks")
+@layout("data sets with a class that is not in train")
 def _(root: Path) -> None:
     refused(lambda: hub(saved(root, train=["elk", "cat"], test=["elk", "ape"])), "saved test", "ape")

@@ -1,4 +1,4 @@
-"""Odd folders and tables of texts."""
+"""Unusual folders and tables of texts."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ def sentences(part: str, side: str, count: int = 4) -> str:
 
 
 def texts_of(source: object) -> dict[str, set[str]]:
-    """Split → the first words of its texts, which say in which split they were declared."""
+    """Split → the first words of its texts, which name the split that was declared."""
     return {key: {split.names[i].lower()[:2] for i in range(len(split))} for key, split in source.splits.items()}
 
 
@@ -20,7 +20,7 @@ DECLARED = {"train": {"tr"}, "val": {"va"}, "test": {"te"}}
 TEXTS = ("TRAIN", "Validation", "test")
 
 
-@layout("files of parallel text in capitals")
+@layout("files of parallel text with names in capitals")
 def _(root: Path) -> None:
     for name in TEXTS:
         (root / f"{name}.en").write_text(sentences(name, "en")), (root / f"{name}.de").write_text(sentences(name, "de"))
@@ -30,14 +30,14 @@ def _(root: Path) -> None:
         assert [t.replace("de", "en") for t in split.targets] == list(split.sources)
 
 
-@layout("tables of parallel text in capitals")
+@layout("tables of parallel text with names in capitals")
 def _(root: Path) -> None:
     for name in TEXTS:
         (root / f"{name}.TSV").write_text("en\tde\n" + f"{name} a\t{name} b\n" * 3)
     assert texts_of(parallel(root)) == DECLARED
 
 
-@layout("one split of parallel text under two names")
+@layout("a split of parallel text with two names")
 def _(root: Path) -> None:
     for name in ("train", "val", "dev"):
         (root / f"{name}.en").write_text("a\n"), (root / f"{name}.de").write_text("b\n")
@@ -45,21 +45,21 @@ def _(root: Path) -> None:
     assert set(parallel(root, val="dev").splits) == {"train", "val"}
 
 
-@layout("one side of parallel text in two cases")
+@layout("a file of parallel text twice, with names in two cases")
 def _(root: Path) -> None:
     for name in ("train.en", "Train.en", "train.de"):
         (root / name).write_text("a\n")
     refused(lambda: parallel(root), "Train.en", "train.en")
 
 
-@layout("running text in capitals")
+@layout("a corpus with file names in capitals")
 def _(root: Path) -> None:
     for name in TEXTS:
         (root / f"{name}.TXT").write_text(sentences(name, "text"))
     assert texts_of(corpus(root)) == DECLARED
 
 
-@layout("a table of texts with its split column in capitals")
+@layout("a table of texts with splits in capitals")
 def _(root: Path) -> None:
     rows = [(f"{part} {i}", f"{i % 2}", part.upper()) for part in PARTS[1:] for i in range(4)]
     (root / "t.csv").write_text(csv_text(rows, "text", "label", "Split"))
@@ -73,7 +73,7 @@ def _(root: Path) -> None:
                    for split in source.splits.values() for i in range(len(split)))
 
 
-@layout("a table of images with text, its split column in capitals")
+@layout("a table of images with text and splits in capitals")
 def _(root: Path) -> None:
     (root / "t.csv").write_text(csv_text(listed(root, parts=PARTS[1:]), "file", "text", "Split"))
     for key, split in image_text(root / "t.csv").splits.items():
@@ -82,7 +82,7 @@ def _(root: Path) -> None:
             assert pixels[:, 0, 0].tolist() == colour(split.targets[i]) and PARTS[int(pixels[0, 3, 3])] == key
 
 
-@layout("a table of texts whose label is missing")
+@layout("a table of texts with a missing label")
 def _(root: Path) -> None:
     (root / "t.csv").write_text("text,label\na,0\nb,\nc,1\n")
     refused(lambda: text_table(root / "t.csv"), "t.csv line 3", "label is empty")

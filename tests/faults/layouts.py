@@ -1,4 +1,4 @@
-"""Odd folders and tables: every sample has its own label and is in its own split, or an error names what is wrong."""
+"""Unusual folders and tables: every sample has its label and is in its split, or an error names the fault."""
 
 from collections.abc import Iterator
 
@@ -14,4 +14,4 @@ def cases() -> Iterator[Case]:
         yield Case(name, run, quick=True)
 
 
-PROMISE = Promise("odd folders and tables: the right mapping or a named error", cases)
+PROMISE = Promise("unusual folders and tables: the correct mapping, or an error that names the file", cases)

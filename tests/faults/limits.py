@@ -1,4 +1,4 @@
-"""A limit of the system ends a run with one sentence that names it."""
+"""A system limit ends a run with one sentence that names it."""
 
 import os
 import resource
@@ -20,14 +20,14 @@ def limited(folder: Path, fault: str, text: str) -> None:
     words = [*WORDS, *SMALL, "data=folder", f"data.root={photos}", "data.workers=2", f"trainer.timeout={TIMEOUT}"]
     done = forks().run("tests.faults.limits:train", words, fault, folder=folder, FAULTS_FOLDER=str(folder))
     assert done.code == 1 and text in done.output, f"exit code {done.code}: {done.output}"
-    told, _, noise = done.output.partition("Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__")
-    assert "Traceback" not in told and done.output.count("error: ") == 1, done.output
-    assert not noise or fault == "files", noise  # torch's, where it cannot even make the iterator
+    output, _, noise = done.output.partition("Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__")
+    assert "Traceback" not in output and done.output.count("error: ") == 1, done.output
+    assert not noise or fault == "files", noise  # printed by torch if it cannot create the iterator
     assert not orphans(folder)
 
 
 def train(words: list[str], fault: str) -> int:
-    """In the fork: a training whose workers do load."""
+    """In a fork: a training with active workers."""
     from vit.data.images.dataset import ImageDataset
     from vit.run.command import main
 
@@ -44,7 +44,7 @@ def files() -> None:
 
 
 def memory() -> None:
-    """Once training has begun: the imports need address space too."""
+    """Limits the memory after training has started, since the imports need address space too."""
     from vit.tasks.classification import Classification
 
     step = Classification.training_step
@@ -99,7 +99,7 @@ def sleeping_worker() -> None:
 
 
 def shared_memory() -> None:
-    """What torch raises in a worker where /dev/shm is full."""
+    """Raises the error of torch in a worker if /dev/shm is full."""
     def full() -> None:
         raise RuntimeError("unable to write to file </torch_123_456_0>: No space left on device (28)")
 
@@ -124,4 +124,4 @@ def cases() -> Iterator[Case]:
         yield Case(fault, lambda folder, f=fault, t=text: limited(folder, f, t), quick)
 
 
-PROMISE = Promise("a limit of the system, or a loading process that is lost, is answered in one sentence", cases)
+PROMISE = Promise("a system limit, or a lost worker process, is reported in one sentence", cases)

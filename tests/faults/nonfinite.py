@@ -1,4 +1,4 @@
-"""NaN, infinity and explosion stop a run before the update they would spoil, in every process."""
+"""NaN, infinity and divergence stop a run, in every process, before they reach the weights."""
 
 import itertools
 import json
@@ -22,14 +22,14 @@ WORDS = ["data=digits", "model.dim=16", "model.depth=1", "recipe.epochs=2", "rec
 
 
 class Fault:
-    """One wrong number at one place of one optimizer step of one process."""
+    """One non-finite or huge number in one tensor of one optimizer step of one process."""
 
     def __init__(self, place: str, value: float, step: int, rank: int, number: int):
         self.place, self.value, self.step, self.rank, self.number = place, value, step, rank, number
         self.task, self.weights, self.names = None, [], []
 
     def install(self) -> "Fault":
-        """For the rest of this process; meant for a fork."""
+        """Installs the fault for the rest of this process, a fork."""
         from vit.data import Preprocessing
         from vit.tasks import Classification
 
@@ -63,13 +63,13 @@ class Fault:
         self.names = task.trainer.train_dataloader.names(batch["index"].tolist())
 
     def unchanged(self) -> bool:
-        """Whether the step of the fault has left the weights as they were."""
+        """Whether the step of the fault left the weights unchanged."""
         return all(torch.equal(ours.view(torch.uint8), theirs.detach().view(torch.uint8))
                    for ours, theirs in zip(self.weights, self.task.model.parameters(), strict=True))
 
 
 def train(words: list[str], *fault: object) -> int:
-    """A run with a fault; what it found out about it goes into `fault.RANK.json`."""
+    """A run with a fault; saves its observations in `fault.RANK.json`."""
     from vit.run import main
 
     torch.set_num_threads(1)
@@ -94,7 +94,7 @@ def stopped(folder: Path, place: str, value: float, step: int, rank: int, world:
     assert f"at optimizer step {step} (epoch {1 + (step - 1) // 4}" in output, output
     assert "stopped before the update" in output, output
     found = [json.loads((folder / f"fault.{r}.json").read_text()) for r in range(world)]
-    assert all(each["unchanged"] for each in found), "the update was made"
+    assert all(each["unchanged"] for each in found), "the weights were updated"
     log = (folder / "run" / "log.txt").read_text()
     assert all(name in log for name in found[rank]["names"]) and found[rank]["names"], log[-3000:]
     assert any(name in output for each in found for name in each["names"][:8])
@@ -125,4 +125,4 @@ def cases() -> Iterator[Case]:
         )
 
 
-PROMISE = Promise("NaN, infinity and explosion stop a run before the update, in every process", cases)
+PROMISE = Promise("NaN, infinity and divergence stop a run before the update, in every process", cases)

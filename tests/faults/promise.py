@@ -1,4 +1,4 @@
-"""A promise and the cases that put it to the test."""
+"""A promise and the cases that test it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Case:
-    """One fault, injected once.
+    """One injected fault.
 
     Args:
         name: unique within its promise.
-        run: gets an empty folder; raises, with an AssertionError as a rule, when the promise is broken.
-        quick: whether the case belongs to the default test suite (a few seconds).
+        run: is called with an empty folder; raises, usually an AssertionError, if the promise is broken.
+        quick: whether the case is part of the default test suite (a few seconds).
     """
 
     name: str
@@ -22,11 +22,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Promise:
-    """A sentence that users may rely on.
+    """A guarantee for users.
 
     Args:
-        title: the row of the table.
-        cases: makes the cases; nothing expensive happens before one of them runs.
+        title: the sentence in the table of promises.
+        cases: creates the cases; nothing expensive happens before one of them runs.
     """
 
     title: str

@@ -44,4 +44,4 @@ def cases() -> Iterator[Case]:
 
 QUICK = {("exception", 1, "training"), ("SIGKILL", 0, "validation"), ("SIGSTOP", 1, "training")}
 
-PROMISE = Promise("a rank that fails, dies, freezes or hangs ends the run, is named and leaves nothing behind", cases)
+PROMISE = Promise("a rank that fails, dies, freezes or hangs ends the run, is named, and leaves nothing behind", cases)

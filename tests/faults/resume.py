@@ -1,4 +1,4 @@
-"""A run that is stopped at any step and resumed ends with the bits of one that was never stopped."""
+"""A run that is stopped at any step and resumed ends with the same bits as one that was never stopped."""
 
 import atexit
 import csv
@@ -26,18 +26,18 @@ PHOTOS = ["recipe.batch_size=16", "data.image_size=16", "data.patch_size=8", "da
 QUIET = ["task.examples=0"]
 MIXUP = ["recipe.mixup={mixup: 0.3, cutmix: 1.0, prob: 0.8}", "model.dropout=0.1", "model.drop_path=0.1"]
 TIMES = ("_per_second", "data_wait")  # columns of metrics.csv that measure this machine
-CLOCKS = ("ThroughputMeter", "PeakMemory", "Timer", "ProgressBar", "MetricsTable")  # callbacks whose state does
+CLOCKS = ("ThroughputMeter", "PeakMemory", "Timer", "ProgressBar", "MetricsTable")  # callbacks whose state does as well
 STOPPED = {1: 143, 2: 9}
 
 
 @dataclass(frozen=True)
 class Mode:
-    """A way of training.
+    """A training configuration.
 
     Args:
         overrides: may name the prepared folders as {source} (a trained model) and {labels} (a multi-label table).
-        changed: overrides of the resumed run alone, which must change no number.
-        stops: at so many places between the first and the last batch it is stopped.
+        changed: overrides of the resumed run, which must not change the result.
+        stops: number of positions between the first and the last batch at which it is stopped.
     """
 
     overrides: tuple[str, ...]
@@ -60,8 +60,8 @@ MODES = {
     "accumulation and mixup": Mode((*DIGITS, *MIXUP, "recipe.accumulate=3")),
     "two workers": Mode((*DIGITS, "data.workers=2")),
     "another number of workers": Mode((*DIGITS, "data.workers=0"), changed=("data.workers=2",)),
-    "balance by sampling": Mode((*DIGITS, "data.balance=sampler")),
-    "balance by loss": Mode((*DIGITS, "data.balance=loss")),
+    "balanced sampling": Mode((*DIGITS, "data.balance=sampler")),
+    "balanced loss": Mode((*DIGITS, "data.balance=loss")),
     "bfloat16": Mode((*DIGITS, "precision=bf16-mixed")),
     "patience": Mode((*DIGITS, "callbacks.patience=1")),
     "time limit": Mode((*DIGITS, "trainer.max_time=00:01:00:00")),
@@ -75,9 +75,9 @@ MODES = {
         (*DIGITS, "experiment=mae", "model.decoder_dim=16", "model.decoder_depth=1", "task.examples=0")
     ),
     "text classification": Mode((*TEXTS, "data=text_table", "recipe.batch_size=4000")),
-    "several labels": Mode((*SMALL, *PHOTOS, "data=table", "data.path={labels}", "data.label_separator='|'")),
-    "layer-wise rates": Mode((*DIGITS, "init_from={source}", "finetune=llrd")),
-    "head alone": Mode((*DIGITS, "init_from={source}", "finetune=head")),
+    "multi-label": Mode((*SMALL, *PHOTOS, "data=table", "data.path={labels}", "data.label_separator='|'")),
+    "layer-wise decay": Mode((*DIGITS, "init_from={source}", "finetune=llrd")),
+    "head only": Mode((*DIGITS, "init_from={source}", "finetune=head")),
     "gradual unfreezing": Mode((*DIGITS, "init_from={source}", "finetune=gradual"), stops=12),
     "lora": Mode((*DIGITS, "init_from={source}", "finetune=lora")),
     "distillation": Mode((*DIGITS, "distill=soft", "distill.teacher={source}")),
@@ -91,8 +91,9 @@ QUICK = {"plain": (1, 9), "accumulation": (7,), "ddp 3": (2,)}
 
 
 def train(overrides: list[str], stop: int | None, alone: bool) -> int:
-    """In a fork: a run without what comes after training, stopped in batch `stop`: by a signal, or, one process of
-    several, by its end."""
+    """In a fork: a run without the steps after training, stopped in batch `stop` by a signal, or with several processes
+    by the end of one.
+    """
     import vit.run.training_run
     from vit.data.images.dataset import ImageDataset
     from vit.run.command import main
@@ -115,12 +116,12 @@ def train(overrides: list[str], stop: int | None, alone: bool) -> int:
 
     Task.training_step, vit.run.training_run.finish = counted, count
     if any(override.startswith("data.workers=") for override in overrides):
-        ImageDataset._fits = lambda dataset, limit: False  # read by the workers, not from memory
+        ImageDataset._fits = lambda dataset, limit: False  # so that workers read the images
     return main(overrides)
 
 
 def run(overrides: list[str], folder: Path, processes: int = 1, stop: int | None = None) -> list[Exit]:
-    """All processes of a run -> how each ended."""
+    """Starts all processes of a run; the result of each."""
     call = partial(forks().start, "tests.faults.resume:train", overrides, stop, processes == 1, folder=folder)
     if processes == 1:
         return [forks().wait(call())]
@@ -138,7 +139,7 @@ def run(overrides: list[str], folder: Path, processes: int = 1, stop: int | None
 
 @cache
 def shared() -> Path:
-    """A folder for what several cases need."""
+    """A folder that several cases share."""
     folder = Path(tempfile.mkdtemp(prefix="vit-resume-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -146,7 +147,7 @@ def shared() -> Path:
 
 @cache
 def source() -> Path:
-    """A trained model to start from or to learn from."""
+    """A trained model for `init_from` or as a teacher."""
     folder = shared() / "source"
     done = forks().run("vit.run.command:main", [*DIGITS, "recipe.epochs=1", "run_dir=run"], folder=folder)
     assert done.code == 0, done.output
@@ -170,7 +171,7 @@ def filled(mode: Mode, words: tuple[str, ...]) -> list[str]:
 
 @cache
 def uninterrupted(name: str) -> tuple[dict[str, str], int]:
-    """(the digests of a whole run, how many batches it has)"""
+    """(digests, number of batches) of a complete run."""
     mode, folder = MODES[name], shared() / name
     for done in run([*filled(mode, mode.overrides), "run_dir=run"], folder, mode.processes):
         assert done.code == 0, done.output
@@ -178,7 +179,7 @@ def uninterrupted(name: str) -> tuple[dict[str, str], int]:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of everything that a resumed run must share with a whole one."""
+    """SHA-256 of everything that must be identical in a resumed and a complete run."""
     found = {}
     for file in ("last.ckpt", "best.ckpt"):
         checkpoint = torch.load(folder / "checkpoints" / file, map_location="cpu", weights_only=True)
@@ -221,7 +222,7 @@ def stopped_and_resumed(folder: Path, name: str, place: int) -> None:
         assert done.code == 0, f"stopped in batch {stop} of {batches}: {done.output}"
     found = digests(folder / "run")
     differ = [part for part in whole if found[part] != whole[part]]
-    assert not differ, f"stopped in batch {stop} of {batches}: other bits in {', '.join(differ)}"
+    assert not differ, f"stopped in batch {stop} of {batches}: different bits in {', '.join(differ)}"
 
 
 def cases() -> Iterator[Case]:
@@ -234,4 +235,4 @@ def cases() -> Iterator[Case]:
             )
 
 
-PROMISE = Promise("stopped at any step and resumed: the same bits", cases)
+PROMISE = Promise("a run stopped at any step and resumed ends with identical bits", cases)

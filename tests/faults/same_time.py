@@ -1,4 +1,4 @@
-"""Runs at the same time: each has a folder and ports of its own, whatever they share."""
+"""Concurrent runs: each has its own folder and ports."""
 
 import json
 import re
@@ -14,7 +14,7 @@ SHORT = [*(word for word in WORDS if not word.startswith("run_dir=")), "recipe.e
 
 
 def claim(number: int) -> None:
-    """In a fork: one folder of `runs`, in which a mark says whose it is."""
+    """In a fork: creates run folders below `runs` and marks each as its own."""
     from vit.run.folder import RunFolder, new_path
 
     for turn in range(number):
@@ -57,7 +57,7 @@ def distributed_runs(folder: Path, **environment: str) -> None:
 
 
 def one_folder(folder: Path) -> None:
-    """Of several runs into one folder the first one has it; the others say so and change nothing."""
+    """Of several runs with the same folder one uses it; the others are refused and change nothing."""
     environment = {"FAULTS_FOLDER": str(folder)}
     words = [[*SHORT, "run_dir=run", f"seed={seed}"] for seed in range(3)]
     started = [forks().start(TRAIN, each, [], folder=folder, environment=environment) for each in words]
@@ -70,13 +70,13 @@ def one_folder(folder: Path) -> None:
 
 
 def cases() -> Iterator[Case]:
-    yield Case("8 processes make 20 folders each", folders_are_never_shared, quick=True)
+    yield Case("8 processes create 20 folders each", folders_are_never_shared, quick=True)
     for count in (2, 4):
         yield Case(f"{count} runs in the same second", lambda folder, n=count: runs(folder, n))
-    yield Case("3 runs into one folder", one_folder, quick=True)
+    yield Case("3 runs with the same folder", one_folder, quick=True)
     yield Case("2 runs with 2 processes each", distributed_runs)
     yield Case("2 runs with 2 processes each, MASTER_PORT inherited",
                lambda folder: distributed_runs(folder, MASTER_ADDR="127.0.0.1", MASTER_PORT="29500"))
 
 
-PROMISE = Promise("runs at the same time share neither folders nor ports", cases)
+PROMISE = Promise("concurrent runs share neither folders nor ports", cases)

@@ -1,4 +1,4 @@
-"""A signal that asks a run to stop: a checkpoint, the way to go on, and the exit code 128 + its number."""
+"""A stop signal saves a checkpoint, prints how to resume, and ends the run with the exit code 128 + its number."""
 
 import signal
 import time
@@ -10,7 +10,7 @@ from tests.faults.tiny_training import DDP, PHASES, Fault, run
 from vit.training import newest_valid
 
 SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
-TARGETS = {  # to whom: (overrides, action, rank)
+TARGETS = {  # receiver: (overrides, action, rank)
     "one process": ([], "signal_self", None),
     "one process, twice": ([], "signal_twice", None),
     "rank 1": (DDP, "signal_self", 1),
@@ -32,7 +32,7 @@ def stopped(folder: Path, name: str, phase: str, target: str, *more: str) -> Non
     checkpoints = folder / "run" / "checkpoints"
     path, skipped = newest_valid(checkpoints)
     if phase == "start":
-        begun = target == "rank 1" and "train resume=run" in done.output  # the other one may be further
+        begun = target == "rank 1" and "train resume=run" in done.output  # the other rank may have started already
         assert path is None and (begun or "nothing was saved" in done.output), done.output
     else:
         twice = "twice" in target and name == "SIGINT" and phase != "test"  # the second stops at once
@@ -63,4 +63,4 @@ QUICK = {
     ("launcher", "validation", "SIGINT"),
 }
 
-PROMISE = Promise("a stop signal at any time saves, says how to go on and exits with 128 + its number", cases)
+PROMISE = Promise("a stop signal at any time saves, prints how to resume, and exits with 128 + its number", cases)

@@ -1,4 +1,4 @@
-"""Tiny trainings in forks, with something done in the middle of a phase by the process that is there."""
+"""Tiny trainings in forks, with an injected fault in the middle of a phase."""
 
 import functools
 import logging
@@ -23,11 +23,11 @@ PHASES = ("start", "training", "validation", "saving", "test")
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens when a rank comes to a phase for the first time.
+    """A fault when a rank first enters a phase.
 
     Args:
         phase: one of PHASES.
-        rank: the rank that does it; None for all.
+        rank: the rank that fails; None for all.
         action: a function of this module.
         argument: its argument.
     """
@@ -39,19 +39,19 @@ class Fault:
 
 
 def run(folder: Path, words: list[str], *faults: Fault, seconds: float = 240, **environment: str) -> Exit:
-    """`python train.py WORDS` in a fork with faults; kills what is left of it and raises if anything is."""
+    """`python train.py WORDS` in a fork with faults; kills remaining processes and raises if there are any."""
     arguments = [[*WORDS, *words], [asdict(fault) for fault in faults]]
     environment |= {"FAULTS_FOLDER": str(folder)}
     done = forks().run("tests.faults.tiny_training:train", *arguments, folder=folder, seconds=seconds, **environment)
     left = orphans(folder)
     for pid in left:
         os.kill(pid, signal.SIGKILL)
-    assert not left, f"processes that were left: {left}; printed: {done.output}"
+    assert not left, f"remaining processes: {left}; printed: {done.output}"
     return done
 
 
 def orphans(folder: Path, patience: float = 5.0) -> list[int]:
-    """Processes of the run that live on; a loading process needs some seconds to see that it is alone."""
+    """Remaining processes of the run; a worker process needs some seconds to detect that its parent ended."""
     pids = [int(path.name) for path in folder.glob("pids/*")]
     end = time.monotonic() + patience
     while living := [pid for pid in pids if is_alive(pid)]:
@@ -69,7 +69,7 @@ def is_alive(pid: int) -> bool:
     return state not in "ZX"
 
 
-# in the fork from here on
+# the functions below run in the fork
 
 
 def train(words: list[str], faults: list[dict]) -> int:
@@ -91,7 +91,7 @@ def remember_process() -> None:
 
 
 class ForkedRank:
-    """What `subprocess.Popen` of a rank offers, without the seconds of its imports."""
+    """The interface of `subprocess.Popen` for a rank, without its imports."""
 
     def __init__(self, words: list[str], environment: dict[str, str], faults: list[dict]):
         self.code: int | None = None
@@ -174,7 +174,7 @@ def signal_self(signum: int) -> None:
 
 
 def signal_twice(signum: int) -> None:
-    """The second one comes while the run is saving, ending or still at the step."""
+    """Sends the signal twice; the second one arrives while the run is saving, ending or still in the step."""
     threading.Timer(0.3, os.kill, (os.getpid(), signum)).start()
     os.kill(os.getpid(), signum)
 

@@ -1,4 +1,4 @@
-"""No JSON file for users holds NaN or Infinity."""
+"""No JSON file for users contains NaN or Infinity."""
 
 import ast
 import io
@@ -26,7 +26,7 @@ def strict(text):
     return json.loads(text, parse_constant=pytest.fail)
 
 
-def test_a_value_without_a_json_form_becomes_null_and_is_logged(caplog):
+def test_nonfinite_values_become_null_and_are_logged(caplog):
     assert strict(json_text(BAD)) == GOOD and strict(json_text(BAD, indent=None, ascii_only=False)) == GOOD
     assert "test/loss is nan and is saved as null" in caplog.text and "rows.0.score is -inf" in caplog.text
 

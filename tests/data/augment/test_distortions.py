@@ -1,5 +1,5 @@
-"""RandomAffine against torchvision, one amount at a time, and against its formula pixel by pixel, all amounts together;
-bent strokes against torchvision, thicker and thinner ones against Pillow.
+"""RandomAffine against torchvision for single amounts and against its formula for all amounts together; RandomElastic
+and RandomStrokeWidth against torchvision and Pillow.
 """
 
 import math
@@ -31,7 +31,7 @@ def images(n=3, height=14, width=18):
 
 
 def drawn(n=3, **amounts):
-    """Draws that give these amounts of -1..1, and 0 for the others, to every image."""
+    """Draws with these amounts in -1..1 for every image, and 0 for the others."""
     values = torch.tensor([(amounts.get(name, 0.0) + 1) / 2 for name in SLOTS])
     return lambda slots: values[slots].expand(-1, n) if isinstance(slots, torch.Tensor) else values[slots].expand(n)
 
@@ -54,8 +54,8 @@ def test_single_amounts_equal_torchvision(step, amounts, angle, translate, scale
     torch.testing.assert_close(after.float(), wanted, rtol=0, atol=1)
 
 
-def test_all_amounts_together_by_the_formula():
-    """Every output pixel by itself: where its centre comes from, and the four pixels around that place."""
+def test_all_amounts_together_equal_the_formula():
+    """Computes each output pixel from the source position of its centre and the four pixels around it."""
     step = RandomAffine(degrees=25, scale=0.3, shear=15, shift=0.2, fill=40)
     amounts = dict(zip(SLOTS, (0.7, -0.4, 0.9, -0.6, 0.5, -0.8), strict=True))
     before = images(1, 9, 7)
@@ -75,7 +75,7 @@ def test_all_amounts_together_by_the_formula():
             assert abs(after[row, column] - round(wanted)) <= 1
 
 
-def test_what_comes_in_is_the_colour_asked_for():
+def test_the_fill_colour():
     colour, far = (200, 100, 50), drawn(right=1)
     step = RandomAffine(0, 0, 0, 2, fill=colour)  # twice the width to the side: nothing of the image is left
     assert (step(images(), far) == torch.tensor(colour).view(1, 3, 1, 1)).all()
@@ -88,7 +88,7 @@ def test_what_comes_in_is_the_colour_asked_for():
         RandomAffine(fill=(1, 2))
 
 
-def test_nothing_drawn_changes_nothing():
+def test_zero_amounts_change_nothing():
     before = images()
     assert torch.equal(RandomAffine(0, 0, 0, 0)(before, drawn()), before)
 
@@ -103,7 +103,7 @@ def test_a_sample_does_not_depend_on_its_batch(step):
     assert not torch.equal(step(before, index, 3), together)
 
 
-def test_amounts_lie_evenly_within_what_was_given():
+def test_amounts_are_uniform_in_their_range():
     index = torch.arange(4000)
     affine = RandomAffine(degrees=10, scale=0, shear=0, shift=0.1)
     matrices = affine.matrices(lambda slots: uniform(0, 0, index, slots), 10, 20)
@@ -117,7 +117,7 @@ def test_negative_amounts_are_refused():
         RandomAffine(degrees=-1)
 
 
-def test_elastic_equals_torchvisions_for_the_same_displacement():
+def test_elastic_equals_torchvision_for_the_same_displacement():
     step, before = RandomElastic(amount=0.3, cell=5), images(1, 14, 18)
     draw = lambda slot: torch.tensor([0.37])  # noqa: E731
     field = step.field(draw, 14, 18)
@@ -127,7 +127,7 @@ def test_elastic_equals_torchvisions_for_the_same_displacement():
     assert (step(before, draw).float() - before.float()).abs().mean() > 20
 
 
-def test_nodes_are_pulled_within_the_amount_and_it_gives_evenly_between_them():
+def test_nodes_move_within_the_amount_with_linear_interpolation_between_them():
     index = torch.arange(500)
     step = RandomElastic(amount=0.25, cell=8)
     field = step.field(lambda slot: uniform(0, 0, index, slot), 16, 30)  # (500,2,16,30)
@@ -139,7 +139,7 @@ def test_nodes_are_pulled_within_the_amount_and_it_gives_evenly_between_them():
 
 
 @pytest.mark.parametrize(("drawn", "filtered"), [(1.0, ImageFilter.MinFilter(3)), (0.0, ImageFilter.MaxFilter(3))])
-def test_strokes_at_their_thickest_and_thinnest_equal_pillows_filters(drawn, filtered):
+def test_extreme_stroke_widths_equal_the_filters_of_pillow(drawn, filtered):
     before = images(2, 9, 11)
     after = RandomStrokeWidth(thicker=1, thinner=1)(before, lambda slot: torch.full((2,), drawn))
     for one, two in zip(before, after, strict=True):
@@ -150,7 +150,7 @@ def test_strokes_at_their_thickest_and_thinnest_equal_pillows_filters(drawn, fil
     assert torch.equal(RandomStrokeWidth()(before, lambda slot: torch.full((2,), 0.5)), before)
 
 
-def test_channels_come_in_every_order_and_stay_themselves():
+def test_channels_are_permuted_in_every_order():
     before, index = images(1).expand(600, -1, -1, -1), torch.arange(600)
     after = Augment([RandomChannelPermutation()])(before, index, 0)
     orders = [tuple((one[:, None] == before[0]).flatten(2).all(2).nonzero()[:, 1].tolist()) for one in after]
@@ -168,6 +168,6 @@ def test_channels_come_in_every_order_and_stay_themselves():
         (RandomStrokeWidth, {"thinner": 1.5}, r"thicker=0.8 and thinner=1.5 must be weights in 0..1"),
     ],
 )
-def test_what_cannot_be_is_refused(step, options, said):
+def test_invalid_options_are_refused(step, options, said):
     with pytest.raises(ValueError, match=said):
         step(**options)

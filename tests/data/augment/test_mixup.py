@@ -1,4 +1,4 @@
-"""Mixup and CutMix: what is mixed with what, and that the targets say so."""
+"""Mixup and CutMix: the mixed pixels and the targets."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ from vit.data import Mixup
 
 
 def batch(n=33, classes=40):
-    """Image i is constant i, with label i: the mixture can be read off the pixels."""
+    """Image i has the constant value i and label i, so that pixels reveal the mixture."""
     images = torch.arange(n, dtype=torch.float32)[:, None, None, None].expand(n, 3, 16, 16).clone()
     return images, torch.arange(n) % classes
 
 
-def test_mixup_mixes_images_and_targets_alike():
+def test_mixup_mixes_images_and_targets_with_the_same_ratio():
     images, labels = batch()
     mixed, targets = Mixup(40, mixup=0.8, cutmix=0.0)(images, labels, seed=0, step=0)
     assert torch.allclose(targets.sum(1), torch.ones(33))
@@ -26,7 +26,7 @@ def test_mixup_mixes_images_and_targets_alike():
     assert share.min() > 0 and share.max() < 1 and len(share.unique()) > 30
 
 
-def test_cutmix_pastes_one_rectangle_and_counts_its_pixels():
+def test_cutmix_pastes_one_box_and_weights_targets_by_its_area():
     images, labels = batch()
     mixed, targets = Mixup(40, mixup=0.0, cutmix=1.0)(images, labels, seed=0, step=3)
     for i in range(33):
@@ -37,7 +37,7 @@ def test_cutmix_pastes_one_rectangle_and_counts_its_pixels():
         assert int((~own).sum()) == int(rows * columns)
 
 
-def test_shares_follow_the_beta_distribution():
+def test_ratios_have_the_beta_distribution():
     shares = Mixup._beta(torch.rand(4000, generator=torch.Generator().manual_seed(0)), 0.3)
     assert stats.kstest(shares.numpy(), stats.beta(0.3, 0.3).cdf).pvalue > 0.01
 
@@ -53,7 +53,7 @@ def test_prob_and_switch():
     assert 0.4 < whole < 0.65
 
 
-def test_is_a_function_of_its_counters():
+def test_mixup_is_a_function_of_counters():
     images, labels = batch()
     mixup = Mixup(40)
     first = mixup(images, labels, seed=0, step=5, micro=1, rank=2)[0]

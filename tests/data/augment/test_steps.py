@@ -1,4 +1,4 @@
-"""Augmentation steps against torchvision's functions, and the promise that a sample's augmentation is its own."""
+"""Augmentation steps against torchvision's functions; a sample's augmentation does not depend on its batch."""
 
 import math
 
@@ -56,7 +56,7 @@ def test_a_sample_does_not_depend_on_its_batch(step, channels):
     assert torch.equal(augment(images, index, 3), together)
 
 
-def test_flips_mirror_half_of_the_samples():
+def test_half_of_the_samples_are_flipped():
     images, index = batch(400), torch.arange(400)
     for step, dim in ((HorizontalFlip(), -1), (VerticalFlip(), -2)):
         result = Augment([step])(images, index, 0)
@@ -114,7 +114,7 @@ def test_blur_equals_torchvision_away_from_the_edge():
 @pytest.mark.parametrize("ranges", [policies._NARROW, policies._WIDE], ids=["narrow", "wide"])
 @pytest.mark.parametrize("operation", range(1, 6))
 @pytest.mark.parametrize("signed", [-0.7, 0.3, 1.0])
-def test_movements_equal_torchvision(ranges, operation, signed):
+def test_geometric_operations_equal_torchvision(ranges, operation, signed):
     image = torch.randint(0, 256, (1, 3, 20, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
     matrix = policies._matrices(torch.tensor([operation]), torch.tensor([signed]), (20, 16), ranges)
     found = image_ops.affine(image, matrix, 0)
@@ -136,7 +136,7 @@ def test_movements_equal_torchvision(ranges, operation, signed):
     assert (found.int() - expected.int()).abs().max() <= 1
 
 
-def test_what_moves_in_has_the_fill_colour():
+def test_the_fill_colour():
     image = torch.full((1, 3, 20, 16), 77, dtype=torch.uint8)
     matrix = policies._matrices(torch.tensor([5]), torch.tensor([0.7]), (20, 16), policies._WIDE)
     assert torch.equal(image_ops.affine(image, matrix, 77), image)
@@ -151,7 +151,7 @@ def test_rand_augment_uses_all_operations_equally():
     assert torch.equal(result[operation == 0], images[operation == 0])
 
 
-def test_erasing_touches_one_rectangle_of_the_promised_area():
+def test_erasing_changes_one_rectangle_of_the_given_area():
     images = torch.zeros(200, 3, 32, 32, dtype=torch.uint8)
     result = Augment([RandomErasing(p=0.5)])(images, torch.arange(200), 0)
     changed = (result != 0).any(1)  # (B,H,W)

@@ -1,4 +1,4 @@
-"""Word vectors in the formats of GloVe and word2vec, against what was written."""
+"""Word vectors in the formats of GloVe and word2vec."""
 
 import gzip
 
@@ -17,7 +17,7 @@ def lines(words=WORDS, vectors=VECTORS):
 
 @pytest.mark.parametrize("header", [None, "5 4"])
 @pytest.mark.parametrize("zipped", [False, True])
-def test_vectors_of_the_words_asked_for(tmp_path, header, zipped):
+def test_vectors_of_requested_words(tmp_path, header, zipped):
     text = "\n".join(([header] if header else []) + [line + " " for line in lines()]) + "\n"
     path = tmp_path / ("v.txt.gz" if zipped else "v.txt")
     path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
@@ -28,14 +28,14 @@ def test_vectors_of_the_words_asked_for(tmp_path, header, zipped):
     assert not matrix[[1, 3, 6]].any()
 
 
-def test_with_tabs_or_a_mark_before_the_first_word(tmp_path):
+def test_tabs_and_a_byte_order_mark(tmp_path):
     path = tmp_path / "v.txt"
     for separator, first in (("\t", ""), (" ", "\ufeff"), ("\t", "\ufeff2\t2\n")):
         path.write_text(first + "".join(separator.join(row) + "\n" for row in (("the", "1", "2"), ("dog", "3", "4"))))
         assert read_vectors(path, ["the", "dog"])[0].tolist() == [[1, 2], [3, 4]]
 
 
-def test_as_gensim_writes_bytes_that_are_no_text(tmp_path):
+def test_invalid_utf8_as_gensim_writes_it(tmp_path):
     (tmp_path / "v.txt").write_bytes(b"\xff\xfe 1 2\n" + b"dog 3 4\r\n")
     assert read_vectors(tmp_path / "v.txt", ["dog"])[0].tolist() == [[3, 4]]
 

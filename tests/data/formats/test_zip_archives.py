@@ -1,4 +1,4 @@
-"""A damaged zip archive is an error of this project, whichever of its bytes is wrong."""
+"""Every damage of a zip archive is an error of this project."""
 
 import zipfile
 
@@ -10,7 +10,7 @@ from vit.data.formats.zip_archives import ArchivedFile, open_archive
 
 @pytest.mark.parametrize("method", ["ZIP_STORED", "ZIP_DEFLATED", "ZIP_BZIP2", "ZIP_LZMA"])
 def test_every_flipped_bit_is_read_or_reported(method, tmp_path):
-    """UnicodeDecodeError for member names and LZMAError for their content were not handled."""
+    """Includes UnicodeDecodeError of member names and LZMAError of their content."""
     path = tmp_path / "photos.zip"
     with zipfile.ZipFile(path, "w", getattr(zipfile, method)) as archive:
         archive.writestr("cat/é.png", bytes(range(200)))

@@ -1,4 +1,4 @@
-"""Images of more than eight bits per sample, against arithmetic written out in numpy."""
+"""Images of more than eight bits per sample, against NumPy arithmetic."""
 
 import io
 import struct
@@ -24,7 +24,7 @@ def noise(low, high, dtype, shape=(8, 8), seed=0):
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """uint16 (H,W,C): colour of 16 bits, which Pillow cannot save."""
+    """A PNG of uint16 (H,W,C), which Pillow cannot save."""
     height, width, channels = pixels.shape
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
     header = struct.pack(">IIBBBBB", width, height, 16, {2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
@@ -34,7 +34,7 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 def tiff(pixels: np.ndarray, order: str = "<", deflate: bool = False, white: int = 1) -> bytes:
-    """(H,W) or (H,W,3) of any numbers, in either byte order, stored or compressed."""
+    """A TIFF of (H,W) or (H,W,3) numbers of any type, in either byte order, optionally compressed."""
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     kind = {"u": 1, "i": 2, "f": 3}[pixels.dtype.kind]
     data = np.ascontiguousarray(pixels).astype(pixels.dtype.newbyteorder(order)).tobytes()
@@ -73,7 +73,7 @@ def expected(values, low, high):
         (np.float32, 0.001, 0.002),
     ],
 )
-def test_a_range_becomes_0_to_255(dtype, low, high, order):
+def test_a_range_is_mapped_to_0_to_255(dtype, low, high, order):
     values = noise(low, high, dtype)
     cut = low + (high - low) / 10, high - (high - low) / 10  # a tenth at either end is clipped
     for span in ((low, high), cut):
@@ -83,7 +83,7 @@ def test_a_range_becomes_0_to_255(dtype, low, high, order):
 
 
 @pytest.mark.parametrize("channels", [3, 4])
-def test_colour_of_16_bits_keeps_its_lower_bytes(channels):
+def test_16_bit_colour_uses_the_lower_bytes(channels):
     values = noise(300, 1900, np.uint16, (8, 8, channels))
     values[..., 3:] = 65535
     files = [png(values), *(tiff(values[..., :3], o, d) for o in "<>" for d in (False, True) if channels == 3)]
@@ -94,13 +94,13 @@ def test_colour_of_16_bits_keeps_its_lower_bytes(channels):
             assert np.array_equal(found, expected(values[..., :3], 300, 1900))
 
 
-def test_transparency_keeps_the_range_of_the_format():
+def test_alpha_is_not_mapped():
     values = noise(300, 1900, np.uint16, (8, 8, 4))
     values[..., 3] = 0
     assert (P8.replace(range=(300, 1900)).image(png(values)) == 255).all()  # all background
 
 
-def test_eight_bits_are_as_they_were():
+def test_8_bit_images_are_unchanged():
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
@@ -125,7 +125,7 @@ def test_eight_bits_are_as_they_were():
         (np.full((8, 8), 7, np.uint16), (7, 8)),
     ],
 )
-def test_the_range_that_auto_chooses(values, span):
+def test_the_range_of_auto(values, span):
     assert measure_range([values], "auto").range == span
     assert measure_range([values], "full").range == "full"
 
@@ -153,7 +153,7 @@ def write_twelve_bits(root):
     return root
 
 
-def test_the_training_images_decide(tmp_path):
+def test_the_range_is_that_of_the_training_images(tmp_path):
     split = folder(write_twelve_bits(tmp_path)).splits["train"]
     contract, text = resolve_range(split, P8, "auto")
     assert contract.range == (1500, 2800)
@@ -166,7 +166,7 @@ def test_the_training_images_decide(tmp_path):
     assert mapped.range == (1500, 2800) and mapped.image(split.read(0)).max() > 60
 
 
-def test_contracts_of_before_have_the_full_range():
+def test_older_preprocessing_has_the_full_range():
     known = P8.to_dict()
     del known["range"]
     assert Preprocessing.from_dict(known).range == "full"
@@ -177,19 +177,19 @@ def test_contracts_of_before_have_the_full_range():
             P8.replace(range=wrong)
 
 
-def test_scaled_floats_are_not_taken_for_black():
+def test_scaled_floats_are_refused():
     with pytest.raises(BadImage, match="the model was trained on values 1500..2800; pass unscaled values"):
         P8.replace(range=(1500, 2800)).image(noise(0, 1, np.float32), "scaled.tif")
 
 
-def test_what_other_libraries_cannot_express_is_said():
+def test_ranges_that_other_libraries_lack_are_reported():
     contract = P8.replace(range=(1500, 2800))
     assert "do not map 1500..2800 to 0..255" in to_transformers(contract)[1]
     assert "do not map 1500..2800 to 0..255" in unsupported_preprocessing(contract)
     assert not to_transformers(P8)[1] and not unsupported_preprocessing(P8)
 
 
-def test_grey_with_alpha_keeps_its_lower_bytes():
+def test_grey_with_alpha_uses_the_lower_bytes():
     values = noise(0, 4095, np.uint16)
     pixels = np.stack([values, np.full_like(values, 65535)], axis=-1)
     seen = P8.replace(range=(0, 4095)).image(png(pixels)).numpy()
@@ -202,14 +202,14 @@ def test_grey_with_alpha_keeps_its_lower_bytes():
 
 
 @pytest.mark.parametrize("channels", [3, 4])
-def test_the_range_is_of_colour_alone(channels):
+def test_the_range_excludes_alpha(channels):
     pixels = noise(0, 4095, np.uint16, (8, 8, channels))
     pixels[..., 3:] = 65535
     assert P8.high_bit_depth_values(png(pixels)).max() == 4095
 
 
 @pytest.mark.parametrize("deflate", [False, True])
-def test_grey_in_which_zero_is_white_is_inverted(deflate):
+def test_white_is_zero_is_inverted(deflate):
     values = noise(0, 65535, np.uint16)
     with pytest.raises(BadImage, match="16 bits per sample .*photometric interpretation 0, big-endian"):
         P8.image(tiff(values, ">", deflate, white=0))  # which Pillow refuses
@@ -218,7 +218,7 @@ def test_grey_in_which_zero_is_white_is_inverted(deflate):
     assert (P8.high_bit_depth_values(raw) == 65535 - values).all()
 
 
-def test_signed_bytes_are_signed():
+def test_signed_bytes():
     values = noise(-100, 100, np.int8)
     assert (P8.high_bit_depth_values(tiff(values)) == values).all()
     seen = P8.replace(range=(-100, 100)).image(tiff(values)).numpy()
@@ -230,7 +230,7 @@ def test_signed_bytes_are_signed():
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_samples_that_cannot_be_read_are_named(order):
+def test_unsupported_sample_formats_are_named(order):
     with pytest.raises(BadImage, match=r"x.tif: is a TIFF of 64 bits per sample \(floats, .*; save it with"):
         P8.image(tiff(noise(0, 1, np.float64), order), "x.tif")
     with pytest.raises(BadImage, match="cut.tif: .*not one of JPEG"):

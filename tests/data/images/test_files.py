@@ -1,4 +1,4 @@
-"""The one rule by which image files are found below a folder."""
+"""The search for image files below a folder."""
 
 import os
 import pickle
@@ -14,7 +14,7 @@ from vit.inference import named_images
 
 @pytest.fixture
 def tree(class_folders):
-    """Two classes of two images, hidden files, a text, a name in capitals, links to files and folders, loops."""
+    """Two classes of two images, with hidden files, a text file, a suffix in capitals, links and loops."""
     root = class_folders({"photos/cat": 2, "photos/dog": 2, "photos/dog/more": 1, "elsewhere/puppies": 2})
     photos = root / "photos"
     (photos / "cat" / "._000.png").write_bytes(b"x")
@@ -63,7 +63,7 @@ def test_training_predict_and_pictures_find_the_same_files(tree):
         assert sorted(found.left_out) == sorted((os.path.relpath(name, tree), reason) for name, reason in left_out)
 
 
-def test_a_link_to_a_class_of_the_same_split_is_no_class(class_folders):
+def test_a_link_to_a_class_of_the_same_split_is_not_a_class(class_folders):
     root = class_folders({"cat": 4, "dog": 4})
     (root / "kitten").symlink_to("cat", target_is_directory=True)
     source = folder(root)
@@ -71,7 +71,7 @@ def test_a_link_to_a_class_of_the_same_split_is_no_class(class_folders):
         ("kitten", "a link to a folder that has already been read")]
 
 
-def test_splits_may_be_links_into_a_folder_beside_them(class_folders):
+def test_splits_may_be_links_to_a_sibling_folder(class_folders):
     root = class_folders({"all/cat": 4, "all/dog": 4, "train/x": 0})
     (root / "train" / "x").rmdir()
     for name in ("cat", "dog"):
@@ -81,7 +81,7 @@ def test_splits_may_be_links_into_a_folder_beside_them(class_folders):
     assert source.left_out == [("all", "outside the split folders")]
 
 
-def test_order_is_files_before_subfolders(class_folders):
+def test_files_come_before_subfolders(class_folders):
     root = class_folders({"b": 1, "a/z": 1, "a": 1})
     assert image_files(root).images == ["a/000.png", "a/z/000.png", "b/000.png"]
 
@@ -97,7 +97,7 @@ def zipped(root, path, extra=()):
 
 @pytest.mark.parametrize("tree", [{"p/cat": 6, "p/dog": 5, "p/dog/more": 1},
                                   {"p/train/cat": 4, "p/train/dog": 3, "p/val/dog": 2}])
-def test_an_archive_is_read_as_its_folder_is(class_folders, tree):
+def test_an_archive_equals_its_folder(class_folders, tree):
     root = class_folders(tree)
     path = zipped(root / "p", root / "photos.zip", ["p/notes.txt", "__MACOSX/p/x.png"])
     (root / "p" / "notes.txt").write_text("x")

@@ -1,4 +1,4 @@
-"""Images of a line: scaled, padded, masked in patches; strips of digits; tables of images and their text."""
+"""Line images: scaling, padding, patch masks; digit strips; tables of images and their text."""
 
 import json
 
@@ -55,13 +55,13 @@ def lines(widths=(30, 8, 64, 17, 40, 40, 3), height=16):
         ((9, 3), 12),
     ],
 )
-def test_width_follows_from_the_aspect(size, patches):
-    """(width, height) → 16 high, aspect kept, whole patches of 4, at most 64 wide."""
+def test_width_depends_on_the_aspect_ratio(size, patches):
+    """(width, height) → columns at height 16 with the aspect ratio, in patches of 4, at most 64 pixels wide."""
     image = P.image(picture(*size))
     assert image.shape == (3, 16, 4 * patches) and image.dtype == torch.uint8 and P.columns(*size) == patches
 
 
-def test_pixels_are_those_of_the_general_preprocessing():
+def test_pixels_equal_those_of_preprocessing():
     raw = picture(90, 48)
     reference = Preprocessing(size=(16, 30), resize="squash")
     image = P.image(raw)
@@ -77,14 +77,14 @@ def test_pixels_are_those_of_the_general_preprocessing():
     assert torch.equal(P.image(stored.getvalue()), image), "turned as its EXIF says"
 
 
-def test_what_needs_no_resizing_is_taken_as_it_is():
+def test_arrays_that_need_no_resizing_are_unchanged():
     for raw, mode in ((picture(30, 16), "RGB"), (picture(30, 16)[:, :, 0], "RGB"), (picture(30, 16)[:, :, 0], "L")):
         own = P if mode == "RGB" else P.replace(mode="L", mean=(0.5,), std=(0.5,))
         assert torch.equal(own.image(raw), own.image(Image.fromarray(raw)))
     assert torch.equal(P.image(picture(30, 16)[:, :, :1]), P.image(picture(30, 16)[:, :, 0]))
 
 
-def test_without_enlarging_small_writing_keeps_its_scale():
+def test_without_enlarging_small_text_keeps_its_scale():
     keep = LinePreprocessing(16, 64, 4, enlarge=False, background=(10, 20, 30))
     raw = picture(20, 10)
     image = keep.image(raw)
@@ -95,7 +95,7 @@ def test_without_enlarging_small_writing_keeps_its_scale():
     assert (gray.image(raw)[0, 10:] == 7).all()
 
 
-def test_a_batch_is_padded_on_the_right_and_masked_row_by_row():
+def test_a_batch_is_padded_on_the_right_with_a_mask_of_patches():
     images = [P.image(picture(width, 16, width)) for width in (8, 20, 12)]
     pixels, mask = P.batch(images)
     assert pixels.shape == (3, 3, 16, 20) and mask.shape == (3, 10) and mask.dtype == torch.bool
@@ -112,7 +112,7 @@ def test_a_batch_is_padded_on_the_right_and_masked_row_by_row():
     assert torch.allclose(whole[0][mask[0]], alone(images[0][None].float())[0], atol=1e-4)
 
 
-def test_stored_as_plain_values():
+def test_to_dict_and_from_dict():
     again = LinePreprocessing.from_dict(json.loads(json.dumps(P.to_dict())))
     assert again == P and P.rows == 2 and P.max_patches == 32 and P.channels == 3
     with pytest.raises(ValueError, match="unknown preprocessing key 'size'; known: height, max_width"):
@@ -151,7 +151,7 @@ def test_batches_of_images(cache):
     assert sorted(seen) == list(range(7))
 
 
-def test_memory_and_workers_give_the_same_batches():
+def test_cache_and_workers_give_the_same_batches():
     memory, stream = (PairDataset(lines(), P, BYTES, cache=cache) for cache in (True, False))
     for a, b in zip(PairTrainBatches(memory, 64), PairTrainBatches(stream, 64, workers=2), strict=True):
         assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
@@ -173,7 +173,7 @@ def test_augmentation_does_not_depend_on_the_batch():
 
 @pytest.fixture
 def captchas(class_folders):
-    """12 files of different widths with a table."""
+    """A table of 12 files of different widths."""
     root = class_folders({"images": 0})
     rows = ["file,text,split"]
     for i in range(12):
@@ -199,7 +199,7 @@ def test_tables_of_images(captchas):
     assert len(mean) == len(std) == 3 and all(0.4 < m < 0.7 for m in mean)
 
 
-def test_tables_with_holes(captchas):
+def test_tables_with_missing_files_and_texts(captchas):
     table = captchas / "labels.csv"
     table.write_text(table.read_text().replace(",T3,", ",,").replace("images/05", "images/55"))
     with pytest.raises(FileNotFoundError, match="labels.csv line 7: 'images/55.png' does not exist .*; 1 of 12 files"):

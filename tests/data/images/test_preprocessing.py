@@ -1,4 +1,4 @@
-"""The contract against torchvision and Pillow, and against files that other loaders get wrong."""
+"""The preprocessing against torchvision and Pillow, and on files that other loaders read wrong."""
 
 import csv
 import io
@@ -115,7 +115,7 @@ def test_float_images_are_scaled_or_refused():
             P8.image(encoded(Image.fromarray(bad), "TIFF"), "holiday.tif")
 
 
-def test_transparency_lies_on_the_background():
+def test_transparency_is_composited_on_the_background():
     pixels = np.zeros((8, 8, 4), np.uint8)
     pixels[:, :4] = (200, 100, 50, 255)
     image = Image.fromarray(pixels)
@@ -142,12 +142,12 @@ def test_modes():
         assert P8.image(encoded(colour.convert(mode), kind)).shape == (3, 8, 8)
 
 
-def test_tensors_are_images_too():
+def test_tensors_as_images():
     pixels = torch.from_numpy(noise(8, 8).transpose(2, 0, 1).copy())
     assert torch.equal(P8.image(pixels), pixels)
 
 
-def test_draft_gives_nearly_the_same_faster_pixels(photos):
+def test_draft_gives_nearly_the_same_pixels_faster(photos):
     path = sorted(photos.rglob("*.jpg"))[0]
     full, draft = (Preprocessing(size=32, draft=d).image(path).float() for d in (False, True))
     assert 0 < (full - draft).abs().mean() < 4
@@ -165,12 +165,12 @@ def test_draft_gives_nearly_the_same_faster_pixels(photos):
         ({"max_pixels": 10**12}, "max_pixels"),
     ],
 )
-def test_wrong_contracts_are_refused(change, text):
+def test_invalid_preprocessing_is_refused(change, text):
     with pytest.raises(ValueError, match=text):
         Preprocessing(**{"size": 8} | change)
 
 
-def test_contract_survives_json():
+def test_json_round_trip():
     contract = Preprocessing(size=(8, 16), resize="squash", mean=(0.1, 0.2, 0.3), draft=True)
     assert Preprocessing.from_dict(json.loads(json.dumps(contract.to_dict()))) == contract
     with pytest.raises(ValueError, match="unknown preprocessing key 'sise'"):
@@ -185,7 +185,7 @@ def test_libtiff_prints_nothing(capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_pillows_own_limit_gives_way_to_a_larger_one(monkeypatch):
+def test_max_pixels_raises_the_limit_of_pillow(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50)
     monkeypatch.setattr(decode, "PILLOW_LIMIT", 100)
     raw = encoded(Image.new("RGB", (12, 10)))
@@ -213,7 +213,7 @@ def test_errors_name_the_file_on_one_line(tmp_path):
 
 
 def test_nasty_images(real):
-    """What the manifest says decodes does (but for our pixel cap); the rest is a BadImage naming the file."""
+    """Images that decode according to the manifest do (within max_pixels); the others are a BadImage with the name."""
     root = real / "nasty_images"
     with (root / "manifest.csv").open() as file:
         rows = list(csv.DictReader(file))

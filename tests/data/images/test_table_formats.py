@@ -1,4 +1,4 @@
-"""Tables as people have them: separators, encodings, Excel, arrays, missing files; what is unclear is asked back."""
+"""Formats of tables: separators, encodings, Excel, arrays, missing files; ambiguity is an error."""
 
 import builtins
 import csv
@@ -44,7 +44,7 @@ def test_a_semicolon_in_a_comma_separated_table_is_text(root):
     assert labels(table(root / "t.csv", **ALL)) == dict(rows)
 
 
-def test_latin_1_is_named(root):
+def test_latin_1_is_an_error_with_its_line(root):
     (root / "t.csv").write_bytes(text([*ROWS, ["images/000.png", "é"]]).encode("latin-1"))
     with pytest.raises(DataError, match="line 12: byte 16 is not UTF-8; save the file as UTF-8"):
         table(root / "t.csv")
@@ -64,7 +64,7 @@ def test_long_cells(root):
     assert len(labels(table(root / "t.csv", **ALL))) == 10
 
 
-def test_other_names_of_columns(root):
+def test_unconventional_column_names(root):
     (root / "t.csv").write_text(text(ROWS, header=("Image", "Label")))
     assert labels(table(root / "t.csv", **ALL)) == dict(ROWS)
     (root / "t.csv").write_text(text(ROWS, header=("image", "clas")))
@@ -74,7 +74,7 @@ def test_other_names_of_columns(root):
         table(root / "t.csv", label="class")
 
 
-def test_without_a_header(root):
+def test_tables_without_a_header(root):
     (root / "t.csv").write_text(text(ROWS[1:], header=ROWS[0]))
     with pytest.raises(DataError, match="'images/000.png' instead of column names; .* data.image=0 data.label=1"):
         table(root / "t.csv")
@@ -95,7 +95,7 @@ def test_excel(root, monkeypatch):
         table(root / "t.xlsx")
 
 
-def test_only_a_whole_word_names_the_split_of_a_parquet_file(tmp_path):
+def test_only_a_whole_word_is_the_split_of_a_parquet_file(tmp_path):
     rows = pyarrow.table({"image": [b"x"] * 6, "label": ["a", "b"] * 3})
     for name in ("train-00000-of-00002", "train-00001-of-00002", "Dev_1", "test", "values", "trainings"):
         pyarrow.parquet.write_table(rows, tmp_path / f"{name}.parquet")
@@ -103,7 +103,7 @@ def test_only_a_whole_word_names_the_split_of_a_parquet_file(tmp_path):
     assert {key: len(split) for key, split in splits.items()} == {"train": 12, "val": 6, "test": 6}
 
 
-def test_files_that_are_not_there(root):
+def test_missing_files(root):
     rows = [[*row, "train" if i < 8 else "val"] for i, row in enumerate(ROWS)]
     (root / "t.csv").write_text(text([["gone.png", "dog", "val"], *rows], header=("path", "label", "split")))
     with pytest.raises(FileNotFoundError, match="1 of 11 files do not exist under .*on_bad_sample=skip"):
@@ -140,7 +140,7 @@ def test_arrays(tmp_path, arrays, sizes):
     assert image.shape == (3, 9, 8)
 
 
-def test_arrays_of_label_sets_and_wrong_arrays(tmp_path):
+def test_multi_label_arrays_and_invalid_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", images=PIXELS, labels=np.eye(3, dtype=int)[NUMBERS])
     assert table(tmp_path / "a.npz").multi_label
     np.savez(tmp_path / "b.npz", pixels=PIXELS, labels=NUMBERS)

@@ -1,4 +1,4 @@
-"""Tables of images that are damaged: what is wrong is said with its line, and no row is lost in silence."""
+"""Damaged tables of images: errors name the line, and no row is lost silently."""
 
 import pytest
 
@@ -9,7 +9,7 @@ ROWS = [b"path,label", *(b"x/%03d.png,%c" % (i, b"ab"[i % 2]) for i in range(6))
 
 @pytest.fixture
 def written(class_folders):
-    """written(rows) -> the path of a table with these lines, beside six images."""
+    """written(rows) → the path of a table with these lines, next to six images."""
     path = class_folders({"x": 6}) / "t.csv"
 
     def write(rows):
@@ -28,32 +28,32 @@ def written(class_folders):
         (b"x/002.png", "t.csv line 4: has 1 fields, the header has 2"),
     ],
 )
-def test_a_damaged_line(written, line, text):
+def test_damaged_lines_are_named(written, line, text):
     with pytest.raises(DataError, match=text):
         table(written([*ROWS[:3], line, *ROWS[4:]]))
 
 
-def test_what_is_no_damage(written):
+def test_valid_unusual_lines(written):
     whole = table(written(ROWS), fractions=(1, 0, 0))
     quoted = [b"\xef\xbb\xbf" + ROWS[0], *(row.replace(b",", b',"') + b'"' for row in ROWS[1:]), b"", b""]
     found = table(written(quoted), fractions=(1, 0, 0))
     assert found.split_lists() == whole.split_lists() and len(found.splits["train"]) == 6
 
 
-def test_two_columns_of_one_name(written):
+def test_duplicate_column_names(written):
     with pytest.raises(DataError, match="t.csv: 2 columns of its header are named 'label'; give each a unique name"):
         table(written([b"path,label,label", b"x/000.png,a,b", b"x/001.png,b,a"]))
 
 
-def test_json_that_is_too_deep(tmp_path):
+def test_deeply_nested_json(tmp_path):
     (tmp_path / "t.json").write_text("[" * 9999 + "]" * 9999)
     with pytest.raises(DataError, match="t.json: cannot be read as JSON"):
         table(tmp_path / "t.json")
 
 
 @pytest.mark.parametrize("label", [r'"b\ud800"', r'["a", "b\ud800"]'])
-def test_half_of_a_character_in_json(class_folders, label):
-    """It could be written into no file later, when the training is done."""
+def test_unpaired_surrogates_in_json(class_folders, label):
+    """Such a label could not be saved in any file after training."""
     path = class_folders({"x": 2}) / "t.jsonl"
     path.write_text(f'{{"path": "x/000.png", "label": "a"}}\n{{"path": "x/001.png", "label": {label}}}\n')
     if "[" in label:

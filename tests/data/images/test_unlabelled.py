@@ -1,4 +1,4 @@
-"""Images without labels, and which of their patches are hidden."""
+"""Unlabelled images, and the selection of masked patches."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def write(root, names):
     return root
 
 
-def test_all_images_below_a_folder_are_divided(tmp_path):
+def test_all_images_below_a_folder_are_split(tmp_path):
     root = write(tmp_path / "photos", [f"{'a' if i % 2 else 'b/c'}/{i:02}.png" for i in range(20)])
     (root / "notes.txt").write_text("no image")
     source = pictures(root, (0.7, 0.1, 0.2))
@@ -36,14 +36,14 @@ def test_all_images_below_a_folder_are_divided(tmp_path):
     assert report.total == 20 and report.complete and not report.unreadable and "0 classes" in report.text()
 
 
-def test_folders_of_splits_are_followed(tmp_path):
+def test_split_folders(tmp_path):
     root = write(tmp_path / "photos", [*(f"train/{i}.png" for i in range(10)), "test/x/1.png", "other/2.png"])
     source = pictures(root, (0.5, 0.2, 0.3))
     assert near(source.splits, {"train": 7, "val": 3, "test": 1})
     assert list(source.splits["test"].names) == ["test/x/1.png"]
 
 
-def test_nothing_there(tmp_path):
+def test_missing_and_empty_folders(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist; expected a folder of images"):
         pictures(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
@@ -51,7 +51,7 @@ def test_nothing_there(tmp_path):
         pictures(tmp_path / "empty")
 
 
-def test_what_is_hidden_follows_from_the_sample_and_the_epoch_alone():
+def test_masked_patches_depend_only_on_sample_and_epoch():
     index = torch.tensor([3, 900, 3, 7])
     noise = patch_noise(5, torch.tensor([0, 0, 1, 2]), index, 16)
     assert noise.shape == (4, 16) and noise.min() >= 0 and noise.max() < 1

@@ -1,4 +1,4 @@
-"""Batches of pairs: every row once, within the limits, the same for any world and restart; texts that are too long."""
+"""Batches of pairs: every row once, within the limits, for any world size and after restarts; texts that are too long."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def rows(batch, skip_blank=False):
     return found
 
 
-def test_a_batch_is_the_texts_with_their_special_tokens():
+def test_a_batch_is_the_texts_with_special_tokens():
     split = toy(60)
     batch = PairDataset(split, BYTES, BYTES).__getitems__([(3, 7), (3, 0), (4, 59)])
     assert batch["index"].tolist() == [7, 0, 59] and batch["epoch"].tolist() == [3, 3, 4]
@@ -63,7 +63,7 @@ def test_a_batch_is_the_texts_with_their_special_tokens():
     assert same(data()[5], data().__getitems__([(0, 5)]))
 
 
-def test_tokens_of_texts_as_a_user_brings_them():
+def test_source_and_target_tokens():
     ids, mask = source_tokens(BYTES, ["ab", "", "abcdef"], max_len=4).padded(np.arange(3))
     assert ids.tolist() == [[102, 103, EOS, 0], [EOS, 0, 0, 0], [102, 103, 104, EOS]]
     assert mask.sum(1).tolist() == [3, 1, 4]
@@ -73,7 +73,7 @@ def test_tokens_of_texts_as_a_user_brings_them():
 
 
 @pytest.mark.parametrize("limits", [{"batch_tokens": 100}, {"batch_size": 7}, {"batch_tokens": 100, "batch_size": 4}])
-def test_an_epoch_is_every_row_once_within_the_limits(limits):
+def test_an_epoch_has_every_row_once_within_the_limits(limits):
     dataset = data(200)
     batches = PairTrainBatches(dataset, **limits, seed=1)
     epochs = [passes(batches, 1) for _ in range(3)]
@@ -90,7 +90,7 @@ def test_an_epoch_is_every_row_once_within_the_limits(limits):
     assert order[0] != order[1] and order[0] != sorted(order[0]), "batches come in another order, not by length"
 
 
-def test_like_lengths_waste_little():
+def test_buckets_have_little_padding():
     dataset = data(2000, 60)
     padded = sum(b["target"].numel() + b["source"].numel() for b in PairTrainBatches(dataset, batch_tokens=1000))
     assert dataset.lengths.sum() / padded > 0.6
@@ -98,7 +98,7 @@ def test_like_lengths_waste_little():
     assert dataset.lengths.sum() / sum(dataset.lengths[part].max(0).sum() * len(part) for part in shuffled) < 0.55
 
 
-def test_each_epoch_puts_other_rows_together():
+def test_epochs_have_different_batches():
     batches = PairTrainBatches(data(4000, 30), batch_tokens=500)
     place = np.empty((2, 4000), dtype=int)
     for epoch in (0, 1):

@@ -1,4 +1,4 @@
-"""Parallel text: files and tables as people keep them, and one clear line for each thing that is wrong."""
+"""Parallel text in files and tables, and its error messages."""
 
 import csv
 import gzip
@@ -45,7 +45,7 @@ def test_files_of_lines(tmp_path, zipped):
     assert pairs(turned.splits["val"]) == [("y", "x")]
 
 
-def test_usual_names_and_a_validation_set_of_its_own(tmp_path):
+def test_conventional_names_and_a_separate_validation_set(tmp_path):
     root = write(tmp_path, {"train.en": numbered("a", 20), "train.de": numbered("b", 20)})
     source = parallel(root)
     assert near(sizes(source), {"train": 16, "val": 2, "test": 2})
@@ -108,7 +108,7 @@ def test_split_column_and_tables_in_a_folder(tmp_path):
         parallel(write(tmp_path, {"n.tsv": ["en\tde\tsplit", "a\tb\ttest"]}) / "n.tsv")
 
 
-def test_csv_as_spreadsheets_write_it(tmp_path):
+def test_csv_of_spreadsheets(tmp_path):
     rows = [['say "a"\n\n, twice', 'b"c'], ["", '""'], [" x ", "y"]]
     with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8-sig") as file:
         csv.writer(file).writerows([["en", "de", "", ""], *([*row, "", ""] for row in rows), []])
@@ -124,7 +124,7 @@ def test_null_is_an_empty_text(tmp_path):
     assert found.left_out == [("t.jsonl line 1", "en is empty")]
 
 
-def test_empty_sides_are_counted(tmp_path):
+def test_empty_sides_are_listed(tmp_path):
     lines = {"train.en": ["a", "", "c", "d", " \t"], "train.de": ["a", "b", "\u3000", "d", "e"]}
     root = write(tmp_path, lines | {"val.en": ["x"], "val.de": ["y"]})
     with pytest.raises(DataError, match="train.en line 2: train.en is empty, as in 3 of 5 lines; .*data.on_empty=skip"):
@@ -181,13 +181,13 @@ def test_empty_sides_are_counted(tmp_path):
         ({}, {"source": "en", "target": "en"}, "source and target are both 'en'"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(tmp_path, files, options, text):
+def test_errors_are_one_line(tmp_path, files, options, text):
     with pytest.raises((ValueError, FileNotFoundError), match=text) as error:
         parallel(write(tmp_path, files), **options)
     assert "\n" not in str(error.value)
 
 
-def test_a_broken_archive_or_no_data_at_all(tmp_path):
+def test_a_damaged_gzip_file_and_missing_data(tmp_path):
     whole = gzip.compress(b"a\n" * 1000)
     for data in (whole[:20], b"no gzip at all"):
         (tmp_path / "train.en.gz").write_bytes(data)
@@ -201,7 +201,7 @@ def test_a_broken_archive_or_no_data_at_all(tmp_path):
         parallel(tmp_path / "notes.txt")
 
 
-def test_pairs_that_cannot_be():
+def test_invalid_pair_splits():
     with pytest.raises(ValueError, match="needs either sources"):
         PairSplit(["a"], ["n"])
     with pytest.raises(ValueError, match="must have the same length"):

@@ -1,4 +1,4 @@
-"""Data sets of the `datasets` library: folders of every kind it writes, and a hub that runs beside the test."""
+"""Data sets of the `datasets` library: all kinds of folders that it saves, and a local hub."""
 
 import io
 import json
@@ -22,12 +22,12 @@ NAMES = ["zebra", "ant", "mule"]  # in no alphabetical order
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """What the library unpacks, and no network at all."""
+    """A cache folder of the library, without a network."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def encoded(i, exif=False):
-    """A PNG or JPEG of its own; with EXIF it lies on its side."""
+    """A distinct PNG or JPEG; with EXIF it is rotated."""
     stream, image = io.BytesIO(), Image.new("RGB", (12, 8), (20 * i % 256, 7 * i % 256, 200))
     image.putpixel((0, 0), (255, 255, 255))
     marks = Image.Exif()
@@ -71,7 +71,7 @@ def test_save_to_disk_with_and_without_splits(tmp_path):
     assert split.read(0) == encoded(29 - row) and split.labels[0] == (29 - row) % 3
 
 
-def test_images_are_decoded_by_our_own_pipeline(tmp_path):
+def test_images_are_decoded_by_vit(tmp_path):
     made(9).save_to_disk(tmp_path / "saved")
     split = hub(tmp_path / "saved", fractions=(1, 0, 0)).splits["train"]
     upright, lying = (Preprocessing(size=(12, 8), resize="none").decode(split.read(i)) for i in (3, 4))
@@ -93,7 +93,7 @@ def test_parquet_files_and_class_folders(tmp_path, class_folders):
     assert isinstance(source.splits["test"].location(0), Path)
 
 
-def test_several_labels_are_lists_or_texts(tmp_path):
+def test_multi_label_lists_and_texts(tmp_path):
     sets = [[0, 2], [], [1], [2, 1], [0], [1]]
     column = datasets.Sequence(datasets.ClassLabel(names=NAMES))
     lists = datasets.Dataset.from_dict({"image": rows(6)["picture"], "tags": sets},
@@ -111,7 +111,7 @@ def test_several_labels_are_lists_or_texts(tmp_path):
     assert np.array_equal(b.splits["train"].labels[:, order], a.splits["train"].labels)
 
 
-def test_hidden_labels_and_splits_by_name(tmp_path):
+def test_withheld_labels_and_splits_by_name(tmp_path):
     secret = made(5).remove_columns("animal").add_column("animal", [-1] * 5).cast(features())
     datasets.DatasetDict({"a": made(12), "b": made(6), "test": secret}).save_to_disk(tmp_path / "s")
     source = hub(tmp_path / "s", splits={"train": "a", "val": "b", "test": "test"})
@@ -149,19 +149,19 @@ def nothing(place):
         (lambda place: place, {"repo": "o/n"}, "set either data.repo"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(tmp_path, build, options, says):
+def test_errors_are_one_line(tmp_path, build, options, says):
     with pytest.raises((DataError, FileNotFoundError), match=says) as caught:
         hub(build(tmp_path / "set"), **options)
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_without_images_is_told(tmp_path):
+def test_a_folder_without_images_is_an_error(tmp_path):
     with pytest.raises(DataError) as caught:
         hub(nothing(tmp_path / "set"))
     assert str(tmp_path / "set") in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_without_the_library_the_command_that_brings_it_is_told(tmp_path, monkeypatch):
+def test_without_the_library_the_error_names_the_command_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"not installed: pip install 'vitwright\[hub\]'"):
         hub(tmp_path)
@@ -192,7 +192,7 @@ def fetched(place, endpoint, *arguments):
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
-def test_the_hub_by_commit_and_again_without_a_network(tmp_path):
+def test_the_hub_by_commit_and_offline(tmp_path):
     def parquet(data, name):
         data.to_parquet(tmp_path / name)
         return (tmp_path / name).read_bytes()

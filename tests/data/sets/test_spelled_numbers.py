@@ -1,4 +1,4 @@
-"""Numbers in words against a table written by hand and a reader of our own, and the set made of them."""
+"""Spelled-out numbers against a table and a parser, and the data set of them."""
 
 import numpy as np
 import pytest
@@ -41,12 +41,12 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize(("number", "words"), WRITTEN.items())
-def test_as_written_by_hand(number, words):
+def test_known_spellings(number, words):
     assert spell_out(number) == words
 
 
 def read(words):
-    """Our own way back: sums of words, multiplied by hundred, and by thousand and its powers."""
+    """Parses a spelling: sums of words, multiplied by hundred and powers of thousand."""
     values = {spell_out(n): n for n in (*range(20), *range(20, 100, 10))}
     total = group = 0
     for word in words.replace("-", " ").split():
@@ -60,19 +60,19 @@ def read(words):
     return total + group
 
 
-def test_the_words_say_the_number():
+def test_spellings_can_be_parsed():
     numbers = [*range(12_000), *np.random.default_rng(0).integers(0, LIMIT, 3000).tolist()]
     assert [read(spell_out(n)) for n in numbers] == numbers
     assert len({spell_out(n) for n in range(12_000)}) == 12_000
 
 
 @pytest.mark.parametrize("number", [-1, LIMIT])
-def test_numbers_without_words(number):
+def test_numbers_out_of_range(number):
     with pytest.raises(ValueError, match=f"{number} is outside 0..{LIMIT - 1}"):
         spell_out(number)
 
 
-def test_the_set():
+def test_the_data_set():
     source = spelled_numbers()
     found = {key: [int(text) for text in split.sources] for key, split in source.splits.items()}
     assert {key: len(numbers) for key, numbers in found.items()} == {"train": 20_000, "val": 1_000, "test": 2_000}
@@ -87,7 +87,7 @@ def test_the_set():
     assert list(spelled_numbers(split_seed=1).splits["test"].sources) != list(source.splits["test"].sources)
 
 
-def test_all_the_numbers_there_are():
+def test_all_numbers_below_the_limit():
     source = spelled_numbers(limit=105, train=90, val=5, test=10)
     assert sorted(int(text) for split in source.splits.values() for text in split.sources) == list(range(105))
     assert "val" not in spelled_numbers(100, 50, 0, 10).splits

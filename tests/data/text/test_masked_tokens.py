@@ -1,4 +1,4 @@
-"""Running text and masked-token batches: what is asked, how often, and that it is a function of counters."""
+"""Corpora and masked-token batches: selection and frequency of masked tokens, as a function of counters."""
 
 import gzip
 
@@ -35,7 +35,7 @@ def epoch_of(dataset, epoch=0):
 
 
 def original(batch):
-    """The ids as they were before masking."""
+    """The ids before masking."""
     return torch.where(batch["masked"] != -100, batch["masked"], batch["source"])
 
 
@@ -65,7 +65,7 @@ def test_pairs_of_sentences():
     assert len(set(seen)) > 50
 
 
-def test_half_of_the_second_sentences_are_any_other():
+def test_half_of_the_second_sentences_are_random():
     dataset = MaskedDataset(toy(), BYTES)
     batches = [epoch_of(dataset, epoch) for epoch in range(20)]
     assert 0.45 < torch.cat([b["next"] for b in batches]).float().mean() < 0.55
@@ -80,7 +80,7 @@ def test_half_of_the_second_sentences_are_any_other():
     }
 
 
-def test_fifteen_percent_are_asked_and_most_are_masked():
+def test_fifteen_percent_are_selected_and_80_percent_of_them_masked():
     tokenizer = BPETokenizer.train(toy().texts, 300)
     dataset = MaskedDataset(toy(), tokenizer)
     chosen = changed = masked = total = 0
@@ -101,14 +101,14 @@ def test_fifteen_percent_are_asked_and_most_are_masked():
     assert 0.78 < masked / chosen < 0.82 and 0.085 < changed / chosen < 0.115
 
 
-def test_places_are_chosen_evenly():
+def test_positions_are_selected_uniformly():
     dataset = MaskedDataset(CorpusSplit(["abcdefghij"] * 2, ["1", "2"], np.zeros(2, int)), BYTES)
     asked = torch.stack([(epoch_of(dataset, epoch)["masked"][0] != -100) for epoch in range(1000)]).sum(0)
     letters = asked[asked > 0]
     assert len(letters) == 20 and letters.min() > 110 and letters.max() < 195  # 150 expected
 
 
-def test_a_function_of_counters():
+def test_batches_are_functions_of_counters():
     dataset = MaskedDataset(toy(), BYTES, seed=5)
     alone = dataset.__getitems__([(3, 17)])
     among = dataset.__getitems__([(3, 80), (3, 17), (4, 17)])
@@ -130,7 +130,7 @@ def test_long_pairs_are_cut():
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_training_batches_count_over_all_ranks(workers):
+def test_training_batches_count_tokens_over_all_ranks(workers):
     dataset = MaskedDataset(toy(), BYTES)
     whole = list(MaskedTrainBatches(dataset, 16, seed=1))
     ranks = [list(MaskedTrainBatches(dataset, 16, seed=1, rank=rank, world=2, workers=workers)) for rank in range(2)]
@@ -147,7 +147,7 @@ def test_training_batches_count_over_all_ranks(workers):
     assert all(torch.equal(a[k], b[k]) for a, b in zip(first, second, strict=True) for k in a)
 
 
-def test_files_of_running_text(tmp_path):
+def test_corpus_files(tmp_path):
     text = "one\ntwo\n\n\nthree\n \nfour\nfive\nsix\n"
     (tmp_path / "train.txt.gz").write_bytes(gzip.compress(text.encode()))
     (tmp_path / "dev.txt").write_text("a\nb\n")
@@ -169,8 +169,8 @@ def where(source):
 
 
 @pytest.mark.parametrize("documents", [1, 40])
-def test_a_corpus_is_split_by_documents_that_stay_where_they_are(tmp_path, documents):
-    """Of one document it is blocks of sentences; a sentence at the beginning moves no block but its own."""
+def test_a_corpus_is_split_by_documents_and_splits_are_stable(tmp_path, documents):
+    """A single document is split by blocks; a sentence added at the start changes only its block."""
     length = 2000 // documents
     texts = [[f"sentence {i} of document {d}" for i in range(length)] for d in range(documents)]
     write = lambda texts: (tmp_path / "a.txt").write_text("\n\n".join("\n".join(text) for text in texts))  # noqa: E731
@@ -215,7 +215,7 @@ def test_wrong_files(tmp_path, lines, options, text):
         corpus(tmp_path / "c.txt", **options)
 
 
-def test_files_that_are_not_there(tmp_path):
+def test_missing_files_and_wrong_options(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"data.train: .* has no train.txt\[.gz\]; name the file"):
         corpus(tmp_path)
     with pytest.raises(FileNotFoundError, match="data.root: .*no does not exist"):
@@ -228,7 +228,7 @@ def test_files_that_are_not_there(tmp_path):
         CorpusSource("x", {"train": CorpusSplit(["a"], ["1"], np.zeros(1, int))})
 
 
-def test_generated_stories_add_up():
+def test_generated_stories_are_consistent():
     from tests.data.sets.test_spelled_numbers import read
 
     source = number_stories(train=300, val=20, test=30)

@@ -1,4 +1,4 @@
-"""Labelled texts: tables as people keep them, the generated questions, and what an encoder gets of them."""
+"""Tables of labelled texts, the generated questions, and the inputs of the encoder."""
 
 import json
 
@@ -117,7 +117,7 @@ def test_wrong_tables(tmp_path, lines, options, text):
         text_table(write(tmp_path / "t.csv", lines), **options)
 
 
-def test_rows_left_out_are_counted(tmp_path):
+def test_rows_left_out_are_listed(tmp_path):
     lines = ["text,label,split", "a,x,train", ",y,train", "b,,train", "c,y,train", "d,x,val"]
     source = text_table(write(tmp_path / "t.csv", lines), on_empty="skip")
     assert everything(source) == [("a", "x"), ("c", "y"), ("d", "x")] and sizes(source) == {"train": 2, "val": 1}
@@ -173,8 +173,8 @@ def test_long_texts():
     assert batch["segment"][1].tolist() == [0] * 4 + [1] * 5
 
 
-def test_of_two_texts_the_longer_is_cut():
-    """Against cutting one token after the other."""
+def test_the_longer_of_two_texts_is_cut_first():
+    """Against removing one token at a time."""
     for room in range(2, 12):
         for a in range(12):
             for b in range(12):
@@ -187,7 +187,7 @@ def test_of_two_texts_the_longer_is_cut():
         truncated_lengths(np.zeros((2, 1), int), 1)
 
 
-def test_inputs_of_a_user():
+def test_text_inputs():
     batch = TextInputs(BYTES, [["ab", ""]], 10).batch(np.arange(2))
     assert batch["source"].tolist() == [[BOS, 102, 103, EOS], [BOS, EOS, 0, 0]] and not batch["segment"].any()
     with pytest.raises(ValueError, match="one or two columns of texts of equal length"):
@@ -195,7 +195,7 @@ def test_inputs_of_a_user():
 
 
 def answer(story, question):
-    """Reads a story again, without knowing how it was made."""
+    """Answers a question by parsing its story."""
     from tests.data.sets.test_spelled_numbers import read
 
     clauses = [clause.split() for clause in story.split(" and ")]
@@ -207,7 +207,7 @@ def answer(story, question):
     return ("first", "second", "third")[amounts.index(best)]
 
 
-def test_generated_questions_have_right_answers():
+def test_generated_questions_have_correct_answers():
     source = number_questions(train=1500, val=100, test=300)
     assert sizes(source) == {"train": 1500, "val": 100, "test": 300} and source.classes == ["first", "second", "third"]
     for split in source.splits.values():
@@ -223,8 +223,8 @@ def test_generated_questions_have_right_answers():
     assert sizes(text_table()) == {"train": 20_000, "val": 1_000, "test": 2_000}
 
 
-def test_words_without_their_order_do_not_tell_the_answer():
-    """A linear model on counts of words learns nothing: it is right in one of three cases."""
+def test_bag_of_words_does_not_predict_the_answer():
+    """A linear model on word counts is at chance level, one third."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
 

@@ -1,4 +1,4 @@
-"""Tokenizers: nothing is lost, nothing is special by its spelling, and what is stored gives the same ids again."""
+"""Tokenizers: lossless round trips, no special tokens from text, and identical ids after loading."""
 
 import json
 import subprocess
@@ -40,14 +40,14 @@ def tokenizer(request, bpe):
     return bpe if request.param == "bpe" else ByteTokenizer()
 
 
-def test_the_special_ids():
+def test_special_ids():
     assert (PAD, BOS, EOS, UNK, MASK) == (0, 1, 2, 3, 4)
     assert ByteTokenizer().vocab_size == 261
     assert ByteTokenizer().encode("aß") == [5 + 97, 5 + 0xC3, 5 + 0x9F]
 
 
 @pytest.mark.parametrize("text", ODD + LINES)
-def test_decoding_gives_the_text_back(tokenizer, text):
+def test_decoding_inverts_encoding(tokenizer, text):
     ids = tokenizer.encode(text)
     assert all(5 <= i < tokenizer.vocab_size for i in ids), "a special id came out of a text"
     assert tokenizer.decode(ids) == text
@@ -55,7 +55,7 @@ def test_decoding_gives_the_text_back(tokenizer, text):
     assert tokenizer.decode(i for i in [PAD, BOS, UNK, MASK, *ids]) == text
 
 
-def test_a_batch_is_its_texts(tokenizer):
+def test_batch_encoding_equals_single_encoding(tokenizer):
     assert tokenizer.encode_batch(ODD + LINES) == [tokenizer.encode(text) for text in ODD + LINES]
     assert tokenizer.encode_batch([]) == []
 
@@ -67,14 +67,14 @@ def test_decoding_never_fails(tokenizer):
     assert tokenizer.decode(tokenizer.encode("half \ud83d a pair")) == "half ? a pair"
 
 
-def test_tokens_for_the_eye(bpe):
+def test_tokens_for_display(bpe):
     assert bpe.tokens([BOS, *bpe.encode("the dog"), EOS, MASK]) == ["<bos>", "the", " dog", "<eos>", "<mask>"]
     for tokenizer in (bpe, ByteTokenizer()):
         assert "".join(tokenizer.tokens(tokenizer.encode("the dog, dogs"))) == "the dog, dogs"
         assert len(tokenizer.tokens(range(tokenizer.vocab_size))) == tokenizer.vocab_size
 
 
-def test_frequent_pairs_are_joined(bpe):
+def test_frequent_pairs_are_merged(bpe):
     assert bpe.vocab_size <= 320 and len(bpe.encode("the dogs")) == 2
     assert len(BPETokenizer.train(LINES, 320, min_frequency=100).merges) == 0
     assert BPETokenizer.train([], 300).vocab_size == 261, "without lines there are only bytes"
@@ -82,16 +82,16 @@ def test_frequent_pairs_are_joined(bpe):
     assert small.vocab_size == 270 and small.merges == bpe.merges[:9]
 
 
-def test_training_is_a_function_of_the_lines():
-    """In another process, where hashes of strings are others, too."""
+def test_training_is_deterministic():
+    """Also in another process with different string hashes."""
     code = ("from tests.data.text.test_tokenizers import LINES, BPETokenizer; "
             "print(ascii(BPETokenizer.train(LINES, 320).merges))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == ascii(BPETokenizer.train(LINES, 320).merges), done.stderr
 
 
-def test_ids_are_those_of_the_library(bpe):
-    """Against the library's own decoder and ranks: our table of ids is the vocabulary that was learnt."""
+def test_ids_equal_those_of_the_library(bpe):
+    """The ids equal the vocabulary of the library, checked with its decoder and ranks."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     vocab = {letter: i for i, letter in enumerate(byte_alphabet())}
@@ -118,7 +118,7 @@ def test_stored_as_plain_data(kind, lower):
     assert again.decode(again.encode("Straße ÄÖ")) == ("straße äö" if lower else "Straße ÄÖ")
 
 
-def test_tokenizers_go_to_other_processes(bpe):
+def test_tokenizers_can_be_pickled(bpe):
     import pickle
 
     bpe.encode("the")
@@ -138,19 +138,19 @@ def test_tokenizers_go_to_other_processes(bpe):
         ),
     ],
 )
-def test_stored_nonsense(values, text):
+def test_invalid_stored_values_are_errors(values, text):
     with pytest.raises(ValueError, match=text):
         tokenizer_from_dict(values)
 
 
-def test_a_vocabulary_too_small_for_bytes():
+def test_a_vocabulary_smaller_than_the_bytes_is_an_error():
     with pytest.raises(ValueError, match="vocab_size 260 is below 261, the number of special tokens and bytes"):
         BPETokenizer.train(LINES, 260)
     with pytest.raises(ValueError, match="tokenizer kind 'words' is not one of byte, bpe"):
         train_tokenizer("words", LINES)
 
 
-def test_the_library_is_loaded_when_it_is_needed():
+def test_the_library_is_imported_lazily():
     code = "import sys, vit.data; vit.data.ByteTokenizer().encode('a'); print('tokenizers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "False", done.stderr
