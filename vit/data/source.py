@@ -132,9 +132,9 @@ def _check_classes(source: Source) -> None:
 
 
 def _check_split(source: Source, key: str, split: Split) -> None:
-    wanted = (len(split), len(source.classes)) if source.multi_label else (len(split),)
-    if split.labels.shape != wanted:
-        raise DataError(f"{source.name}: the {key} labels have shape {split.labels.shape}, expected {wanted}")
+    expected = (len(split), len(source.classes)) if source.multi_label else (len(split),)
+    if split.labels.shape != expected:
+        raise DataError(f"{source.name}: the {key} labels have shape {split.labels.shape}, expected {expected}")
     if source.multi_label:
         return
     bad = np.flatnonzero((split.labels < 0) | (split.labels >= len(source.classes)))

@@ -16,7 +16,7 @@ def match_splits(where: object, names: Iterable[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for name in names:
-        key = next((key for key, usual in SPLIT_NAMES.items() if name.lower() in usual), None)
+        key = next((key for key, conventional in SPLIT_NAMES.items() if name.lower() in conventional), None)
         if key in found:
             raise DataError(f"{where}: both {found[key]} and {name} exist; keep one of them for {key}")
         if key is not None:

@@ -1,4 +1,4 @@
-"""Batches of pairs: every row once, within the limits, for any world size and after restarts; texts that are too long."""
+"""Batches of pairs: every row once, within the limits, for any world size and after restarts; too long texts."""
 
 import numpy as np
 import pytest

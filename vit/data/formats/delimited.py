@@ -63,17 +63,17 @@ def is_table(path: Path) -> bool:
 
 
 def read_columns(
-    path: Path, wanted: Sequence[tuple[str, Column]], maybe: str = ""
+    path: Path, requested: Sequence[tuple[str, Column]], optional: str = ""
 ) -> tuple[dict[str, list[str]], np.ndarray]:
     """The requested columns of a table by their keys, and the first line of each row.
 
-    `wanted` are (key, column); the key is the option that selects the column. `maybe` is the conventional name of a
-    column that is also read if it exists (see `find_column`). In JSONL a dot selects a nested key: "translation.en".
+    `requested` are (key, column); the key is the option that selects the column. `optional` is the conventional name of
+    a column that is also read if it exists (see `find_column`). In JSONL a dot selects a nested key: "translation.en".
 
     Raises:
         DataError: the table has no rows or lacks a column, or a row is malformed; names the line.
     """
-    rows = _objects(path, wanted, maybe) if _suffix(path) == ".jsonl" else _fields(path, wanted, maybe)
+    rows = _objects(path, requested, optional) if _suffix(path) == ".jsonl" else _fields(path, requested, optional)
     found: dict[str, list[str]] = {}
     numbers: list[int] = []
     for number, row in rows:
@@ -208,16 +208,16 @@ def find_column(path: Path, columns: Iterable[Column], name: str, key: str) -> C
     return found[0] if found else None
 
 
-def _fields(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _fields(path: Path, requested: Sequence[tuple[str, Column]], optional: str) -> Iterator[tuple[int, dict[str, str]]]:
     """The requested fields of each row, with its line number."""
     rows = numbered_rows(path)
-    headed = all(isinstance(column, str) for _, column in wanted)
-    if not headed and not all(isinstance(column, int) for _, column in wanted):
-        listed = ", ".join(f"data.{key}={column}" for key, column in wanted)
+    headed = all(isinstance(column, str) for _, column in requested)
+    if not headed and not all(isinstance(column, int) for _, column in requested):
+        listed = ", ".join(f"data.{key}={column}" for key, column in requested)
         raise DataError(f"{path}: {listed} mix names and numbers; give only names of a header line, or only numbers")
     header = next(rows, (0, []))[1] if headed else []
     check_header(path, header)
-    indices = _indices(path, header, wanted, maybe) if headed else dict(wanted)
+    indices = _indices(path, header, requested, optional) if headed else dict(requested)
     width = len(header)
     for number, row in rows:
         width = width or len(row)
@@ -227,16 +227,16 @@ def _fields(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> Ite
         yield number, {key: _cell(path, number, row, index) for key, index in indices.items()}
 
 
-def _indices(path: Path, header: list[str], wanted: Sequence[tuple[str, Column]], maybe: str) -> dict[str, int]:
-    for key, column in wanted:
+def _indices(path: Path, header: list[str], requested: Sequence[tuple[str, Column]], optional: str) -> dict[str, int]:
+    for key, column in requested:
         if column not in header:
             raise DataError(
                 f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(header) or 'none'} "
                 f"(in a file without a header line give numbers, such as data.{key}=0)"
             )
-    found = find_column(path, header, maybe, maybe)
-    extra = {maybe: header.index(found)} if found is not None else {}
-    return {key: header.index(column) for key, column in wanted} | extra
+    found = find_column(path, header, optional, optional)
+    extra = {optional: header.index(found)} if found is not None else {}
+    return {key: header.index(column) for key, column in requested} | extra
 
 
 def _cell(path: Path, number: int, row: list[str], index: int) -> str:
@@ -245,7 +245,9 @@ def _cell(path: Path, number: int, row: list[str], index: int) -> str:
     return row[index]
 
 
-def _objects(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _objects(
+    path: Path, requested: Sequence[tuple[str, Column]], optional: str
+) -> Iterator[tuple[int, dict[str, str]]]:
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue  # an empty line, in contrast to a row with an empty text
@@ -255,9 +257,9 @@ def _objects(path: Path, wanted: Sequence[tuple[str, Column]], maybe: str) -> It
             raise DataError(f"{path} line {number}: is not valid JSON ({error})") from None
         if not isinstance(row, dict):
             raise DataError(f'{path} line {number}: must be an object, such as {{"text": ...}}')
-        found = find_column(path, row, maybe, maybe)
-        extra = {maybe: _text(path, number, maybe, row[found])} if found is not None else {}
-        cells = {key: (column, _nested_value(path, number, key, column, row)) for key, column in wanted}
+        found = find_column(path, row, optional, optional)
+        extra = {optional: _text(path, number, optional, row[found])} if found is not None else {}
+        cells = {key: (column, _nested_value(path, number, key, column, row)) for key, column in requested}
         yield number, {key: _text(path, number, *value) for key, value in cells.items()} | extra
 
 

@@ -104,14 +104,14 @@ def _load_batch(path: Path, labels: bytes, classes: int) -> dict[bytes, Any]:
     return batch
 
 
-def _load(path: Path, wanted: dict[bytes, Any]) -> dict[bytes, Any]:
+def _load(path: Path, requested: dict[bytes, Any]) -> dict[bytes, Any]:
     try:
         with open_regular(path) as file:
             found = _DataOnly(file, encoding="bytes").load()
     except Exception as error:  # damaged pickles raise many types
         raise DataError(f"{path}: is not an intact CIFAR batch ({' '.join(str(error).split())[:200]}); download the "
                         "file again") from error
-    for key, kind in wanted.items():
+    for key, kind in requested.items():
         if not isinstance(found, dict) or not isinstance(found.get(key), kind):
             raise DataError(f"{path}: has no list {key.decode()}; download the file again")
     return found

@@ -30,10 +30,10 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"{path}: the file of word vectors does not exist")
-    wanted: dict[str, list[int]] = {}
+    requested: dict[str, list[int]] = {}
     for i, word in enumerate(words):
-        wanted.setdefault(word, []).append(i)
-    wanted.pop("", None)
+        requested.setdefault(word, []).append(i)
+    requested.pop("", None)
     matrix, found = None, np.zeros(len(words), dtype=bool)
     width, header_width = 0, 0
     for number, line in _lines(path):
@@ -45,7 +45,7 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
         if matrix is None:
             matrix = np.zeros((len(words), width), dtype=np.float32)
         word, values = _parsed(path, number, line, width, header_width)
-        rows = wanted.get(word, [])
+        rows = requested.get(word, [])
         if rows and not found[rows[0]]:
             matrix[rows] = _numbers(path, number, values)
             found[rows] = True

@@ -50,8 +50,8 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
     return Source(root.resolve().name, classes, with_validation(splits, None, share, split_seed), files.left_out)
 
 
-def open_folder(root: str | Path, wanted: str) -> Path | Archive:
-    """A data folder or its zip archive; `wanted` states the expected content in the message.
+def open_folder(root: str | Path, expected: str) -> Path | Archive:
+    """A data folder or its zip archive; `expected` states the expected content in the message.
 
     Raises:
         DataError: `root` is any other file.
@@ -66,7 +66,7 @@ def open_folder(root: str | Path, wanted: str) -> Path | Archive:
         hint = f"for a table set data=table {shlex.quote(f'data.path={root}')}" if table else other
         raise DataError(f"data.root: {root} is a file, not a folder; {hint}")
     if not root.is_dir():
-        raise FileNotFoundError(f"data.root: the folder {root} does not exist; {wanted}")
+        raise FileNotFoundError(f"data.root: the folder {root} does not exist; {expected}")
     return root
 
 

@@ -75,7 +75,7 @@ def _pair(arrays: dict[str, np.ndarray], splits: Sequence[str]) -> tuple[str, st
 
     def first(names: Sequence[str]) -> str | None:
         candidates = [f"{a}_{b}" for name in names for split in splits for a, b in ((split, name), (name, split))]
-        return next((name for wanted in (candidates or names) for name in arrays if name.lower() == wanted), None)
+        return next((name for requested in (candidates or names) for name in arrays if name.lower() == requested), None)
 
     images, labels = first(IMAGES), first(LABELS)
     return None if images is None or labels is None else (images, labels)

@@ -241,18 +241,20 @@ def _names_of_indices(path: Path, values: list[Any]) -> list[str] | None:
     return _classes_beside(path.parent) if all(clean_label(value).isdecimal() for value in values) else None
 
 
-def _column(path: Path, columns: dict[Column, Any], wanted: Column | None, usual: Sequence[str], what: str) -> Column:
+def _column(
+    path: Path, columns: dict[Column, Any], requested: Column | None, names: Sequence[str], what: str
+) -> Column:
     """The requested column, else the one with a conventional name, regardless of case."""
     listed = ", ".join(map(str, columns)) or "none"
-    if wanted is not None:
-        if wanted not in columns:
-            hint = did_you_mean(f"data.{what}={near}" for near in nearest_names(wanted, columns, cutoff=0.6))
-            raise DataError(f"{path}: has no column {wanted!r} for data.{what}; its columns are {listed}{hint}")
-        return wanted
-    found = next((c for name in usual if (c := find_column(path, columns, name, what)) is not None), None)
+    if requested is not None:
+        if requested not in columns:
+            hint = did_you_mean(f"data.{what}={near}" for near in nearest_names(requested, columns, cutoff=0.6))
+            raise DataError(f"{path}: has no column {requested!r} for data.{what}; its columns are {listed}{hint}")
+        return requested
+    found = next((c for name in names if (c := find_column(path, columns, name, what)) is not None), None)
     if found is None:
         plain = {str(name).strip().lower(): name for name in reversed(columns)}
-        near = next((plain[close] for name in usual for close in nearest_names(name, plain, cutoff=0.6)), "COLUMN")
+        near = next((plain[close] for name in names for close in nearest_names(name, plain, cutoff=0.6)), "COLUMN")
         raise DataError(f"{path}: no {what} column found among {listed}; name it with data.{what}={near}")
     return found
 

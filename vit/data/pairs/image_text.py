@@ -39,8 +39,8 @@ def image_text(
     if not is_table(path):
         raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}")
     directory = Path(root).expanduser() if root else path.parent
-    wanted = [("image", image), ("text", text), *([("split", split)] if split is not None else [])]
-    columns, numbers = read_columns(path, wanted, maybe="split" if split is None else "")
+    requested = [("image", image), ("text", text), *([("split", split)] if split is not None else [])]
+    columns, numbers = read_columns(path, requested, optional="split" if split is None else "")
     names = line_names(path, numbers)
     files, missing = resolve_files(directory, columns["image"])
     if missing and (on_bad_sample != "skip" or len(missing) == len(files)):

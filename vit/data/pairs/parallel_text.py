@@ -73,8 +73,8 @@ def _one_table(
 ) -> tuple[dict[str, PairSplit], list[tuple[str, str]]]:
     if not is_table(path):
         raise DataError(f"data.root: {path.name} is not a table ({', '.join(TABLES)}); give a table or a folder")
-    wanted = [("source", source), ("target", target), *([("split", split)] if split else [])]
-    columns, numbers = read_columns(path, wanted, maybe="" if split else "split")
+    requested = [("source", source), ("target", target), *([("split", split)] if split else [])]
+    columns, numbers = read_columns(path, requested, optional="" if split else "split")
     texts = {str(source): columns["source"], str(target): columns["target"]}
     pairs, left_out, rows = _pairs(texts, line_names(path, numbers), on_empty)
     if "split" not in columns:

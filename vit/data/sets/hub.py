@@ -117,11 +117,11 @@ def _load_folder(root: Path, subset: str | None) -> Any:
 def _check_capitals(root: Path) -> None:
     """Raises DataError for splits in capitals: the library recognizes lower case only and would read Testing/ as train.
     """
-    usual = {name for names in SPLIT_NAMES.values() for name in names}
+    conventional = {name for names in SPLIT_NAMES.values() for name in names}
     for path in (path for folder in (root, root / "data") if folder.is_dir() for path in sorted(folder.iterdir())):
         first = re.split(r"[-_.]", path.name)[0]
         split = path.is_file() or any(inside.is_dir() for inside in path.iterdir())
-        if split and first != first.lower() and first.lower() in usual:
+        if split and first != first.lower() and first.lower() in conventional:
             raise DataError(f"data.root={root}: the datasets library does not recognize the split {path.name!r} in "
                             f"capitals; rename it to {path.name.lower()!r}, or read folders of images with data=folder")
 
@@ -163,43 +163,43 @@ def _select_splits(
             if key not in SPLIT_NAMES or split not in found:
                 raise DataError(f"{name}: data.splits={{{key}: {split}}} must name one of its splits ({there}) for "
                                 "train, val or test")
-        wanted = {key: splits[key] for key in SPLIT_NAMES if key in splits}
+        selected = {key: splits[key] for key in SPLIT_NAMES if key in splits}
     else:
-        wanted = match_splits(name, found)
-    if "train" not in wanted:
+        selected = match_splits(name, found)
+    if "train" not in selected:
         only = next(iter(found)) if len(found) == 1 else "NAME"
         raise DataError(f"{name}: none of its splits ({there}) is called train; set data.splits={{train: {only}}}")
-    left_out = [(f"split {split}", "neither train, val nor test") for split in found if split not in wanted.values()]
-    return {key: found[split] for key, split in wanted.items()}, left_out
+    left_out = [(f"split {split}", "neither train, val nor test") for split in found if split not in selected.values()]
+    return {key: found[split] for key, split in selected.items()}, left_out
 
 
-def _find_image_column(name: str, rows: Any, wanted: str | None) -> str:
+def _find_image_column(name: str, rows: Any, requested: str | None) -> str:
     """The column of images: the requested one, else the only one, else one with a conventional name."""
     kinds = {column: type(feature).__name__ for column, feature in rows.features.items()}
     encoded = [column for column, feature in rows.features.items()
                if kinds[column] == "Image" or getattr(feature, "dtype", "") in ("binary", "large_binary")]
-    if wanted is not None:
-        _check_column(name, rows, wanted, "image")
-        if wanted not in encoded:
-            raise DataError(f"{name}: the column {wanted!r} has the type {kinds[wanted]}, not images; "
+    if requested is not None:
+        _check_column(name, rows, requested, "image")
+        if requested not in encoded:
+            raise DataError(f"{name}: the column {requested!r} has the type {kinds[requested]}, not images; "
                             f"data.image can be {', '.join(encoded) or 'none of its columns'}")
-        return wanted
+        return requested
     return _only(name, rows, "image", encoded, [c for c in encoded if kinds[c] == "Image"], IMAGE_COLUMNS)
 
 
-def _find_label_column(name: str, rows: Any, wanted: str | None) -> str:
+def _find_label_column(name: str, rows: Any, requested: str | None) -> str:
     """The column of labels: the requested one, else the only one of ClassLabel, else one with a conventional name."""
-    if wanted is not None:
-        _check_column(name, rows, wanted, "label")
-        return wanted
+    if requested is not None:
+        _check_column(name, rows, requested, "label")
+        return requested
     named = [column for column, feature in rows.features.items() if _label_feature(feature) is not None]
     return _only(name, rows, "label", list(rows.features), named, LABEL_COLUMNS)
 
 
-def _only(name: str, rows: Any, what: str, possible: list[str], best: list[str], usual: Sequence[str]) -> str:
+def _only(name: str, rows: Any, what: str, possible: list[str], best: list[str], conventional: Sequence[str]) -> str:
     if len(best) == 1:
         return best[0]
-    found = next((column for column in usual if column in (best or possible)), None)
+    found = next((column for column in conventional if column in (best or possible)), None)
     if found is None:
         seen = f"{', '.join(best)} could each be the {what} column" if best else (
             f"no {what} column found among {', '.join(rows.features)}")
@@ -207,10 +207,10 @@ def _only(name: str, rows: Any, what: str, possible: list[str], best: list[str],
     return found
 
 
-def _check_column(name: str, rows: Any, wanted: str, what: str) -> None:
-    if wanted not in rows.features:
+def _check_column(name: str, rows: Any, requested: str, what: str) -> None:
+    if requested not in rows.features:
         listed = ", ".join(rows.features)
-        raise DataError(f"{name}: has no column {wanted!r} for data.{what}; its columns are {listed}")
+        raise DataError(f"{name}: has no column {requested!r} for data.{what}; its columns are {listed}")
 
 
 def _label_feature(feature: Any) -> Any:

@@ -41,7 +41,7 @@ def corpus(
         raise FileNotFoundError(f"data.root: {root} does not exist; give a text file, or a folder with train.txt")
     splits = {}
     for key, name in (("train", train), ("val", val), ("test", test)):
-        names = [name] if name else [f"{usual}.txt" for usual in SPLIT_NAMES[key]]
+        names = [name] if name else [f"{conventional}.txt" for conventional in SPLIT_NAMES[key]]
         found = [path for path in (find_file(root / n) for n in names) if path]
         check_single(root, key, [path.name for path in found])
         if found:

@@ -44,10 +44,10 @@ def text_table(
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"data.path: the table {path} does not exist")
-    wanted = [("text", text), ("second", second), ("label", label), ("split", split)]
-    wanted = [(key, column) for key, column in wanted if column is not None]
-    columns, names = _read(path, wanted, maybe="split" if split is None else "")
-    needed = {str(column): columns[key] for key, column in wanted if key != "split"}
+    requested = [("text", text), ("second", second), ("label", label), ("split", split)]
+    requested = [(key, column) for key, column in requested if column is not None]
+    columns, names = _read(path, requested, optional="split" if split is None else "")
+    needed = {str(column): columns[key] for key, column in requested if key != "split"}
     rows, left_out = drop_empty(needed, names, on_empty)
     found, labels = _classes(columns["label"], names, rows, classes)
     texts = tuple(PackedStrings(columns[key]) for key in ("text", "second") if key in columns)
@@ -60,20 +60,20 @@ def text_table(
     return Source(path.stem, found, splits, left_out)
 
 
-def _read(path: Path, wanted: list[tuple[str, Column]], maybe: str) -> tuple[dict[str, list[str]], Sequence[str]]:
+def _read(path: Path, requested: list[tuple[str, Column]], optional: str) -> tuple[dict[str, list[str]], Sequence[str]]:
     """The requested columns by key, and a name for each row."""
     if is_table(path):
-        columns, numbers = read_columns(path, wanted, maybe)
+        columns, numbers = read_columns(path, requested, optional)
         return columns, line_names(path, numbers)
     if path.suffix.lower() != ".parquet":
         raise DataError(f"data.path: {path.name} is not one of {', '.join(TABLES)}, .parquet")
     stored, _ = read_parquet([path])
-    for key, column in wanted:
+    for key, column in requested:
         if column not in stored:
             raise DataError(f"{path}: has no column {column!r} for data.{key}; its columns are {', '.join(stored)}")
-    found = find_column(path, stored, maybe, maybe)
-    wanted = [*wanted, (maybe, found)] if found is not None else wanted
-    columns = {key: [_cell(key, value) for value in stored[column].to_pylist()] for key, column in wanted}
+    found = find_column(path, stored, optional, optional)
+    requested = [*requested, (optional, found)] if found is not None else requested
+    columns = {key: [_cell(key, value) for value in stored[column].to_pylist()] for key, column in requested}
     count = len(columns["text"])
     if count == 0:
         raise DataError(f"{path}: has 0 rows; expected one for each sample")
