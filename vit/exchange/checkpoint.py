@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vit.bundle import Contract
 from vit.bundle.files import SourceError
-from vit.data.images.npz import are_images
+from vit.data.images.npz import are_image_arrays
 from vit.data.text.tokenizers import Tokenizer
 from vit.exchange.options import Hints
 from vit.exchange.preprocessing import published_preprocessing
@@ -142,7 +142,7 @@ def detect_weights(checkpoint: Checkpoint) -> DetectedWeights:
     if own or ({"architecture", "module"} & set(config) and find_timm_config(config) is not None):
         return DetectedWeights(OTHER_NETWORK, state)
     names = ", ".join(list(state)[:3])
-    if checkpoint.name.endswith(".npz") and are_images(state):
+    if checkpoint.name.endswith(".npz") and are_image_arrays(state):
         raise checkpoint.error(f"it holds the arrays of a data set ({names}), not weights; data=table "
                                f"data.path={checkpoint.name} reads it as data")
     resnet = " (the names of a ResNet)" if "layer1.0.conv1.weight" in state else ""
