@@ -86,13 +86,31 @@ def test_a_stop_while_the_start_is_validated(source, spoilt, tmp_path, monkeypat
     assert_same(tmp_path, spoilt.path)
 
 
-@pytest.mark.parametrize(("rate", "best"), [("1e-30", 0), ("0.001", 2)])
-def test_only_a_better_epoch_replaces_the_start(source, tmp_path, rate, best):
+@pytest.mark.parametrize(
+    ("rate", "margin", "best"), [("1e-30", 0, 0), ("0.001", 0, 2), ("0.001", None, 0)]
+)
+def test_only_a_clearly_better_epoch_replaces_the_start(source, tmp_path, rate, margin, best):
+    """By default by more than a standard error of the difference on the same samples, with a margin of 0 by any."""
     words = [*DIGITS, f"recipe.optimizer.lr={rate}", "recipe.epochs=2", f"init_from={source}"]
+    words += [] if margin is None else [f"callbacks.start_margin={margin}"]
     run = vit.train([*words, f"run_dir={tmp_path}"])
     scores = [float(row["val/accuracy"]) for row in table(run.path / "metrics.csv")]
-    assert run.metrics["best_epoch"] == best and run.metrics["val/accuracy"] == max(scores)
-    assert (max(scores) > scores[0]) == (best > 0)
+    assert run.metrics["best_epoch"] == best and run.metrics["val/accuracy"] == scores[best]
+    assert (max(scores) > scores[0]) == (rate != "1e-30")
+
+
+def test_a_run_that_goes_on_compares_with_the_same_scores_of_the_start(source, tmp_path, monkeypatch):
+    """Stopped in the second epoch; the epochs that are clearly better than the start come after it."""
+    words = [*DIGITS, "recipe.optimizer.lr=0.004", "recipe.epochs=4", f"init_from={source}"]
+    whole = vit.train([*words, f"run_dir={tmp_path / 'whole'}"])
+    again = stopped_and_resumed(words, tmp_path / "again", monkeypatch, 12)
+    assert_same(whole.path, again.path)
+    assert whole.metrics["best_epoch"] == again.metrics["best_epoch"] == 4
+    states = [
+        torch.load(run.path / "checkpoints" / "last.ckpt", weights_only=True)["callbacks"]["Checkpoints"]["start_scores"]
+        for run in (whole, again)
+    ]
+    assert all(torch.equal(states[0][key], states[1][key]) and len(states[0][key]) == 180 for key in ("index", "score"))
 
 
 def test_patience_counts_from_the_start(source, tmp_path):

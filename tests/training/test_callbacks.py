@@ -21,6 +21,7 @@ from vit.training import (
 )
 from vit.training.checkpointing.checkpoint import AtomicCheckpointIO
 from vit.training.checkpointing.checkpoint_callback import START
+from vit.training.monitoring.paired import SampleScores
 from vit.training.monitoring.progress import clock
 from vit.training.precision import bf16_speed, cpu_precision, processor_flags
 
@@ -143,6 +144,38 @@ def test_best_follows_mode_and_ignores_nan(tmp_path):
         Checkpoints(tmp_path, "val/acc")._improves(run, 0)
     with pytest.raises(ValueError, match="'maximum'"):
         Checkpoints(tmp_path, "m", "maximum")
+
+
+def test_only_a_clearly_better_epoch_replaces_the_start(tmp_path):
+    """Each row: which of six samples are right, whether that epoch becomes the best one, and with a margin of 0."""
+    class Run:
+        callback_metrics, current_epoch, global_step = {}, 0, 0
+
+    def improves(callback, right, epoch):
+        callback.sample_scores = lambda metric: SampleScores(torch.arange(6), torch.tensor(right).float())
+        Run.callback_metrics = {"m": torch.tensor(right).float().mean()}
+        return callback._improves(Run(), epoch)
+
+    table = [
+        ([1, 1, 1, 0, 0, 0], True, True),  # the start
+        ([1, 1, 1, 1, 0, 0], False, True),  # one more
+        ([1, 1, 0, 1, 1, 1], False, True),  # three more, one less
+        ([1, 1, 1, 1, 1, 0], True, True),  # two more
+        ([1, 1, 1, 1, 0, 0], False, False),
+        ([1, 1, 1, 1, 1, 1], True, True),
+    ]
+    by_rule, by_any = Checkpoints(tmp_path, "m"), Checkpoints(tmp_path, "m", margin=0)
+    for epoch, (right, expected, any_better) in enumerate(table, START):
+        assert improves(by_rule, right, epoch) is expected
+        assert improves(by_any, right, epoch) is any_better
+        again = Checkpoints(tmp_path, "m")
+        again.load_state_dict(by_rule.state_dict())
+        assert again.start_scores.score.tolist() == [1, 1, 1, 0, 0, 0]
+        by_rule = again
+    earlier = {name: value for name, value in by_rule.state_dict().items() if name != "start_scores"}
+    again = Checkpoints(tmp_path, "m")
+    again.load_state_dict(earlier | {"best_score": 0.5, "best_epoch": START})
+    assert improves(again, [1, 1, 1, 1, 0, 0], 0)  # a run of an earlier version goes on by its rule
 
 
 def test_bfloat16_with_clipping_and_a_fused_optimizer(tmp_path):

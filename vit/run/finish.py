@@ -25,6 +25,7 @@ from vit.training import Checkpoints, Patience, PeakMemory, ThroughputMeter, tra
 log = logging.getLogger("vit")
 
 CHOSEN = "measured on val, whose samples also chose the best epoch, so new ones may do worse; there is no test split"
+CLEARLY = " by more than %g standard errors of the difference on the same samples (callbacks.start_margin)"
 BEFORE = " (the start of training: no epoch was better)"
 SPLIT_RULE = "hash"  # of samples in splits by fractions; bundles that do not have it were split by position
 
@@ -40,7 +41,8 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     why, text = find_ending(trainer, job.config)
     log.info("ended: %s", text)
     if epoch == 0:
-        log.info("best epoch: 0, the start of training: no epoch was better by %s", checkpoints.monitor)
+        log.info("best epoch: 0, the start of training: no epoch was better by %s%s", checkpoints.monitor,
+                 "" if checkpoints.start_scores is None else CLEARLY % checkpoints.margin)
     metrics = {checkpoints.monitor: score, "best_epoch": epoch, "ended": why}
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always", UserWarning)

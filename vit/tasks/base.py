@@ -11,7 +11,9 @@ from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from vit.tasks.score_table import ScoreTable
 from vit.training import clip_gradients, seed_step, shard
+from vit.training.monitoring.paired import SampleScores
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Task(LightningModule, ABC):
         self.inputs: Tensor | None = None  # floating point input of this micro-batch, checked by FiniteLoss
         self.gradient_norm: Tensor | None = None  # of this step, computed by FiniteLoss
         self.train_loss = Mean()
+        self.val_table: ScoreTable | None = None  # of tasks whose metrics are means over samples
         for name in self.means:
             setattr(self, name, Mean())
 
@@ -88,6 +91,18 @@ class Task(LightningModule, ABC):
         if step % self.trainer.log_every_n_steps == 0:
             self.log("train/step_loss", loss.detach())  # of this process's part of the batch only
         return loss
+
+    def on_validation_start(self) -> None:
+        if self.val_table is not None:
+            self.val_table.reset()
+
+    def sample_scores(self, metric: str) -> SampleScores | None:
+        """A metric's scores of the samples of the last validation, gathered over the processes; None for a metric that
+        is not a mean over samples.
+        """
+        if self.val_table is None or metric not in self.val_table.metrics:
+            return None
+        return self.val_table.scores(metric)
 
     def on_train_epoch_start(self) -> None:
         self.train_loss.reset()

@@ -1,5 +1,7 @@
 """Image classification."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
@@ -8,12 +10,16 @@ from torchmetrics.classification import MulticlassAccuracy
 from vit.data import Augment, Mixup, Preprocessing
 from vit.tasks.base import Optimization, Task
 from vit.tasks.distillation import Distillation
+from vit.tasks.score_table import ScoreTable
 
+TABLE_METRICS = ("val/loss", "val/accuracy")  # with the scores of single samples
 PADDING = -1  # label of rows that pad the last evaluation batch of a rank; ignored by all metrics
 
 
 class Classification(Task):
     """Trains a `model(images) -> logits` on the image batches of `vit.data`."""
+
+    table_metrics: ClassVar[tuple[str, ...]] = TABLE_METRICS
 
     def __init__(
         self,
@@ -33,6 +39,7 @@ class Classification(Task):
         self.preprocessing, self.loss = preprocessing, loss
         self.augment, self.mixup = augment, mixup
         self.val_scores = self.scores(num_classes)
+        self.val_table = ScoreTable(self.table_metrics)
 
     @property
     def metric_names(self) -> list[str]:
@@ -63,7 +70,7 @@ class Classification(Task):
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         logits = self(batch["image"])
-        update_metrics(self, logits, batch["label"], batch["weight"])
+        update_metrics(self, logits, batch)
 
 
 def accuracies(num_classes: int) -> MetricCollection:
@@ -74,11 +81,15 @@ def accuracies(num_classes: int) -> MetricCollection:
     return MetricCollection(found)
 
 
-def update_metrics(task: Task, logits: Tensor, labels: Tensor, weight: Tensor) -> None:
-    """Update validation loss and accuracies: logits (B,classes), labels (B,), weight (B,), 0 for padding rows."""
-    labels = torch.where(weight > 0, labels, PADDING)
+def update_metrics(task: Task, logits: Tensor, batch: dict[str, Tensor]) -> None:
+    """Update validation loss, accuracies and the table of samples: logits (B,classes); label, index and weight (B,) of
+    the batch, weight 0 for padding rows.
+    """
+    weight = batch["weight"]
+    labels = torch.where(weight > 0, batch["label"], PADDING)
     each = nn.functional.cross_entropy(logits.float(), labels.clamp(min=0), reduction="none")
     task.val_loss.update(each, weight)
     task.val_scores.update(logits, labels)
+    task.val_table.update(batch["index"], weight, each, logits.argmax(1) == labels)
     task.log("val/loss", task.val_loss)
     task.log_dict(task.val_scores, prog_bar=True)

@@ -18,6 +18,8 @@ class MultiLabel(Classification):
     best epoch, and `val/f1`, macro F1 at threshold 0.5. The thresholds of the saved model are chosen after training.
     """
 
+    table_metrics = ("val/loss",)
+
     def scores(self, num_classes: int) -> MetricCollection:
         f1 = MultilabelF1Score(num_classes, ignore_index=PADDING)
         return MetricCollection({"val/map": MeanAveragePrecision(num_classes), "val/f1": f1})
@@ -26,6 +28,7 @@ class MultiLabel(Classification):
         logits, targets, real = self(batch["image"]).float(), batch["label"], batch["weight"]
         each = nn.functional.binary_cross_entropy_with_logits(logits, targets.float(), reduction="none").mean(dim=1)
         self.val_loss.update(each, real)
+        self.val_table.update(batch["index"], real, each)
         self.val_scores.update(logits.sigmoid(), torch.where(real[:, None] > 0, targets.long(), PADDING))
         self.log("val/loss", self.val_loss)
         self.log_dict(self.val_scores, prog_bar=True)

@@ -3,7 +3,8 @@
 from torch import Tensor, nn
 
 from vit.tasks.base import Optimization, Task
-from vit.tasks.classification import accuracies, update_metrics
+from vit.tasks.classification import TABLE_METRICS, accuracies, update_metrics
+from vit.tasks.score_table import ScoreTable
 
 
 class TextClassification(Task):
@@ -23,6 +24,7 @@ class TextClassification(Task):
         super().__init__(model, optimizing, seed, config)
         self.loss = loss
         self.val_scores = accuracies(num_classes)
+        self.val_table = ScoreTable(TABLE_METRICS)
 
     @property
     def metric_names(self) -> list[str]:
@@ -36,4 +38,4 @@ class TextClassification(Task):
         return self.loss(self(batch), batch["label"]).sum() / batch["samples"]
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
-        update_metrics(self, self(batch), batch["label"], batch["weight"])
+        update_metrics(self, self(batch), batch)

@@ -74,6 +74,7 @@ RANGES: dict[str, Number] = {  # key -> range; * matches any name
     "seed": SEED,
     "callbacks.every_steps": or_null(COUNT),
     "callbacks.patience": or_null(COUNT),
+    "callbacks.start_margin": AT_LEAST_0,
     "data.audit_seconds": AT_LEAST_0,
     "data.digits": COUNT,
     "data.fractions": SHARE,

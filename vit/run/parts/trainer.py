@@ -40,13 +40,14 @@ from vit.training import (
     build_strategy,
     mode_of,
 )
+from vit.training.monitoring.paired import MARGIN
 
 log = logging.getLogger("vit")
 
 UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 SHORT = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?:in)?)?(?:(?P<s>\d+)s)?", re.IGNORECASE)
 LONG = re.compile(r"(?P<d>\d+):(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)")
-OPTIONS = ("monitor", "mode", "patience", "every_steps")  # keys of the callbacks node
+OPTIONS = ("monitor", "mode", "patience", "every_steps", "start_margin")  # keys of the callbacks node
 
 
 def build_trainer(
@@ -128,6 +129,7 @@ def build_callbacks(
     """
     config, chosen = job.config, job.config["callbacks"]
     mode = monitor_mode(job)
+    margin = chosen.get("start_margin", MARGIN)  # not in the records of earlier versions
     return [
         GracefulStop(signals),
         FollowEpoch(),
@@ -143,7 +145,7 @@ def build_callbacks(
         *job.callbacks(folder),
         *own_callbacks(chosen),
         MetricsTable(folder.path / "metrics.csv", done),
-        Checkpoints(folder.checkpoints, chosen["monitor"], mode, chosen["every_steps"]),
+        Checkpoints(folder.checkpoints, chosen["monitor"], mode, chosen["every_steps"], margin, job.task.sample_scores),
     ]
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from vit.training.checkpointing.checkpoint import saved_step, settle
 from vit.training.checkpointing.resume import batches_done, validates_start
 from vit.training.fault_tolerance.finite import NonFiniteError
 from vit.training.fault_tolerance.interrupts import Interrupted
+from vit.training.monitoring.paired import MARGIN, SampleScores, is_clearly_better, no_scores
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +30,30 @@ class Checkpoints(Checkpoint):
     resumed run repeats nothing. Other files in the folder are left alone.
 
     Where the trainer validates the model before the first step (its "sanity check", over all batches), the start is a
-    candidate for `best.ckpt` like any epoch: fine-tuning may only make it worse. Its `best_epoch` is `START`.
+    candidate for `best.ckpt` like any epoch: fine-tuning may only make it worse. Its `best_epoch` is `START`. On few
+    validation samples the best of many epochs has a better score than the start by chance, so an epoch replaces the
+    start only if it is better by more than `margin` standard errors of the paired difference (`is_clearly_better`).
+
+    Args:
+        margin: 0 for any better score.
+        sample_scores: metric -> its scores of the samples of the last validation, or None for a metric without such
+            scores, where any better score replaces the start. Called in every process.
     """
 
     def __init__(
-        self, folder: str | Path, monitor: str | None = None, mode: str = "max", every_n_steps: int | None = None
+        self,
+        folder: str | Path,
+        monitor: str | None = None,
+        mode: str = "max",
+        every_n_steps: int | None = None,
+        margin: float = MARGIN,
+        sample_scores: Callable[[str], SampleScores | None] = no_scores,
     ):
         if mode not in ("min", "max"):
             raise ValueError(f"checkpoint mode is {mode!r}, but must be 'min' or 'max'")
         self.folder, self.monitor, self.mode, self.every_n_steps = Path(folder), monitor, mode, every_n_steps
+        self.margin, self.sample_scores = margin, sample_scores
+        self.start_scores: SampleScores | None = None
         self.best_score: float | None = None
         self.best_loss: float | None = None  # validation loss of the best epoch
         self.best_epoch: int | None = None
@@ -76,7 +93,7 @@ class Checkpoints(Checkpoint):
             self._improved = False
         if trainer.is_global_zero and (reason := self._best_is_lost()):
             log.warning("%s; the best epoch is chosen among those that follow", reason)
-            self.best_score = self.best_loss = self.best_epoch = self.best_step = None
+            self.best_score = self.best_loss = self.best_epoch = self.best_step = self.start_scores = None
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -160,11 +177,19 @@ class Checkpoints(Checkpoint):
         score = float(trainer.callback_metrics[self.monitor])
         self.last_score, self.last_epoch = score, epoch
         loss = float(trainer.callback_metrics[LOSS]) if LOSS in trainer.callback_metrics else None
-        if math.isnan(score) or not self._beats_best(score, loss):
+        scores = self.sample_scores(self.monitor)  # in every process, also where another check below fails first
+        if math.isnan(score) or not self._beats_best(score, loss) or not self._beats_start(scores):
             return False
+        if epoch == START:
+            self.start_scores = scores
         self.best_score, self.best_loss = score, loss
         self.best_epoch, self.best_step = epoch, trainer.global_step
         return True
+
+    def _beats_start(self, scores: SampleScores | None) -> bool:
+        if scores is None or self.start_scores is None:
+            return True
+        return is_clearly_better(scores, self.start_scores, self.mode, self.margin)
 
     def _beats_best(self, score: float, loss: float | None) -> bool:
         """Of equal scores, as few samples have many, the lower validation loss decides, and then the later epoch; but
@@ -179,11 +204,15 @@ class Checkpoints(Checkpoint):
         return None in (loss, self.best_loss) or loss <= self.best_loss
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in STATE}
+        start = {} if self.start_scores is None else {START_SCORES: self.start_scores._asdict()}
+        return {name: getattr(self, name) for name in STATE} | start
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Checkpoints of earlier versions have no scores of the start: there any better score replaces it."""
         for name in STATE:
             setattr(self, name, state.get(name))
+        if START_SCORES in state:
+            self.start_scores = SampleScores(**state[START_SCORES])
 
 
 def counted(epoch: int | None) -> int | None:
@@ -191,6 +220,7 @@ def counted(epoch: int | None) -> int | None:
     return None if epoch is None else epoch + 1
 
 
+START_SCORES = "start_scores"
 STATE = ("best_score", "best_loss", "best_epoch", "best_step", "last_score", "last_epoch")
 
 
