@@ -124,6 +124,20 @@ def test_what_the_start_has_no_number_of_is_compared_among_epochs(source, tmp_pa
     assert vit.train([*words, f"run_dir={tmp_path}"]).metrics["best_epoch"] > 0
 
 
+def test_a_recipe_for_random_weights_is_pointed_out_once(source, tmp_path, monkeypatch):
+    """Only where neither a recipe nor an experiment is named, and not again in a resumed run."""
+    root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20}, (8, 8))
+    words = ["data=folder", f"data.root={root}", f"init_from={source}", "recipe.epochs=1", "logger=csv"]
+    hint = "add recipe=finetune (smaller steps, lighter augmentation)"
+
+    def log_of(name, *others):
+        return (vit.train([*words, *others, f"run_dir={tmp_path / name}"]).path / "log.txt").read_text()
+
+    assert hint not in log_of("named", "recipe=finetune") + log_of("experiment", "experiment=finetune", "model=adopt")
+    stopped_and_resumed(words, tmp_path / "default", monkeypatch, 2)
+    assert (tmp_path / "default" / "log.txt").read_text().count(hint) == 1
+
+
 def test_a_fitted_head_that_training_spoils_is_what_is_saved(source, tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 30, "dog": 30, "emu": 30}, (8, 8))
     words = ["data=folder", f"data.root={root}", "recipe=finetune", f"init_from={source}", "logger=csv",

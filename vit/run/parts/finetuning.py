@@ -59,6 +59,14 @@ def start_finetuning(
     return asdict(finetune) | {"always": list(finetune.always)}
 
 
+def hint_recipe(config: dict) -> None:
+    """Log that a recipe for random weights trains loaded ones, where the command names neither recipe nor experiment."""
+    named = {override.lstrip("+~").partition("=")[0].partition("@")[0] for override in config["overrides"]}
+    if not named & {"recipe", "experiment", "compare"}:
+        log.info("recipe: the default of data=%s is for training from scratch; for fine-tuning from init_from add "
+                 "recipe=finetune (smaller steps, lighter augmentation)", config["data"]["name"])
+
+
 def without_source(model: nn.Module, loaded: KeyReport) -> list[str]:
     """Parameters that are random because the source has no weights for them: they are never frozen."""
     found = {row.name for row in loaded.rows if row.shape is not None and row.status != "new"}
