@@ -10,6 +10,7 @@ import torch
 import vit
 from tests.run.conftest import QUICK, table, write_photos
 from tests.run.test_resume import assert_same, stopped_and_resumed
+from tests.run.test_strategies import TWO
 from vit.report.curves import read_curves
 from vit.tasks import Classification
 from vit.training import FollowEpoch
@@ -26,6 +27,11 @@ def source(tmp_path_factory):
 @pytest.fixture(scope="module")
 def spoilt(source, tmp_path_factory):
     return vit.train([*DIGITS, *SPOIL, f"init_from={source}", f"run_dir={tmp_path_factory.mktemp('spoilt')}"])
+
+
+def start_scores(folder):
+    state = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["callbacks"]["Checkpoints"]
+    return state["start_scores"]
 
 
 def test_training_that_makes_it_worse_ships_the_start(source, spoilt):
@@ -106,10 +112,7 @@ def test_a_run_that_goes_on_compares_with_the_same_scores_of_the_start(source, t
     again = stopped_and_resumed(words, tmp_path / "again", monkeypatch, 12)
     assert_same(whole.path, again.path)
     assert whole.metrics["best_epoch"] == again.metrics["best_epoch"] == 4
-    states = [
-        torch.load(run.path / "checkpoints" / "last.ckpt", weights_only=True)["callbacks"]["Checkpoints"]["start_scores"]
-        for run in (whole, again)
-    ]
+    states = [start_scores(run.path) for run in (whole, again)]
     assert all(torch.equal(states[0][key], states[1][key]) and len(states[0][key]) == 180 for key in ("index", "score"))
 
 
@@ -122,6 +125,17 @@ def test_patience_counts_from_the_start(source, tmp_path):
 def test_what_the_start_has_no_number_of_is_compared_among_epochs(source, tmp_path):
     words = [*DIGITS, "callbacks.monitor=train/loss", f"init_from={source}"]
     assert vit.train([*words, f"run_dir={tmp_path}"]).metrics["best_epoch"] > 0
+
+
+def test_two_processes_put_the_scores_of_their_samples_together(source, tmp_path):
+    words = [*DIGITS, "recipe.optimizer.lr=1e-30", "recipe.epochs=1", f"init_from={source}"]
+    states = []
+    for name, others in (("one", []), ("two", ["strategy=ddp", *TWO])):
+        run = vit.train([*words, *others, f"run_dir={tmp_path / name}"])
+        assert run.metrics["best_epoch"] == 0
+        states.append(start_scores(run.path))
+    assert torch.equal(states[0]["index"], states[1]["index"]) and states[0]["index"].tolist() == list(range(180))
+    assert torch.equal(states[0]["score"], states[1]["score"])
 
 
 def test_a_recipe_for_random_weights_is_pointed_out_once(source, tmp_path, monkeypatch):

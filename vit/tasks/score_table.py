@@ -32,8 +32,7 @@ class ScoreTable(Metric):
         self.rows.append(torch.stack([weight, *scores], dim=1).float())  # (B,1+metrics)
 
     def compute(self) -> Tensor:
-        """(N,2+metrics) float64: index, weight, scores. One tensor, because torchmetrics squeezes tensors of one element.
-        """
+        """(N,2+metrics) float64: index, weight, scores; in one tensor: torchmetrics squeezes single elements."""
         return torch.cat([dim_zero_cat(self.index)[:, None].double(), dim_zero_cat(self.rows).double()], dim=1)
 
     def scores(self, metric: str) -> SampleScores:
