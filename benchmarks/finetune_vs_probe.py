@@ -27,7 +27,7 @@ from PIL import Image
 import vit
 from vit.data import ImageDataset, folder
 from vit.evaluation.probe import Labelled, accuracy, logistic_regression
-from vit.training.paired import SampleScores, is_clearly_better
+from vit.training.monitoring.paired import SampleScores, is_clearly_better
 
 SHORTER = 192  # pixels of the stored photos
 MARGINS = (0.0, 1.0, 2.0)  # of the rules in the second table; 1 is the default

@@ -60,7 +60,7 @@ def start_finetuning(
 
 
 def hint_recipe(config: dict) -> None:
-    """Log that a recipe for random weights trains loaded ones, where the command names neither recipe nor experiment."""
+    """Log that the recipe is for random weights, where the overrides name neither a recipe nor an experiment."""
     named = {override.lstrip("+~").partition("=")[0].partition("@")[0] for override in config["overrides"]}
     if not named & {"recipe", "experiment", "compare"}:
         log.info("recipe: the default of data=%s is for training from scratch; for fine-tuning from init_from add "
