@@ -52,7 +52,7 @@ def test_timm_loads_other_architectures(tmp_path, options):
 def test_transformers_loads_the_folder_as_model_and_pipeline(tmp_path, kind):
     from transformers import AutoModelForImageClassification, pipeline
 
-    model = tiny() if kind == "vit" else vit.create_model("timm/test_resnet", num_classes=3, image_size=(32, 48)).eval()
+    model = tiny() if kind == "vit" else vit.create_model("timm:test_resnet", num_classes=3, image_size=(32, 48)).eval()
     folder = save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING)
     theirs = AutoModelForImageClassification.from_pretrained(folder).eval()
     torch.testing.assert_close(theirs(images()).logits, model(images()), rtol=1e-5, atol=1e-5)
@@ -119,7 +119,7 @@ def test_a_warning_names_what_timm_does_not_support(changes, reason):
     assert len(caught) == 1
 
 
-@pytest.mark.parametrize("name", ["timm/test_resnet", "timm/test_vit"])  # of any input size, and of a fixed one
+@pytest.mark.parametrize("name", ["timm:test_resnet", "timm:test_vit"])  # of any input size, and of a fixed one
 def test_timm_models_are_timm_folders_too(tmp_path, name):
     import timm
 

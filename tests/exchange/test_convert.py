@@ -296,7 +296,7 @@ def test_from_timm_and_back_bit_for_bit(tmp_path) -> None:
 
 
 def test_a_bundle_of_timms_own_model_becomes_transformers_own(tmp_path) -> None:
-    model = scramble(vit.create_model("timm/vit_tiny_patch16_224", image_size=32, num_classes=5))
+    model = scramble(vit.create_model("timm:vit_tiny_patch16_224", image_size=32, num_classes=5))
     save_bundle(tmp_path / "ours", model, NAMES, PREPARED["squash"])
     convert(tmp_path / "ours", tmp_path / "theirs", "transformers")
     theirs = hf.AutoModelForImageClassification.from_pretrained(tmp_path / "theirs").eval()

@@ -130,7 +130,7 @@ def test_flops_equal_the_formula() -> None:
 
 
 def test_flops_leave_the_model_as_it_was() -> None:
-    model = create_model("timm/resnet18", num_classes=10, image_size=224).train()
+    model = create_model("timm:resnet18", num_classes=10, image_size=224).train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     assert 3.6e9 < flops(model) < 3.65e9  # 1.8 G multiplications and additions
     assert model.training and all(torch.equal(before[name], t) for name, t in model.state_dict().items())

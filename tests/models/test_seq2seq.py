@@ -1,13 +1,15 @@
 """The encoder-decoder: against torch.nn.Transformer, its forms, its promises, and its start from a classifier."""
 
+import copy
 import json
+import pickle
 
 import pytest
 import torch
 from torch import nn
 
 from vit.models import create_model, model_from_config
-from vit.models.seq2seq import EncoderDecoderConfig, Transformer
+from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig, Transformer
 from vit.weights import load_weights
 
 B, S, T, V = 3, 7, 6, 19
@@ -145,6 +147,17 @@ def test_a_config_survives_json_and_builds_the_model_again(form: str) -> None:
     again.load_state_dict(made.state_dict())
     source, target, mask = inputs(made)
     assert torch.equal(again.eval()(source, target, mask), made(source, target, mask))
+
+
+def test_only_image_to_text_models_have_the_keys_of_images() -> None:
+    values = model().config.to_dict()
+    assert not {"patch_size", "stem", "image_size", "class_token"} & values.keys()
+    former = {**values, "patch_size": [16, 16], "stem": "linear", "rotary_places": "steps"}  # saved by earlier versions
+    assert EncoderDecoderConfig.from_dict(former) == model_from_config(former).config == model().config
+    config = model(**IMAGE).config
+    assert type(config) is ImageToTextConfig and copy.deepcopy(config) == config == pickle.loads(pickle.dumps(config))
+    with pytest.raises(ValueError, match="no option 'patchsize'"):
+        model_from_config({**values, "patchsize": 4})
 
 
 def test_one_matrix_is_tied_three_ways_two_or_not_at_all() -> None:

@@ -69,7 +69,7 @@ def test_list_models_by_pattern() -> None:
         ("photo", {}, "no model 'photo'; nearest: vit_tiny"),
         ("timm/resnet19", {}, "timm has no model 'resnet19'; nearest: timm:resnet18"),
         ("vit_tiny", {"imagesize": 32}, "no option 'imagesize'; nearest: image_size"),
-        ("timm/resnet18", {"drop_pth": 0.1}, "no option 'drop_pth'; nearest: drop_path"),
+        ("timm:resnet18", {"drop_pth": 0.1}, "no option 'drop_pth'; nearest: drop_path"),
         ("vit_tiny_patch16_224", {"image_size": 100},
          "image_size 100 is not divisible by patch_size 16; nearest valid: 96, 112"),
         ("vit_tiny", {"dim": 100}, "dim 100 is not divisible by num_heads 3; nearest dim: 99, 102"),
@@ -96,7 +96,8 @@ def test_wrong_names_and_values_are_one_clear_line(name: str, options: dict, mes
 CONFIGS = [
     VisionTransformerConfig(image_size=16, patch_size=(4, 8), dim=24, depth=1, num_heads=2, num_classes=3),
     TimmConfig("resnet18", image_size=32, in_chans=1, num_classes=3),
-    TimmConfig("timm/vit_tiny_patch16_224", image_size=(32, 48), num_classes=3),
+    TimmConfig("timm:vit_tiny_patch16_224", image_size=(32, 48), num_classes=3),
+    TimmConfig("timm/resnet18", num_classes=3),  # former prefix
 ]
 
 

@@ -182,7 +182,7 @@ def test_the_command_writes_pictures_and_pages(tmp_path, image, capsys):
 ])
 def test_errors_are_one_line_and_a_code(tmp_path, image, capsys, words, code, says):
     places = {"model": saved(tmp_path / "model"), "image": image, "folder": tmp_path, "timm": tmp_path / "timm"}
-    network = vit.create_model("timm/resnet10t", num_classes=3, image_size=(8, 12)) if "{timm}" in words else None
+    network = vit.create_model("timm:resnet10t", num_classes=3, image_size=(8, 12)) if "{timm}" in words else None
     if network is not None:
         save_bundle(places["timm"], network, list("abc"), Preprocessing((8, 12), resize="squash"))
     assert main(["attention", *(word.format(**places) for word in words)]) == code

@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from vit.tasks.base import Mean
+from vit.tasks.base import WeightedMean
 
 
 def test_weights_count():
     rng = np.random.default_rng(0)
     values, weights = rng.normal(size=(3, 5)), rng.integers(0, 2, size=(3, 5)).astype(float)
-    mean = Mean()
+    mean = WeightedMean()
     for value, weight in zip(values, weights, strict=True):
         mean.update(torch.tensor(value), torch.tensor(weight))
     assert float(mean.compute()) == pytest.approx(np.average(values, weights=weights), rel=1e-5)
 
 
 def test_without_weights_and_scalars():
-    mean = Mean()
+    mean = WeightedMean()
     for value in (1.0, 2.0, 6.0):
         mean.update(torch.tensor(value))
     assert float(mean.compute()) == pytest.approx(3.0)
@@ -27,6 +27,6 @@ def test_without_weights_and_scalars():
 
 
 def test_nan_is_not_hidden():
-    mean = Mean()
+    mean = WeightedMean()
     mean.update(torch.tensor([1.0, float("nan")]))
     assert mean.compute().isnan()

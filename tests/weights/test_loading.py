@@ -84,15 +84,15 @@ def test_vit_and_timm_models_load_each_others_weights(ours_first: bool) -> None:
 
 
 def test_any_timm_model_with_another_class_count() -> None:
-    source = create_model("timm/resnet18", num_classes=5, image_size=32)
-    model = create_model("timm/resnet18", num_classes=3, image_size=32)
+    source = create_model("timm:resnet18", num_classes=5, image_size=32)
+    model = create_model("timm:resnet18", num_classes=3, image_size=32)
     report = load_weights(model, source.state_dict())
     assert {row.name for row in report.rows if row.status == "new"} == {"fc.weight", "fc.bias"}
 
 
 def test_another_network_is_refused() -> None:
     with pytest.raises(ValueError, match=r"only 0 of \d+ tensors fit; names such as conv1.weight are unknown"):
-        load_weights(tiny(), create_model("timm/resnet18", num_classes=5, image_size=32).state_dict())
+        load_weights(tiny(), create_model("timm:resnet18", num_classes=5, image_size=32).state_dict())
     with pytest.raises(ValueError, match="the model has another size"):
         load_weights(tiny(), tiny(dim=48).state_dict())
 

@@ -5,14 +5,14 @@ from vit.models.config import TimmConfig, VisionTransformerConfig
 from vit.models.flops import flops
 from vit.models.mae import MaskedAutoencoder, MaskedImageConfig
 from vit.models.masked import Bert, MaskedText, MaskedTextConfig
-from vit.models.seq2seq import EncoderDecoder, EncoderDecoderConfig, Transformer
+from vit.models.seq2seq import EncoderDecoder, EncoderDecoderConfig, ImageToTextConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
 from vit.models.timm_model import timm_model
 from vit.models.zoo import create_model, list_models, model_from_config
 
 __all__ = [
-    "Bert", "Classifier", "EncoderDecoder", "EncoderDecoderConfig", "MaskedAutoencoder", "MaskedImageConfig",
-    "MaskedText", "MaskedTextConfig", "TextClassifier", "TextClassifierConfig", "TimmConfig", "Transformer",
-    "VisionTransformer", "VisionTransformerConfig", "create_model", "flops", "list_models", "model_from_config",
-    "timm_model",
+    "Bert", "Classifier", "EncoderDecoder", "EncoderDecoderConfig", "ImageToTextConfig", "MaskedAutoencoder",
+    "MaskedImageConfig", "MaskedText", "MaskedTextConfig", "TextClassifier", "TextClassifierConfig", "TimmConfig",
+    "Transformer", "VisionTransformer", "VisionTransformerConfig", "create_model", "flops", "list_models",
+    "model_from_config", "timm_model",
 ]

@@ -1,16 +1,17 @@
 """Sequence to sequence: the encoder reads a text or an image, the decoder generates a text."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.models.build import build_blocks, build_last_norm, build_text_rotary, build_text_table
-from vit.models.checks import check_block, check_heads, check_positions, check_values, set_pairs
+from vit.models.checks import check_block, check_heads, check_positions, check_values, current_names
 from vit.models.classifier import build_embed, build_rotary
-from vit.models.config import ImageConfig
+from vit.models.config import ImageConfig, StackConfig, from_dict
 from vit.nn import Cache, Decoder, Encoder, PatchEmbed, TokenEmbed, apply_linear
 from vit.nn.cpu import Packed
 from vit.nn.init import init_weights
@@ -132,14 +133,14 @@ def column_means(patches: Tensor, mask: Tensor, rows: int) -> tuple[Tensor, Tens
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderDecoderConfig(ImageConfig):
+class EncoderDecoderConfig(StackConfig):
     """Configuration of a `Transformer`: JSON-serializable and validated; the defaults are those of arXiv 1706.03762.
 
-    A modern form is `pre_norm=True, norm="rms", mlp="swiglu", positions="rotary", scale_embed=False`.
+    A modern form is `pre_norm=True, norm="rms", mlp="swiglu", positions="rotary", scale_embed=False`. With
+    source="image" an `ImageToTextConfig` is constructed.
 
     Args:
-        source: "text", or "image" with the fields of images; images smaller than `image_size` are accepted unless the
-            stem is "conv".
+        source: "text" or "image".
         vocab_size: number of target ids.
         source_vocab: number of source ids; `vocab_size` by default.
         max_len: maximum number of tokens, of source and target each.
@@ -173,12 +174,12 @@ class EncoderDecoderConfig(ImageConfig):
     pre_norm: bool = False
     activation: str = "relu"
     dropout: float = 0.1
-    class_token: bool = False
+
+    def __new__(cls, **values: Any) -> Self:
+        is_image = cls is EncoderDecoderConfig and values.get("source") == "image"
+        return super().__new__(ImageToTextConfig if is_image else cls)
 
     def __post_init__(self) -> None:
-        if self.source == "image":
-            super().__post_init__()
-        set_pairs(self)
         check_values(self)
         check_heads(self)
         check_block(self)
@@ -188,6 +189,39 @@ class EncoderDecoderConfig(ImageConfig):
         if self.tied == "all" and self.source_vocab not in (None, self.vocab_size):
             raise ValueError(f"tied=all needs one vocabulary, but source_vocab is {self.source_vocab} and vocab_size "
                              f"{self.vocab_size}; use tied=target")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`; keys of images, which former configs of text models have, are ignored.
+
+        Raises:
+            ValueError: an unknown key, a missing or an invalid value.
+        """
+        values = current_names(values)
+        if values.get("source") == "image":
+            return from_dict(ImageToTextConfig, values)
+        unused = {field.name for field in fields(ImageToTextConfig)} - {field.name for field in fields(cls)}
+        return from_dict(cls, {key: value for key, value in values.items() if key not in unused})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageToTextConfig(EncoderDecoderConfig, ImageConfig):
+    """Configuration of an image-to-text `Transformer`: that of the decoder, and of an encoder of images.
+
+    Images smaller than `image_size` are accepted unless the stem is "conv".
+
+    Raises:
+        ValueError: a value is out of range, or values do not fit together.
+    """
+
+    choices: ClassVar = EncoderDecoderConfig.choices | {"source": ("image",)}
+
+    source: str = "image"
+    class_token: bool = False
+
+    def __post_init__(self) -> None:
+        ImageConfig.__post_init__(self)
+        EncoderDecoderConfig.__post_init__(self)
 
 
 class Transformer(EncoderDecoder):

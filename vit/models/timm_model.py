@@ -1,6 +1,5 @@
 """Models of timm, built by name, with a config from which they can be rebuilt."""
 
-
 from torch import nn
 
 from vit.messages import nearest_names

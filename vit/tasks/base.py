@@ -60,7 +60,7 @@ class Task(LightningModule, ABC):
         self.train_loss = Mean()
         self.val_table: ScoreTable | None = None  # of tasks whose metrics are means over samples
         for name in self.means:
-            setattr(self, name, Mean())
+            setattr(self, name, WeightedMean())
 
     @property
     @abstractmethod
@@ -156,7 +156,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-class Mean(Metric):
+class WeightedMean(Metric):
     """A weighted mean over batches and processes, without a check for NaN, which would synchronize with the device.
 
     torchmetrics' MeanMetric ignores weights if its check for NaN is disabled (1.9). `FiniteLoss` checks for NaN.

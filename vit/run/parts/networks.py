@@ -13,7 +13,7 @@ from vit.data.text.tokenizers import Tokenizer
 from vit.models import TimmConfig, VisionTransformerConfig, create_model, model_from_config
 from vit.models.checks import CHOICES, RATES, current_names
 from vit.models.config import ImageConfig, StackConfig
-from vit.models.seq2seq import EncoderDecoderConfig
+from vit.models.seq2seq import EncoderDecoderConfig, ImageToTextConfig
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, stated
 from vit.run.parts.init_from import Initial
@@ -88,7 +88,7 @@ def seq2seq_model(
     else:
         sizes = {"image_size": [line.height, line.max_width], "patch_size": list(line.patch_size)}
         fits |= {"source": "image", "in_chans": line.channels, **sizes}
-    return text_model(config, fits, EncoderDecoderConfig, initial)
+    return text_model(config, fits, EncoderDecoderConfig if line is None else ImageToTextConfig, initial)
 
 
 def stated_values(config: dict) -> dict:
