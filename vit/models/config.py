@@ -313,6 +313,11 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def from_dict(cls: type, values: Mapping[str, Any]) -> Any:
+    """A config of the class `cls` from the result of `to_dict`.
+
+    Raises:
+        ValueError: an unknown key, a missing or an invalid value.
+    """
     values = current_names({key: value for key, value in values.items() if key != "kind"})
     check_names(cls, values)
     if missing := [field.name for field in dataclasses.fields(cls) if is_required(field) and field.name not in values]:

@@ -57,7 +57,7 @@ class Task(LightningModule, ABC):
         self.optimizing, self.seed, self.config = optimizing, seed, config or {}
         self.inputs: Tensor | None = None  # floating point input of this micro-batch, checked by FiniteLoss
         self.gradient_norm: Tensor | None = None  # of this step, computed by FiniteLoss
-        self.train_loss = Mean()
+        self.train_loss = WeightedMean()
         self.val_table: ScoreTable | None = None  # of tasks whose metrics are means over samples
         for name in self.means:
             setattr(self, name, WeightedMean())

@@ -1,4 +1,4 @@
-"""What a training run needs around a model: optimizers, schedules, averages, checkpoints, strategies, callbacks.
+"""Training around a model: optimizers, schedules, weight averages, checkpoints, distributed strategies, callbacks.
 
 Names are imported on first use: building an optimizer does not load Lightning.
 """

@@ -1,4 +1,4 @@
-"""Randomness from counters: what happens in a step depends on which step it is, not on what ran before."""
+"""Seeds from counters: the random numbers of a step depend on its number, not on what ran before."""
 
 import random
 
@@ -9,8 +9,9 @@ from vit.counters import splitmix64
 
 
 def mix(*numbers: int) -> int:
-    """A 63-bit hash of integers, the same on every machine; another function than `vit.counters.hashed_int`, which
-    would change the dropout of runs that are resumed.
+    """A 63-bit hash of integers, equal on all machines.
+
+    It differs from `vit.counters.hashed_int`, which would change the dropout of resumed runs.
     """
     state = 0
     for number in numbers:
@@ -19,10 +20,14 @@ def mix(*numbers: int) -> int:
 
 
 def seed_step(seed: int, step: int, micro_batch: int = 0, rank: int = 0) -> None:
-    """Seeds torch's generators at the top of a training step, so that dropout, drop path and mixup resume exactly.
+    """Seed torch's generators at the start of a training step, so that dropout, drop path and mixup resume exactly.
 
-    `step` counts optimizer steps, `micro_batch` the batches accumulated within one. It goes past `torch.manual_seed`,
-    which would record a stack trace for every device that is not in use yet; nothing here waits for a device.
+    It does not call `torch.manual_seed`, which records a stack trace for every device that is not initialized yet.
+    Nothing waits for a device.
+
+    Args:
+        step: number of the optimizer step.
+        micro_batch: number of the accumulated batch within the step.
     """
     value = mix(seed, step, micro_batch, rank)
     torch.default_generator.manual_seed(value)
@@ -31,7 +36,7 @@ def seed_step(seed: int, step: int, micro_batch: int = 0, rank: int = 0) -> None
 
 
 def seed_everything_once(seed: int) -> None:
-    """Seeds Python, NumPy and torch before a model is built; the training steps seed themselves."""
+    """Seed Python, NumPy and torch before a model is built; training steps are seeded by `seed_step`."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)

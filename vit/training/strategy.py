@@ -1,4 +1,4 @@
-"""How a run spreads over processes: one device, replicas (ddp) or shards (fsdp)."""
+"""Distributed strategies: one device, replicas (ddp) or shards (fsdp)."""
 
 import inspect
 import re
@@ -30,11 +30,11 @@ def build_strategy(
 ) -> str | Strategy:
     """The argument for `Trainer(strategy=...)`. `auto` is single on one device and ddp on several.
 
-    On CPU the processes communicate through gloo, on GPUs through nccl. A collective that takes `SLACK` seconds longer
-    than `timeout` fails: the watchdog, which knows which rank is at fault, comes first.
+    On CPUs the processes communicate through gloo, on GPUs through nccl. The timeout of collectives is `SLACK` seconds
+    longer than `timeout`, so that the watchdog, which finds the lost rank, reports first.
 
     Args:
-        options: for ddp those of `DistributedDataParallel`, for fsdp those of `shard`.
+        options: keyword arguments of `DistributedDataParallel` for ddp, of `shard` for fsdp.
 
     Raises:
         ValueError: an unknown strategy or option, or more devices than the strategy uses.
@@ -45,7 +45,7 @@ def build_strategy(
     world = devices * num_nodes
     if name == "single" and world > 1:
         raise ValueError(
-            f"strategy=single uses 1 device, but trainer.devices={devices} on {num_nodes} node(s) asks for "
+            f"strategy=single uses 1 device, but trainer.devices={devices} on {num_nodes} node(s) means "
             f"{world}; use strategy=ddp or trainer.devices=1"
         )
     if name == "single" or (name == "auto" and world == 1):
@@ -70,7 +70,11 @@ def build_strategy(
 
 
 def check_options(name: str, options: Collection[str], known: Collection[str]) -> None:
-    """Raises ValueError for an option that the strategy does not have."""
+    """Check the options of a strategy.
+
+    Raises:
+        ValueError: an option that it does not have.
+    """
     for option in options:
         if option not in known:
             listed = f"its options are {', '.join(known)}" if known else "it has no options"
@@ -78,11 +82,11 @@ def check_options(name: str, options: Collection[str], known: Collection[str]) -
 
 
 class Replicas(DDPStrategy):
-    """DDP whose buckets are the same from the first step on, so that a resumed run adds gradients in the same order.
+    """DDP with the same buckets from the first step on, so that a resumed run sums gradients in the same order.
 
-    DDP arranges its buckets anew after its first backward pass, in the order in which the gradients came. With three
-    processes or more the place of a gradient in its bucket decides in which order the processes' parts are added, so
-    the first step after a start would round differently from the same step of a run that was not stopped.
+    DDP rebuilds its buckets after the first backward pass, in the order of the gradients. With three or more processes
+    the position of a gradient in its bucket determines in which order the parts of the processes are summed, so the
+    first step after a resume would be rounded differently than in an uninterrupted run.
     """
 
     def configure_ddp(self) -> None:
@@ -91,7 +95,7 @@ class Replicas(DDPStrategy):
 
 
 def arrange_buckets(replicas: nn.parallel.DistributedDataParallel) -> None:
-    """A backward pass of zeros, from the last parameter to the first, as most models' gradients come."""
+    """Make DDP build its buckets by a backward pass with zero gradients, from the last parameter to the first."""
     parameters = [parameter for parameter in replicas.module.parameters() if parameter.requires_grad]
     zeros = [(parameter * 0).sum().float() for parameter in parameters]
     total = torch.stack(zeros).sum()
@@ -102,10 +106,10 @@ def arrange_buckets(replicas: nn.parallel.DistributedDataParallel) -> None:
 
 
 class Shards(ModelParallelStrategy):
-    """FSDP2 that resumes from the checkpoints of every strategy.
+    """FSDP2 that resumes from the checkpoints of all strategies.
 
-    Lightning numbers the optimizer's parameters as the model does; a checkpoint of one process or of ddp numbers them
-    group by group. The place in the groups is the same in both.
+    Lightning numbers the optimizer's parameters in the order of the model, but checkpoints of one process or of ddp
+    number them in the order of the groups. The positions within the groups are the same in both.
 
     Args:
         shard_options: keyword arguments of `shard`.
@@ -131,7 +135,7 @@ class Shards(ModelParallelStrategy):
 
 
 def named(saved: dict, optimizer: torch.optim.Optimizer, model: nn.Module) -> dict:
-    """A saved optimizer state with parameter names in the place of numbers."""
+    """A saved optimizer state with parameter names instead of numbers."""
     names = {parameter: clean_name(name) for name, parameter in model.named_parameters()}
     now = [[names[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
     pairs = zip(saved["param_groups"], now, strict=True)
@@ -145,15 +149,15 @@ def named(saved: dict, optimizer: torch.optim.Optimizer, model: nn.Module) -> di
 def shard(
     model: nn.Module, mesh: DeviceMesh, reshard_after_forward: bool = True, cpu_offload: bool = False
 ) -> nn.Module:
-    """Splits the parameters of every block over the processes, then the rest (FSDP2). Names and values stay the same.
+    """Shard the parameters of each block over the processes, then the other ones (FSDP2); names and values are kept.
 
-    Called in `configure_model` with `self.device_mesh["data_parallel"]`; a second call changes nothing. The model must
-    have the same weights in every process: each keeps its part of its own.
+    Called in `configure_model` with `self.device_mesh["data_parallel"]`; a second call changes nothing. The weights
+    must be equal in all processes, because each shards its own copy.
 
     Args:
-        reshard_after_forward: whether the gathered weights of a block are freed after its forward pass and gathered
-            again for the backward pass.
-        cpu_offload: whether weights and optimizer state stay in CPU memory between their uses.
+        reshard_after_forward: free the gathered weights of a block after its forward pass, and gather them again
+            for the backward pass.
+        cpu_offload: store weights and optimizer state in CPU memory while they are not used.
     """
     from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 

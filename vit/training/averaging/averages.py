@@ -25,7 +25,7 @@ class AverageWeights(pl.Callback):
         self._step = 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """The weights are on their device, sharded and restored only from here on."""
+        """Only from here on are the weights on their device, sharded and restored."""
         self.average = WeightAverage(pl_module.model, self.decay, self.warmup)
         self._step = trainer.global_step
         if self._restored is not None:
@@ -61,8 +61,7 @@ class AverageWeights(pl.Callback):
 
 
 class AverageEpochs(AverageWeights):
-    """The mean of the weights at the end of the last `epochs` epochs ("checkpoint averaging", arXiv 1706.03762).
-    """
+    """The mean of the weights at the end of the last `epochs` epochs ("checkpoint averaging", arXiv 1706.03762)."""
 
     def __init__(self, epochs: int):
         super().__init__(0.0)

@@ -44,7 +44,11 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Update the average after optimizer step `step` (counted from 1)."""
+        """Update the average after optimizer step `step` (counted from 1).
+
+        Raises:
+            RuntimeError: the model holds the averaged weights.
+        """
         if self.swapped:
             raise RuntimeError("the model holds the averaged weights; call swap_out() before update()")
         torch._foreach_lerp_(
@@ -55,7 +59,11 @@ class WeightAverage:
 
     @torch.no_grad()
     def swap_in(self) -> None:
-        """Copy the averaged weights into the model; `swap_out` restores the raw ones bit for bit."""
+        """Copy the averaged weights into the model; `swap_out` restores the raw ones bit for bit.
+
+        Raises:
+            RuntimeError: it holds them already.
+        """
         if self.swapped:
             raise RuntimeError("the model already holds the averaged weights")
         targets = locals_of(self.tensors, self.moving)
@@ -64,6 +72,11 @@ class WeightAverage:
 
     @torch.no_grad()
     def swap_out(self) -> None:
+        """Restore the raw weights that `swap_in` replaced.
+
+        Raises:
+            RuntimeError: the model holds its raw weights.
+        """
         if not self.swapped:
             raise RuntimeError("the model already holds its raw weights")
         torch._foreach_copy_(locals_of(self.tensors, self.moving), self._raw)
@@ -87,7 +100,11 @@ class WeightAverage:
 
 
 class EpochAverage(WeightAverage):
-    """The mean of the last `epochs` snapshots of the weights."""
+    """The mean of the last `epochs` snapshots of the weights.
+
+    Raises:
+        ValueError: `epochs` is below 1.
+    """
 
     def __init__(self, model: nn.Module, epochs: int):
         if epochs < 1:

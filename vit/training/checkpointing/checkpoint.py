@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there, and recorded with their SHA-256."""
+"""Training checkpoint files: saved atomically, verified by SHA-256, two generations."""
 
 import logging
 import os
@@ -17,9 +17,9 @@ log = logging.getLogger("vit")
 
 
 class AtomicCheckpointIO(CheckpointIO):
-    """Lightning's place for files. A new `last.ckpt` leaves the one before it as `previous.ckpt`.
+    """Lightning's plugin that saves and loads checkpoint files. The old `last.ckpt` becomes `previous.ckpt`.
 
-    Whatever kills the process, and when: one of the two is whole. Loading never runs code from the file.
+    If the process is killed at any moment, one of the two is complete. Loading never runs code from the file.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
@@ -32,7 +32,11 @@ class AtomicCheckpointIO(CheckpointIO):
         )
 
     def load_checkpoint(self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = True) -> dict:
-        """Reads plain tensors and values only, whatever `weights_only` is; a damaged file is an error."""
+        """Load tensors and plain values only, whatever `weights_only` is.
+
+        Raises:
+            CheckpointError: the file is missing or damaged.
+        """
         if reason := verify(path):
             raise CheckpointError(f"checkpoint {path} cannot be used: {reason}")
         return torch.load(path, map_location=map_location, weights_only=True)
@@ -42,10 +46,10 @@ class AtomicCheckpointIO(CheckpointIO):
 
 
 def put_in_place(temporary: Path, path: Path, entry: dict) -> None:
-    """Renames a written checkpoint to `path`; the manifest describes every state that a crash can leave behind.
+    """Rename a complete temporary file to `path`, so that the manifest describes every state that a crash can leave.
 
-    The manifest announces the file, then the names change one by one, then the manifest confirms it. `settle` ends
-    what a crash interrupted.
+    The manifest announces the file, then the files are renamed one by one, then the manifest confirms it. `settle`
+    completes an interrupted save.
     """
     manifest = Manifest.read(path.parent)
     manifest.saving = {"name": path.name, **entry}
@@ -58,7 +62,7 @@ def put_in_place(temporary: Path, path: Path, entry: dict) -> None:
 
 
 def keep_previous(path: Path) -> None:
-    """The file stays under its own name too, so that there is always a `last.ckpt`, unless links are unknown here."""
+    """Link `last.ckpt` as `previous.ckpt`, so that there always is a `last.ckpt`; rename it without links."""
     previous = path.with_name(PREVIOUS)
     try:
         if previous.exists():
@@ -71,7 +75,7 @@ def keep_previous(path: Path) -> None:
 
 
 def complete(manifest: Manifest) -> None:
-    """The last part of a save: the announced checkpoint is in place, its other name and its record follow."""
+    """The last part of a save, after the rename of the announced file: its link `best.ckpt` and its manifest entry."""
     entry = dict(manifest.saving)
     name = entry.pop("name")
     if entry[IS_BEST] and name == LAST:
@@ -88,7 +92,7 @@ def replace_entry(manifest: Manifest, name: str, entry: dict | None) -> None:
 
 
 def settle(folder: str | Path) -> None:
-    """Ends a save that a crash interrupted and moves unusable checkpoints aside, before a run goes on in `folder`."""
+    """Complete a save that a crash interrupted, and rename unusable checkpoints, before a run continues in `folder`."""
     manifest = Manifest.read(folder)
     names = [name for name in (LAST, PREVIOUS, BEST) if (manifest.folder / name).exists()]
     found = {name: record(manifest, name) for name in names}
@@ -112,7 +116,7 @@ def settle(folder: str | Path) -> None:
 
 
 def newest_valid(folder: str | Path) -> tuple[Path | None, list[str]]:
-    """The newest whole checkpoint to resume from, and one line for every newer one that had to be skipped."""
+    """The newest undamaged checkpoint to resume from, and one message for every newer one that is skipped."""
     skipped = []
     for name in (LAST, PREVIOUS, BEST):
         path = Path(folder) / name
@@ -124,13 +128,16 @@ def newest_valid(folder: str | Path) -> tuple[Path | None, list[str]]:
 
 
 def saved_step(folder: str | Path, name: str) -> int | None:
-    """The optimizer step of a checkpoint as the manifest of its folder has it."""
+    """The optimizer step of a checkpoint according to the manifest of its folder; None if it is unknown."""
     return Manifest.read(folder).files.get(name, {}).get("step")
 
 
 def trained_weights(path: str | Path) -> dict[str, torch.Tensor]:
-    """The bare model's weights for use: the averaged ones where the run has an average, else the last ones.
+    """The weights of the model without wrappers, for inference: the averaged ones if the run averages, else the last.
 
-    What `lora` learnt beside the weights is added to them.
+    LoRA updates are merged.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
     """
     return trained.trained_weights(AtomicCheckpointIO().load_checkpoint(path))

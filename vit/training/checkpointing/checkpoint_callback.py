@@ -20,24 +20,29 @@ from vit.training.monitoring.paired import MARGIN, SampleScores, is_clearly_bett
 log = logging.getLogger(__name__)
 
 LOSS = "val/loss"
-START = -1  # as `best_epoch`, which counts from 0: the model before the first step
+START = -1  # `best_epoch`, which counts from 0, of the model before the first step
 
 
 class Checkpoints(Checkpoint):
-    """`last.ckpt` after every epoch, every `every_n_steps` optimizer steps and on a stop; `best.ckpt` by a metric.
+    """Saves `last.ckpt` after every epoch, every `every_n_steps` optimizer steps and on a stop, and `best.ckpt`.
 
-    The one before stays as `previous.ckpt`. A checkpoint is only ever saved between two optimizer steps, so that a
-    resumed run repeats nothing. Other files in the folder are left alone.
+    The previous `last.ckpt` becomes `previous.ckpt`. Checkpoints are saved only between two optimizer steps, so that a
+    resumed run repeats nothing. Other files in the folder are not touched.
 
-    Where the trainer validates the model before the first step (its "sanity check", over all batches), the start is a
-    candidate for `best.ckpt` like any epoch: fine-tuning may only make it worse. Its `best_epoch` is `START`. On few
-    validation samples the best of many epochs has a better score than the start by chance, so an epoch replaces the
-    start only if it is better by more than `margin` standard errors of the paired difference (`is_clearly_better`).
+    If the trainer validates the model before the first step (its "sanity check" over all batches), that model is a
+    candidate for `best.ckpt` too, with `best_epoch` = `START`: fine-tuning can make a pretrained model worse. The best
+    of many epochs has a better score on few validation samples by chance, so an epoch replaces the start only if it is
+    better by more than `margin` standard errors of the paired difference (`is_clearly_better`).
 
     Args:
+        monitor: the metric that selects `best.ckpt`; None for no `best.ckpt`.
+        mode: "max" if higher values of the metric are better, "min" if lower.
         margin: 0 for any better score.
         sample_scores: metric -> its scores of the samples of the last validation, or None for a metric without such
             scores, where any better score replaces the start. Called in every process.
+
+    Raises:
+        ValueError: another mode.
     """
 
     def __init__(
@@ -69,11 +74,11 @@ class Checkpoints(Checkpoint):
 
     @property
     def best_path(self) -> Path:
-        """The best epoch's checkpoint; the last one where nothing is monitored."""
+        """The best epoch's checkpoint, or the last one without a monitored metric."""
         return self.folder / (BEST if self.best_score is not None else LAST)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Finds out now, not after the first epoch, that the folder cannot be written."""
+        """Fail at the start, not after the first epoch, if the folder is not writable."""
         if stage == "fit" and trainer.is_global_zero:
             probe = self.folder / "probe"
             write_atomically(probe, lambda file: file.write(b"x"))
@@ -82,11 +87,11 @@ class Checkpoints(Checkpoint):
             settle(self.folder)
 
     def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if validates_start(trainer) and self.monitor in trainer.callback_metrics:  # train/loss is not
+        if validates_start(trainer) and self.monitor in trainer.callback_metrics:  # train/loss is not there yet
             self._improved = self._improves(trainer, START)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Saves the start if it was validated: only now is the state of all callbacks that of a run that begins."""
+        """Save the initial model if it was validated: only now do all callbacks have their initial state."""
         self._between_steps, self._saved_batches = False, batches_done(trainer)
         if self._improved:
             self.save_last(trainer)
@@ -119,9 +124,9 @@ class Checkpoints(Checkpoint):
         self._improved = False
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Saves what was done since the last checkpoint, where the weights are those of a finished step.
+        """Save the steps since the last checkpoint, if the exception came between two optimizer steps.
 
-        Saving needs all processes; they are all here only when they agreed to stop, which they do between steps.
+        Saving needs all processes; all of them are here only if they agreed to stop, which they do between two steps.
         """
         agreed = isinstance(exception, Interrupted) and exception.agreed
         harmless = not isinstance(exception, (CheckpointError, NonFiniteError, Interrupted))
@@ -145,8 +150,9 @@ class Checkpoints(Checkpoint):
             validate_again(checkpoint)
 
     def final_weights(self) -> tuple[Path, float | None, int | None]:
-        """(the checkpoint to ship, its score, its epoch from 1, 0 for the start): the best, or the last with a warning
-        where that is lost.
+        """(path, score, epoch) of the checkpoint to use: the best one, or the last with a warning if that is lost.
+
+        Epochs count from 1; 0 is the model before the first step.
         """
         if self.best_score is not None and (reason := self._best_is_lost()) is None:
             return self.best_path, self.best_score, counted(self.best_epoch)
@@ -155,7 +161,7 @@ class Checkpoints(Checkpoint):
         return self.last_path, self.last_score, counted(self.last_epoch)
 
     def _best_is_lost(self) -> str | None:
-        """Why `best.ckpt` does not hold the best epoch's weights, or None where it does or nothing is monitored."""
+        """Why `best.ckpt` does not contain the best epoch's weights; None if it does or no metric is monitored."""
         if self.best_score is None:
             return None
         path = self.folder / BEST
@@ -192,8 +198,8 @@ class Checkpoints(Checkpoint):
         return is_clearly_better(scores, self.start_scores, self.mode, self.margin)
 
     def _beats_best(self, score: float, loss: float | None) -> bool:
-        """Of equal scores, as few samples have many, the lower validation loss decides, and then the later epoch; but
-        the start is only replaced by a better score.
+        """Whether the score is better than the best one. Small validation sets often give equal scores: then the lower
+        validation loss decides, then the later epoch. Only a better score replaces the model before the first step.
         """
         if self.best_score is None:
             return True
@@ -216,7 +222,7 @@ class Checkpoints(Checkpoint):
 
 
 def counted(epoch: int | None) -> int | None:
-    """An epoch's number as the screen has it, from 1; 0 is before training, None unknown."""
+    """The epoch as it is displayed, counted from 1; 0 is before training, None unknown."""
     return None if epoch is None else epoch + 1
 
 
@@ -225,9 +231,9 @@ STATE = ("best_score", "best_loss", "best_epoch", "best_step", "last_score", "la
 
 
 def validate_again(checkpoint: dict[str, Any]) -> None:
-    """Makes a checkpoint from the middle of a validation start that validation anew.
+    """Change a checkpoint saved during a validation so that the resumed run repeats the whole validation.
 
-    Lightning would skip the rest of it: these counters say "the first batch is under way".
+    Lightning would skip the rest of it. With these counters it is in the first batch.
     """
     progress = checkpoint["loops"]["fit_loop"]["epoch_loop.val_loop.batch_progress"]
     progress["total"].update(ready=1, started=1, processed=0, completed=0)

@@ -1,4 +1,4 @@
-"""Where a resumed run goes on: the epoch and the batch, from the counters that Lightning restores."""
+"""The position at which a resumed run continues: epoch and batch, from the counters that Lightning restores."""
 
 import math
 
@@ -6,25 +6,25 @@ import pytorch_lightning as pl
 
 
 def batches_per_epoch(trainer: pl.Trainer, loader_length: int) -> int:
-    """The loader's batches, or fewer where `limit_train_batches` (a number or a share) says so."""
+    """The number of the loader's batches, or fewer with `limit_train_batches`, a number or a fraction."""
     limit = trainer.limit_train_batches
     return min(loader_length, limit) if isinstance(limit, int) else int(loader_length * limit)
 
 
 def batches_done(trainer: pl.Trainer) -> int:
-    """Training batches since the very start of the run, through all of its resumptions."""
+    """Number of training batches since the start of the run, all sessions included."""
     return trainer.fit_loop.epoch_loop.batch_progress.total.processed
 
 
 def resume_position(trainer: pl.Trainer, loader_length: int) -> tuple[int, int]:
-    """(epoch, batches of it that are done), right from the moment Lightning has restored its counters; (0, 0) before.
+    """(epoch, number of its batches that are done); valid once Lightning has restored its counters, (0, 0) before.
 
-    Batches are counted by forward passes, so accumulation changes nothing here. An epoch that was ended early
-    (`max_time`, early stopping) counts as done, as it does for Lightning.
+    Batches are counted by forward passes, with or without gradient accumulation. An epoch that was ended early
+    (`max_time`, early stopping) counts as done, as in Lightning.
     """
     epochs = trainer.fit_loop.epoch_progress.current
-    under_way = epochs.ready > epochs.processed
-    batches = trainer.fit_loop.epoch_loop.batch_progress.current.processed if under_way else 0
+    started = epochs.ready > epochs.processed
+    batches = trainer.fit_loop.epoch_loop.batch_progress.current.processed if started else 0
     if batches >= batches_per_epoch(trainer, loader_length):
         return epochs.processed + 1, 0
     return epochs.processed, batches
@@ -36,10 +36,10 @@ def validates_start(trainer: pl.Trainer) -> bool:
 
 
 class FollowEpoch(pl.Callback):
-    """Keeps the training loader's `.epoch` and `.start` (batches to leave out) where the run is, resumed or not.
+    """Sets `.epoch` and `.start` (number of batches to skip) of the training loader to the position of the run.
 
-    Lightning may ask for the loader before it restores its counters (`trainer.estimated_stepping_batches` does that),
-    and starts an iterator at once; so the position is set when training starts, and the iterator made anew.
+    Lightning may create the loader and its iterator before it restores its counters, as in
+    `trainer.estimated_stepping_batches`; so the position is set when training starts, and the iterator is replaced.
     """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -50,6 +50,6 @@ class FollowEpoch(pl.Callback):
             iter(trainer.fit_loop._data_fetcher)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Lightning skips this hook where a resumed run enters an epoch halfway, and makes the iterator after it."""
+        """Lightning skips this hook if a resumed run continues within an epoch, and creates the iterator after it."""
         loader = trainer.train_dataloader
         loader.epoch, loader.start = trainer.current_epoch, 0

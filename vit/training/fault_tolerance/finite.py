@@ -1,4 +1,4 @@
-"""The guard against NaN, infinity and explosion: a run stops before the update that would spoil its weights."""
+"""The guard against NaN, infinity and explosion: a run stops before an update with such numbers."""
 
 import logging
 from collections import deque
@@ -28,14 +28,14 @@ class NonFiniteError(FloatingPointError):
 
 @dataclass(frozen=True)
 class Step:
-    """One optimizer step as the guard sees it.
+    """The numbers of one optimizer step that the guard checks.
 
     Args:
         number: counted from 1, as `epoch` is.
-        batches: what identifies the samples of each micro-batch, on the device.
-        found: this process's numbers of each micro-batch, in the order of WATCHED.
+        batches: indices (B,) of the samples of each micro-batch, on the device.
+        found: the numbers of each micro-batch in this process, in the order of WATCHED.
         norm: of the gradient, the same in every process.
-        fine: whether the step may be made, and `copied` an event after which the host can see it.
+        fine: whether the update is allowed; `copied` is an event after which the host can read it.
     """
 
     number: int
@@ -55,7 +55,7 @@ class FiniteLoss(pl.Callback):
     as well, gives all processes the same answer without another exchange. On a CPU it is read before the update.
     Elsewhere the update is skipped on the device and the answer read one step later, so that the host never waits.
     With float16 the gradient scaler skips steps that overflow; there a run stops when the scale has fallen below 1.
-    A single process on a CPU reads the weights immediately before the update, which then finds them in the cache.
+    A single process on a CPU checks the weights once per step, immediately before the update.
 
     Args:
         late: whether the host reads the answer one step later; None decides by the device.
@@ -82,7 +82,7 @@ class FiniteLoss(pl.Callback):
         self._batches.append(batch.get("index") if isinstance(batch, dict) else None)
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
-        """A micro-batch with a wrong number gets a gradient of NaN."""
+        """Make the gradient of a micro-batch with such a number NaN."""
         if self._weights is None and not self._weights_last:  # they do not change between the micro-batches of a step
             self._weights = self._norm_of_weights()
         inputs = vars(pl_module).get("inputs")
@@ -118,7 +118,7 @@ class FiniteLoss(pl.Callback):
             if scaler is None:  # which skips such updates itself
                 skip_update(optimizer, gradients, ~fine)
                 pl_module.gradient_norm = norm.where(fine, 0)  # clipping must not bring the NaN back
-            step = on_its_way(step)
+            step = copy_to_host(step)
         self._steps.append(step)
         self._look(trainer, pl_module, behind=int(self.late))
 
@@ -130,7 +130,11 @@ class FiniteLoss(pl.Callback):
         self._look(trainer, pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Weights that the last update spoilt answer with NaN before a step's loss can tell."""
+        """Check the validation loss, which shows broken weights before the next training step does.
+
+        Raises:
+            NonFiniteError: it is not finite.
+        """
         loss = trainer.callback_metrics.get("val/loss")
         if loss is not None and not trainer.sanity_checking and not abs(float(loss)) < LIMIT:
             raise NonFiniteError(
@@ -142,7 +146,11 @@ class FiniteLoss(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """The last gate before a file is written."""
+        """Check the weights and running statistics before they are saved.
+
+        Raises:
+            NonFiniteError: one of them is not finite.
+        """
         self._look(trainer, pl_module)
         statistics = [buffer for name, buffer in pl_module.named_buffers() if ".running_" in name]
         fine = bool(norm_of([*pl_module.parameters(), *statistics]) < LIMIT)
@@ -153,7 +161,11 @@ class FiniteLoss(pl.Callback):
             )
 
     def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule, behind: int = 0) -> None:
-        """Reads the answers of all steps but the last `behind`."""
+        """Read the answers of all steps but the last `behind`.
+
+        Raises:
+            NonFiniteError: an update was not allowed.
+        """
         while len(self._steps) > behind:
             step = self._steps.popleft()
             if step.copied is not None:
@@ -163,15 +175,15 @@ class FiniteLoss(pl.Callback):
 
 
 def norm_of(tensors: list[Tensor]) -> Tensor:
-    """A number that is below `LIMIT` only if all of this process's elements are."""
+    """A scalar that is below `LIMIT` only if all elements in this process are."""
     return norms([local(tensor) for tensor in tensors if tensor.is_floating_point()]).sum()
 
 
 def repeated_norm(tensors: list[Tensor]) -> Callable[[], Tensor | float]:
-    """`norm_of` the tensors at each call, with what does not change between two calls done once.
+    """A function that computes `norm_of` the tensors; what does not change between two calls is prepared once.
 
-    Tensors in a CPU's memory, which must stay where it is as that of parameters does in training, are read through
-    numpy: its calls cost less than reading the weights of a small model, those of torch cost more.
+    Contiguous float32 tensors on the CPU are read through NumPy, whose calls take less time than reading the weights of
+    a small model; those of torch take more. Their memory must not be replaced, as that of parameters in training.
     """
     tensors = [tensor for tensor in tensors if tensor.is_floating_point()]
     if not all(plain_on_cpu(tensor) for tensor in tensors):
@@ -192,15 +204,16 @@ def input_norm(inputs: Tensor | None) -> float:
 
 
 def plain_on_cpu(tensor: Tensor) -> bool:
+    """Whether NumPy can read the tensor in place: contiguous float32 on the CPU, not sharded."""
     whole = not hasattr(tensor, "to_local") and tensor.is_contiguous()
     return whole and tensor.device.type == "cpu" and tensor.dtype == torch.float32
 
 
 def skip_update(optimizer: torch.optim.Optimizer, gradients: list[Tensor], skip: Tensor) -> None:
-    """Makes the coming update harmless where `skip`, a bool on the device, is true.
+    """Disable the coming update if `skip`, a bool scalar on the device, is true.
 
-    Fused optimizers read such a flag and change nothing; others get gradients of zero, so that only their momentum
-    moves the weights.
+    Fused optimizers read such a flag and change nothing. Others get gradients of zero, so that only their momentum
+    changes the weights.
     """
     sharded = any(hasattr(gradient, "to_local") for gradient in gradients)
     if getattr(optimizer, "_step_supports_amp_scaling", False) and not sharded:
@@ -210,8 +223,8 @@ def skip_update(optimizer: torch.optim.Optimizer, gradients: list[Tensor], skip:
         local(gradient).masked_fill_(skip, 0)
 
 
-def on_its_way(step: Step) -> Step:
-    """The step with its answer on the way to the host."""
+def copy_to_host(step: Step) -> Step:
+    """The step with its answer being copied to the host, without waiting for the device."""
     if step.fine.device.type == "cpu":
         return step
     fine = step.fine.to("cpu", non_blocking=True)
@@ -221,7 +234,7 @@ def on_its_way(step: Step) -> Step:
 
 
 def explanation(step: Step, trainer: pl.Trainer, module: pl.LightningModule) -> str:
-    """What is wrong, in which process, with which samples. All processes call this for the same step."""
+    """The message: which number, in which process, with which samples. All processes call it at the same step."""
     found = [[float(number) for number in numbers] for numbers in step.found]
     wrong = [micro for micro, numbers in enumerate(found) if not all(number < LIMIT for number in numbers)]
     what = {WATCHED[i]: found[m][i] for m in wrong for i in range(len(WATCHED)) if not found[m][i] < LIMIT}
@@ -232,19 +245,19 @@ def explanation(step: Step, trainer: pl.Trainer, module: pl.LightningModule) -> 
     if trainer.world_size > 1:
         reports = [None] * trainer.world_size
         dist.all_gather_object(reports, (trainer.global_rank, what, names))
-    told = [report for report in reports if report[1]]
+    wrong_reports = [report for report in reports if report[1]]
     causes = [f"the {name} is {number:.3g}" + (f" in process {rank}" if len(reports) > 1 else "")
-              for rank, what, _ in told for name, number in what.items()]
+              for rank, what, _ in wrong_reports for name, number in what.items()]
     causes = causes or [f"the norm of the gradient is {float(step.norm):.3g}"]
     for rank, _, names in reports:
         log.debug("the batch of optimizer step %d, process %d: %s", step.number, rank, ", ".join(names))
-    samples = [name for report in told or reports for name in report[2]]
+    samples = [name for report in wrong_reports or reports for name in report[2]]
     return (f"{', '.join(causes)} at optimizer step {step.number} (epoch {step.epoch}, lr {step.lr:.3g}); stopped "
             f"before the update, the last checkpoint is from before. The batch: {shortened(samples)}. {ADVICE}")
 
 
 def wrong_weights(module: torch.nn.Module) -> list[tuple[str, float]]:
-    """(name, largest value) of this process's weights that are not finite or too large."""
+    """(name, largest absolute value) of the weights in this process that are not finite or above `LIMIT`."""
     sizes = [(name, local(p.detach()).abs().max()) for name, p in module.named_parameters() if p.numel()]
     return [(name.removeprefix("model."), float(size)) for name, size in sizes if not size < LIMIT]
 
@@ -254,6 +267,7 @@ def named(wrong: list[tuple[str, float]]) -> str:
 
 
 def sample_names(trainer: pl.Trainer, index: Tensor | None) -> list[str]:
+    """Names of the samples with these indices (B,), or the indices if the loader has no names."""
     loader = trainer.train_dataloader
     if index is None:
         return []
@@ -261,9 +275,11 @@ def sample_names(trainer: pl.Trainer, index: Tensor | None) -> list[str]:
 
 
 def shortened(names: list[str]) -> str:
+    """The first `SHOWN` names and the number of the others."""
     more = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {more} more (log.txt has all)" if more > 0 else "") or "unknown"
 
 
 def current_lr(trainer: pl.Trainer) -> float:
+    """The highest learning rate of all parameter groups."""
     return max(group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups)

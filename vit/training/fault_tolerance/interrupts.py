@@ -1,4 +1,4 @@
-"""Stop signals: Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP as one request to end a run in good order.
+"""Stop signals: Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP end a run with a checkpoint.
 
 Imports neither torch nor Lightning, so that a command can install the handlers before it loads them.
 """
@@ -14,10 +14,11 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "S
 
 
 class Interrupted(SystemExit):
-    """A run that was asked to stop; uncaught, the process exits with 128 + the signal's number (143 for SIGTERM).
+    """Raised on a stop signal; uncaught, the process exits with 128 + the signal's number (143 for SIGTERM).
 
-    `agreed` means that all ranks stop at this same step, so that they can save together. The other ranks then exit with
-    0, because torchrun and Lightning's launcher kill the first rank when another one fails.
+    Args:
+        agreed: all ranks stop at the same step, so that they can save together. Ranks above 0 then exit with 0, because
+            torchrun and Lightning's launcher kill rank 0 when another one fails.
     """
 
     def __init__(self, signum: int, agreed: bool, rank: int = 0):
@@ -29,10 +30,10 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 def install(handler: Handler) -> dict[int, object]:
-    """Handle the stop signals with it and return the handlers that were there.
+    """Install `handler` for the stop signals and return the previous handlers.
 
-    Signals that the process was started to ignore (`nohup`) stay ignored. Outside the main thread Python allows no
-    handlers: there nothing is installed.
+    Signals that are ignored, as under `nohup`, stay ignored. Outside the main thread nothing is installed, because
+    Python does not allow it.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
@@ -45,7 +46,7 @@ def install(handler: Handler) -> dict[int, object]:
 
 @contextlib.contextmanager
 def handled(handler: Handler) -> Iterator[None]:
-    """The stop signals go to `handler`."""
+    """Context manager: `handler` receives the stop signals."""
     previous = install(handler)
     try:
         yield
@@ -55,11 +56,11 @@ def handled(handler: Handler) -> Iterator[None]:
 
 
 class StopSignals:
-    """What the stop signals do to a run; `with StopSignals().handled():` around it.
+    """The handler of the stop signals of a run, used as `with StopSignals().handled():`.
 
-    The first one raises `Interrupted` at once, or with `deferred` is only recorded in `requested`, for training loops,
-    which stop between two steps. Later ones change nothing, so that they cannot interrupt the saving; only a second
-    Ctrl-C raises in any case.
+    The first signal raises `Interrupted` immediately; with `deferred` it is recorded in `requested` instead, and the
+    training loop stops between two steps. Further signals are ignored, so that they do not interrupt saving, except
+    Ctrl-C, which always raises the second time.
     """
 
     def __init__(self, verbose: bool = True):
@@ -72,6 +73,11 @@ class StopSignals:
         return handled(self.handle)
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
+        """The signal handler.
+
+        Raises:
+            Interrupted: stop immediately.
+        """
         first, self.requested = self.requested is None, self.requested or signum
         if first and self.verbose:
             when = " after this step and saving" if self.deferred else ""

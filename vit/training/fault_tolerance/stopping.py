@@ -1,4 +1,4 @@
-"""Stopping on request: a stop signal to any rank ends the run between two steps, with a checkpoint."""
+"""Graceful stop: a stop signal to any rank ends the run between two steps, with a checkpoint."""
 
 import signal
 import sys
@@ -12,10 +12,13 @@ from vit.training.fault_tolerance.interrupts import Interrupted, StopSignals, in
 
 
 class Agreement:
-    """The highest value that any rank passed, known to all ranks at the same call.
+    """The maximum over all ranks of a value that each passes, returned in all ranks at the same call.
 
-    Every rank makes the same calls in the same order. They communicate in about one call per `interval` seconds, so
-    the cost does not depend on how fast the steps are.
+    All ranks must make the same calls in the same order. They communicate about once per `interval` seconds, so that
+    the cost does not depend on the duration of a step.
+
+    Args:
+        most: maximum number of calls between two communications.
     """
 
     def __init__(self, interval: float = 1.0, most: int = 1000):
@@ -23,7 +26,7 @@ class Agreement:
         self._calls, self._every, self._last = 0, 1, time.monotonic()
 
     def highest(self, value: int, trainer: pl.Trainer, now: bool = False) -> int:
-        """0 in the calls without communication; `now` forces one, and must be the same in every rank."""
+        """The maximum, or 0 in a call without communication; `now` forces it and must be equal in all ranks."""
         if trainer.world_size == 1:
             return value
         self._calls += 1
@@ -39,12 +42,12 @@ class Agreement:
 
 
 class GracefulStop(Checkpoint):
-    """Turns a stop signal into `Interrupted` at the end of an optimizer step or of a validation batch.
+    """Raises `Interrupted` after a stop signal, at the end of an optimizer step or of a validation batch.
 
-    With several ranks any of them may get the signal; all stop at the same step. This replaces Lightning's handlers:
-    the one for SIGTERM communicates inside the signal handler, with ranks that may be elsewhere, and the one for
-    SIGUSR1 under SLURM saves and resubmits the job without being asked to. As a kind of checkpoint callback it runs
-    after the ordinary ones, when the step is complete for them too.
+    Any rank may receive the signal; all stop at the same step. Lightning's handlers are not used: the one for SIGTERM
+    communicates inside the signal handler, while other ranks may be at another step, and the one for SIGUSR1 under
+    SLURM saves and resubmits the job by default. It is a `Checkpoint` callback because Lightning runs these last, when
+    all other callbacks have finished the step.
     """
 
     def __init__(self, signals: StopSignals | None = None, interval: float = 1.0):
@@ -90,5 +93,5 @@ class GracefulStop(Checkpoint):
     def _stop_if_requested(self, trainer: pl.Trainer, now: bool = False) -> None:
         if signum := self._agreement.highest(self.signals.requested or 0, trainer, now):
             if trainer.is_global_zero and not self.signals.requested:
-                print(f"\n{signal.Signals(signum).name}: stopping, as another rank was asked to", file=sys.stderr)
+                print(f"\n{signal.Signals(signum).name}: stopping, because another rank received it", file=sys.stderr)
             raise Interrupted(signum, agreed=True, rank=trainer.global_rank)

@@ -1,8 +1,8 @@
-"""Which rank of a distributed run is dead, frozen or stuck, and where in the code it is.
+"""Watchdog: finds the rank of a distributed run that is dead, frozen or stuck, and its position in the code.
 
-Every rank has a thread that writes a beat into the run's rendezvous store: how far the rank is, and the line it
-executes. A `Watch` reads the beats of all ranks: in the process that launched them, or in every rank where torchrun or
-SLURM did.
+In every rank a thread writes heartbeats into the run's rendezvous store: a progress counter and the current line of
+code. A `Watch` reads the heartbeats of all ranks, in the process that launched them, or in every rank under torchrun
+or SLURM.
 """
 
 import json
@@ -22,29 +22,31 @@ import pytorch_lightning as pl
 import torch
 from torch.distributed import PrefixStore, Store, TCPStore
 
-INTERVAL = 1.0  # seconds between two beats
-FROZEN = 5.0  # seconds without a beat after which a rank that makes no progress counts as frozen
+INTERVAL = 1.0  # seconds between two heartbeats
+FROZEN = 5.0  # seconds without a heartbeat after which a rank without progress counts as frozen
 TORCH = str(Path(torch.__file__).parent)
 
 
 def connect(store: Store) -> Store:
-    """The part of a run's store that belongs to beats; torchrun's restarts each have their own."""
+    """The part of a run's store with the heartbeats; each restart by torchrun has its own."""
     return PrefixStore(f"vit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
 
 
 class Heartbeat(threading.Thread):
-    """Writes this rank's beats while it trains.
+    """Writes the heartbeats of this rank while it trains.
 
     Args:
-        open_store: connects to the store, which may take as long as the first rank needs to start it.
-        launcher: process that watches the ranks; None where each rank watches the others and ends when one is lost.
+        open_store: connects to the store; this waits until the first rank has started it.
+        timeout: seconds without progress after which a rank is lost.
+        launcher: id of the process that watches the ranks; None if each rank watches the others, and exits when one is
+            lost.
     """
 
     def __init__(self, open_store: Callable[[], Store], rank: int, world: int, timeout: float,
                  launcher: int | None = None):
         super().__init__(name="heartbeat", daemon=True)
         self.open_store, self.rank, self.world, self.timeout = open_store, rank, world, timeout
-        self.steps = 0  # counts whatever shows progress
+        self.steps = 0  # progress counter
         self._over = threading.Event()
         self._thread, self._launcher = threading.get_ident(), launcher
 
@@ -66,24 +68,24 @@ class Heartbeat(threading.Thread):
                 number += 1
                 store.set(str(self.rank), json.dumps({"number": number, **self._beat()}))
                 if watch and (lost := watch.lost()):
-                    end_with(lost, watch)
-            except RuntimeError:  # the store is gone: its process ends, or is not there yet
+                    exit_after_loss(lost, watch)
+            except RuntimeError:  # there is no store: its process has not started yet, or has ended
                 pass
             if self._launcher not in (None, os.getppid()):
-                end_as_orphan()
+                exit_as_orphan()
             self._over.wait(INTERVAL)
         if store is not None:
             with suppress(RuntimeError):
                 store.set(str(self.rank), json.dumps({"number": number + 1, **self._beat(), "done": True}))
 
     def _beat(self) -> dict[str, Any]:
-        place, waiting = whereabouts(self._thread)
+        place, waiting = current_line(self._thread)
         return {"steps": self.steps, "place": place, "waiting": waiting, "host": socket.gethostname(),
                 "pid": os.getpid(), "done": False}
 
 
 class Progress(pl.Callback):
-    """Counts every hook that shows that this rank moves on."""
+    """Counts the hooks of the trainer as progress of this rank."""
 
     def __init__(self, heartbeat: Heartbeat):
         self._heartbeat = heartbeat
@@ -97,11 +99,11 @@ class Progress(pl.Callback):
 
 
 class Watch:
-    """Reads the beats of all ranks and finds those that are lost.
+    """Reads the heartbeats of all ranks and finds the lost ones.
 
-    A rank that waits for another one makes no progress either. So of the ranks without progress for `timeout` seconds
-    the ones to name are those without beats, then those that do not wait in a collective, the least advanced first.
-    While some rank still makes progress, those that wait for it are not lost.
+    A rank that waits for a lost one makes no progress either. So of the ranks without progress for `timeout` seconds,
+    those without heartbeats are lost; if there are none, those outside of a collective operation with the least
+    progress. As long as a rank makes progress, those that wait for it are not lost.
     """
 
     def __init__(self, store: Store, world: int, timeout: float, clock: Callable[[], float] = time.monotonic):
@@ -111,7 +113,7 @@ class Watch:
         self._heard, self._moved = dict.fromkeys(range(world), now), dict.fromkeys(range(world), now)
 
     def lost(self) -> dict[int, str]:
-        """Lost ranks, each with a sentence; none as a rule."""
+        """The lost ranks, each with a message; usually none."""
         now = self.clock()
         for rank in range(self.world):
             self._read(rank, now)
@@ -125,7 +127,7 @@ class Watch:
         still = [rank for rank in active if now - self._moved[rank] > self.timeout]
         busy = [rank for rank in still if not self.beats[rank]["waiting"]]
         if not busy and len(still) < len(active):
-            return {}  # all of them wait for one that moved on since
+            return {}  # all of them wait for a rank that makes progress
         busy = busy or still
         least = min(self.beats[rank]["steps"] for rank in busy)
         return {rank: f"{self.name(rank)} has made no progress for {now - self._moved[rank]:.0f} s (trainer.timeout="
@@ -133,6 +135,7 @@ class Watch:
                 for rank in busy if self.beats[rank]["steps"] == least}
 
     def name(self, rank: int) -> str:
+        """The rank with its host and process id, if they are known."""
         beat = self.beats.get(rank)
         return f"rank {rank} ({beat['host']}, process {beat['pid']})" if beat else f"rank {rank}"
 
@@ -147,8 +150,8 @@ class Watch:
         self.beats[rank] = beat
 
 
-def whereabouts(thread: int) -> tuple[str, bool]:
-    """The line a thread executes, outside of torch where possible, and whether it waits for other ranks there."""
+def current_line(thread: int) -> tuple[str, bool]:
+    """The line that a thread executes, outside of torch if possible, and whether it waits for other ranks."""
     frame = sys._current_frames().get(thread)
     inner = frame.f_code.co_filename if frame else ""
     waiting = inner.startswith((f"{TORCH}/distributed", f"{TORCH}/autograd/graph.py"))
@@ -159,15 +162,15 @@ def whereabouts(thread: int) -> tuple[str, bool]:
 
 
 def store_of_environment(timeout: float) -> Store:
-    """The store at MASTER_ADDR:MASTER_PORT, of torchrun's agent, a launcher of ours or the first rank."""
+    """The store at MASTER_ADDR:MASTER_PORT, of torchrun's agent, of vit's launcher or of the first rank."""
     while "MASTER_PORT" not in os.environ:  # Lightning sets it under SLURM
         time.sleep(INTERVAL)
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     return TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=max(timeout, 30)))
 
 
-def end_with(lost: dict[int, str], watch: Watch) -> None:
-    """Ends this rank, and the lost ones on this machine: a frozen process obeys no signal but SIGKILL."""
+def exit_after_loss(lost: dict[int, str], watch: Watch) -> None:
+    """Exit, after killing the lost ranks on this machine with SIGKILL, the only signal that a frozen process obeys."""
     print(f"error: {'; '.join(lost.values())}", file=sys.stderr, flush=True)
     for rank in lost:
         beat = watch.beats.get(rank)
@@ -177,8 +180,8 @@ def end_with(lost: dict[int, str], watch: Watch) -> None:
     os._exit(1)
 
 
-def end_as_orphan(grace: float = 20.0) -> None:
-    """The launcher is gone: stop as on SIGTERM, with a checkpoint, or at the latest after `grace` seconds."""
+def exit_as_orphan(grace: float = 20.0) -> None:
+    """Stop after the launcher has ended: with a checkpoint, as on SIGTERM, or by SIGKILL after `grace` seconds."""
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(grace)
     os.killpg(0, signal.SIGKILL)

@@ -94,7 +94,11 @@ class Finetune:
         return begins
 
     def begins(self, model: nn.Module, epochs: int) -> dict[str, int]:
-        """Name of every trained parameter -> the first epoch, from 0, in which it is trained."""
+        """Name of every trained parameter -> the first epoch, from 0, in which it is trained.
+
+        Raises:
+            ValueError: the model has no head, attention or numbered blocks, or there are too few epochs.
+        """
         layers = layer_numbers(model) if self.by_depth else {}
         top = max(layers.values(), default=0)
         first_epochs = self.first_epochs(top, epochs) if self.by_depth else [0]  # by distance from the head
@@ -109,12 +113,17 @@ class Finetune:
         return found
 
     def selected(self, name: str) -> bool:
+        """Whether `trains` selects the parameter, regardless of its block."""
         if self.trains == "attention":
             return bool(ATTENTION.search(name) or POSITIONS.search(name))
         return self.trains == "all" or is_added(name)
 
     def first_epochs(self, top: int, epochs: int) -> list[int]:
-        """First trained epoch of each layer, from the head down; `top` is the number of layers below the head."""
+        """First trained epoch of each layer, from the head down; `top` is the number of layers below the head.
+
+        Raises:
+            ValueError: there are fewer blocks than `depth`, or fewer epochs than `over` needs.
+        """
         if self.depth is not None and self.depth > top - 1:
             raise ValueError(f"depth is {self.depth}, but the model has {top - 1} blocks")
         joining = self.depth or top
@@ -128,6 +137,11 @@ class Finetune:
         return [0, *(math.ceil(round(length * k / joining, 6)) for k in range(1, joining + 1))]
 
     def check_found(self, model: nn.Module, found: Collection[str]) -> None:
+        """Check that something is trained.
+
+        Raises:
+            ValueError: the model has no head, or no attention.
+        """
         if not found:
             raise ValueError(f"{type(model).__name__} has no head to train")
         if self.trains == "attention" and not any(ATTENTION.search(name) for name in found):

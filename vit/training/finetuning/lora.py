@@ -33,7 +33,7 @@ class Lora(nn.Module):
         self.down = nn.Parameter(torch.empty(len(parts), rank, layer.in_features))  # (P,R,D)
         self.up = nn.Parameter(torch.zeros(len(parts), layer.out_features // of, rank))  # (P,O,R)
         for part in self.down:
-            nn.init.kaiming_uniform_(part, a=math.sqrt(5))  # as torch fills a linear layer
+            nn.init.kaiming_uniform_(part, a=math.sqrt(5))  # as in nn.Linear
         self.register_buffer("parts", torch.tensor(parts))  # saved: `merge_lora` needs only the state dict
         self.register_buffer("scale", torch.tensor(alpha / rank))
         self.dropout = Dropout(dropout)
@@ -79,10 +79,12 @@ def add_lora(
 
 
 def add_update(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    """The forward hook: input (...,D), output (...,O) -> the output plus the low-rank update (...,O)"""
     return layer.lora(inputs[0], output)
 
 
 def block_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
+    """(name, layer) of the linear layers in numbered blocks."""
     for name, layer in model.named_modules():
         if isinstance(layer, nn.Linear) and BLOCK.search(name):
             yield name, layer
@@ -97,6 +99,11 @@ def selected_parts(name: str, matrices: Sequence[str]) -> list[int]:
 
 
 def number_of_parts(name: str, layer: nn.Linear) -> int:
+    """Number of matrices in a layer: 3 for `qkv`.
+
+    Raises:
+        ValueError: they are not equally wide.
+    """
     leaf = name.rpartition(".")[2]
     if leaf not in FUSED:
         return 1
@@ -107,6 +114,11 @@ def number_of_parts(name: str, layer: nn.Linear) -> int:
 
 
 def check_matrices(model: nn.Module, matrices: Sequence[str]) -> None:
+    """Check that the blocks of the model have these matrices.
+
+    Raises:
+        ValueError: there are no blocks, no names, or a name that no block has.
+    """
     leaves = list(dict.fromkeys(name.rpartition(".")[2] for name, _ in block_layers(model)))
     known = list(dict.fromkeys(matrix for leaf in leaves for matrix in (leaf if leaf in FUSED else [leaf])))
     if not known:

@@ -34,6 +34,7 @@ class Unfreezing(pl.Callback):
         self.unfreeze(trainer, pl_module)
 
     def unfreeze(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Train the parameters whose first epoch has begun."""
         names = {name for name, epoch in self.begins.items() if epoch <= trainer.current_epoch}
         if len(names) == self.training:
             return
@@ -42,11 +43,15 @@ class Unfreezing(pl.Callback):
             replicate_again(trainer, pl_module)
             numbers = {name: parameter.numel() for name, parameter in pl_module.model.named_parameters()}
             now = sum(numbers[name] for name in names)
-            log.info("epoch %d: %s parameters train", trainer.current_epoch + 1, f"{now:,}")
+            log.info("epoch %d: %s parameters are trained", trainer.current_epoch + 1, f"{now:,}")
         self.training = len(names)
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: object) -> None:
-        """Raises ValueError after the first backward pass for a LoRA layer that the model reads without calling it."""
+        """Check after the first backward pass that all LoRA layers have gradients.
+
+        Raises:
+            ValueError: the model reads the weight of such a layer without calling the layer.
+        """
         if self.checked:
             return
         self.checked = True

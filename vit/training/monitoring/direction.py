@@ -1,4 +1,4 @@
-"""Whether a metric is better when it is higher or when it is lower."""
+"""The direction of each metric: whether higher or lower values are better."""
 
 MODES = {
     "loss": "min",
@@ -15,10 +15,10 @@ MODES = {
 
 
 def mode_of(metric: str) -> str:
-    """`val/loss` -> min, `val/accuracy` -> max.
+    """"min" for `val/loss`, "max" for `val/accuracy`.
 
     Raises:
-        ValueError: for a metric that no task has.
+        ValueError: no task has this metric.
     """
     name = metric.rpartition("/")[2]
     if name not in MODES:

@@ -15,14 +15,14 @@ def explain_out_of_memory(
     image_size: tuple[int, int] | int | None = None,
     batch: str = "batch_size",
 ) -> str | None:
-    """One line naming the batch, model and resolution that did not fit; None for any other error.
+    """A message with the batch size, model and resolution that did not fit into memory; None for another error.
 
     Args:
-        size: of the batch, as the word of the recipe that is called `batch` counts it.
-        image_size: None where no images of one size are read.
+        size: value of the recipe's key for the batch size, whose name is `batch`.
+        image_size: (height, width) or edge; None without images of one size.
     """
-    ours = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-    if not ours and not (isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS)):
+    typed = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    if not typed and not (isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS)):
         return None
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size or (0, 0)
     images = f", images of {height}x{width}" if image_size else ""
@@ -34,11 +34,11 @@ def explain_out_of_memory(
 
 
 def peak_memory() -> int:
-    """Most bytes that the first GPU in use held at once; without a GPU, most that this process did."""
+    """Peak memory in bytes: of the first GPU in use, or without a GPU of this process."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated()
     try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as file:  # getrusage counts the parent's too
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:  # getrusage includes the parent's
             line = next(line for line in file if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024
     except (OSError, StopIteration):
@@ -51,7 +51,7 @@ def peak_memory() -> int:
 
 
 class PeakMemory(pl.Callback):
-    """The most memory that training took in this process, in all sessions of a resumed run."""
+    """Peak memory of training in this process, over all sessions of a resumed run."""
 
     def __init__(self) -> None:
         self.bytes = 0

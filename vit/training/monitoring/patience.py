@@ -1,4 +1,4 @@
-"""Stopping when no epoch is better any more."""
+"""Early stopping."""
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import EarlyStopping
@@ -7,8 +7,9 @@ from vit.training.checkpointing.resume import validates_start
 
 
 class Patience(EarlyStopping):
-    """Lightning's `EarlyStopping`, which counts epochs without a better one than the start too, where that was
-    validated (the trainer's "sanity check").
+    """Lightning's `EarlyStopping`, which also compares with the model before the first step.
+
+    That model is validated if the trainer's "sanity check" is a whole validation, as in fine-tuning.
     """
 
     @property

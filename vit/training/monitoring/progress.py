@@ -1,4 +1,4 @@
-"""What a person watches while a model trains: one bar for the whole run, and the speed."""
+"""Progress bar and throughput of a run."""
 
 import logging
 import time
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def quiet_lightning() -> None:
-    """Silences what Lightning tells every user of every run; errors and real warnings stay."""
+    """Silence the messages and warnings of Lightning that do not apply to these runs; errors remain."""
     for name in ("pytorch_lightning", "lightning_fabric", "lightning", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in (
@@ -30,7 +30,7 @@ def quiet_lightning() -> None:
         r".*is not attached to the.*loop.*",
         r".*callbacks used to create the checkpoint.*",
         r".*module\(s\) in eval mode.*",
-        r".*compute`` method of metric MeanMetric was called before.*",  # a resumed epoch goes on with the stored sum
+        r".*compute`` method of metric MeanMetric was called before.*",  # a resumed epoch continues with the saved sum
         r".*find_unused_parameters.*",
         r".*GPU available but not used.*",
         r".*recommended to use .*sync_dist=True.*",
@@ -46,17 +46,16 @@ def rows_in(batch: Any) -> int:
 
 
 def unit(module: pl.LightningModule) -> str:
-    """What a row of a batch is: images, sentences, ..."""
+    """What a row of a batch is, for display: images, sentences, ..."""
     return getattr(module, "unit", "images")
 
 
 class ThroughputMeter(pl.Callback):
-    """Rows (images, sentences) per second over all processes, and the share of the time spent waiting for data;
-    training batches only.
+    """Rows (images, sentences) per second over all processes, and the fraction of time spent waiting for data.
 
-    The first batch of a run is left out: it holds start-up and compilation. On a GPU the host runs ahead of the device,
-    so the clock is read where it waits anyway; over an epoch the rate is right. Counts go on in a resumed run,
-    `elapsed` (the whole time, validation too) as well.
+    Only training batches count, without the first one of a session, which includes start-up and compilation. On a GPU
+    the host runs ahead of the device, so the time of a single batch is wrong, but the rate over an epoch is right. The
+    counts and `elapsed`, the time including validation, continue in a resumed run.
     """
 
     def __init__(self) -> None:
@@ -77,7 +76,7 @@ class ThroughputMeter(pl.Callback):
 
     @property
     def elapsed(self) -> float:
-        """Seconds of training so far, those of earlier sessions too."""
+        """Seconds of training so far, earlier sessions included."""
         return self._earlier + (0.0 if self._started is None else time.perf_counter() - self._started)
 
     def state_dict(self) -> dict[str, Any]:
@@ -122,7 +121,7 @@ class ThroughputMeter(pl.Callback):
 
 
 class TwoLines(Progress):
-    """A task's bar, and below it the numbers of late, which are wider than many a terminal."""
+    """The bar of a task, and below it its metrics, for which many terminals are too narrow in one line."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
         yield self.make_tasks_table(self.tasks)
@@ -131,10 +130,12 @@ class TwoLines(Progress):
 
 
 class ProgressBar(LightningProgressBar):
-    """One bar for the whole run with rate, loss, validation numbers and time left.
+    """One bar for the whole run with rate, loss, validation metrics and remaining time, and a line per finished epoch.
 
-    A line per epoch stays above it; off a terminal there are only these lines. It looks at the loss only when it draws,
-    at most every `interval` seconds, because looking makes the host wait for the device.
+    Without a terminal only these lines are printed. Lightning's `RichProgressBar` is not used: its bars and their
+    remaining time cover one epoch or validation, not the run; it reads the metrics after every batch, which makes the
+    host wait for the device, where this bar reads the loss at most every `interval` seconds; and it prints no lines of
+    epochs into log files.
     """
 
     def __init__(self, interval: float = 0.5, console: Console | None = None):
@@ -196,7 +197,7 @@ class ProgressBar(LightningProgressBar):
             self._measure()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._drawn, self._rows = time.perf_counter(), 0  # validation counts for the time left, not for the rate
+        self._drawn, self._rows = time.perf_counter(), 0  # validation is part of the remaining time, not of the rate
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self.enabled or not trainer.is_global_zero:
@@ -228,7 +229,7 @@ class ProgressBar(LightningProgressBar):
     def _measure(self) -> None:
         if self._last_loss is not None:
             self._loss = float(self._last_loss.detach())
-        now = time.perf_counter()  # after the device has caught up
+        now = time.perf_counter()  # after waiting for the device
         rate = self._rows / (now - self._drawn)
         self._rate = 0.7 * self._rate + 0.3 * rate if self._rate else rate
         self._drawn, self._rows = now, 0
@@ -259,6 +260,7 @@ class ProgressBar(LightningProgressBar):
         return [f"{name} {value:.4f}" for name, value in metrics.items()]
 
     def seconds_left(self, trainer: pl.Trainer) -> float:
+        """Estimated seconds until the end of the run, at most those that `max_time` leaves."""
         done = batches_done(trainer)
         per_batch = (time.perf_counter() - self._started) / max(1, done - self._done_at_start)
         left = per_batch * max(0, self._total - done)
@@ -273,7 +275,7 @@ def last_epoch(trainer: pl.Trainer) -> int | str:
 
 
 def run_length(trainer: pl.Trainer) -> int:
-    """Training batches of the whole run, by epochs or by optimizer steps, whichever ends first."""
+    """Number of training batches of the whole run, limited by epochs or by optimizer steps."""
     per_epoch = batches_per_epoch(trainer, len(trainer.train_dataloader))
     by_epochs = per_epoch * trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else None
     by_steps = trainer.max_steps * trainer.accumulate_grad_batches if trainer.max_steps > 0 else None
@@ -281,5 +283,6 @@ def run_length(trainer: pl.Trainer) -> int:
 
 
 def clock(seconds: float) -> str:
+    """0:05 or 1:02:03."""
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}" if minutes >= 60 else f"{minutes}:{seconds:02d}"

@@ -10,25 +10,28 @@ from torch import nn
 from vit.messages import nearest_names
 from vit.weights.trained import clean_name
 
-# The last part of a parameter's name that says "a scale, a shift, a token or a position": never pulled to zero.
+# Last parts of the names of scales, shifts, tokens and positions, which have no weight decay.
 NO_DECAY = re.compile(
     r"(^|_)(bias|gamma|scale|temperature|tokens?|pos_embed|pos_embedding|rel_pos(_[hw])?|bias_table|latent|query|probe|freqs)$"
 )
-POSITION_TABLE = re.compile(r"(^|\.)(pos_embed|position_embeddings?)\.")  # positions held in a module of their own
+POSITION_TABLE = re.compile(r"(^|\.)(pos_embed|position_embeddings?)\.")  # position tables that are modules
 BLOCK = re.compile(r"(^|\.)blocks\.(\d+)\.")
 STEM = re.compile(r"^(model\.)?(embed|encoder\.rotary|rope|patch_embed|cls_token|dist_token|reg_token|pos_embed)\b")
-SMALL = 2**16  # elements of a tensor
-# torch.optim classes that a list of named groups cannot drive: sparse gradients, closures, matrices only
-UNSUITED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
+SMALL = 2**16  # elements below which `norms` joins tensors
+# torch.optim classes that need sparse gradients, a closure or only matrices
+UNSUPPORTED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
 
 
 def parameter_groups(
     model: nn.Module, weight_decay: float, layer_decay: float | None = None, lr: float = 1e-3
 ) -> list[dict]:
-    """Trainable parameters in as few groups as differ in `lr` or `weight_decay`.
+    """The trainable parameters in groups, one for each pair of `lr` and `weight_decay`.
 
-    With `layer_decay` the rate of layer i of n is `lr * layer_decay ** (n - i)`, folded into the group's `lr`, because
-    torch's schedulers read nothing else (BEiT, arXiv 2106.08254).
+    With `layer_decay` the rate of layer i of n is `lr * layer_decay ** (n - i)` (BEiT, arXiv 2106.08254). It is stored
+    as the group's `lr`, the only rate that torch's schedulers read.
+
+    Raises:
+        ValueError: `layer_decay` is not in (0, 1] or the model has no numbered blocks, or no parameter is trainable.
     """
     if layer_decay is not None and not 0 < layer_decay <= 1:
         raise ValueError(
@@ -58,7 +61,7 @@ def parameter_groups(
 
 
 def undecayed(model: nn.Module) -> set[str]:
-    """Names of the parameters without weight decay: norms, biases, scales, tokens, positions, the model's own list."""
+    """Names of the parameters without weight decay: norms, biases, scales, tokens, positions, `no_weight_decay()`."""
     names = {clean_name(name) for name in getattr(model, "no_weight_decay", set)()}
     for prefix, module in model.named_modules():
         is_norm = "norm" in type(module).__name__.lower()
@@ -70,9 +73,12 @@ def undecayed(model: nn.Module) -> set[str]:
 
 
 def layer_numbers(model: nn.Module) -> dict[str, int]:
-    """Depth of every parameter: 0 for the embedding, N + 1 for block N, one more for what follows the blocks.
+    """The layer of every parameter: 0 for the embedding, N + 1 for block N, one more for what follows the blocks.
 
-    The last norm counts with the last block, as in timm. A timm model brings its own table (`group_matcher`).
+    The last norm belongs to the last block, as in timm. For a timm model the layers are those of its `group_matcher`.
+
+    Raises:
+        ValueError: the model has neither numbered blocks nor a `group_matcher`.
     """
     if hasattr(model, "group_matcher"):
         from timm.models import group_parameters
@@ -92,6 +98,7 @@ def layer_numbers(model: nn.Module) -> dict[str, int]:
 
 
 def layer_number(name: str, depth: int) -> int:
+    """The layer of one parameter in a model of `depth` blocks."""
     if found := encoder_block(name):
         return int(found[2]) + 1
     if STEM.search(name):
@@ -100,7 +107,7 @@ def layer_number(name: str, depth: int) -> int:
 
 
 def encoder_block(name: str) -> re.Match | None:
-    """A decoder starts from nothing when an encoder is fine-tuned, so its blocks train at the full rate."""
+    """The match of a parameter of an encoder block; None for a decoder, which is trained from scratch at full rate."""
     return None if "decoder." in name else BLOCK.search(name)
 
 
@@ -112,7 +119,14 @@ def build_optimizer(
     layer_decay: float | None = None,
     options: dict | None = None,
 ) -> torch.optim.Optimizer:
-    """A torch.optim class by its name in any case, else a timm optimizer by name; `options` go to its constructor."""
+    """The optimizer over `parameter_groups`: a class of torch.optim by its case-insensitive name, else one of timm.
+
+    Args:
+        options: keyword arguments of its constructor.
+
+    Raises:
+        ValueError: an unknown name or option, or what `parameter_groups` raises.
+    """
     groups = parameter_groups(model, weight_decay, layer_decay, lr)
     options = {key: tuple(value) if isinstance(value, list) else value for key, value in (options or {}).items()}
     optimizer_class = torch_optimizers().get(name.lower())
@@ -126,14 +140,20 @@ def build_optimizer(
 
 
 def torch_optimizers() -> dict[str, type[torch.optim.Optimizer]]:
+    """The supported classes of torch.optim by lower-case name."""
     return {
         name.lower(): value
         for name, value in vars(torch.optim).items()
-        if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and name not in UNSUITED
+        if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and name not in UNSUPPORTED
     }
 
 
 def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> torch.optim.Optimizer:
+    """An optimizer of timm by name.
+
+    Raises:
+        ValueError: an unknown name or option.
+    """
     from timm.optim import create_optimizer_v2, list_optimizers
 
     known = list_optimizers(exclude_filters=["apex*", "bnb*", "fused*"])
@@ -148,6 +168,11 @@ def timm_optimizer(groups: list[dict], name: str, lr: float, options: dict) -> t
 
 
 def check_options(name: str, options: dict, accepted: Iterable[str]) -> None:
+    """Check the options of an optimizer of torch.
+
+    Raises:
+        ValueError: an option that its constructor does not accept.
+    """
     names = [key for key in accepted if key not in ("params", "lr", "weight_decay")]
     for key in options:
         if key not in names:
@@ -156,13 +181,13 @@ def check_options(name: str, options: dict, accepted: Iterable[str]) -> None:
 
 
 def fusable(parameters: Iterable[torch.Tensor]) -> bool:
-    """Whether one kernel can update them all: floating point, on a device that has such a kernel."""
+    """Whether a fused kernel can update all of them: floating point, on a device that has such a kernel."""
     devices = {"cpu", "cuda", "xpu", "mps"}
     return all(parameter.device.type in devices and parameter.is_floating_point() for parameter in parameters)
 
 
 def gradient_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Their joint length; of sharded gradients it is summed over the processes."""
+    """The joint L2 norm of all gradients, a scalar, over all processes if they are sharded."""
     if any(hasattr(gradient, "full_tensor") for gradient in gradients):
         return torch.nn.utils.get_total_norm(gradients).full_tensor()
     return torch.linalg.vector_norm(norms(gradients))
@@ -170,8 +195,9 @@ def gradient_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
 
 @torch.no_grad()
 def norms(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Lengths of parts of the tensors: of each large one, and of all small ones together, because on a CPU a call costs
-    more than their elements."""
+    """L2 norms (parts,): of each large tensor, and of all small ones joined, because on a CPU one call per small tensor
+    takes longer than reading its elements.
+    """
     small = [tensor for tensor in tensors if tensor.numel() < SMALL and tensor.dtype == torch.float32]
     large = [tensor for tensor in tensors if tensor.numel() >= SMALL or tensor.dtype != torch.float32]
     found = list(torch._foreach_norm(large, dtype=torch.float32)) if large else []
@@ -183,12 +209,13 @@ def norms(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 def clip_gradients(
     parameters: Iterable[torch.Tensor], max_norm: float, norm: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Scales all gradients to a joint norm of at most `max_norm` and returns the norm they had.
+    """Scale all gradients to a joint norm of at most `max_norm` and return the norm before scaling, a scalar.
 
-    Used in `configure_gradient_clipping`: Lightning's own clipping refuses fused optimizers under mixed precision.
+    Used in `configure_gradient_clipping`, because Lightning's clipping does not support fused optimizers in mixed
+    precision.
 
     Args:
-        norm: the joint norm of the gradients where it is already known.
+        norm: the joint norm of the gradients, if it has been computed already.
     """
     parameters = list(parameters)
     norm = gradient_norm(gradients_of(parameters)) if norm is None else norm
@@ -201,16 +228,24 @@ def clip_gradients(
 
 
 def gradients_of(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """The gradients of the parameters that have one."""
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """This process's part of a sharded tensor; any other tensor as it is."""
+    """The local shard of a sharded tensor; any other tensor unchanged."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def scaled_lr(lr: float, batch_size: int, base: int = 256, rule: str = "linear") -> float:
-    """The rate for `batch_size` when `lr` was found at `base`: linear for SGD (arXiv 1706.02677), sqrt for Adam."""
+    """The learning rate for `batch_size`, if `lr` is that for batches of `base`.
+
+    Args:
+        rule: "linear" for SGD (arXiv 1706.02677), "sqrt" for Adam.
+
+    Raises:
+        ValueError: another rule.
+    """
     ratios = {"linear": batch_size / base, "sqrt": (batch_size / base) ** 0.5}
     if rule not in ratios:
         raise ValueError(f"lr scaling rule is {rule!r}, but must be one of {', '.join(ratios)}")

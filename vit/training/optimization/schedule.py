@@ -13,11 +13,12 @@ FORMER_NAMES = {"trapezoid": "wsd"}  # still accepted, in configs and in run fol
 
 
 def warmup(step: int, warmup_steps: int) -> float:
-    """0 at the first step, 1 from `warmup_steps` on."""
+    """Linear warm-up: 0 at the first step, 1 from `warmup_steps` on."""
     return min(1.0, step / warmup_steps) if warmup_steps else 1.0
 
 
 def constant(step: int, warmup_steps: int = 0) -> float:
+    """Linear warm-up, then 1."""
     return warmup(step, warmup_steps)
 
 
@@ -79,11 +80,15 @@ def build_schedule(
         near = nearest_names(name, shapes, cutoff=0.4) or shapes
         raise ValueError(f"unknown schedule {name!r}; nearest: {', '.join(near)}")
     shape = shapes[name]
-    return LambdaLR(optimizer, lambda step: shape(step))  # the state dict saves no plain function
+    return LambdaLR(optimizer, lambda step: shape(step))  # LambdaLR does not save functions in its state dict
 
 
 def check_lengths(name: str, total_steps: int, warmup_steps: int, cooldown_steps: int) -> None:
-    """Raises ValueError where the parts of a schedule are longer than the whole."""
+    """Check that warm-up and cool-down fit into the schedule.
+
+    Raises:
+        ValueError: they do not, or there is no step.
+    """
     if total_steps < 1:
         raise ValueError(f"a schedule needs at least 1 optimizer step, got total_steps={total_steps}")
     if warmup_steps + cooldown_steps > total_steps:
