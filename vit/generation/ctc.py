@@ -29,7 +29,8 @@ def rescore_with_ctc(
     """The `n_best` texts per row by the combined score, out of the beam's texts and the CTC greedy text of each model.
 
     Args:
-        models, sources, source_mask: as in `Ensemble`; the sources are encoded again.
+        models, source_mask: as in `Ensemble`.
+        sources: images (B,C,H,W) of each model, which are encoded again.
         found: the texts of the beam search.
         longest: maximum number of tokens to generate.
 
@@ -74,7 +75,7 @@ def decoder_scores(
     texts: list[list[Text]],
     settings: Generation,
 ) -> list[list[Hypothesis]]:
-    """Hypotheses of the texts of each row, with the score that the search would give them."""
+    """Hypotheses of the texts of each row, with the scores of beam search; sources (B,C,H,W), source_mask (B,S)."""
     rows, _, padded = flat(texts, sources[0].device, settings)
     if not len(rows):
         return [[] for _ in texts]

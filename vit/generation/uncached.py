@@ -42,13 +42,15 @@ class Uncached(nn.Module):
         return self.model.max_len
 
     def forward(self, source: Tensor, target_in: Tensor, source_mask: Tensor | None = None) -> Tensor:
+        """The model's `forward`: source (B,S) or (B,C,H,W), target_in (B,T), source_mask (B,S) -> logits (B,T,V)"""
         return self.model(source, target_in, source_mask)
 
     def ctc_log_probs(self, source: Tensor, source_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """images (B,C,H,W), source_mask (B,S) -> log-probabilities (B,columns,V), number of columns (B,)"""
         return self.model.ctc_log_probs(source, source_mask)
 
     def start(self, source: Tensor, source_mask: Tensor | None, capacity: int) -> UncachedState:
-        """source and source_mask as in `EncoderDecoder.start`; the capacity is ignored."""
+        """source (B,S) or (B,C,H,W), source_mask (B,S) -> the initial state; the capacity is ignored"""
         return UncachedState(source, source_mask, torch.zeros(len(source), 0, dtype=torch.long, device=source.device))
 
     def advance(self, ids: Tensor, state: UncachedState, beam_mask: Tensor | None = None) -> Tensor:

@@ -24,7 +24,7 @@ FORMER_VALUES = {
     "rotary_pairs": {"halves": "rotate_half", "neighbours": "interleaved"},
     "block": {"branch_norm": "res_post_norm"},
 }
-PAIRS = ("image_size", "patch_size", "rotary_span")
+SIZES = ("image_size", "patch_size", "rotary_span")
 POSITIVE = ("in_chans", "vocab_size", "max_len", "dim", "depth", "decoder_depth", "num_heads", "mlp_ratio", "norm_eps",
             "rotary_theta", "relative_hidden")
 RATES = ("dropout", "attention_dropout", "drop_path", "patch_dropout")
@@ -117,13 +117,13 @@ def check_positions(config: Any, axes: int) -> None:
                          f"nearest: {width // divisor * divisor or divisor}, {-(-width // divisor) * divisor}")
 
 
-def set_pairs(config: Any) -> None:
+def expand_sizes(config: Any) -> None:
     """Convert sizes, one number or a list, to (height, width).
 
     Raises:
         ValueError: a size has another number of values.
     """
-    for key in PAIRS:
+    for key in SIZES:
         if (size := getattr(config, key)) is not None:
             object.__setattr__(config, key, pair(key, size))
 

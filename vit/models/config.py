@@ -13,8 +13,8 @@ from vit.models.checks import (
     check_positions,
     check_values,
     current_names,
+    expand_sizes,
     pair,
-    set_pairs,
 )
 from vit.nn.embed import patch_grid
 from vit.nn.stem import halvings
@@ -168,7 +168,7 @@ class ImageConfig(StackConfig):
     rotary_mixed: bool = False
 
     def __post_init__(self) -> None:
-        set_pairs(self)
+        expand_sizes(self)
         check_values(self)
         patch_grid(self.image_size, self.patch_size)
         check_heads(self)

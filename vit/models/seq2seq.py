@@ -87,7 +87,7 @@ class EncoderDecoder(nn.Module):
         return self.target_embed.logits(x, packed) if self.head is None else apply_linear(self.head, x)
 
     def start(self, source: Tensor, source_mask: Tensor | None = None, capacity: int = 64) -> Cache:
-        """Encode the source and return the cache for `advance`; source and source_mask as in `forward`."""
+        """source (B,S) or images (B,C,H,W), source_mask (B,S) -> the cache for `advance`, with the encoded source"""
         return self.decoder.start(self.encode(source, source_mask), self.memory_mask(source_mask), capacity)
 
     def advance(self, ids: Tensor, cache: Cache, beam_mask: Tensor | None = None) -> Tensor:

@@ -201,7 +201,7 @@ def attention_mask(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> t
 
 
 def restrict(mask: Tensor, allowed: Tensor) -> Tensor:
-    """A bool or additive mask, combined with the bool mask `allowed`; shapes broadcast."""
+    """Combine a bool or additive mask (...,N,S) with the bool mask `allowed` (...,N,S); shapes broadcast."""
     return mask & allowed if mask.dtype == torch.bool else mask.masked_fill(~allowed, -torch.inf)
 
 

@@ -177,4 +177,5 @@ class WeightedMean(Metric):
         self.weight += weight.sum()
 
     def compute(self) -> Tensor:
+        """The weighted mean, a scalar."""
         return self.total / self.weight

@@ -30,6 +30,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, logits: Tensor, labels: Tensor, ignored: int, label_smoothing: float) -> Tensor:
+        """logits (N,V), labels (N,) -> the sum of the losses, a scalar; the gradient is computed on the way"""
         V = logits.shape[1]
         gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
         counted = (labels != ignored).float()[:, None]  # (N,1)
@@ -53,5 +54,6 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, scale: Tensor) -> tuple[Tensor, None, None, None]:
+        """scale, the gradient of the scalar -> the gradient of the logits (N,V)"""
         (gradient,) = ctx.saved_tensors
         return gradient * scale, None, None, None

@@ -17,19 +17,19 @@ class Teacher:
     It is not an `nn.Module`, so that it is not saved, optimized or switched to training mode with the student.
 
     Args:
-        theirs, ours: preprocessing of teacher and student; images are normalized again, and resized if sizes differ.
+        teacher, student: their preprocessing; images are normalized again, and resized if the sizes differ.
         columns: index of the teacher's logit for each of the student's classes.
     """
 
     def __init__(
-        self, model: nn.Module, theirs: Preprocessing, ours: Preprocessing, columns: Sequence[int]
+        self, model: nn.Module, teacher: Preprocessing, student: Preprocessing, columns: Sequence[int]
     ) -> None:
         self.model = model.eval().requires_grad_(False)
-        self.size, self.columns = theirs.size, torch.tensor(columns)
-        mean, std, own_mean, own_std = (
-            torch.tensor(values).view(-1, 1, 1) for values in (theirs.mean, theirs.std, ours.mean, ours.std)
-        )
-        self.scale, self.shift = own_std / std, (own_mean - mean) / std  # to the teacher's normalization, (C,1,1)
+        self.size, self.columns = teacher.size, torch.tensor(columns)
+        numbers = (teacher.mean, teacher.std, student.mean, student.std)
+        mean, std, student_mean, student_std = (torch.tensor(each).view(-1, 1, 1) for each in numbers)
+        # to the teacher's normalization, (C,1,1)
+        self.scale, self.shift = student_std / std, (student_mean - mean) / std
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
@@ -39,9 +39,9 @@ class Teacher:
             self.columns, self.scale, self.shift = (
                 each.to(images.device) for each in (self.columns, self.scale, self.shift)
             )
-        return self.model(self.prepared(images)).float()[:, self.columns]
+        return self.model(self.prepare(images)).float()[:, self.columns]
 
-    def prepared(self, images: Tensor) -> Tensor:
+    def prepare(self, images: Tensor) -> Tensor:
         """images (B,C,H,W) normalized for the student -> images (B,C,H',W') normalized and resized for the teacher"""
         images = images * self.scale.to(images.dtype) + self.shift.to(images.dtype)
         if self.size != tuple(images.shape[2:]):
@@ -84,5 +84,5 @@ class Distillation:
         """logits, teacher_logits (B,classes) -> loss per sample (B,)"""
         if self.target == "hard":
             return F.cross_entropy(logits, teacher_logits.argmax(dim=1), reduction="none")
-        ours, theirs = ((each / self.tau).log_softmax(dim=1) for each in (logits, teacher_logits))
-        return F.kl_div(ours, theirs, reduction="none", log_target=True).sum(dim=1) * self.tau**2
+        student, teacher = ((each / self.tau).log_softmax(dim=1) for each in (logits, teacher_logits))
+        return F.kl_div(student, teacher, reduction="none", log_target=True).sum(dim=1) * self.tau**2

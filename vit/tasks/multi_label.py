@@ -41,6 +41,7 @@ class MeanAveragePrecision(MultilabelAveragePrecision):
         super().__init__(num_labels, average="none", ignore_index=PADDING, validate_args=False)
 
     def compute(self) -> Tensor:
+        """The mean over the labels that occur, a scalar."""
         present = (dim_zero_cat(self.target) > 0).any(dim=0)  # (N,classes) -> (classes,)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="No positive samples.*")

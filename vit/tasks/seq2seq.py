@@ -105,7 +105,7 @@ class Seq2Seq(Task):
             self.generate_texts(batch)
 
     def generate_texts(self, batch: dict[str, Tensor]) -> None:
-        """Generate the texts of those rows of a batch that are among the first of the validation data."""
+        """Generate the texts of the rows of a batch that are among the first ones of the validation data."""
         rows = ((batch["index"] < self.writing.rows) & (batch["weight"] > 0)).nonzero()[:, 0]
         if len(rows) == 0:
             return
