@@ -40,4 +40,4 @@ def test_attention_in_bfloat16_is_that_of_torch_when_disabled(enabled):
     found, expected = scaled_dot_product_attention(q, k, v), F.scaled_dot_product_attention(q, k, v)
     assert torch.equal(found, expected) is not enabled
     with torch.no_grad():
-        assert torch.equal(scaled_dot_product_attention(q, k, v), expected)
+        assert torch.equal(scaled_dot_product_attention(q, k, v), expected) is not enabled

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from vit.nn.cache import KeyValues
 from vit.nn.cpu import apply_linear, linear, scaled_dot_product_attention
+from vit.nn.masks import attention_mask, masked_softmax
 from vit.nn.norm import Norm, identity
 from vit.nn.position import Rotation
 
@@ -139,7 +140,7 @@ class Attention(nn.Module):
     def weights(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """The attention weights of `attend`, (B,H,N,S) in float32; for attention maps only."""
         scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
-        return softmax(scores, *attention_mask(mask, causal, q, k))
+        return masked_softmax(scores, *attention_mask(mask, causal, q, k))
 
     def project(self, x: Tensor, rotary: Rotation | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """(B,N,D) -> queries, keys and values (B,H,N,K) of self-attention, with QK-norm and rotary positions applied"""
@@ -167,52 +168,6 @@ class Attention(nn.Module):
         if self.value_dim == self.head_dim:  # fewer views, faster for short steps
             return x.unflatten(-1, (len(parts), self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         return [part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in x.split(parts, dim=-1)]
-
-
-def attention_mask(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor | None, bool]:
-    """The mask in the kernel's form, (B,H,N,S) or None, and the kernel's causal flag.
-
-    The kernel takes a mask or the flag, and the flag aligns the first query with the first key: with a mask, or with
-    fewer queries than keys, causality becomes part of the mask.
-
-    Args:
-        mask, causal: as in `Attention.forward`.
-        q, k: (B,H,N,K) and (B,H,S,K).
-
-    Raises:
-        ValueError: the mask has another number of dimensions than 2, 3 or 4.
-        TypeError: the mask is neither bool nor, with 3 or 4 dimensions, floating point.
-    """
-    if mask is not None:
-        if mask.dtype != torch.bool and (mask.ndim < 3 or not mask.is_floating_point()):
-            raise TypeError(f"a mask of shape {tuple(mask.shape)} has dtype {mask.dtype}, but must be bool: True = may "
-                            "be attended (masks of 3 or 4 dimensions may also be floats to add to the scores)")
-        if not 2 <= mask.ndim <= 4:
-            raise ValueError(f"mask has shape {tuple(mask.shape)}, but must be (B,S), (B,N,S) or (B,H,N,S)")
-        if mask.ndim == 2:
-            mask = mask[:, None, None, :]  # (B,S) -> (B,1,1,S)
-        elif mask.ndim == 3:
-            mask = mask[:, None]  # (B,N,S) -> (B,1,N,S)
-    N, S = q.shape[-2], k.shape[-2]
-    if not causal or (mask is None and N == S):
-        return mask, causal
-    past = torch.ones(N, S, dtype=torch.bool, device=q.device).tril(S - N)
-    return past if mask is None else restrict(mask, past), False
-
-
-def restrict(mask: Tensor, allowed: Tensor) -> Tensor:
-    """Combine a bool or additive mask (...,N,S) with the bool mask `allowed` (...,N,S); shapes broadcast."""
-    return mask & allowed if mask.dtype == torch.bool else mask.masked_fill(~allowed, -torch.inf)
-
-
-def softmax(scores: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """Scores (B,H,N,S) -> attention weights (B,H,N,S); mask and causal from `attention_mask`"""
-    if causal:
-        mask = torch.ones_like(scores, dtype=torch.bool).tril()
-    if mask is not None:
-        scores, mask = (scores, mask) if mask.dtype == torch.bool else (scores + mask, mask > -torch.inf)
-        scores = scores.masked_fill(~mask, -torch.inf)  # stops NaN gradients of fully masked rows
-    return scores.softmax(-1).nan_to_num()  # fully masked rows become zeros
 
 
 @contextmanager

@@ -16,8 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
+from vit.nn.masks import masked_softmax
+
 ENABLED = torch.backends.cpu.get_cpu_capability() == "AVX512"
-SHORT = 256  # tokens up to which the backward pass of attention is faster in float32 than in bfloat16
+FEW_KEYS = 768  # up to which attention in bfloat16 is faster by products than by torch's fused kernel
 LARGE = 2**21  # multiplications from which on oneDNN is faster; its overhead per call is higher
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of mallopt, from malloc.h
 UNUSED_BYTES, ALLOCATION_BYTES = 2**29, 2**30  # freed memory that stays with the process; the largest such allocation
@@ -44,14 +46,25 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(q k^T K^-1/2 + mask) v: q (...,N,K), k (...,S,K), v (...,S,V), mask (...,N,S) -> (...,N,V)
 
-    In training on a CPU, short sequences in bfloat16 are computed in float32, where the backward pass of torch's kernel
-    is up to five times as fast (benchmarks/attention_on_cpu.py); the result is cast back.
+    In bfloat16 on a CPU two matrix products are faster than torch's fused kernel, whose backward pass takes two to five
+    times as long (benchmarks/attention_on_cpu.py), as long as the attention weights (...,N,S) are small.
     """
-    if not (ENABLED and torch.is_grad_enabled() and k.shape[-2] <= SHORT and is_bfloat16_on_cpu(q)):
+    if not ENABLED or k.shape[-2] > FEW_KEYS or not is_bfloat16_on_cpu(q) or torch.compiler.is_compiling():
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
-    mask = mask.float() if mask is not None and mask.is_floating_point() else mask
-    with torch.autocast("cpu", enabled=False):
-        return F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, dropout, causal).bfloat16()
+    return attention_by_products(q, k, v, mask, dropout, causal)
+
+
+def attention_by_products(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, rate: float, causal: bool
+) -> Tensor:
+    """As `scaled_dot_product_attention`, with the weights (...,N,S) in memory."""
+    leading, (N, K), S = q.shape[:-2], q.shape[-2:], k.shape[-2]
+    q, k, v = (x.reshape(-1, *x.shape[-2:]) for x in (q, k, v))  # (heads,N,K), (heads,S,K), (heads,S,V)
+    unused = q.new_empty(()).expand(len(q), N, S)  # not read, since beta is 0
+    scores = torch.baddbmm(unused, q, k.transpose(1, 2), beta=0, alpha=K**-0.5)  # the scale costs nothing in a product
+    weights = masked_softmax(scores.unflatten(0, leading), mask, causal).flatten(0, -3)
+    weights = dropout(weights, rate) if rate else weights
+    return (weights @ v).unflatten(0, leading)
 
 
 def is_bfloat16_on_cpu(x: Tensor) -> bool:

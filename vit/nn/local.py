@@ -4,8 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vit.nn.attention import Attention, attention_mask, restrict
+from vit.nn.attention import Attention
 from vit.nn.cpu import scaled_dot_product_attention
+from vit.nn.masks import attention_mask, restrict
 from vit.nn.norm import Norm
 
 BLOCK = 32  # queries that share a window of keys; smaller blocks leave the kernel too little work

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.nn.attention import attention_mask, restrict
+from vit.nn.masks import attention_mask, restrict
 
 
 class RelativePositions(nn.Module):

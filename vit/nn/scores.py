@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.nn.attention import Attention, attention_mask, softmax
+from vit.nn.attention import Attention
+from vit.nn.masks import attention_mask, masked_softmax
 
 
 class ScoredAttention(Attention):
@@ -89,10 +90,10 @@ class Additive(ScoredAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """q (B,H,N,K), k (B,H,S,K), v (B,H,S,value_dim) -> (B,H,N,value_dim)"""
-        weights = softmax(self.scores(q, k), *attention_mask(mask, causal, q, k)).to(v.dtype)
+        weights = masked_softmax(self.scores(q, k), *attention_mask(mask, causal, q, k)).to(v.dtype)
         return F.dropout(weights, self.dropout, self.training) @ v
 
     @torch.no_grad()
     def weights(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """Attention weights (B,H,N,S) in float32."""
-        return softmax(self.scores(q.float(), k.float()), *attention_mask(mask, causal, q, k))
+        return masked_softmax(self.scores(q.float(), k.float()), *attention_mask(mask, causal, q, k))
