@@ -1,4 +1,4 @@
-"""Students of a teacher, from words to a model in use."""
+"""Distillation, from overrides to predictions."""
 
 import csv
 import json
@@ -27,8 +27,8 @@ TOKEN = ["model=tiny", "data.patch_size=4", "distill=token", *STUDENT]
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory):
     """Of digits, larger than its students and of another size of image."""
-    words = ["model.depth=1", "data.image_size=12", "recipe.epochs=4", *QUICK]
-    return vit.train([*words, f"run_dir={tmp_path_factory.mktemp('runs') / 'teacher'}"]).path
+    overrides = ["model.depth=1", "data.image_size=12", "recipe.epochs=4", *QUICK]
+    return vit.train([*overrides, f"run_dir={tmp_path_factory.mktemp('runs') / 'teacher'}"]).path
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,8 @@ def rows(folder, name):
 
 @pytest.mark.parametrize("kind", ["soft", "hard"])
 def test_a_student_is_saved_without_its_teacher(teacher, alone, kind, tmp_path):
-    words = [f"distill={kind}", f"distill.teacher={teacher}", f"run_dir={tmp_path / kind}"]
-    taught = vit.train([*STUDENT, *words])
+    overrides = [f"distill={kind}", f"distill.teacher={teacher}", f"run_dir={tmp_path / kind}"]
+    taught = vit.train([*STUDENT, *overrides])
     log = (taught.path / "log.txt").read_text()
     assert f"teacher: {teacher}" in log and f"distill={kind}" in log
     assert rows(taught.path, "train/loss") != rows(alone.path, "train/loss")
@@ -59,18 +59,18 @@ def test_a_student_is_saved_without_its_teacher(teacher, alone, kind, tmp_path):
 
 def test_the_teacher_s_answers_are_what_is_learnt(teacher, tmp_path):
     """With alpha 1 labels count for nothing: a student that begins as its teacher has nothing to learn."""
-    words = ["data.image_size=12", "recipe.augment=null", "recipe.optimizer.lr=0.0", "recipe.ema=null"]
-    words += ["recipe.epochs=1", "distill=soft", "distill.alpha=1.0", f"distill.teacher={teacher}", *QUICK]
-    same = vit.train([*words, f"init_from={teacher}", f"run_dir={tmp_path / 'same'}"])
+    overrides = ["data.image_size=12", "recipe.augment=null", "recipe.optimizer.lr=0.0", "recipe.ema=null"]
+    overrides += ["recipe.epochs=1", "distill=soft", "distill.alpha=1.0", f"distill.teacher={teacher}", *QUICK]
+    same = vit.train([*overrides, f"init_from={teacher}", f"run_dir={tmp_path / 'same'}"])
     assert abs(rows(same.path, "train/loss")[0]) < 1e-5
-    other = vit.train([*words, "model=micro", "model.depth=1", f"run_dir={tmp_path / 'other'}"])
+    other = vit.train([*overrides, "model=micro", "model.depth=1", f"run_dir={tmp_path / 'other'}"])
     assert rows(other.path, "train/loss")[0] > 0.1
 
 
 @pytest.mark.parametrize("target", ["hard", "soft"])
 def test_a_token_learns_from_the_teacher(teacher, target, tmp_path):
-    words = [f"distill.teacher={teacher}", f"distill.target={target}", f"run_dir={tmp_path / 'run'}"]
-    taught = vit.train([*TOKEN, *words])
+    overrides = [f"distill.teacher={teacher}", f"distill.target={target}", f"run_dir={tmp_path / 'run'}"]
+    taught = vit.train([*TOKEN, *overrides])
     model = load_bundle(taught.path).model
     assert model.config.dist_token and model.embed.dist_token.abs().max() > 1e-4  # it began at 1e-6
     assert model.head_dist.weight.shape == (10, 16) and not torch.equal(model.head_dist.weight, model.head.weight)
@@ -81,8 +81,8 @@ def test_a_token_learns_from_the_teacher(teacher, target, tmp_path):
     torch.testing.assert_close(theirs(images), model(images), rtol=0, atol=1e-5)
     answers = vit.load(taught.path).predict(taught.path / "samples")
     assert len(answers) == 8 and all(answer.label in "0123456789" for answer in answers)
-    words = ["data=digits", *QUICK, "recipe.epochs=1", f"init_from={taught.path}", f"run_dir={tmp_path / 'more'}"]
-    more = vit.train(words)
+    overrides = ["data=digits", *QUICK, "recipe.epochs=1", f"init_from={taught.path}", f"run_dir={tmp_path / 'more'}"]
+    more = vit.train(overrides)
     assert load_bundle(more.path).model.config.dist_token and "0 new" in (more.path / "log.txt").read_text()
 
 
@@ -97,9 +97,9 @@ def test_timm_s_distilled_student_and_a_timm_folder_as_teacher(tmp_path):
     cfg = {key: value for key, value in cfg.items() if value is not None and "hf_hub" not in key and key != "url"}
     config = {"architecture": "test_resnet", "num_classes": 11, "label_names": names, "pretrained_cfg": cfg}
     (folder / "config.json").write_text(json.dumps(config))
-    words = ["data.image_size=16", "model=timm", "model.name=deit_tiny_distilled_patch16_224", "distill=token"]
-    words += [f"distill.teacher={folder}", *QUICK, "debug=true"]
-    taught = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
+    overrides = ["data.image_size=16", "model=timm", "model.name=deit_tiny_distilled_patch16_224", "distill=token"]
+    overrides += [f"distill.teacher={folder}", *QUICK, "debug=true"]
+    taught = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
     assert "11 classes, distill=token" in (taught.path / "log.txt").read_text()
     assert load_bundle(taught.path).model.config.name == "deit_tiny_distilled_patch16_224"
 
@@ -124,8 +124,8 @@ def test_a_teacher_out_of_transformers(tmp_path):
 
 
 def test_a_resumed_student_ends_with_the_same_bits(teacher, tmp_path, monkeypatch):
-    words = [*TOKEN, f"distill.teacher={os.path.relpath(teacher)}", "model.dropout=0.1"]
-    whole = vit.train([*words, f"run_dir={tmp_path / 'whole'}"])
+    overrides = [*TOKEN, f"distill.teacher={os.path.relpath(teacher)}", "model.dropout=0.1"]
+    whole = vit.train([*overrides, f"run_dir={tmp_path / 'whole'}"])
     step, seen = Classification.training_step, []
 
     def counted(task, batch, batch_idx):
@@ -137,7 +137,7 @@ def test_a_resumed_student_ends_with_the_same_bits(teacher, tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(Classification, "training_step", counted)
         with pytest.raises(SystemExit):
-            vit.train([*words, f"run_dir={tmp_path / 'run'}"])
+            vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
     monkeypatch.chdir(tmp_path)
     resumed = vit.train(["resume=run"])
     one, other = (load_file(each / "model" / "model.safetensors") for each in (whole.path, tmp_path / "run"))
@@ -145,10 +145,10 @@ def test_a_resumed_student_ends_with_the_same_bits(teacher, tmp_path, monkeypatc
 
 
 def test_two_processes_have_the_losses_of_one(teacher, tmp_path):
-    words = [*TOKEN, f"distill.teacher={teacher}", "recipe.batch_size=100", "recipe.augment=null"]
-    alone = vit.train([*words, f"run_dir={tmp_path / 'alone'}"])
+    overrides = [*TOKEN, f"distill.teacher={teacher}", "recipe.batch_size=100", "recipe.augment=null"]
+    alone = vit.train([*overrides, f"run_dir={tmp_path / 'alone'}"])
     two = ["trainer.devices=2", "trainer.accelerator=cpu", "strategy=ddp", "run_dir=two"]
-    code, _, err = run([*words, *two], tmp_path)
+    code, _, err = run([*overrides, *two], tmp_path)
     assert code == 0, err
     for name in ("train/loss", "val/loss"):
         assert rows(tmp_path / "two", name) == pytest.approx(rows(alone.path, name), rel=1e-5)
@@ -157,10 +157,10 @@ def test_two_processes_have_the_losses_of_one(teacher, tmp_path):
 def test_what_cannot_be(teacher, tmp_path):
     taught = f"distill.teacher={teacher}"
     photos = write_photos(tmp_path / "photos", {"cat": 12, "dog": 12})
-    words = ["data=folder", f"data.root={photos}", "data.image_size=16", "data.patch_size=8", "model=micro"]
-    words += ["recipe.batch_size=8", "data.audit_seconds=1"]
+    overrides = ["data=folder", f"data.root={photos}", "data.image_size=16", "data.patch_size=8", "model=micro"]
+    overrides += ["recipe.batch_size=8", "data.audit_seconds=1"]
     refused = {
-        (*words, "distill=soft", taught): r"has no class 'cat' \(2 of 2 classes of the data are missing\)",
+        (*overrides, "distill=soft", taught): r"has no class 'cat' \(2 of 2 classes of the data are missing\)",
         ("distill=soft",): "distill=soft needs a teacher: distill.teacher=RUN",
         ("distill=soft", "distill.teacher=nowhere"): "distill.teacher=nowhere: no such file or folder",
         ("distill=soft", "distill.teacher=timm:resnet99"): r"timm:resnet99: timm [\d.]+ has no such model",

@@ -55,7 +55,7 @@ def test_a_run_that_ends_by_patience_says_so(small, tmp_path, capsys):
     assert run.metrics["best_epoch"] == int(best["epoch"])
     assert f"epoch {done}/9" in shown
     assert run.metrics["measured_on"] == "val"  # there is no test split
-    assert "whose samples also chose the best epoch" in log and "whose samples also" in " ".join(shown.split())
+    assert "which also selected the best epoch" in log and "which also selected" in " ".join(shown.split())
 
 
 def test_a_run_that_ends_by_max_time_says_so(small, tmp_path):
@@ -64,7 +64,7 @@ def test_a_run_that_ends_by_max_time_says_so(small, tmp_path):
     assert run.metrics["ended"] == "max_time" and run.metrics["measured_on"] == "test"
     log = (run.path / "log.txt").read_text()
     assert f"trainer.max_time=2s was reached, ended in epoch {run.metrics['epochs']} of 100000" in log
-    assert "also chose the best epoch" not in log
+    assert "also selected the best epoch" not in log
 
 
 def test_runs_from_before_counted_epochs_from_0():

@@ -21,8 +21,8 @@ STILL = [
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     """A model of digits, 12 pixels wide, of an architecture that no default has."""
-    words = ["model.depth=2", "data.image_size=12", "data.preprocessing.interpolation=bilinear", *QUICK]
-    return vit.train([*words, f"run_dir={tmp_path_factory.mktemp('source')}"]).path
+    overrides = ["model.depth=2", "data.image_size=12", "data.preprocessing.interpolation=bilinear", *QUICK]
+    return vit.train([*overrides, f"run_dir={tmp_path_factory.mktemp('source')}"]).path
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def test_other_classes_take_everything_but_the_head(source, new_data, tmp_path):
 
 
 def test_another_resolution_resamples_positions(source, new_data, tmp_path):
-    words = ["data.image_size=16", "data.preprocessing.interpolation=bicubic"]
-    run = vit.train([*new_data, *STILL, *words, f"init_from={source / 'model'}", f"run_dir={tmp_path / 'run'}"])
+    overrides = ["data.image_size=16", "data.preprocessing.interpolation=bicubic"]
+    run = vit.train([*new_data, *STILL, *overrides, f"init_from={source / 'model'}", f"run_dir={tmp_path / 'run'}"])
     (theirs, ours) = (vit.load(path) for path in (source, run.path))
     assert ours.preprocessing.size == (16, 16) and ours.preprocessing.interpolation == "bicubic"
     assert ours.preprocessing.mean == theirs.preprocessing.mean
@@ -82,8 +82,8 @@ def test_an_option_of_the_adopted_model_may_differ(source, new_data, tmp_path):
 
 
 def test_a_chosen_model_is_not_replaced(source, new_data, tmp_path):
-    words = ["model=micro", "model.depth=2", "data.patch_size=4"]
-    run = vit.train([*new_data, *STILL, *words, f"init_from={source}", f"run_dir={tmp_path / 'run'}"])
+    overrides = ["model=micro", "model.depth=2", "data.patch_size=4"]
+    run = vit.train([*new_data, *STILL, *overrides, f"init_from={source}", f"run_dir={tmp_path / 'run'}"])
     assert config(run.path)["model_name"] == "vit_tiny"  # adopted ones are called after their source
     assert vit.load(run.path).preprocessing.size == (12, 12)
 
@@ -96,7 +96,7 @@ def test_from_a_file_with_timms_names(new_data, tmp_path, ending):
     theirs = timm.models.VisionTransformer(**arguments).state_dict()
     file = tmp_path / f"weights{ending}"
     save_file(theirs, file) if ending == ".safetensors" else torch.save(theirs, file)
-    words = [
+    overrides = [
         "data.image_size=16",
         "data.patch_size=8",
         "model=tiny",
@@ -104,14 +104,14 @@ def test_from_a_file_with_timms_names(new_data, tmp_path, ending):
         "model.depth=2",
         "model.num_heads=2",
     ]
-    run = vit.train([*new_data, *STILL, *words, f"init_from={file}", f"run_dir={tmp_path / 'run'}"])
+    run = vit.train([*new_data, *STILL, *overrides, f"init_from={file}", f"run_dir={tmp_path / 'run'}"])
     after = weights(run.path)  # the bundle has timm's names too
     assert {name for name in after if not torch.equal(after[name], theirs[name])} == {"head.weight", "head.bias"}
 
 
 def test_the_finetune_experiment(source, new_data, tmp_path):
-    words = ["experiment=finetune", *new_data[1:], *QUICK, "recipe.batch_size=8"]
-    run = vit.train([*words, f"init_from={source}", f"run_dir={tmp_path / 'adopted'}"])
+    overrides = ["experiment=finetune", *new_data[1:], *QUICK, "recipe.batch_size=8"]
+    run = vit.train([*overrides, f"init_from={source}", f"run_dir={tmp_path / 'adopted'}"])
     made = config(run.path)
     assert (
         made["model"]["depth"] == 2
@@ -119,7 +119,7 @@ def test_the_finetune_experiment(source, new_data, tmp_path):
         and made["name"] == "finetune"
     )
     run = vit.train(
-        [*words, "init_from=null", "data.image_size=32", "model.depth=1", f"run_dir={tmp_path / 'nothing'}"]
+        [*overrides, "init_from=null", "data.image_size=32", "model.depth=1", f"run_dir={tmp_path / 'nothing'}"]
     )
     assert (config(run.path)["model_name"], config(run.path)["model"]["dim"]) == ("vit_tiny", 192)
 

@@ -97,9 +97,9 @@ def test_a_stop_while_the_start_is_validated(source, spoilt, tmp_path, monkeypat
 )
 def test_only_a_clearly_better_epoch_replaces_the_start(source, tmp_path, rate, margin, best):
     """By default by more than a standard error of the difference on the same samples, with a margin of 0 by any."""
-    words = [*DIGITS, f"recipe.optimizer.lr={rate}", "recipe.epochs=2", f"init_from={source}"]
-    words += [] if margin is None else [f"callbacks.start_margin={margin}"]
-    run = vit.train([*words, f"run_dir={tmp_path}"])
+    overrides = [*DIGITS, f"recipe.optimizer.lr={rate}", "recipe.epochs=2", f"init_from={source}"]
+    overrides += [] if margin is None else [f"callbacks.start_margin={margin}"]
+    run = vit.train([*overrides, f"run_dir={tmp_path}"])
     scores = [float(row["val/accuracy"]) for row in table(run.path / "metrics.csv")]
     assert run.metrics["best_epoch"] == best and run.metrics["val/accuracy"] == scores[best]
     assert (max(scores) > scores[0]) == (rate != "1e-30")
@@ -107,9 +107,9 @@ def test_only_a_clearly_better_epoch_replaces_the_start(source, tmp_path, rate, 
 
 def test_a_run_that_goes_on_compares_with_the_same_scores_of_the_start(source, tmp_path, monkeypatch):
     """Stopped in the second epoch; the epochs that are clearly better than the start come after it."""
-    words = [*DIGITS, "recipe.optimizer.lr=0.004", "recipe.epochs=4", f"init_from={source}"]
-    whole = vit.train([*words, f"run_dir={tmp_path / 'whole'}"])
-    again = stopped_and_resumed(words, tmp_path / "again", monkeypatch, 12)
+    overrides = [*DIGITS, "recipe.optimizer.lr=0.004", "recipe.epochs=4", f"init_from={source}"]
+    whole = vit.train([*overrides, f"run_dir={tmp_path / 'whole'}"])
+    again = stopped_and_resumed(overrides, tmp_path / "again", monkeypatch, 12)
     assert_same(whole.path, again.path)
     assert whole.metrics["best_epoch"] == again.metrics["best_epoch"] == 4
     states = [start_scores(run.path) for run in (whole, again)]
@@ -117,21 +117,21 @@ def test_a_run_that_goes_on_compares_with_the_same_scores_of_the_start(source, t
 
 
 def test_patience_counts_from_the_start(source, tmp_path):
-    words = [*DIGITS, *SPOIL, "recipe.epochs=9", "callbacks.patience=2", f"init_from={source}"]
-    run = vit.train([*words, f"run_dir={tmp_path}"])
+    overrides = [*DIGITS, *SPOIL, "recipe.epochs=9", "callbacks.patience=2", f"init_from={source}"]
+    run = vit.train([*overrides, f"run_dir={tmp_path}"])
     assert (run.metrics["ended"], run.metrics["epochs"], run.metrics["best_epoch"]) == ("patience", 2, 0)
 
 
 def test_what_the_start_has_no_number_of_is_compared_among_epochs(source, tmp_path):
-    words = [*DIGITS, "callbacks.monitor=train/loss", f"init_from={source}"]
-    assert vit.train([*words, f"run_dir={tmp_path}"]).metrics["best_epoch"] > 0
+    overrides = [*DIGITS, "callbacks.monitor=train/loss", f"init_from={source}"]
+    assert vit.train([*overrides, f"run_dir={tmp_path}"]).metrics["best_epoch"] > 0
 
 
 def test_two_processes_put_the_scores_of_their_samples_together(source, tmp_path):
-    words = [*DIGITS, "recipe.optimizer.lr=1e-30", "recipe.epochs=1", f"init_from={source}"]
+    overrides = [*DIGITS, "recipe.optimizer.lr=1e-30", "recipe.epochs=1", f"init_from={source}"]
     states = []
     for name, others in (("one", []), ("two", ["strategy=ddp", *TWO])):
-        run = vit.train([*words, *others, f"run_dir={tmp_path / name}"])
+        run = vit.train([*overrides, *others, f"run_dir={tmp_path / name}"])
         assert run.metrics["best_epoch"] == 0
         states.append(start_scores(run.path))
     assert torch.equal(states[0]["index"], states[1]["index"]) and states[0]["index"].tolist() == list(range(180))
@@ -141,22 +141,22 @@ def test_two_processes_put_the_scores_of_their_samples_together(source, tmp_path
 def test_a_recipe_for_random_weights_is_pointed_out_once(source, tmp_path, monkeypatch):
     """Only where neither a recipe nor an experiment is named, and not again in a resumed run."""
     root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20}, (8, 8))
-    words = ["data=folder", f"data.root={root}", f"init_from={source}", "recipe.epochs=1", "logger=csv"]
+    overrides = ["data=folder", f"data.root={root}", f"init_from={source}", "recipe.epochs=1", "logger=csv"]
     hint = "add recipe=finetune (smaller steps, lighter augmentation)"
 
     def log_of(name, *others):
-        return (vit.train([*words, *others, f"run_dir={tmp_path / name}"]).path / "log.txt").read_text()
+        return (vit.train([*overrides, *others, f"run_dir={tmp_path / name}"]).path / "log.txt").read_text()
 
     assert hint not in log_of("named", "recipe=finetune") + log_of("experiment", "experiment=finetune", "model=adopt")
-    stopped_and_resumed(words, tmp_path / "default", monkeypatch, 2)
+    stopped_and_resumed(overrides, tmp_path / "default", monkeypatch, 2)
     assert (tmp_path / "default" / "log.txt").read_text().count(hint) == 1
 
 
 def test_a_fitted_head_that_training_spoils_is_what_is_saved(source, tmp_path):
     root = write_photos(tmp_path / "photos", {"cat": 30, "dog": 30, "emu": 30}, (8, 8))
-    words = ["data=folder", f"data.root={root}", "recipe=finetune", f"init_from={source}", "logger=csv",
+    overrides = ["data=folder", f"data.root={root}", "recipe=finetune", f"init_from={source}", "logger=csv",
              "precision=32-true", "recipe.epochs=2", "recipe.optimizer.lr=3", "recipe.clip=null", "recipe.ema=null"]
-    run = vit.train([*words, f"run_dir={tmp_path / 'run'}"])
+    run = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
     rows = table(run.path / "metrics.csv")
     assert run.metrics["val/accuracy"] == float(rows[0]["val/accuracy"]) > 0.6
     assert run.metrics["best_epoch"] == 0 and run.metrics["test/accuracy"] > 0.6

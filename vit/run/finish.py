@@ -24,7 +24,7 @@ from vit.training import Checkpoints, Patience, PeakMemory, ThroughputMeter, tra
 
 log = logging.getLogger("vit")
 
-CHOSEN = "measured on val, whose samples also chose the best epoch, so new ones may do worse; there is no test split"
+CHOSEN = "measured on val, which also selected the best epoch: new data may give worse results; there is no test split"
 CLEARLY = " by more than callbacks.start_margin=%g standard errors of the difference on the same samples"
 BEFORE = " (the start of training: no epoch was better)"
 SPLIT_RULE = "hash"  # of samples in splits by fractions; bundles that do not have it were split by position
