@@ -32,12 +32,13 @@ class ScoreTable(Metric):
         self.rows.append(torch.stack([weight, *scores], dim=1).float())  # (B,1+metrics)
 
     def compute(self) -> Tensor:
-        """(N,2+metrics) float64: index, weight, scores; in one tensor: torchmetrics squeezes single elements."""
-        return torch.cat([dim_zero_cat(self.index)[:, None].double(), dim_zero_cat(self.rows).double()], dim=1)
+        """(N,2+metrics) float64 on the CPU: index, weight, scores; in one tensor, as torchmetrics squeezes scalars."""
+        index, rows = dim_zero_cat(self.index).cpu(), dim_zero_cat(self.rows).cpu()
+        return torch.cat([index[:, None].double(), rows.double()], dim=1)
 
     def scores(self, metric: str) -> SampleScores:
-        """The scores by sample, on the CPU."""
-        table = self.compute().cpu()
+        """The scores by sample."""
+        table = self.compute()
         table = table[table[:, 1] > 0]
         index, order = table[:, 0].long().sort()
         return SampleScores(index, table[order, 2 + self.metrics.index(metric)].float())
