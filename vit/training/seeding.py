@@ -11,7 +11,7 @@ from vit.counters import splitmix64
 def mix(*numbers: int) -> int:
     """A 63-bit hash of integers, equal on all machines.
 
-    It differs from `vit.counters.hashed_int`, which would change the dropout of resumed runs.
+    It differs from `vit.counters.hash_to_int`, which would change the dropout of resumed runs.
     """
     state = 0
     for number in numbers:
