@@ -71,17 +71,14 @@ def reference_pages() -> dict[str, str]:
 
 
 def public_paths(package: str) -> dict[str, str]:
-    """Public name -> where it is defined: names imported at once (`__all__`) or on first use (`_HOMES`)."""
+    """Public name -> where it is defined: names imported at once (`__all__`) or on first use (`_MODULES`)."""
     init = ROOT / package.replace(".", "/") / "__init__.py"
     if names := assigned(init, "__all__"):  # former names are not imported, constants have no text of their own
         return {name: f"{package}.{name}" for name in names if name in imported(init) and not name.isupper()}
     paths = {}
-    for key, value in dict(assigned(init, "_HOMES")).items():
-        pairs = [(name, key) for name in value] if isinstance(value, tuple) else [(key, value)]
-        for name, module in pairs:
-            module = module if module.startswith("vit.") else f"{package}.{module}"
-            lazy = (ROOT / module.replace(".", "/") / "__init__.py").is_file()
-            paths[name] = public_paths(module)[name] if lazy else f"{module}.{name}"
+    for name, module in dict(assigned(init, "_MODULES")).items():
+        lazy = (ROOT / module.replace(".", "/") / "__init__.py").is_file()
+        paths[name] = public_paths(module)[name] if lazy else f"{module}.{name}"
     return paths
 
 

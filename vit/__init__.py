@@ -7,7 +7,7 @@ import importlib
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "create_model": "vit.models",
     "import_weights": "vit.exchange",
     "list_models": "vit.models",
@@ -17,10 +17,10 @@ _HOMES = {
 
 
 def __getattr__(name: str):
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'vit' has no attribute {name!r}; it offers {', '.join(sorted(_HOMES))}")
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+    raise AttributeError(f"module 'vit' has no attribute {name!r}; it offers {', '.join(sorted(_MODULES))}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_MODULES])

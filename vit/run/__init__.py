@@ -5,16 +5,16 @@ Names are imported on first use, so that help and wrong overrides are answered w
 
 import importlib
 
-_HOMES = {
-    "main": "command",
-    "train": "training_run",
-    "Run": "result",
-    "compose": "config.composing",
-    "ConfigError": "config.overrides",
+_MODULES = {
+    "main": "vit.run.command",
+    "train": "vit.run.training_run",
+    "Run": "vit.run.result",
+    "compose": "vit.run.config.composing",
+    "ConfigError": "vit.run.config.overrides",
 }
 
 
 def __getattr__(name: str):
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

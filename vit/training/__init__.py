@@ -5,35 +5,51 @@ Names are imported on first use: building an optimizer does not load Lightning.
 
 import importlib
 
-_HOMES = {  # module: its public names
-    "training.optimization.optim": ("build_optimizer", "clip_gradients", "parameter_groups", "scaled_lr"),
-    "training.optimization.schedule": ("build_schedule",),
-    "training.monitoring.direction": ("mode_of",),
-    "training.seeding": ("seed_everything_once", "seed_step"),
-    "training.averaging.ema": ("EpochAverage", "WeightAverage"),
-    "training.averaging.averages": ("AverageEpochs", "AverageWeights"),
-    "training.precision": ("resolve_precision",),
-    "training.strategy": ("build_strategy", "shard"),
-    "training.checkpointing.checkpoint": ("AtomicCheckpointIO", "newest_valid", "trained_weights"),
-    "training.checkpointing.resume": ("FollowEpoch", "resume_position"),
-    "training.fault_tolerance.interrupts": ("Interrupted", "StopSignals"),
-    "training.fault_tolerance.stopping": ("GracefulStop",),
-    "training.fault_tolerance.watchdog": ("Heartbeat", "Progress", "store_of_environment"),
-    "training.checkpointing.checkpoint_callback": ("Checkpoints",),
-    "training.monitoring.patience": ("Patience",),
-    "training.fault_tolerance.finite": ("FiniteLoss", "NonFiniteError"),
-    "training.monitoring.progress": ("ProgressBar", "ThroughputMeter", "quiet_lightning"),
-    "training.monitoring.memory": ("PeakMemory", "explain_out_of_memory"),
-    "nn.cpu": ("keep_freed_memory",),
-    "training.finetuning.finetune": ("Finetune",),
-    "training.finetuning.unfreezing": ("Unfreezing",),
+_MODULES = {
+    "AtomicCheckpointIO": "vit.training.checkpointing.checkpoint",
+    "AverageEpochs": "vit.training.averaging.averages",
+    "AverageWeights": "vit.training.averaging.averages",
+    "Checkpoints": "vit.training.checkpointing.checkpoint_callback",
+    "EpochAverage": "vit.training.averaging.ema",
+    "Finetune": "vit.training.finetuning.finetune",
+    "FiniteLoss": "vit.training.fault_tolerance.finite",
+    "FollowEpoch": "vit.training.checkpointing.resume",
+    "GracefulStop": "vit.training.fault_tolerance.stopping",
+    "Heartbeat": "vit.training.fault_tolerance.watchdog",
+    "Interrupted": "vit.training.fault_tolerance.interrupts",
+    "NonFiniteError": "vit.training.fault_tolerance.finite",
+    "Patience": "vit.training.monitoring.patience",
+    "PeakMemory": "vit.training.monitoring.memory",
+    "Progress": "vit.training.fault_tolerance.watchdog",
+    "ProgressBar": "vit.training.monitoring.progress",
+    "StopSignals": "vit.training.fault_tolerance.interrupts",
+    "ThroughputMeter": "vit.training.monitoring.progress",
+    "Unfreezing": "vit.training.finetuning.unfreezing",
+    "WeightAverage": "vit.training.averaging.ema",
+    "build_optimizer": "vit.training.optimization.optim",
+    "build_schedule": "vit.training.optimization.schedule",
+    "build_strategy": "vit.training.strategy",
+    "clip_gradients": "vit.training.optimization.optim",
+    "explain_out_of_memory": "vit.training.monitoring.memory",
+    "keep_freed_memory": "vit.nn.cpu",
+    "mode_of": "vit.training.monitoring.direction",
+    "newest_valid": "vit.training.checkpointing.checkpoint",
+    "parameter_groups": "vit.training.optimization.optim",
+    "quiet_lightning": "vit.training.monitoring.progress",
+    "resolve_precision": "vit.training.precision",
+    "resume_position": "vit.training.checkpointing.resume",
+    "scaled_lr": "vit.training.optimization.optim",
+    "seed_everything_once": "vit.training.seeding",
+    "seed_step": "vit.training.seeding",
+    "shard": "vit.training.strategy",
+    "store_of_environment": "vit.training.fault_tolerance.watchdog",
+    "trained_weights": "vit.training.checkpointing.checkpoint",
 }
-_MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str):
     if name in _MODULES:
-        return getattr(importlib.import_module(f"vit.{_MODULES[name]}"), name)
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
