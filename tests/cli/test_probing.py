@@ -16,8 +16,8 @@ import vit
 from tests.run.conftest import write_photos
 from vit.bundle import save_bundle
 from vit.cli import main
-from vit.cli.probing import open_network
 from vit.data import Preprocessing, digits
+from vit.exchange import open_model
 from vit.models import model_from_config
 from vit.weights import load_weights
 
@@ -120,7 +120,7 @@ def test_somebodys_file_of_weights_without_a_head(tmp_path):
     photos = write_photos(tmp_path / "photos", {"a": 2}, size=(32, 32))
     found = vectors(tmp_path / "foreign.safetensors", photos, tmp_path / "vectors.npz")
     assert found.shape == (2, 192)
-    bundle = open_network(tmp_path / "foreign.safetensors")
+    bundle = open_model(tmp_path / "foreign.safetensors", features_only=True)
     images = torch.stack([bundle.preprocessing.image(path, "") for path in sorted(photos.rglob("*.png"))])
     with torch.no_grad():
         expected = network(bundle.preprocessing.normalize(images))

@@ -54,11 +54,12 @@ def probe(
         raise typer.BadParameter("images without labels have no accuracy; add --save FILE to save their features")
     from vit.evaluation.embeddings import save_embeddings
     from vit.evaluation.probe import Labelled, run_probes
+    from vit.exchange import open_model
     from vit.inference import best_device
     from vit.inference.features import Featurizer
     from vit.run.config.composing import with_config_dir
 
-    bundle = open_network(model)
+    bundle = open_model(model, features_only=True)
     featurizer = Featurizer(bundle.model, bundle.preprocessing, best_device(device), str(precision))
     if paths:
         parts, classes = {"": embed_paths(featurizer, paths, batch_size)}, []
@@ -115,13 +116,6 @@ def choose_ks(ks: list[int] | None, rows: int) -> list[int]:
     if ks and max(ks) > rows:
         raise typer.BadParameter(f"--k {max(ks)}: there are {rows:,} training samples")
     return ks or [k for k in KS if k <= rows]
-
-
-def open_network(model: Path) -> "Bundle":
-    """A model of any kind, from this project or a third party, with or without a head."""
-    from vit.exchange import open_model
-
-    return open_model(model, features_only=True)
 
 
 def check_source(source: "Source", bundle: "Bundle") -> None:
