@@ -210,8 +210,10 @@ class Checkpoints(Checkpoint):
         return None in (loss, self.best_loss) or loss <= self.best_loss
 
     def state_dict(self) -> dict[str, Any]:
-        start = {} if self.start_scores is None else {START_SCORES: self.start_scores._asdict()}
-        return {name: getattr(self, name) for name in STATE} | start
+        values = {name: getattr(self, name) for name in STATE}
+        if self.start_scores is not None:
+            values[START_SCORES] = {"index": self.start_scores.index, "score": self.start_scores.score}
+        return values
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Checkpoints of earlier versions have no scores of the start: there any better score replaces it."""
