@@ -201,7 +201,7 @@ PUSHED = [
     (["me/new"], "", "no permission; log in with a token that has it: hf auth login"),
     (["me/open", "--private"], TOKEN, "me/open: it exists and is public"),
     (["me/pets@main"], TOKEN, "a push creates a new commit"),
-    (["me/pets", "--licence", "Apache 2"], TOKEN, "is no identifier of the hub"),
+    (["me/pets", "--licence", "Apache 2"], TOKEN, "is not an identifier of the hub"),
     (["pets"], TOKEN, "pets: this is not a name of the hub"),
 ]
 
