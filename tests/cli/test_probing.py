@@ -157,6 +157,8 @@ def test_text_models(tmp_path, capsys):
     (["--k", "5000"], 2, "--k 5000: there are 1,257 training samples"),
     (["data=spelled_numbers"], 1, "does not have one class per sample"),
     (["data=text_table"], 1, "holds labelled texts, but the model reads images"),
+    (["data.image_size=16"], 2, "data.image_size=16x16 changes nothing here: the model applies its own"),
+    (["data.preprocessing.mode=L"], 2, "data.preprocessing.mode=L changes nothing here"),
 ])
 def test_errors_are_one_line_and_a_code(tmp_path, capsys, caplog, words, code, says):
     model, photos = saved(tmp_path), write_photos(tmp_path / "photos", {"a": 1})
@@ -164,3 +166,7 @@ def test_errors_are_one_line_and_a_code(tmp_path, capsys, caplog, words, code, s
     said = capsys.readouterr()
     assert said.err.startswith("error: ") and says in said.err and said.err.count("\n") == 1 and not said.out
     assert not caplog.records  # no warning about data that the model was not trained on
+
+
+def test_overrides_may_repeat_the_preprocessing_of_the_model(tmp_path, capsys):
+    assert main(["probe", str(saved(tmp_path)), "data.image_size=8", "data.preprocessing.resize=squash"]) == 0

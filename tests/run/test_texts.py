@@ -82,11 +82,11 @@ def test_texts_are_evaluated_with_the_stated_generation_settings(spelled, tmp_pa
 
 
 def test_an_override_without_effect_is_an_error(spelled, capsys):
-    assert main(["evaluate", str(spelled.path), "recipe.batch_size=4"]) == 1
+    assert main(["evaluate", str(spelled.path), "recipe.batch_size=4"]) == 2
     assert "recipe.batch_size=4 changes nothing here" in capsys.readouterr().err
-    assert main(["evaluate", str(spelled.path), "task.decode.bean=4"]) == 1
+    assert main(["evaluate", str(spelled.path), "task.decode.bean=4"]) == 2
     assert "did you mean task.decode.beam?" in capsys.readouterr().err
-    assert main(["evaluate", str(spelled.path), "task.decode.beam=0"]) == 1
+    assert main(["evaluate", str(spelled.path), "task.decode.beam=0"]) == 2
     assert "task.decode.beam=0: must be a whole number, 1 or more" in capsys.readouterr().err
     assert main(["audit", "data=digits", "seed=3"]) == 1
     assert "this command reads data=, experiment=, data.*" in capsys.readouterr().err

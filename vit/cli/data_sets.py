@@ -51,7 +51,43 @@ def compose_data(overrides: list[str], bundle: "Bundle | None" = None, node: str
             allowed = ", ".join(["data=", "experiment=", *(f"{prefix}*" for prefix in prefixes[:-1])])
             raise ConfigError(f"{override.input_line} changes nothing here; leave it out: this command reads {allowed} "
                               f"and {prefixes[-1]}*")
+    if bundle is not None:
+        check_preprocessing(config["data"], [override.key_or_group for override in parse(overrides)], bundle)
     return config
+
+
+def check_preprocessing(data: dict, keys: list[str], bundle: "Bundle") -> None:
+    """Check that a command does not contradict the preprocessing of the model, which is always applied.
+
+    Args:
+        data: the composed node.
+        keys: those of the command.
+
+    Raises:
+        ConfigError: a key of the preprocessing has another value than the model.
+    """
+    from vit.data import Preprocessing
+    from vit.run.config.composing import ConfigError
+    from vit.run.parts.preprocessing import as_size
+
+    if not isinstance(bundle.preprocessing, Preprocessing):
+        return
+    own = bundle.preprocessing.to_dict()
+    for key in keys:
+        name = key.removeprefix("data.preprocessing.")
+        if key == "data.image_size" and data["image_size"] is not None:
+            value, used = as_size(data["image_size"]), tuple(own["size"])
+        elif name != key and name in own and data["preprocessing"].get(name) is not None:
+            value, used = data["preprocessing"][name], own[name]
+        else:
+            continue
+        if value != used:
+            raise ConfigError(f"{key}={format_value(value)} changes nothing here: the model applies its own "
+                              f"preprocessing, with {format_value(used)}; leave it out")
+
+
+def format_value(value: object) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def open_source(data: dict) -> "Source | PairSource":

@@ -174,7 +174,7 @@ def environment(**variables: str) -> Iterator[None]:
 def report_error(error: Exception) -> int:
     """Print the error as one line, and return the exit code."""
     print(f"error: {error_message(error)}", file=sys.stderr)
-    return 2 if isinstance(error, ConfigError) else 1
+    return getattr(error, "exit_code", 1)
 
 
 def help_text() -> str:

@@ -24,6 +24,8 @@ LISTS = ("allow_change",)  # keys whose value is a list, which may be given with
 class ConfigError(ValueError):
     """An invalid command line or config; the message is one sentence with the fix."""
 
+    exit_code = 2  # of a command that ends with it
+
 
 def parse(overrides: list[str], multirun: bool = False) -> list[Override]:
     """The overrides as Hydra parses them, with literal paths.
