@@ -132,7 +132,11 @@ def torchvision_outputs(path: Path, config: Any, probe: dict[str, Tensor]) -> Te
 
 
 def transformers_outputs(path: Path, probe: dict[str, Tensor]) -> list[Tensor]:
-    """The outputs of the transformers class that the folder names; none of its weights may be a new one."""
+    """The outputs of the transformers class that the folder names.
+
+    Raises:
+        ValueError: transformers does not find all weights in the folder.
+    """
     library = importlib.import_module("transformers")
     with silent(library.logging):
         name = read_config(path)["architectures"][0]

@@ -147,14 +147,22 @@ def export_bundle(dest: Path, export: Export, to: str = "bundle") -> None:
 
 
 def export_timm(dest: Path, export: Export) -> None:
-    """A bundle that must be a timm folder."""
+    """A bundle that must be a timm folder.
+
+    Raises:
+        SourceError: timm does not support the model.
+    """
     if isinstance(reason := timm_arguments(export.model.config), str):
         raise SourceError(f"{reason}; --to bundle saves it under vit's own names")
     export_bundle(dest, export, "timm")
 
 
 def export_torchvision(dest: Path, export: Export) -> None:
-    """One file, for `load_state_dict` of `torchvision.models.vit_b_16()` and the other sizes."""
+    """One file, for `load_state_dict` of `torchvision.models.vit_b_16()` and the other sizes.
+
+    Raises:
+        SourceError: torchvision does not support the model.
+    """
     try:
         weights = contiguous_copies(to_torchvision(export.model.state_dict(), export.model.config))
     except ValueError as error:
@@ -164,7 +172,11 @@ def export_torchvision(dest: Path, export: Export) -> None:
 
 
 def export_transformers(dest: Path, export: Export) -> None:
-    """A folder that transformers opens as a model of its own, without timm."""
+    """A folder that transformers opens as a model of its own, without timm.
+
+    Raises:
+        SourceError: transformers does not support the model.
+    """
     try:
         config, weights = to_transformers(export.model.state_dict(), export.model.config)
     except ValueError as error:

@@ -15,7 +15,10 @@ Size = int | Sequence[int]
 class Hints:
     """What the caller states about a network because its tensors do not determine it.
 
-    `image_size` counts only where the tensors hold no positions.
+    `image_size` is used only if the tensors have no positions.
+
+    Raises:
+        SourceError: a value that no network can have.
     """
 
     num_heads: int | None = None

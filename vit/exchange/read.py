@@ -57,6 +57,11 @@ def read_checkpoint(source: WeightSource, hints: Hints | None = None) -> Checkpo
 
 
 def read_source(source: WeightSource) -> Checkpoint:
+    """The checkpoint of a source, by its kind: a module, a state dict, timm, the hub, a folder or a file.
+
+    Raises:
+        SourceError: it is none of these, or does not exist.
+    """
     if isinstance(source, nn.Module):
         return read_module(source)
     if isinstance(source, Mapping):
@@ -83,7 +88,11 @@ def read_path(path: Path) -> Checkpoint:
 
 
 def read_folder(folder: Path) -> Checkpoint:
-    """A bundle, a run folder that holds one, or a folder of timm, transformers or OpenCLIP."""
+    """A bundle, a run folder that holds one, or a folder of timm, transformers or OpenCLIP.
+
+    Raises:
+        SourceError: the folder has no file of weights.
+    """
     bundle = folder / "model"
     if (folder / CONFIG_FILES[0]).is_file() or not (bundle / CONFIG_FILES[0]).is_file():
         bundle = folder
@@ -147,7 +156,11 @@ def is_own_checkpoint(content: Mapping[str, Any]) -> bool:
 
 
 def read_training_checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoint:
-    """A training checkpoint of this project, of any task; its averaged weights where it has them."""
+    """A training checkpoint of this project, of any task; its averaged weights if it has them.
+
+    Raises:
+        SourceError: the file is damaged.
+    """
     if reason := verify(path):
         raise SourceError(f"the checkpoint cannot be used: {reason}", path)
     config = content["config"]

@@ -16,6 +16,7 @@ RATES = re.compile(r"(Dropout\w*\(p=|DropPath\(drop_prob=)[\d.e-]+")  # act in t
 
 
 def no_facts(state: Any, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises ValueError: such a network has no config of a Vision Transformer."""
     raise ValueError("it is not a Vision Transformer")
 
 

@@ -81,6 +81,7 @@ def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def refuse(message: str) -> None:
+    """Raises ConfigError with the message of the argument parser."""
     raise ConfigError(message)
 
 

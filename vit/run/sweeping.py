@@ -83,7 +83,10 @@ def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], tot
     Args:
         inside: whether the run folder is within that of the sweep.
         carried: overrides of Hydra's own settings that every run needs.
-        total: number of runs of the sweep, where it is known.
+        total: number of runs of the sweep, if it is known.
+
+    Raises:
+        SystemExit: the run failed, with its exit code.
     """
     from vit.files.strict_json import json_text
     from vit.run.folder import new_path

@@ -142,7 +142,13 @@ def write_records(job: Job, folder: RunFolder, record: DataRecord | None = None)
 
 @contextlib.contextmanager
 def explain_errors(config: dict, folder: RunFolder) -> Iterator[None]:
-    """Turn an unreadable image or a lack of memory into an error of one sentence; print how to resume after a stop."""
+    """Turn an unreadable image or a lack of memory into an error of one sentence; print how to resume after a stop.
+
+    Raises:
+        DataError: an image cannot be read.
+        SystemLimitError: a limit of the system was reached.
+        MemoryError: a batch does not fit into memory.
+    """
     try:
         yield
     except (Interrupted, KeyboardInterrupt, RankError):

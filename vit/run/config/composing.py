@@ -49,6 +49,9 @@ REMOVED = {"task.mode": "whether higher or lower is better follows from callback
 
 def config_folder() -> pathlib.Path:
     """The folder of Hydra groups: `vit/conf` in a wheel, `conf` beside the package in a checkout or editable install.
+
+    Raises:
+        ConfigError: neither exists.
     """
     package = pathlib.Path(__file__).resolve().parents[2]
     for folder in (package / "conf", package.parent / "conf"):

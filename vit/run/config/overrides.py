@@ -37,6 +37,7 @@ def parse(overrides: list[str], multirun: bool = False) -> list[Override]:
 
 
 def as_list(overrides: list[str] | None) -> list[str]:
+    """The overrides as a list; raises ConfigError for one string, whose characters would become overrides."""
     if isinstance(overrides, str):
         raise ConfigError(f"the overrides must be a list of strings, not one string: [{overrides!r}]")
     return list(overrides or [])

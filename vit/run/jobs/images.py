@@ -105,6 +105,7 @@ class ImageClassificationJob(ImageJob):
     task_class: type[Classification] = Classification
 
     def check_source(self) -> None:
+        """Raises ConfigError for images without labels."""
         if not self.source.classes:
             raise ConfigError(f"data={self.config['data']['name']}: its images have no labels, which task="
                               "classification needs; take data=folder or data=table, or pre-train on them with "

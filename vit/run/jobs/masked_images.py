@@ -31,12 +31,14 @@ class MaskedImageJob(ImageJob):
 
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
+        """Raises ConfigError for an invalid value of the `task` node."""
         for key, least in (("examples", 0), ("examples_every", 1)):
             value = config["task"][key]
             if not isinstance(value, int) or value < least:
                 raise ConfigError(f"task.{key}={value}: must be a whole number, {least} or more")
 
     def build_model(self, initial: Initial | None) -> nn.Module:
+        """The masked autoencoder; raises ConfigError for another kind of model."""
         model = self.config["model"]
         kind = model.get("kind") or (model["name"] or "").split("_")[0]
         if kind != MaskedImageConfig.kind:

@@ -48,6 +48,7 @@ class Seq2SeqJob(Job):
 
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
+        """Raises ConfigError for an invalid batch size or number of epochs."""
         recipe = config["recipe"]
         for key in ("epochs", "batch_size", "batch_tokens", "accumulate"):
             if recipe[key] is not None and recipe[key] < 1:
@@ -59,6 +60,7 @@ class Seq2SeqJob(Job):
         return networks.stated_values(self.config)
 
     def build_inputs(self, initial: Initial | None) -> None:
+        """Preprocessing and tokenizers; raises ConfigError for word vectors of images."""
         config, source = self.config, self.source
         self.preprocessing = build_line_preprocessing(config["data"], source, initial) if source.images else None
         if source.images and (vectors := config["model"].get("vectors")):
@@ -119,7 +121,11 @@ class Seq2SeqJob(Job):
         return {**super().resolve_data(), **found}
 
     def build_generation(self) -> Generation:
-        """The settings of decoding in validation, in the test and in the saved model."""
+        """The settings of decoding in validation, in the test and in the saved model.
+
+        Raises:
+            ConfigError: a setting that the model or the data does not support.
+        """
         config, data = self.config, self.config["data"]
         values = {key: value for key, value in config["task"]["decode"].items() if value is not None}
         if values.get("ctc") and not config["recipe"]["loss"].get("ctc"):

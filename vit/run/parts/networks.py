@@ -36,7 +36,10 @@ def build_model(
 ) -> nn.Module:
     """The network of `model`, for these pixels and classes.
 
-    `model=pretrained` takes the architecture of `init_from` where it is known; the config of a resumed run holds it.
+    `model=pretrained` takes the architecture of `init_from` if it is known; the config of a resumed run holds it.
+
+    Raises:
+        ConfigError: the model does not fit the data, or the architecture is not known.
     """
     if model.get("kind"):
         return checked("model", model_from_config, model)
@@ -74,7 +77,11 @@ def text_model(config: dict, fits: dict, cls: type, initial: Initial | None) -> 
 def seq2seq_model(
     config: dict, line: LinePreprocessing | None, tokenizers: Mapping[str, Tokenizer], initial: Initial | None
 ) -> nn.Module:
-    """The encoder-decoder of `model`, or that of `init_from`, for these tokens and, of images of text, these pixels."""
+    """The encoder-decoder of `model`, or that of `init_from`, for these tokens and, of images of text, these pixels.
+
+    Raises:
+        ConfigError: `init_from` is not a model that can start this one.
+    """
     data = config["data"]
     if initial is not None and not initial.generates_text:
         if line is None:
