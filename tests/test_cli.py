@@ -145,7 +145,7 @@ def test_predict_gives_at_most_as_many_answers_as_there_are_classes(model, photo
     (["predict", "{model}"], 2, "images"),
     (["pedict"], 2, "Did you mean"),
     (["models", "vit_colossal*"], 1, "no model name matches 'vit_colossal*'"),
-    (["evaluate", "{model}", "data=digitz"], 1, "digits"),
+    (["evaluate", "{model}", "data=digitz"], 2, "digits"),
     (["evaluate", "{model}", "--split", "tset"], 1, "digits has no tset split"),
 ])
 def test_errors_are_one_line_and_a_code(model, photos, capsys, words, code, says):

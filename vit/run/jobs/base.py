@@ -65,6 +65,7 @@ class Job(ABC):
     accepts_auto = False  # whether the recipe may have `auto` as batch size, epochs and average
     accepts_augment = False  # whether the recipe may have image augmentation
     finetunes = True  # whether `finetune=` may freeze weights
+    counts_tokenized = False  # whether the training samples are those that remain after tokenizing
 
     def __init__(
         self, config: dict, source: Source | PairSource | CorpusSource, devices: Devices, checkpoint: Path | None
@@ -73,10 +74,13 @@ class Job(ABC):
         self.check_source()
         initial = load_initial(config, checkpoint, self.stated_model())
         self.build_inputs(initial)
+        if not self.counts_tokenized:
+            self.complete_recipe()  # first, so that an error of the model can name the batch size
         self.model: nn.Module = self.build_model(initial)
         loaded = self.load_weights(initial)
         self.build_datasets()
-        self.complete_recipe()
+        if self.counts_tokenized:
+            self.complete_recipe()
         self.model_name: str = config.get("model_name") or self.name_model(initial)
         self.log_parts()
         self.config = self.resolve_config(loaded)

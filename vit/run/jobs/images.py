@@ -2,7 +2,7 @@
 
 import logging
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -66,17 +66,16 @@ class ImageJob(Job):
     def complete_recipe(self) -> None:
         super().complete_recipe()
         check_devices(self.config, self.devices.world)
-        self.image_flops = flops(self.model)
 
     @property
     def cost(self) -> str:
         """`, 0.00162 GFLOPs per 8x8 image`"""
         height, width = self.preprocessing.size
-        return f", {self.image_flops / 1e9:.3g} GFLOPs per {height}x{width} image"
+        return f", {self.sample_flops / 1e9:.3g} GFLOPs per {height}x{width} image"
 
-    @property
+    @cached_property
     def sample_flops(self) -> float:
-        return self.image_flops
+        return flops(self.model)
 
     def resolve_data(self) -> dict:
         """The data node with absolute paths, the facts that identify the source, and the whole preprocessing."""

@@ -34,6 +34,7 @@ SAMPLES = 8  # lines in samples/lines.txt
 class TextJob(Job):
     """A job on texts that one encoder reads; `tokenizers` has the side "source" only."""
 
+    counts_tokenized = True
     tokenizers: dict[str, Tokenizer]
     datasets: dict
 
