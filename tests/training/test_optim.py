@@ -5,14 +5,8 @@ from timm.optim import param_groups_layer_decay
 from torch import nn
 
 from vit.nn import MixedRotary
-from vit.training.optimization.optim import (
-    build_optimizer,
-    clip_gradients,
-    layer_numbers,
-    parameter_groups,
-    scaled_lr,
-    undecayed,
-)
+from vit.training.optimization.gradient_clipping import clip_gradients
+from vit.training.optimization.optim import build_optimizer, layer_numbers, parameter_groups, scaled_lr, undecayed
 from vit.weights.trained import clean_name
 
 

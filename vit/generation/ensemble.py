@@ -68,7 +68,7 @@ def suppress_tokens(log_probs: Tensor, texts: Texts, step: int, settings: Genera
 
 @functools.cache
 def as_tensor(ids: tuple[int, ...], device: torch.device) -> Tensor:
-    """The ids as a cached tensor (number of ids,)."""
+    """The L ids as a cached tensor (L,)."""
     return torch.tensor(ids, device=device)
 
 

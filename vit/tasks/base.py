@@ -71,7 +71,7 @@ class Task(LightningModule, ABC):
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
         """The contribution of a micro-batch to the loss of its optimizer step: the sum over its samples or tokens,
         divided by their number in the whole step (`samples`, `tokens` of the batch), over all processes and
-        micro-batches. The gradient then does not depend on how a step is divided.
+        micro-batches: a scalar. The gradient then does not depend on how a step is divided.
 
         Args:
             step: optimizer step.
@@ -79,6 +79,7 @@ class Task(LightningModule, ABC):
         """
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        """The loss of a micro-batch, a scalar, scaled so that Lightning's mean is the loss of the optimizer step."""
         accumulate = self.trainer.accumulate_grad_batches
         step, micro = self.global_step, batch_idx % accumulate
         seed_step(self.seed, step, micro, self.global_rank)

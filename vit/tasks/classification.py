@@ -54,6 +54,7 @@ class Classification(Task):
         return self.model(self.preprocessing.normalize(images))
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
+        """images (B,C,H,W), labels (B,) or (B,classes) -> a scalar; augmentation and mixup run on the device"""
         images, targets = batch["image"], batch["label"]  # uint8 (B,C,H,W), int64 (B,)
         if self.augment is not None:
             images = self.augment(images, batch["index"], batch["epoch"])

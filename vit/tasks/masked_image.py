@@ -39,6 +39,7 @@ class MaskedImages(Task):
         return masked_error(pixels, self.model.targets(images), masked)
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
+        """images (B,C,H,W) -> the mean squared error of the masked patches, a scalar"""
         images = batch["image"]
         if self.augment is not None:
             images = self.augment(images, batch["index"], batch["epoch"])

@@ -27,6 +27,7 @@ class MaskedTokens(Task):
         return self.model(batch["source"], batch["source_mask"], batch["segment"], batch["positions"])
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
+        """ids (B,N) -> a scalar: the loss per masked token plus that per pair of sentences (arXiv 1810.04805)"""
         tokens, pairs = self(batch)
         token_loss = F.cross_entropy(tokens.float(), batch["labels"], reduction="sum")
         pair_loss = F.cross_entropy(pairs.float(), batch["next"], reduction="sum")

@@ -85,6 +85,7 @@ class Seq2Seq(Task):
         return self.inputs
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
+        """source (B,S) or images, target (B,T) -> the loss per target token, a scalar"""
         # (B,T-1,V), (B,S,V)
         logits, patches = self(batch, source_logits=True) if self.loss.ctc else (self(batch), None)
         return self.loss(logits, batch["target"][:, 1:], patches, batch["source_mask"]) / batch["tokens"]

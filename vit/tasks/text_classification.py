@@ -35,6 +35,7 @@ class TextClassification(Task):
         return self.model(batch["source"], batch["source_mask"], batch["segment"])
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
+        """ids (B,N), labels (B,) -> the loss per text, a scalar"""
         return self.loss(self(batch), batch["label"]).sum() / batch["samples"]
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:

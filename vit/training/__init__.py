@@ -29,7 +29,7 @@ _MODULES = {
     "build_optimizer": "vit.training.optimization.optim",
     "build_schedule": "vit.training.optimization.schedule",
     "build_strategy": "vit.training.strategy",
-    "clip_gradients": "vit.training.optimization.optim",
+    "clip_gradients": "vit.training.optimization.gradient_clipping",
     "explain_out_of_memory": "vit.training.monitoring.memory",
     "keep_freed_memory": "vit.nn.cpu",
     "mode_of": "vit.training.monitoring.direction",

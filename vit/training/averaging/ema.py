@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from vit.training.optimization.optim import local
+from vit.training.optimization.gradient_clipping import local
 from vit.weights.trained import clean_name
 
 
@@ -175,6 +175,7 @@ def saved_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def sharded_like(tensor: torch.Tensor, model_tensor: torch.Tensor) -> torch.Tensor:
+    """A full tensor, distributed as the model's tensor of the same shape is; unchanged if that is not sharded."""
     if not hasattr(model_tensor, "placements"):
         return tensor
     from torch.distributed.tensor import distribute_tensor

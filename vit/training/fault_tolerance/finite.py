@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vit.training.optimization.optim import gradient_norm, gradients_of, local, norms
+from vit.training.optimization.gradient_clipping import gradient_norm, gradients_of, local, norms
 
 log = logging.getLogger(__name__)
 

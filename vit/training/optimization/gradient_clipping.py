@@ -1,0 +1,58 @@
+"""Gradient norms over many tensors, sharded or not, and clipping to a maximum norm."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+SMALL = 2**16  # elements below which `norms` joins tensors
+
+
+def gradient_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The joint L2 norm of all gradients, a scalar, over all processes if they are sharded."""
+    if any(hasattr(gradient, "full_tensor") for gradient in gradients):
+        return torch.nn.utils.get_total_norm(gradients).full_tensor()
+    return torch.linalg.vector_norm(norms(gradients))
+
+
+@torch.no_grad()
+def norms(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """L2 norms (parts,): of each large tensor, and of all small ones joined, because on a CPU one call per small tensor
+    takes longer than reading its elements.
+    """
+    small = [tensor for tensor in tensors if tensor.numel() < SMALL and tensor.dtype == torch.float32]
+    large = [tensor for tensor in tensors if tensor.numel() >= SMALL or tensor.dtype != torch.float32]
+    found = list(torch._foreach_norm(large, dtype=torch.float32)) if large else []
+    if small:
+        found.append(torch.linalg.vector_norm(torch._utils._flatten_dense_tensors(small)))
+    return torch.stack(found) if found else torch.zeros(1)
+
+
+def clip_gradients(
+    parameters: Iterable[torch.Tensor], max_norm: float, norm: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Scale all gradients to a joint norm of at most `max_norm` and return the norm before scaling, a scalar.
+
+    Used in `configure_gradient_clipping`, because Lightning's clipping does not support fused optimizers in mixed
+    precision.
+
+    Args:
+        norm: the joint norm of the gradients, if it has been computed already.
+    """
+    parameters = list(parameters)
+    norm = gradient_norm(gradients_of(parameters)) if norm is None else norm
+    if norm.device.type == "cpu" and norm.item() < 0.999 * max_norm:  # far enough from 1 for any rounding of the scale
+        return norm
+    scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    if scale.device.type != "cpu" or scale.item() != 1:  # on other devices the host would have to wait for the scale
+        torch._foreach_mul_([local(gradient) for gradient in gradients_of(parameters)], scale)
+    return norm
+
+
+def gradients_of(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """The gradients of the parameters that have one."""
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The local shard of a sharded tensor, of any shape; any other tensor unchanged."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
