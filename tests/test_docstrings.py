@@ -12,6 +12,7 @@ FILES = [path for path in sorted((ROOT / "vit").rglob("*.py")) if "cli" not in p
 CONSTRUCTORS = ("__init__", "__post_init__", "__new__", "__call__")  # described by the docstring of their class
 SHAPE = re.compile(r"\([\w.*+' -]+,[\w.*+', -]*\)|\bscalar|\bshapes?\b")  # (B,N,D), (N,), "any shape", "a scalar"
 TENSOR_PACKAGES = ("nn", "models", "generation", "tasks", "training", "inference", "evaluation")
+PRIVATE_WORDS = re.compile(r"\b(told|tells|hiding|teaching|somebody|anybody|nobody)\b", re.IGNORECASE)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -72,3 +73,13 @@ def test_a_function_that_returns_a_tensor_gives_shapes(path):
 ])
 def test_the_check_sees_what_a_function_raises(code, found):
     assert raises(ast.parse(code).body[0]) is found
+
+
+TEXTS = [*(ROOT / "vit").rglob("*.py"), *(ROOT / "conf").rglob("*.yaml")]
+
+
+@pytest.mark.parametrize("path", [path for path in sorted(TEXTS) if path.name != "moved_modules.py"],  # former names
+                         ids=lambda path: str(path.relative_to(ROOT)))
+def test_text_has_the_terms_of_the_field(path):
+    found = [line for line in path.read_text(encoding="utf-8").splitlines() if PRIVATE_WORDS.search(line)]
+    assert not found, f"{path.relative_to(ROOT)}: {found}; see docs/glossary.md"

@@ -28,7 +28,7 @@ def foreign(name: str, **options) -> torch.nn.Module:
 def test_a_model_in_memory_and_other_classes(name: str) -> None:
     reference = foreign(name)
     model, report = import_weights(reference)
-    assert any(f"kept as timm's own network, for this timm model has {KEPT[name]}" in note for note in report.notes)
+    assert any(f"it stays timm's own network: this timm model has {KEPT[name]}" in note for note in report.notes)
     assert {row.status for row in report.rows} == {"loaded"}
     x = torch.randn(2, 3, *model.config.image_size)
     with torch.no_grad():

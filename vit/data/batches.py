@@ -62,7 +62,7 @@ class Epochs(Fetching, ABC):
         yield from self._fetch(self.keys(epoch)[start:])
 
     def state_dict(self) -> dict[str, int]:
-        """Empty, since the position follows from the finished steps; its presence tells Lightning that resuming is
+        """Empty, since the position follows from the finished steps; its presence signals to Lightning that resuming is
         exact.
         """
         return {}

@@ -177,7 +177,7 @@ def infer_architecture(checkpoint: Checkpoint) -> Architecture:
         raise ConfigMismatchError(str(error), checkpoint.name) from None
     except ValueError as error:
         if (own := find_timm_config(config)) is not None:
-            return Architecture(own.to_dict(), [f"kept as timm's own network, for {error}"])
+            return Architecture(own.to_dict(), [f"it stays timm's own network: {error}"])
         raise checkpoint.error(str(error)) from None
     if config:
         check_all_tensors(checkpoint, model)

@@ -149,7 +149,7 @@ def named(saved: dict, optimizer: torch.optim.Optimizer, model: nn.Module) -> di
 def shard(
     model: nn.Module, mesh: DeviceMesh, reshard_after_forward: bool = True, cpu_offload: bool = False
 ) -> nn.Module:
-    """Shard the parameters of each block over the processes, then the other ones (FSDP2); names and values are kept.
+    """Shard the parameters of each block over the processes, then the others (FSDP2); names and values do not change.
 
     Called in `configure_model` with `self.device_mesh["data_parallel"]`; a second call changes nothing. The weights
     must be equal in all processes, because each shards its own copy.
