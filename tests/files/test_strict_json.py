@@ -15,8 +15,8 @@ from vit.run.sweeping import SweptRun, conclude
 
 ROOT = Path(__file__).parents[2] / "vit"
 WRITERS = {  # json.dumps elsewhere: between our own processes, or text that is no file
-    "files/strict_json.py", "data/formats/delimited.py", "training/watchdog.py", "files/manifest.py",
-    "run/processes/rank.py", "weights/timm_facts.py", "bundle/writing.py",
+    "files/strict_json.py", "data/formats/delimited.py", "training/fault_tolerance/watchdog.py", "files/manifest.py",
+    "run/processes/rank.py", "weights/formats/timm/meta_model.py", "bundle/saving.py",
 }
 BAD = {"test/loss": float("nan"), "rows": [{"score": float("-inf")}, 1.5], "name": "NaN é"}
 GOOD = {"test/loss": None, "rows": [{"score": None}, 1.5], "name": "NaN é"}

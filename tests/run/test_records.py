@@ -65,7 +65,7 @@ def test_a_photo_added_between_stop_and_resume_changes_no_bit(stopped, finished,
     [
         (lambda root: (root / "cat").rename(root / "elk"), r"new: \['elk'\], gone: \['cat'\]"),
         (lambda root: photos(root, ["ant"]), r"its 3 classes are not the 2 .*new: \['ant'\]"),
-        (lambda root: (root / "cat" / "003.png").unlink(), r"1 of the 50 samples .*cat/003.png \(missing\); put them"),
+        (lambda root: (root / "cat" / "003.png").unlink(), r"1 of the 50 .*cat/003.png \(missing\); restore them"),
         (lambda root: photos(root, ["dog", "cat"], 2), r"4 of the 50 samples .*cat/00\d.png \(has other content\)"),
         (lambda root: (root / "cat" / "001.png").rename(root / "dog" / "x.png"), r"cat/001.png \(missing\)"),
     ],
@@ -136,7 +136,7 @@ def test_evaluate_of_changed_data_and_other_splits(grown, tmp_path, capsys):
     assert main(["evaluate", str(run), f"data.root={root}"]) == 1
     assert f"{name} (missing)" in " ".join(capsys.readouterr().err.split())
     (root / name).write_bytes(content)
-    assert main(["evaluate", str(run), f"data.root={root}", "data.split_seed=3"]) == 1
+    assert main(["evaluate", str(run), f"data.root={root}", "data.split_seed=3"]) == 2
     assert "data.split_seed=3 would evaluate on training samples" in " ".join(capsys.readouterr().err.split())
     gone = read_record(run).splits["train"][0].name
     (root / gone).unlink()  # of the training images nothing is measured

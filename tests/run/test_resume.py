@@ -187,7 +187,7 @@ def test_the_command_of_a_run_given_again_resumes_it(tmp_path, monkeypatch):
         StopAfter(patch, 25)
         with pytest.raises(SystemExit):
             vit.train(overrides)
-    with pytest.raises(ConfigError, match=r"changes model.depth from 1 to 2; .*allow_change=model.depth$"):
+    with pytest.raises(ConfigError, match=r"changes model.depth from 1 to 2, .*allow_change=model.depth$"):
         vit.train([*overrides, "model.depth=2", "resume=auto"])
     assert vit.train([*overrides, "resume=auto"]).metrics["epochs"] == 2
     assert "changed on resuming" not in (tmp_path / "run" / "log.txt").read_text()

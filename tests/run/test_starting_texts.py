@@ -83,7 +83,7 @@ def test_a_checkpoint_without_tokenizer_does_not_give_its_embeddings(runs, other
     del content["config"]["tokenizers"]
     torch.save(content, tmp_path / "old.ckpt")
     overrides = [*others, f"init_from={tmp_path / 'old.ckpt'}"]
-    with pytest.raises(ConfigError, match=r"old.ckpt has embeddings of 264 tokens without the tokenizer"):
+    with pytest.raises(ConfigError, match=r"old.ckpt has embeddings of 264 tokens but no tokenizer"):
         vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
     run = vit.train([*overrides, "data.tokenizer.vocab_size=263", f"run_dir={tmp_path / 'run'}"])
     assert "new     embed.token.weight  (264, 16) -> (263, 16)" in (run.path / "log.txt").read_text()
@@ -109,7 +109,7 @@ def test_a_checkpoint_loads_as_a_model_that_predicts_nothing(runs, kind, tmp_pat
                     ["attention", checkpoint, "one", "--output", tmp_path / "maps.html"]):
         assert main([str(override) for override in command]) == 1
         said = capsys.readouterr().err
-        assert f"model of kind {model.config.kind}, which answers from the folder of its run" in said, said
+        assert f"model of kind {model.config.kind}: it needs the tokenizers in its run folder" in said, said
         assert said.count("\n") == 1
 
 

@@ -160,7 +160,7 @@ def test_a_bundle_runs_nothing_that_it_records(tmp_path, monkeypatch, capsys, co
 
 def test_a_recorded_data_set_of_ones_own_is_evaluated_when_the_command_names_it(flowers, tmp_path, capsys):
     folder = bundle(tmp_path, [flowers])
-    assert main(["evaluate", str(folder)]) == 1
+    assert main(["evaluate", str(folder)]) == 2
     assert f"add {flowers} to the command" in capsys.readouterr().err
     assert main(["evaluate", str(folder), flowers]) == 0
 

@@ -88,8 +88,8 @@ def test_an_override_without_effect_is_an_error(spelled, capsys):
     assert "did you mean task.decode.beam?" in capsys.readouterr().err
     assert main(["evaluate", str(spelled.path), "task.decode.beam=0"]) == 2
     assert "task.decode.beam=0: must be a whole number, 1 or more" in capsys.readouterr().err
-    assert main(["audit", "data=digits", "seed=3"]) == 1
-    assert "this command reads data=, experiment=, data.*" in capsys.readouterr().err
+    assert main(["audit", "data=digits", "seed=3"]) == 2
+    assert "this command reads data=, experiment= and data.*" in capsys.readouterr().err
 
 
 def test_predictions_are_in_order_and_do_not_depend_on_the_batch(spelled, tmp_path, capfdbinary):

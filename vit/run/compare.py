@@ -27,6 +27,11 @@ METRICS = ("accuracy", "map", "exact_match")  # the first that all runs have is 
 PLAN, RESULT = "comparison.yaml", "comparison.json"
 
 
+class ComparisonError(ValueError):
+    """Runs of a comparison failed."""
+
+
+
 def is_comparison(config: dict) -> bool:
     """Whether the config describes several runs: by `compare`, or by resuming the folder of a comparison."""
     resumed = config["resume"] is not None and (pathlib.Path(config["resume"]) / PLAN).exists()
@@ -40,7 +45,8 @@ def compare(config: dict, overrides: list[str]) -> Run:
     trained, unless none has finished yet: the overrides that all share may be wrong.
 
     Raises:
-        ConfigError: an invalid override of any run, before the first one starts; failed runs, at the end.
+        ConfigError: an invalid override of any run, before the first one starts.
+        ComparisonError: runs failed; raised at the end.
         Interrupted: Ctrl-C or SIGTERM; the current run has saved its state.
     """
     folder, plan = find_plan(config, overrides)
@@ -68,7 +74,7 @@ def compare(config: dict, overrides: list[str]) -> Run:
             break
     rows = conclude(folder, plan, done) if done else {}
     if failed:
-        raise ConfigError(
+        raise ComparisonError(
             f"{', '.join(failed)} of the comparison failed, see the messages above; when the cause is fixed, "
             f"{shown('resume', folder)} continues it"
         )
