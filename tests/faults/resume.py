@@ -156,7 +156,7 @@ def source() -> Path:
 
 @cache
 def labels() -> Path:
-    from tests.run.test_label_sets import write_shapes
+    from tests.run.test_multi_label import write_shapes
 
     return write_shapes(shared() / "labels")
 

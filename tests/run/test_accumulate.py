@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.run.conftest import write_photos
-from tests.run.test_label_sets import write_shapes
+from tests.run.test_multi_label import write_shapes
 from vit.run.config.composing import compose, resolve
 from vit.run.jobs import prepare
 from vit.run.parts.devices import Devices

@@ -92,12 +92,12 @@ def _split(
         raise DataError(f"{path}: the {key} images have shape {images.shape} and the labels {labels.shape}; expected "
                         "(N,H,W) or (N,H,W,C), and (N,) or (N,classes)")
     if labels.ndim == 2:
-        return _label_sets(path, key, images, labels, names)
+        return _multi_label_split(path, key, images, labels, names)
     names, numbers = encode_labels(path, labels.tolist(), None, names, names)
     return names, _samples(path, key, images, numbers)
 
 
-def _label_sets(
+def _multi_label_split(
     path: Path, key: str, images: np.ndarray, labels: np.ndarray, names: list[str] | None
 ) -> tuple[list[str], Split]:
     names = names or [str(i) for i in range(labels.shape[1])]

@@ -36,7 +36,7 @@ JOBS = {  # task.name -> module and class, imported when needed
     "masked_text": ("masked_texts", "MaskedTextJob"),
     "seq2seq": ("seq2seq", "Seq2SeqJob"),
 }
-MULTI_LABEL = ("label_sets", "MultiLabelJob")  # task=classification on images with several labels each
+MULTI_LABEL = ("multi_label", "MultiLabelJob")  # task=classification on images with several labels each
 
 QUICK = 64  # samples that are evaluated with `debug`
 

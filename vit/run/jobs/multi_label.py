@@ -1,4 +1,4 @@
-"""Image classification with several labels per image: a threshold per class, and metrics over label sets."""
+"""Image classification with several labels per image, with a threshold per class."""
 
 import logging
 from pathlib import Path
