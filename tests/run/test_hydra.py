@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
 import vit
-from tests.run.conftest import QUICK
+from tests.run.conftest import QUICK, start
 from tests.run.test_targets import forge_manifest
 from vit.run import ConfigError, main
 from vit.run.config.composing import compose, config_folder
@@ -44,6 +46,17 @@ def own(tmp_path, monkeypatch):
 def printed(capsys, *overrides):
     assert main([*map(str, overrides)]) == 0
     return yaml.safe_load(capsys.readouterr().out)
+
+
+def test_the_command_without_overrides_trains(tmp_path):
+    """The first command of the README, stopped after its first checkpoint."""
+    process = start([], tmp_path)
+    while process.poll() is None and not list(tmp_path.glob("runs/digits/*/checkpoints/last.ckpt")):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "data: digits, 1,257 train" in output and "Resume with" in output
 
 
 def test_cfg_prints_what_hydra_composes(capsys):

@@ -87,7 +87,7 @@ def refuse(message: str) -> None:
 
 def with_default_cfg(argv: list[str]) -> list[str]:
     """The arguments with `--cfg job` for a bare `--cfg`."""
-    after = [*argv[1:], ""]
+    after = [*argv, ""][1:]
     return ["--cfg=job" if argument in ("--cfg", "-c") and following not in CONFIGS else argument
             for argument, following in zip(argv, after, strict=True)]
 
