@@ -1,8 +1,7 @@
-"""Training step of attention in bfloat16 on a CPU: torch's fused kernel, and `vit.nn`'s computation in float32.
+"""Training step of attention in bfloat16 on a CPU: torch's fused kernel against two matrix products and a softmax.
 
-Processors with bfloat16 instructions multiply matrices faster in bfloat16, so runs use it there. For short sequences,
-however, the backward pass of the fused kernel is slower in bfloat16 than in float32, and `vit.nn` computes it in
-float32. Inputs and outputs are bfloat16 in both cases.
+Processors with bfloat16 instructions multiply matrices faster in bfloat16, so runs use it there. The backward pass of
+the fused kernel, however, is slower in bfloat16 than in float32; `vit.nn.cpu` computes short sequences by products.
 
     OMP_NUM_THREADS=1 python benchmarks/attention_on_cpu.py
 """
