@@ -19,7 +19,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from vit.nn.masks import masked_softmax
 
 ENABLED = torch.backends.cpu.get_cpu_capability() == "AVX512"
-FEW_KEYS = 768  # up to which attention in bfloat16 is faster by products than by torch's fused kernel
+FEW_KEYS, MANY_KEYS = 32, 768  # between them attention in bfloat16 is fastest by products, below by float32
 LARGE = 2**21  # multiplications from which on oneDNN is faster; its overhead per call is higher
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of mallopt, from malloc.h
 UNUSED_BYTES, ALLOCATION_BYTES = 2**29, 2**30  # freed memory that stays with the process; the largest such allocation
@@ -46,12 +46,18 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(q k^T K^-1/2 + mask) v: q (...,N,K), k (...,S,K), v (...,S,V), mask (...,N,S) -> (...,N,V)
 
-    In bfloat16 on a CPU two matrix products are faster than torch's fused kernel, whose backward pass takes two to five
-    times as long (benchmarks/attention_on_cpu.py), as long as the attention weights (...,N,S) are small.
+    In bfloat16 on a CPU torch's fused kernel is slow, above all its backward pass. Few keys are computed in float32 and
+    cast back. More of them are faster by two matrix products, as long as the attention weights (...,N,S) are small
+    (benchmarks/attention_on_cpu.py).
     """
-    if not ENABLED or k.shape[-2] > FEW_KEYS or not is_bfloat16_on_cpu(q) or torch.compiler.is_compiling():
+    keys = k.shape[-2]
+    if not ENABLED or keys > MANY_KEYS or not is_bfloat16_on_cpu(q) or torch.compiler.is_compiling():
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
-    return attention_by_products(q, k, v, mask, dropout, causal)
+    if keys >= FEW_KEYS:
+        return attention_by_products(q, k, v, mask, dropout, causal)
+    mask = mask.float() if mask is not None and mask.is_floating_point() else mask
+    with torch.autocast("cpu", enabled=False):
+        return F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, dropout, causal).bfloat16()
 
 
 def attention_by_products(
