@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from vit.data import LinePreprocessing, PairDataset, PairEvalBatches, PairTrainBatches
 from vit.data.text.tokenizers import EOS, PAD, Tokenizer
 from vit.evaluation import text_metrics
-from vit.generation.tta import views
+from vit.generation.tta import augmented_images
 from vit.inference.images import autocast
 from vit.nn import PooledConvStem
 from vit.run.config.composing import compose, resolve
@@ -114,8 +114,8 @@ def evaluate(
     model.eval()
     with torch.inference_mode():
         for batch in PairEvalBatches(dataset, batch_size=64):
-            seen = views(line.normalize(batch["source"]), batch["source_mask"], count)
-            likely = torch.stack([model(view) for view in seen]).logsumexp(0)
+            seen = augmented_images(line.normalize(batch["source"]), batch["source_mask"], count)
+            likely = torch.stack([model(images) for images in seen]).logsumexp(0)
             found = read(likely, columns_of(batch, line), tokenizer)
             answers |= dict(zip(batch["index"].tolist(), found, strict=True))
     rows = range(len(dataset.split))
@@ -175,8 +175,8 @@ def main() -> None:
     parameters = sum(p.numel() for p in model.parameters())
     facts = {"minutes": options.minutes, "seed": options.seed, "parameters": parameters, "steps": step}
     test = PairDataset(job.source.splits["test"], line, tokenizer)
-    for count in sorted({1, config["task"]["decode"]["views"]}):
-        print(json.dumps(facts | {"views": count} | evaluate(model, test, line, tokenizer, count)))
+    for count in sorted({1, config["task"]["decode"]["tta"]}):
+        print(json.dumps(facts | {"tta": count} | evaluate(model, test, line, tokenizer, count)))
 
 
 def factor_at(share: float, warmup: float) -> float:

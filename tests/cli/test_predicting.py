@@ -82,7 +82,7 @@ def test_time_augmentation_changes_scores_and_is_for_images(models, tmp_path, ty
         printed = capfd.readouterr()
         assert ("--views is now called --tta" in printed.err) == (option == "--views")
         (row,) = csv.DictReader(printed.out.splitlines())
-        (answer,) = translator.predict([image], replace(translator.settings, n_best=2, views=views))
+        (answer,) = translator.predict([image], replace(translator.settings, n_best=2, tta=views))
         assert float(row["score"]) == pytest.approx(answer.scores[0], abs=1e-5)
     assert answer.scores != translator.predict([image], replace(translator.settings, n_best=2))[0].scores
     typed(b"ab\n")

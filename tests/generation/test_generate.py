@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -333,32 +334,38 @@ class Seeing(nn.Module):
 
 @pytest.mark.parametrize("settings", [{}, {"beam": 3}, {"beam": 3, "ctc": 0.4}], ids=str)
 @pytest.mark.parametrize("count", [1, 2], ids=["one model", "two"])
-def test_views_of_an_image_count_as_models_that_see_it(count: int, settings: dict) -> None:
-    """Five views: the image, and both ways sheared while it is higher and lower."""
+def test_versions_of_an_image_count_as_models_that_see_it(count: int, settings: dict) -> None:
+    """Five versions: the image, and both ways sheared while it is higher and lower."""
     made, images = [image_model(seed=seed) for seed in range(count)], torch.randn(4, 3, 8, 20)
     shear, stretch = 8.5 / 2**0.5, 0.14 / 2**0.5
     corners = [(0, 0), (shear, stretch), (-shear, stretch), (-shear, -stretch), (shear, -stretch)]
-    found = generate(made, images, None, Generation(views=5, max_len=5, **settings))
+    found = generate(made, images, None, Generation(tta=5, max_len=5, **settings))
     models = [Seeing(each, *corner) for each in made for corner in corners]
     same(found, generate(models, images, None, Generation(max_len=5, **settings)))
     plain = generate(made, images, None, Generation(max_len=5, **settings))
     assert not torch.allclose(scores(found), scores(plain), atol=1e-3)
 
 
-def test_views_are_the_same_alone_and_in_any_batch() -> None:
+def test_versions_are_the_same_alone_and_in_any_batch() -> None:
     made = image_model(stem="masked_conv")
     images, mask = torch.randn(2, 3, 8, 20), torch.ones(2, 2, 5, dtype=torch.bool)
     mask[1, :, 3:] = False
-    settings = Generation(beam=3, max_len=6, ctc=0.5, views=4)
+    settings = Generation(beam=3, max_len=6, ctc=0.5, tta=4)
     found = generate(made, images, mask.flatten(1), settings)
     same(found[1:], generate(made, images[1:, :, :, :12], None, settings))
 
 
-def test_views_are_of_images() -> None:
-    with pytest.raises(ValueError, match="views=3 is for images, but this model reads texts; use views=1"):
-        generate(model(), *sources(), Generation(max_len=4, views=3))
-    with pytest.raises(ValueError, match="views is 0, but must be above 0"):
-        Generation(views=0)
+def test_versions_are_of_images() -> None:
+    with pytest.raises(ValueError, match="tta=3 is for images, but this model reads texts; use tta=1"):
+        generate(model(), *sources(), Generation(max_len=4, tta=3))
+    with pytest.raises(ValueError, match="tta is 0, but must be above 0"):
+        Generation(tta=0)
+
+
+def test_views_is_the_former_name_of_tta() -> None:
+    with pytest.warns(UserWarning, match="views=3 is the former name of tta=3"):
+        former = Generation(views=3)
+    assert former == Generation(tta=3) == Generation.from_dict({"views": 3}) and replace(former, beam=2).tta == 3
 
 
 def test_draws_follow_the_distribution() -> None:
@@ -539,11 +546,25 @@ def test_columns_decide_which_text_is_the_best() -> None:
     assert any(own not in beam for (own,), beam in zip(by_ctc, beams, strict=True))  # which no search had found
 
 
+def test_greedy_search_has_the_text_of_the_columns_as_a_second_candidate() -> None:
+    made = model(source="image", image_size=(8, 20), patch_size=4, tied="target", vocab_size=7, stem="pooled_conv")
+    images = torch.randn(8, 3, 8, 20)
+    (columns, widths), plain = made.ctc_log_probs(images), texts(generate(made, images, None, Generation(max_len=6)))
+    found = texts(generate(made, images, None, Generation(max_len=6, ctc=1.0)))
+    for row, ((text,), (greedy,)) in enumerate(zip(found, plain, strict=True)):
+        ways = ways_to_write(columns[row, : widths[row]].detach())
+        signs = itertools.groupby(columns[row].argmax(-1).tolist())
+        candidates = [greedy, tuple(sign for sign, _ in signs if sign)]
+        allowed = [each for each in candidates if each == greedy or len(each) < 6 and not {1, 2} & set(each)]
+        assert text == max(allowed, key=lambda each: ways.get(each, -math.inf) / (len(each) + 1))
+    assert found != plain
+
+
 def test_columns_are_asked_of_images_and_of_several_texts_only() -> None:
     with pytest.raises(ValueError, match="ctc is for images, but this model reads texts"):
         generate(model(), *sources(), Generation(beam=2, max_len=4, ctc=0.5))
-    with pytest.raises(ValueError, match=r"ctc=0.5 rescores the texts of a beam search, but beam is 1; use beam=5"):
-        Generation(ctc=0.5)
+    with pytest.raises(ValueError, match=r"ctc=0.5 selects the best text of a search, but sample is true; use ctc=0"):
+        Generation(ctc=0.5, sample=True)
     with pytest.raises(ValueError, match=r"ctc is 1.5, but must lie in \[0, 1\]"):
         Generation(beam=2, ctc=1.5)
 

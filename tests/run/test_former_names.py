@@ -11,7 +11,9 @@ import vit
 from tests.run.conftest import QUICK
 from tests.run.test_resume import StopAfter
 from vit.run.config import composing
-from vit.run.config.composing import FORMER_OPTIONS, compose, options, resolve, with_config_dir
+from vit.run.config import overrides as override_module
+from vit.run.config.composing import FORMER_OPTIONS, compose, options, resolve, stated, with_config_dir
+from vit.run.config.overrides import FORMER_KEYS
 from vit.run.folder import read_config
 
 FORMER = [(group, former, name) for group, names in FORMER_OPTIONS.items() for former, name in names.items()]
@@ -45,6 +47,28 @@ def test_a_former_option_works_in_a_defaults_list_of_ones_own(log_lines, tmp_pat
     assert "model=reader is the former name of model=image_to_text" in log_lines.text
     own = compose(with_config_dir(["data=strips", "name=x"], tmp_path))
     assert own.data.preprocessing == compose(["data=image_text", "data.path=x"]).data.preprocessing
+
+
+@pytest.fixture
+def log_keys(caplog, monkeypatch):
+    monkeypatch.setattr(override_module.log, "propagate", True)
+    override_module.log_former_key.cache_clear()
+    return caplog
+
+
+@pytest.mark.parametrize("former", FORMER_KEYS)
+def test_a_former_key_is_its_new_one_and_logs_it_once(log_keys, former, tmp_path):
+    config = resolve(compose(["data=digit_strips", f"{former}=3"]))
+    assert config == resolve(compose(["data=digit_strips", f"{FORMER_KEYS[former]}=3"]))
+    compose(["data=digit_strips", f"{former}=4"])
+    assert log_keys.text.count(f"{former} is the former name of {FORMER_KEYS[former]}") == 1
+    assert stated([f"{former}=3"], former.rpartition(".")[0]) == {FORMER_KEYS[former].rpartition(".")[2]}
+    (tmp_path / "experiment").mkdir()
+    content = {"defaults": [{"override /data": "digit_strips"}]}
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\n" + yaml.safe_dump(content) + "task: {decode: {views: 3}}\n")
+    own = resolve(compose(with_config_dir(["experiment=mine"], tmp_path)))
+    assert own["task"] == config["task"]
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import yaml
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -241,19 +242,40 @@ def test_draws_follow_from_the_line_and_not_from_its_neighbours(spelled):
     assert [each.text for each in writer.predict(lines, settings, batch_size=1)] == [each.text for each in together]
 
 
+def test_a_model_trained_with_ctc_decodes_with_ctc(strips, tmp_path, capsys):
+    overrides = [*STRIPS, "recipe.loss.ctc=0.5", "data.train=800", "model.stem=pooled_conv", "data.patch_size=[8,4]",
+                 "recipe.epochs=12", "recipe.optimizer.lr=0.004"]
+    made = vit.train([*overrides, f"run_dir={tmp_path / 'run'}"])
+    predictor = vit.load(made.path, device="cpu")
+    assert predictor.settings.ctc == predictor.settings.greedy.ctc == 0.5
+    assert yaml.safe_load((made.path / "config.yaml").read_text())["task"]["decode"]["ctc"] == 0.5
+    assert main(["evaluate", str(made.path), "task.decode.ctc=0", "--json", str(tmp_path / "without.json")]) == 0
+    without = json.loads((tmp_path / "without.json").read_text())
+    assert made.metrics["test/cer"] < without["test/cer"]  # the encoder reads before the decoder does
+    assert made.metrics["val/loss"] > 0 and float(table(made.path / "metrics.csv")[-1]["val/cer"]) < without["test/cer"]
+    capsys.readouterr()
+    assert main(["evaluate", str(strips.path), "task.decode.ctc=0.5"]) == 2
+    message = capsys.readouterr().err
+    assert "task.decode: ctc=0.5 needs a model trained with a CTC loss" in message and str(strips.path) in message
+
+
 def test_training_with_ctc_saves_the_same_model(strips, tmp_path):
     """The second loss has no weights of its own, and moves those of the reader."""
     made = vit.train([*STRIPS, "recipe.loss.ctc=0.5", "task.decode.ctc=0.4", "task.decode.views=3",
                       f"run_dir={tmp_path / 'run'}"])
     settings = vit.load(made.path, device="cpu").settings
-    assert (settings.ctc, settings.views) == (0.4, 3)
+    assert (settings.ctc, settings.tta) == (0.4, 3)
+    decode = yaml.safe_load((made.path / "config.yaml").read_text())["task"]["decode"]
+    assert decode["tta"] == 3 and "views" not in decode
     alone, both = (load_file(each.path / "model" / "model.safetensors") for each in (strips, made))
     assert {name: tensor.shape for name, tensor in alone.items()} == {name: each.shape for name, each in both.items()}
     assert not torch.equal(alone["encoder.blocks.0.attn.qkv.weight"], both["encoder.blocks.0.attn.qkv.weight"])
     assert "more tokens than their image has columns of patches" not in (made.path / "log.txt").read_text()
     overrides = [*STRIPS, "recipe.loss.ctc=0.5", "data.patch_size=[8,16]", "data.preprocessing.max_width=16"]
-    wide = vit.train([*overrides, f"run_dir={tmp_path / 'wide'}"])
+    wide = vit.train([*overrides, "task.decode.ctc=0", f"run_dir={tmp_path / 'wide'}"])
     log = (wide.path / "log.txt").read_text()
+    assert "task.decode.ctc=0: the CTC output, which recipe.loss.ctc=0.5 trains, is not used" in log
+    assert vit.load(wide.path, device="cpu").settings.ctc == 0
     assert "200 of 200 texts have more tokens than their image has columns of patches" in log
 
 
@@ -266,8 +288,8 @@ def test_what_cannot_be(spelled, capsys):
         vit.train([*SPELL, "recipe.loss.ctc=0.5"])
     with pytest.raises(ConfigError, match=r"task.decode.ctc=0.3 needs a model trained with a CTC loss"):
         vit.train([*STRIPS, "task.decode.ctc=0.3"])
-    with pytest.raises(ConfigError, match=r"task.decode.views=2 is for images of text, but this data is text"):
-        vit.train([*SPELL, "task.decode.views=2"])
+    with pytest.raises(ConfigError, match=r"task.decode.tta=2 is for images of text, but this data is text"):
+        vit.train([*SPELL, "task.decode.tta=2"])
     with pytest.raises(ConfigError, match=r"recipe.loss.ctc=1.5: must be a number, 0 or more, below 1"):
         vit.train([*STRIPS, "recipe.loss.ctc=1.5"])
     with pytest.raises(ConfigError, match="recipe.batch_size and recipe.batch_tokens are both null"):

@@ -55,7 +55,7 @@ def override_decoding(predictor: "Seq2SeqPredictor", config: dict, overrides: li
     """Change the decoding settings that the overrides state; the others remain as saved.
 
     Raises:
-        ConfigError: a value is out of range.
+        ConfigError: a value is out of range, or the model does not support it.
     """
     from vit.run.config.checked import checked
     from vit.run.config.composing import stated
@@ -63,3 +63,4 @@ def override_decoding(predictor: "Seq2SeqPredictor", config: dict, overrides: li
     decode = config["task"].get("decode", {})  # missing for another kind of data, which is rejected afterwards
     values = {key: decode[key] for key in stated(overrides, "task.decode") if decode[key] is not None}
     predictor.settings = checked("task.decode", partial(replace, predictor.settings), values, spread=True)
+    checked("task.decode", predictor.check_settings, predictor.settings)

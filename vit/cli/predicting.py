@@ -217,8 +217,7 @@ def generated_rows(predictor: "Seq2SeqPredictor", request: Request, beam: int | 
     if images and not request.inputs:
         raise typer.BadParameter("this model reads images; pass image files or folders")
     beam = max(beam or saved.beam, top_k)
-    ctc = saved.ctc if beam > 1 else 0.0  # CTC scores reorder the texts of a beam
-    settings = replace(saved, beam=beam, n_best=top_k, ctc=ctc, views=tta or saved.views)
+    settings = replace(saved, beam=beam, n_best=top_k, tta=tta or saved.tta)
     columns = ["file" if images else "source", *text_columns(top_k)]
 
     def row(prediction: "GeneratedText") -> dict:

@@ -12,7 +12,7 @@ from vit.generation.ctc import rescore_with_ctc
 from vit.generation.ensemble import Ensemble
 from vit.generation.sampling import sample
 from vit.generation.settings import Generation, Hypothesis
-from vit.generation.tta import views
+from vit.generation.tta import augmented_images
 from vit.generation.uncached import Uncached, bypassed
 from vit.nn.cpu import fast_call
 
@@ -39,7 +39,7 @@ def generate(
         rows: numbers of the sources, from which random numbers of sampling are derived; 0 ... B-1 by default.
 
     Raises:
-        ValueError: the model has no positions for tokens after the prefix, ids are out of range, or `views` or `ctc`
+        ValueError: the model has no positions for tokens after the prefix, ids are out of range, or `tta` or `ctc`
             are set for a source that is no image.
     """
     models, settings = [models] if isinstance(models, nn.Module) else list(models), settings or Generation()
@@ -50,15 +50,15 @@ def generate(
     if len(source) == 0:
         return []
     with torch.inference_mode(), evaluating(models):
-        sources = views(source, source_mask, settings.views) * len(models)
-        models = [model for model in map(stepping, models) for _ in range(settings.views)]
+        sources = augmented_images(source, source_mask, settings.tta) * len(models)
+        models = [model for model in map(stepping, models) for _ in range(settings.tta)]
         capacity = first.shape[1] + settings.beam * min(longest, CAPACITY)
         ensemble = Ensemble(models, sources, source_mask, capacity)
-        if settings.beam > 1 and settings.ctc:
-            found = beam_search(ensemble, first, replace(settings, n_best=settings.beam), longest)
+        if settings.ctc:
+            found = search(ensemble, first, replace(settings, n_best=settings.beam), longest)
             return rescore_with_ctc(models, sources, source_mask, found, settings, longest)
-        if settings.beam > 1:
-            return beam_search(ensemble, first, settings, longest)
+        if not settings.sample:
+            return search(ensemble, first, settings, longest)
         times = settings.n_best  # independent samples per row
         if times > 1:
             ensemble.select_rows(torch.arange(len(source), device=source.device).repeat_interleave(times))
@@ -66,6 +66,13 @@ def generate(
         found = sample(ensemble, first, settings, longest, [(name, nth) for name in names for nth in range(times)])
     texts = [found[start : start + times] for start in range(0, len(found), times)]
     return [sorted(each, key=lambda text: -text.score) for each in texts]
+
+
+def search(ensemble: Ensemble, first: Tensor, settings: Generation, longest: int) -> list[list[Hypothesis]]:
+    """The texts of greedy search or beam search for the forced ids `first` (B,P)."""
+    if settings.beam > 1:
+        return beam_search(ensemble, first, settings, longest)
+    return [[text] for text in sample(ensemble, first, settings, longest, [(row,) for row in range(len(first))])]
 
 
 def max_tokens(models: Sequence[nn.Module], forced: int, max_len: int) -> int:

@@ -2,10 +2,13 @@
 
 import math
 import operator
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Mapping
+from dataclasses import InitVar, dataclass, replace
 from numbers import Real
+from typing import Any
 
-WHOLE = ("beam", "max_len", "min_len", "n_best", "views", "no_repeat_ngram", "top_k", "seed", "bos", "eos", "pad")
+WHOLE = ("beam", "max_len", "min_len", "n_best", "tta", "no_repeat_ngram", "top_k", "seed", "bos", "eos", "pad")
 NUMBERS = ("length_penalty", "ctc", "temperature", "top_p")
 
 
@@ -21,10 +24,10 @@ class Generation:
         max_len: maximum number of tokens to generate, eos included; also limited by the positions of the model.
         min_len: minimum number of tokens before eos.
         n_best: number of texts per row, best first: at most `beam` for beam search, any number for sampling.
-        ctc: weight of the CTC score in rescoring the beam, for models of images that were trained with a CTC loss
-            (arXiv 1609.06773).
-        views: test-time augmentation of text images: number of slightly sheared and scaled views, whose predictions
-            are averaged as an ensemble; 1 for none.
+        ctc: weight of the CTC score with which the texts of the search are rescored, together with the greedy text of
+            the CTC output, for models of images that were trained with a CTC loss (arXiv 1609.06773).
+        tta: test-time augmentation of text images: number of slightly sheared and scaled versions of an image, itself
+            included, whose predictions are averaged as an ensemble; 1 for none.
         no_repeat_ngram: size of n-grams that may not occur twice; 0 for no limit.
         sample: sample tokens instead of searching for the most probable text.
         temperature: divides the logits in sampling.
@@ -32,6 +35,7 @@ class Generation:
         top_p: sample from the most probable tokens with this total probability (arXiv 1904.09751).
         prefix: ids that every text starts with, after bos.
         seed: random numbers are a function of the seed, the number of the row and the step.
+        views: former name of `tta`.
 
     Raises:
         ValueError: a value is out of range, or values do not fit together.
@@ -43,7 +47,7 @@ class Generation:
     length_penalty: float = 1.0
     n_best: int = 1
     ctc: float = 0.0
-    views: int = 1
+    tta: int = 1
     no_repeat_ngram: int = 0
     sample: bool = False
     temperature: float = 1.0
@@ -54,15 +58,19 @@ class Generation:
     bos: int = 1
     eos: int = 2
     pad: int = 0
+    views: InitVar[int | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, views: int | None) -> None:
+        if views is not None:
+            warnings.warn(f"views={views!r} is the former name of tta={views!r}", stacklevel=3)
+            object.__setattr__(self, "tta", views)
         for key in WHOLE:
             object.__setattr__(self, key, as_int(key, getattr(self, key)))
         for key in NUMBERS:
             if not isinstance(value := getattr(self, key), Real) or not math.isfinite(value):
                 raise ValueError(f"{key} is {value!r}, but must be a finite number")
         self.check_prefix()
-        for key in ("beam", "max_len", "n_best", "views", "temperature", "top_p"):
+        for key in ("beam", "max_len", "n_best", "tta", "temperature", "top_p"):
             if (value := getattr(self, key)) <= 0:
                 raise ValueError(f"{key} is {value}, but must be above 0")
         for key in ("min_len", "no_repeat_ngram", "top_k"):
@@ -72,8 +80,8 @@ class Generation:
             raise ValueError(f"top_p is {self.top_p}, but must lie in (0, 1]")
         if not 0 <= self.ctc <= 1:
             raise ValueError(f"ctc is {self.ctc}, but must lie in [0, 1]")
-        if self.ctc and self.beam == 1:
-            raise ValueError(f"ctc={self.ctc} rescores the texts of a beam search, but beam is 1; use beam=5 or ctc=0")
+        if self.ctc and self.sample:
+            raise ValueError(f"ctc={self.ctc} selects the best text of a search, but sample is true; use ctc=0")
         if self.min_len > self.max_len:
             raise ValueError(f"min_len is {self.min_len}, more than max_len {self.max_len}; lower it or raise max_len")
         if self.sample and self.beam > 1:
@@ -104,10 +112,19 @@ class Generation:
             if wrong := [token for token in tokens if not 0 <= token < size]:
                 raise ValueError(f"{key} has the id {wrong[0]}, but the model's ids are 0..{size - 1}")
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Generation":
+        """The settings that a bundle has saved, also under the names of earlier versions.
+
+        Raises:
+            ValueError: a value is out of range.
+        """
+        return cls(**{"tta" if key == "views" else key: value for key, value in values.items()})
+
     @property
     def greedy(self) -> "Generation":
-        """The same settings with greedy search, without CTC rescoring and test-time augmentation."""
-        simple = {"beam": 1, "n_best": 1, "ctc": 0.0, "views": 1}
+        """The same settings with greedy search and without test-time augmentation."""
+        simple = {"beam": 1, "n_best": 1, "tta": 1}
         return replace(self, **simple, sample=False, temperature=1.0, top_k=0, top_p=1.0)
 
     def score(self, total: float, length: int) -> float:

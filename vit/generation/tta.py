@@ -1,4 +1,4 @@
-"""Test-time augmentation of text images: sheared and scaled views, whose predictions are averaged as an ensemble."""
+"""Test-time augmentation of text images: sheared and scaled versions, whose predictions are averaged as an ensemble."""
 
 import math
 
@@ -9,7 +9,7 @@ from torch import Tensor
 SHEAR, STRETCH = math.radians(8.5), 0.14  # maximum shear angle, and maximum logarithm of the vertical scale
 
 
-def views(images: Tensor, mask: Tensor | None, count: int) -> list[Tensor]:
+def augmented_images(images: Tensor, mask: Tensor | None, count: int) -> list[Tensor]:
     """The images (B,C,H,W), and `count` - 1 versions of them, sheared and scaled vertically about the middle row.
 
     Pixels from outside repeat the border of the image without padding, so that padding has no influence.
@@ -23,7 +23,7 @@ def views(images: Tensor, mask: Tensor | None, count: int) -> list[Tensor]:
     if count == 1:
         return [images]
     if images.ndim != 4:
-        raise ValueError(f"views={count} is for images, but this model reads texts; use views=1")
+        raise ValueError(f"tta={count} is for images, but this model reads texts; use tta=1")
     width = images.shape[3]
     widths = images.new_full((len(images),), width) if mask is None else mask.float().mean(1) * width  # (B,)
     angles = [2 * math.pi * (i + 0.5) / (count - 1) for i in range(count - 1)]

@@ -71,14 +71,15 @@ class Seq2SeqPredictor:
             if other.tokenizers["target"].to_dict() != bundle.tokenizers["target"].to_dict():
                 raise ValueError(f"{other.path} and {bundle.path} have different target tokenizers; the models of an "
                                  "ensemble need the same one")
-        self.models = [each.model.eval().to(self.device) for each in (bundle, *others)]
+        self.bundles = (bundle, *others)
+        self.models = [each.model.eval().to(self.device) for each in self.bundles]
         self.model = self.models[0]
         self.preprocessing = bundle.preprocessing
         self.truncate = bundle.extra.get("cuts", False)  # whether too long a text is cut, as in training, or rejected
         self.max_source_len = bundle.extra.get("max_source_len", self.model.config.max_len)  # tokens
         self.tokenizer = bundle.tokenizer("target")
-        self.settings = Generation(**{"beam": 5, "max_len": self.model.config.max_len,
-                                      **bundle.extra.get("generation", {})})
+        self.settings = Generation.from_dict({"beam": 5, "max_len": self.model.config.max_len,
+                                              **bundle.extra.get("generation", {})})
 
     @property
     def is_image_to_text(self) -> bool:
@@ -178,13 +179,30 @@ class Seq2SeqPredictor:
         ids = torch.nn.utils.rnn.pad_sequence(sources, batch_first=True, padding_value=PAD)
         return ids, torch.arange(ids.shape[1]) < lengths[:, None]
 
+    def check_settings(self, settings: Generation) -> None:
+        """Check settings that not every model supports.
+
+        Raises:
+            ValueError: CTC scores of a model that was trained without a CTC loss, or of texts; TTA of texts.
+        """
+        if not self.is_image_to_text and (settings.ctc or settings.tta > 1):
+            key = "ctc" if settings.ctc else "tta"
+            raise ValueError(f"{key}={getattr(settings, key)} is for models of images, but {self.bundle.path} reads "
+                             f"texts; use {key}={0 if settings.ctc else 1}")
+        for bundle in self.bundles if settings.ctc else ():
+            if bundle.extra.get("ctc_loss") == 0:  # missing in bundles of earlier versions
+                raise ValueError(f"ctc={settings.ctc} needs a model trained with a CTC loss, but {bundle.path} was "
+                                 "trained with recipe.loss.ctc=0; use ctc=0")
+
     @torch.inference_mode()
     def generate(
         self, source: Tensor, mask: Tensor, settings: Generation | None = None, rows: Sequence[int] | None = None
     ) -> list[list[Hypothesis]]:
         """source (B,S) or (B,C,H,W), mask (B,S) -> B lists of hypotheses, best first; `rows` seed the sampling."""
+        settings = settings or self.settings
+        self.check_settings(settings)
         with autocast(self.device, self.precision):
-            return generate(self.models, source, mask, settings or self.settings, rows)
+            return generate(self.models, source, mask, settings, rows)
 
     def decode(self, source: str, hypotheses: list[Hypothesis]) -> GeneratedText:
         """The texts and scores of the hypotheses of one source, which has the name or text `source`."""

@@ -17,7 +17,7 @@ from vit.files.checkpoints import LAST
 from vit.files.manifest import MANIFEST, Manifest
 from vit.files.strict_json import json_text
 from vit.files.untrusted import read_yaml
-from vit.run.config.overrides import ConfigError, shown
+from vit.run.config.overrides import ConfigError, shown, with_current_keys
 from vit.run.config.targets import check_stored
 from vit.run.console import LogFile
 from vit.training.checkpointing.checkpoint import newest_valid
@@ -277,13 +277,13 @@ def embedded_config(checkpoint: pathlib.Path) -> dict | None:
     import torch
 
     config = torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True).get("config")
-    config = with_current_keys(config) if isinstance(config, dict) else {}
+    config = in_current_names(config) if isinstance(config, dict) else {}
     return config if all(node in config for node in NODES) else None
 
 
-def with_current_keys(config: dict) -> dict:
+def in_current_names(config: dict) -> dict:
     """A stored config with the keys of this version."""
-    return {FORMER_KEYS.get(key, key): value for key, value in config.items()}
+    return with_current_keys({FORMER_KEYS.get(key, key): value for key, value in config.items()})
 
 
 def read_stored(file: pathlib.Path) -> dict:
@@ -298,7 +298,7 @@ def read_stored(file: pathlib.Path) -> dict:
         raise ConfigError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{file} is not a config, but {type(values).__name__}")
-    return with_current_keys(values)
+    return in_current_names(values)
 
 
 def unfinished(config: dict) -> pathlib.Path | None:

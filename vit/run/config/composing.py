@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from vit.exchange.private_paths import PATH_KEYS
 from vit.messages import did_you_mean, nearest_names, one_line
-from vit.run.config.overrides import ConfigError, parse, quoted
+from vit.run.config.overrides import ConfigError, parse, quoted, with_current_key, with_current_keys
 from vit.run.config.ranges import out_of_range
 
 log = logging.getLogger("vit")
@@ -130,7 +130,7 @@ def architecture_of_init_from(parsed: list[Override], task: str) -> list[str]:
 
 def stated(overrides: list[str], node: str) -> set[str]:
     """The keys of a node that overrides set: `model.dim=64` sets `dim`."""
-    keys = (override.lstrip("+~").partition("=")[0] for override in overrides)
+    keys = (with_current_key(override).lstrip("+~").partition("=")[0] for override in overrides)
     return {key.removeprefix(f"{node}.") for key in keys if key.startswith(f"{node}.")}
 
 
@@ -157,7 +157,7 @@ def resolve(config: DictConfig) -> dict:
         ConfigError: a missing value, or a number outside its range.
     """
     try:
-        found = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        found = with_current_keys(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "a value"
         raise ConfigError(f"{key} must be given: add {key}=VALUE to the command") from None

@@ -5,7 +5,9 @@ they are characters of the path, and `~` is the home folder. Hydra's documented 
 `choice(...)`), null and interpolations (`${name}`) keep their meaning, and so does the comma between paths with -m.
 """
 
+import functools
 import itertools
+import logging
 import os
 import re
 import shlex
@@ -19,6 +21,9 @@ from vit.exchange.private_paths import PATH_KEYS
 _HYDRA_SYNTAX = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
 
 LISTS = ("allow_change",)  # keys whose value is a list, which may be given without brackets
+FORMER_KEYS = {"task.decode.views": "task.decode.tta"}  # former name of a key -> its name
+
+log = logging.getLogger("vit")
 
 
 class ConfigError(ValueError):
@@ -80,12 +85,41 @@ def _parsed(override: str, multirun: bool) -> Override:
     if "=" not in override and not override.startswith("~"):
         raise ConfigError(f"{override!r} is not of the form key=value, such as data=digits or recipe.epochs=10")
     try:
-        return OverridesParser.create().parse_override(_literal(_bracketed(override), multirun))
+        return OverridesParser.create().parse_override(_literal(_bracketed(with_current_key(override)), multirun))
     except HydraException as error:
         reason = " ".join(str(error).split()).partition(" See https")[0][:300]
         raise ConfigError(
             f"{override}: {reason} (a value with special characters must be quoted: 'key=\"a=b\"')"
         ) from None
+
+
+def with_current_key(override: str) -> str:
+    """The override with the present name of its key; a former name is logged once."""
+    key = override.partition("=")[0]
+    name = FORMER_KEYS.get(key.lstrip("+~"))
+    if name is None:
+        return override
+    log_former_key(key.lstrip("+~"))
+    return override.replace(key.lstrip("+~"), name, 1)
+
+
+def with_current_keys(config: dict) -> dict:
+    """A config, from a user's own file or an earlier run, with the present names of its keys, which are logged once."""
+    for former, name in FORMER_KEYS.items():
+        *nodes, leaf = former.split(".")
+        node = config
+        for key in nodes:
+            node = (node or {}).get(key) or {}
+        if leaf in node:
+            log_former_key(former)
+            node[name.rpartition(".")[2]] = node.pop(leaf)
+    return config
+
+
+@functools.cache
+def log_former_key(key: str) -> None:
+    """Once per process."""
+    log.warning("%s is the former name of %s", key, FORMER_KEYS[key])
 
 
 def _bracketed(override: str) -> str:

@@ -116,6 +116,11 @@ class Seq2SeqJob(Job):
         recipe, longest = self.config["recipe"], self.datasets["train"].lengths.max(1)
         return recipe["batch_tokens"] / longest.mean() if recipe["batch_tokens"] else recipe["batch_size"]
 
+    def resolve_config(self, loaded: KeyReport | None) -> dict:
+        config = super().resolve_config(loaded)
+        decode = {**config["task"]["decode"], "ctc": ctc_weight(config)}
+        return {**config, "task": {**config["task"], "decode": decode}}
+
     def resolve_data(self) -> dict:
         found = {"preprocessing": self.preprocessing.to_dict()} if self.preprocessing is not None else {}
         return {**super().resolve_data(), **found}
@@ -128,12 +133,9 @@ class Seq2SeqJob(Job):
         """
         config, data = self.config, self.config["data"]
         values = {key: value for key, value in config["task"]["decode"].items() if value is not None}
-        if values.get("ctc") and not config["recipe"]["loss"].get("ctc"):
-            raise ConfigError(f"task.decode.ctc={values['ctc']} needs a model trained with a CTC loss, but recipe.loss."
-                              "ctc=0; set recipe.loss.ctc=0.5 or task.decode.ctc=0")
-        if self.preprocessing is None and values.get("views", 1) != 1:
-            raise ConfigError(f"task.decode.views={values['views']} is for images of text, but this data is text; set "
-                              "task.decode.views=1")
+        if self.preprocessing is None and values.get("tta", 1) != 1:
+            raise ConfigError(f"task.decode.tta={values['tta']} is for images of text, but this data is text; set "
+                              "task.decode.tta=1")
         longest = data["max_target_len"] or self.model.config.max_len
         return checked("task.decode", Generation, {"max_len": longest, **values}, spread=True)
 
@@ -144,7 +146,10 @@ class Seq2SeqJob(Job):
         references = self.source.splits["val"].targets
         warn_of_lossy_texts(self.tokenizers["target"], references)
         generation = self.build_generation()
-        use = {"generation": asdict(generation), "cuts": truncates(data)}
+        if recipe["loss"].get("ctc") and not generation.ctc:
+            log.warning("task.decode.ctc=0: the CTC output, which recipe.loss.ctc=%g trains, is not used to generate "
+                        "texts", recipe["loss"]["ctc"])
+        use = {"generation": asdict(generation), "cuts": truncates(data), "ctc_loss": recipe["loss"].get("ctc", 0.0)}
         if line is None:
             use["max_source_len"] = data["max_source_len"] or self.model.config.max_len
         rows = 0 if config["strategy"]["name"] == "fsdp" else task["decode_rows"]
@@ -206,6 +211,19 @@ class Seq2SeqJob(Job):
             "character errors": f"{metrics[f'{self.split}/cer']:.2%}",
             "BLEU": f"{100 * metrics[f'{self.split}/bleu']:.2f}",
         }
+
+
+def ctc_weight(config: dict) -> float:
+    """`task.decode.ctc`; where it is null, the weight of the CTC loss that the model is trained with.
+
+    Raises:
+        ConfigError: the model is trained without a CTC loss.
+    """
+    trained, weight = config["recipe"]["loss"].get("ctc") or 0.0, config["task"]["decode"].get("ctc")
+    if weight and not trained:
+        raise ConfigError(f"task.decode.ctc={weight} needs a model trained with a CTC loss, but recipe.loss.ctc=0; set "
+                          "recipe.loss.ctc=0.5 or task.decode.ctc=0")
+    return trained if weight is None else weight
 
 
 def train_loader(
