@@ -5,7 +5,7 @@ import logging
 from types import ModuleType
 
 from vit.counters import permutation, uniform
-from vit.data.augment.distortions import RandomAffine, RandomElastic, RandomStrokeWidth
+from vit.data.augment.distortions import RandomAffine, RandomElastic, RandomLineAffine, RandomStrokeWidth
 from vit.data.augment.mixup import Mixup
 from vit.data.augment.policies import ColorJitter, RandAugment, ThreeAugment, TrivialAugment
 from vit.data.augment.random_crop import RandomCrop, RandomResizedCrop
@@ -56,8 +56,8 @@ __all__ = [
     "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset", "LinePreprocessing", "MaskedDataset",
     "MaskedTrainBatches", "Mixup", "PadCrop", "PairDataset", "PairEvalBatches", "PairSource", "PairSplit",
     "PairTrainBatches", "Pictures", "Preprocessing", "RandAugment", "RandomAffine", "RandomChannelPermutation",
-    "RandomCrop", "RandomElastic", "RandomErasing", "RandomResizedCrop", "RandomStrokeWidth", "Source",
-    "Split", "TextDataset", "TextInputs", "TextSplit", "ThreeAugment", "TrainBatches", "TrivialAugment",
+    "RandomCrop", "RandomElastic", "RandomErasing", "RandomLineAffine", "RandomResizedCrop", "RandomStrokeWidth",
+    "Source", "Split", "TextDataset", "TextInputs", "TextSplit", "ThreeAugment", "TrainBatches", "TrivialAugment",
     "UnlabelledImages", "VerticalFlip", "cifar10", "cifar100", "corpus", "digit_strips", "digits", "estimate",
     "fashion_mnist", "folder", "hub", "image_text", "imagenet", "mnist", "number_questions", "number_stories",
     "parallel", "permutation", "pictures", "read_vectors", "source_tokens", "spelled_numbers", "table",

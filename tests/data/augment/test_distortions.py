@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision.transforms.functional as tv
-from PIL import Image, ImageFilter
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2.functional import elastic
 
@@ -19,9 +19,11 @@ from vit.data import (
     RandomAffine,
     RandomChannelPermutation,
     RandomElastic,
+    RandomLineAffine,
     RandomStrokeWidth,
     uniform,
 )
+from vit.data.augment.distortions import ink_box
 
 SLOTS = ("turn", "across", "down", "shear", "right", "below")
 
@@ -93,7 +95,8 @@ def test_zero_amounts_change_nothing():
     assert torch.equal(RandomAffine(0, 0, 0, 0)(before, drawn()), before)
 
 
-@pytest.mark.parametrize("step", [RandomAffine, RandomElastic, RandomStrokeWidth, RandomChannelPermutation])
+@pytest.mark.parametrize("step", [RandomAffine, RandomElastic, RandomLineAffine, RandomStrokeWidth,
+                                  RandomChannelPermutation])
 def test_a_sample_does_not_depend_on_its_batch(step):
     before, index = images(8), torch.arange(100, 108)
     step = Augment([step()], seed=3)
@@ -171,3 +174,67 @@ def test_channels_are_permuted_in_every_order():
 def test_invalid_options_are_refused(step, options, said):
     with pytest.raises(ValueError, match=said):
         step(**options)
+
+
+def printed_line(characters, paper=255, margin=2):
+    """A line of 32 pixels in height, (1,1,32,W), whose last character is a filled block of 12x16 pixels."""
+    font = ImageFont.load_default(22)
+    text = "old print in long lines, with endings to be read "[:characters] * (characters // 49 + 1)
+    start = margin + math.ceil(font.getlength(text[:characters]))
+    image = Image.new("L", (start + 12 + margin, 32), paper)
+    pencil = ImageDraw.Draw(image)
+    pencil.text((margin, 2), text[:characters], fill=30, font=font)
+    pencil.rectangle((start, 8, start + 11, 23), fill=30)
+    return torch.from_numpy(np.array(image))[None, None]
+
+
+@pytest.mark.parametrize("characters", [3, 12, 40, 90])
+@pytest.mark.parametrize(("paper", "strong"), [(255, False), (255, True), (190, False)])
+def test_the_last_character_of_a_line_is_never_cut_off(characters, paper, strong):
+    line = printed_line(characters, paper).expand(300, -1, -1, -1)
+    amounts = {"degrees": 10, "scale": 0.3, "shear": 15, "shift": 0.5} if strong else {}
+    step = Augment([RandomLineAffine(**amounts, fill=paper)], seed=1)
+    after = step(line, torch.arange(300), 0)
+    total, before = ((paper - each.float()).clamp(min=0).sum((1, 2, 3)) for each in (after, line))
+    left, top, right, bottom = ink_box(after).T
+    assert (left >= 0).all() and (right <= line.shape[3]).all() and (bottom - top > (8 if strong else 14)).all()
+    assert (total > (0.25 if strong else 0.6) * before).all()
+    assert (block_of(after) > (0.25 if strong else 0.6) * 12 * 16).all()  # scaled, but whole
+    if characters == 90:  # the amounts of the former recipe
+        cut = block_of(Augment([RandomAffine(2, 0.1, 5, 0.03, fill=paper)], seed=1)(line, torch.arange(300), 0))
+        assert (cut < 0.5 * 12 * 16).float().mean() > 0.2
+
+
+def block_of(images):
+    """Pixels (B,) of the filled block, by its dark squares of 5x5 pixels, which no letter has."""
+    dark = torch.nn.functional.unfold((images < 100).float(), (5, 5)).mean(1) > 0.99
+    return dark.sum(1) * (12 * 16) / ((12 - 4) * (16 - 4))
+
+
+def test_line_augmentation_is_the_formula_of_its_amounts_where_there_is_room():
+    """A point in the middle of a small box of ink, far from the borders."""
+    step = RandomLineAffine(degrees=4, scale=0.2, shear=10, shift=0.3)
+    amounts = dict(zip(SLOTS, (0.7, -0.4, 0.9, -0.6, 0.5, -0.8), strict=True))
+    box = torch.tensor([[40.0, 20, 48, 26]])
+    (matrix,) = step.matrices(drawn(1, **amounts), box, 60, 100).double()
+    angle, slant = math.radians(4) * 0.7, math.tan(math.radians(10) * -0.6)
+    turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    forward = turn @ np.array([[1, slant], [0, 1]]) @ np.diag([math.exp(0.2 * -0.4), math.exp(0.2 * 0.9)])
+    for corner in ((40, 20), (48, 20), (40, 26), (48, 26)):
+        moved = forward @ (np.array(corner) - (44, 23)) + (44 + 0.3 * 60 * 0.5, 23 - 0.3 * 60 * 0.8 + 0)
+        moved[1] += max(0, -0) + max(0.0, (np.abs(forward) @ (4, 3))[1] - (23 - 0.3 * 60 * 0.8))
+        np.testing.assert_allclose(matrix.numpy() @ (*moved, 1), corner, atol=1e-3)
+
+
+def test_the_box_of_the_ink():
+    page = torch.full((3, 1, 20, 30), 240, dtype=torch.uint8)
+    page[0, :, 5:9, 7:20] = 10
+    page[1] = 12
+    page[1, :, 3:4, 29:] = 200  # bright on dark
+    page[2] += (torch.arange(30) % 2).to(torch.uint8)[None, None]  # nothing but noise
+    assert ink_box(page).tolist() == [[7, 5, 20, 9], [29, 3, 30, 4], [1, 0, 30, 20]]
+    assert ink_box(page[:1].expand(-1, 3, -1, -1)).tolist() == [[7, 5, 20, 9]]
+    blank = torch.zeros(1, 1, 4, 5, dtype=torch.uint8)
+    assert ink_box(blank).tolist() == [[0, 0, 5, 4]]
+    with pytest.raises(ValueError, match=r"shift=-1 must be at least 0"):
+        RandomLineAffine(shift=-1)

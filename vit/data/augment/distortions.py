@@ -78,6 +78,87 @@ class RandomAffine(FilledStep):
         return torch.stack([a, b, tx, c, d, ty], dim=1).view(-1, 2, 3)
 
 
+class RandomLineAffine(FilledStep):
+    """Random rotation, scaling, shear and translation of images of text lines, in one resampling, of which no ink
+    leaves the image.
+
+    `degrees` and `shear` are angles in degrees, `scale` is the logarithm of the factor per axis, `shift` a fraction of
+    the height, in both directions. Each amount is uniform between minus and plus the given value, but the angle is
+    limited so that the ends of the ink move by at most a tenth of the height, what would become larger than the image
+    is compressed to its size, and translation ends at the border. Ink is what `ink_box` finds. `fill`: see
+    `FilledStep`.
+
+    Raises:
+        ValueError: an amount is negative.
+    """
+
+    LIFT = 0.1  # of the height
+
+    def __init__(
+        self,
+        degrees: float = 1.0,
+        scale: float = 0.08,
+        shear: float = 5.0,
+        shift: float = 0.05,
+        fill: int | Sequence[int] = 255,
+    ):
+        super().__init__(fill)
+        if min(degrees, scale, shear, shift) < 0:
+            raise ValueError(f"degrees={degrees}, scale={scale}, shear={shear}, shift={shift} must be at least 0")
+        self.degrees, self.scale, self.shear, self.shift = degrees, scale, shear, shift
+
+    def forward(self, images: Tensor, draw: Draw) -> Tensor:
+        """(B,C,H,W) uint8 → (B,C,H,W) uint8"""
+        matrices = self.matrices(draw, ink_box(images), *images.shape[-2:])
+        return image_ops.affine(images, matrices, self.fill_for(images))
+
+    def matrices(self, draw: Draw, box: Tensor, height: int, width: int) -> Tensor:
+        """box (B,4) of the ink: left, top, right, bottom → (B,2,3) affine maps from output to input positions, in
+        pixels from the upper left corner.
+        """
+        turn, across, down, shear, right, below = (2 * draw(torch.arange(6, device=box.device)[:, None]) - 1).unbind()
+        low, high = box[:, :2], box[:, 2:]
+        centre, half = (low + high) / 2, (high - low) / 2  # (B,2) each: x, y
+        steepest = torch.atan(self.LIFT * height / half[:, 0]).clamp(max=math.radians(self.degrees))
+        forward = _linear(steepest * turn, torch.exp(self.scale * across), torch.exp(self.scale * down),
+                          torch.tan(math.radians(self.shear) * shear))  # (B,2,2), from input to output
+        size = half.new_tensor([width, height]) / 2
+        reach = (forward.abs() @ half[..., None])[..., 0]  # (B,2) half the size of the transformed box
+        fit = (size / reach).clamp(max=1)
+        forward, reach = forward * fit[..., None], reach * fit
+        moved = centre + self.shift * height * torch.stack([right, below], dim=1)
+        moved = moved.maximum(reach).minimum(2 * size - reach)
+        back = torch.linalg.inv(forward)
+        return torch.cat([back, centre[..., None] - back @ moved[..., None]], dim=2)
+
+
+def _linear(angle: Tensor, sx: Tensor, sy: Tensor, slant: Tensor) -> Tensor:
+    """Angle, factors and shear (B,) → rotation after shear after scaling (B,2,2)"""
+    cos, sin = angle.cos(), angle.sin()
+    upper, lower = [cos * sx, (cos * slant - sin) * sy], [sin * sx, (sin * slant + cos) * sy]
+    return torch.stack(upper + lower, dim=1).view(-1, 2, 2)
+
+
+def ink_box(images: Tensor) -> Tensor:
+    """images (B,C,H,W) uint8 → (B,4) float: left, top, right, bottom edge of the ink, in pixels
+
+    Ink is every pixel whose luma differs from the median of the image, the paper, by more than a quarter of the largest
+    difference. The box of a blank image is the whole image.
+    """
+    luma = image_ops.gray(images)[:, 0].float()  # (B,H,W)
+    height, width = luma.shape[-2:]
+    away = (luma - luma.flatten(1).median(1).values[:, None, None]).abs()
+    ink = away * 4 > away.amax((1, 2), keepdim=True)
+    ink |= ~ink.any((1, 2))[:, None, None]
+    edges = []
+    for length, used in ((width, ink.any(1)), (height, ink.any(2))):  # (B,length) each
+        positions = torch.arange(length, device=images.device)
+        first = positions.where(used, length).amin(1)
+        edges.append((first, positions.where(used, -1).amax(1) + 1))
+    (left, right), (top, bottom) = edges
+    return torch.stack([left, top, right, bottom], dim=1).float()
+
+
 class RandomElastic(FilledStep):
     """Elastic distortion (Simard et al. 2003), with a grid in place of smoothed noise (Wigington et al. 2017).
 

@@ -18,8 +18,8 @@ DATA_SETS = ("cifar10", "cifar100", "corpus", "digit_strips", "digits", "fashion
                 "image_text", "imagenet", "mnist", "number_questions", "number_stories", "parallel", "pictures",
                 "spelled_numbers", "table", "text_table", "unlabelled_images")
 AUGMENTATIONS = ("ColorJitter", "HorizontalFlip", "PadCrop", "RandAugment", "RandomAffine", "RandomChannelPermutation",
-                 "RandomElastic", "RandomErasing", "RandomStrokeWidth", "ThreeAugment", "TrivialAugment",
-                 "VerticalFlip")
+                 "RandomElastic", "RandomErasing", "RandomLineAffine", "RandomStrokeWidth", "ThreeAugment",
+                 "TrivialAugment", "VerticalFlip")
 LOGGERS = ("CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger")
 TARGETS = {  # node of the config -> the targets that are always allowed
     "data": frozenset(f"vit.data.{name}" for name in DATA_SETS),
