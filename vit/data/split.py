@@ -18,13 +18,14 @@ class Split:
     """Samples of one split: `labels` (N,) int64, `names`, and `read(i)` → encoded bytes or a pixel array (H,W[,C]).
 
     If samples may have several labels or none, `labels` is (N,classes) bool. `pixels` (N,H,W[,C]) is set if all
-    samples are decoded in memory with one size.
+    samples are decoded in memory with one size. `groups`: the group of each sample, where the data states one.
     """
 
     labels: np.ndarray
     names: Sequence[str]
     read: Callable[[int], Raw]
     pixels: np.ndarray | None = None
+    groups: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -37,7 +38,8 @@ class Split:
         """The samples at `rows`, in that order."""
         pixels = None if self.pixels is None else self.pixels[rows]
         read = ReadArray(pixels) if pixels is not None else ReadRows(self.read, rows)
-        return Split(self.labels[rows], SelectedStrings(self.names, rows), read, pixels)
+        groups = None if self.groups is None else SelectedStrings(self.groups, rows)
+        return Split(self.labels[rows], SelectedStrings(self.names, rows), read, pixels, groups)
 
     def fingerprints(self) -> list[str]:
         """A hash of each sample's encoded image or pixels."""
@@ -51,7 +53,13 @@ class Split:
         ends = np.cumsum([len(split) for split in splits])
         read = ReadConcat([split.read for split in splits], ends) if together is None else ReadArray(together)
         names = ConcatSequence([split.names for split in splits])
-        return Split(np.concatenate([split.labels for split in splits]), names, read, together)
+        labels = np.concatenate([split.labels for split in splits])
+        return Split(labels, names, read, together, concat_groups([split.groups for split in splits]))
+
+
+def concat_groups(groups: Sequence[Sequence[str] | None]) -> Sequence[str] | None:
+    """The groups of the concatenation of several splits; None unless all of them state groups."""
+    return None if any(each is None for each in groups) else ConcatSequence(groups)
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class DataRecord:
         Raises:
             ConfigError: names the key.
         """
-        for key in ("split_seed", "fractions", "val"):
+        for key in ("split_seed", "fractions", "val", "fold", "group"):
             if key in data and key in self.data and data[key] != self.data[key]:
                 raise ConfigError(f"data.{key}={data[key]} would evaluate on training samples of {self.path}, which "
                                   f"has {self.data[key]}; leave it out, and the recorded splits are used")

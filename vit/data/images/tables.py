@@ -5,7 +5,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import numpy as np
 from vit.data.class_names import clean_label, encode_labels, labels_are_class_names, parse_class_names
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, check_header, find_column, numbered_rows
+from vit.data.groups import group_column
 from vit.data.images.files import is_image_name, resolve_files
 from vit.data.images.npz import npz
-from vit.data.sample_names import RowNames
+from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.source import Source
 from vit.data.split import Raw, Split, file_split
 from vit.data.split_names import SPLIT_NAMES, match_splits
@@ -51,6 +52,7 @@ def table(
     split_seed: int = 0,
     label_separator: str | None = None,
     on_bad_sample: str = "error",
+    group: Column | None = None,
 ) -> Source:
     """Labelled images from a CSV, TSV, Excel, Parquet, JSON or JSONL table, or from the arrays of an .npz file.
 
@@ -58,7 +60,8 @@ def table(
     with conventional names are used. Paths are relative to `root` (default: the table's folder). Labels are class
     names, or numbers: indices into `classes` (or into the names stored in the Parquet file by Hugging Face datasets or
     in a classes.json beside the table), else names. List cells and `label_separator` allow several labels per image, or
-    none. Rows with a missing file are an error, or left out with `on_bad_sample="skip"`.
+    none. Rows with a missing file are an error, or left out with `on_bad_sample="skip"`. `group`: the column of the
+    group that a sample belongs to; a regular expression, with parentheses, is not a column and is ignored here.
 
     Raises:
         DataError: the table cannot be read, a column is missing, or a label or split is invalid.
@@ -78,6 +81,9 @@ def table(
     classes, labels = encode_labels(path, values, label_separator, stored, known)
     directory = Path(root).expanduser() if root else path.parent
     whole, missing = _samples(path, directory, columns[image], labels, on_bad_sample)
+    if (column := group_column(group)) is not None:
+        values = _to_list(columns[_column(path, columns, column, (), "group")])
+        whole = replace(whole, groups=PackedStrings([clean_label(value) for value in values]))
     left_out = [(whole.names[i], "the file does not exist") for i in missing]
     there = np.delete(np.arange(len(whole)), missing)
     whole = whole.take(there) if missing else whole

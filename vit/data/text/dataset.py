@@ -11,17 +11,21 @@ from torch.utils.data import Dataset
 from vit.data.identity import fingerprint
 from vit.data.images.dataset import Batch
 from vit.data.sample_names import ConcatSequence, SelectedStrings
+from vit.data.split import concat_groups
 from vit.data.text.token_ids import Tokens, find_too_long, tokenize
 from vit.data.text.tokenizers import BOS, EOS, Tokenizer
 
 
 @dataclass(frozen=True)
 class TextSplit:
-    """Samples of one split: `labels` (N,) int64, `names`, and one or two columns of `texts`."""
+    """Samples of one split: `labels` (N,) int64, `names`, one or two columns of `texts`, and the group of each sample
+    where the data states one.
+    """
 
     labels: np.ndarray
     names: Sequence[str]
     texts: tuple[Sequence[str], ...]
+    groups: Sequence[str] | None = None
 
     unit = "text"  # singular name of a sample in messages
 
@@ -31,7 +35,8 @@ class TextSplit:
     def take(self, rows: np.ndarray) -> "TextSplit":
         """The samples at `rows`, in that order."""
         texts = tuple(SelectedStrings(column, rows) for column in self.texts)
-        return TextSplit(self.labels[rows], SelectedStrings(self.names, rows), texts)
+        groups = None if self.groups is None else SelectedStrings(self.groups, rows)
+        return TextSplit(self.labels[rows], SelectedStrings(self.names, rows), texts, groups)
 
     def fingerprints(self) -> list[str]:
         """A hash of each sample's texts."""
@@ -42,7 +47,8 @@ class TextSplit:
         """The concatenation of several splits."""
         texts = tuple(ConcatSequence(columns) for columns in zip(*(split.texts for split in splits), strict=True))
         labels = np.concatenate([split.labels for split in splits])
-        return TextSplit(labels, ConcatSequence([split.names for split in splits]), texts)
+        groups = concat_groups([split.groups for split in splits])
+        return TextSplit(labels, ConcatSequence([split.names for split in splits]), texts, groups)
 
 
 class TextInputs:

@@ -9,6 +9,7 @@ import numpy as np
 from vit.data.class_names import clean_label, parse_class_names, warn_about_similar_names
 from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, find_column, is_table, line_names, read_columns
+from vit.data.groups import group_column
 from vit.data.images.tables import read_parquet
 from vit.data.pairs.source import rows_by_split
 from vit.data.sample_names import PackedStrings, RowNames
@@ -28,12 +29,13 @@ def text_table(
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     on_empty: str = "error",
     split_seed: int = 0,
+    group: Column | None = None,
 ) -> Source:
     """Labelled texts from CSV, TSV, JSONL, .xlsx or Parquet: columns `text`, `second` (of pairs), `label` and `split`.
 
     Labels are class names, or indices into `classes` if that is given. A table without splits is split by `fractions`,
-    stratified. `on_empty`: a row without text or label is an "error" or left out ("skip"). Without `path` it is the
-    generated set `number_questions`.
+    stratified. `on_empty`: a row without text or label is an "error" or left out ("skip"). `group`: the column of the
+    group that a sample belongs to. Without `path` it is the generated set `number_questions`.
 
     Raises:
         DataError: the table cannot be read, a column is missing, or a label, text or split is invalid.
@@ -44,14 +46,16 @@ def text_table(
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"data.path: the table {path} does not exist")
-    requested = [("text", text), ("second", second), ("label", label), ("split", split)]
+    requested = [("text", text), ("second", second), ("label", label), ("split", split),
+                 ("group", group_column(group))]
     requested = [(key, column) for key, column in requested if column is not None]
     columns, names = _read(path, requested, optional="split" if split is None else "")
-    needed = {str(column): columns[key] for key, column in requested if key != "split"}
+    needed = {str(column): columns[key] for key, column in requested if key not in ("split", "group")}
     rows, left_out = drop_empty(needed, names, on_empty)
     found, labels = _classes(columns["label"], names, rows, classes)
     texts = tuple(PackedStrings(columns[key]) for key in ("text", "second") if key in columns)
-    whole = TextSplit(labels, names, texts).take(rows)
+    groups = PackedStrings([clean_label(value) for value in columns["group"]]) if "group" in columns else None
+    whole = TextSplit(labels, names, texts, groups).take(rows)
     if "split" not in columns:
         return Source(path.stem, found, three_ways(whole, fractions, split_seed), left_out)
     parts = rows_by_split([columns["split"][i] for i in rows], whole.names)

@@ -8,6 +8,8 @@ from functools import partial
 from hydra.utils import instantiate
 
 from vit.data import CorpusSource, DataError, PairSource, Source
+from vit.data.folds import parse_fold
+from vit.data.repartition import Partition, repartition
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, nearest
 from vit.run.records import DataRecord
@@ -16,7 +18,10 @@ LOADING = {  # keys of a data node that configure how samples are read, not whic
     "_target_", "name", "image_size", "patch_size", "preprocessing", "workers", "balance", "on_bad_sample",
     "audit_seconds", "tokenizer", "max_len", "on_empty", "masked", "max_source_len", "max_target_len", "on_long",
 }
-OPTIONAL = {"split_seed": 0}  # shared keys with their defaults, which not every data set function has
+SPLITTING = ("fold", "group")  # keys that are applied to the source that the function returns
+OPTIONAL = {"split_seed": 0, "fold": None, "group": None}  # shared keys with their defaults, not of every function
+FRACTIONS = (0.8, 0.1, 0.1)
+UNDIVIDED = (1.0, 0.0, 0.0)
 
 
 def build_source(data: dict, record: DataRecord | None = None) -> Source:
@@ -35,12 +40,37 @@ def build_source(data: dict, record: DataRecord | None = None) -> Source:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"data._target_={data['_target_']}: there is no such function ({error})") from None
     for key, value in data.items():
-        if key not in parameters and key not in LOADING and value != OPTIONAL.get(key, ...):
+        if key not in (*parameters, *SPLITTING) and key not in LOADING and value != OPTIONAL.get(key, ...):
             hint = nearest(key, list(parameters))
             raise ConfigError(f"data.{key}: {data['_target_']} has no parameter {key!r}{hint}")
     node = {"_target_": data["_target_"], **{key: data[key] for key in parameters if key in data}}
+    new_splits = any(data.get(key) is not None for key in SPLITTING)
+    if data.get("fold") is not None:
+        parse_fold(data["fold"])  # an error before the data is read
+    if new_splits and "fractions" in parameters:
+        node["fractions"] = list(UNDIVIDED)
     source = checked("data", partial(instantiate, _convert_="all"), node)
+    if new_splits:
+        source = with_new_splits(source, data, "fractions" in parameters)
     return source if record is None else record.apply(source)
+
+
+def with_new_splits(source: Source, data: dict, undivided: bool) -> Source:
+    """The source with the splits of `data.fold` and `data.group`.
+
+    Args:
+        undivided: whether the function has returned data without stated splits as one.
+
+    Raises:
+        DataError: they cannot be applied to this data.
+    """
+    if not isinstance(source, Source):
+        key = next(key for key in SPLITTING if data.get(key) is not None)
+        raise DataError(f"data.{key}: {source.name} has no labelled samples, of which folds and groups are made; leave "
+                        "it out")
+    fractions = tuple(data.get("fractions") or FRACTIONS)
+    wanted = Partition(data.get("fold"), data.get("group"), fractions, data.get("split_seed") or 0, undivided)
+    return repartition(source, wanted)
 
 
 def with_absolute_paths(data: dict) -> dict:
