@@ -16,7 +16,7 @@ from vit.run.config.composing import config_folder, options
 from vit.run.parts.devices import PRECISIONS
 from vit.run.parts.optimization import BALANCES, LOSSES
 from vit.training.finetuning.finetune import BATCH_NORMS, HEAD_INITS
-from vit.training.finetuning.finetune import KINDS as TRAINS
+from vit.training.finetuning.finetune import KINDS as TRAINABLE
 from vit.training.optimization.schedule import build_schedule
 
 LISTED = re.compile(r"^\s*(?:- )?(\w+): .*#(?: |.*: )(\w\S*(?: \([^)]*\))?(?: \| \w\S*(?: \([^)]*\))?)+)")
@@ -25,7 +25,7 @@ TABLES = {
     "augment": options("augment"), "balance": BALANCES, "batch_norm": BATCH_NORMS, "distill": options("distill"),
     "finetune": options("finetune"), "head_init": HEAD_INITS, "kind": TOKENIZERS, "mode": ("RGB", "L"),
     "on_bad_sample": SKIPPING, "on_empty": SKIPPING, "on_long": ON_LONG, "pool": TextClassifierConfig.choices["pool"],
-    "precision": ("auto", *PRECISIONS), "range": RULES, "resize": RESIZES, "trains": TRAINS,
+    "precision": ("auto", *PRECISIONS), "range": RULES, "resize": RESIZES, "trainable": TRAINABLE,
 }
 NOT_CHOICES = {"resume", "train"}  # a path, names of files
 

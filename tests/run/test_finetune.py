@@ -103,7 +103,7 @@ def test_a_checkpoint_with_additions_is_a_beginning_like_any_other(source, tmp_p
     ("overrides", "batches"),
     [
         (["finetune=lora", "finetune.lora.dropout=0.3"], [12]),
-        (["finetune=gradual", "recipe.epochs=3", "finetune.over=2", "model.dropout=0.1"], [9, 14]),
+        (["finetune=gradual", "recipe.epochs=3", "finetune.unfreeze_epochs=2", "model.dropout=0.1"], [9, 14]),
     ],
 )
 def test_stopped_and_resumed_bit_for_bit(source, tmp_path, monkeypatch, overrides, batches):
@@ -119,8 +119,8 @@ def test_stopped_and_resumed_bit_for_bit(source, tmp_path, monkeypatch, override
 
 def test_replicas_learn_like_one_process(source, tmp_path):
     """One step an epoch, so that every row is the loss of a step; blocks begin to train in epochs 2 and 3."""
-    overrides = [*DIGITS, f"init_from={source}", "finetune=lora", "finetune.over=3", "recipe.batch_size=1256"]
-    overrides += ["recipe.epochs=5", "recipe.optimizer.lr=0.001", "recipe.ema=null"]
+    overrides = [*DIGITS, f"init_from={source}", "finetune=lora", "finetune.unfreeze_epochs=3"]
+    overrides += ["recipe.batch_size=1256", "recipe.epochs=5", "recipe.optimizer.lr=0.001", "recipe.ema=null"]
     alone = vit.train([*overrides, f"run_dir={tmp_path / 'alone'}"]).path
     code, _, err = run([*overrides, *TWO, "strategy=ddp", f"run_dir={tmp_path / 'two'}"], tmp_path)
     assert code == 0 and err == "", err
@@ -144,7 +144,7 @@ def test_what_the_source_has_nothing_for_trains_in_any_case(source, tmp_path):
     """Resting, a random token would stay so; a resumed run knows the name from its own config."""
     overrides = [*DIGITS, f"init_from={source}", "finetune=head", "model=micro", "model.depth=2", "model.registers=1"]
     folder = vit.train([*overrides, f"run_dir={tmp_path}"]).path
-    always = yaml.safe_load((folder / "config.yaml").read_text())["finetune"]["always"]
+    always = yaml.safe_load((folder / "config.yaml").read_text())["finetune"]["always_trainable"]
     assert always == ["embed.reg_token"]
     metrics = json.loads((folder / "metrics.json").read_text())
     state = vit.load(folder).model.state_dict()
@@ -182,7 +182,7 @@ def test_finetune_head_of_a_seq2seq_model_trains_the_decoder_only(tmp_path):
         (["finetune=gradual", "recipe.epochs=1"], "be unfrozen in epoch 2 of 1"),
         (["finetune=lora", "finetune.lora.matrices=[q,prj]"], r"has 'prj', but the blocks have .*did you mean proj\?"),
         (["finetune=lora", "finetune.lora.rank=100"], "rank is 100, but the largest rank of .*attn.qkv is 64"),
-        (["finetune=lora", "finetune.trains=all"], "trains is all; set trains=head"),
+        (["finetune=lora", "finetune.trainable=all"], "trainable is all; set trainable=head"),
         (["finetune=lorra"], r"finetune=lorra: no such finetune; did you mean lora\?"),
         (["finetune=lora", "finetune.lora.rnk=2"], r"unknown key finetune.lora.rnk; did you mean finetune.lora.rank\?"),
         (["finetune=gradual", "strategy=fsdp", "recipe.epochs=4"], "strategy=fsdp does not support; use strategy=ddp"),
@@ -202,7 +202,7 @@ def test_pre_training_moves_everything(tmp_path):
 def test_what_trains_cannot_change_on_the_way(source, tmp_path, monkeypatch):
     overrides = [*DIGITS, f"init_from={source}", "finetune=head"]
     with pytest.raises(ConfigError, match="a resumed run cannot change which weights are trained"):
-        stopped_and_resumed(overrides, tmp_path, monkeypatch, 5, ["finetune.trains=all"])
+        stopped_and_resumed(overrides, tmp_path, monkeypatch, 5, ["finetune.trainable=all"])
 
 
 def test_lora_on_a_weight_used_outside_its_layer_is_an_error(source, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from vit.tasks import Classification
 from vit.training import FollowEpoch
 
 DIGITS = ["data=digits", "data.image_size=8", "recipe.batch_size=128", "trainer.accelerator=cpu", *QUICK]
-SPOIL = ["finetune.trains=head", "recipe.optimizer.lr=3", "recipe.ema=null", "recipe.epochs=3"]  # far too large a rate
+SPOIL = ["finetune.trainable=head", "recipe.optimizer.lr=3", "recipe.ema=null", "recipe.epochs=3"]  # lr is too large
 
 
 @pytest.fixture(scope="module")

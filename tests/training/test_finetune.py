@@ -48,13 +48,13 @@ def test_full_is_everything(make):
 )
 def test_the_head_alone(make, head):
     model = make()
-    found = trained(model, trains="head")
+    found = trained(model, trainable="head")
     assert found == {f"{head}weight", f"{head}bias"}
     assert {name for name, p in model.named_parameters() if p.requires_grad} == found
 
 
 def test_a_writers_head_is_its_decoder():
-    found = trained(writer(), trains="head")
+    found = trained(writer(), trainable="head")
     assert found and all(name.startswith("decoder.") for name in found)  # the embedding is the reader's as well (tied)
 
 
@@ -63,23 +63,23 @@ def test_attention_is_as_in_deits_own_code(make):
     """Names with `.attn.`, the head, and the positions (facebookresearch/deit, `--attn-only`)."""
     model = make()
     expected = {n for n in names(model) if ".attn." in n or n.startswith("head.") or n.endswith("pos_embed")}
-    assert trained(model, trains="attention") == expected
+    assert trained(model, trainable="attention") == expected
 
 
 def test_what_the_source_has_nothing_for_trains_too():
-    found = trained(ours(), trains="head", always=["embed.proj"])
+    found = trained(ours(), trainable="head", always_trainable=["embed.proj"])
     assert found == {"head.weight", "head.bias", "embed.proj.weight", "embed.proj.bias"}
 
 
 @pytest.mark.parametrize(
     ("options", "epochs", "expected"),
     [  # the epoch in which head, block 2, block 1, block 0 and embedding begin
-        ({"over": 0.5}, 8, [0, 1, 2, 3, 4]),
-        ({"over": 0.5}, 4, [0, 1, 1, 2, 2]),
-        ({"over": 0.5}, 3, [0, 1, 1, 2, 2]),
-        ({"over": 6}, 30, [0, 2, 3, 5, 6]),
-        ({"over": 0}, 1, [0, 0, 0, 0, 0]),
-        ({"over": 2, "depth": 2}, 5, [0, 1, 2, None, None]),
+        ({"unfreeze_epochs": 0.5}, 8, [0, 1, 2, 3, 4]),
+        ({"unfreeze_epochs": 0.5}, 4, [0, 1, 1, 2, 2]),
+        ({"unfreeze_epochs": 0.5}, 3, [0, 1, 1, 2, 2]),
+        ({"unfreeze_epochs": 6}, 30, [0, 2, 3, 5, 6]),
+        ({"unfreeze_epochs": 0}, 1, [0, 0, 0, 0, 0]),
+        ({"unfreeze_epochs": 2, "depth": 2}, 5, [0, 1, 2, None, None]),
         ({"depth": 1}, 1, [0, 0, None, None, None]),
     ],
 )
@@ -91,18 +91,18 @@ def test_blocks_join_from_the_head_down(options, epochs, expected):
 
 
 def test_gradual_knows_the_layers_of_timms_networks():
-    begins = Finetune(over=4).begins(timms(), 8)
+    begins = Finetune(unfreeze_epochs=4).begins(timms(), 8)
     assert [begins[n] for n in ("head.weight", "blocks.2.mlp.fc1.weight", "blocks.0.norm1.weight", "cls_token")] == [
         0, 1, 3, 4,
     ]  # fmt: skip
-    begins = Finetune(over=4).begins(timms("test_resnet"), 8)
+    begins = Finetune(unfreeze_epochs=4).begins(timms("test_resnet"), 8)
     assert begins["fc.weight"] == 0 and begins["conv1.0.weight"] == 4 and 0 < begins["layer4.0.conv1.weight"] < 4
 
 
 def test_thin_additions_join_with_their_blocks():
     model = ours(depth=3)
     lora = {"matrices": ["q"], "rank": 2, "alpha": 2.0, "dropout": 0.0}
-    begins = Finetune("lora", "head", depth=2, over=2, lora=lora).start(model, 5)
+    begins = Finetune("lora", "head", depth=2, unfreeze_epochs=2, lora=lora).start(model, 5)
     added = {name: epoch for name, epoch in begins.items() if name.endswith("lora.up")}
     assert added == {"encoder.blocks.2.attn.qkv.lora.up": 1, "encoder.blocks.1.attn.qkv.lora.up": 2}
 
@@ -127,7 +127,7 @@ def test_resting_blocks_cost_no_backward_pass_and_behave_as_in_use():
 
 def test_resting_batch_norms_keep_their_statistics():
     model = timms("test_resnet").train()
-    Finetune(trains="head").start(model, 1)
+    Finetune(trainable="head").start(model, 1)
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model(torch.randn(4, 3, 32, 32)).sum().backward()
     assert before and all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
@@ -137,7 +137,7 @@ def test_resting_batch_norms_keep_their_statistics():
 def test_what_rests_has_no_optimizer_state_and_does_not_decay(name):
     """As when blocks join later: the optimizer holds all parameters, those without a gradient stay as they are."""
     model = ours()
-    finetune = Finetune(over=2)
+    finetune = Finetune(unfreeze_epochs=2)
     begins = finetune.start(model, 4)
     optimizer = build_optimizer(model, name, lr=0.1, weight_decay=0.5)
     train_only(model, {each for each, epoch in begins.items() if epoch <= 0})
@@ -154,13 +154,13 @@ def test_what_rests_has_no_optimizer_state_and_does_not_decay(name):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"trains": "haed"}, r"trains is haed, but must be one of all, attention, head; did you mean head\?"),
+        ({"trainable": "haed"}, r"trainable is haed, but must be one of all, attention, head; did you mean head\?"),
         ({"depth": 4}, "depth is 4, but the model has 3 blocks"),
         ({"depth": 0}, "depth is 0, but must be 1 or more"),
-        ({"over": 10}, "over is 10: the last of 4 layers would be unfrozen in epoch 11 of 10"),
-        ({"over": -1}, "over is -1"),
-        ({"trains": "head", "depth": 2}, "depth and over select trained blocks"),
-        ({"lora": {"matrices": ["q"]}}, "trains is all; set trains=head with it"),
+        ({"unfreeze_epochs": 10}, "unfreeze_epochs is 10: the last of 4 layers would be unfrozen in epoch 11 of 10"),
+        ({"unfreeze_epochs": -1}, "unfreeze_epochs is -1"),
+        ({"trainable": "head", "depth": 2}, "depth and unfreeze_epochs select trained blocks"),
+        ({"lora": {"matrices": ["q"]}}, "trainable is all; set trainable=head with it"),
     ],
 )
 def test_what_cannot_be_is_told(options, says):
@@ -169,7 +169,7 @@ def test_what_cannot_be_is_told(options, says):
 
 
 def test_a_network_without_attention_or_head_is_told():
-    with pytest.raises(ValueError, match="trains is attention, but ResNet has none"):
-        Finetune(trains="attention").start(timms("test_resnet"), 10)
+    with pytest.raises(ValueError, match="trainable is attention, but ResNet has none"):
+        Finetune(trainable="attention").start(timms("test_resnet"), 10)
     with pytest.raises(ValueError, match="has no head to train"):
-        Finetune(trains="head").start(create_model("vit_tiny", image_size=8, patch_size=4, num_classes=0), 10)
+        Finetune(trainable="head").start(create_model("vit_tiny", image_size=8, patch_size=4, num_classes=0), 10)

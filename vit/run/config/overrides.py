@@ -21,7 +21,13 @@ from vit.exchange.private_paths import PATH_KEYS
 _HYDRA_SYNTAX = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
 
 LISTS = ("allow_change",)  # keys whose value is a list, which may be given without brackets
-FORMER_KEYS = {"task.decode.views": "task.decode.tta"}  # former name of a key -> its name
+FORMER_KEYS = {  # former name of a key -> its name
+    "data.masked": "data.mask_ratio",
+    "finetune.always": "finetune.always_trainable",
+    "finetune.over": "finetune.unfreeze_epochs",
+    "finetune.trains": "finetune.trainable",
+    "task.decode.views": "task.decode.tta",
+}
 
 log = logging.getLogger("vit")
 

@@ -47,7 +47,7 @@ class MaskedTextJob(TextJob):
     def build_datasets(self) -> None:
         data, seed = self.config["data"], self.config["seed"]
         self.datasets = {
-            key: MaskedDataset(split, self.tokenizer, data["max_len"], data["masked"], seed)
+            key: MaskedDataset(split, self.tokenizer, data["max_len"], data["mask_ratio"], seed)
             for key, split in self.source.splits.items()
         }
 

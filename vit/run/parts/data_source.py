@@ -16,7 +16,7 @@ from vit.run.records import DataRecord
 
 LOADING = {  # keys of a data node that configure how samples are read, not which samples there are
     "_target_", "name", "image_size", "patch_size", "preprocessing", "workers", "balance", "on_bad_sample",
-    "audit_seconds", "tokenizer", "max_len", "on_empty", "masked", "max_source_len", "max_target_len", "on_long",
+    "audit_seconds", "tokenizer", "max_len", "on_empty", "mask_ratio", "max_source_len", "max_target_len", "on_long",
 }
 SPLITTING = ("fold", "group")  # keys that are applied to the source that the function returns
 OPTIONAL = {"split_seed": 0, "fold": None, "group": None}  # shared keys with their defaults, not of every function

@@ -40,13 +40,13 @@ def start_finetuning(
             f"finetune={finetune.name} freezes weights, and without init_from they are random: add init_from=MODEL "
             "(a run, a saved model, a file of weights or timm:NAME), or use finetune=full"
         )
-    if finetune.over and config["strategy"]["name"] == "fsdp":
+    if finetune.unfreeze_epochs and config["strategy"]["name"] == "fsdp":
         raise ConfigError(
             f"finetune={finetune.name} unfreezes blocks during training, which strategy=fsdp does not support; use "
-            "strategy=ddp, or finetune.over=0"
+            "strategy=ddp, or finetune.unfreeze_epochs=0"
         )
     if finetune.freezes and loaded is not None:
-        finetune = replace(finetune, always=(*finetune.always, *without_source(model, loaded)))
+        finetune = replace(finetune, always_trainable=(*finetune.always_trainable, *without_source(model, loaded)))
     if loaded is not None and finetune.head_init != "random":
         new = any(is_head(name, model) for name in without_source(model, loaded))
         if new and fit_head() is None and finetune.head_init == "fit":
@@ -56,7 +56,7 @@ def start_finetuning(
     begins = checked("finetune", partial(finetune.start, model), config["recipe"]["epochs"])
     if finetune.freezes or config["init_from"]:
         log.info("finetune: %s", describe(finetune.name, model, begins))
-    return asdict(finetune) | {"always": list(finetune.always)}
+    return asdict(finetune) | {"always_trainable": list(finetune.always_trainable)}
 
 
 def hint_recipe(config: dict) -> None:

@@ -27,11 +27,11 @@ class Finetune:
 
     Args:
         name: name of the strategy, for logs and tables.
-        trains: "all", "attention" (attention weights and positions, arXiv 2203.09795) or "head".
-        always: prefixes of parameter names that are trained in any case, as the head is.
+        trainable: "all", "attention" (attention weights and positions, arXiv 2203.09795) or "head".
+        always_trainable: prefixes of parameter names that are trained in any case, as the head is.
         depth: number of trained blocks, counted from the head; None for all of them and the embedding.
-        over: number of epochs over which these blocks are unfrozen, one by one from the head down (gradual unfreezing,
-            arXiv 1801.06146); below 1 a fraction of all epochs; None to train all from the start.
+        unfreeze_epochs: number of epochs over which these blocks are unfrozen, one by one from the head down (gradual
+            unfreezing, arXiv 1801.06146); below 1 a fraction of all epochs; None to train all from the start.
         lora: arguments of `add_lora`; None for no LoRA.
         head_init: how a new head is initialized: "random", or "fit": logistic regression on the frozen features of the
             training images (LP-FT, arXiv 2202.10054); "auto" is "fit" where pretrained weights are loaded.
@@ -43,40 +43,42 @@ class Finetune:
     """
 
     name: str = "full"
-    trains: str = "all"
-    always: tuple[str, ...] = ()
+    trainable: str = "all"
+    always_trainable: tuple[str, ...] = ()
     depth: int | None = None
-    over: float | None = None
+    unfreeze_epochs: float | None = None
     lora: Mapping[str, object] | None = None
     head_init: str = "auto"
     batch_norm: str = "auto"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "always", tuple(self.always))
-        if self.trains not in KINDS:
-            hint = did_you_mean(nearest_names(self.trains, KINDS, cutoff=0.3))
-            raise ValueError(f"trains is {self.trains}, but must be one of {', '.join(KINDS)}{hint}")
+        object.__setattr__(self, "always_trainable", tuple(self.always_trainable))
+        if self.trainable not in KINDS:
+            hint = did_you_mean(nearest_names(self.trainable, KINDS, cutoff=0.3))
+            raise ValueError(f"trainable is {self.trainable}, but must be one of {', '.join(KINDS)}{hint}")
         if self.head_init not in HEAD_INITS:
             raise ValueError(f"head_init is {self.head_init}, but must be one of {', '.join(HEAD_INITS)}")
         if self.batch_norm not in BATCH_NORMS:
             raise ValueError(f"batch_norm is {self.batch_norm}, but must be one of {', '.join(BATCH_NORMS)}")
-        if self.lora is not None and self.trains != "head":
-            raise ValueError(f"lora is for frozen weights, but trains is {self.trains}; set trains=head with it")
+        if self.lora is not None and self.trainable != "head":
+            raise ValueError(f"lora is for frozen weights, but trainable is {self.trainable}; set trainable=head "
+                             "with it")
         if self.depth is not None and self.depth < 1:
-            raise ValueError(f"depth is {self.depth}, but must be 1 or more; with trains=head no block trains")
-        if self.over is not None and self.over < 0:
-            raise ValueError(f"over is {self.over}, but must be 0 or more epochs, or a fraction below 1")
-        if self.by_depth and self.trains == "head" and self.lora is None:
-            raise ValueError("depth and over select trained blocks, but trains=head trains none")
+            raise ValueError(f"depth is {self.depth}, but must be 1 or more; with trainable=head no block trains")
+        if self.unfreeze_epochs is not None and self.unfreeze_epochs < 0:
+            raise ValueError(f"unfreeze_epochs is {self.unfreeze_epochs}, but must be 0 or more epochs, or a fraction "
+                             "below 1")
+        if self.by_depth and self.trainable == "head" and self.lora is None:
+            raise ValueError("depth and unfreeze_epochs select trained blocks, but trainable=head trains none")
 
     @property
     def by_depth(self) -> bool:
-        return self.depth is not None or self.over is not None
+        return self.depth is not None or self.unfreeze_epochs is not None
 
     @property
     def freezes(self) -> bool:
         """Whether some weights are frozen, in all epochs or in the first ones."""
-        return self.trains != "all" or self.by_depth
+        return self.trainable != "all" or self.by_depth
 
     def start(self, model: nn.Module, epochs: int) -> dict[str, int]:
         """Freeze all that is not trained and add LoRA; returns what `begins` returns.
@@ -105,7 +107,7 @@ class Finetune:
         found = {}
         for name, _ in model.named_parameters():
             below = top - layers.get(name, top)
-            if is_head(name, model) or name.startswith((*SEQ2SEQ_HEAD, *self.always)):
+            if is_head(name, model) or name.startswith((*SEQ2SEQ_HEAD, *self.always_trainable)):
                 found[name] = 0
             elif self.selected(name) and below < len(first_epochs):
                 found[name] = first_epochs[below]
@@ -114,25 +116,25 @@ class Finetune:
 
     def selected(self, name: str) -> bool:
         """Whether `trains` selects the parameter, regardless of its block."""
-        if self.trains == "attention":
+        if self.trainable == "attention":
             return bool(ATTENTION.search(name) or POSITIONS.search(name))
-        return self.trains == "all" or is_added(name)
+        return self.trainable == "all" or is_added(name)
 
     def first_epochs(self, top: int, epochs: int) -> list[int]:
         """First trained epoch of each layer, from the head down; `top` is the number of layers below the head.
 
         Raises:
-            ValueError: there are fewer blocks than `depth`, or fewer epochs than `over` needs.
+            ValueError: there are fewer blocks than `depth`, or fewer epochs than `unfreeze_epochs` needs.
         """
         if self.depth is not None and self.depth > top - 1:
             raise ValueError(f"depth is {self.depth}, but the model has {top - 1} blocks")
         joining = self.depth or top
-        over = self.over or 0
-        length = over * epochs if over < 1 else over
+        unfreeze = self.unfreeze_epochs or 0
+        length = unfreeze * epochs if unfreeze < 1 else unfreeze
         if math.ceil(length) > epochs - 1:
             raise ValueError(
-                f"over is {over}: the last of {joining} layers would be unfrozen in epoch "
-                f"{math.ceil(length) + 1} of {epochs}; lower over, or train for more epochs"
+                f"unfreeze_epochs is {unfreeze}: the last of {joining} layers would be unfrozen in epoch "
+                f"{math.ceil(length) + 1} of {epochs}; lower unfreeze_epochs, or train for more epochs"
             )
         return [0, *(math.ceil(round(length * k / joining, 6)) for k in range(1, joining + 1))]
 
@@ -144,8 +146,8 @@ class Finetune:
         """
         if not found:
             raise ValueError(f"{type(model).__name__} has no head to train")
-        if self.trains == "attention" and not any(ATTENTION.search(name) for name in found):
-            raise ValueError(f"trains is attention, but {type(model).__name__} has none")
+        if self.trainable == "attention" and not any(ATTENTION.search(name) for name in found):
+            raise ValueError(f"trainable is attention, but {type(model).__name__} has none")
 
 
 def head_layer(model: nn.Module) -> nn.Linear | None:

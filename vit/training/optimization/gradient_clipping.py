@@ -4,8 +4,6 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-SMALL = 2**16  # elements below which `norms` joins tensors
-
 
 def gradient_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     """The joint L2 norm of all gradients, a scalar, over all processes if they are sharded."""
@@ -16,15 +14,8 @@ def gradient_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
 
 @torch.no_grad()
 def norms(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """L2 norms (parts,): of each large tensor, and of all small ones joined, because on a CPU one call per small tensor
-    takes longer than reading its elements.
-    """
-    small = [tensor for tensor in tensors if tensor.numel() < SMALL and tensor.dtype == torch.float32]
-    large = [tensor for tensor in tensors if tensor.numel() >= SMALL or tensor.dtype != torch.float32]
-    found = list(torch._foreach_norm(large, dtype=torch.float32)) if large else []
-    if small:
-        found.append(torch.linalg.vector_norm(torch._utils._flatten_dense_tensors(small)))
-    return torch.stack(found) if found else torch.zeros(1)
+    """L2 norms (number of tensors,) in float32, from one call for all tensors."""
+    return torch.stack(torch._foreach_norm(tensors, dtype=torch.float32)) if tensors else torch.zeros(1)
 
 
 def clip_gradients(
