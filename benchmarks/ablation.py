@@ -27,28 +27,27 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from vit.models.classifier import Classifier
-from vit.nn import Attention, Block, Encoder, LayerNorm, Mean, Mlp, PatchEmbed, init_weights, learned
-from vit.nn.scores import DotProduct
+from vit.nn import (
+    Attention,
+    BatchNorm,
+    Block,
+    DotProduct,
+    Encoder,
+    LayerNorm,
+    LinearPatches,
+    Mean,
+    Mlp,
+    NoResidualBlock,
+    PatchEmbed,
+    Prefix,
+    init_weights,
+    learned,
+)
 from vit.report.figures import FONT, INK, MUTED, new_figure, save_figure, set_title, style_axes
 from vit.training import clip_gradients
 
 DIM, HEADS = 64, 4
 COMPLETE = "complete"
-
-
-class BatchNorm(nn.BatchNorm1d):
-    """Batch norm over the tokens of a batch: (B,N,D) -> (B,N,D)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.transpose(1, 2)).transpose(1, 2)
-
-
-class BlockWithoutResiduals(Block):
-    """A block whose attention and MLP replace their input instead of being added to it."""
-
-    def forward(self, x: Tensor, mask=None, memory=None, memory_mask=None, causal=False, rotary=None) -> Tensor:
-        x = self.attn(self.norm1(x), None, mask, causal, rotary)
-        return self.mlp(self.norm2(x))
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Parts:
     def build(self, depth: int) -> Classifier:
         blocks = [self.block(DIM, self.attention(), Mlp(DIM, 4 * DIM), norm=self.norm) for _ in range(depth)]
         table = learned(16, DIM) if self.positions else None
-        embed = PatchEmbed((8, 8), (2, 2), 1, DIM, class_token=False, pos_embed=table)
+        embed = PatchEmbed(LinearPatches(1, DIM, (2, 2)), (8, 8), prefix=Prefix(class_token=False), pos_embed=table)
         model = Classifier(embed, Encoder(blocks, self.norm(DIM)), Mean(), nn.Linear(DIM, 10))
         init_weights(model)
         return model
@@ -72,12 +71,12 @@ class Parts:
 BASE = Parts()
 VARIANTS = {
     COMPLETE: BASE,
-    "without residuals": replace(BASE, block=BlockWithoutResiduals),
+    "without residuals": replace(BASE, block=NoResidualBlock),
     "without norm": replace(BASE, norm=lambda dim: nn.Identity()),
     "BatchNorm for LayerNorm": replace(BASE, norm=BatchNorm),
     "without positions": replace(BASE, positions=False),
     "one head": replace(BASE, attention=lambda: Attention(DIM, 1)),
-    "without scaling": replace(BASE, attention=lambda: DotProduct(DIM, HEADS)),
+    "without scaling": replace(BASE, attention=lambda: Attention(DIM, HEADS, score=DotProduct)),
 }
 COLOURS = ("#1f2933", "#d9622b", "#b58a1b", "#3d8b5f", "#2f6fb7", "#8a5fb0", "#c2427f")
 

@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,7 +29,8 @@ from pairs import in_turns, report
 from torch import Tensor, nn
 
 from vit.nn import Attention
-from vit.nn.local import LocalAttention
+from vit.nn.local import Local
+from vit.nn.scores import ScaledDotProduct
 from vit.report.comparison import COLOURS
 from vit.report.figures import FONT, INK, MUTED, new_figure, save_figure, set_title, style_axes
 
@@ -36,10 +38,10 @@ SMALL = 16  # a length whose step needs almost no memory
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-class NaiveAttention(Attention):
-    """Attention that stores the matrix of all weights, also for the backward pass."""
+class Naive(ScaledDotProduct):
+    """A score that stores the matrix of all weights, also for the backward pass."""
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask=None, causal: bool = False, dropout: float = 0.0) -> Tensor:
         scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
         return scores.softmax(-1) @ v
 
@@ -56,10 +58,11 @@ class Convolution(nn.Conv1d):
 
 def layers(options: argparse.Namespace) -> dict[str, Callable[[], nn.Module]]:
     dim, heads = options.dim, options.heads
+    local = partial(Local, window=options.window)
     return {
-        "naive attention": lambda: NaiveAttention(dim, heads),
+        "naive attention": lambda: Attention(dim, heads, score=Naive),
         "attention (SDPA)": lambda: Attention(dim, heads),
-        f"local attention (±{options.window})": lambda: LocalAttention(dim, heads, options.window),
+        f"local attention (±{options.window})": lambda: Attention(dim, heads, score=local),
         "GRU": lambda: Recurrence(dim, dim, batch_first=True),
         f"convolution ({options.kernel})": lambda: Convolution(dim, dim, options.kernel, padding=options.kernel // 2),
     }

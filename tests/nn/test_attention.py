@@ -12,13 +12,17 @@ from vit.nn import (
     Block,
     Cosine,
     Encoder,
+    Heads,
     Interleaved,
+    KeylessBias,
     LayerNorm,
-    LocalAttention,
+    Local,
     Mlp,
     RMSNorm,
     Rotary,
+    ScaledDotProduct,
     attention_maps,
+    stacked,
 )
 from vit.nn.cpu import scaled_dot_product_attention
 from vit.nn.init import init_weights
@@ -27,9 +31,9 @@ B, N, S, D, H = 2, 5, 7, 24, 3
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
-def attention(**options) -> Attention:
+def attention(heads: Heads | int = H, **options) -> Attention:
     torch.manual_seed(0)
-    return Attention(D, H, **options).eval()
+    return Attention(D, heads, **options).eval()
 
 
 def copied(ours: Attention) -> nn.MultiheadAttention:
@@ -75,7 +79,7 @@ def test_cross_attention_with_a_mask_equals_torch() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("rank", [0, 2, 3, 4])
 def test_self_attention_equals_the_formula(rank: int, causal: bool) -> None:
-    ours = attention(head_dim=10, qk_norm=RMSNorm, qkv_bias=False)
+    ours = attention(Heads(H, 10, 10), qk_norm=RMSNorm, projection=partial(stacked, bias=False))
     assert ours.qkv.bias is None and ours.qkv.out_features == 3 * H * 10
     x = torch.randn(B, N, D)
     shapes = {0: None, 2: (B, N), 3: (B, N, N), 4: (B, H, N, N)}
@@ -99,7 +103,7 @@ def test_self_attention_equals_the_formula(rank: int, causal: bool) -> None:
 
 @pytest.mark.parametrize("cross", [False, True])
 def test_values_of_another_width_than_keys(cross: bool) -> None:
-    ours, x, memory = attention(value_dim=11, cross=cross), torch.randn(B, N, D), torch.randn(B, S, D)
+    ours, x, memory = attention(Heads(H, D // H, 11), cross=cross), torch.randn(B, N, D), torch.randn(B, S, D)
     widths = (H * 8, H * 8, H * 11)
     if cross:
         q, (k, v) = ours.q(x), ours.kv(memory).split(widths[1:], dim=-1)
@@ -113,20 +117,20 @@ def test_values_of_another_width_than_keys(cross: bool) -> None:
 
 def test_each_of_the_stacked_matrices_begins_as_a_matrix_of_its_own() -> None:
     """Xavier's bound follows from the widths of one matrix, not of the three in one."""
-    ours = attention(value_dim=2)
+    ours = attention(Heads(H, D // H, 2))
     init_weights(ours)
     for part, width in zip(ours.qkv.weight.split([24, 24, 6]), (24, 24, 6), strict=True):
         bound = (6 / (D + width)) ** 0.5
         assert 0.9 * bound < part.abs().max() <= bound
 
 
-def test_another_attention_is_a_subclass_with_its_own_attend() -> None:
-    class Uniform(Attention):
-        def attend(self, q, k, v, mask, causal):
+def test_another_attention_has_a_score_with_its_own_attend() -> None:
+    class Uniform(ScaledDotProduct):
+        def attend(self, q, k, v, mask=None, causal=False, dropout=0.0):
             return v.mean(dim=2, keepdim=True).expand_as(q)
 
     torch.manual_seed(0)
-    ours, x = Uniform(D, H), torch.randn(B, N, D)
+    ours, x = Attention(D, H, score=Uniform), torch.randn(B, N, D)
     mean = ours.qkv(x)[..., 2 * D :].mean(dim=1, keepdim=True).expand(-1, N, -1)
     torch.testing.assert_close(ours(x), ours.proj(mean), **CLOSE)
 
@@ -180,7 +184,7 @@ def test_a_token_that_may_attend_to_nothing_gives_no_nan() -> None:
 
 def test_fewer_queries_than_keys_are_aligned_at_the_end() -> None:
     """The last query sees all keys, as when a decoder goes on from what it has kept."""
-    from vit.nn.attention import attention_mask
+    from vit.nn.masks import attention_mask
 
     mask, causal = attention_mask(None, True, torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 5, 4))
     assert not causal
@@ -229,11 +233,11 @@ def test_a_mask_of_numbers_is_refused() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kind", [Attention, Additive, Cosine, partial(LocalAttention, window=2)])
+@pytest.mark.parametrize("kind", [ScaledDotProduct, Additive, Cosine, partial(Local, window=2)])
 def test_numbers_for_pairs_are_added_to_the_scores(kind, causal: bool) -> None:
     torch.manual_seed(0)
     length = 80  # more than a block of local attention
-    ours, x = kind(D, H).eval(), torch.randn(B, length, D)
+    ours, x = Attention(D, H, score=kind).eval(), torch.randn(B, length, D)
     allowed = torch.rand(B, length, length) < 0.6
     allowed |= torch.eye(length, dtype=torch.bool)
     with attention_maps(ours) as maps:
@@ -256,7 +260,7 @@ def test_norm_on_the_joined_heads_and_keys_without_bias_equal_timms_eva() -> Non
     from timm.models.eva import EvaAttention
 
     theirs = EvaAttention(D, H, norm_layer=layers.LayerNorm, scale_norm=True, num_prefix_tokens=0)
-    ours = Attention(D, H, key_bias=False, norm=LayerNorm)
+    ours = Attention(D, H, projection=KeylessBias, norm=LayerNorm)
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.normal_(0.3, 0.5)

@@ -3,17 +3,19 @@
 import pytest
 import torch
 
-from vit.nn import Attention, Block, Decoder, LayerNorm, Mlp, RMSNorm, Rotary, attention_maps
+from vit.nn import Attention, Block, Decoder, Heads, LayerNorm, Mlp, RMSNorm, Rotary, attention_maps
 from vit.nn.init import init_weights
 
 B, T, S, D, H = 2, 6, 5, 16, 2
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
-def decoder(pre_norm: bool = True, rotary: bool = False, **options) -> Decoder:
+def decoder(pre_norm: bool = True, rotary: bool = False, values: int = D // H, **options) -> Decoder:
     torch.manual_seed(0)
+    heads = Heads(H, D // H, values)
     blocks = [
-        Block(D, Attention(D, H, **options), Mlp(D, 2 * D), Attention(D, H, cross=True, **options), pre_norm=pre_norm)
+        Block(D, Attention(D, heads, **options), Mlp(D, 2 * D), Attention(D, heads, cross=True, **options),
+              pre_norm=pre_norm)
         for _ in range(2)
     ]
     made = Decoder(blocks, LayerNorm(D), rotary=Rotary((T,), D // H, theta=10_000) if rotary else None)
@@ -28,7 +30,7 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("room", [1, 4, 64], ids=lambda room: f"room {room}")
 @pytest.mark.parametrize("pieces", [(1,) * 6, (3, 1, 2), (6,), (1, 5)], ids=str)
-@pytest.mark.parametrize("options", [{}, {"pre_norm": False, "value_dim": 5}, {"rotary": True, "qk_norm": RMSNorm}],
+@pytest.mark.parametrize("options", [{}, {"pre_norm": False, "values": 5}, {"rotary": True, "qk_norm": RMSNorm}],
                          ids=["plain", "post-norm, narrow values", "rotary, QK-norm"])
 def test_steps_of_any_length_equal_the_whole(options: dict, pieces: tuple, room: int) -> None:
     made, (x, memory, mask) = decoder(**options), inputs()

@@ -4,7 +4,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vit.nn import ConvStem, LinearPatches, PatchEmbed, PooledConvStem, TokenEmbed, learned, sincos_1d, sincos_2d
+from vit.nn import (
+    ConvStem,
+    LinearPatches,
+    PatchEmbed,
+    PooledConvStem,
+    Prefix,
+    TokenEmbed,
+    learned,
+    sincos_1d,
+    sincos_2d,
+)
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
@@ -25,7 +35,8 @@ def test_linear_patches_equal_the_convolution_and_are_contiguous(image, patch, c
 def test_order_of_tokens_and_positions(class_token: bool, registers: int, with_prefix: bool) -> None:
     prefix = int(class_token) + registers
     table = learned(6 + (prefix if with_prefix else 0), 8)
-    embed = PatchEmbed((8, 12), (4, 4), 3, 8, class_token=class_token, registers=registers, pos_embed=table)
+    tokens_before = Prefix(class_token, registers=registers)
+    embed = PatchEmbed(LinearPatches(3, 8, (4, 4)), (8, 12), prefix=tokens_before, pos_embed=table)
     for parameter in embed.parameters():
         torch.nn.init.normal_(parameter)
     images = torch.randn(2, 3, 8, 12)
@@ -39,7 +50,7 @@ def test_order_of_tokens_and_positions(class_token: bool, registers: int, with_p
 
 
 def test_a_fixed_table_is_not_saved_and_not_trained() -> None:
-    embed = PatchEmbed((8, 8), (4, 4), 3, 8, pos_embed=sincos_2d((2, 2), 8))
+    embed = PatchEmbed(LinearPatches(3, 8, (4, 4)), (8, 8), pos_embed=sincos_2d((2, 2), 8))
     assert "pos_embed" not in embed.state_dict() and "pos_embed" not in dict(embed.named_parameters())
     images = torch.randn(1, 3, 8, 8)
     torch.testing.assert_close(embed(images)[:, 1:], embed.proj(images) + sincos_2d((2, 2), 8), **CLOSE)
@@ -48,24 +59,28 @@ def test_a_fixed_table_is_not_saved_and_not_trained() -> None:
 @pytest.mark.parametrize("stem", [ConvStem, PooledConvStem])
 @pytest.mark.parametrize(("image", "patch"), [((16, 16), (4, 4)), ((16, 32), (4, 8)), ((8, 6), (2, 1))])
 def test_convolutions_have_the_grid_of_the_patches(stem, image, patch) -> None:
-    embed = PatchEmbed(image, patch, 3, 24, class_token=False, stem=stem)
+    embed = PatchEmbed(stem(3, 24, patch), image, prefix=Prefix(class_token=False))
     tokens = embed(torch.randn(2, 3, *image))
     assert tokens.shape == (2, embed.grid[0] * embed.grid[1], 24) and tokens.is_contiguous()
+
+
+def small(**options) -> PatchEmbed:
+    return PatchEmbed(LinearPatches(3, 8, (4, 4)), (8, 8), **options)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: PatchEmbed((100, 96), (16, 16), 3, 8),
+        (lambda: PatchEmbed(LinearPatches(3, 8, (16, 16)), (100, 96)),
          "image_size 100 is not divisible by patch_size 16; nearest valid: 96, 112"),
-        (lambda: PatchEmbed((8, 8), (16, 16), 3, 8),
+        (lambda: PatchEmbed(LinearPatches(3, 8, (16, 16)), (8, 8)),
          "image_size 8 is not divisible by patch_size 16; nearest valid: 16"),
-        (lambda: PatchEmbed((8, 8), (4, 4), 3, 8, pos_embed=learned(7, 8)), r"pos_embed has 7 rows.*needs 4, or 5"),
+        (lambda: small(pos_embed=learned(7, 8)), r"pos_embed has 7 rows.*needs 4, or 5"),
         (lambda: ConvStem(3, 8, (6, 6)), "powers of two"),
         (lambda: PooledConvStem(3, 8, (0, 4)), "powers of two"),
-        (lambda: PatchEmbed((8, 8), (4, 4), 3, 8)(torch.zeros(1, 1, 8, 8)), "images have 1 channels.*in_chans 3"),
-        (lambda: PatchEmbed((8, 8), (4, 4), 3, 8)(torch.zeros(1, 3, 8, 12)), "8x12 pixels.*image_size 8x8"),
-        (lambda: PatchEmbed((8, 8), (4, 4), 3, 8)(torch.zeros(3, 8, 8)), r"must be a batch \(B,C,H,W\)"),
+        (lambda: small()(torch.zeros(1, 1, 8, 8)), "images have 1 channels.*in_chans 3"),
+        (lambda: small()(torch.zeros(1, 3, 8, 12)), "8x12 pixels.*image_size 8x8"),
+        (lambda: small()(torch.zeros(3, 8, 8)), r"must be a batch \(B,C,H,W\)"),
         (lambda: TokenEmbed(5, 8, pos_embed=learned(4, 8))(torch.zeros(1, 5, dtype=torch.long)),
          "5 tokens, but max_len is 4"),
         (lambda: sincos_2d((2, 2), 10), "dim 10 is not divisible by 4.*nearest: 8, 12"),

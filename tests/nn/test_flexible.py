@@ -14,6 +14,7 @@ from vit.nn import (
     Mlp,
     PatchEmbed,
     PooledConvStem,
+    Prefix,
     Rotary,
     learned,
     sincos_2d,
@@ -27,8 +28,7 @@ CLOSE = {"rtol": 0, "atol": 1e-5}
 def embed(stem=LinearPatches, prefix: bool = False, **options) -> PatchEmbed:
     torch.manual_seed(0)
     options = {"pos_embed": learned(12 + 2 * prefix, D), **options}
-    options |= {"class_token": prefix, "registers": int(prefix), "stem": stem, "flexible": True}
-    made = PatchEmbed(IMAGE, PATCH, 3, D, **options)
+    made = PatchEmbed(stem(3, D, PATCH), IMAGE, prefix=Prefix(prefix, registers=int(prefix)), flexible=True, **options)
     init_weights(made)
     if stem is PooledConvStem:  # its norms have seen something
         made(torch.randn(4, 3, *IMAGE) + 1)

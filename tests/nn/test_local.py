@@ -17,9 +17,11 @@ from vit.nn import (
     Decoder,
     DotProduct,
     Encoder,
+    Heads,
     LayerNorm,
-    LocalAttention,
+    Local,
     Mlp,
+    TextRelativePositions,
     TokenEmbed,
     attention_maps,
     sincos_1d,
@@ -30,15 +32,20 @@ B, D, H = 2, 12, 3
 CLOSE = {"rtol": 0, "atol": 1e-6}
 
 
-def both(window: int, **options) -> tuple[LocalAttention, Attention]:
+def both(window: int, heads: Heads | int = H, **pattern) -> tuple[Attention, Attention]:
     torch.manual_seed(0)
-    local, full = LocalAttention(D, H, window, **options), Attention(D, H, **options)
+    local = Attention(D, heads, score=partial(Local, window=window, **pattern))
+    full = Attention(D, heads)
     full.load_state_dict(local.state_dict())
     return local, full
 
 
-def band(n: int, window: int, causal: bool) -> Tensor:
-    return torch.tensor([[abs(i - j) <= window and (j <= i or not causal) for j in range(n)] for i in range(n)])
+def band(n: int, window: int, causal: bool, dilation: int = 1, global_tokens: int = 0) -> Tensor:
+    def may(i: int, j: int) -> bool:
+        near = any(j == i + dilation * step for step in range(-window, window + 1))
+        return (near or i < global_tokens or j < global_tokens) and (j <= i or not causal)
+
+    return torch.tensor([[may(i, j) for j in range(n)] for i in range(n)])
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -46,10 +53,24 @@ def band(n: int, window: int, causal: bool) -> Tensor:
                                            (130, 40), (50, 60)])
 @pytest.mark.parametrize("rank", [0, 2, 3, 4])
 def test_equals_full_attention_with_a_band(n: int, window: int, causal: bool, rank: int) -> None:
-    local, full = both(window, head_dim=6, value_dim=5)
+    check_against_band(n, window, causal, rank)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("n", "window", "dilation", "global_tokens"), [
+    (9, 1, 2, 1), (100, 3, 1, 1), (100, 3, 1, 5), (101, 3, 2, 0), (130, 2, 3, 0), (131, 2, 3, 4), (140, 40, 2, 2)])
+@pytest.mark.parametrize("rank", [0, 2, 3, 4])
+def test_dilation_and_global_tokens_equal_full_attention_with_their_mask(
+    n: int, window: int, dilation: int, global_tokens: int, causal: bool, rank: int
+) -> None:
+    check_against_band(n, window, causal, rank, dilation=dilation, global_tokens=global_tokens)
+
+
+def check_against_band(n: int, window: int, causal: bool, rank: int, **pattern) -> None:
+    local, full = both(window, Heads(H, 6, 5), **pattern)
     x, y = (torch.randn(B, n, D, generator=torch.Generator().manual_seed(1)).requires_grad_() for _ in range(2))
     shapes = {0: None, 2: (B, n), 3: (B, n, n), 4: (B, H, n, n)}
-    mask, allowed = None, band(n, window, causal).expand(B, H, n, n)
+    mask, allowed = None, band(n, window, causal, **pattern).expand(B, H, n, n)
     if rank:
         mask = torch.rand(shapes[rank]) < 0.7
         allowed = allowed & mask.view({2: (B, 1, 1, n), 3: (B, 1, n, n), 4: (B, H, n, n)}[rank])
@@ -86,14 +107,15 @@ def test_a_batch_of_texts_gives_what_each_gives_alone() -> None:
     torch.testing.assert_close(local(x)[1:2], local(x[1:2]), **CLOSE)
 
 
+@pytest.mark.parametrize("pattern", [{}, {"dilation": 2}, {"dilation": 3, "global_tokens": 2}], ids=str)
 @pytest.mark.parametrize("window", [0, 3, 100])
-def test_the_newest_tokens_of_a_longer_text_see_as_far_as_all_together(window: int) -> None:
-    local, _ = both(window)
+def test_the_newest_tokens_of_a_longer_text_see_as_far_as_all_together(window: int, pattern: dict) -> None:
+    local, _ = both(window, **pattern)
     x = torch.randn(B, 40, D)
     q, k, v = local.project(x)
-    expected = local.attend(q, k, v, None, True)
-    one = local.attend(q[:, :, -1:], k, v, None, False)  # a step of writing: one token, and all that it may see
-    three = local.attend(q[:, :, -3:], k, v, None, True)
+    expected = local.score.attend(q, k, v, None, True)
+    one = local.score.attend(q[:, :, -1:], k, v, None, False)  # a step of generation: one token, and all before it
+    three = local.score.attend(q[:, :, -3:], k, v, None, True)
     torch.testing.assert_close(one, expected[:, :, -1:], **CLOSE)
     torch.testing.assert_close(three, expected[:, :, -3:], **CLOSE)
 
@@ -105,15 +127,23 @@ def test_lines_that_lie_mixed_in_the_cache_count_their_own_tokens() -> None:
     expected = local(x, causal=True)[:, -1]
     q, k, v = local.project(x.transpose(0, 1).reshape(1, 12, D))
     lines = torch.arange(12)[None] % 2 == torch.arange(2)[:, None]  # (2,12)
-    result = local.proj(local.attend(q[:, :, -2:], k, v, lines[None], False).transpose(1, 2).flatten(2))
+    result = local.proj(local.score.attend(q[:, :, -2:], k, v, lines[None], False).transpose(1, 2).flatten(2))
     torch.testing.assert_close(result[0], expected, **CLOSE)
 
 
-@pytest.mark.parametrize("kind", [partial(LocalAttention, window=2), Additive, Bilinear, Cosine, DotProduct])
+LAYERS = {
+    "local": {"score": partial(Local, window=2)},
+    "local, dilated, a global token": {"score": partial(Local, window=1, dilation=2, global_tokens=1)},
+    **{kind.__name__: {"score": kind} for kind in (Additive, Bilinear, Cosine, DotProduct)},
+    "relative": {"relative": TextRelativePositions(H, causal=True, buckets=6, longest=8)},
+}
+
+
+@pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("settings", [{}, {"beam": 3, "n_best": 3}], ids=["greedy", "beams"])
 def test_a_decoder_of_every_kind_writes_from_its_cache_what_it_writes_without(kind, settings) -> None:
     torch.manual_seed(0)
-    blocks = [Block(D, kind(D, H), Mlp(D, D), Attention(D, H, cross=True)) for _ in range(2)]
+    blocks = [Block(D, Attention(D, H, **LAYERS[kind]), Mlp(D, D), Attention(D, H, cross=True)) for _ in range(2)]
     reading = Encoder([Block(D, Attention(D, H), Mlp(D, D))], LayerNorm(D))
     embeds = [TokenEmbed(9, D, pos_embed=sincos_1d(20, D)) for _ in range(2)]
     model = EncoderDecoder(embeds[0], reading, embeds[1], Decoder(blocks, LayerNorm(D))).eval()
@@ -142,6 +172,8 @@ def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
         assert long < 4.5 * short
 
 
-def test_a_negative_window_is_refused() -> None:
-    with pytest.raises(ValueError, match="window is -1"):
-        LocalAttention(D, H, -1)
+@pytest.mark.parametrize(("pattern", "message"), [({"window": -1}, "window is -1"), (
+    {"window": 1, "dilation": 0}, "dilation is 0"), ({"window": 1, "global_tokens": -2}, "global_tokens is -2")])
+def test_values_out_of_range_are_refused(pattern: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Local(Heads.split(D, H), **pattern)

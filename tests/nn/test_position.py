@@ -1,5 +1,6 @@
 """Tables and their resampling against timm's and the papers' formulas."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -52,6 +53,17 @@ def test_sincos_1d_equals_the_formula() -> None:
     angles = place / 10_000 ** (2 * i / 8)
     expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
     torch.testing.assert_close(sincos_1d(7, 8)[0].double(), torch.from_numpy(expected), rtol=0, atol=1e-6)
+
+
+def test_interleaved_sincos_equals_the_papers_formula() -> None:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same (arXiv 1706.03762, section 3.5)."""
+    table = sincos_1d(7, 8, interleaved=True)[0]
+    for pos in range(7):
+        for i in range(4):
+            angle = pos / 10_000 ** (2 * i / 8)
+            assert table[pos, 2 * i : 2 * i + 2].tolist() == pytest.approx([math.sin(angle), math.cos(angle)], abs=1e-6)
+    row, column = (sincos_1d(n, 8, interleaved=True)[0] for n in (2, 3))
+    torch.testing.assert_close(sincos_2d((2, 3), 16, interleaved=True)[0, 4], torch.cat([row[1], column[1]]))
 
 
 WIDTH, GRID = 16, [3, 5]

@@ -5,7 +5,7 @@ import torch
 from timm.layers import RelPosMlp
 
 from vit.models import VisionTransformer, VisionTransformerConfig
-from vit.nn import Attention, RelativePositions, attention_maps
+from vit.nn import Attention, RelativePositions, TextRelativePositions, attention_maps
 
 GRID, D, H = (3, 5), 24, 4
 CLOSE = {"rtol": 0, "atol": 1e-5}
@@ -58,3 +58,16 @@ def test_a_model_learns_them_in_every_block() -> None:
             assert parameter.grad.abs().sum() > 0, name
     with pytest.raises(ValueError, match="relative needs all patches of the grid; set patch_dropout=0, not 0.5"):
         VisionTransformerConfig(positions="relative", patch_dropout=0.5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_those_of_texts_equal_t5s(causal: bool) -> None:
+    from transformers import T5Config
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    theirs = T5Attention(T5Config(d_model=D, num_heads=H, d_kv=D // H, is_decoder=causal), True)
+    ours = TextRelativePositions(H, causal)
+    with torch.no_grad():
+        ours.table.weight.copy_(theirs.relative_attention_bias.weight)
+    torch.testing.assert_close(ours(None, 200, 200), theirs.compute_bias(200, 200), **CLOSE)
+    torch.testing.assert_close(ours(None, 1, 200), theirs.compute_bias(200, 200)[:, :, -1:], **CLOSE)

@@ -11,14 +11,17 @@ from vit.nn import (
     Attention,
     Block,
     Encoder,
+    Heads,
     LayerNorm,
-    LocalAttention,
+    Local,
     Mlp,
     RelativePositions,
+    Sliced,
+    Unprojected,
     attention_maps,
     init_weights,
 )
-from vit.nn.scores import Additive, Bilinear, Cosine, DotProduct
+from vit.nn.scores import Additive, Bilinear, Cosine, DotProduct, ScaledDotProduct
 
 B, N, S, D, H = 2, 5, 7, 12, 3
 CLOSE = {"rtol": 0, "atol": 1e-5}
@@ -28,24 +31,23 @@ FORMULAS = {
     Cosine: lambda layer, h, q, k: layer.log_scale[h].exp().squeeze() * (q @ k) / math.sqrt((q @ q) * (k @ k)),
     Bilinear: lambda layer, h, q, k: torch.einsum("i,ij,j->", q, layer.matrix[h], k),
     Additive: lambda layer, h, q, k: (layer.vector[h] * torch.tanh(q + k)).sum(),
-    Attention: lambda layer, h, q, k: q @ k / math.sqrt(len(q)),
+    ScaledDotProduct: lambda layer, h, q, k: q @ k / math.sqrt(len(q)),
 }
-OPTIONS = {"heads": {}, "full width": {"head_dim": D}, "other values": {"head_dim": 6, "value_dim": 10}}
+HEADS = {"split": Heads.split(D, H), "full": Heads.full(D, H), "other values": Heads(H, 6, 10)}
 
 
-def layer(kind: type[Attention], **options) -> Attention:
+def layer(score: type[ScaledDotProduct], heads: Heads | int = H, **options) -> Attention:
     """With parameters of the score that are not at their simple beginnings."""
     torch.manual_seed(0)
-    made = kind(D, H, **options).eval()
-    for name in ("log_scale", "matrix", "vector"):
-        if hasattr(made, name):
-            torch.nn.init.normal_(getattr(made, name), std=0.7)
+    made = Attention(D, heads, score=score, **options).eval()
+    for parameter in made.score.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)
     return made
 
 
 def by_hand(made: Attention, x: Tensor, memory: Tensor | None, allowed: Tensor) -> tuple[Tensor, Tensor]:
     """The result and the weights, one query after another; allowed (B,N,S)."""
-    K, V = made.head_dim, made.value_dim
+    K, V = made.heads.head_dim, made.heads.value_dim
     if memory is None:
         q, k, v = made.qkv(x).split([H * K, H * K, H * V], dim=-1)
     else:
@@ -56,18 +58,18 @@ def by_hand(made: Attention, x: Tensor, memory: Tensor | None, allowed: Tensor) 
         for h in range(H):
             for i in range(x.shape[1]):
                 seen = [j for j in range(k.shape[1]) if allowed[b, i, j]]
-                scores = torch.stack([FORMULAS[type(made)](made, h, q[b, i, h], k[b, j, h]) for j in seen])
+                scores = torch.stack([FORMULAS[type(made.score)](made.score, h, q[b, i, h], k[b, j, h]) for j in seen])
                 shares = scores.exp() / scores.exp().sum()
                 weights[b, h, i, seen] = shares
                 heads[b, i, h] = sum(share * v[b, j, h] for share, j in zip(shares, seen, strict=True))
     return made.proj(heads.flatten(2)), weights
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("heads", HEADS.values(), ids=HEADS)
 @pytest.mark.parametrize("kind", FORMULAS)
 @torch.no_grad()
-def test_self_attention_with_a_mask_and_causal_equals_the_formula(kind, options) -> None:
-    made, x = layer(kind, **options), torch.randn(B, N, D)
+def test_self_attention_with_a_mask_and_causal_equals_the_formula(kind, heads) -> None:
+    made, x = layer(kind, heads), torch.randn(B, N, D)
     keys = torch.tensor([[True] * 5, [True, True, False, True, False]])  # (B,N)
     past = torch.ones(N, N, dtype=torch.bool).tril()
     for mask, causal in ((None, False), (None, True), (keys, False), (keys, True)):
@@ -82,7 +84,7 @@ def test_self_attention_with_a_mask_and_causal_equals_the_formula(kind, options)
 @pytest.mark.parametrize("kind", FORMULAS)
 @torch.no_grad()
 def test_cross_attention_with_pairs_equals_the_formula(kind) -> None:
-    made, x, memory = layer(kind, cross=True, value_dim=6), torch.randn(B, N, D), torch.randn(B, S, D)
+    made, x, memory = layer(kind, Heads(H, 4, 6), cross=True), torch.randn(B, N, D), torch.randn(B, S, D)
     mask = torch.rand(B, N, S) < 0.6
     mask[..., 0] = True
     expected, weights = by_hand(made, x, memory, mask)
@@ -94,15 +96,15 @@ def test_cross_attention_with_pairs_equals_the_formula(kind) -> None:
 
 def test_bilinear_begins_as_the_scaled_dot_product() -> None:
     torch.manual_seed(0)
-    made, plain, x = Bilinear(D, H), Attention(D, H), torch.randn(B, N, D)
-    plain.load_state_dict({name: value for name, value in made.state_dict().items() if name != "matrix"})
+    made, plain, x = Attention(D, H, score=Bilinear), Attention(D, H), torch.randn(B, N, D)
+    plain.load_state_dict({name: value for name, value in made.state_dict().items() if name != "score.matrix"})
     torch.testing.assert_close(made(x), plain(x), **CLOSE)
 
 
 def test_cosine_ignores_lengths_and_bounds_its_scale() -> None:
-    made = layer(Cosine)
+    made = Cosine(Heads.split(D, H))
     q, k, v = torch.randn(3, B, H, N, D // H)
-    torch.testing.assert_close(made.attend(7 * q, 0.1 * k, v, None, False), made.attend(q, k, v, None, False), **CLOSE)
+    torch.testing.assert_close(made.attend(7 * q, 0.1 * k, v), made.attend(q, k, v), **CLOSE)
     torch.nn.init.constant_(made.log_scale, 50.0)
     q, k = made.transform(q, k)
     assert (q @ k.transpose(-2, -1)).abs().max() <= 100 * (D // H) ** 0.5 * 1.0001
@@ -111,7 +113,7 @@ def test_cosine_ignores_lengths_and_bounds_its_scale() -> None:
 @pytest.mark.parametrize("kind", FORMULAS)
 def test_in_a_stack_every_parameter_learns(kind) -> None:
     torch.manual_seed(0)
-    stack = Encoder([Block(D, kind(D, H), Mlp(D, D)) for _ in range(2)], LayerNorm(D))
+    stack = Encoder([Block(D, Attention(D, H, score=kind), Mlp(D, D)) for _ in range(2)], LayerNorm(D))
     init_weights(stack)
     x, mask = torch.randn(B, N, D), torch.tensor([[True] * 5, [True, True, False, False, False]])
     other = torch.where(mask[..., None], x, torch.randn(B, N, D))
@@ -140,8 +142,8 @@ MASKS = {  # of (B,N) keys that may be attended
 }
 LAYERS = {
     **{kind.__name__: partial(layer, kind) for kind in FORMULAS},
-    "one after the other": lambda: LocalAttention(D, H, window=1),
-    "relative": lambda: layer(Attention, relative=RelativePositions((1, N), H)),
+    "local": lambda: layer(partial(Local, window=1)),
+    "relative": lambda: layer(ScaledDotProduct, relative=RelativePositions((1, N), H)),
     "cross": lambda: layer(Additive, cross=True),
 }
 
@@ -166,3 +168,40 @@ def test_dropout_acts_while_training_alone(kind) -> None:
     made, x = layer(kind, dropout=0.5), torch.randn(B, N, D)
     assert torch.equal(made(x), made(x))
     assert not torch.equal(made.train()(x), made(x))
+
+
+def test_sliced_heads_are_heads_with_block_diagonal_matrices() -> None:
+    """Each head projects its own slice, so it equals a usual projection whose other weights are zero."""
+    sliced, usual, x = layer(ScaledDotProduct, projection=Sliced), layer(ScaledDotProduct), torch.randn(B, N, D)
+    torch.nn.init.normal_(sliced.qkv.bias)
+    K = D // H
+    with torch.no_grad():
+        matrix = torch.zeros(3, H, K, D)
+        for h in range(H):
+            matrix[:, h, :, h * K : (h + 1) * K] = sliced.qkv.weight[h].view(3, K, K)
+        usual.qkv.weight.copy_(matrix.view(3 * D, D))
+        usual.qkv.bias.copy_(sliced.qkv.bias.view(H, 3, K).transpose(0, 1).flatten())
+        usual.proj.load_state_dict(sliced.proj.state_dict())
+    torch.testing.assert_close(sliced(x), usual(x), **CLOSE)
+    assert sliced.qkv.weight.numel() * H == usual.qkv.weight.numel()
+
+
+def test_without_projections_the_result_is_the_lectures_sum() -> None:
+    """y_i = sum_j softmax_j(x_i . x_j) x_j, with one head, no matrices and no scaling."""
+    made, x = Attention(D, 1, score=DotProduct, projection=Unprojected, output=None), torch.randn(B, N, D) / 2
+    assert not list(made.parameters())
+    for b in range(B):
+        for i in range(N):
+            weights = [math.exp(float(x[b, i] @ x[b, j])) for j in range(N)]
+            expected = sum(weight * x[b, j] for j, weight in enumerate(weights)) / sum(weights)
+            torch.testing.assert_close(made(x)[b, i], expected, **CLOSE)
+    with pytest.raises(ValueError, match="heads are slices of the 12 channels, so 3 heads are 4 wide, not 6"):
+        Attention(D, Heads(3, 6, 6), projection=Unprojected)
+
+
+def test_cross_attention_without_projections_compares_tokens_with_the_memory() -> None:
+    made = Attention(D, H, cross=True, projection=Unprojected, output=None)
+    x, memory = torch.randn(B, N, D), torch.randn(B, S, D)
+    q, k = x.view(B, N, H, -1).transpose(1, 2), memory.view(B, S, H, -1).transpose(1, 2)
+    expected = (q @ k.mT / math.sqrt(D // H)).softmax(-1) @ k
+    torch.testing.assert_close(made(x, memory), expected.transpose(1, 2).flatten(2), **CLOSE)

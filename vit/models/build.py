@@ -9,14 +9,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit import nn as parts
-from vit.models.config import StackConfig, TextConfig
-from vit.nn import Attention, Block, Encoder, RelativePositions, Rotary, TokenEmbed
+from vit.models.config import ImageConfig, StackConfig, TextConfig
+from vit.nn import Attention, Block, Encoder, Heads, Mixer, Rotary, TokenEmbed
 from vit.nn.drop import drop_path_rates
 from vit.nn.norm import Norm
+from vit.nn.projections import Projection
+from vit.nn.scores import Score
 
 # the classes and functions that the names in a config stand for
-NORMS = {"layer": parts.LayerNorm, "rms": parts.RMSNorm}
+NORMS = {"layer": parts.LayerNorm, "rms": parts.RMSNorm, "batch": parts.BatchNorm}
 BLOCKS = {"serial": Block, "res_post_norm": parts.ResPostNormBlock, "parallel": parts.ParallelBlock}
+SCORES = {
+    "scaled": parts.ScaledDotProduct,
+    "dot": parts.DotProduct,
+    "cosine": parts.Cosine,
+    "bilinear": parts.Bilinear,
+    "additive": parts.Additive,
+}
+PROJECTIONS = {"linear": parts.stacked, "sliced": parts.Sliced}
+CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
 MLPS = {"mlp": parts.Mlp, "swiglu": parts.SwiGLU}
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -29,14 +40,15 @@ PAIRS = {"rotate_half": parts.RotateHalf, "interleaved": parts.Interleaved}
 TEXT_THETA = 10_000.0  # of rotary positions in texts (arXiv 2104.09864)
 
 
-def build_blocks(config: StackConfig, depth: int | None = None, cross: bool = False) -> list[Block]:
-    """The blocks of an encoder, or with `cross` of a decoder; `config.depth` by default."""
+def build_blocks(config: StackConfig, depth: int | None = None, decoder: bool = False) -> list[Block]:
+    """The blocks of an encoder or decoder; `config.depth` by default."""
+    block = BLOCKS[config.block] if config.residual else parts.NoResidualBlock
     return [
-        BLOCKS[config.block](
+        block(
             config.dim,
-            build_attention(config),
+            build_mixer(config, decoder),
             build_mlp(config),
-            build_attention(config, cross=True) if cross else None,
+            build_attention(config, cross=True) if decoder else None,
             norm=build_norm(config),
             pre_norm=config.pre_norm,
             layer_scale=config.layer_scale,
@@ -47,27 +59,54 @@ def build_blocks(config: StackConfig, depth: int | None = None, cross: bool = Fa
     ]
 
 
-def build_attention(config: StackConfig, cross: bool = False) -> Attention:
+def build_mixer(config: StackConfig, decoder: bool = False) -> Attention | Mixer:
+    """The layer between the tokens of a block, causal in a decoder."""
+    mixer = (config.decoder_mixer if decoder else None) or config.mixer
+    if mixer in CELLS:
+        return parts.Recurrent(config.dim, CELLS[mixer], causal=decoder)
+    if mixer == "conv1d":
+        return parts.Convolution(config.dim, config.kernel, causal=decoder)
+    return parts.Fourier() if mixer == "fnet" else build_attention(config, relative=build_relative(config, decoder))
+
+
+def build_attention(config: StackConfig, cross: bool = False, relative: nn.Module | None = None) -> Attention:
     return Attention(
         config.dim,
-        config.num_heads,
-        head_dim=config.head_dim,
+        Heads(config.num_heads, config.head_width, config.value_dim or config.head_width),
         cross=cross,
-        qkv_bias=config.qkv_bias,
-        key_bias=config.key_bias,
+        projection=build_projection(config, cross),
+        score=build_score(config, cross),
         qk_norm=build_norm(config) if config.qk_norm else None,
         norm=build_norm(config) if config.attn_norm else None,
-        proj_bias=config.proj_bias,
-        relative=None if cross else build_relative(config),
+        output=None if config.projection == "none" else partial(nn.Linear, bias=config.proj_bias),
+        relative=relative,
         dropout=config.attention_dropout,
     )
 
 
-def build_relative(config: StackConfig) -> RelativePositions | None:
+def build_projection(config: StackConfig, cross: bool) -> Projection:
+    if config.projection == "none":
+        return parts.Unprojected
+    if config.qkv_bias and not config.key_bias and not cross:
+        return parts.KeylessBias
+    return partial(PROJECTIONS[config.projection], bias=config.qkv_bias)
+
+
+def build_score(config: StackConfig, cross: bool = False) -> Score:
+    """The score; windows are between tokens of one sequence, so cross-attention has none."""
+    if config.attention != "local":
+        return SCORES[config.attention]
+    local = partial(parts.Local, window=config.window, dilation=config.dilation, global_tokens=config.global_tokens)
+    return parts.ScaledDotProduct if cross else local
+
+
+def build_relative(config: StackConfig, decoder: bool = False) -> nn.Module | None:
     """The relative position bias for positions="relative", else None."""
     if getattr(config, "positions", None) != "relative":  # a plain StackConfig has no positions
         return None
-    return RelativePositions(config.grid, config.num_heads, config.prefix, config.relative_hidden)
+    if isinstance(config, ImageConfig):
+        return parts.RelativePositions(config.grid, config.num_heads, config.prefix, config.relative_hidden)
+    return parts.TextRelativePositions(config.num_heads, causal=decoder)
 
 
 def build_mlp(config: StackConfig) -> nn.Module:
@@ -93,18 +132,21 @@ def build_text_embed(config: TextConfig) -> TokenEmbed:
     return TokenEmbed(
         config.vocab_size,
         config.dim,
-        pos_embed=build_text_table(config.positions, config.max_len, config.dim),
+        pos_embed=build_text_table(config),
+        scale=config.dim**0.5 if config.scale_embed else 1.0,
         segments=config.segments,
         norm=build_norm(config)(config.dim) if config.embed_norm else None,
         dropout=config.dropout,
     )
 
 
-def build_text_table(positions: str, max_len: int, dim: int) -> Tensor | None:
+def build_text_table(config: StackConfig) -> Tensor | None:
     """The position table of a text, (1,max_len,D), or None."""
-    if positions == "learned":
-        return parts.learned(max_len, dim)
-    return parts.sincos_1d(max_len, dim) if positions == "sincos" else None
+    if config.positions == "learned":
+        return parts.learned(config.max_len, config.dim)
+    if config.positions != "sincos":
+        return None
+    return parts.sincos_1d(config.max_len, config.dim, interleaved=config.sincos_channels == "interleaved")
 
 
 def build_text_encoder(config: TextConfig) -> Encoder:

@@ -8,16 +8,23 @@ from vit.messages import nearest_names
 
 CHOICES = {
     "positions": ("learned", "sincos", "rotary", "none"),
+    "sincos_channels": ("halves", "interleaved"),
+    "attention": ("scaled", "dot", "cosine", "bilinear", "additive", "local"),
+    "heads": ("split", "full"),
+    "projection": ("linear", "sliced", "none"),
+    "mixer": ("attention", "lstm", "gru", "conv1d", "fnet"),
+    "decoder_mixer": (None, "attention", "lstm", "gru", "conv1d"),
     "rotary_pairs": ("rotate_half", "interleaved"),
     "rotary_coordinates": ("steps", "centred"),
     "stem": ("linear", "normed", "conv", "masked_conv", "pooled_conv"),
     "pool": ("class", "mean", "class_mean", "attention"),
     "final_norm": ("tokens", "pooled", "none"),
-    "norm": ("layer", "rms"),
+    "norm": ("layer", "rms", "batch"),
     "block": ("serial", "res_post_norm", "parallel"),
     "mlp": ("mlp", "swiglu"),
     "activation": ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu"),
 }
+TEXT_POSITIONS = (*CHOICES["positions"], "relative")
 # former names, which saved configs may contain
 FORMER_KEYS = {"rotary_places": "rotary_coordinates"}
 FORMER_VALUES = {
@@ -26,7 +33,11 @@ FORMER_VALUES = {
 }
 SIZES = ("image_size", "patch_size", "rotary_span")
 POSITIVE = ("in_chans", "vocab_size", "max_len", "dim", "depth", "decoder_depth", "num_heads", "mlp_ratio", "norm_eps",
-            "rotary_theta", "relative_hidden")
+            "rotary_theta", "relative_hidden", "head_dim", "value_dim", "dilation", "kernel")
+ATTENTION_DEFAULTS = {  # keys that only attention has, with their default
+    "attention": "scaled", "heads": "split", "head_dim": None, "value_dim": None, "projection": "linear",
+    "qk_norm": False, "attn_norm": False, "key_bias": True,
+}
 RATES = ("dropout", "attention_dropout", "drop_path", "patch_dropout")
 
 
@@ -61,9 +72,9 @@ def check_values(config: Any) -> None:
         if (value := getattr(config, key, None)) in names:
             object.__setattr__(config, key, names[value])
     for key in POSITIVE:
-        if (value := getattr(config, key, 1)) <= 0:
+        if (value := getattr(config, key, 1)) is not None and value <= 0:
             raise ValueError(f"{key} is {value}, but must be above 0")
-    for key in ("num_classes", "registers", "segments"):
+    for key in ("num_classes", "registers", "segments", "window", "global_tokens"):
         if (value := getattr(config, key, 0)) < 0:
             raise ValueError(f"{key} is {value}, but must not be negative")
     if (scale := getattr(config, "layer_scale", None)) is not None and scale <= 0:
@@ -73,9 +84,9 @@ def check_values(config: Any) -> None:
             raise ValueError(f"{key} is {value}, but must lie in [0, 1)")
     for key, choices in {**CHOICES, **getattr(config, "choices", {})}.items():
         if (value := getattr(config, key, choices[0])) not in choices:
-            near = nearest_names(value, choices, cutoff=0.3)
+            near = nearest_names(str(value), list(filter(None, choices)), cutoff=0.3)
             hint = f"nearest: {near[0]}, of" if near else "must be one of"
-            raise ValueError(f"{key}={value} is unknown; {hint} {', '.join(choices)}")
+            raise ValueError(f"{key}={value} is unknown; {hint} {', '.join(filter(None, choices))}")
 
 
 def check_block(config: Any) -> None:
@@ -84,6 +95,8 @@ def check_block(config: Any) -> None:
     Raises:
         ValueError: it does not.
     """
+    if config.block != "serial" and not config.residual:
+        raise ValueError(f"residual=false needs block=serial, not block={config.block}")
     if config.block != "serial" and not config.pre_norm:
         raise ValueError(f"block={config.block} defines the position of its norms; set pre_norm=true with it")
     if config.block == "res_post_norm" and config.layer_scale is not None:
@@ -92,15 +105,49 @@ def check_block(config: Any) -> None:
 
 
 def check_heads(config: Any) -> None:
-    """Check that `dim` is divisible by `num_heads`.
+    """Check that `dim` is divisible by `num_heads`, and that the keys of heads and windows fit together.
 
     Raises:
-        ValueError: it is not, and there is no `head_dim`.
+        ValueError: they do not, and there is no `head_dim`.
     """
-    if config.head_dim is None and config.dim % config.num_heads:
+    if config.heads == "full" and config.head_dim is not None:
+        raise ValueError(f"heads=full are as wide as the model, {config.dim}, but head_dim is {config.head_dim}; leave "
+                         "one of them out")
+    if config.projection != "linear" and (config.heads == "full" or config.head_dim or not config.key_bias):
+        raise ValueError(f"projection={config.projection} gives each head its own slice of the tokens; it needs "
+                         "heads=split, head_dim=null and key_bias=true")
+    if config.projection == "none" and config.value_dim is not None:
+        raise ValueError(f"projection=none has values of dim / num_heads channels; set value_dim=null, not "
+                         f"{config.value_dim}")
+    if config.attention != "local" and (config.dilation != 1 or config.global_tokens):
+        raise ValueError(f"dilation={config.dilation} and global_tokens={config.global_tokens} need attention=local, "
+                         f"not attention={config.attention}")
+    if config.head_dim is None and config.heads == "split" and config.dim % config.num_heads:
         raise ValueError(f"dim {config.dim} is not divisible by num_heads {config.num_heads}; nearest dim: "
                          f"{config.dim // config.num_heads * config.num_heads or config.num_heads}, "
                          f"{-(-config.dim // config.num_heads) * config.num_heads}, or give head_dim")
+
+
+def check_mixer(config: Any) -> None:
+    """Check that the keys of attention and the positions fit `mixer` and, of a decoder, `decoder_mixer`.
+
+    Raises:
+        ValueError: they do not.
+    """
+    decodes = hasattr(config, "decoder_mixer")
+    mixers = [config.mixer, config.decoder_mixer or config.mixer] if decodes else [config.mixer]
+    if mixers[-1] == "fnet" and decodes:
+        raise ValueError("mixer=fnet has no causal form, because every token depends on all others; set decoder_mixer "
+                         "to attention, lstm, gru or conv1d with it")
+    if "attention" in mixers:
+        return
+    if config.positions in ("rotary", "learned_rotary", "relative"):
+        raise ValueError(f"positions={config.positions} act on the scores of self-attention, which mixer="
+                         f"{config.mixer} does not have; use positions=none, learned or sincos")
+    unused = [] if decodes else [key for key, value in ATTENTION_DEFAULTS.items() if getattr(config, key) != value]
+    if unused:  # in a decoder they still apply to cross-attention
+        raise ValueError(f"{unused[0]}={getattr(config, unused[0])} is an option of attention, but mixer="
+                         f"{config.mixer}; leave it out, or set mixer=attention")
 
 
 def check_positions(config: Any, axes: int) -> None:

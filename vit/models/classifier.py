@@ -9,13 +9,12 @@ from torch import Tensor, nn
 from vit import nn as parts
 from vit.models.build import ACTIVATIONS, PAIRS, build_blocks, build_head, build_norm
 from vit.models.config import ImageConfig, VisionTransformerConfig
-from vit.nn import Attention, Encoder, MixedRotary, PatchDropout, PatchEmbed, Rotary
+from vit.nn import Attention, Encoder, Heads, MixedRotary, PatchDropout, PatchEmbed, Prefix, Rotary
 from vit.nn.init import init_weights
-from vit.nn.position import SINCOS_TABLES, Coordinates
+from vit.nn.position import SINCOS_TABLES, Coordinates, fixed_table
 from vit.nn.stem import Stem
 
 STEMS = {
-    "linear": parts.LinearPatches,
     "normed": parts.NormedPatches,
     "conv": parts.ConvStem,
     "masked_conv": parts.MaskedConvStem,
@@ -102,15 +101,10 @@ class VisionTransformer(Classifier):
 
 def build_embed(config: ImageConfig, flexible: bool = False, dist_token: bool = False) -> PatchEmbed:
     return PatchEmbed(
+        build_stem(config),
         config.image_size,
-        config.patch_size,
-        config.in_chans,
-        config.dim,
-        class_token=config.class_token,
-        dist_token=dist_token,
-        registers=config.registers,
+        prefix=Prefix(config.class_token, dist_token, config.registers),
         pos_embed=build_table(config),
-        stem=build_stem(config),
         norm=build_norm(config)(config.dim) if config.embed_norm else None,
         flexible=flexible,
         dropout=config.dropout,
@@ -119,16 +113,18 @@ def build_embed(config: ImageConfig, flexible: bool = False, dist_token: bool = 
 
 def build_stem(config: ImageConfig) -> Stem:
     if config.stem != "linear":
-        return STEMS[config.stem]
+        return STEMS[config.stem](config.in_chans, config.dim, config.patch_size)
     norm = build_norm(config)(config.dim) if config.patch_norm else None
-    return partial(parts.LinearPatches, bias=config.patch_bias, norm=norm)
+    return parts.LinearPatches(config.in_chans, config.dim, config.patch_size, config.patch_bias, norm)
 
 
 def build_table(config: ImageConfig) -> Tensor | None:
     """The position table of the tokens, (1,N,D), or None."""
     if config.positions in ("learned", "learned_rotary"):
         return parts.learned(math.prod(config.grid) + (config.prefix if config.prefix_positions else 0), config.dim)
-    return SINCOS_TABLES[config.positions](config.grid, config.dim) if config.positions in SINCOS_TABLES else None
+    if config.positions not in SINCOS_TABLES:
+        return None
+    return fixed_table(config.positions, config.grid, config.dim, config.sincos_channels)
 
 
 def build_encoder(config: VisionTransformerConfig) -> Encoder:
@@ -169,6 +165,6 @@ def build_pool(config: VisionTransformerConfig) -> nn.Module:
     if config.pool == "class_mean":
         return parts.ClassMean(prefix)
     mlp = parts.Mlp(config.dim, config.pool_hidden, ACTIVATIONS[config.activation])
-    heads = config.pool_heads or config.num_heads
-    attn = Attention(config.dim, heads, head_dim=None if config.pool_heads else config.head_dim, cross=True)
+    width = config.dim // config.pool_heads if config.pool_heads else config.head_width
+    attn = Attention(config.dim, Heads(config.pool_heads or config.num_heads, width, width), cross=True)
     return parts.AttentionPool(config.dim, attn, mlp, norm(config.dim), prefix, last)

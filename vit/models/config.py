@@ -7,8 +7,10 @@ from typing import Any, ClassVar, Self
 
 from vit.models.checks import (
     CHOICES,
+    TEXT_POSITIONS,
     check_block,
     check_heads,
+    check_mixer,
     check_names,
     check_positions,
     check_values,
@@ -28,12 +30,26 @@ class StackConfig:
         block: "serial", attention, then MLP; "res_post_norm", the same with norms on the outputs of the branches (Swin
             v2, arXiv 2111.09883); "parallel", both on the same normalized tokens (arXiv 2302.05442).
         pre_norm: pre-norm instead of post-norm, for serial blocks.
-        head_dim: width of a head; `dim / num_heads` by default.
+        residual: False leaves out the residual connections of serial blocks.
+        mixer: the layer between tokens: "attention", a bidirectional "lstm" or "gru", "conv1d", or "fnet" (arXiv
+            2105.03824).
+        kernel: tokens in a window of conv1d.
+        attention: score of a query and a key: "scaled" dot product, "dot" product, "cosine", "bilinear" or "additive"
+            (see `vit.nn.scores`); or "local", a scaled dot product within a window (see `vit.nn.local`).
+        window, dilation, global_tokens: of attention=local: tokens to each side, their distance, and the number of
+            first tokens that attend to all and to which all attend. Cross-attention is not restricted.
+        heads: "split", heads share the width of the model; "full", each is as wide as the model.
+        head_dim: width of a head's queries and keys; by default what `heads` says.
+        value_dim: width of a head's values; that of its keys by default.
+        projection: of tokens to queries, keys and values: "linear"; "sliced", each head reads only its own slice of
+            the token; "none", they are the token itself, and there is no output projection.
         mlp_ratio: inner width of the MLP over `dim`; a SwiGLU has two projections of that width.
         mlp_norm: a norm on the hidden units of the MLP.
         key_bias: False removes the bias of the keys; queries and values keep theirs.
         attn_norm: a norm on the concatenated heads, before the output projection.
         proj_bias: the projections of attention and MLP have biases.
+        sincos_channels: of fixed tables: "interleaved", sine and cosine of each frequency in turn (arXiv 1706.03762),
+            or "halves", all sines before all cosines.
         rotary_pairs: channel pairs of rotary positions, "rotate_half" for (i, i + K/2) or "interleaved" for (2i, 2i+1).
         layer_scale: initial value of LayerScale (arXiv 2103.17239); None for none.
         drop_path: stochastic depth rate of the last block, growing linearly from 0 at the first.
@@ -45,12 +61,22 @@ class StackConfig:
     dim: int = 768
     depth: int = 12
     num_heads: int = 12
+    mixer: str = "attention"
+    kernel: int = 3
+    attention: str = "scaled"
+    window: int = 16
+    dilation: int = 1
+    global_tokens: int = 0
+    heads: str = "split"
     head_dim: int | None = None
+    value_dim: int | None = None
+    projection: str = "linear"
     mlp_ratio: float = 4.0
     norm: str = "layer"
     norm_eps: float = 1e-6
     block: str = "serial"
     pre_norm: bool = True
+    residual: bool = True
     mlp: str = "mlp"
     mlp_norm: bool = False
     activation: str = "gelu"
@@ -59,6 +85,7 @@ class StackConfig:
     qk_norm: bool = False
     attn_norm: bool = False
     proj_bias: bool = True
+    sincos_channels: str = "halves"  # what models saved without this key have
     rotary_pairs: str = "rotate_half"
     layer_scale: float | None = None
     dropout: float = 0.0
@@ -67,7 +94,8 @@ class StackConfig:
 
     @property
     def head_width(self) -> int:
-        return self.head_dim or self.dim // self.num_heads
+        """Width of a head's queries and keys."""
+        return self.head_dim or (self.dim if self.heads == "full" else self.dim // self.num_heads)
 
     @property
     def pooled_dim(self) -> int:
@@ -101,23 +129,30 @@ class TextConfig(StackConfig):
         vocab_size: number of ids of the tokenizer.
         max_len: maximum number of tokens.
         segments: number of segment embeddings, 2 for pairs of texts; 0 for none.
-        positions: "learned" table, fixed "sincos" table, "rotary" or "none".
+        positions: "learned" table, fixed "sincos" table, "rotary", "relative" (a bias of the scores, arXiv 1910.10683)
+            or "none".
+        scale_embed: multiply token embeddings by sqrt(dim), as fixed tables need, whose values are of size 1 (arXiv
+            1706.03762, section 3.4).
         embed_norm: a norm on the sum of token, segment and position embeddings, as in BERT.
 
     Raises:
         ValueError: a value is out of range, or values do not fit together.
     """
 
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {"positions": TEXT_POSITIONS}
+
     vocab_size: int
     max_len: int = 512
     segments: int = 2
     positions: str = "learned"
+    scale_embed: bool = False
     embed_norm: bool = False
 
     def __post_init__(self) -> None:
         check_values(self)
         check_heads(self)
         check_block(self)
+        check_mixer(self)
         check_positions(self, axes=1)
 
 
@@ -173,6 +208,7 @@ class ImageConfig(StackConfig):
         patch_grid(self.image_size, self.patch_size)
         check_heads(self)
         check_block(self)
+        check_mixer(self)
         if self.stem not in ("linear", "normed"):
             halvings(self.patch_size)
         if self.stem != "linear" and (self.patch_norm or not self.patch_bias):

@@ -67,8 +67,9 @@ class MaskedImageConfig(ImageConfig):
     def decoder(self) -> StackConfig:
         """Configuration of the decoder's blocks."""
         shared = {f.name: getattr(self, f.name) for f in fields(StackConfig)}
-        own = {"dim": self.decoder_dim, "depth": self.decoder_depth, "num_heads": self.decoder_num_heads}
-        return StackConfig(**{**shared, **own, "mlp_ratio": self.decoder_mlp_ratio, "head_dim": None})
+        own = {"dim": self.decoder_dim, "depth": self.decoder_depth, "num_heads": self.decoder_num_heads,
+               "mlp_ratio": self.decoder_mlp_ratio, "head_dim": None, "value_dim": None}
+        return StackConfig(**{**shared, **own})
 
     def classifier(self) -> dict[str, Any]:
         """Config values, without `num_classes`, of the Vision Transformer that loads `embed` and `encoder`."""

@@ -9,7 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit.models.build import build_blocks, build_last_norm, build_text_rotary, build_text_table
-from vit.models.checks import check_block, check_heads, check_positions, check_values, current_names
+from vit.models.checks import (
+    CHOICES,
+    TEXT_POSITIONS,
+    check_block,
+    check_heads,
+    check_mixer,
+    check_positions,
+    check_values,
+    current_names,
+)
 from vit.models.classifier import build_embed, build_rotary
 from vit.models.config import ImageConfig, StackConfig, from_dict
 from vit.nn import Cache, Decoder, Encoder, PatchEmbed, TokenEmbed, apply_linear
@@ -145,6 +154,8 @@ class EncoderDecoderConfig(StackConfig):
         source_vocab: number of source ids; `vocab_size` by default.
         max_len: maximum number of tokens, of source and target each.
         depth, decoder_depth: number of blocks of the encoder and of the decoder.
+        mixer, decoder_mixer: the layer between the tokens of the encoder, and that between the target tokens: causal,
+            as `mixer` by default. Cross-attention is always attention.
         scale_embed: multiply embeddings by sqrt(dim).
         tied: matrices that are shared: "none", target embedding and output layer ("target", arXiv 1608.05859), or those
             and the source embedding ("all").
@@ -155,6 +166,7 @@ class EncoderDecoderConfig(StackConfig):
 
     kind: ClassVar[str] = "encoder_decoder"
     choices: ClassVar = {
+        "positions": TEXT_POSITIONS,
         "source": ("text", "image"),
         "tied": ("none", "target", "all"),
         "block": ("serial", "res_post_norm"),  # parallel blocks have no cross-attention
@@ -167,6 +179,7 @@ class EncoderDecoderConfig(StackConfig):
     dim: int = 512
     depth: int = 6
     decoder_depth: int = 6
+    decoder_mixer: str | None = None
     num_heads: int = 8
     positions: str = "sincos"
     scale_embed: bool = True
@@ -183,6 +196,7 @@ class EncoderDecoderConfig(StackConfig):
         check_values(self)
         check_heads(self)
         check_block(self)
+        check_mixer(self)
         check_positions(self, axes=1)
         if self.tied == "all" and self.source == "image":
             raise ValueError("tied=all needs source=text, because images have no ids; use tied=target")
@@ -214,7 +228,8 @@ class ImageToTextConfig(EncoderDecoderConfig, ImageConfig):
         ValueError: a value is out of range, or values do not fit together.
     """
 
-    choices: ClassVar = EncoderDecoderConfig.choices | {"source": ("image",)}
+    # no relative positions, which need images of one size
+    choices: ClassVar = EncoderDecoderConfig.choices | {"source": ("image",), "positions": CHOICES["positions"]}
 
     source: str = "image"
     class_token: bool = False
@@ -239,7 +254,7 @@ class Transformer(EncoderDecoder):
             ),
             build_token_embed(config, config.vocab_size),
             Decoder(
-                build_blocks(config, config.decoder_depth, cross=True),
+                build_blocks(config, config.decoder_depth, decoder=True),
                 build_last_norm(config),
                 rotary=build_text_rotary(config, config.max_len),
             ),
@@ -261,7 +276,7 @@ def build_token_embed(config: EncoderDecoderConfig, vocab_size: int) -> TokenEmb
     return TokenEmbed(
         vocab_size,
         config.dim,
-        pos_embed=build_text_table(config.positions, config.max_len, config.dim),
+        pos_embed=build_text_table(config),
         scale=config.dim**0.5 if config.scale_embed else 1.0,
         dropout=config.dropout,
     )

@@ -27,7 +27,7 @@ class TextClassifierConfig(TextConfig):
     """
 
     kind: ClassVar[str] = "text_classifier"
-    choices: ClassVar = {"pool": ("class", "pooler", "mean", "sum", "attention")}
+    choices: ClassVar = {**TextConfig.choices, "pool": ("class", "pooler", "mean", "sum", "attention")}
 
     num_classes: int
     pool: str = "class"

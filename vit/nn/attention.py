@@ -1,99 +1,67 @@
-"""Multi-head scaled dot-product attention, as self-attention or cross-attention."""
+"""Multi-head attention, as self-attention or cross-attention, made of a projection, a score and norms."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor, nn
 
 from vit.nn.cache import KeyValues
-from vit.nn.cpu import apply_linear, linear, scaled_dot_product_attention
-from vit.nn.masks import attention_mask, masked_softmax
+from vit.nn.cpu import apply_linear
 from vit.nn.norm import Norm, identity
 from vit.nn.position import Rotation
+from vit.nn.projections import Heads, Projection, stacked
+from vit.nn.scores import ScaledDotProduct, Score
 
-
-def stacked(dim: int, parts: list[int], bias: bool) -> nn.Linear:
-    """Several linear layers of the widths `parts` as one layer."""
-    layer = nn.Linear(dim, sum(parts), bias)
-    layer.parts = parts
-    return layer
-
-
-class KeylessBias(nn.Linear):
-    """The qkv projection without a bias on the keys (BEiT, arXiv 2106.08254; EVA-02, arXiv 2303.11331).
-
-    A key bias adds a constant to all scores of a query, to which softmax is invariant without rotary positions.
-    """
-
-    def __init__(self, dim: int, parts: list[int]) -> None:
-        super().__init__(dim, sum(parts), bias=False)
-        self.parts = parts
-        self.q_bias = nn.Parameter(torch.zeros(parts[0]))
-        self.v_bias = nn.Parameter(torch.zeros(parts[2]))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B,N,D) -> (B,N,sum of parts)"""
-        bias = torch.cat([self.q_bias, self.q_bias.new_zeros(self.parts[1]), self.v_bias])
-        return linear(x, self.weight, bias)
+Output = Callable[[int, int], nn.Module]  # (width of the concatenated heads, dim) -> (B,N,width) -> (B,N,D)
 
 
 class Attention(nn.Module):
     """Multi-head attention (arXiv 1706.03762): self-attention, or with `cross=True` cross-attention to a memory.
 
-    The fused kernel always computes the result; `attention_maps` records the weights in addition. Parameters are named
-    as in timm: `qkv, proj` for self-attention, `q, kv, proj` for cross-attention, `q_norm, k_norm` with QK-norm and
-    `norm`. Other kinds of attention are subclasses that override `attend` and `weights`.
+    The score's kernel always computes the result; `attention_maps` records the weights in addition. Parameters are
+    named as in timm: `qkv, proj` for self-attention, `q, kv, proj` for cross-attention, `q_norm, k_norm` with QK-norm
+    and `norm`.
 
     Args:
-        head_dim: width of a head; `dim / num_heads` by default.
-        value_dim: width of a head's values; `head_dim` by default.
-        key_bias: False removes the bias of the keys in self-attention; queries and values keep theirs.
+        heads: number of heads that share the width `dim`, or `Heads` of other widths.
+        projection: of `vit.nn.projections`, constructor of the projection to queries, keys and values.
+        score: of `vit.nn.scores`, constructor of the module that computes the heads from them.
         qk_norm: norm of queries and keys per head, against growing logits (arXiv 2302.05442); None for none.
         norm: norm of the concatenated heads before the output projection (arXiv 2210.06423); None for none.
-        proj_bias: the output projection has a bias.
+        output: constructor of the output projection; None for none.
         relative: module whose output is added to the scores of self-attention, such as `RelativePositions`.
         dropout: rate on the attention weights.
 
     Raises:
-        ValueError: `dim` is not divisible by `num_heads` and there is no `head_dim`.
+        ValueError: `dim` is not divisible by the number of heads, or the heads have widths that do not fit the parts.
     """
 
     def __init__(
         self,
         dim: int,
-        num_heads: int,
+        heads: int | Heads,
         *,
-        head_dim: int | None = None,
-        value_dim: int | None = None,
         cross: bool = False,
-        qkv_bias: bool = True,
-        key_bias: bool = True,
+        projection: Projection = stacked,
+        score: Score = ScaledDotProduct,
         qk_norm: Norm | None = None,
         norm: Norm | None = None,
-        proj_bias: bool = True,
+        output: Output | None = nn.Linear,
         relative: nn.Module | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if head_dim is None and dim % num_heads:
-            raise ValueError(f"dim {dim} is not divisible by num_heads {num_heads}; change one or give head_dim")
-        self.num_heads, self.head_dim = num_heads, head_dim or dim // num_heads
-        self.value_dim = value_dim or self.head_dim
-        keys, values = num_heads * self.head_dim, num_heads * self.value_dim
+        self.heads = heads = heads if isinstance(heads, Heads) else Heads.split(dim, heads)
+        H, K, V = heads.num_heads, heads.head_dim, heads.value_dim
         if cross:
-            self.q = nn.Linear(dim, keys, bias=qkv_bias)
-            self.kv = stacked(dim, [keys, values], bias=qkv_bias)
-        elif qkv_bias and not key_bias:
-            self.qkv = KeylessBias(dim, [keys, keys, values])
+            self.q, self.kv = projection(dim, H, [K]), projection(dim, H, [K, V])
         else:
-            self.qkv = stacked(dim, [keys, keys, values], bias=qkv_bias)  # one product instead of three
-        self.parts = [keys, values] if cross else [keys, keys, values]
-        self.q_norm = qk_norm(self.head_dim) if qk_norm else identity
-        self.k_norm = qk_norm(self.head_dim) if qk_norm else identity
-        self.norm = norm(values) if norm else identity
-        self.proj = nn.Linear(values, dim, bias=proj_bias)
-        self.cross, self.dropout, self.relative = cross, dropout, relative
+            self.qkv = projection(dim, H, [K, K, V])
+        self.q_norm, self.k_norm = (qk_norm(K), qk_norm(K)) if qk_norm else (identity, identity)
+        self.score = score(heads)
+        self.norm = norm(H * V) if norm else identity
+        self.proj = output(H * V, dim) if output else identity
+        self.cross, self.relative, self.dropout = cross, relative, dropout
         self.recorder: list[Tensor] | None = None  # set by attention_maps
 
     def forward(
@@ -122,52 +90,52 @@ class Attention(nn.Module):
             q = self.queries(x)
             k, v = self.memory_keys_values(memory) if cache is None else cache.all()
         else:
-            q, k, v = self.project(x, rotary)  # (B,H,N,K), (B,H,N,K), (B,H,N,K)
+            q, k, v = self.project(x, rotary)  # (B,H,N,K), (B,H,N,K), (B,H,N,V)
             if cache is not None:
-                k, v = cache.append(k, v)  # (B,H,S,K)
+                k, v = cache.append(k, v)  # (B,H,S,K), (B,H,S,V)
             if self.relative is not None:
-                mask = self.relative(mask).to(q.dtype)  # (1 or B,H,N,N)
-        heads = self.attend(q, k, v, mask, causal)
+                mask = self.relative(mask, q.shape[2], k.shape[2]).to(q.dtype)  # (1 or B,H,N,S)
+        heads = self.score.attend(q, k, v, mask, causal, self.dropout if self.training else 0.0)  # (B,H,N,V)
         if self.recorder is not None:
-            self.recorder.append(self.weights(q.detach(), k.detach(), mask, causal))
-        return apply_linear(self.proj, self.norm(heads.transpose(1, 2).flatten(2)))  # (B,H,N,K) -> (B,N,H*K) -> (B,N,D)
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """q (B,H,N,K), k (B,H,S,K), v (B,H,S,value_dim), mask and causal as in `forward` -> (B,H,N,value_dim)"""
-        mask, causal = attention_mask(mask, causal, q, k)
-        return scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0, causal)
-
-    def weights(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """The attention weights of `attend`, (B,H,N,S) in float32; for attention maps only."""
-        scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
-        return masked_softmax(scores, *attention_mask(mask, causal, q, k))
+            self.recorder.append(self.score.weights(q.detach(), k.detach(), mask, causal))
+        return apply_linear(self.proj, self.norm(heads.transpose(1, 2).flatten(2)))  # (B,N,H*V) -> (B,N,D)
 
     def project(self, x: Tensor, rotary: Rotation | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """(B,N,D) -> queries, keys and values (B,H,N,K) of self-attention, with QK-norm and rotary positions applied"""
-        q, k, v = self.split(apply_linear(self.qkv, x), self.parts)
+        """(B,N,D) -> queries and keys (B,H,N,K) and values (B,H,N,V) of self-attention, with QK-norm and rotary
+        positions applied
+        """
+        K, V = self.heads.head_dim, self.heads.value_dim
+        q, k, v = self.split(apply_linear(self.qkv, x), [K, K, V])
         q, k = self.q_norm(q), self.k_norm(k)
         return (q, k, v) if rotary is None else (rotary(q), rotary(k), v)
 
     def queries(self, x: Tensor) -> Tensor:
         """(B,N,D) -> queries (B,H,N,K) of cross-attention"""
-        return self.q_norm(apply_linear(self.q, x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2))
+        return self.q_norm(self.split(apply_linear(self.q, x), [self.heads.head_dim])[0])
 
     def memory_keys_values(self, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(B,S,D) -> keys and values (B,H,S,K) of cross-attention
+        """(B,S,D) -> keys (B,H,S,K) and values (B,H,S,V) of cross-attention
 
         Raises:
             ValueError: there is no memory.
         """
         if memory is None:
             raise ValueError("cross-attention needs a memory (B,S,D), but got None")
-        k, v = self.split(apply_linear(self.kv, memory), self.parts)
+        k, v = self.split(apply_linear(self.kv, memory), [self.heads.head_dim, self.heads.value_dim])
         return self.k_norm(k), v
 
-    def split(self, x: Tensor, parts: list[int]) -> Sequence[Tensor]:
-        """(B,N,sum of parts) -> per part (B,H,N,K)"""
-        if self.value_dim == self.head_dim:  # fewer views, faster for short steps
-            return x.unflatten(-1, (len(parts), self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        return [part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in x.split(parts, dim=-1)]
+    def split(self, x: Tensor, widths: Sequence[int]) -> Sequence[Tensor]:
+        """(B,N,sum of H*width) -> for each width (B,H,N,width)"""
+        H = self.heads.num_heads
+        if len(set(widths)) == 1:  # fewer views, faster for short steps
+            return x.unflatten(-1, (len(widths), H, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        parts = x.split([H * width for width in widths], dim=-1)
+        return [part.unflatten(-1, (H, -1)).transpose(1, 2) for part in parts]
+
+    def new_cache(self, like: Tensor, capacity: int) -> KeyValues:
+        """An empty cache of self-attention with room for `capacity` tokens; batch and dtype are those of `like`."""
+        shape = (like.shape[0], self.heads.num_heads, capacity)
+        return KeyValues(like.new_zeros(*shape, self.heads.head_dim), like.new_zeros(*shape, self.heads.value_dim))
 
 
 @contextmanager

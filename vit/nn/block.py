@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from vit.nn.attention import Attention
 from vit.nn.cache import LayerCache
 from vit.nn.drop import Dropout, DropPath, LayerScale
-from vit.nn.norm import LayerNorm, Norm, identity
+from vit.nn.mixers import Mixer
+from vit.nn.norm import BatchNorm, LayerNorm, Norm, identity
 from vit.nn.position import Rotation
 
 Branch = Callable[[Tensor], Tensor]  # (B,N,D) -> (B,N,D)
@@ -22,6 +23,7 @@ class Block(nn.Module):
     1706.03762).
 
     Args:
+        attn: self-attention, or another layer between the tokens.
         pre_norm: True for pre-norm, False for post-norm.
         layer_scale: initial value of `LayerScale` on each branch; None for none.
         dropout: rate on the output of each branch.
@@ -31,7 +33,7 @@ class Block(nn.Module):
     def __init__(
         self,
         dim: int,
-        attn: Attention,
+        attn: Attention | Mixer,
         mlp: nn.Module,
         cross_attn: Attention | None = None,
         *,
@@ -47,7 +49,7 @@ class Block(nn.Module):
             return identity if layer_scale is None else LayerScale(dim, layer_scale)
 
         self.norm1, self.attn, self.ls1 = norm(dim), attn, scale()
-        self.cross_attn = cross_attn
+        self.cross_attn, self.cross_norm = cross_attn, None
         if cross_attn is not None:
             self.cross_norm, self.cross_ls = norm(dim), scale()
         self.norm2, self.mlp, self.ls2 = norm(dim), mlp, scale()
@@ -66,15 +68,16 @@ class Block(nn.Module):
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D); masks as in `Attention`; a cache replaces the memory"""
         attn, cross_attn = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
+        norm1, cross_norm, norm2 = self.norms(mask)
         if self.pre_norm:
-            x = x + self.drop_branch(self.ls1(attn(self.norm1(x))))
+            x = x + self.drop_branch(self.ls1(attn(norm1(x))))
             if cross_attn is not None:
-                x = x + self.drop_branch(self.cross_ls(cross_attn(self.cross_norm(x))))
-            return x + self.drop_branch(self.ls2(self.mlp(self.norm2(x))))
-        x = self.norm1(x + self.drop_branch(self.ls1(attn(x))))
+                x = x + self.drop_branch(self.cross_ls(cross_attn(cross_norm(x))))
+            return x + self.drop_branch(self.ls2(self.mlp(norm2(x))))
+        x = norm1(x + self.drop_branch(self.ls1(attn(x))))
         if cross_attn is not None:
-            x = self.cross_norm(x + self.drop_branch(self.cross_ls(cross_attn(x))))
-        return self.norm2(x + self.drop_branch(self.ls2(self.mlp(x))))
+            x = cross_norm(x + self.drop_branch(self.cross_ls(cross_attn(x))))
+        return norm2(x + self.drop_branch(self.ls2(self.mlp(x))))
 
     def attentions(
         self,
@@ -91,6 +94,14 @@ class Block(nn.Module):
         if self.cross_attn is None:
             return attn, None
         return attn, partial(self.cross_attn, memory=memory, mask=memory_mask, cache=cross_cache)
+
+    def norms(self, mask: Tensor | None) -> tuple[Branch, Branch | None, Branch | None]:
+        """`norm1`, `cross_norm` and `norm2` as functions (B,N,D) -> (B,N,D), with the mask of the tokens bound where
+        the norm depends on it; None for those that the block does not have.
+        """
+        if not isinstance(self.norm1, BatchNorm) or mask is None:
+            return self.norm1, self.cross_norm, self.norm2
+        return tuple(norm and partial(norm, mask=mask) for norm in (self.norm1, self.cross_norm, self.norm2))
 
     def drop_branch(self, y: Tensor) -> Tensor:
         """(B,N,D) -> (B,N,D), with dropout and stochastic depth in training"""
@@ -115,10 +126,38 @@ class ResPostNormBlock(Block):
     ) -> Tensor:
         """x (B,N,D), memory (B,S,D) -> (B,N,D), as `Block`"""
         attn, cross_attn = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
-        x = x + self.drop_branch(self.ls1(self.norm1(attn(x))))
+        norm1, cross_norm, norm2 = self.norms(mask)
+        x = x + self.drop_branch(self.ls1(norm1(attn(x))))
         if cross_attn is not None:
-            x = x + self.drop_branch(self.cross_ls(self.cross_norm(cross_attn(x))))
-        return x + self.drop_branch(self.ls2(self.norm2(self.mlp(x))))
+            x = x + self.drop_branch(self.cross_ls(cross_norm(cross_attn(x))))
+        return x + self.drop_branch(self.ls2(norm2(self.mlp(x))))
+
+
+class NoResidualBlock(Block):
+    """A block without residual connections: each layer replaces its input, so that gradients vanish with depth."""
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        causal: bool = False,
+        rotary: Rotation | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """x (B,N,D), memory (B,S,D) -> (B,N,D), as `Block`"""
+        attn, cross_attn = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
+        norm1, cross_norm, norm2 = self.norms(mask)
+        if self.pre_norm:
+            x = self.drop_branch(self.ls1(attn(norm1(x))))
+            if cross_attn is not None:
+                x = self.drop_branch(self.cross_ls(cross_attn(cross_norm(x))))
+            return self.drop_branch(self.ls2(self.mlp(norm2(x))))
+        x = norm1(self.drop_branch(self.ls1(attn(x))))
+        if cross_attn is not None:
+            x = cross_norm(self.drop_branch(self.cross_ls(cross_attn(x))))
+        return norm2(self.drop_branch(self.ls2(self.mlp(x))))
 
 
 class ParallelBlock(Block):
@@ -132,7 +171,8 @@ class ParallelBlock(Block):
         if cross_attn is not None:
             raise ValueError("a parallel block does not support cross-attention; use Block or ResPostNormBlock")
         super().__init__(dim, attn, mlp, **options)
-        del self.norm2, self.ls2  # both branches share the first ones
+        del self.ls2  # both branches share the first ones
+        self.norm2 = None
 
     def forward(
         self,
@@ -146,7 +186,8 @@ class ParallelBlock(Block):
     ) -> Tensor:
         """x (B,N,D) -> (B,N,D), as `Block` without a memory"""
         attn, _ = self.attentions(mask, memory, memory_mask, causal, rotary, cache)
+        norm1, _, _ = self.norms(mask)
         if not self.pre_norm:
-            return self.norm1(x + self.drop_branch(self.ls1(attn(x) + self.mlp(x))))
-        y = self.norm1(x)
+            return norm1(x + self.drop_branch(self.ls1(attn(x) + self.mlp(x))))
+        y = norm1(x)
         return x + self.drop_branch(self.ls1(attn(y) + self.mlp(y)))

@@ -55,11 +55,48 @@ def grow(cached: Tensor, length: int, capacity: int) -> Tensor:
     return new
 
 
+class TokenStates:
+    """A state (W,) for each generated token, such as that of a recurrent layer after the token: (B,S,W).
+
+    As with `KeyValues`, the tokens of a row may belong to several beams, of which a mask selects those of each.
+    """
+
+    def __init__(self, states: Tensor) -> None:
+        self.states = states
+
+    def append(self, states: Tensor) -> None:
+        """Append the states of new tokens, (B,T,W)."""
+        self.states = torch.cat([self.states, states.to(self.states.dtype)], dim=1)
+
+    def last(self, count: int, mask: Tensor | None = None) -> Tensor:
+        """The last `count` states of the text, (B,1,count,W); with a mask (B,T,S) of each beam, (B,T,count,W).
+
+        A mask is bool or additive, as in `Attention`; states before the first token are zero.
+        """
+        B, S, W = self.states.shape
+        padded = torch.cat([self.states.new_zeros(B, count, W), self.states], dim=1)
+        if mask is None:
+            return padded[:, None, S:]
+        seen = mask[..., :S] if mask.dtype == torch.bool else mask[..., :S] > -torch.inf
+        index = torch.arange(count, count + S, device=seen.device) * seen  # in `padded`, 0 where masked
+        index = torch.cat([index.new_zeros(*index.shape[:2], count), index], dim=2)
+        index = index.topk(count).values.flip(-1)  # (B,T,count), ascending
+        return padded.gather(1, index.flatten(1)[..., None].expand(-1, -1, W)).unflatten(1, index.shape[1:])
+
+    def select_rows(self, rows: Tensor) -> None:
+        """Select rows of the batch by index (R,); an index may be repeated."""
+        self.states = self.states.index_select(0, rows)
+
+    def select_tokens(self, tokens: Tensor) -> None:
+        """Select tokens by index (B,N) in each row, in this order; all others are dropped."""
+        self.states = self.states.gather(1, tokens[..., None].expand(-1, -1, self.states.shape[2]))
+
+
 @dataclass
 class LayerCache:
-    """The cache of one block: of its self-attention and of its cross-attention."""
+    """The cache of one block: of the layer between its tokens, usually self-attention, and of its cross-attention."""
 
-    self_attn: KeyValues
+    self_attn: KeyValues | TokenStates
     cross_attn: KeyValues
 
 

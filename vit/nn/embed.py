@@ -1,6 +1,7 @@
 """Embeddings: images or token ids to tokens (B,N,D)."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -8,56 +9,71 @@ from torch import Tensor, nn
 from vit.nn.cpu import Packed, linear
 from vit.nn.drop import Dropout
 from vit.nn.norm import identity
-from vit.nn.stem import ConvStem, LinearPatches, Stem
+from vit.nn.stem import ConvStem, Stem
+
+
+class Prefix(NamedTuple):
+    """The learned tokens before the patches.
+
+    Args:
+        class_token: the token whose output is classified (arXiv 2010.11929).
+        dist_token: a distillation token (DeiT, arXiv 2012.12877).
+        registers: number of register tokens (arXiv 2309.16588).
+    """
+
+    class_token: bool = True
+    dist_token: bool = False
+    registers: int = 0
+
+    @property
+    def length(self) -> int:
+        """Number of tokens."""
+        return int(self.class_token) + int(self.dist_token) + self.registers
+
+
+CLASS_TOKEN = Prefix()
 
 
 class PatchEmbed(nn.Module):
     """Images to tokens: class token, distillation token, registers, then the patches row by row, plus positions.
 
     Args:
-        image_size, patch_size: (height, width) in pixels.
-        flexible: accept smaller images too, padded to whole patches and to one size per batch; they use the upper left
-            part of the grid of `image_size`. With their `mask`, padding has no influence.
-        dist_token: add a distillation token (DeiT, arXiv 2012.12877).
-        registers: number of register tokens (arXiv 2309.16588).
+        stem: of `vit.nn.stem`, turns images into patch tokens.
+        image_size: (height, width) in pixels.
         pos_embed: a table of `vit.nn.position`, learned or fixed, for all tokens or (by its length) for the patches
             only; None for no table.
-        stem: constructor of the module that turns images into patch tokens.
         norm: applied to the tokens after adding positions, as in CLIP (arXiv 2103.00020); none by default.
+        flexible: accept smaller images too, padded to whole patches and to one size per batch; they use the upper left
+            part of the grid of `image_size`. With their `mask`, padding has no influence.
 
     Raises:
-        ValueError: `image_size` is not divisible by `patch_size`, `pos_embed` does not fit the grid, or the stem does
+        ValueError: `image_size` is not divisible by the patch size, `pos_embed` does not fit the grid, or the stem does
             not support flexible sizes.
     """
 
     def __init__(
         self,
+        stem: Stem,
         image_size: tuple[int, int],
-        patch_size: tuple[int, int],
-        in_chans: int,
-        dim: int,
         *,
-        class_token: bool = True,
-        dist_token: bool = False,
-        registers: int = 0,
+        prefix: Prefix = CLASS_TOKEN,
         pos_embed: Tensor | None = None,
-        stem: Stem = LinearPatches,
         norm: nn.Module | None = None,
         flexible: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.image_shape = (in_chans, *image_size)
-        self.patch_size, self.grid, self.flexible = patch_size, patch_grid(image_size, patch_size), flexible
-        self.prefix = int(class_token) + int(dist_token) + registers
-        self.proj = stem(in_chans, dim, patch_size)
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
-        self.dist_token = nn.Parameter(torch.zeros(1, 1, dim)) if dist_token else None
-        self.reg_token = nn.Parameter(torch.zeros(1, registers, dim)) if registers else None
+        self.image_shape, self.patch_size = (stem.in_chans, *image_size), stem.patch_size
+        self.grid, self.flexible = patch_grid(image_size, stem.patch_size), flexible
+        self.prefix = prefix.length
+        self.proj = stem
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, stem.dim)) if prefix.class_token else None
+        self.dist_token = nn.Parameter(torch.zeros(1, 1, stem.dim)) if prefix.dist_token else None
+        self.reg_token = nn.Parameter(torch.zeros(1, prefix.registers, stem.dim)) if prefix.registers else None
         register_pos_embed(self, pos_embed)
         self.norm = norm or identity
         self.drop = Dropout(dropout)
-        if flexible and type(self.proj) is ConvStem:
+        if flexible and type(stem) is ConvStem:
             raise ValueError("a ConvStem mixes an image with its padding; use MaskedConvStem or PooledConvStem for "
                              "flexible sizes")
         patches = math.prod(self.grid)

@@ -4,101 +4,166 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vit.nn.attention import Attention
 from vit.nn.cpu import scaled_dot_product_attention
 from vit.nn.masks import attention_mask, restrict
-from vit.nn.norm import Norm
+from vit.nn.projections import Heads
+from vit.nn.scores import ScaledDotProduct
 
 BLOCK = 32  # queries that share a window of keys; smaller blocks leave the kernel too little work
 
 
-class LocalAttention(Attention):
-    """Self-attention of token i to i-window ... i+window, or to i-window ... i when causal (arXiv 2004.05150).
+class Local(ScaledDotProduct):
+    """Self-attention of token i to i-window ... i+window, or to i-window ... i when causal (Longformer, arXiv
+    2004.05150).
 
     Blocks of queries attend to overlapping views of the keys, and the fused kernel computes all blocks at once, in
-    O(N * window) time and memory. The result equals `Attention` with a band mask.
+    O(N * window) time and memory. The result equals `ScaledDotProduct` with a band mask.
 
     Args:
         window: number of tokens to each side, besides the token itself.
+        dilation: distance of the tokens in a window: token i attends to i, i +- dilation, i +- 2 * dilation, ...
+        global_tokens: number of first tokens, such as a class token, that attend to all tokens and to which all
+            attend. Unlike in Longformer they share the projections of the others.
 
     Raises:
-        ValueError: `window` is negative, or as in `Attention`.
+        ValueError: an argument is out of range.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        window: int,
-        *,
-        head_dim: int | None = None,
-        value_dim: int | None = None,
-        qkv_bias: bool = True,
-        qk_norm: Norm | None = None,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(dim, num_heads, head_dim=head_dim, value_dim=value_dim, qkv_bias=qkv_bias, qk_norm=qk_norm,
-                         dropout=dropout)
+    def __init__(self, heads: Heads, window: int, dilation: int = 1, global_tokens: int = 0) -> None:
+        super().__init__(heads)
         if window < 0:
             raise ValueError(f"window is {window}, but must be 0 (a token attends only to itself) or more")
-        self.window = window
+        if dilation < 1:
+            raise ValueError(f"dilation is {dilation}, but must be 1 (neighbouring tokens) or more")
+        if global_tokens < 0:
+            raise ValueError(f"global_tokens is {global_tokens}, but must be 0 or more")
+        self.window, self.dilation, self.global_tokens = window, dilation, global_tokens
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """q and k (B,H,N or S,K), v (B,H,S,value_dim) -> (B,H,N,value_dim)"""
-        N, block = q.shape[2], max(BLOCK, self.window)
-        if k.shape[2] != N or block >= N:  # steps of generation, and short sequences
-            return super().attend(q, k, v, self.band(q, k, mask, causal), False)
-        rest, ahead = -N % block, 0 if causal else self.window
-        queries = F.pad(q, (0, 0, 0, rest)).flatten(0, 1).unflatten(1, (-1, block))  # (B*H,blocks,block,K)
-        keys, values = (overlapping_windows(x, self.window, block, ahead, rest).flatten(0, 1) for x in (k, v))
-        allowed = self.allowed(q, block, ahead, rest, mask)
-        dropout = self.dropout if self.training else 0.0
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False, dropout: float = 0.0
+    ) -> Tensor:
+        """q (B,H,N,K), k (B,H,S,K), v (B,H,S,V), mask and causal as in `Attention.forward` -> heads (B,H,N,V)"""
+        N, g = q.shape[2], self.global_tokens
+        if k.shape[2] != N or max(BLOCK, self.window) * self.dilation >= N:  # steps of generation, short sequences
+            return super().attend(q, k, v, self.pattern(q, k, mask, causal), False, dropout)
+        mask = attention_mask(mask, False, q, k)[0]  # (B or 1,H or 1,N or 1,N)
+        heads = self.attend_in_windows(q, k, v, mask, causal, dropout)
+        if not g:
+            return heads
+        S = g if causal else N  # keys of the global tokens
+        rows = None if mask is None else mask[:, :, :g, :S]
+        first = super().attend(q[:, :, :g], k[:, :, :S], v[:, :, :S], rows, causal, dropout)
+        return torch.cat([first, heads[:, :, g:]], dim=2)
+
+    def attend_in_windows(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float
+    ) -> Tensor:
+        """q and k (B,H,N,K), v (B,H,N,V), mask (B or 1,H or 1,N or 1,N) -> (B,H,N,V), without the rows of global tokens
+        """
+        N, g, block = q.shape[2], self.global_tokens, max(BLOCK, self.window)
+        ahead = 0 if causal else self.window
+        mask = torch.ones(1, 1, 1, N, dtype=torch.bool, device=q.device) if mask is None else mask
+        own = restrict(mask, torch.arange(N, device=q.device) >= g) if g else mask  # each key counts once
+        queries, keys, values = (self.fold(x) for x in (q, k, v))  # (B,H*dilation,n,K)
+        n = queries.shape[2]
+        rest, B, H = -n % block, *queries.shape[:2]
+        queries = F.pad(queries, (0, 0, 0, rest)).unflatten(2, (-1, block))  # (B,H',blocks,block,K)
+        keys, values = (overlapping_windows(x, self.window, block, ahead, rest) for x in (keys, values))
+        allowed = self.allowed(self.fold_mask(own, q.shape[1]), block, ahead, rest)
+        if g:
+            first = [self.repeat(x[:, :, :g]).unsqueeze(2).expand(-1, -1, keys.shape[2], -1, -1) for x in (k, v)]
+            keys, values = torch.cat([first[0], keys], dim=3), torch.cat([first[1], values], dim=3)
+            columns = self.columns(mask.expand(-1, q.shape[1], -1, -1)[..., :g], block, rest)
+            allowed = allowed.expand(*[max(a, c) for a, c in zip(allowed.shape[:4], columns.shape, strict=False)], -1)
+            allowed = torch.cat([columns.expand(*allowed.shape[:4], g), allowed], dim=4)
+        if allowed.shape[:2] != (1, 1):
+            allowed = allowed.expand(B, H, -1, -1, -1)
+        queries, keys, values, allowed = (x.flatten(0, 1) for x in (queries, keys, values, allowed))
         heads = scaled_dot_product_attention(queries, keys, values, allowed, dropout)
-        return heads.flatten(1, 2)[:, :N].unflatten(0, q.shape[:2])
+        return self.unfold(heads.flatten(1, 2)[:, :n].unflatten(0, (B, H)))[:, :, :N]
 
-    def allowed(self, q: Tensor, block: int, ahead: int, rest: int, mask: Tensor | None) -> Tensor:
-        """The band mask of each block without padded and masked keys: (B*H or 1,blocks,block,piece).
+    def allowed(self, mask: Tensor, block: int, ahead: int, rest: int) -> Tensor:
+        """The band mask of each block without padded and masked keys: (B or 1,H or 1,blocks,block,piece).
 
         Args:
+            mask: (B or 1,H or 1,n or 1,n)
             block: queries per block.
             ahead: keys after the block.
             rest: padding of the last block.
-            mask: as in `Attention`.
         """
-        i = torch.arange(block, device=q.device)[:, None]
-        j = torch.arange(self.window + block + ahead, device=q.device)  # keys start `window` before the block
+        i = torch.arange(block, device=mask.device)[:, None]
+        j = torch.arange(self.window + block + ahead, device=mask.device)  # keys start `window` before the block
         band = (j >= i) & (j <= i + self.window + ahead)  # (block,piece)
-        mask = torch.ones(1, 1, 1, q.shape[2], dtype=torch.bool, device=q.device) if mask is None else mask
-        mask = attention_mask(mask, False, q, q)[0]  # (B or 1,H or 1,N or 1,N)
-        nothing = False if mask.dtype == torch.bool else -torch.inf
-        parts = F.pad(mask, (self.window, rest + ahead), value=nothing).unfold(3, len(j), block)  # (B,H,N,blocks,piece)
+        parts = F.pad(mask, (self.window, rest + ahead), value=nothing(mask)).unfold(3, len(j), block)
         if mask.shape[2] == 1:
             parts = parts.transpose(2, 3)  # (B,H,blocks,1,piece)
         else:  # each block of rows takes its own window of keys
             rows = F.pad(parts, (0, 0, 0, 0, 0, rest)).unflatten(2, (-1, block))  # (B,H,blocks,block,blocks,piece)
             parts = rows.diagonal(dim1=2, dim2=4).permute(0, 1, 4, 2, 3)  # (B,H,blocks,block,piece)
-        if mask.shape[:2] != (1, 1):
-            parts = parts.expand(*q.shape[:2], -1, -1, -1)
-        return restrict(parts, band).flatten(0, 1)
+        return restrict(parts, band)
 
-    def band(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """The band as one mask (B,H,N,S), for attention maps and for steps of generation.
+    def columns(self, mask: Tensor, block: int, rest: int) -> Tensor:
+        """mask (B or 1,H,N or 1,g) of the global keys -> (B or 1,H*dilation,blocks or 1,block or 1,g)"""
+        if mask.shape[2] == 1:
+            return self.repeat(mask).unsqueeze(2)
+        return F.pad(self.fold(mask), (0, 0, 0, rest)).unflatten(2, (-1, block))
 
-        With fewer queries than keys, a query attends to the last `window` + 1 keys that its mask allows: the cached
-        keys may belong to several beams, so their indices are not positions.
+    def repeat(self, x: Tensor) -> Tensor:
+        """(B,H,...) -> (B,H*dilation,...), the same for each of the sequences of `fold`"""
+        return x if self.dilation == 1 else x.repeat_interleave(self.dilation, dim=1)
+
+    def fold(self, x: Tensor) -> Tensor:
+        """(B,H,N,K) -> (B,H*dilation,n,K): tokens r, r + dilation, r + 2 * dilation, ... as a sequence of their own"""
+        if self.dilation == 1:
+            return x
+        padded = F.pad(x, (0, 0, 0, -x.shape[2] % self.dilation)).unflatten(2, (-1, self.dilation))
+        return padded.transpose(2, 3).flatten(1, 2)
+
+    def unfold(self, x: Tensor) -> Tensor:
+        """(B,H*dilation,n,V) -> (B,H,n*dilation,V), the inverse of `fold`"""
+        if self.dilation == 1:
+            return x
+        return x.unflatten(1, (-1, self.dilation)).transpose(2, 3).flatten(2, 3)
+
+    def fold_mask(self, mask: Tensor, H: int) -> Tensor:
+        """mask (B,H or 1,N or 1,N) -> (B,H*dilation,n or 1,n), False or -inf for the padding of `fold`"""
+        if self.dilation == 1:
+            return mask
+        step, rest = self.dilation, -mask.shape[3] % self.dilation
+        mask = F.pad(mask.expand(-1, H, -1, -1), (0, rest), value=nothing(mask)).unflatten(3, (-1, step))
+        if mask.shape[2] == 1:
+            return mask.permute(0, 1, 4, 2, 3).flatten(1, 2)  # (B,H,1,n,step) -> (B,H*step,1,n)
+        rows = F.pad(mask, (0, 0, 0, 0, 0, rest), value=nothing(mask)).unflatten(2, (-1, step))
+        return rows.diagonal(dim1=3, dim2=5).permute(0, 1, 4, 2, 3).flatten(1, 2)  # of (B,H,n,step,n,step)
+
+    def pattern(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """The windows and global tokens as one mask (B,H,N,S), for attention maps and for steps of generation.
+
+        With fewer queries than keys, positions are counted among the keys that a query's mask allows: the cached keys
+        may belong to several beams, so their indices are not positions.
         """
-        N, S = q.shape[2], k.shape[2]
-        full = torch.ones(1, 1, N, S, dtype=torch.bool, device=q.device)
+        N, S, g, step = q.shape[2], k.shape[2], self.global_tokens, self.dilation
         mask, is_causal = attention_mask(mask, causal, q, k)
+        full = torch.ones(1, 1, N, S, dtype=torch.bool, device=q.device)
         mask = full.tril() if is_causal else full if mask is None else mask
         if N == S:
-            return restrict(mask, full.triu(-self.window).tril(self.window))
+            index = torch.arange(N, device=q.device)
+            distance, to_global = (index[:, None] - index).abs(), (index < g) | (index[:, None] < g)
+            return restrict(mask, to_global | (distance <= self.window * step) & (distance % step == 0))
         seen = (mask if mask.dtype == torch.bool else mask > -torch.inf) & full
-        return restrict(mask, seen & (seen.flip(-1).cumsum(-1).flip(-1) <= self.window + 1))
+        rank = seen.cumsum(-1) - 1  # position of each key
+        last = rank[..., -1:]  # position of the query
+        near = (last - rank <= self.window * step) & ((last - rank) % step == 0)
+        return restrict(mask, seen & (near | (rank < g) | (last < g)))
 
-    def weights(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
         """Attention weights (B,H,N,S) in float32, computed in full: quadratic in the length."""
-        return super().weights(q, k, self.band(q, k, mask, causal), False)
+        return super().weights(q, k, self.pattern(q, k, mask, causal), False)
+
+
+def nothing(mask: Tensor) -> bool | float:
+    """The value of a mask that forbids attention."""
+    return False if mask.dtype == torch.bool else -torch.inf
 
 
 def overlapping_windows(x: Tensor, before: int, block: int, ahead: int, rest: int) -> Tensor:

@@ -17,14 +17,22 @@ def learned(length: int, dim: int) -> nn.Parameter:
     return nn.Parameter(nn.init.normal_(torch.empty(1, length, dim), std=dim**-0.5))
 
 
-def sincos(length: int, frequencies: Tensor) -> Tensor:
-    """Sines, then cosines of the positions 0, 1, 2, ... times the frequencies (F,): (length,2F)."""
+def sincos(length: int, frequencies: Tensor, interleaved: bool = False) -> Tensor:
+    """Sines and cosines of the positions 0, 1, 2, ... times the frequencies (F,): (length,2F).
+
+    Args:
+        interleaved: sine and cosine of each frequency in turn, instead of all sines before all cosines.
+    """
     angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies  # (length,F)
-    return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+    join = Interleaved.join if interleaved else RotateHalf.join
+    return join(angles.sin(), angles.cos()).float()
 
 
-def sincos_1d(length: int, dim: int, temperature: float = 10_000.0) -> Tensor:
-    """Sinusoidal position table (arXiv 1706.03762), sines before cosines: (1,length,D).
+def sincos_1d(length: int, dim: int, temperature: float = 10_000.0, interleaved: bool = False) -> Tensor:
+    """Sinusoidal position table (arXiv 1706.03762, section 3.5): (1,length,D).
+
+    PE(pos, 2i) = sin(pos / temperature^(2i/D)), PE(pos, 2i+1) = cos(pos / temperature^(2i/D)) if interleaved, as in the
+    paper; else the same channels with all sines before all cosines, as in tensor2tensor and Marian.
 
     Raises:
         ValueError: `dim` is not divisible by 2.
@@ -32,16 +40,18 @@ def sincos_1d(length: int, dim: int, temperature: float = 10_000.0) -> Tensor:
     if dim % 2:
         raise ValueError(f"dim {dim} is not divisible by 2, as sin-cos positions need; nearest: {dim - 1}, {dim + 1}")
     frequencies = temperature ** (-torch.arange(dim // 2, dtype=torch.float64) / (dim // 2))
-    return sincos(length, frequencies)[None]
+    return sincos(length, frequencies, interleaved)[None]
 
 
 def sincos_2d(
-    grid: tuple[int, int], dim: int, temperature: float = 10_000.0, columns_first: bool = False
+    grid: tuple[int, int], dim: int, temperature: float = 10_000.0, columns_first: bool = False,
+    interleaved: bool = False,
 ) -> Tensor:
     """2-D sinusoidal table (MoCo v3, arXiv 2104.02057; MAE): (1,rows*columns,D).
 
     Args:
         columns_first: the first half of the channels encodes the column instead of the row, as in MAE's decoder.
+        interleaved: as in `sincos_1d`.
 
     Raises:
         ValueError: `dim` is not divisible by 4.
@@ -49,11 +59,13 @@ def sincos_2d(
     if dim % 4:
         near = dim // 4 * 4
         raise ValueError(f"dim {dim} is not divisible by 4, as 2-D sin-cos positions need; nearest: {near}, {near + 4}")
-    row, column = (sincos_1d(n, dim // 2, temperature)[0] for n in grid)
+    row, column = (sincos_1d(n, dim // 2, temperature, interleaved)[0] for n in grid)
     return join_axes(row, column, columns_first)
 
 
-def sincos_2d_simple(grid: tuple[int, int], dim: int, temperature: float = 10_000.0) -> Tensor:
+def sincos_2d_simple(
+    grid: tuple[int, int], dim: int, temperature: float = 10_000.0, interleaved: bool = False
+) -> Tensor:
     """The table of "Better plain ViT baselines" (arXiv 2205.01580) and vit-pytorch's SimpleViT: (1,rows*columns,D).
 
     Unlike in `sincos_2d`, the column comes before the row, and the lowest frequency 1/temperature is included.
@@ -65,7 +77,7 @@ def sincos_2d_simple(grid: tuple[int, int], dim: int, temperature: float = 10_00
         near = max(dim // 4 * 4, 8)
         raise ValueError(f"dim {dim} must be divisible by 4 and at least 8 for these positions; nearest: {near}")
     frequencies = temperature ** (-torch.arange(dim // 4, dtype=torch.float64) / (dim // 4 - 1))
-    row, column = (sincos(n, frequencies) for n in grid)
+    row, column = (sincos(n, frequencies, interleaved) for n in grid)
     return join_axes(row, column, columns_first=True)
 
 
@@ -77,6 +89,13 @@ def join_axes(row: Tensor, column: Tensor, columns_first: bool) -> Tensor:
 
 # values of the config key `positions` that stand for a fixed table of an image grid
 SINCOS_TABLES = {"sincos": sincos_2d, "sincos_simple": sincos_2d_simple}
+
+
+def fixed_table(positions: str, grid: tuple[int, int], dim: int, channels: str = "halves") -> Tensor:
+    """The fixed table of an image grid, (1,rows*columns,D), by the values of the config keys `positions` and
+    `sincos_channels`.
+    """
+    return SINCOS_TABLES[positions](grid, dim, interleaved=channels == "interleaved")
 
 
 # (n, axis) -> coordinates (n,) of the n tokens along an axis of a grid

@@ -1,7 +1,7 @@
 """Stems: images to patch tokens by a linear projection or by convolutions."""
 
 import math
-from collections.abc import Callable
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -10,9 +10,16 @@ from torch import Tensor, nn
 from vit.nn.cpu import linear
 from vit.nn.norm import identity
 
-# (in_chans, dim, patch_size) -> a module from images (B,C,H,W) and an optional mask (B,rows,columns), True for patches
-# that are not padding, to patch tokens (B,N,D)
-Stem = Callable[[int, int, tuple[int, int]], nn.Module]
+
+class Stem(Protocol):
+    """A module from images to patch tokens of width `dim`."""
+
+    in_chans: int
+    dim: int
+    patch_size: tuple[int, int]
+
+    def __call__(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        """images (B,C,H,W), mask (B,rows,columns), False for patches of padding -> (B,N,D)"""
 
 
 class LinearPatches(nn.Conv2d):
@@ -33,6 +40,7 @@ class LinearPatches(nn.Conv2d):
         norm: nn.Module | None = None,
     ) -> None:
         super().__init__(in_chans, dim, kernel_size=patch_size, stride=patch_size, bias=bias)
+        self.in_chans, self.dim, self.patch_size = in_chans, dim, patch_size
         self.norm = norm or identity
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -81,6 +89,7 @@ class ConvStem(nn.Sequential):
             layers += [convolution, nn.GroupNorm(math.gcd(out, 32), out), nn.GELU()]
             width = out
         super().__init__(*layers, nn.Conv2d(width, dim, 1))
+        self.in_chans, self.dim, self.patch_size = in_chans, dim, patch_size
 
     def forward(self, images: Tensor, mask: None = None) -> Tensor:
         """(B,C,H,W) -> (B,N,D), for images without padding"""
@@ -131,6 +140,7 @@ class PooledConvStem(nn.Sequential):
             layers += [nn.BatchNorm2d(out), nn.ReLU()]
             width, rest = out, [edge // by for edge, by in zip(rest, pool, strict=True)]
         super().__init__(*layers, nn.Conv2d(width, dim, rest, rest))
+        self.in_chans, self.dim, self.patch_size = in_chans, dim, patch_size
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
         """images (B,C,H,W), mask (B,rows,columns), False for padding -> (B,N,D)"""

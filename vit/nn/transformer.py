@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from vit.nn.block import Block
 from vit.nn.cache import Cache, KeyValues, LayerCache
 from vit.nn.drop import PatchDropout
+from vit.nn.norm import masked_norm
 from vit.nn.position import MixedRotary, Rotary, Rotation
 
 
@@ -94,7 +95,7 @@ class Encoder(Stack):
             positions = positions if kept is None else kept if positions is None else positions[kept]
             rotary = self.rotary.part(0, N) if positions is None else self.rotary(positions)
         x = self.run(x, mask, None, None, False, rotary=rotary, features=features)
-        return self.norm(x)
+        return masked_norm(self.norm, x, mask)
 
 
 class Decoder(Stack):
@@ -113,7 +114,7 @@ class Decoder(Stack):
     ) -> Tensor:
         """x (B,T,D), memory (B,S,D), mask (B,T), memory_mask (B,S) -> (B,T,D)"""
         rotary = None if self.rotary is None else self.rotary.part(0, x.shape[1])
-        return self.norm(self.run(x, mask, memory, memory_mask, True, rotary=rotary))
+        return masked_norm(self.norm, self.run(x, mask, memory, memory_mask, True, rotary=rotary), mask)
 
     def start(self, memory: Tensor, memory_mask: Tensor | None = None, capacity: int = 64) -> Cache:
         """memory (B,S,D), memory_mask (B,S) -> the cache for `advance`, with initial capacity for `capacity` tokens"""
@@ -122,9 +123,8 @@ class Decoder(Stack):
         layers = []
         for block in self.blocks:
             k, v = block.cross_attn.memory_keys_values(memory)
-            shape = (memory.shape[0], block.attn.num_heads, capacity)
-            empty = KeyValues(k.new_zeros(*shape, block.attn.head_dim), v.new_zeros(*shape, block.attn.value_dim))
-            layers.append(LayerCache(empty, KeyValues(k.contiguous(), v.contiguous(), k.shape[2])))
+            own = block.attn.new_cache(k, capacity)
+            layers.append(LayerCache(own, KeyValues(k.contiguous(), v.contiguous(), k.shape[2])))
         return Cache(layers, memory_mask)
 
     def advance(self, x: Tensor, cache: Cache, beam_mask: Tensor | None = None) -> Tensor:

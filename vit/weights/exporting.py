@@ -7,23 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.nn.position import SINCOS_TABLES
+from vit.nn.position import SINCOS_TABLES, fixed_table
 from vit.weights.weight_format import State
 
 Export = tuple[dict[str, Any], dict[str, Tensor]]  # config.json, and tensors by their names in the file
+SCALED_ATTENTION = {  # of every foreign architecture: multi-head attention between residual connections
+    "mixer": ("attention",), "decoder_mixer": (None, "attention"), "attention": ("scaled",),
+    "projection": ("linear",), "value_dim": (None,), "residual": (True,),
+}
 # config values of the original Vision Transformer (arXiv 2010.11929); the first one is that of its files
 ORIGINAL_VIT = {
     "class_token": (True,), "registers": (0,), "dist_token": (False,), "stem": ("linear",), "patch_bias": (True,),
     "patch_norm": (False,), "embed_norm": (False,), "positions": ("learned", *SINCOS_TABLES, "none"),
     "norm": ("layer",), "block": ("serial",), "pre_norm": (True,), "mlp": ("mlp",), "mlp_norm": (False,),
     "attn_norm": (False,), "proj_bias": (True,), "qk_norm": (False,), "key_bias": (True,), "layer_scale": (None,),
-    "pool": ("class",), "final_norm": ("tokens",),
+    "pool": ("class",), "final_norm": ("tokens",), **SCALED_ATTENTION,
 }
 
 
 def original_vit_config(**changes: Any) -> dict[str, Any]:
     """Config values of a file of the original architecture, with the changes of another one."""
-    return {key: values[0] for key, values in ORIGINAL_VIT.items() if key not in ("pre_norm", "pool")} | changes
+    stored = [key for key in ORIGINAL_VIT if key not in ("pre_norm", "pool", *SCALED_ATTENTION)]
+    return {key: ORIGINAL_VIT[key][0] for key in stored} | changes
 
 
 def check_exportable(
@@ -48,7 +53,7 @@ def check_exportable(
         raise ValueError(f"{target} has {key}={' or '.join(map(str, values))} only, but this model has {key}={own}")
     if config.head_width * config.num_heads != config.dim:
         raise ValueError(f"{target} has heads of width dim / num_heads only, but this model has "
-                         f"head_dim={config.head_dim}")
+                         f"{config.num_heads} heads of width {config.head_width}")
 
 
 def check_square(config: Any, target: str) -> None:
@@ -68,7 +73,7 @@ def with_position_table(state: State, config: Any, prefix: int) -> dict[str, Ten
     """
     table = state.get("embed.pos_embed")
     if config.positions in SINCOS_TABLES:
-        table = SINCOS_TABLES[config.positions](config.grid, config.dim)
+        table = fixed_table(config.positions, config.grid, config.dim, config.sincos_channels)
     if table is None:
         table = torch.zeros(1, 0, config.dim)
     missing = prefix + math.prod(config.grid) - table.shape[1]

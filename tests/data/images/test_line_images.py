@@ -104,10 +104,11 @@ def test_a_batch_is_padded_on_the_right_with_a_mask_of_patches():
     for row, image in enumerate(images):
         width = image.shape[2]
         assert torch.equal(pixels[row, :, :, :width], image) and (pixels[row, :, :, width:] == 255).all()
-    from vit.nn import PatchEmbed
+    from vit.nn import LinearPatches, PatchEmbed, Prefix
 
-    embed = PatchEmbed((16, 20), (8, 4), 3, 12, class_token=False)
-    whole, alone = embed(pixels.float()), PatchEmbed((16, 8), (8, 4), 3, 12, class_token=False)
+    embed, alone = (PatchEmbed(LinearPatches(3, 12, (8, 4)), size, prefix=Prefix(class_token=False))
+                    for size in ((16, 20), (16, 8)))
+    whole = embed(pixels.float())
     alone.load_state_dict({k: v for k, v in embed.state_dict().items() if k != "pos_embed"}, strict=False)
     assert torch.allclose(whole[0][mask[0]], alone(images[0][None].float())[0], atol=1e-4)
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from vit.nn.position import SINCOS_TABLES
+from vit.weights.exporting import SCALED_ATTENTION
 from vit.weights.formats.timm.eva import eva_arguments, exact_ratio, is_eva
 from vit.weights.formats.timm.parallel import ARCHITECTURES as PARALLEL_ARCHITECTURES
 from vit.weights.formats.timm.relative import missing_in_relative, relative_arguments
@@ -113,6 +114,9 @@ def missing_in_both(config: Any) -> dict[str, bool]:
     eps = (1e-5,) if config.patch_norm else eps
     hidden = config.hidden * (2 if gated and not config.patch_norm else 1)
     return {
+        **{f"{key}={values[0]} only, not {key}={getattr(config, key)}": getattr(config, key) not in values
+           for key, values in SCALED_ATTENTION.items() if hasattr(config, key)},
+        "no norm=batch": config.norm == "batch",
         f"patches of stem=linear only, not stem={config.stem}": config.stem != "linear",
         "a norm of the patches only with RMSNorm and SwiGLU without a norm": config.patch_norm
         and (eva or config.dist_token or not gated or config.norm != "rms"),
@@ -124,7 +128,7 @@ def missing_in_both(config: Any) -> dict[str, bool]:
         and not config.proj_bias,
         "parallel blocks with absolute positions and biases of all keys only": eva and config.block == "parallel",
         "no pooling that concatenates class token and mean": config.pool == "class_mean",
-        f"heads of width dim / num_heads only, not head_dim {config.head_dim}": config.head_width * config.num_heads
+        f"heads of width dim / num_heads only, not {config.head_width}": config.head_width * config.num_heads
         != config.dim,
         f"a norm_eps of {' or '.join(map(str, eps))} only, not {config.norm_eps}": config.norm_eps not in eps,
         "a bias of the patches exactly if no norm follows them": config.patch_bias == config.embed_norm,

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vit.nn.position import SINCOS_TABLES
+from vit.nn.position import SINCOS_TABLES, fixed_table
 from vit.weights.config_inference import infer_config
 from vit.weights.formats.timm.default_values import default_assumptions, default_config_values
 from vit.weights.formats.timm.eva import EVA_RULES, fuse_eva_matrices, to_timm_leaves
@@ -55,7 +55,7 @@ def to_timm(state: State, config: Any = None) -> dict[str, Tensor]:
     renamed = {replace_prefix(name, PREFIXES.items()): tensor for name, tensor in state.items()}
     renamed = {name.replace(RELATIVE, TIMM_RELATIVE): tensor for name, tensor in renamed.items()}
     if config is not None and config.positions in SINCOS_TABLES:
-        renamed["pos_embed"] = SINCOS_TABLES[config.positions](config.grid, config.dim)
+        renamed["pos_embed"] = fixed_table(config.positions, config.grid, config.dim, config.sincos_channels)
     if config is not None and config.block == "parallel":
         return join_in_proj(renamed)
     return renamed if config is None else to_timm_leaves(renamed, config)

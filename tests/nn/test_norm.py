@@ -1,0 +1,43 @@
+"""Batch normalization over tokens, and blocks with it and without residual connections."""
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from vit.nn import Attention, BatchNorm, Block, Encoder, Mlp, NoResidualBlock
+
+B, N, D = 3, 5, 8
+MASK = torch.arange(N) < torch.tensor([[5], [2], [3]])
+
+
+def test_batch_norm_equals_torchs_on_the_tokens_that_are_not_masked() -> None:
+    ours, theirs, x = BatchNorm(D), nn.BatchNorm1d(D, eps=1e-6), torch.randn(B, N, D) * 3 + 1
+    for _ in range(2):
+        torch.testing.assert_close(ours(x, MASK)[MASK], theirs(x[MASK]))
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+    torch.testing.assert_close(ours(x), theirs(x.flatten(0, 1)).view_as(x))
+    ours.eval(), theirs.eval()
+    torch.testing.assert_close(ours(x, MASK), theirs(x.flatten(0, 1)).view_as(x))
+
+
+def test_padding_has_no_influence_on_an_encoder_with_batch_norm_in_training() -> None:
+    torch.manual_seed(0)
+    blocks = [Block(D, Attention(D, 2), Mlp(D, D), norm=BatchNorm) for _ in range(2)]
+    stack, x = Encoder(blocks, BatchNorm(D)), torch.randn(B, N, D)
+    other = torch.where(MASK[..., None], x, torch.randn(B, N, D))
+    torch.testing.assert_close(stack(x, MASK)[MASK], stack(other, MASK)[MASK])
+    assert not torch.allclose(stack(x)[MASK], stack(other)[MASK], atol=1e-3)
+
+
+def test_a_block_without_residual_connections_replaces_its_input() -> None:
+    for pre_norm in (True, False):
+        torch.manual_seed(0)
+        block = NoResidualBlock(D, Attention(D, 2), Mlp(D, D), Attention(D, 2, cross=True), pre_norm=pre_norm)
+        x, memory = torch.randn(B, N, D), torch.randn(B, 4, D)
+        layers = [(block.norm1, block.attn), (block.cross_norm, partial(block.cross_attn, memory=memory)),
+                  (block.norm2, block.mlp)]
+        y = x
+        for norm, layer in layers:
+            y = layer(norm(y)) if pre_norm else norm(layer(y))
+        torch.testing.assert_close(block(x, memory=memory), y)
