@@ -4,17 +4,18 @@ import pytest
 import torch
 from torch import nn
 
+from vit.models import create_model
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.parts.optimization import build_optimization
 
 
-def rates(optimizing, total):
+def rates(optimizing, total, peak=0.5):
     """The learning rate of each step of a run, as parts of the highest."""
     optimizer = optimizing.optimizer(nn.Linear(2, 2))
     schedule = optimizing.schedule(optimizer, total)
     found = []
     for _ in range(total):
-        found.append(schedule.get_last_lr()[0] / 0.5)
+        found.append(schedule.get_last_lr()[0] / peak)
         optimizer.step()
         schedule.step()
     return torch.tensor(found)
@@ -32,6 +33,20 @@ def test_debug_takes_the_same_part_of_its_few_steps_for_a_warm_up_in_steps(name)
     made = optimizing(10, name=name, warmup=20)
     whole, debug = rates(made, 40), rates(made, 8)
     assert torch.allclose(whole[:20], torch.arange(20) / 20) and torch.allclose(debug[:4], torch.arange(4) / 4)
+
+
+def test_noam_takes_its_rate_from_the_width_of_the_model(caplog):
+    recipe = resolve(compose(["recipe.epochs=4", "recipe.schedule.name=noam", "recipe.schedule.warmup=20"]))["recipe"]
+    model = create_model("vit_tiny", dim=64, depth=1, num_heads=2, image_size=32, num_classes=2)
+    with caplog.at_level("INFO", "vit"):
+        made = build_optimization(recipe, model, 10)
+    assert rates(made, 40, 1.0)[[0, 4, 19]].tolist() == pytest.approx([64**-0.5 * n * 20**-1.5 for n in (1, 5, 20)])
+    assert f"recipe.optimizer.lr={recipe['optimizer']['lr']} is not used" in caplog.text
+    with pytest.raises(ConfigError, match="computes the learning rate from the width of the model"):
+        build_optimization(recipe, nn.Linear(2, 2), 10)
+    recipe["schedule"]["name"], recipe["optimizer"]["lr"] = "cosine", None
+    with pytest.raises(ConfigError, match="recipe.optimizer.lr is null, but recipe.schedule.name=cosine needs a rate"):
+        build_optimization(recipe, model, 10)
 
 
 def test_a_warm_up_longer_than_the_run_is_an_error():

@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers import get_cosine_schedule_with_warmup, get_wsd_schedule
 
-from vit.training.optimization.schedule import build_schedule, cosine, wsd
+from vit.training.optimization.schedule import build_schedule, cosine, noam_peak, wsd
 
 
 def optimizer(lr=0.1):
@@ -75,3 +75,19 @@ def test_errors_name_the_numbers():
         build_schedule(optimizer(), "cosine", 20, 30)
     with pytest.raises(ValueError, match="total_steps=0"):
         build_schedule(optimizer(), "constant", 0)
+
+
+@pytest.mark.parametrize(("dim", "warmup"), [(512, 4000), (32, 10), (64, 1)])
+def test_noam_equals_equation_3(dim, warmup):
+    """lrate = d_model^-0.5 * min(step_num^-0.5, step_num * warmup_steps^-1.5), step_num from 1."""
+    ours = rates(build_schedule(optimizer(noam_peak(dim, warmup)), "noam", 5000, warmup), 60)
+    numbers = torch.arange(1, 61, dtype=torch.float64)
+    expected = dim**-0.5 * torch.minimum(numbers**-0.5, numbers * warmup**-1.5)
+    torch.testing.assert_close(ours[:, 0], expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(ours[:, 1], expected / 4, rtol=1e-12, atol=0)  # of a group with a lower rate
+    assert ours[0, 0] > 0
+
+
+def test_noam_needs_a_warmup():
+    with pytest.raises(ValueError, match="computes the learning rate from its warm-up, which has 0 steps"):
+        noam_peak(64, 0)

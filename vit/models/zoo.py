@@ -66,7 +66,8 @@ def create_model(name: str, **overrides: Any) -> nn.Module:
         return timm_model(TimmConfig(name, **overrides))
     family, _, size = name.partition("_")
     if family in TEXT_FAMILIES and size in TEXT_SIZES:
-        return model_from_config({"kind": TEXT_FAMILIES[family].kind, **text_values(size), **overrides})
+        scale = {"scale_embed": overrides.get("positions") == "sincos"}  # see TextConfig
+        return model_from_config({"kind": TEXT_FAMILIES[family].kind, **scale, **text_values(size), **overrides})
     cls = MaskedImageConfig if family == MaskedImageConfig.kind else VisionTransformerConfig
     check_names(cls, overrides)
     return model_from_config({"kind": cls.kind, **named_values(name), **overrides})

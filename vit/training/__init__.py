@@ -28,6 +28,7 @@ _MODULES = {
     "WeightAverage": "vit.training.averaging.ema",
     "build_optimizer": "vit.training.optimization.optim",
     "build_schedule": "vit.training.optimization.schedule",
+    "noam_peak": "vit.training.optimization.schedule",
     "build_strategy": "vit.training.strategy",
     "clip_gradients": "vit.training.optimization.gradient_clipping",
     "explain_out_of_memory": "vit.training.monitoring.memory",

@@ -11,9 +11,9 @@ from vit.nn.position import SINCOS_TABLES, fixed_table
 from vit.weights.weight_format import State
 
 Export = tuple[dict[str, Any], dict[str, Tensor]]  # config.json, and tensors by their names in the file
-SCALED_ATTENTION = {  # of every foreign architecture: multi-head attention between residual connections
+SCALED_ATTENTION = {  # of every foreign architecture: the blocks of arXiv 1706.03762, and embeddings as they are
     "mixer": ("attention",), "decoder_mixer": (None, "attention"), "attention": ("scaled",),
-    "projection": ("linear",), "value_dim": (None,), "residual": (True,),
+    "projection": ("linear",), "value_dim": (None,), "residual": (True,), "scale_embed": (False,),
 }
 # config values of the original Vision Transformer (arXiv 2010.11929); the first one is that of its files
 ORIGINAL_VIT = {

@@ -61,7 +61,8 @@ def build_model(
 
 def text_model(config: dict, fits: dict, cls: type, initial: Initial | None) -> nn.Module:
     """A network on texts. In the order of precedence its values are those that the data requires, those of overrides,
-    those of `init_from` and those of the config.
+    those of `init_from` and those of the config. Embeddings are scaled by sqrt(dim) with sin-cos positions unless the
+    config says otherwise.
     """
     model = config["model"]
     if model.get("kind"):
@@ -71,6 +72,8 @@ def text_model(config: dict, fits: dict, cls: type, initial: Initial | None) -> 
     names = {field.name for field in dataclasses.fields(cls)}
     known = (initial.model or {}) if initial is not None else {}
     known = {key: value for key, value in known.items() if key in names and key not in fits}
+    if not known:
+        values.setdefault("scale_embed", values.get("positions", cls.positions) == "sincos")  # null in the config
     return checked("model", model_from_config, {"kind": cls.kind, **values, **known, **named, **fits})
 
 

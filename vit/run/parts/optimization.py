@@ -11,7 +11,7 @@ from vit.data import LinePreprocessing, PairDataset, Source
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, nearest
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss, Optimization, TextLoss
-from vit.training import build_optimizer, build_schedule, scaled_lr
+from vit.training import build_optimizer, build_schedule, noam_peak, scaled_lr
 
 log = logging.getLogger("vit")
 
@@ -66,20 +66,45 @@ def build_optimization(recipe: dict, model: nn.Module, steps: int) -> Optimizati
     Raises:
         ConfigError: names `recipe.optimizer` or `recipe.schedule`.
     """
-    lr = recipe["optimizer"]["lr"]
-    if recipe["optimizer"]["lr_base_batch"]:
-        lr = scaled_lr(lr, recipe["batch_size"], recipe["optimizer"]["lr_base_batch"])
+    total = max(1, recipe["epochs"] * steps)
+    lr = learning_rate(recipe, model, total)
     options = {key: value for key, value in recipe["optimizer"].items() if key not in ("lr", "lr_base_batch")}
     optimizer = partial(build_optimizer, lr=lr, **options)
-    total = max(1, recipe["epochs"] * steps)
     schedule = partial(_schedule, planned=total, **recipe["schedule"])
     checked("recipe.schedule", partial(schedule, checked("recipe.optimizer", optimizer, model)), total)
     return Optimization(optimizer, schedule, recipe["clip"])
+
+
+def learning_rate(recipe: dict, model: nn.Module, total_steps: int) -> float:
+    """The highest learning rate: `recipe.optimizer.lr`, or with the noam schedule that of its formula.
+
+    Raises:
+        ConfigError: there is no rate, or noam lacks a warm-up or the width of the model.
+    """
+    lr, base, schedule = recipe["optimizer"]["lr"], recipe["optimizer"]["lr_base_batch"], recipe["schedule"]
+    if schedule["name"] != "noam":
+        if lr is None:
+            raise ConfigError(f"recipe.optimizer.lr is null, but recipe.schedule.name={schedule['name']} needs a rate; "
+                              "only noam computes its own")
+        return scaled_lr(lr, recipe["batch_size"], base) if base else lr
+    if (dim := getattr(getattr(model, "config", None), "dim", None)) is None:
+        raise ConfigError("recipe.schedule.name=noam computes the learning rate from the width of the model, which "
+                          "models of timm do not name; use inverse_sqrt with recipe.optimizer.lr")
+    steps = warmup_steps(schedule["warmup"], total_steps, total_steps)
+    peak = checked("recipe.schedule.warmup", partial(noam_peak, dim), steps)
+    unused = "" if lr is None else f"; recipe.optimizer.lr={lr} is not used"
+    log.info("learning rate of noam: %d^-0.5 * min(step^-0.5, step * warmup^-1.5), at most %.6f%s", dim, peak, unused)
+    return peak
+
+
+def warmup_steps(warmup: float, total_steps: int, planned: int) -> int:
+    """The warm-up, a fraction or a number of steps; the latter is scaled from the `planned` steps to `total_steps`."""
+    return round((warmup if warmup < 1 else int(warmup) / planned) * total_steps)
 
 
 def _schedule(
     optimizer: Optimizer, total_steps: int, planned: int, name: str, warmup: float, final: float, cooldown: float
 ) -> LRScheduler:
     """The schedule of `total_steps`. A warm-up in steps is scaled from the `planned` steps, as `debug` runs fewer."""
-    part = warmup if warmup < 1 else int(warmup) / planned
-    return build_schedule(optimizer, name, total_steps, round(part * total_steps), final, cooldown)
+    steps = warmup_steps(warmup, total_steps, planned)
+    return build_schedule(optimizer, name, total_steps, steps, final, cooldown)

@@ -12,7 +12,7 @@ from vit.weights.trained import clean_name
 
 # Last parts of the names of scales, shifts, tokens and positions, which have no weight decay.
 NO_DECAY = re.compile(
-    r"(^|_)(bias|gamma|scale|temperature|tokens?|pos_embed|pos_embedding|rel_pos(_[hw])?|bias_table|latent|query|probe|freqs)$"
+    r"(^|_)(bias|gamma|scale|temperature|tokens?|pos_embed|pos_embedding|rel_pos(_[hw])?|bias_table|latent|query|probe|freqs|bias_[ih]h_l\d+)$"
 )
 POSITION_TABLE = re.compile(r"(^|\.)(pos_embed|position_embeddings?)\.")  # position tables that are modules
 BLOCK = re.compile(r"(^|\.)blocks\.(\d+)\.")

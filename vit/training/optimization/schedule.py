@@ -31,10 +31,28 @@ def cosine(step: int, total_steps: int, warmup_steps: int = 0, final: float = 0.
 
 
 def inverse_sqrt(step: int, warmup_steps: int) -> float:
-    """Linear warm-up, then decay with 1/sqrt(step): the Noam schedule (arXiv 1706.03762), which has a peak rate of
-    dim^-0.5 * warmup_steps^-0.5.
-    """
+    """Linear warm-up, then decay with 1/sqrt(step): the shape of `noam` one step later, up to any peak rate."""
     return min(step / warmup_steps, math.sqrt(warmup_steps / max(1, step)))
+
+
+def noam(step: int, warmup_steps: int) -> float:
+    """The Noam schedule (arXiv 1706.03762, equation 3) over its peak: step_num^-0.5 and step_num * warmup_steps^-1.5,
+    whichever is less, over warmup_steps^-0.5. The paper's step_num is 1 at the first update, whose rate is not 0.
+    """
+    step_num = step + 1
+    return min(step_num / warmup_steps, math.sqrt(warmup_steps / step_num))
+
+
+def noam_peak(dim: int, warmup_steps: int) -> float:
+    """The highest rate of the Noam schedule, dim^-0.5 * warmup_steps^-0.5, which is that of step `warmup_steps`.
+
+    Raises:
+        ValueError: there is no warm-up.
+    """
+    if warmup_steps < 1:
+        raise ValueError(f"the noam schedule computes the learning rate from its warm-up, which has {warmup_steps} "
+                         "steps; set a warmup of 1 step or more, such as 4000 in the paper")
+    return (dim * warmup_steps) ** -0.5
 
 
 def wsd(step: int, total_steps: int, warmup_steps: int = 0, cooldown_steps: int = 0, final: float = 0.0) -> float:
@@ -58,7 +76,8 @@ def build_schedule(
     """A scheduler to step once per optimizer step; it scales the `lr` of every parameter group by the same factor.
 
     Args:
-        name: cosine, wsd, constant or inverse_sqrt; "trapezoid" is a former name of wsd.
+        name: cosine, wsd, constant, inverse_sqrt or noam, whose `lr` must be `noam_peak`; "trapezoid" is a former name
+            of wsd.
         final: last rate, as a fraction of `lr`.
         cooldown_fraction: fraction of `total_steps` in which the rate of wsd decays.
 
@@ -75,6 +94,7 @@ def build_schedule(
         ),
         "constant": partial(constant, warmup_steps=warmup_steps),
         "inverse_sqrt": partial(inverse_sqrt, warmup_steps=max(1, warmup_steps)),
+        "noam": partial(noam, warmup_steps=max(1, warmup_steps)),
     }
     if name not in shapes:
         near = nearest_names(name, shapes, cutoff=0.4) or shapes

@@ -29,7 +29,8 @@ TIED = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decod
 REQUIRED = {
     "source": "text", "positions": "sincos", "pre_norm": False, "norm": "layer", "norm_eps": 1e-5, "mlp": "mlp",
     "tied": "all", "qkv_bias": True, "key_bias": True, "qk_norm": False, "attn_norm": False, "mlp_norm": False,
-    "proj_bias": True, "layer_scale": None,
+    "proj_bias": True, "layer_scale": None, "sincos_channels": "halves", "mixer": "attention", "decoder_mixer": None,
+    "attention": "scaled", "heads": "split", "value_dim": None, "projection": "linear", "residual": True,
 }
 
 
