@@ -16,7 +16,8 @@ LAYERS = (  # the layers of design.md section 2, from below: package -> the pack
     {"weights": [], "models": ["weights"], "generation": [], "data": []},
     {"training": [], "bundle": [], "exchange": ["bundle"], "inference": ["bundle", "exchange"],
      "evaluation": ["bundle", "exchange", "inference"],
-     "report": ["bundle", "exchange", "inference", "evaluation"]},
+     "report": ["bundle", "exchange", "inference", "evaluation"],
+     "benchmarking": ["training", "bundle", "exchange", "inference"]},
     {"tasks": []},
     {"run": [], "cli": ["run"], "__main__": ["cli"]},
 )

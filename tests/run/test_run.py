@@ -81,6 +81,8 @@ def test_metrics_by_their_names(digits_run):
         "steps",
         "seconds",
         "images_per_second",
+        "data_wait",
+        "first_step_seconds",
         "parameters",
         "trained_parameters",
         "peak_memory",

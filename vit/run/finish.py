@@ -112,6 +112,8 @@ def speed(job: Job, trainer: Trainer) -> dict:
         "steps": trainer.global_step,
         "seconds": round(meter.elapsed, 1),
         f"{job.task.unit}_per_second": round(meter.rows_per_second, 1),
+        "data_wait": round(meter.data_wait, 4),
+        **({} if meter.first_step is None else {"first_step_seconds": round(meter.first_step, 2)}),
         "parameters": whole_size(job.model),
         "trained_parameters": sum(p.numel() for group in trainer.optimizers[0].param_groups for p in group["params"]),
         "peak_memory": next(c for c in trainer.callbacks if isinstance(c, PeakMemory)).bytes,

@@ -95,12 +95,19 @@ def compile_model(model: nn.Module, devices: Devices) -> None:
     Raises:
         ConfigError: there is no C++ compiler for a run on CPU.
     """
-    compilers = ("c++", "g++", "clang++")
-    if devices.accelerator == "cpu" and not any(shutil.which(name) for name in compilers):
-        raise ConfigError(
-            f"compile=true needs a C++ compiler on CPU and found none of {', '.join(compilers)}; use compile=false"
-        )
+    check_compiler(devices.accelerator, "compile=true", "use compile=false")
     model.compile()
+
+
+def check_compiler(device: str, option: str = "--mode compiled", fix: str = "use --mode eager") -> None:
+    """That `torch.compile` can be used on a device.
+
+    Raises:
+        ConfigError: there is no C++ compiler for a CPU.
+    """
+    compilers = ("c++", "g++", "clang++")
+    if device == "cpu" and not any(shutil.which(name) for name in compilers):
+        raise ConfigError(f"{option} needs a C++ compiler on CPU and found none of {', '.join(compilers)}; {fix}")
 
 
 @contextlib.contextmanager

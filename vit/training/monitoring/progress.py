@@ -1,6 +1,7 @@
 """Progress bar and throughput of a run."""
 
 import logging
+import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -55,7 +56,7 @@ class ThroughputMeter(pl.Callback):
 
     Only training batches count, without the first one of a session, which includes start-up and compilation. On a GPU
     the host runs ahead of the device, so the time of a single batch is wrong, but the rate over an epoch is right. The
-    counts and `elapsed`, the time including validation, continue in a resumed run.
+    counts and `elapsed`, the time including validation, continue in a resumed run; `first_step` is of this session.
     """
 
     def __init__(self) -> None:
@@ -65,6 +66,7 @@ class ThroughputMeter(pl.Callback):
         self._earlier = 0.0
         self._mark: float | None = None  # when the last batch ended
         self._begun = 0.0
+        self.first_step: float | None = None  # seconds from the start of the process to the end of the first batch
 
     @property
     def rows_per_second(self) -> float:
@@ -107,6 +109,8 @@ class ThroughputMeter(pl.Callback):
             self.rows += rows_in(batch) * trainer.world_size
             self.seconds += now - self._mark
             self.waited += self._begun - self._mark
+        if not self.batches:
+            self.first_step = process_age()
         self.batches += 1
         self._mark = now
 
@@ -118,6 +122,16 @@ class ThroughputMeter(pl.Callback):
         if self.seconds:
             rate = {f"train/{unit(pl_module)}_per_second": self.rows_per_second}
             pl_module.log_dict({**rate, "train/data_wait": self.data_wait})
+
+
+def process_age() -> float | None:
+    """Seconds since this process was started; None where the system does not report it (Linux does)."""
+    try:
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])  # proc(5): starttime, since the machine was booted
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 class TwoLines(Progress):

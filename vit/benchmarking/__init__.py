@@ -1,0 +1,46 @@
+"""Speed of training, inference, loading and generation on this machine, alone and against other libraries.
+
+Programs that are compared run in turns in one process, and a ratio is computed from times of the same round. Names are
+imported on first use.
+"""
+
+import importlib
+
+_MODULES = {
+    "CLOCKS": "vit.benchmarking.timing",
+    "Case": "vit.benchmarking.results",
+    "Comparison": "vit.benchmarking.baseline",
+    "DTYPES": "vit.benchmarking.hardware",
+    "GENERATION_PEERS": "vit.benchmarking.generation",
+    "LOADER_PEERS": "vit.benchmarking.loaders",
+    "MODEL_PEERS": "vit.benchmarking.peers",
+    "PREDICT_PEERS": "vit.benchmarking.prediction",
+    "Ratio": "vit.benchmarking.ratios",
+    "Search": "vit.benchmarking.generation",
+    "Settings": "vit.benchmarking.results",
+    "bench_generation": "vit.benchmarking.generation",
+    "bench_loader": "vit.benchmarking.loaders",
+    "bench_model": "vit.benchmarking.steps",
+    "bench_prediction": "vit.benchmarking.prediction",
+    "bench_training_run": "vit.benchmarking.training_run",
+    "compare_with_baseline": "vit.benchmarking.baseline",
+    "in_turns": "vit.benchmarking.timing",
+    "machine": "vit.benchmarking.hardware",
+    "make_photos": "vit.benchmarking.photos",
+    "matrix_rates": "vit.benchmarking.hardware",
+    "measured": "vit.benchmarking.results",
+    "paired_ratio": "vit.benchmarking.ratios",
+    "read_baseline": "vit.benchmarking.baseline",
+    "result_tables": "vit.benchmarking.tables",
+    "to_json": "vit.benchmarking.results",
+}
+
+
+def __getattr__(name: str):
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])

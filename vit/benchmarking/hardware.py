@@ -1,0 +1,73 @@
+"""This machine: its hardware, and how fast it multiplies matrices."""
+
+import os
+import platform
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vit.benchmarking.timing import Clock, Program, in_turns, wall_seconds
+from vit.nn.cpu import linear
+
+DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+CPU_SIZE, GPU_SIZE = 1024, 8192  # rows and columns
+
+
+def machine(device: str = "cpu") -> dict[str, object]:
+    """Hardware, threads and versions."""
+    gpu = torch.device(device).type == "cuda"
+    return {
+        "processor": processor_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "gpu": torch.cuda.get_device_name(device) if gpu else None,
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # waiting processes, mean of a minute
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def processor_name() -> str:
+    """The name that Linux reports, elsewhere that of the platform module."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+def matrix_rates(
+    precisions: tuple[str, ...], device: str = "cpu", clock: Clock = wall_seconds, rounds: int = 15,
+    size: int | None = None,
+) -> dict[str, float]:
+    """Precision -> operations per second of a product of square matrices, a multiply-add counted as two.
+
+    The best round counts, which other work on the machine affects least. In float32 on a CPU the faster one of
+    `torch.mm` and the linear layer of `vit.nn` counts; they use different libraries.
+    """
+    size = size or (CPU_SIZE if torch.device(device).type == "cpu" else GPU_SIZE)
+    programs: dict[str, Program] = {}
+    for precision in precisions:
+        a, b = (torch.randn(size, size, device=device).to(DTYPES[precision]) for _ in range(2))
+        programs[f"{precision} mm"] = product(a, b)
+        if precision == "32-true" and a.device.type == "cpu":
+            programs[f"{precision} linear"] = linear_product(a, b)
+    times = in_turns(programs, rounds, clock, warmup=2)
+    work = 2 * size**3
+    return {precision: max(work / min(each) for name, each in times.items() if name.startswith(f"{precision} "))
+            for precision in precisions}
+
+
+def product(a: Tensor, b: Tensor) -> Program:
+    out = torch.empty_like(a)
+    return lambda: torch.mm(a, b, out=out)
+
+
+def linear_product(a: Tensor, b: Tensor) -> Program:
+    def run() -> None:
+        with torch.inference_mode():
+            linear(a, b)
+
+    return run

@@ -1,0 +1,172 @@
+"""Classification of image files by a saved model, from the files to the labels.
+
+All libraries read the same folder of weights, which this project saves and timm and transformers open, and the same
+files. timm's program is the loop of its inference.py, that of transformers the pipeline "image-classification".
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from vit.benchmarking.hardware import matrix_rates
+from vit.benchmarking.peers import MissingPeer, check_installed
+from vit.benchmarking.photos import make_photos
+from vit.benchmarking.results import OURS, Case, Settings
+from vit.benchmarking.timing import in_turns
+from vit.bundle import save_bundle
+from vit.data import Preprocessing
+from vit.inference import autocast, load, named_images
+from vit.models import VisionTransformer, flops
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+TIMM_WORKERS = 2  # the default of timm's inference.py
+Answers = Iterator[tuple[str, str]]  # name of the file, label
+Reader = Callable[[], Answers]
+
+
+def bench_prediction(
+    model: VisionTransformer, photos: Path | None, settings: Settings, cases: list[Case],
+    progress: Callable[[str], None] = print,
+) -> None:
+    """Label all images of a folder (synthetic photos by default) in each precision with each batch size.
+
+    Raises:
+        FileNotFoundError: the folder has no image.
+        ValueError: the model cannot be saved for timm and transformers, and peers are named.
+    """
+    rates = matrix_rates(settings.precisions, settings.device, settings.read_clock)
+    with tempfile.TemporaryDirectory() as made:
+        root = make_photos(Path(made, "photos")) if photos is None else photos
+        count = sum(1 for _ in named_images(root))
+        weights = save(model, Path(made, "model"))
+        for precision in settings.precisions:
+            for batch in settings.batches:
+                setting = {"model": describe(model), "precision": precision, "files": count, "batch": batch}
+                case = Case("predict", setting, "images", count, float(flops(model) * count), rates[precision])
+                progress(case.key)
+                cases.append(case)
+                measure(case, weights, root, settings)
+
+
+def describe(model: VisionTransformer) -> str:
+    height, width = model.config.image_size
+    return f"{model.config.depth} blocks of {model.config.dim}, images of {height}x{width}"
+
+
+def save(model: VisionTransformer, path: Path) -> Path:
+    """The model as a folder that the other libraries open; its classes are numbered."""
+    config = model.config
+    classes = [f"class_{i:04d}" for i in range(config.num_classes)]
+    return save_bundle(path, model, classes, Preprocessing(config.image_size, mean=MEAN, std=STD))
+
+
+def measure(case: Case, weights: Path, root: Path, settings: Settings) -> None:
+    """Fill in the case: seconds until the first label, labels of a whole pass, then the rounds."""
+    readers, labels = {}, {}
+    for name in (OURS, *settings.against):
+        try:
+            build_reader(name, weights, root, case, settings.device)  # imports of libraries do not count
+        except MissingPeer as error:
+            case.missing[name] = str(error)
+            continue
+        start = time.perf_counter()
+        reader = build_reader(name, weights, root, case, settings.device)
+        loaded = time.perf_counter() - start
+        answers = reader()
+        first = next(answers)
+        seconds = time.perf_counter() - start
+        labels[name] = dict([first, *answers])
+        case.facts[name] = {"load_seconds": loaded, "first_batch_seconds": seconds}
+        case.facts[name]["same_results"] = agreement(labels[OURS], labels[name])
+        readers[name] = reader
+    programs = {name: lambda reader=reader: [None for _ in reader()] for name, reader in readers.items()}
+    in_turns(programs, settings.rounds, settings.read_clock, warmup=0, times=case.times)
+
+
+def agreement(ours: dict[str, str], theirs: dict[str, str]) -> float:
+    """Share of the files with the same label.
+
+    Raises:
+        ValueError: the files differ.
+    """
+    if set(ours) != set(theirs):
+        raise ValueError(f"the libraries have read different files, {len(ours)} and {len(theirs)}; use a folder with "
+                         "images of the usual formats only")
+    return sum(theirs[name] == label for name, label in ours.items()) / len(ours)
+
+
+def build_reader(name: str, weights: Path, root: Path, case: Case, device: str) -> Reader:
+    """The program of a library.
+
+    Raises:
+        MissingPeer: it is not installed, or predicts nothing from files.
+    """
+    if name not in PREDICT_PEERS:
+        raise MissingPeer(f"{name} does not predict from files")
+    if name != OURS:
+        check_installed(name)
+    precision, batch = str(case.setting["precision"]), int(case.setting["batch"])
+    return PREDICT_PEERS[name](weights, root, batch, device, precision)
+
+
+def by_vit(weights: Path, root: Path, batch: int, device: str, precision: str) -> Reader:
+    predictor = load(weights, device, precision)
+
+    def read() -> Answers:
+        for prediction in predictor.stream(root, 1, batch):
+            yield relative(prediction.source, root), prediction.label
+
+    return read
+
+
+def by_timm(weights: Path, root: Path, batch: int, device: str, precision: str) -> Reader:
+    """The loop of timm's inference.py."""
+    import timm
+    from timm.data import create_dataset, create_loader, resolve_data_config
+
+    network = timm.create_model(f"local-dir:{weights}", pretrained=True).to(device).eval()
+    dataset = create_dataset("", str(root))
+    config = resolve_data_config({}, model=network)
+    loader = create_loader(dataset, batch_size=batch, use_prefetcher=True, num_workers=TIMM_WORKERS,
+                           device=torch.device(device), persistent_workers=False, **config)
+    classes = network.pretrained_cfg["label_names"]
+
+    def read() -> Answers:
+        names = iter(dataset.filenames(basename=False, absolute=True))
+        with torch.no_grad():
+            for images, _ in loader:
+                with autocast(torch.device(device), precision):
+                    output = network(images.to(device))
+                _, indices = output.softmax(-1).topk(1, dim=1)
+                yield from ((relative(next(names), root), classes[i]) for i in indices[:, 0].tolist())
+
+    return read
+
+
+def by_transformers(weights: Path, root: Path, batch: int, device: str, precision: str) -> Reader:
+    """The pipeline of transformers."""
+    from transformers import pipeline
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    classify = pipeline("image-classification", model=str(weights), device=device)
+    files = [str(path) for _, path in named_images(root)]
+
+    def read() -> Answers:
+        found = iter(classify((file for file in files), batch_size=batch, top_k=1))
+        for file in files:
+            with autocast(torch.device(device), precision):
+                best = next(found)
+            yield relative(file, root), best[0]["label"]
+
+    return read
+
+
+def relative(file: str, root: Path) -> str:
+    return Path(file).resolve().relative_to(root.resolve()).as_posix()
+
+
+PREDICT_PEERS: dict[str, Callable[..., Reader]] = {OURS: by_vit, "timm": by_timm, "transformers": by_transformers}

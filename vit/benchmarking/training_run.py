@@ -1,0 +1,110 @@
+"""A whole training run with real data, against its bare training step on a fixed batch.
+
+The run is the command `vit train` in a process of its own: loading, augmentation, mixup, averaging, callbacks. Its rate
+is that of its training batches without the first one. The bare step has the same model, batch size and precision.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from vit.benchmarking.hardware import matrix_rates
+from vit.benchmarking.results import OURS, Case, Settings
+from vit.benchmarking.steps import FORWARDS, describe, fixed_batch, train_step
+from vit.benchmarking.timing import Program, seconds_of
+from vit.bundle import Bundle, load_bundle
+from vit.models import flops
+from vit.nn.cpu import keep_freed_memory
+from vit.training import build_optimizer, clip_gradients
+
+STEP = "bare step"
+STEPS = 10  # bare steps per round
+LINES = 20  # of the output of a run that fails
+
+
+def bench_training_run(
+    overrides: list[str], settings: Settings, cases: list[Case], progress: Callable[[str], None] = print
+) -> None:
+    """Run `vit train OVERRIDES` in each round, and ten bare steps after it. The ratio is the rate of the run over that
+    of the bare step.
+
+    Raises:
+        RuntimeError: the run fails; with the end of its output.
+        ValueError: the model is not an image classifier, or the clock is not the wall clock.
+    """
+    if settings.clock != "wall":
+        raise ValueError("a run reports its rate in elapsed time; use the wall clock")
+    case = step = None
+    for number in range(settings.rounds):
+        progress(f"train, round {number + 1} of {settings.rounds}: vit train {' '.join(overrides)}")
+        with tempfile.TemporaryDirectory() as folder:
+            metrics = run(overrides, Path(folder, "run"))
+            if case is None:
+                bundle = load_bundle(Path(folder, "run"))
+                case, step = new_case(overrides, bundle, settings), bare_step(bundle)
+                cases.append(case)
+        add_round(case, metrics, step)
+
+
+def run(overrides: list[str], folder: Path) -> dict:
+    """The metrics of a run in a process of its own, and the elapsed seconds of the command.
+
+    Raises:
+        RuntimeError: it fails.
+    """
+    command = [sys.executable, "-m", "vit", "train", *overrides, f"run_dir={folder}"]
+    start = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"})
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        lines = " ".join(line.strip() for line in (done.stdout + done.stderr).splitlines()[-LINES:])
+        raise RuntimeError(f"vit train {' '.join(overrides)} ended with code {done.returncode}: {lines}")
+    return {**json.loads((folder / "metrics.json").read_text(encoding="utf-8")), "command_seconds": seconds}
+
+
+def new_case(overrides: list[str], bundle: Bundle, settings: Settings) -> Case:
+    """The case of a run, without times.
+
+    Raises:
+        ValueError: the model is not an image classifier of this project.
+    """
+    config, evaluation = bundle.model.config, bundle.extra["evaluation"]
+    if config.kind != "vit":
+        raise ValueError(f"the bare step is that of an image classifier, and this run trains a model of kind "
+                         f"{config.kind}")
+    precision, batch = evaluation["precision"], evaluation["batch_size"]
+    rate = matrix_rates((precision,), settings.device)[precision]
+    setting = {"command": " ".join(["vit train", *overrides]), "model": describe(config), "precision": precision,
+               "batch": batch}
+    work = float(FORWARDS["step"] * flops(bundle.model) * batch)
+    return Case("train", setting, "images", batch, work, rate, facts={OURS: {}, STEP: {}})
+
+
+def bare_step(bundle: Bundle) -> Program:
+    """A training step of the model of a run on a fixed batch, without loading, augmentation, mixup and averaging."""
+    keep_freed_memory()  # as in the run
+    model, evaluation = bundle.model.train(), bundle.extra["evaluation"]
+    images, labels = fixed_batch(model.config, evaluation["batch_size"], "cpu")
+    optimizer = build_optimizer(model, lr=1e-4)
+    return partial(train_step, model, optimizer, clip_gradients, images, labels, evaluation["precision"])
+
+
+def add_round(case: Case, metrics: dict, step: Program) -> None:
+    """Add the seconds per step of a run and of the bare step, and what else the run reports."""
+    step()
+    bare = seconds_of(lambda: [step() for _ in range(STEPS)]) / STEPS
+    case.times.setdefault(OURS, []).append(case.amount / metrics["images_per_second"])
+    case.times.setdefault(STEP, []).append(bare)
+    case.facts[OURS] |= {
+        "loader_wait": metrics["data_wait"],
+        "first_step_seconds": metrics.get("first_step_seconds"),
+        "command_seconds": metrics["command_seconds"],
+        "peak_memory": metrics["peak_memory"],
+        "parameters": metrics["parameters"],
+    }

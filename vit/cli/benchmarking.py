@@ -1,0 +1,307 @@
+"""`vit bench`: the speed of training, inference, loading and generation, alone and against other libraries."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vit.cli.terminal import ConfigDir, Device, check_writable, print_written, stderr, write_json
+from vit.messages import did_you_mean, nearest_names
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from vit.benchmarking import Case, Settings
+    from vit.models import VisionTransformer
+
+ROUNDS = {"step": 11, "inference": 11, "loader": 7, "predict": 5, "generation": 5, "train": 1}  # by default
+BATCHES = {"step": (16,), "inference": (1, 16), "loader": (64,), "predict": (64,), "generation": (1, 32), "train": (1,)}
+PEERS = ("timm", "torchvision", "transformers", "vit-pytorch", "ctranslate2", "uncached")
+PHOTOS = ("loader", "predict")  # benchmarks that read image files
+MODELS = ("step", "inference", "predict")  # benchmarks of the model of the overrides
+FILE_WIDTH = 180  # characters
+CLASSES = 1000  # unless model.num_classes is given, since the data is not read
+
+
+class Clock(StrEnum):
+    wall = "wall"
+    processor = "processor"
+
+
+@dataclass(frozen=True)
+class Request:
+    """The benchmarks, peers and overrides of a command line."""
+
+    benchmarks: tuple[str, ...]
+    peers: tuple[str, ...]
+    overrides: tuple[str, ...]
+
+
+def bench(
+    words: Annotated[list[str] | None, typer.Argument(
+        metavar="[BENCHMARK | KEY=VALUE]...", show_default=False,
+        help="step (training step), inference, loader, predict (from files), generation (beam search), train (a whole "
+             "run); by default step and inference. Config overrides, such as model=small data.image_size=64.")] = None,
+    against: Annotated[list[str] | None, typer.Option(
+        metavar="PEER [PEER]...", show_default=False,
+        help="Libraries to compare with: timm, torchvision, transformers, vit-pytorch; for generation also ctranslate2 "
+             "and uncached.")] = None,
+    batch: Annotated[str | None, typer.Option(
+        metavar="N,N", help="Batch sizes: by default 16 for step, 1,16 for inference, 64 for loader and predict, 1,32 "
+                            "for generation.", show_default=False)] = None,
+    precision: Annotated[str, typer.Option(metavar="NAME,NAME", help="32-true, bf16-mixed, 16-mixed.")]
+    = "32-true,bf16-mixed",
+    mode: Annotated[str, typer.Option(metavar="NAME,NAME", help="eager, compiled.")] = "eager",
+    rounds: Annotated[int | None, typer.Option(
+        min=1, help="Each round runs all programs once: by default 11, 7 for loader, 5 for predict and generation, 1 "
+                    "for train.", show_default=False)] = None,
+    clock: Annotated[Clock, typer.Option(
+        help="wall, or processor: the time of all threads on a processor, for a machine that other programs use. Not "
+             "for GPUs.")] = Clock.wall,
+    shape: Annotated[str, typer.Option(help="Model of generation: multi30k, marian-base.")] = "multi30k",
+    beam: Annotated[int, typer.Option(min=1, help="Beam width of generation.")] = 5,
+    tokens: Annotated[int, typer.Option(min=1, help="Generated tokens per text.")] = 64,
+    device: Device = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all times and ratios to this file.")] = None,
+    baseline: Annotated[Path | None, typer.Option(
+        help="An earlier --json file: the exit code is 1 if a ratio has fallen.", show_default=False)] = None,
+    tolerance: Annotated[float, typer.Option(
+        min=0, max=1, help="By which share a ratio may be lower than in the baseline.")] = 0.1,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Measure the speed of this project on this machine, alone or in turns with other libraries.
+
+    Example: vit bench step model=tiny --batch 16 --against timm torchvision transformers vit-pytorch.
+
+    Ratios are medians over rounds of paired times, with a 95 % interval; above 1 vit is faster. After Ctrl-C the
+    complete rounds are printed.
+    """
+    request = parse_words(words or [], against or [])
+    names = {"precision": split_names(precision), "mode": split_names(mode)}
+    check_writable(json_file)
+    from vit.benchmarking import compare_with_baseline, machine, measured, read_baseline, result_tables, to_json
+    from vit.inference import best_device
+    from vit.run.config.composing import with_config_dir
+
+    expected = read_baseline(baseline) if baseline else None
+    settings = build_settings(names, rounds, str(clock), str(best_device(device)), request.peers)
+    request = replace(request, overrides=tuple(with_config_dir(list(request.overrides), config_dir)))
+    plans = plan(request, settings, rounds, parse_batches(batch), (shape, beam, tokens))
+    cases: list[Case] = []
+    complete = run_plans(plans, cases)
+    facts = machine(settings.device)
+    if measured(cases):
+        print_results(result_tables(cases, settings, facts))
+    report = to_json(cases, settings, facts, complete)
+    if json_file is not None:
+        write_json(report, json_file)
+        print_written(f"{len(report['cases'])} cases to {json_file}")
+    if not complete:
+        raise KeyboardInterrupt
+    if expected is not None:
+        comparison = compare_with_baseline(report, expected, tolerance)
+        typer.echo("\n".join(comparison.lines()))
+        raise typer.Exit(1 if comparison.fallen else 0)
+
+
+def parse_words(words: list[str], against: list[str]) -> Request:
+    """Sort the arguments: names of benchmarks, names of peers (`--against timm torchvision` has two), overrides.
+
+    Raises:
+        BadParameter: an unknown word, or peers without --against.
+    """
+    benchmarks, peers, overrides = [], list(against), []
+    for word in words:
+        if "=" in word:
+            overrides.append(word)
+        elif word in ROUNDS:
+            benchmarks.append(word)
+        elif word in PEERS:
+            peers.append(word)
+        else:
+            near = did_you_mean(nearest_names(word, [*ROUNDS, *PEERS]))
+            raise typer.BadParameter(f"{word} is neither a benchmark ({', '.join(ROUNDS)}) nor a library nor "
+                                     f"key=value{near}")
+    if peers and not against:
+        raise typer.BadParameter(f"to compare with {peers[0]}, write --against {' '.join(peers)}")
+    for name in against:
+        if name not in PEERS:
+            near = did_you_mean(nearest_names(name, PEERS))
+            raise typer.BadParameter(f"--against {name}: must be one of {', '.join(PEERS)}{near}")
+    unique = tuple(dict.fromkeys(benchmarks)) or ("step", "inference")
+    return Request(unique, tuple(dict.fromkeys(peers)), tuple(overrides))
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def parse_batches(text: str | None) -> tuple[int, ...] | None:
+    """Comma-separated positive numbers.
+
+    Raises:
+        BadParameter: the text is something else.
+    """
+    if text is None:
+        return None
+    if not all(each.isdigit() and int(each) for each in split_names(text)) or not split_names(text):
+        raise typer.BadParameter(f"--batch {text}: must be numbers of images with commas, such as 1,64")
+    return tuple(int(each) for each in split_names(text))
+
+
+def build_settings(
+    names: dict[str, tuple[str, ...]], rounds: int | None, clock: str, device: str, peers: tuple[str, ...]
+) -> "Settings":
+    """The settings that all benchmarks share.
+
+    Raises:
+        BadParameter: an unknown precision or mode.
+        ValueError: a clock that does not fit the device.
+    """
+    from vit.benchmarking import DTYPES, Settings
+    from vit.run.parts.devices import check_compiler
+    from vit.training.precision import check_precision
+
+    precisions = tuple(check_precision(name) for name in names["precision"])
+    if wrong := [name for name in precisions if name not in DTYPES]:
+        raise typer.BadParameter(f"--precision {wrong[0]}: must be of {', '.join(DTYPES)}")
+    if "compiled" in names["mode"]:
+        check_compiler(device)
+    return Settings(peers, precisions, names["mode"], (1,), rounds or 1, clock, device)
+
+
+def plan(
+    request: Request, settings: "Settings", rounds: int | None, batches: tuple[int, ...] | None,
+    search: tuple[str, int, int],
+) -> list[Callable[["list[Case]"], None]]:
+    """A function per benchmark that extends a list of cases. What can be checked is checked here, before any of them
+    runs.
+
+    Raises:
+        ConfigError, ValueError: a wrong override or option, or one that no benchmark reads.
+    """
+    config = compose_model(request)
+    build = model_builder(config) if set(MODELS) & set(request.benchmarks) else None
+    photos = folder_of_photos(request, config)
+    plans = []
+    for name in request.benchmarks:
+        own = replace(settings, rounds=rounds or ROUNDS[name], batches=batches or BATCHES[name])
+        plans.append(plan_one(name, request, own, build, photos, search))
+    return plans
+
+
+def plan_one(
+    name: str, request: Request, settings: "Settings", build: "Callable[[], VisionTransformer] | None",
+    photos: Path | None, search: tuple[str, int, int],
+) -> Callable[["list[Case]"], None]:
+    """The benchmark `name`, ready to run."""
+    from vit import benchmarking
+
+    if name == "train":
+        overrides = list(request.overrides)
+        return lambda cases: benchmarking.bench_training_run(overrides, settings, cases, print_progress)
+    if name == "generation":
+        size = benchmarking.Search(*search)
+        return lambda cases: benchmarking.bench_generation(size, settings, cases, print_progress)
+    if name == "loader":
+        return lambda cases: benchmarking.bench_loader(photos, settings, cases, print_progress)
+    if name == "predict":
+        return lambda cases: benchmarking.bench_prediction(build(), photos, settings, cases, print_progress)
+    return lambda cases: benchmarking.bench_model(name, build, settings, cases, print_progress)
+
+
+def run_plans(plans: list[Callable[["list[Case]"], None]], cases: "list[Case]") -> bool:
+    """Run the benchmarks; False after Ctrl-C."""
+    try:
+        for measure in plans:
+            measure(cases)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def print_results(tables: "RenderableType") -> None:
+    """Print to standard output; a file gets lines of any length."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=FILE_WIDTH)
+    console.print(tables)
+
+
+def print_progress(line: str) -> None:
+    stderr().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def compose_model(request: Request) -> dict[str, Any]:
+    """The config of the overrides; without a model or data set ViT-Ti/16 on images of 224x224.
+
+    Raises:
+        ConfigError: a wrong override.
+        BadParameter: overrides that no benchmark of the command reads.
+    """
+    from vit.run.config.composing import compose, resolve
+
+    keys = {override.lstrip("+~").partition("=")[0] for override in request.overrides}
+    if keys and set(request.benchmarks) == {"generation"}:
+        raise typer.BadParameter(f"{sorted(keys)[0]}: generation has models of its own; choose one with --shape")
+    defaults = [] if {"model", "data", "experiment"} & keys else ["model=tiny"]
+    if not {"data", "experiment"} & keys:
+        sizes = {"data.image_size": 224, "data.patch_size": 16}
+        defaults += [f"{key}={value}" for key, value in sizes.items() if key not in keys]
+    return resolve(compose([*defaults, *request.overrides]))
+
+
+def model_builder(config: dict[str, Any]) -> "Callable[[], VisionTransformer]":
+    """A function that builds the model of a config, each time with the same weights.
+
+    Raises:
+        ConfigError: the model does not fit the images.
+        ValueError: it is not a Vision Transformer of this project.
+    """
+    import torch
+
+    from vit.data import Preprocessing
+    from vit.run.parts.networks import build_model
+    from vit.run.parts.preprocessing import (
+        DEFAULT_SIZE,
+        as_size,
+        stated_preprocessing,
+        with_default_statistics,
+    )
+
+    data, model = config["data"], config["model"]
+    stated = {**stated_preprocessing(data)[0], "size": as_size(data["image_size"] or DEFAULT_SIZE)}
+    preprocessing = Preprocessing.from_dict(with_default_statistics(stated))
+    classes = [str(i) for i in range(model.get("num_classes") or CLASSES)]
+
+    def build() -> "VisionTransformer":
+        torch.manual_seed(0)
+        return build_model(model, data["patch_size"], preprocessing, classes, None)
+
+    if (kind := build().config.kind) != "vit":
+        raise ValueError(f"step, inference and predict measure Vision Transformers of this project, and model="
+                         f"{model['name']} is of kind {kind}")
+    return build
+
+
+def folder_of_photos(request: Request, config: dict[str, Any]) -> Path | None:
+    """The folder of `data=folder data.root=PHOTOS`; None without it.
+
+    Raises:
+        ValueError: another data set, which other libraries do not read, or there is no such folder.
+    """
+    named = [override for override in request.overrides if override.startswith("data=")]
+    if not named or not set(PHOTOS) & set(request.benchmarks):
+        return None
+    if named[-1] != "data=folder":
+        raise ValueError(f"{named[-1]}: {' and '.join(PHOTOS)} read a folder of photos, which other libraries read "
+                         "too; use data=folder data.root=PHOTOS")
+    root = Path(config["data"]["root"]).expanduser()
+    if not root.is_dir():
+        raise ValueError(f"data.root={root} is not a folder")
+    return root
