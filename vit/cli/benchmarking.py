@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vit.cli.terminal import ConfigDir, Device, check_writable, print_written, stderr, write_json
+from vit.cli.terminal import ConfigDir, Device, check_writable, print_error, print_written, stderr, write_json
 from vit.messages import did_you_mean, nearest_names
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def bench(
     request = parse_words(words or [], against or [])
     names = {"precision": split_names(precision), "mode": split_names(mode)}
     check_writable(json_file)
-    from vit.benchmarking import compare_with_baseline, machine, measured, read_baseline, result_tables, to_json
+    from vit.benchmarking import compare_with_baseline, read_baseline
     from vit.inference import best_device
     from vit.run.config.composing import with_config_dir
 
@@ -91,16 +91,15 @@ def bench(
     request = replace(request, overrides=tuple(with_config_dir(list(request.overrides), config_dir)))
     plans = plan(request, settings, rounds, parse_batches(batch), (shape, beam, tokens))
     cases: list[Case] = []
-    complete = run_plans(plans, cases)
-    facts = machine(settings.device)
-    if measured(cases):
-        print_results(result_tables(cases, settings, facts))
-    report = to_json(cases, settings, facts, complete)
-    if json_file is not None:
-        write_json(report, json_file)
-        print_written(f"{len(report['cases'])} cases to {json_file}")
-    if not complete:
-        raise KeyboardInterrupt
+    complete = False
+    try:
+        for measure in plans:
+            measure(cases)
+        complete = True
+    except KeyboardInterrupt:
+        raise typer.Exit(print_error("interrupted: only complete rounds count", 130)) from None
+    finally:  # after Ctrl-C or an error too: what was measured so far
+        report = finish_report(cases, settings, complete, json_file)
     if expected is not None:
         comparison = compare_with_baseline(report, expected, tolerance)
         typer.echo("\n".join(comparison.lines()))
@@ -213,14 +212,20 @@ def plan_one(
     return lambda cases: benchmarking.bench_model(name, build, settings, cases, print_progress)
 
 
-def run_plans(plans: list[Callable[["list[Case]"], None]], cases: "list[Case]") -> bool:
-    """Run the benchmarks; False after Ctrl-C."""
-    try:
-        for measure in plans:
-            measure(cases)
-    except KeyboardInterrupt:
-        return False
-    return True
+def finish_report(
+    cases: "list[Case]", settings: "Settings", complete: bool, json_file: Path | None
+) -> dict[str, Any]:
+    """Print the tables of all complete rounds, write the JSON file, and return its values."""
+    from vit.benchmarking import machine, measured, result_tables, to_json
+
+    facts = machine(settings.device)
+    report = to_json(cases, settings, facts, complete)
+    if measured(cases):
+        print_results(result_tables(cases, settings, facts))
+        write_json(report, json_file)
+        if json_file is not None:
+            print_written(f"{len(report['cases'])} cases to {json_file}")
+    return report
 
 
 def print_results(tables: "RenderableType") -> None:
