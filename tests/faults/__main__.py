@@ -73,7 +73,8 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.promises) - set(known):
         parser.error(f"unknown promise {sorted(unknown)[0]!r}; known: {', '.join(known)}")
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores SIGINT for background processes
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell ignores in background processes
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores; processes that are started inherit it
     console = Console()
     rows = measure({name: known[name] for name in options.promises or known}, options.quick, console)
     table = Table("promise", "held", "seconds")
