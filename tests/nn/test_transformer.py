@@ -23,6 +23,7 @@ from vit.nn import (
     learned,
 )
 from vit.nn.init import init_weights
+from vit.nn.transformer import set_autocast_residual
 
 B, T, S, D, H, HIDDEN = 2, 6, 5, 16, 4, 40
 CLOSE = {"rtol": 0, "atol": 1e-5}
@@ -220,3 +221,40 @@ def test_translation_of_ids_end_to_end_learns() -> None:
         loss.backward()
         optimizer.step()
     assert loss < 0.1
+
+
+def deep(autocast_residual: bool, memory: bool = False) -> Encoder | Decoder:
+    torch.manual_seed(0)
+    blocks = [Block(64, Attention(64, 4), Mlp(64, 256), Attention(64, 4, cross=True) if memory else None)
+              for _ in range(6)]
+    stack = (Decoder if memory else Encoder)(blocks, LayerNorm(64))
+    return stack if not autocast_residual or set_autocast_residual(stack) == 1 else None
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_residuals_in_the_dtype_of_autocast_stay_close_to_float32(memory: bool) -> None:
+    x, others, weight = torch.randn(4, 17, 64), [torch.randn(4, S, 64)] if memory else [], torch.randn(4, 17, 64)
+    outputs, gradients = {}, {}
+    for residual in (False, True):
+        stack = deep(residual, memory)
+        exact = stack(x, *others)
+        (exact * weight).sum().backward()
+        reference = [parameter.grad for parameter in stack.parameters()]
+        stack.zero_grad()
+        dtypes = set()
+        for block in stack.blocks:
+            block.register_forward_hook(lambda module, inputs, output, dtypes=dtypes: dtypes.add(output.dtype))
+        with torch.autocast("cpu", torch.bfloat16):
+            found = stack(x, *others)
+        assert dtypes == {torch.bfloat16 if residual else torch.float32}
+        (found.float() * weight).sum().backward()
+        outputs[residual] = float((found.detach() - exact.detach()).norm() / exact.detach().norm())
+        ours = [parameter.grad for parameter in stack.parameters()]
+        gradients[residual] = max(float((a - b).norm() / b.norm()) for a, b in zip(ours, reference, strict=True))
+    assert outputs[True] < 0.01 > outputs[False], outputs
+    assert gradients[True] < 0.05, gradients
+
+
+def test_without_autocast_the_residuals_stay_float32() -> None:
+    x = torch.randn(2, 9, 64)
+    assert torch.equal(deep(True)(x), deep(False)(x))

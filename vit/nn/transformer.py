@@ -17,7 +17,8 @@ class Stack(nn.Module):
     """Base class of encoder and decoder: blocks, then a norm.
 
     With `checkpointing` the activations of a block are recomputed in the backward pass instead of stored: about a third
-    more compute for a fraction of the memory (arXiv 1604.06174).
+    more compute for a fraction of the memory (arXiv 1604.06174). With `autocast_residual` the sums of the residual
+    connections are computed and stored in the dtype of autocast as well, which saves the casts between the layers.
     """
 
     def __init__(self, blocks: Iterable[Block], norm: nn.Module, rotary: Rotary | MixedRotary | None = None) -> None:
@@ -25,7 +26,7 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.norm = norm
         self.rotary = rotary
-        self.checkpointing = False
+        self.checkpointing = self.autocast_residual = False
 
     def run(
         self,
@@ -41,6 +42,8 @@ class Stack(nn.Module):
             rotary: rotary positions, shared by all blocks or one per block.
             features: a list to which the output of each block is appended.
         """
+        if self.autocast_residual and torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         for i, block in enumerate(self.blocks):
             inputs = (*others, rotary[i] if isinstance(rotary, tuple) else rotary)
             if self.checkpointing and torch.is_grad_enabled():
@@ -144,3 +147,11 @@ class Decoder(Stack):
             x = block(x, beam_mask, None, cache.memory_mask, causal, rotary, layer)
         cache.position += steps
         return self.norm(x)
+
+
+def set_autocast_residual(model: nn.Module) -> int:
+    """Turn on `autocast_residual` in every stack of a model; returns their number."""
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    for stack in stacks:
+        stack.autocast_residual = True
+    return len(stacks)

@@ -11,6 +11,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
+from vit.nn.transformer import set_autocast_residual
 from vit.run.config.composing import ConfigError, nearest
 from vit.training import resolve_precision
 
@@ -19,7 +20,8 @@ log = logging.getLogger("vit")
 NARROW = 128  # speed of bf16 over float32 on two cores with AVX512-BF16: 0.8 at width 64, 1.2 at 128, 1.4 at 192
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 SMALL_STEP = 1e9  # operations per step; 8x8 digits need 3e8 and are twice as fast on one thread as on two
-PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+BF16_RESIDUAL = "bf16-residual"  # bf16-mixed with the residual connections in bf16 as well
+PRECISIONS = ("32-true", "bf16-mixed", BF16_RESIDUAL, "16-mixed")
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,15 @@ def find_devices(trainer: dict) -> Devices:
 
 def choose_precision(wanted: str, accelerator: str, model: nn.Module) -> str:
     """The precision of Lightning's Trainer. `auto` is resolved by `vit.training`, but is float32 for narrow models on
-    CPU, for which the conversion costs more than bf16 saves.
+    CPU, for which the conversion costs more than bf16 saves. With bf16-residual the model is prepared for it.
 
     Raises:
-        ConfigError: an unknown precision, or float16 on CPU.
+        ConfigError: an unknown precision, float16 on CPU, or bf16-residual without blocks of this project.
     """
+    if wanted == BF16_RESIDUAL:
+        if not set_autocast_residual(model):
+            raise ConfigError(f"precision={BF16_RESIDUAL}: the model has no blocks of this project; use bf16-mixed")
+        return "bf16-mixed"
     width = getattr(model.config, "dim", NARROW)
     if wanted == "auto" and accelerator == "cpu" and width < NARROW:
         log.info("precision: 32-true (auto: a model of width %d is not faster in bf16)", width)
