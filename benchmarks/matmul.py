@@ -9,6 +9,8 @@ import statistics
 import torch
 from pairs import in_turns, report
 
+from vit.benchmarking.hardware import product
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -19,7 +21,7 @@ def main() -> None:
     size = options.size or (1024 if options.device == "cpu" else 8192)
     work = 2 * size**3
     programs = {
-        name: product(size, dtype, options.device)
+        name: product(*(torch.randn(size, size, device=options.device).to(dtype) for _ in range(2)))
         for name, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16))
     }
     seconds = in_turns(programs, options.rounds, warmup=3)
@@ -32,12 +34,6 @@ def main() -> None:
         for name, times in seconds.items()
     ]
     report(f"matrix products, {size}x{size}", rows)
-
-
-def product(size: int, dtype: torch.dtype, device: str):
-    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    out = torch.empty_like(a)
-    return lambda: torch.mm(a, b, out=out)
 
 
 if __name__ == "__main__":

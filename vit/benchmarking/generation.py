@@ -90,16 +90,24 @@ def missing_peers(settings: Settings) -> dict[str, str]:
     missing = {}
     for name in settings.against:
         try:
-            if name not in GENERATION_PEERS:
-                raise MissingPeer(f"{name} does not generate text")
-            if name != UNCACHED:
-                check_installed(name)
-            if name == CT2 and settings.clock == "processor":
-                raise MissingPeer(f"{name} runs in another process, which the processor clock does not see; use the "
-                                  "wall clock")
+            check_generator(name, settings.clock)
         except MissingPeer as error:
             missing[name] = str(error)
     return missing
+
+
+def check_generator(name: str, clock: str) -> None:
+    """That a library generates text, is installed, and can be measured with the clock.
+
+    Raises:
+        MissingPeer: names the reason.
+    """
+    if name not in GENERATION_PEERS:
+        raise MissingPeer(f"{name} does not generate text")
+    if name != UNCACHED:
+        check_installed(name)
+    if name == CT2 and clock == "processor":
+        raise MissingPeer(f"{name} runs in another process, which the processor clock does not see; use the wall clock")
 
 
 def build_engines(

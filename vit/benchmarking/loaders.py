@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -55,23 +56,17 @@ def bench_loader(
     """
     pixels = small_images(small_count)
     with folder_of_photos(photos) as root:
-        for batch in settings.batches:
-            for kind in KINDS:
-                case = Case("loader", {"images": "photos", "augmentation": kind, "batch": batch}, "images",
-                            batches * batch)
-                progress(case.key)
-                cases.append(case)
-                builders = {OURS: lambda kind=kind, batch=batch: our_photos(root, batch, kind)}
-                builders |= peers("photos", root, kind, batch, settings, case)
-                measure(case, builders, batches, settings)
-            for kind in KINDS:
-                case = Case("loader", {"images": f"{SMALL}x{SMALL} in memory", "augmentation": kind, "batch": batch},
-                            "images", 8 * batches * batch)
-                progress(case.key)
-                cases.append(case)
-                builders = {OURS: lambda kind=kind, batch=batch: our_small(pixels, batch, kind)}
-                builders |= peers("small", pixels, kind, batch, settings, case)
-                measure(case, builders, 8 * batches, settings)
+        data = {"photos": (root, our_photos, "photos", batches),
+                "small": (pixels, our_small, f"{SMALL}x{SMALL} in memory", 8 * batches)}
+        for batch, (images, (source, ours, name, count)), kind in itertools.product(
+            settings.batches, data.items(), KINDS
+        ):
+            setting = {"images": name, "augmentation": kind, "batch": batch}
+            case = Case("loader", setting, "images", count * batch)
+            progress(case.key)
+            cases.append(case)
+            others = peers(images, source, kind, batch, settings, case)
+            measure(case, {OURS: partial(ours, source, batch, kind), **others}, count, settings)
 
 
 @contextmanager
@@ -97,14 +92,24 @@ def peers(
     found = {}
     for name in settings.against:
         try:
-            check_installed(name)
-            if (build := LOADER_PEERS.get(name, {}).get(images)) is None:
-                raise MissingPeer(f"{name} has no loader of {case.setting['images']}")
+            build = peer_loader(name, images, str(case.setting["images"]))
         except MissingPeer as error:
             case.missing[name] = str(error)
         else:
-            found[name] = lambda build=build: build(data, batch, kind, CROP, (MEAN, STD))
+            found[name] = partial(build, data, batch, kind, CROP, (MEAN, STD))
     return found
+
+
+def peer_loader(name: str, images: str, description: str) -> Callable[..., Iterable]:
+    """The loader of a library for a kind of images.
+
+    Raises:
+        MissingPeer: the library is not installed, or has no such loader.
+    """
+    check_installed(name)
+    if (build := LOADER_PEERS.get(name, {}).get(images)) is None:
+        raise MissingPeer(f"{name} has no loader of {description}")
+    return build
 
 
 def measure(
