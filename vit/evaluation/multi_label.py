@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import torch
-from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve, precision_recall_fscore_support
 from torch import Tensor, nn
 
 from vit.data import BadImage, DataError, Preprocessing, Split
@@ -121,6 +120,8 @@ def label_scores(
     classes: list[str], truth: np.ndarray, probabilities: np.ndarray, thresholds: Sequence[float]
 ) -> list[LabelScore]:
     """Metrics per label from truth and probabilities (N,classes); a ratio with denominator 0 is 0."""
+    from sklearn.metrics import precision_recall_fscore_support  # here, because its import takes a second
+
     areas = average_precisions(truth, probabilities)
     columns = zip(classes, truth.T, reaches(probabilities, thresholds).T, areas, thresholds, strict=True)
     scores = []
@@ -134,6 +135,8 @@ def average_precisions(truth: np.ndarray, probabilities: np.ndarray) -> np.ndarr
     """(N,classes) each -> (classes,) float64: scikit-learn's average precision, without interpolation; nan for a label
     that no image has.
     """
+    from sklearn.metrics import average_precision_score
+
     found = np.full(truth.shape[1], np.nan)
     for c in np.flatnonzero(truth.any(axis=0)):
         found[c] = average_precision_score(truth[:, c], probabilities[:, c])
@@ -144,6 +147,8 @@ def average_scores(
     scores: list[LabelScore], truth: np.ndarray, predicted: np.ndarray, losses: np.ndarray
 ) -> dict[str, float]:
     """The metrics of `MultiLabelEvaluation` from truth and predicted (N,classes) bool and losses (N,)."""
+    from sklearn.metrics import f1_score
+
     present = [score for score in scores if score.images]
     return {
         "map": float(np.mean([score.average_precision for score in present])),
@@ -164,6 +169,8 @@ def best_thresholds(truth: np.ndarray, probabilities: np.ndarray) -> list[float]
 
 
 def _best_threshold(truth: np.ndarray, probabilities: np.ndarray) -> float:
+    from sklearn.metrics import precision_recall_curve
+
     if not truth.any():
         return 0.5
     precision, recall, values = precision_recall_curve(truth, probabilities)  # one value per probability, ascending

@@ -1,5 +1,6 @@
 """Built-in data sets: digits is part of scikit-learn, the others are read from `root` or downloaded."""
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +13,35 @@ from vit.data.source import Source
 from vit.data.split import Split, array_split
 from vit.data.splitting import hold_out, with_validation
 
+DIGITS_FILE = "datasets/data/digits.csv.gz"  # in the package sklearn
 FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
 def digits(split_seed: int = 0) -> Source:
     """1,797 handwritten digits of 8x8 pixels (UCI, part of scikit-learn), split into 1257 / 180 / 360, stratified."""
-    from sklearn.datasets import load_digits
-
-    images, labels = load_digits(return_X_y=True)
+    images, labels = digits_of_scikit_learn()
     pixels = ((images.reshape(-1, 8, 8) * 255 + 8) // 16).astype(np.uint8)
     whole = array_split(pixels, labels, "digits")
     rest, test = hold_out(labels, 360, split_seed)
     splits = with_validation({"train": whole.take(rest), "test": whole.take(test)}, 180, 0.0, split_seed + 1)
     return Source("digits", [str(i) for i in range(10)], splits)
+
+
+def digits_of_scikit_learn() -> tuple[np.ndarray, np.ndarray]:
+    """Images (N,64) with values 0 to 16 and labels (N,), as `sklearn.datasets.load_digits` returns them.
+
+    The file is read directly, because the import of scikit-learn takes a second.
+    """
+    found = importlib.util.find_spec("sklearn")
+    folders = [] if found is None else found.submodule_search_locations or []
+    file = next((path for path in (Path(each, DIGITS_FILE) for each in folders) if path.is_file()), None)
+    if file is None:  # another release of scikit-learn
+        from sklearn.datasets import load_digits
+
+        return load_digits(return_X_y=True)
+    table = np.loadtxt(file, delimiter=",")
+    return table[:, :-1], table[:, -1].astype(int)
 
 
 def mnist(root: str | Path, download: bool = False, val: int = 5000, split_seed: int = 0) -> Source:
