@@ -188,3 +188,18 @@ def test_errors_are_one_line_and_a_code(tmp_path, image, capsys, words, code, sa
     assert main(["attention", *(word.format(**places) for word in words)]) == code
     said = capsys.readouterr().err
     assert said.startswith("error: ") and says in said and said.count("\n") == 1
+
+
+@pytest.mark.filterwarnings("ignore:saved under vit's own names")
+def test_a_model_without_attention_is_named(tmp_path, image):
+    predictor = vit.load(saved(tmp_path / "model", mixer="lstm"))
+    assert write_attention(predictor, None, tmp_path / "table.png", positions=True)
+    with pytest.raises(ValueError, match="has mixer=lstm between its tokens, and no attention that could be shown"):
+        write_attention(predictor, str(image), tmp_path / "maps.png")
+
+
+def test_a_translator_with_other_layers_shows_its_cross_attention():
+    model = Transformer(EncoderDecoderConfig(vocab_size=9, max_len=12, dim=12, depth=1, decoder_depth=1, num_heads=3,
+                                             mixer="gru", positions="none")).eval()
+    maps = teacher_forced_attention(model, torch.tensor([[3, 4, 5]]), None, torch.tensor([[1, 3, 2]]), "abc", "xyz")
+    assert list(maps) == ["target to source"] and maps["target to source"].mean().shape == (2, 3)

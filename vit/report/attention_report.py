@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vit.data import TextInputs
 from vit.data.text.tokenizers import BOS, EOS
 from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor, forward
-from vit.nn import AttentionPool, Mean, PatchEmbed, attention_maps
+from vit.nn import Attention, AttentionPool, Mean, PatchEmbed, attention_maps
 from vit.report.attention import image_picture, image_to_text_picture, tokens_picture
 from vit.report.attention_maps import ImageMaps, TokenMaps, recorded_layers, select_layers
 from vit.report.attention_page import image_page, image_to_text_page, tokens_page
@@ -45,12 +45,23 @@ def write_attention(
     if not hasattr(predictor.model, "embed"):
         raise ValueError(f"{predictor.bundle.path} is a model of kind {predictor.model.config.kind!r}, whose attention "
                          "cannot be recorded; use a vit_... model")
+    check_has_attention(predictor, source)
     files = [] if source is None else write_source_attention(predictor, source, output, layers)
     if positions:
         path = output if source is None else output.with_name(f"{output.stem}-positions{output.suffix}")
         path = path.with_suffix(".png") if path.suffix == ".html" else path
         files.append(positions_picture(path, *position_vectors(predictor.model)))
     return files
+
+
+def check_has_attention(predictor: Predictor | TextPredictor | Seq2SeqPredictor, source: str | None) -> None:
+    """
+    Raises:
+        ValueError: a source is given, and no layer of the model has attention.
+    """
+    if source is not None and not any(isinstance(layer, Attention) for layer in predictor.model.modules()):
+        raise ValueError(f"{predictor.bundle.path} has mixer={predictor.model.config.mixer} between its tokens, and no "
+                         "attention that could be shown; train with model.mixer=attention")
 
 
 def write_source_attention(
@@ -165,7 +176,7 @@ def teacher_forced_attention(
         "source": (recorded_layers(recorded, "encoder"), list(source_tokens), list(source_tokens)),
         "target": (recorded_layers(recorded, "decoder"), predicted, inputs),
     }
-    return {name: TokenMaps(*maps) for name, maps in kinds.items()}
+    return {name: TokenMaps(*maps) for name, maps in kinds.items() if maps[0]}  # other layers have no maps
 
 
 def write_image(output: Path, maps: ImageMaps, layers: Sequence[int] = (), heading: str = "Attention") -> Path:
@@ -207,9 +218,9 @@ def write_image_to_text(output: Path, recorded: Seq2SeqAttention, layers: Sequen
     cross = TokenMaps({name: weights[:, :, recorded.prefix :] for name, weights in selected}, cross.queries,
                       cross.keys[recorded.prefix :])
     if output.suffix == ".html":
-        target = recorded.maps["target"]
-        target = replace(target, layers=select_layers(target.layers, layers))
-        return image_to_text_page(output, recorded.image, recorded.grid, cross, {"target": target}, heading)
+        others = {name: replace(maps, layers=select_layers(maps.layers, layers))
+                  for name, maps in recorded.maps.items() if name == "target"}  # none in a recurrent decoder
+        return image_to_text_page(output, recorded.image, recorded.grid, cross, others, heading)
     return image_to_text_picture(output, recorded.image, cross, recorded.grid, heading)
 
 
