@@ -9,6 +9,7 @@ from vit.data.images.bit_depth import RULES
 from vit.data.images.preprocessing import RESIZES
 from vit.data.text.token_ids import ON_LONG
 from vit.data.text.tokenizers import KINDS as TOKENIZERS
+from vit.models.checks import TEXT_POSITIONS
 from vit.models.text import TextClassifierConfig
 from vit.run.command import GROUPS
 from vit.run.compare_finetuning import METHODS
@@ -25,7 +26,8 @@ TABLES = {
     "augment": options("augment"), "balance": BALANCES, "batch_norm": BATCH_NORMS, "distill": options("distill"),
     "finetune": options("finetune"), "head_init": HEAD_INITS, "kind": TOKENIZERS, "mode": ("RGB", "L"),
     "on_bad_sample": SKIPPING, "on_empty": SKIPPING, "on_long": ON_LONG, "pool": TextClassifierConfig.choices["pool"],
-    "precision": ("auto", *PRECISIONS), "range": RULES, "resize": RESIZES, "trainable": TRAINABLE,
+    "positions": TEXT_POSITIONS, "precision": ("auto", *PRECISIONS), "range": RULES, "resize": RESIZES,
+    "trainable": TRAINABLE,
 }
 NOT_CHOICES = {"resume", "train"}  # a path, names of files
 
