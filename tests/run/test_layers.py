@@ -5,7 +5,7 @@ import json
 import pytest
 
 import vit
-from tests.run.conftest import write_photos
+from tests.run.conftest import table, write_photos
 from tests.run.test_resume import assert_same, stopped_and_resumed
 from vit.bundle import load_bundle
 from vit.cli import main
@@ -88,3 +88,13 @@ def test_embeddings_are_scaled_with_sincos_positions_unless_the_config_says_othe
     cls = kinds[config["model"]["name"]]
     fits = {"vocab_size": 30, **({"num_classes": 2} if cls is TextClassifierConfig else {})}
     assert text_model({**config, "overrides": []}, fits, cls, None).embed.scale == scale
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["scores", "mixers", "positions"])
+@pytest.mark.filterwarnings("ignore:saved under vit's own names")
+def test_every_kind_of_the_comparisons_trains(name, tmp_path) -> None:
+    run = vit.train([f"experiment={name}", "debug=true", "logger=csv", f"run_dir={tmp_path / 'runs'}"])
+    names = [row["name"] for row in table(run.path / "comparison.csv")]
+    assert names == list(compose([f"experiment={name}"])["compare"])
+    assert (run.path / "comparison.png").exists()

@@ -1,13 +1,13 @@
 """Models composed of the layers in `vit.nn`."""
 
 from vit.models.classifier import Classifier, VisionTransformer
-from vit.models.config import TimmConfig, VisionTransformerConfig
+from vit.models.config import VisionTransformerConfig
 from vit.models.flops import flops
 from vit.models.mae import MaskedAutoencoder, MaskedImageConfig
 from vit.models.masked import Bert, MaskedText, MaskedTextConfig
 from vit.models.seq2seq import EncoderDecoder, EncoderDecoderConfig, ImageToTextConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
-from vit.models.timm_model import timm_model
+from vit.models.timm_model import TimmConfig, timm_model
 from vit.models.zoo import create_model, list_models, model_from_config
 
 __all__ = [

@@ -1,9 +1,61 @@
 """Models of timm, built by name, with a config from which they can be rebuilt."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 from torch import nn
 
 from vit.messages import nearest_names
-from vit.models.config import TimmConfig
+from vit.models.checks import check_values, pair
+from vit.models.config import from_dict, to_dict
+
+
+@dataclass(frozen=True)
+class TimmConfig:
+    """Configuration of a model of timm.
+
+    Args:
+        name: timm's name, with or without the prefix `timm:` or `timm/`.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
+
+    kind: ClassVar[str] = "timm"
+
+    name: str
+    image_size: tuple[int, int] = (224, 224)
+    in_chans: int = 3
+    num_classes: int = 1000
+    dropout: float = 0.0
+    drop_path: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "image_size", pair("image_size", self.image_size))
+        object.__setattr__(self, "name", self.name.removeprefix("timm:").removeprefix("timm/"))
+        check_values(self)
+
+    def input_arguments(self) -> dict[str, int | list[int]]:
+        """The arguments of `timm.create_model` about the input; only models with a fixed input size take `img_size`."""
+        from timm.models import get_pretrained_cfg
+
+        cfg = get_pretrained_cfg(self.name)
+        fixed = cfg is not None and cfg.fixed_input_size
+        return {"in_chans": self.in_chans, **({"img_size": list(self.image_size)} if fixed else {})}
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-serializable values with the `kind` that `model_from_config` expects."""
+        return to_dict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TimmConfig":
+        """The inverse of `to_dict`.
+
+        Raises:
+            ValueError: an unknown key, a missing or an invalid value.
+        """
+        return from_dict(cls, values)
 
 
 def timm_model(config: TimmConfig) -> nn.Module:

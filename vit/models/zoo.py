@@ -10,12 +10,12 @@ from torch import nn
 from vit.messages import nearest_names
 from vit.models.checks import check_names, current_names
 from vit.models.classifier import VisionTransformer
-from vit.models.config import TimmConfig, VisionTransformerConfig
+from vit.models.config import VisionTransformerConfig
 from vit.models.mae import MaskedAutoencoder, MaskedImageConfig
 from vit.models.masked import Bert, MaskedTextConfig
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
-from vit.models.timm_model import nearest_timm_models, timm_model
+from vit.models.timm_model import TimmConfig, nearest_timm_models, timm_model
 
 # name: (dim, depth, num_heads, mlp_dim, patch_size by default), as in big_vision (arXiv 2106.04560, 2305.13035)
 SIZES = {

@@ -189,7 +189,8 @@ class Fourier(Mixer):
             return (cos @ channels.real + sin @ channels.imag).to(x.dtype)  # of (cos - i sin)(real + i imag)
 
     def step(self, x: Tensor, mask: Tensor | None, cache: TokenStates) -> Tensor:
-        """
+        """x (B,T,D), as `Mixer.step`
+
         Raises:
             ValueError: always, because the transform has no causal form.
         """

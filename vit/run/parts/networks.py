@@ -128,7 +128,7 @@ def as_image_encoder(config: dict, initial: Initial) -> Initial:
         if named.get(key, known[key]) != known[key]:
             raise ConfigError(f"model.{key}={named[key]}, but the classifier of init_from={initial.name} has blocks "
                               f"with {key}={known[key]}; leave it out, or set init_from=null")
-    choices = {**CHOICES, **EncoderDecoderConfig.choices}
+    choices = {**CHOICES, **ImageToTextConfig.choices}
     for key in ("block", "positions"):
         if key not in named and known[key] not in choices[key]:
             raise ConfigError(f"init_from={initial.name} is a classifier with {key}={known[key]}, but a decoder has "
@@ -170,4 +170,6 @@ def _listed(values: dict) -> dict:
 def matrix_flops(model: nn.Module) -> float:
     """Operations per token of a text: two per weight of a matrix; products of queries, keys and values are not counted.
     """
-    return 2.0 * sum(parameter.numel() for parameter in model.parameters() if parameter.ndim == 2)
+    matrices = (parameter for name, parameter in model.named_parameters()
+                if parameter.ndim in (2, 3) and not name.endswith("pos_embed"))  # also stacks of matrices and kernels
+    return 2.0 * sum(parameter.numel() for parameter in matrices)
