@@ -9,7 +9,7 @@ from vit.data.images.bit_depth import RULES
 from vit.data.images.preprocessing import RESIZES
 from vit.data.text.token_ids import ON_LONG
 from vit.data.text.tokenizers import KINDS as TOKENIZERS
-from vit.models.checks import TEXT_POSITIONS
+from vit.models.checks import CHOICES, TEXT_POSITIONS
 from vit.models.text import TextClassifierConfig
 from vit.run.command import GROUPS
 from vit.run.compare_finetuning import METHODS
@@ -22,7 +22,9 @@ from vit.training.optimization.schedule import build_schedule
 
 LISTED = re.compile(r"^\s*(?:- )?(\w+): .*#(?: |.*: )(\w\S*(?: \([^)]*\))?(?: \| \w\S*(?: \([^)]*\))?)+)")
 SKIPPING = ("error", "skip")
+MODEL = ("attention", "decoder_mixer", "heads", "mixer", "norm", "projection", "sincos_channels")
 TABLES = {
+    **{key: [choice for choice in CHOICES[key] if choice] for key in MODEL},
     "augment": options("augment"), "balance": BALANCES, "batch_norm": BATCH_NORMS, "distill": options("distill"),
     "finetune": options("finetune"), "head_init": HEAD_INITS, "kind": TOKENIZERS, "mode": ("RGB", "L"),
     "on_bad_sample": SKIPPING, "on_empty": SKIPPING, "on_long": ON_LONG, "pool": TextClassifierConfig.choices["pool"],
