@@ -4,11 +4,12 @@ If timm supports the model, the folder is a timm folder that timm and transforme
 under the key `vit` of config.json. Parameters have vit's names in memory and timm's in a timm folder (`vit.weights`).
 """
 
+from vit.bundle.calibration import Answered, Calibration, Quantiles, UnknownScore
 from vit.bundle.loading import Bundle, find_bundle, is_bundle, load_bundle, model_kind
 from vit.bundle.record import CONFIG, WEIGHTS, BundleError, Contract
 from vit.bundle.saving import save_bundle
 
 __all__ = [
-    "CONFIG", "WEIGHTS", "Bundle", "BundleError", "Contract", "find_bundle", "is_bundle", "load_bundle", "model_kind",
-    "save_bundle",
+    "CONFIG", "WEIGHTS", "Answered", "Bundle", "BundleError", "Calibration", "Contract", "Quantiles", "UnknownScore",
+    "find_bundle", "is_bundle", "load_bundle", "model_kind", "save_bundle",
 ]

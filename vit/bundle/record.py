@@ -22,8 +22,9 @@ FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 CHECKSUM, NO_CHECKSUM = "config_sha256", "0" * 64  # key of config.json's own SHA-256, and its value while computing it
 REQUIRED = {"model", "names", "sha256", "classes", "preprocessing", "metrics", "extra"}
-KEYS = REQUIRED | {"format", "tokenizers", "thresholds", "versions", CHECKSUM}
-TYPES = {"model": dict, "classes": list, "metrics": dict, "extra": dict, "tokenizers": dict, "thresholds": list}
+KEYS = REQUIRED | {"format", "tokenizers", "thresholds", "calibration", "versions", CHECKSUM}
+TYPES = {"model": dict, "classes": list, "metrics": dict, "extra": dict, "tokenizers": dict, "thresholds": list,
+         "calibration": dict}
 
 
 class BundleError(ValueError):

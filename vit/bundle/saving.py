@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import vit
+from vit.bundle.calibration import Calibration
 from vit.bundle.folder_replacement import replace_folder
 from vit.bundle.loading import load_bundle
 from vit.bundle.record import (
@@ -47,6 +48,7 @@ def save_bundle(
     state: Mapping[str, Tensor] | None = None,
     tokenizers: Mapping[str, Tokenizer] | None = None,
     thresholds: Sequence[float] = (),
+    calibration: Calibration | None = None,
 ) -> Path:
     """Save the model as one folder, whole or not at all.
 
@@ -60,6 +62,7 @@ def save_bundle(
         tokenizers: of "source" and "target", for models of text.
         thresholds: one probability per class from which the label is assigned, for models with several labels per
             image.
+        calibration: of the probabilities, measured on validation samples.
 
     Raises:
         BundleError: the classes do not fit the model, the folder contains something that is not a bundle, it cannot be
@@ -82,6 +85,7 @@ def save_bundle(
         "versions": _versions(),
         "extra": dict(extra or {}),
         **({"thresholds": list(map(float, thresholds))} if thresholds else {}),
+        **({"calibration": calibration.to_dict()} if calibration else {}),
     }
     weights = _weights_to_save(model, state, timm_names=bool(timm_config) and model.config.kind == "vit")
     config = _config_for_others(timm_config, classes, bool(thresholds))

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from vit.cli.benchmarking import bench
+from vit.cli.calibrating import calibrate
 from vit.cli.comparing import compare_finetuning
 from vit.cli.converting import convert
 from vit.cli.evaluating import evaluate
@@ -72,5 +73,7 @@ def train(context: typer.Context) -> None:
     raise typer.Exit(run_training([*context.args, *(["--debug"] if context.obj["debug"] else [])]) or 0)
 
 
-for command in (predict, convert, evaluate, attention, audit, models, probe, compare_finetuning, card, push, bench):
+COMMANDS = (predict, convert, evaluate, calibrate, attention, audit, models, probe, compare_finetuning, card, push,
+            bench)
+for command in COMMANDS:
     app.command()(command)

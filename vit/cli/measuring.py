@@ -97,7 +97,7 @@ def measure_images(predictor: "Predictor", task: Measurement) -> dict:
     with counted("evaluate", len(samples)) as progress:
         evaluation = evaluate(
             predictor.model, predictor.preprocessing, samples, predictor.classes, task.batch_size, task.precision,
-            task.data["on_bad_sample"], predictor.device, progress,
+            task.data["on_bad_sample"], predictor.device, progress, predictor.bundle.calibration,
         )
     print_unreadable(evaluation.unreadable, len(samples))
     print_classification(evaluation, task.title, "images")
@@ -207,8 +207,16 @@ def print_classification(evaluation: "Evaluation", title: str, unit: str) -> Non
 
     from vit.report.summary import class_table
 
-    print_metrics(evaluation.metrics, {unit: f"{len(evaluation.rows):,}"}, title)
+    print_metrics(named_metrics(evaluation.metrics), {unit: f"{len(evaluation.rows):,}"}, title)
     Console().print(class_table(evaluation.class_scores(), unit))
+
+
+def named_metrics(metrics: dict[str, float]) -> dict[str, float]:
+    """The metrics with names for people."""
+    names = {"ece": "calibration error (ECE)", "calibrated_loss": "loss, calibrated",
+             "calibrated_ece": "calibration error, calibrated", "set_coverage": "coverage of sets at 0.9",
+             "set_size": "mean size of sets at 0.9"}
+    return {names.get(name, name): value for name, value in metrics.items()}
 
 
 def print_metrics(metrics: dict[str, float], facts: dict[str, str], title: str) -> None:

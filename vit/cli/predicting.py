@@ -20,6 +20,7 @@ from vit.cli.terminal import (
     print_left_out,
     print_unreadable,
     print_written,
+    stderr,
 )
 
 if TYPE_CHECKING:
@@ -49,10 +50,17 @@ class Request:
     top_k: int | None
     batch_size: int
     format: Format | None
+    set_level: float | None = None
+    abstain: float | None = None
 
     @property
     def is_stdin(self) -> bool:
         return self.inputs in ([], [STDIN])
+
+    @property
+    def statements(self) -> dict[str, float | None]:
+        """What is asked of a calibrated classifier besides probabilities, as arguments of `stream`."""
+        return {"set": self.set_level, "abstain": self.abstain}
 
     @property
     def line_batch_size(self) -> int:
@@ -86,6 +94,14 @@ def predict(
     format: Annotated[Format | None, typer.Option(
         "--format", "-f", help="By default text for generated lines, else csv.", show_default=False)] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of standard output.")] = None,
+    set_level: Annotated[float | None, typer.Option(
+        "--set", metavar="LEVEL", show_default=False,
+        help="Also the labels that contain the true one with this probability, such as 0.9; averaged over inputs like "
+             "the validation data.")] = None,
+    abstain: Annotated[float | None, typer.Option(
+        metavar="RATE", show_default=False,
+        help="The label is unsure where the model cannot keep this error rate, such as 0.05, or where the input is "
+             "unlike the validation data.")] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
     beam: Annotated[int | None, typer.Option(
         min=1, help="Beam width of text generation; by default as saved.", show_default=False)] = None,
@@ -104,6 +120,9 @@ def predict(
 ) -> None:
     """Predict classes with probabilities, or generate texts, for images or texts: one row per input, in order.
 
+    The probabilities of a calibrated model are calibrated, and the column calibrated says so; the column unknown is
+    higher for stranger inputs, and p_value is the share of validation samples that are at least as strange.
+
     The row of an input that cannot be read has the reason in the column error.
 
     The exit code is then 3, or 1 if no input could be read.
@@ -116,7 +135,8 @@ def predict(
     predictor, tta = load(model, device, precision, ensemble or ()), tta or views
     if max_pixels is not None:
         set_max_pixels(predictor, max_pixels)
-    request = Request(inputs or [], top_k, batch_size, format)
+    request = Request(inputs or [], top_k, batch_size, format, set_level, abstain)
+    check_statements(predictor, request)
     if isinstance(predictor, Seq2SeqPredictor):
         rows = generated_rows(predictor, request, beam, tta)
     elif beam or tta:
@@ -134,6 +154,51 @@ def exit_code(predicted: int, unreadable: int, strict: bool) -> int:
     if not unreadable:
         return 0
     return 1 if strict or not predicted else 3
+
+
+def check_statements(predictor: "Predictor | TextPredictor | Seq2SeqPredictor", request: Request) -> None:
+    """Check that the model can make the statements that are asked for, and print what its probabilities are.
+
+    Raises:
+        BadParameter: the model generates text.
+        ValueError: as `Calibrator`.
+    """
+    from vit.inference import Seq2SeqPredictor
+    from vit.inference.calibrated import Calibrator
+
+    asked = [f"--{name}" for name, value in request.statements.items() if value is not None]
+    if isinstance(predictor, Seq2SeqPredictor):
+        if asked:
+            raise typer.BadParameter(f"{asked[0]} is for classifiers, but this model generates text")
+        return
+    Calibrator(predictor.bundle, request.set_level, request.abstain)
+    if record := predictor.bundle.calibration:
+        stderr().print(f"probabilities are calibrated on {record.samples:,} validation samples (temperature "
+                       f"{record.temperature:.3g})", style="dim", highlight=False, soft_wrap=True)
+
+
+def statement_columns(predictor: "Predictor | TextPredictor", request: Request) -> list[str]:
+    """The columns of what a calibrated classifier states besides probabilities."""
+    record = predictor.bundle.calibration
+    columns = [] if record is None else ["calibrated"]
+    columns += ["unknown", "p_value"] if record is not None and record.unknown is not None else []
+    columns += ["set"] if request.set_level is not None else []
+    return columns + (["unsure"] if request.abstain is not None else [])
+
+
+def class_cells(prediction: "Classes", classes: list[str], columns: list[str], format: Format) -> dict:
+    """The best classes and their probabilities, with the label "unsure" where the model abstains, and the cells of
+    `columns`, which are `statement_columns`.
+    """
+    from vit.report.multi_label import join_cell
+    from vit.report.tables import prediction_cells
+
+    trust = prediction.trust
+    labels = None if trust.set is None else join_cell(trust.set, classes) if format is Format.csv else list(trust.set)
+    stated = {"calibrated": "yes", "unknown": trust.unknown, "p_value": trust.p_value, "set": labels,
+              "unsure": trust.unsure}
+    cells = prediction_cells(prediction.names, prediction.probabilities) | {"label": prediction.label}
+    return cells | {name: stated[name] for name in columns}
 
 
 def set_max_pixels(predictor: "Predictor | TextPredictor | Seq2SeqPredictor", max_pixels: int) -> None:
@@ -156,7 +221,7 @@ def image_rows(predictor: "Predictor", request: Request) -> Rows:
         FileNotFoundError: a folder has no image.
     """
     from vit.inference import MultiLabelPredictor
-    from vit.report.tables import prediction_cells, prediction_columns
+    from vit.report.tables import prediction_columns
 
     if not request.inputs:
         raise typer.BadParameter("this model classifies images; pass image files or folders")
@@ -169,10 +234,11 @@ def image_rows(predictor: "Predictor", request: Request) -> Rows:
         top_k, columns = None, ["labels", "probabilities"]
     else:
         def row(prediction: "Classes") -> dict:
-            return {"file": prediction.source, **prediction_cells(prediction.names, prediction.probabilities)}
+            return {"file": prediction.source, **class_cells(prediction, predictor.classes, stated, format)}
 
-        columns = prediction_columns(min(top_k, len(predictor.classes)))
-    predictions = predictor.stream(paths, top_k, request.batch_size)
+        stated = statement_columns(predictor, request)
+        columns = [*prediction_columns(min(top_k, len(predictor.classes))), *stated]
+    predictions = predictor.stream(paths, top_k, request.batch_size, **request.statements)
     return Rows(predictions, ["file", *columns], row, format, "files", len(paths), left_out)
 
 
@@ -193,15 +259,16 @@ def text_rows(predictor: "TextPredictor", request: Request) -> Rows:
         BadParameter: the format is text.
         FileNotFoundError: an input file does not exist.
     """
-    from vit.report.tables import prediction_cells, prediction_columns
+    from vit.report.tables import prediction_columns
 
     format, top_k = table_format(request), min(request.top_k or 1, len(predictor.classes))
 
     def row(prediction: "Classes") -> dict:
-        return {"text": prediction.source, **prediction_cells(prediction.names, prediction.probabilities)}
+        return {"text": prediction.source, **class_cells(prediction, predictor.classes, columns, format)}
 
-    predictions = predictor.stream(read_lines(request), top_k, request.line_batch_size)
-    return Rows(predictions, ["text", *prediction_columns(top_k)], row, format)
+    columns = statement_columns(predictor, request)
+    predictions = predictor.stream(read_lines(request), top_k, request.line_batch_size, **request.statements)
+    return Rows(predictions, ["text", *prediction_columns(top_k), *columns], row, format)
 
 
 def generated_rows(predictor: "Seq2SeqPredictor", request: Request, beam: int | None, tta: int | None) -> Rows:

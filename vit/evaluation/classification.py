@@ -10,11 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vit.bundle import Calibration
+from vit.bundle.calibration import required_samples
 from vit.data import BadImage, DataError, ImageDataset, Preprocessing, Source, Split
 from vit.evaluation.progress import Progress
+from vit.evaluation.reliability import calibration_error
 from vit.inference import best_device, decode_ahead, forward
+from vit.inference.calibrated import SET_METHOD, calibrated_probabilities
+from vit.inference.conformal import row_draws, set_sizes
 
 TOP_K = 5  # predictions stored per sample
+SET_LEVEL = 0.9  # of the prediction sets in the metrics
 BatchScores = tuple[Tensor, ...]  # per-sample results of one batch
 
 
@@ -33,9 +39,11 @@ class ClassScore:
 class Evaluation:
     """Metrics and per-sample results. K is 5, or the number of classes if that is smaller.
 
-    `metrics`: accuracy, loss, and top5 above 5 classes. `confusion` (classes,classes): true class by row. `rows` (N,):
-    indices of the samples in the split; unreadable samples are missing. `labels`, `losses` (N,). `predictions`,
-    `probabilities` (N,K): most probable first.
+    `metrics`: accuracy, loss, ece (expected calibration error), and top5 above 5 classes; of a calibrated model also
+    calibrated_loss, calibrated_ece, and set_coverage and set_size of its prediction sets at `SET_LEVEL`. `confusion`
+    (classes,classes): true class by row. `rows` (N,): indices of the samples in the split; unreadable samples are
+    missing. `labels`, `losses` (N,). `predictions`, `probabilities` (N,K): most probable first. Losses and
+    probabilities of samples are calibrated if the model is.
     """
 
     classes: list[str]
@@ -75,11 +83,13 @@ def evaluate(
     on_bad_sample: str = "error",
     device: str | torch.device | None = None,
     progress: Progress | None = None,
+    calibration: Calibration | None = None,
 ) -> Evaluation:
     """Classify a whole split in order. Batch size and precision are part of the result: they affect rounding.
 
     Args:
         on_bad_sample: "error" stops at the first unreadable image, "skip" lists such images in `.unreadable`.
+        calibration: of the bundle; adds metrics and calibrates the probabilities of samples.
 
     Raises:
         BadImage: an image cannot be read and `on_bad_sample` is "error", or no image can be read.
@@ -87,9 +97,9 @@ def evaluate(
         ValueError: an unknown `precision`.
     """
     check_labels(split, classes)
-    score = partial(score_batch, top_k=min(TOP_K, len(classes)))
+    score = partial(score_batch, top_k=min(TOP_K, len(classes)), calibration=calibration)
     options = RunOptions(batch_size, precision, on_bad_sample, device, progress)
-    return collect(classes, *run_over_split(model, preprocessing, split, score, options))
+    return collect(classes, *run_over_split(model, preprocessing, split, score, options), calibration)
 
 
 class RunOptions(NamedTuple):
@@ -190,21 +200,56 @@ def readable_samples(dataset: ImageDataset, batch_size: int, unreadable: list[Ba
                 yield sample
 
 
-def score_batch(logits: Tensor, labels: Tensor, rows: Tensor, top_k: int) -> BatchScores:
-    """logits (B,classes) -> rows, labels, losses (B,), predictions, probabilities (B,top_k), on the CPU"""
-    losses = nn.functional.cross_entropy(logits, labels.to(logits.device), reduction="none")
-    probabilities, predictions = logits.softmax(-1).topk(top_k)
-    return rows, labels, losses.cpu(), predictions.cpu(), probabilities.cpu()
+def score_batch(
+    logits: Tensor, labels: Tensor, rows: Tensor, top_k: int, calibration: Calibration | None = None
+) -> BatchScores:
+    """logits (B,classes) -> rows, labels (B,), losses and highest probabilities without calibration (B,), losses with
+    it (B,), sizes of the prediction sets and whether they hold the label (B,), predictions, probabilities (B,top_k), on
+    the CPU
+    """
+    truth = labels.to(logits.device)
+    plain = losses = nn.functional.cross_entropy(logits, truth, reduction="none")
+    highest = logits.softmax(-1).amax(-1)
+    if calibration is not None:
+        losses = nn.functional.cross_entropy(logits / calibration.temperature, truth, reduction="none")
+    calibrated = calibrated_probabilities(logits, calibration)
+    sizes, covered = sets_at_level(calibrated.cpu(), labels, rows, calibration)
+    probabilities, predictions = calibrated.topk(top_k)
+    found = plain, highest, losses, sizes, covered, predictions, probabilities
+    return rows, labels, *(each.cpu() for each in found)
 
 
-def collect(classes: list[str], parts: list[BatchScores], unreadable: list[BadImage]) -> Evaluation:
+def sets_at_level(
+    probabilities: Tensor, labels: Tensor, rows: Tensor, calibration: Calibration | None
+) -> tuple[Tensor, Tensor]:
+    """probabilities (B,classes), labels, rows (B,) -> the sizes of the prediction sets at `SET_LEVEL` (B,), and whether
+    they hold the labels (B,); sizes of -1 if the model is not calibrated for this level.
+    """
+    sets = {} if calibration is None else calibration.sets
+    if SET_METHOD not in sets or sets[SET_METHOD].count < required_samples(SET_LEVEL):
+        return torch.full_like(labels, -1), torch.zeros_like(labels, dtype=torch.bool)
+    sizes = set_sizes(probabilities, row_draws(rows), sets[SET_METHOD].at(SET_LEVEL), SET_METHOD)
+    order = probabilities.double().argsort(dim=-1, descending=True, stable=True)
+    ranks = (order == labels[:, None]).double().argmax(-1)  # 0 for the most probable class
+    return sizes, ranks < sizes
+
+
+def collect(
+    classes: list[str], parts: list[BatchScores], unreadable: list[BadImage], calibration: Calibration | None = None
+) -> Evaluation:
     """The evaluation over all batches of `score_batch`."""
     columns = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
-    rows, labels, losses, predictions, probabilities = columns
+    rows, labels, plain, highest, losses, sizes, covered, predictions, probabilities = columns
     hits = predictions == labels[:, None]  # (N,K)
-    metrics = {"accuracy": float(hits[:, 0].mean()), "loss": float(losses.astype(np.float64).mean())}
+    metrics = {"accuracy": float(hits[:, 0].mean()), "loss": float(plain.astype(np.float64).mean())}
     if len(classes) > 5:
         metrics["top5"] = float(hits.any(axis=1).mean())
+    metrics["ece"] = calibration_error(highest.astype(np.float64), hits[:, 0])
+    if calibration is not None:
+        metrics["calibrated_loss"] = float(losses.astype(np.float64).mean())
+        metrics["calibrated_ece"] = calibration_error(probabilities[:, 0].astype(np.float64), hits[:, 0])
+    if (sizes >= 0).all():
+        metrics |= {"set_coverage": float(covered.mean()), "set_size": float(sizes.mean())}
     cells = np.bincount(labels * len(classes) + predictions[:, 0], minlength=len(classes) ** 2)
     confusion = cells.reshape(len(classes), len(classes))
     return Evaluation(classes, metrics, confusion, rows, labels, losses, predictions, probabilities, unreadable)

@@ -1,5 +1,7 @@
 """Evaluation of a text classifier on a labelled split."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 
@@ -19,13 +21,24 @@ def evaluate_texts(
         DataError: the split is empty, or a label has no class.
     """
     check_labels(split, predictor.classes)
-    parts = []
+    parts, calibration = [], predictor.bundle.calibration
+    for logits, labels, rows in run_over_texts(predictor, split, batch_size):
+        parts.append(score_batch(logits, labels, rows, min(TOP_K, len(predictor.classes)), calibration))
+        if progress:
+            progress(len(rows))
+    return collect(predictor.classes, parts, [], calibration)
+
+
+def run_over_texts(
+    predictor: TextPredictor, split: TextSplit, batch_size: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Logits (B,classes), labels (B,) and rows (B,) of each batch of a split, in order.
+
+    Raises:
+        BadText: as `evaluate_texts`.
+    """
     for start in range(0, len(split), batch_size):
         rows = np.arange(start, min(start + batch_size, len(split)))
         texts = [tuple(column[int(row)] for column in split.texts) for row in rows]
         logits = predictor.logits(texts, [split.names[int(row)] for row in rows])
-        labels = torch.from_numpy(split.labels[rows])
-        parts.append(score_batch(logits, labels, torch.from_numpy(rows), min(TOP_K, len(predictor.classes))))
-        if progress:
-            progress(len(rows))
-    return collect(predictor.classes, parts, [])
+        yield logits, torch.from_numpy(split.labels[rows]), torch.from_numpy(rows)

@@ -116,7 +116,7 @@ def copy_bundle(source: str | PathLike[str], dest: Path) -> KeyReport:
     bundle = load_bundle(source)
     with verified_target(dest, "bundle", bundle.model) as path:
         save_bundle(path, bundle.model, bundle.classes, bundle.preprocessing, bundle.metrics, bundle.extra,
-                    tokenizers=bundle.tokenizers, thresholds=bundle.thresholds)
+                    tokenizers=bundle.tokenizers, thresholds=bundle.thresholds, calibration=bundle.calibration)
     return import_checkpoint(read_checkpoint(bundle.model))[1]
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -24,6 +24,7 @@ from vit.data import BadImage, Preprocessing
 from vit.data.formats.zip_archives import ArchivedFile, is_archive, open_archive
 from vit.data.images.decode import EXTENSIONS
 from vit.data.images.files import LeftOut, image_files, summary
+from vit.inference.calibrated import UNSURE, Calibrator, Trust, image_contents
 
 Pixels = bytes | Image.Image | np.ndarray | Tensor
 File = Path | ArchivedFile
@@ -34,15 +35,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Prediction:
-    """The classes predicted for one input and their probabilities, most probable first."""
+    """The classes predicted for one input and their probabilities, most probable first.
+
+    Args:
+        calibrated: whether the probabilities are calibrated on validation samples.
+        trust: the prediction set, the unknown score, and whether the model abstains.
+    """
 
     source: str
     names: tuple[str, ...]
     probabilities: tuple[float, ...]
+    calibrated: bool = False
+    trust: Trust = field(default_factory=Trust)
 
     @property
     def label(self) -> str:
-        return self.names[0]
+        """The most probable class, or "unsure" where the model abstains."""
+        return UNSURE if self.trust.unsure else self.names[0]
 
     @property
     def probability(self) -> float:
@@ -75,7 +84,8 @@ class Predictor:
         self.classes, self.preprocessing, self.precision = bundle.classes, bundle.preprocessing, precision
 
     def predict(
-        self, images: Images, top_k: int | None = None, batch_size: int = 64, on_error: str = "raise"
+        self, images: Images, top_k: int | None = None, batch_size: int = 64, on_error: str = "raise", *,
+        set: float | None = None, abstain: float | None = None,
     ) -> Predictions:
         """Classify images: paths, folders and .zip archives (recursively), PIL images, arrays (H,W[,C]),
         tensors (C,H,W), encoded bytes, or any iterable of those.
@@ -84,17 +94,20 @@ class Predictor:
             top_k: classes per image, at most the number of classes; by default the best one. A multi-label model
                 returns by default all labels whose probability reaches their threshold.
             on_error: "raise" stops at the first image that cannot be read, "skip" collects them in `.unreadable`.
+            set: such as 0.9: `prediction.trust.set` are the labels that contain the true one with this probability.
+            abstain: such as 0.05: the label is "unsure" where the model cannot keep this error rate.
 
         Raises:
             BadImage: an image cannot be read; the message has its name and the reason.
             FileNotFoundError: a folder or archive has no image.
             TypeError: an item is not an image.
-            ValueError: `top_k` or `batch_size` is below 1, or `on_error` is unknown.
+            ValueError: `top_k` or `batch_size` is below 1, `on_error` is unknown, or the model is not calibrated for
+                `set` or `abstain`.
         """
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error={on_error!r} is not one of raise, skip")
         predictions = Predictions()
-        for prediction in self.stream(images, top_k, batch_size, predictions.left_out):
+        for prediction in self.stream(images, top_k, batch_size, predictions.left_out, set=set, abstain=abstain):
             if not isinstance(prediction, BadImage):
                 predictions.append(prediction)
             elif on_error == "raise":
@@ -104,7 +117,8 @@ class Predictor:
         return predictions
 
     def stream(
-        self, images: Images, top_k: int | None = None, batch_size: int = 64, left_out: list[LeftOut] | None = None
+        self, images: Images, top_k: int | None = None, batch_size: int = 64, left_out: list[LeftOut] | None = None, *,
+        set: float | None = None, abstain: float | None = None,
     ) -> Iterator[Prediction | BadImage]:
         """One item per image, in order, as soon as its batch is done: a Prediction, or the BadImage that names the
         reason why there is none.
@@ -114,16 +128,24 @@ class Predictor:
         Raises:
             FileNotFoundError: a folder or archive has no image.
             TypeError: an item is not an image.
-            ValueError: `top_k` or `batch_size` is below 1.
+            ValueError: as `predict`.
         """
         top_k = clamp_top_k(top_k, len(self.classes))
+        calibrator = Calibrator(self.bundle, set, abstain)
         for batch in decode_ahead(named_images(images, left_out), self._decode, batch_size):
             pixels = [image for _, image in batch if isinstance(image, Tensor)]
-            best = iter(())
-            if pixels:
-                best = self._best(forward(self.model, self.preprocessing, torch.stack(pixels), self.precision), top_k)
+            found = self._classify(torch.stack(pixels), top_k, calibrator) if pixels else iter(())
             for name, image in batch:
-                yield self.prediction_type(name, *next(best)) if isinstance(image, Tensor) else image
+                yield self.prediction_type(name, *next(found)) if isinstance(image, Tensor) else image
+
+    def _classify(self, images: Tensor, top_k: int | None, calibrator: Calibrator) -> Iterator[tuple]:
+        """uint8 (B,C,H,W) -> B times the fields of a prediction after its name"""
+        with calibrator.captured(self.model) as captured:
+            logits = forward(self.model, self.preprocessing, images, self.precision)
+        trust = calibrator.trust(logits, captured, lambda: image_contents(images))
+        calibrated = calibrator.record is not None
+        for best, each in zip(self._best(logits, top_k, calibrator), trust, strict=True):
+            yield *best, calibrated, each
 
     def _decode(self, item: tuple[str, File | Pixels]) -> tuple[str, Tensor | BadImage]:
         name, image = item
@@ -132,9 +154,11 @@ class Predictor:
         except BadImage as error:
             return name, error
 
-    def _best(self, logits: Tensor, top_k: int | None) -> Iterator[tuple[tuple[str, ...], tuple[float, ...]]]:
+    def _best(
+        self, logits: Tensor, top_k: int | None, calibrator: Calibrator
+    ) -> Iterator[tuple[tuple[str, ...], tuple[float, ...]]]:
         """logits (B,classes) -> B times (names, probabilities)"""
-        probabilities, indices = logits.softmax(-1).topk(top_k or 1)
+        probabilities, indices = calibrator.probabilities(logits).topk(top_k or 1)
         for row, best in zip(probabilities.tolist(), indices.tolist(), strict=True):
             yield tuple(self.classes[i] for i in best), tuple(row)
 

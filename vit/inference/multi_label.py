@@ -9,6 +9,7 @@ from torch import Tensor
 from vit.bundle import Bundle
 from vit.data import BadImage
 from vit.data.images.files import LeftOut
+from vit.inference.calibrated import Calibrator
 from vit.inference.images import Images, Prediction, Predictor
 
 
@@ -37,16 +38,19 @@ class MultiLabelPredictor(Predictor):
         self.thresholds = torch.tensor(bundle.thresholds, dtype=torch.float64)
 
     def stream(
-        self, images: Images, top_k: int | None = None, batch_size: int = 64, left_out: list[LeftOut] | None = None
+        self, images: Images, top_k: int | None = None, batch_size: int = 64, left_out: list[LeftOut] | None = None, *,
+        set: float | None = None, abstain: float | None = None,
     ) -> Iterator[MultiLabelPrediction | BadImage]:
         """One prediction per image, in order: the labels that reach their thresholds, or the `top_k` most probable.
 
         Raises:
-            ValueError: `top_k` or `batch_size` is below 1.
+            ValueError: `top_k` or `batch_size` is below 1, or `set` or `abstain` is given, for one label per image.
         """
-        return super().stream(images, top_k, batch_size, left_out)
+        return super().stream(images, top_k, batch_size, left_out, set=set, abstain=abstain)
 
-    def _best(self, logits: Tensor, top_k: int | None) -> Iterator[tuple[tuple[str, ...], tuple[float, ...]]]:
+    def _best(
+        self, logits: Tensor, top_k: int | None, calibrator: Calibrator
+    ) -> Iterator[tuple[tuple[str, ...], tuple[float, ...]]]:
         probabilities = logits.sigmoid().cpu()  # (B,classes)
         reached = probabilities.double() >= self.thresholds
         for row, above in zip(probabilities, reached, strict=True):

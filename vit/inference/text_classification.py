@@ -11,6 +11,7 @@ from torch import Tensor
 from vit.bundle import Bundle
 from vit.data import TextInputs
 from vit.data.formats.lines import BadText, Line
+from vit.inference.calibrated import Calibrator, Trust
 from vit.inference.images import Prediction, autocast, best_device, check_batch_size, clamp_top_k
 from vit.inference.text_inputs import named_texts, raise_first_error, text_of
 
@@ -28,18 +29,24 @@ class TextPredictor:
         self.columns = bundle.extra.get("columns", 1)  # 2: the model classifies pairs
         self.truncate = bundle.extra.get("cuts", False)  # whether too long a text is cut, as in training, or rejected
 
-    def predict(self, texts: Iterable[Text], top_k: int = 1, batch_size: int = 64) -> list[Prediction]:
-        """Classify texts, or pairs passed as tuples, in order.
+    def predict(
+        self, texts: Iterable[Text], top_k: int = 1, batch_size: int = 64, *, set: float | None = None,
+        abstain: float | None = None,
+    ) -> list[Prediction]:
+        """Classify texts, or pairs passed as tuples, in order; `set` and `abstain` as for images.
 
         Raises:
             BadText: a text is empty or longer than the model's limit, or not a pair for a model of pairs; the message
                 has its name.
             TypeError: an item is not a text.
-            ValueError: `top_k` or `batch_size` is below 1.
+            ValueError: `top_k` or `batch_size` is below 1, or the model is not calibrated for `set` or `abstain`.
         """
-        return raise_first_error(self.stream(texts, top_k, batch_size))
+        return raise_first_error(self.stream(texts, top_k, batch_size, set=set, abstain=abstain))
 
-    def stream(self, texts: Iterable[Text], top_k: int = 1, batch_size: int = 64) -> Iterator[Prediction | BadText]:
+    def stream(
+        self, texts: Iterable[Text], top_k: int = 1, batch_size: int = 64, *, set: float | None = None,
+        abstain: float | None = None,
+    ) -> Iterator[Prediction | BadText]:
         """One item per text, in order, as soon as its batch is done: a Prediction, or the BadText that names the
         reason why there is none.
 
@@ -47,26 +54,33 @@ class TextPredictor:
 
         Raises:
             TypeError: an item is not a text.
-            ValueError: `top_k` or `batch_size` is below 1.
+            ValueError: as `predict`.
         """
         top_k = clamp_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
+        calibrator = Calibrator(self.bundle, set, abstain)
         named, done, truncated = iter(named_texts(texts)), 0, []
         while batch := list(islice(named, batch_size)):
             names, items = zip(*batch, strict=True)
-            read, valid, logits = self._classify(items, names, truncated)
-            best = logits.softmax(-1).topk(top_k)
-            found = iter(zip(best.values.tolist(), best.indices.tolist(), strict=True))
+            with calibrator.captured(self.model) as captured:
+                read, valid, logits = self._classify(items, names, truncated)
+            trust = calibrator.trust(logits, captured, lambda read=read, valid=valid: text_contents(read, valid))
+            best = calibrator.probabilities(logits).topk(top_k)
+            found = iter(zip(best.values.tolist(), best.indices.tolist(), trust, strict=True))
+            calibrated = calibrator.record is not None
             for row, text in enumerate(read):
-                yield self._prediction(text, *next(found)) if row in valid else text
+                yield self._prediction(text, calibrated, *next(found)) if row in valid else text
             done += len(batch)
         if truncated:
             max_len = self.model.config.max_len
             warnings.warn(f"{len(truncated)} of {done} texts are longer than the model's limit of {max_len} tokens and "
                           f"were truncated, such as {truncated[0]}", stacklevel=2)
 
-    def _prediction(self, texts: tuple[str, ...], probabilities: list[float], indices: list[int]) -> Prediction:
-        return Prediction("\t".join(texts), tuple(self.classes[i] for i in indices), tuple(probabilities))
+    def _prediction(
+        self, texts: tuple[str, ...], calibrated: bool, probabilities: list[float], indices: list[int], trust: Trust
+    ) -> Prediction:
+        names = tuple(self.classes[i] for i in indices)
+        return Prediction("\t".join(texts), names, tuple(probabilities), calibrated, trust)
 
     def logits(self, texts: Sequence[tuple[str, ...]], names: Sequence[str]) -> Tensor:
         """B texts or pairs -> float32 logits (B,classes); error messages refer to `names`.
@@ -123,3 +137,8 @@ class TextPredictor:
         batch = {key: value.to(self.device) for key, value in inputs.batch(rows).items()}
         with autocast(self.device, self.precision):
             return self.model(batch["source"], batch["source_mask"], batch["segment"]).float()
+
+
+def text_contents(read: Sequence[tuple[str, ...] | BadText], valid: Sequence[int]) -> Iterator[bytes]:
+    """The bytes of each of the `valid` texts or pairs."""
+    return ("\t".join(read[row]).encode("utf-8", "surrogateescape") for row in valid)

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 Cell = str | int | float | bool | None | list[str] | list[float]
 Row = Mapping[str, Cell]
-LISTS = {"labels": "string", "probabilities": "double"}  # columns of lists and the Arrow type of their items
-NUMBERS = ("probability", "score")  # prefixes of the names of numeric columns
+# columns of lists and the Arrow type of their items
+LISTS = {"labels": "string", "probabilities": "double", "set": "string"}
+NUMBERS = ("probability", "score", "unknown", "p_value")  # prefixes of the names of numeric columns
 
 
 class Table(Protocol):

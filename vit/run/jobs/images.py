@@ -2,17 +2,19 @@
 
 import logging
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
 from torch import Tensor, nn
 
-from vit.bundle import load_bundle, save_bundle
+from vit.bundle import Calibration, load_bundle, save_bundle
 from vit.data import BadImage, DataError, Mixup, Preprocessing, Source
 from vit.data.audit import AuditReport, audit
 from vit.data.errors import printable
 from vit.data.images.files import summary
 from vit.evaluation import evaluate
+from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress
 from vit.models import flops
 from vit.report.evaluation import write_evaluation
@@ -22,6 +24,7 @@ from vit.run.folder import RunFolder
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts.auto_values import steps_per_epoch
 from vit.run.parts.batches import build_augment, build_batches, check_devices
+from vit.run.parts.calibration import calibrate_images, calibration_choice, trained_copy
 from vit.run.parts.data_source import check_validation
 from vit.run.parts.devices import Devices
 from vit.run.parts.distillation import build_distillation, with_absolute_teacher, with_token
@@ -50,7 +53,8 @@ class ImageJob(Job):
 
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
-        """Nothing yet: the batch size may be auto until the images are counted."""
+        """Only `calibrate`: the batch size may be auto until the images are counted."""
+        calibration_choice(config)
 
     def check_source(self) -> None:
         """Nothing yet: the validation images are counted after the audit."""
@@ -163,7 +167,19 @@ class ImageClassificationJob(ImageJob):
         )
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
-        save_bundle(path, self.model, self.source.classes, self.preprocessing, metrics, extra, weights)
+        calibration = self.calibrate(weights, extra["evaluation"])
+        save_bundle(
+            path, self.model, self.source.classes, self.preprocessing, metrics, extra, weights, calibration=calibration
+        )
+
+    def calibrate(self, weights: dict[str, Tensor], settings: dict) -> Calibration | None:
+        """The calibration of the weights on the validation images."""
+        source = replace(self.source, splits={**self.source.splits, "val": self.evaluated("val")})
+        options = RunOptions(
+            **settings, on_bad_sample=self.config["data"]["on_bad_sample"], device=None, progress=None
+        )
+        model = trained_copy(self.model, weights)
+        return calibrate_images(model, self.preprocessing, source, calibration_choice(self.config), options)
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         bundle = load_bundle(folder.model)
@@ -176,6 +192,7 @@ class ImageClassificationJob(ImageJob):
             **settings,
             on_bad_sample=self.config["data"]["on_bad_sample"],
             progress=progress,
+            calibration=bundle.calibration,
         )
         heading = f"{self.config['name']}, {self.split}"
         write_evaluation(folder.path, evaluation, samples, bundle.preprocessing, heading)

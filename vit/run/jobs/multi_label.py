@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vit.bundle import load_bundle, save_bundle
 from vit.data import DataError
 from vit.evaluation import best_thresholds, evaluate_multi_label
+from vit.evaluation.calibration import NONE
 from vit.evaluation.progress import Progress
 from vit.models import model_from_config
 from vit.report.multi_label import write_multi_label_evaluation
@@ -16,6 +17,7 @@ from vit.run.config.composing import ConfigError, stated
 from vit.run.folder import RunFolder
 from vit.run.jobs.base import Tested
 from vit.run.jobs.images import ImageClassificationJob
+from vit.run.parts.calibration import calibration_choice
 from vit.tasks import MultiLabel
 
 log = logging.getLogger("vit")
@@ -56,6 +58,9 @@ class MultiLabelJob(ImageClassificationJob):
         model = model_from_config(self.model.config.to_dict())
         model.load_state_dict(weights)
         thresholds = self.thresholds(model, extra["evaluation"])
+        if calibration_choice(self.config) != NONE:
+            log.info("calibrate=%s is for one label per image and is left out: this model has a threshold per class",
+                     self.config["calibrate"])
         save_bundle(
             path, model, self.source.classes, self.preprocessing, metrics, extra, thresholds=thresholds
         )

@@ -1,12 +1,13 @@
 """Jobs on texts: what those on single texts share, and the classification of texts and of pairs of texts."""
 
 import logging
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from torch import Tensor, nn
 
-from vit.bundle import load_bundle, save_bundle
+from vit.bundle import Calibration, load_bundle, save_bundle
 from vit.data import TextDataset
 from vit.data.text.tokenizers import Tokenizer
 from vit.evaluation.progress import Progress
@@ -19,7 +20,9 @@ from vit.run.jobs.base import Job, Tested
 from vit.run.parts import networks
 from vit.run.parts.auto_values import steps_per_epoch
 from vit.run.parts.batches import micro_batch, train_loader, val_loader
+from vit.run.parts.calibration import calibrate_texts, calibration_choice, trained_copy
 from vit.run.parts.data_source import truncates
+from vit.run.parts.devices import Devices
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.optimization import build_loss, build_optimization
 from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
@@ -59,6 +62,11 @@ class TextClassificationJob(TextJob):
     """Texts, or pairs of texts, to class names."""
 
     unit = "texts"
+
+    @classmethod
+    def check_config(cls, config: dict, devices: Devices) -> None:
+        super().check_config(config, devices)
+        calibration_choice(config)
 
     def build_inputs(self, initial: Initial | None) -> None:
         texts = [text for column in self.source.splits["train"].texts for text in column]
@@ -134,7 +142,18 @@ class TextClassificationJob(TextJob):
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         extra = extra | self.task.config["use"]
-        save_bundle(path, self.model, self.source.classes, None, metrics, extra, weights, self.tokenizers)
+        arguments = self.source.classes, None, metrics, extra
+        model = trained_copy(self.model, weights)
+        save_bundle(path, model, *arguments, tokenizers=self.tokenizers)
+        if calibration := self.calibrate(path, extra["evaluation"]):
+            save_bundle(path, model, *arguments, tokenizers=self.tokenizers, calibration=calibration)
+
+    def calibrate(self, path: Path, settings: dict) -> Calibration | None:
+        """The calibration of a saved model on the validation texts; those longer than its limit are cut."""
+        predictor = TextPredictor(load_bundle(path), precision=settings["precision"])
+        predictor.truncate = True
+        source = replace(self.source, splits={**self.source.splits, "val": self.evaluated("val")})
+        return calibrate_texts(predictor, source, calibration_choice(self.config), settings["batch_size"])
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         predictor = TextPredictor(load_bundle(folder.model), precision=settings["precision"])

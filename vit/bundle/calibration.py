@@ -1,0 +1,189 @@
+"""The calibration in a bundle: what was measured on validation samples so that predictions state how sure they are."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+STORED = 1000  # order statistics that are stored of more samples
+DIGITS = 1e6  # stored scores are rounded up to multiples of 1/DIGITS
+METHODS = ("aps", "raps")
+MAX_FEATURES = 1 << 20  # numbers of class means in config.json
+NEEDED = {"samples", "temperature", "loss", "ece", "sets", "unknown", "answered"}
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Upper quantiles of the scores of `count` exchangeable samples, for split conformal prediction.
+
+    Of up to `STORED` samples all scores are stored. Of more, a fixed subset of their order statistics is, and a
+    quantile is the next stored one above it, so that statements remain valid.
+    """
+
+    count: int
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, scores: np.ndarray) -> "Quantiles":
+        """The quantiles of scores (N,), rounded up."""
+        ordered = np.sort(np.asarray(scores, np.float64))
+        chosen = ordered[stored_ranks(len(ordered)) - 1]
+        return cls(len(ordered), tuple((np.ceil(chosen * DIGITS) / DIGITS).tolist()))
+
+    def at(self, level: float) -> float:
+        """The score that a new sample does not exceed with probability `level` or more, averaged over all draws of the
+        stored and the new samples: the order statistic of rank ceil((n + 1) level).
+
+        Raises:
+            ValueError: there are too few samples for this level.
+        """
+        rank = required_rank(self.count, level)
+        if rank > self.count:
+            most = math.floor(1e4 * self.count / (self.count + 1)) / 1e4
+            raise ValueError(f"a level of {level:g} needs {required_samples(level)} validation samples or more, and "
+                             f"the model was calibrated on {self.count}: choose {most:g} or less")
+        return self.values[int(np.searchsorted(stored_ranks(self.count), rank))]
+
+    def p_values(self, scores: np.ndarray) -> np.ndarray:
+        """(B,) -> (B,) in (0,1]: the conformal p-value, (1 + number of samples with this score or a higher one) / (n +
+        1).
+        """
+        ranks = np.concatenate([[0], stored_ranks(self.count)])
+        below = ranks[np.searchsorted(np.array(self.values), scores, side="left")]  # a lower bound where not all stored
+        return (1 + self.count - below) / (self.count + 1)
+
+
+def stored_ranks(count: int) -> np.ndarray:
+    """The ranks, from 1, of the order statistics that are stored of `count` scores; the highest is among them."""
+    kept = min(count, STORED)
+    return -(-np.arange(1, kept + 1) * count // kept) if kept else np.zeros(0, np.int64)
+
+
+def required_rank(count: int, level: float) -> int:
+    return math.ceil((count + 1) * level - 1e-9)  # 0.9 * 10 is 9
+
+
+def required_samples(level: float) -> int:
+    """The smallest n with ceil((n + 1) level) <= n."""
+    return math.ceil(level / (1 - level) - 1e-9)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """How many validation samples had this probability or a higher one, and how many of those answers were wrong."""
+
+    probability: float
+    samples: int
+    wrong: int
+
+
+@dataclass(frozen=True)
+class UnknownScore:
+    """A score that is high for samples unlike those of training, and its quantiles on validation samples.
+
+    Args:
+        name: key of `vit.inference.unknown.SCORES`.
+        centre: mean feature (D,); empty for a score without features.
+        means: mean feature of each class, relative to the centre (classes,D).
+    """
+
+    name: str
+    quantiles: Quantiles
+    centre: tuple[float, ...] = ()
+    means: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What validation samples say about the probabilities of a classifier.
+
+    Args:
+        samples: number of validation samples.
+        temperature: by which logits are divided.
+        loss, ece: log loss and expected calibration error on these samples, without and with the temperature.
+        sets: quantiles of the scores of `METHODS`; empty where only the temperature was fitted.
+        unknown: None where only the temperature was fitted.
+        answered: the accuracy above several probabilities.
+        absent: classes without a validation sample.
+    """
+
+    samples: int
+    temperature: float
+    loss: tuple[float, float]
+    ece: tuple[float, float]
+    sets: Mapping[str, Quantiles] = field(default_factory=dict)
+    unknown: UnknownScore | None = None
+    answered: tuple[Answered, ...] = ()
+    absent: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "samples": self.samples,
+            "temperature": self.temperature,
+            "loss": list(self.loss),
+            "ece": list(self.ece),
+            "sets": {name: asdict(each) for name, each in self.sets.items()},
+            "unknown": None if self.unknown is None else asdict(self.unknown),
+            "answered": [asdict(each) for each in self.answered],
+            "absent": list(self.absent),
+        }
+
+
+def calibration_from_dict(values: Mapping[str, Any] | None, classes: Sequence[str]) -> Calibration | None:
+    """The calibration that `to_dict` described.
+
+    Raises:
+        ValueError: a value is missing, of another type or out of range.
+    """
+    if values is None:
+        return None
+    if missing := NEEDED - set(values):
+        raise ValueError(f"calibration.{sorted(missing)[0]} is missing")
+    samples, temperature = int(values["samples"]), number(values["temperature"], "temperature")
+    if samples < 1 or not temperature > 0:
+        raise ValueError(f"calibration has {samples} samples and temperature {temperature}; both must be above 0")
+    loss, ece = (tuple(number(each, key) for each in values[key]) for key in ("loss", "ece"))
+    if len(loss) != 2 or len(ece) != 2:
+        raise ValueError("calibration.loss and calibration.ece must have two numbers each")
+    answered = tuple(Answered(number(each["probability"], "answered"), int(each["samples"]), int(each["wrong"]))
+                     for each in values["answered"])
+    sets = {name: read_quantiles(each, f"sets.{name}") for name, each in values["sets"].items()}
+    unknown = None if values["unknown"] is None else read_unknown(values["unknown"], classes)
+    return Calibration(samples, temperature, loss, ece, sets, unknown, answered, tuple(values.get("absent", ())))
+
+
+def read_quantiles(values: Mapping[str, Any], key: str) -> Quantiles:
+    """
+    Raises:
+        ValueError: the number of values does not fit, or they are not in ascending order.
+    """
+    count, found = int(values["count"]), tuple(number(each, key) for each in values["values"])
+    if count < 1 or len(found) != min(count, STORED) or any(a > b for a, b in zip(found, found[1:], strict=False)):
+        raise ValueError(f"calibration.{key} has {len(found)} values for {count} samples; they must be "
+                         f"{min(max(count, 1), STORED)} in ascending order")
+    return Quantiles(count, found)
+
+
+def read_unknown(values: Mapping[str, Any], classes: Sequence[str]) -> UnknownScore:
+    """
+    Raises:
+        ValueError: the class means are not one per class, of one width.
+    """
+    centre = tuple(number(each, "unknown.centre") for each in values["centre"])
+    means = tuple(tuple(number(each, "unknown.means") for each in row) for row in values["means"])
+    if means and len(means) != len(classes) or any(len(row) != len(centre) for row in means):
+        raise ValueError(f"calibration.unknown.means must have a row of {len(centre)} numbers for each of the "
+                         f"{len(classes)} classes")
+    return UnknownScore(str(values["name"]), read_quantiles(values["quantiles"], "unknown.quantiles"), centre, means)
+
+
+def number(value: Any, key: str) -> float:
+    """
+    Raises:
+        ValueError: the value is not a finite number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"calibration.{key} has {value!r}, which is not a finite number")
+    return float(value)

@@ -1,0 +1,27 @@
+"""How well probabilities agree with accuracy: reliability diagram and expected calibration error."""
+
+import numpy as np
+from torch import Tensor
+
+BINS = 15  # of equal width
+
+
+def certainty(probabilities: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """probabilities (N,classes), labels (N,) -> the highest probability (N,), and whether its class is right (N,)"""
+    highest, predicted = probabilities.max(-1)
+    return highest.double().cpu().numpy(), (predicted == labels.to(predicted.device)).cpu().numpy()
+
+
+def reliability(probabilities: np.ndarray, right: np.ndarray, bins: int = BINS) -> list[tuple[int, float, float]]:
+    """(samples, mean probability, accuracy) of each bin of equal width that has samples, in ascending order."""
+    index = np.minimum(np.ceil(probabilities * bins).astype(int) - 1, bins - 1).clip(0)
+    rows = (np.flatnonzero(index == i) for i in range(bins))
+    return [(len(each), float(probabilities[each].mean()), float(right[each].mean())) for each in rows if len(each)]
+
+
+def calibration_error(probabilities: np.ndarray, right: np.ndarray, bins: int = BINS) -> float:
+    """Expected calibration error of the most probable class (Naeini et al. 2015): mean absolute difference of
+    probability and accuracy in bins of equal width, weighted by their samples.
+    """
+    parts = reliability(probabilities, right, bins)
+    return float(sum(count * abs(mean - accuracy) for count, mean, accuracy in parts) / len(probabilities))

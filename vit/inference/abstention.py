@@ -1,0 +1,69 @@
+"""When a classifier answers "unsure": a probability below which too many answers were wrong on validation samples."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from vit.bundle import Answered
+
+CONFIDENCE = 0.95  # of the bound on the error rate
+FRACTIONS = tuple(each / 10 for each in range(10, 0, -1))  # of the samples that are answered, at the stored thresholds
+
+
+def answered_above(probabilities: np.ndarray, right: np.ndarray) -> tuple[Answered, ...]:
+    """The answers to the most certain tenth, fifth, ... and to all samples, most first; both arguments are (N,).
+
+    The thresholds are order statistics of the probabilities, chosen without looking at which answers are right.
+    """
+    ordered, found = np.sort(probabilities)[::-1], {}
+    for fraction in FRACTIONS:
+        threshold = math.floor(ordered[max(math.ceil(fraction * len(ordered)), 1) - 1] * 1e6) / 1e6
+        above = probabilities >= threshold
+        found[threshold] = Answered(threshold, int(above.sum()), int((above & ~right).sum()))
+    return tuple(found.values())
+
+
+def may_exceed(rate: float, samples: int, wrong: int, failure: float) -> bool:
+    """Whether an error rate above `rate` is compatible with `wrong` errors in `samples`: one-sided exact binomial test
+    (Clopper and Pearson 1934), which errs with probability `failure` at most.
+    """
+    from scipy.stats import binom
+
+    return bool(binom.cdf(wrong, samples, rate) > failure)
+
+
+def probability_threshold(answered: Sequence[Answered], rate: float, confidence: float = CONFIDENCE) -> float:
+    """The lowest stored probability from which at most `rate` of the answers are wrong, with `confidence` over the draw
+    of the validation samples.
+
+    Selective classification with guaranteed risk (Geifman and El-Yaniv, arXiv 1705.08500): the exact bound on the error
+    rate holds for all stored thresholds together (Bonferroni).
+
+    Raises:
+        ValueError: none of them shows such a rate; the message says how many samples a perfect model would need, or
+            which rates were reached.
+    """
+    failure = (1 - confidence) / len(FRACTIONS)
+    for each in answered:
+        if not may_exceed(rate, each.samples, each.wrong, failure):
+            return each.probability
+    total = max(each.samples for each in answered)
+    if (needed := fewest_samples(rate, failure)) > total:
+        raise ValueError(f"an error rate of {rate:g} can be shown with {needed} validation samples or more, and "
+                         f"the model was calibrated on {total}: choose {smallest_rate(total, failure):.2g} or more")
+    surest = answered[-1]
+    raise ValueError(f"no probability gives an error rate of {rate:g} on the {total} validation samples: of the "
+                     f"{surest.samples} most certain answers {surest.wrong} are wrong; choose a higher rate")
+
+
+def fewest_samples(rate: float, failure: float) -> int:
+    """The smallest n of which no error at all shows an error rate of at most `rate`."""
+    return math.ceil(math.log(failure) / math.log1p(-rate))
+
+
+def smallest_rate(samples: int, failure: float) -> float:
+    """The error rate that `samples` answers without an error show, rounded up to two digits."""
+    rate = 1 - failure ** (1 / samples)
+    unit = 10.0 ** (math.floor(math.log10(rate)) - 1)
+    return math.ceil(rate / unit) * unit

@@ -1,0 +1,140 @@
+"""Predictions of a calibrated classifier: probabilities, prediction sets, unknown scores and abstention."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vit.bundle import Bundle, Calibration
+from vit.inference.abstention import probability_threshold
+from vit.inference.conformal import content_draws, set_sizes
+from vit.inference.outputs import captured_features
+from vit.inference.unknown import unknown_scores
+
+UNSURE = "unsure"
+SET_METHOD = "aps"
+IMPROBABLE, STRANGE = "low probability", "unlike the validation data"  # reasons to abstain
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What a prediction says beyond its probabilities; None is what was not asked for.
+
+    Args:
+        set: the labels of the prediction set, most probable first.
+        unknown: the unknown score; higher for stranger inputs.
+        p_value: the share of validation samples that are at least as strange, (1 + k) / (1 + n).
+        unsure: why the model abstains; empty where it answers.
+    """
+
+    set: tuple[str, ...] | None = None
+    unknown: float | None = None
+    p_value: float | None = None
+    unsure: str = ""
+
+
+class Calibrator:
+    """Turns logits into statements with stated error rates, by the calibration of a bundle.
+
+    Args:
+        set_level: probability with which the prediction set contains the true label, such as 0.9.
+        abstain: the tolerated error rate, such as 0.05. The model abstains below the probability from which at most
+            this share of answers is wrong (95 % confidence over the draw of the validation samples), and for inputs
+            stranger than all but this share of validation samples.
+
+    Raises:
+        ValueError: a value is not between 0 and 1, the bundle has no calibration, or too few validation samples for
+            such a statement; the message names how many are needed.
+    """
+
+    def __init__(self, bundle: Bundle, set_level: float | None = None, abstain: float | None = None) -> None:
+        self.classes, self.record, self.abstain = bundle.classes, bundle.calibration, abstain
+        self.limit = self.threshold = None
+        for option, value in (("set", set_level), ("abstain", abstain)):
+            if value is not None:
+                check_request(option, value, bundle)
+        if set_level is not None:
+            self.limit = explained(f"set={set_level:g}", self.record.sets[SET_METHOD].at, set_level)
+        if abstain is not None:
+            self.threshold = explained(f"abstain={abstain:g}", probability_threshold, self.record.answered, abstain)
+
+    def captured(self, model: nn.Module) -> AbstractContextManager[list[Tensor]]:
+        """The context of forward passes that collects what `trust` needs."""
+        needs = self.record is not None and self.record.unknown is not None and self.record.unknown.means
+        return captured_features(model) if needs else nullcontext([])
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """logits (B,classes) -> calibrated probabilities (B,classes); the softmax without a calibration"""
+        return calibrated_probabilities(logits, self.record)
+
+    def trust(self, logits: Tensor, captured: list[Tensor], contents: Callable[[], Iterator[bytes]]) -> list[Trust]:
+        """logits (B,classes) -> what else is stated about each of the B inputs.
+
+        Args:
+            captured: of this batch's forward pass; emptied.
+            contents: the bytes of each input, which determine the random part of its prediction set.
+        """
+        if self.record is None or self.record.unknown is None or not len(logits):
+            captured.clear()
+            return [Trust()] * len(logits)
+        logits, record = logits.cpu(), self.record.unknown
+        probabilities = self.probabilities(logits)
+        strange = unknown_scores(logits, captured.pop() if captured else None, record)
+        sets = [None] * len(logits) if self.limit is None else self._sets(probabilities, content_draws(contents()))
+        p_values, highest = record.quantiles.p_values(strange.numpy()), probabilities.amax(-1)
+        rows = zip(sets, strange.tolist(), p_values.tolist(), highest.tolist(), strict=True)
+        return [Trust(names, score, p, self._reason(top, p)) for names, score, p, top in rows]
+
+    def _sets(self, probabilities: Tensor, draws: Tensor) -> list[tuple[str, ...]]:
+        order = probabilities.double().argsort(dim=-1, descending=True, stable=True)
+        sizes = set_sizes(probabilities, draws, self.limit, SET_METHOD)
+        return [tuple(self.classes[i] for i in row[:size].tolist()) for row, size in zip(order, sizes, strict=True)]
+
+    def _reason(self, probability: float, p_value: float) -> str:
+        if self.threshold is None:
+            return ""
+        reasons = [*([IMPROBABLE] if probability < self.threshold else []),
+                   *([STRANGE] if p_value <= self.abstain else [])]
+        return " and ".join(reasons)
+
+
+def calibrated_probabilities(logits: Tensor, record: Calibration | None) -> Tensor:
+    """logits (B,classes) -> softmax(logits / temperature) (B,classes)"""
+    return (logits if record is None else logits / record.temperature).softmax(-1)
+
+
+def check_request(option: str, value: float, bundle: Bundle) -> None:
+    """Check that a bundle can make a statement at all.
+
+    Raises:
+        ValueError: it cannot, or the value is not between 0 and 1.
+    """
+    if not 0 < value < 1:
+        raise ValueError(f"{option}={value:g} must be between 0 and 1, such as {0.9 if option == 'set' else 0.05}")
+    if bundle.thresholds:
+        raise ValueError(f"{option}= is for one label per input, but {bundle.path} assigns several labels per image, "
+                         "each above its own threshold; leave it out")
+    if bundle.calibration is None or bundle.calibration.unknown is None:
+        raise ValueError(f"{option}= needs a calibrated model, but {bundle.path} has no such record; write a "
+                         "calibrated copy with: vit calibrate MODEL --output FOLDER")
+    if option == "abstain" and UNSURE in bundle.classes:
+        raise ValueError(f"{option}= answers {UNSURE!r}, which is the name of a class of {bundle.path}; use "
+                         "set= instead")
+
+
+def explained(request: str, function: Callable[..., float], *arguments: object) -> float:
+    """
+    Raises:
+        ValueError: as `function`, with the request in front.
+    """
+    try:
+        return function(*arguments)
+    except ValueError as error:
+        raise ValueError(f"{request}: {error}") from None
+
+
+def image_contents(images: Tensor) -> Iterator[bytes]:
+    """uint8 (B,C,H,W) -> the bytes of each image"""
+    return (image.contiguous().numpy().tobytes() for image in images.to(torch.uint8).cpu())

@@ -1,0 +1,57 @@
+"""Conformal prediction sets: labels that contain the true one with a stated probability, whatever the model.
+
+The probability is marginal: over the draw of the validation samples and of the new one, which must be exchangeable. It
+is no statement about one class or one image.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from vit.counters import hash_counters, to_unit_interval
+
+RAPS_RANK, RAPS_PENALTY = 1, 0.1  # labels without a penalty, and the penalty of each further one
+SEED = 25  # of the draws
+
+
+def label_scores(probabilities: Tensor, draws: Tensor, method: str) -> tuple[Tensor, Tensor]:
+    """probabilities (B,classes), draws (B,) in [0,1) -> scores (B,classes) in descending order of probability, and the
+    class of each.
+
+    Adaptive prediction sets (APS, Romano et al., arXiv 2006.02544): the score of a label is the probability of all more
+    probable labels plus a random share of its own. RAPS (Angelopoulos et al., arXiv 2009.14193) adds a penalty to each
+    label beyond the first `RAPS_RANK`, which makes large sets smaller. Scores ascend in each row.
+    """
+    ordered, classes = probabilities.double().sort(dim=-1, descending=True, stable=True)
+    scores = ordered.cumsum(-1) - ordered + draws.double()[:, None] * ordered
+    if method == "raps":
+        scores = scores + RAPS_PENALTY * (torch.arange(1, ordered.shape[1] + 1) - RAPS_RANK).clamp(min=0)
+    return scores, classes
+
+
+def true_scores(probabilities: Tensor, draws: Tensor, labels: Tensor, method: str) -> Tensor:
+    """The scores (B,) of the true labels (B,)."""
+    scores, classes = label_scores(probabilities, draws, method)
+    return scores[classes == labels[:, None]]
+
+
+def set_sizes(probabilities: Tensor, draws: Tensor, limit: float, method: str) -> Tensor:
+    """The number of most probable labels in each set, (B,): those whose score is at most `limit`.
+
+    A set may be empty: where a model is right more often than the level says, that is what makes the level exact.
+    """
+    return (label_scores(probabilities, draws, method)[0] <= limit).sum(-1)
+
+
+def row_draws(rows: Tensor) -> Tensor:
+    """The draws (B,) of the samples with these indices (B,) in a split."""
+    return to_unit_interval(hash_counters(SEED, 0, rows))
+
+
+def content_draws(contents: Iterable[bytes | memoryview]) -> Tensor:
+    """The draws (B,) of B inputs by their content, so that the set of an image depends on nothing beside it."""
+    digests = (hashlib.blake2b(content, digest_size=7).digest() for content in contents)
+    keys = torch.tensor([int.from_bytes(digest, "little") for digest in digests], dtype=torch.int64)
+    return to_unit_interval(hash_counters(SEED, 1, keys))

@@ -1,0 +1,69 @@
+"""The calibration of a trained model on the validation samples, as `calibrate` selects."""
+
+import logging
+
+from torch import Tensor, nn
+
+from vit.bundle import Calibration
+from vit.data import Preprocessing, Source
+from vit.evaluation.calibration import CHOICES, FULL, NONE, fit_calibration
+from vit.evaluation.classification import RunOptions
+from vit.evaluation.outputs import image_outputs, sample_for_means, text_outputs
+from vit.inference import TextPredictor
+from vit.models import model_from_config
+from vit.run.config.composing import ConfigError, nearest
+
+log = logging.getLogger("vit")
+
+
+def calibration_choice(config: dict) -> str:
+    """The value of `calibrate`; runs of versions without this key have none.
+
+    Raises:
+        ConfigError: it is not one of the choices.
+    """
+    choice = str(config.get("calibrate", NONE)).lower()
+    if choice not in CHOICES:
+        raise ConfigError(f"calibrate={choice}: must be one of {', '.join(CHOICES)}{nearest(choice, list(CHOICES))}")
+    return choice
+
+
+def trained_copy(model: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
+    """A model of the same config with these weights."""
+    copy = model_from_config(model.config.to_dict())
+    copy.load_state_dict(weights)
+    return copy.eval()
+
+
+def calibrate_images(
+    model: nn.Module, preprocessing: Preprocessing, source: Source, choice: str, options: RunOptions, val: str = "val"
+) -> Calibration | None:
+    """The calibration of an image classifier with the classes of `source`, on its split `val`.
+
+    Raises:
+        BadImage: an image cannot be read, and the options do not skip it.
+        DataError: the split is empty or has other labels.
+    """
+    if choice == NONE:
+        return None
+    found, train = image_outputs(model, preprocessing, source.splits[val], source.classes, options), None
+    if choice == FULL and "train" in source.splits:
+        sample = sample_for_means(source.splits["train"], source.num_classes)
+        train = image_outputs(model, preprocessing, sample, source.classes, options)
+    return fit_calibration(source.classes, found, train, choice)
+
+
+def calibrate_texts(
+    predictor: TextPredictor, source: Source, choice: str, batch_size: int, val: str = "val"
+) -> Calibration | None:
+    """The calibration of a text classifier, as `calibrate_images`.
+
+    Raises:
+        BadText, DataError: a text is too long, the split is empty or has other labels.
+    """
+    if choice == NONE:
+        return None
+    found, train = text_outputs(predictor, source.splits[val], batch_size), None
+    if choice == FULL and "train" in source.splits:
+        train = text_outputs(predictor, sample_for_means(source.splits["train"], source.num_classes), batch_size)
+    return fit_calibration(source.classes, found, train, choice)
