@@ -43,7 +43,8 @@ class Evaluation:
     calibrated_loss, calibrated_ece, and set_coverage and set_size of its prediction sets at `SET_LEVEL`. `confusion`
     (classes,classes): true class by row. `rows` (N,): indices of the samples in the split; unreadable samples are
     missing. `labels`, `losses` (N,). `predictions`, `probabilities` (N,K): most probable first. Losses and
-    probabilities of samples are calibrated if the model is.
+    probabilities of samples are calibrated if the model is; `uncalibrated` (N,) are the highest probabilities without
+    that.
     """
 
     classes: list[str]
@@ -55,6 +56,8 @@ class Evaluation:
     predictions: np.ndarray
     probabilities: np.ndarray
     unreadable: list[BadImage] = field(default_factory=list)
+    uncalibrated: np.ndarray | None = None
+    calibrated: bool = False
 
     def class_scores(self) -> list[ClassScore]:
         """Metrics per class; a ratio with denominator 0 is 0."""
@@ -252,4 +255,5 @@ def collect(
         metrics |= {"set_coverage": float(covered.mean()), "set_size": float(sizes.mean())}
     cells = np.bincount(labels * len(classes) + predictions[:, 0], minlength=len(classes) ** 2)
     confusion = cells.reshape(len(classes), len(classes))
-    return Evaluation(classes, metrics, confusion, rows, labels, losses, predictions, probabilities, unreadable)
+    return Evaluation(classes, metrics, confusion, rows, labels, losses, predictions, probabilities, unreadable,
+                      highest, calibration is not None)

@@ -1,4 +1,4 @@
-"""The files of an evaluation of a classifier: predictions.csv, confusion.png and mistakes.png."""
+"""The files of an evaluation of a classifier: predictions.csv, confusion.png, reliability.png and mistakes.png."""
 
 from os import PathLike
 from pathlib import Path
@@ -9,22 +9,24 @@ from vit.data import Preprocessing, Split, TextSplit
 from vit.evaluation import Evaluation
 from vit.report.confusion import confusion_picture
 from vit.report.misclassified import misclassified_picture
+from vit.report.reliability import reliability_picture
 from vit.report.tables import open_table, prediction_cells, prediction_columns
 
 
 def write_evaluation(folder: str | PathLike[str], evaluation: Evaluation, split: Split, preprocessing: Preprocessing,
                      heading: str = "Test split") -> None:
-    """Write all three files; `split` is the evaluated one."""
+    """Write all four files; `split` is the evaluated one."""
     write_text_evaluation(folder, evaluation, split, heading)
     write_misclassified(Path(folder) / "mistakes.png", evaluation, split, preprocessing)
 
 
 def write_text_evaluation(folder: str | PathLike[str], evaluation: Evaluation, split: Split | TextSplit,
                           heading: str = "Test split") -> None:
-    """Write predictions.csv and confusion.png, which do not need images."""
+    """Write predictions.csv, confusion.png and reliability.png, which do not need images."""
     folder = Path(folder)
     write_predictions(folder / "predictions.csv", evaluation, split)
     confusion_picture(folder / "confusion.png", evaluation.confusion, evaluation.classes, heading)
+    reliability_picture(folder / "reliability.png", evaluation, heading)
 
 
 def write_predictions(path: str | PathLike[str], evaluation: Evaluation, split: Split | TextSplit) -> Path:

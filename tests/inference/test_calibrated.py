@@ -1,0 +1,141 @@
+"""Calibrated predictors: probabilities, sets and abstention in Python, and other libraries on the same folder."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import vit
+from tests.bundle.conftest import CLASSES, PREPROCESSING, tiny
+from tests.inference.tiny_models import BYTES, SIZES
+from vit.bundle import load_bundle, save_bundle
+from vit.evaluation.calibration import Outputs, fit_calibration
+from vit.inference.outputs import captured_features
+from vit.models.text import TextClassifier, TextClassifierConfig
+
+WIDTH = 192  # of vit_tiny
+
+
+def pictures(count=12, seed=0):
+    return list(np.random.default_rng(seed).integers(0, 255, (count, 32, 48, 3), np.uint8))
+
+
+def calibration(width=WIDTH, classes=CLASSES, count=300, choice="full"):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(count, len(classes), generator=generator)
+    labels = torch.multinomial((3 * logits).softmax(-1), 1, generator=generator)[:, 0]
+    found = Outputs(logits, labels, torch.arange(count), torch.randn(count, width, generator=generator))
+    return fit_calibration(classes, found, found, choice)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return save_bundle(tmp_path / "model", tiny(), CLASSES, PREPROCESSING, calibration=calibration())
+
+
+def test_the_bundle_has_the_calibration_as_plain_values(folder, tmp_path):
+    assert load_bundle(folder).calibration == calibration()
+    record = json.loads((folder / "config.json").read_text())["vit"]["calibration"]
+    assert record["temperature"] == calibration().temperature and len(record["unknown"]["means"]) == 3
+    bare = save_bundle(tmp_path / "bare", tiny(), CLASSES, PREPROCESSING)
+    assert load_bundle(bare).calibration is None
+    assert "calibration" not in json.loads((bare / "config.json").read_text())["vit"]
+
+
+def test_timm_and_transformers_open_a_calibrated_folder_with_the_same_logits(folder, tmp_path):
+    import timm
+    from transformers import AutoModelForImageClassification
+
+    bare = save_bundle(tmp_path / "bare", tiny(), CLASSES, PREPROCESSING)
+    images = torch.randn(2, 3, 32, 48, generator=torch.Generator().manual_seed(1))
+    for open_folder in (lambda path: timm.create_model(f"local-dir:{path}", pretrained=True).eval(),
+                        lambda path: AutoModelForImageClassification.from_pretrained(path).eval()):
+        ours, plain = (open_folder(path)(images) for path in (folder, bare))
+        ours, plain = (getattr(each, "logits", each) for each in (ours, plain))
+        assert torch.equal(ours, plain)
+        torch.testing.assert_close(ours, tiny()(images), rtol=1e-5, atol=1e-5)
+
+
+def test_probabilities_are_the_softmax_of_logits_over_the_temperature(folder, tmp_path):
+    predictor = vit.load(folder)
+    images = torch.stack([torch.from_numpy(each).permute(2, 0, 1) for each in pictures()])
+    with torch.inference_mode():
+        logits = predictor.model(predictor.preprocessing.normalize(images))
+    expected = (logits / calibration().temperature).softmax(-1).sort(descending=True).values
+    found = predictor.predict(pictures(), top_k=3)
+    np.testing.assert_allclose([each.probabilities for each in found], expected.numpy(), atol=1e-6)
+    assert all(each.calibrated and each.trust.set is None and each.trust.unsure == "" for each in found)
+    bare = vit.load(save_bundle(tmp_path / "bare", tiny(), CLASSES, PREPROCESSING)).predict(pictures())
+    assert [each.label for each in bare] == [each.label for each in found]
+    assert not bare[0].calibrated and bare[0].trust.unknown is None
+
+
+def test_sets_grow_with_the_level_and_do_not_depend_on_the_batch(folder):
+    predictor, before = vit.load(folder), None
+    for level in (0.5, 0.9, 0.99):
+        sets = [each.trust.set for each in predictor.predict(pictures(), set=level)]
+        assert before is None or all(set(small) <= set(large) for small, large in zip(before, sets, strict=True))
+        before = sets
+    backwards = predictor.predict(pictures()[::-1], set=0.99, batch_size=5)
+    assert [each.trust.set for each in backwards[::-1]] == sets
+
+
+def test_a_model_abstains_for_improbable_and_strange_inputs(folder):
+    found = vit.load(folder).predict(pictures(), abstain=0.3)
+    for each in found:
+        assert (each.label == "unsure") is bool(each.trust.unsure)
+        assert ("unlike the validation data" in each.trust.unsure) is (each.trust.p_value <= 0.3)
+    record = calibration()
+    certain = [row.probability for row in record.answered]
+    assert certain == sorted(certain) and found[0].names[0] in CLASSES
+
+
+@pytest.mark.parametrize(("asked", "message"), [
+    ({"set": 1.0}, "set=1 must be between 0 and 1"),
+    ({"abstain": 0.0}, "abstain=0 must be between"),
+    ({"set": 0.999}, "set=0.999: a level of 0.999 needs 999 validation samples or more.*calibrated on 300"),
+    ({"abstain": 0.001}, "abstain=0.001: .* can be shown with 5296 validation samples or more"),
+])
+def test_statements_that_the_validation_samples_do_not_allow_are_refused(folder, asked, message):
+    with pytest.raises(ValueError, match=message):
+        vit.load(folder).predict(pictures(1), **asked)
+
+
+def test_models_without_a_calibration_refuse_statements(tmp_path):
+    bare = save_bundle(tmp_path / "bare", tiny(), CLASSES, PREPROCESSING)
+    with pytest.raises(ValueError, match="needs a calibrated model.*vit calibrate MODEL"):
+        vit.load(bare).predict(pictures(1), set=0.9)
+    cooled = save_bundle(tmp_path / "cooled", tiny(), CLASSES, PREPROCESSING,
+                         calibration=calibration(choice="temperature"))
+    assert vit.load(cooled).predict(pictures(1))[0].calibrated
+    with pytest.raises(ValueError, match="needs a calibrated model"):
+        vit.load(cooled).predict(pictures(1), abstain=0.2)
+    labels = save_bundle(tmp_path / "labels", tiny(), CLASSES, PREPROCESSING, thresholds=[0.5] * 3)
+    with pytest.raises(ValueError, match="several labels per image"):
+        vit.load(labels).predict(pictures(1), set=0.9)
+
+
+def test_texts_have_the_same_statements(tmp_path):
+    torch.manual_seed(0)
+    model = TextClassifier(TextClassifierConfig(**SIZES, num_classes=2))
+    folder = save_bundle(tmp_path / "texts", model, ["no", "yes"], extra={"columns": 1},
+                         tokenizers={"source": BYTES}, calibration=calibration(12, ["no", "yes"]))
+    found = vit.load(folder).predict(["a", "bc", "d"], set=0.9, abstain=0.4)
+    assert [each.source for each in found] == ["a", "bc", "d"]
+    assert all(each.calibrated and each.trust.set is not None and 0 < each.trust.p_value <= 1 for each in found)
+    assert vit.load(folder).predict(["bc"], set=0.9)[0].trust.set == found[1].trust.set
+
+
+@pytest.mark.parametrize("name", ["vit_tiny", "timm:test_vit", "timm:test_resnet"])
+def test_captured_features_are_the_input_of_the_head(name):
+    torch.manual_seed(0)
+    model = vit.create_model(name, num_classes=3, image_size=(32, 48), **({"patch_size": 8} if ":" not in name else {}))
+    images = torch.randn(2, 3, 32, 48)
+    with torch.inference_mode():
+        plain = model.eval()(images)
+        with captured_features(model) as captured:
+            logits = model(images)
+        head = model.get_classifier() if hasattr(model, "get_classifier") else model.head
+        assert torch.equal(plain, logits) and len(captured) == 1
+        torch.testing.assert_close(head(captured[0]), logits)

@@ -1,0 +1,114 @@
+"""Calibration at the end of a run, on the command line, and in a resumed run."""
+
+import csv
+import io
+import json
+import shutil
+
+import pytest
+
+import vit
+from tests.run.conftest import QUICK, SMALL, table, write_photos
+from vit.bundle import load_bundle
+from vit.cli import main
+from vit.run.config.composing import ConfigError
+
+DIGITS = ["data=digits", *QUICK]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    return vit.train([*DIGITS, f"run_dir={tmp_path_factory.mktemp('runs') / 'digits'}"])
+
+
+def test_a_run_ends_with_a_calibrated_model(digits):
+    found = load_bundle(digits.path).calibration
+    assert found.samples == 180 and found.loss[1] < found.loss[0] and found.ece[1] < found.ece[0]
+    assert found.unknown.name == "cosine" and set(found.sets) == {"aps", "raps"}
+    metrics = digits.metrics
+    assert metrics["test/calibrated_loss"] < metrics["test/loss"]
+    assert 0.8 < metrics["test/set_coverage"] <= 1 and metrics["test/set_size"] > 0.5
+    assert (digits.path / "reliability.png").is_file()
+    assert "calibration on 180 validation samples" in (digits.path / "log.txt").read_text()
+
+
+def test_the_command_prints_calibrated_statements(digits, capfdbinary, tmp_path):
+    samples = str(digits.path / "samples")
+    assert main(["predict", str(digits.path), samples, "--set", "0.9", "--abstain", "0.3"]) == 0
+    printed = capfdbinary.readouterr()
+    rows = list(csv.DictReader(io.StringIO(printed.out.decode())))
+    assert list(rows[0]) == ["file", "label", "probability", "calibrated", "unknown", "p_value", "set", "unsure",
+                             "error"]
+    assert b"calibrated on 180 validation samples" in printed.err
+    answers = vit.load(digits.path).predict(samples, set=0.9, abstain=0.3)
+    assert [row["label"] for row in rows] == [answer.label for answer in answers]
+    assert [row["set"] for row in rows] == ["|".join(answer.trust.set) for answer in answers]
+    file = tmp_path / "rows.json"
+    assert main(["predict", str(digits.path), samples, "--set", "0.9", "-f", "json", "-o", str(file)]) == 0
+    assert [row["set"] for row in json.loads(file.read_text())] == [list(answer.trust.set) for answer in answers]
+    assert main(["predict", str(digits.path), samples, "--set", "0.999"]) == 1
+    assert b"needs 999 validation samples" in capfdbinary.readouterr().err
+
+
+def test_predictions_of_the_test_are_calibrated_and_evaluated_again(digits, tmp_path, capsys):
+    assert main(["evaluate", str(digits.path), "--json", str(tmp_path / "again.json")]) == 0
+    again, printed = json.loads((tmp_path / "again.json").read_text()), capsys.readouterr().out
+    for name in ("ece", "calibrated_ece", "calibrated_loss", "set_coverage", "set_size"):
+        assert again[f"test/{name}"] == digits.metrics[f"test/{name}"]
+    assert "coverage of sets at 0.9" in printed
+    losses = [float(row["loss"]) for row in table(digits.path / "predictions.csv")]
+    assert sum(losses) / len(losses) == pytest.approx(digits.metrics["test/calibrated_loss"], abs=1e-5)
+
+
+def test_a_resumed_run_has_the_same_bundle(digits, tmp_path):
+    """Resumed from the checkpoint of the last step, as after a kill while the model was being saved."""
+    stopped = shutil.copytree(digits.path, tmp_path / "stopped")
+    (stopped / "metrics.json").unlink()
+    shutil.rmtree(stopped / "model")
+    again = vit.train([f"resume={stopped}"])
+    for name in ("config.json", "model.safetensors"):
+        assert (again.path / "model" / name).read_bytes() == (digits.path / "model" / name).read_bytes()
+
+
+def test_none_leaves_the_calibration_out_and_the_command_adds_it_to_a_copy(digits, tmp_path, capsys):
+    run = vit.train([*DIGITS, "calibrate=none", f"run_dir={tmp_path / 'run'}"])
+    assert load_bundle(run.path).calibration is None and "test/calibrated_loss" not in run.metrics
+    before = (run.path / "model" / "config.json").read_bytes()
+    copy = tmp_path / "calibrated"
+    assert main(["calibrate", str(run.path), "--output", str(copy)]) == 0
+    assert "from 180 val samples of digits" in capsys.readouterr().out
+    assert load_bundle(copy).calibration == load_bundle(digits.path).calibration
+    assert (run.path / "model" / "config.json").read_bytes() == before
+    assert main(["calibrate", str(run.path), "--output", str(copy)]) == 1
+    assert "exists and is not overwritten" in capsys.readouterr().err
+    assert main(["calibrate", str(run.path), "--output", str(tmp_path / "b"), "--split", "train"]) == 1
+    assert "surer of samples that it was trained on" in capsys.readouterr().err
+
+
+def test_an_unknown_choice_is_refused_before_the_data_is_read():
+    with pytest.raises(ConfigError, match="calibrate=temprature: must be one of full, temperature, none.*temperature"):
+        vit.train(["data=digits", "calibrate=temprature"])
+
+
+def test_data_with_other_classes_is_refused(digits, tmp_path, capsys):
+    photos = write_photos(tmp_path / "photos", {"cat": 12, "dog": 12})
+    output = tmp_path / "calibrated"
+    assert main(["calibrate", str(digits.path), "data=folder", f"data.root={photos}", "--output", str(output)]) == 1
+    assert "the model has no class 'cat'" in capsys.readouterr().err and not output.exists()
+
+
+def test_few_photos_are_calibrated_with_a_warning(photos, tmp_path):
+    run = vit.train(["data=folder", f"data.root={photos}", *QUICK, *SMALL, f"run_dir={tmp_path / 'run'}"])
+    assert load_bundle(run.path).calibration.samples < 9
+    assert "too few for prediction sets at 90 %, which need 9" in (run.path / "log.txt").read_text()
+    assert "test/set_coverage" not in run.metrics
+
+
+def test_models_of_other_kinds_are_refused(tmp_path, capsys):
+    from tests.inference.tiny_models import save_translator
+
+    translator = save_translator(tmp_path / "translator")
+    assert main(["calibrate", str(translator), "data=digits", "--output", str(tmp_path / "copy")]) == 1
+    assert "generates text; calibration is for classifiers" in capsys.readouterr().err
+    assert main(["predict", str(translator), str(tmp_path / "x.txt"), "--set", "0.9"]) == 2
+    assert "--set is for classifiers" in capsys.readouterr().err
