@@ -76,7 +76,7 @@ def test_few_classes_have_no_top5(source):
     model = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=2, depth=1)
     split = array_split(np.zeros((4, 8, 8), np.uint8), np.array([0, 1, 0, 1]), "zeros")
     evaluation = evaluate(model, PREPROCESSING, split, ["a", "b"])
-    assert set(evaluation.metrics) == {"accuracy", "loss"}
+    assert set(evaluation.metrics) == {"accuracy", "loss", "ece"}
     assert evaluation.predictions.shape == (4, 2)
 
 

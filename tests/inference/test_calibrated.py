@@ -65,27 +65,27 @@ def test_probabilities_are_the_softmax_of_logits_over_the_temperature(folder, tm
     expected = (logits / calibration().temperature).softmax(-1).sort(descending=True).values
     found = predictor.predict(pictures(), top_k=3)
     np.testing.assert_allclose([each.probabilities for each in found], expected.numpy(), atol=1e-6)
-    assert all(each.calibrated and each.trust.set is None and each.trust.unsure == "" for each in found)
+    assert all(each.calibrated and each.set is None and each.unsure == "" for each in found)
     bare = vit.load(save_bundle(tmp_path / "bare", tiny(), CLASSES, PREPROCESSING)).predict(pictures())
     assert [each.label for each in bare] == [each.label for each in found]
-    assert not bare[0].calibrated and bare[0].trust.unknown is None
+    assert not bare[0].calibrated and bare[0].unknown is None
 
 
 def test_sets_grow_with_the_level_and_do_not_depend_on_the_batch(folder):
     predictor, before = vit.load(folder), None
     for level in (0.5, 0.9, 0.99):
-        sets = [each.trust.set for each in predictor.predict(pictures(), set=level)]
+        sets = [each.set for each in predictor.predict(pictures(), set=level)]
         assert before is None or all(set(small) <= set(large) for small, large in zip(before, sets, strict=True))
         before = sets
     backwards = predictor.predict(pictures()[::-1], set=0.99, batch_size=5)
-    assert [each.trust.set for each in backwards[::-1]] == sets
+    assert [each.set for each in backwards[::-1]] == sets
 
 
 def test_a_model_abstains_for_improbable_and_strange_inputs(folder):
     found = vit.load(folder).predict(pictures(), abstain=0.3)
     for each in found:
-        assert (each.label == "unsure") is bool(each.trust.unsure)
-        assert ("unlike the validation data" in each.trust.unsure) is (each.trust.p_value <= 0.3)
+        assert (each.label == "unsure") is bool(each.unsure)
+        assert ("unlike the validation data" in each.unsure) is (each.p_value <= 0.3)
     record = calibration()
     certain = [row.probability for row in record.answered]
     assert certain == sorted(certain) and found[0].names[0] in CLASSES
@@ -123,8 +123,8 @@ def test_texts_have_the_same_statements(tmp_path):
                          tokenizers={"source": BYTES}, calibration=calibration(12, ["no", "yes"]))
     found = vit.load(folder).predict(["a", "bc", "d"], set=0.9, abstain=0.4)
     assert [each.source for each in found] == ["a", "bc", "d"]
-    assert all(each.calibrated and each.trust.set is not None and 0 < each.trust.p_value <= 1 for each in found)
-    assert vit.load(folder).predict(["bc"], set=0.9)[0].trust.set == found[1].trust.set
+    assert all(each.calibrated and each.set is not None and 0 < each.p_value <= 1 for each in found)
+    assert vit.load(folder).predict(["bc"], set=0.9)[0].set == found[1].set
 
 
 @pytest.mark.parametrize("name", ["vit_tiny", "timm:test_vit", "timm:test_resnet"])

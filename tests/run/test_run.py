@@ -77,6 +77,11 @@ def test_metrics_by_their_names(digits_run):
         "test/images",
         "test/loss",
         "test/top5",
+        "test/ece",
+        "test/calibrated_loss",
+        "test/calibrated_ece",
+        "test/set_coverage",
+        "test/set_size",
         "epochs",
         "steps",
         "seconds",
@@ -125,7 +130,7 @@ def test_test_numbers_are_those_of_the_model_on_disk(digits_run):
             predictor.predict([split.read(i) for i in range(len(split))], top_k=10), truth, strict=True
         )
     ]
-    assert digits_run.metrics["test/loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert digits_run.metrics["test/calibrated_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def predictor_share(answer, name):

@@ -193,10 +193,11 @@ def class_cells(prediction: "Classes", classes: list[str], columns: list[str], f
     from vit.report.multi_label import join_cell
     from vit.report.tables import prediction_cells
 
-    trust = prediction.trust
-    labels = None if trust.set is None else join_cell(trust.set, classes) if format is Format.csv else list(trust.set)
-    stated = {"calibrated": "yes", "unknown": trust.unknown, "p_value": trust.p_value, "set": labels,
-              "unsure": trust.unsure}
+    labels = prediction.set
+    if labels is not None:
+        labels = join_cell(labels, classes) if format is Format.csv else list(labels)
+    stated = {"calibrated": "yes", "unknown": prediction.unknown, "p_value": prediction.p_value, "set": labels,
+              "unsure": prediction.unsure}
     cells = prediction_cells(prediction.names, prediction.probabilities) | {"label": prediction.label}
     return cells | {name: stated[name] for name in columns}
 

@@ -1,6 +1,5 @@
 """Predictors over saved models: `load` returns the one that fits the bundle, with its preprocessing and tokenizers."""
 
-from vit.inference.calibrated import Trust
 from vit.inference.images import (
     Prediction,
     Predictions,
@@ -23,6 +22,6 @@ Writer, Written = Seq2SeqPredictor, GeneratedText
 
 __all__ = [
     "Bad", "BadInput", "GeneratedText", "LabelSet", "LabelSetPredictor", "MultiLabelPrediction", "MultiLabelPredictor",
-    "Prediction", "Predictions", "Predictor", "Seq2SeqPredictor", "TextPredictor", "Trust", "Writer", "Written",
+    "Prediction", "Predictions", "Predictor", "Seq2SeqPredictor", "TextPredictor", "Writer", "Written",
     "autocast", "best_device", "decode_ahead", "forward", "load", "named_images",
 ]

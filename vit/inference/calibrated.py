@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,17 +18,18 @@ SET_METHOD = "aps"
 IMPROBABLE, STRANGE = "low probability", "unlike the validation data"  # reasons to abstain
 
 
-@dataclass(frozen=True)
-class Trust:
+class Statements(NamedTuple):
     """What a prediction says beyond its probabilities; None is what was not asked for.
 
-    Args:
+    Attributes:
+        calibrated: whether the probabilities are calibrated on validation samples.
         set: the labels of the prediction set, most probable first.
         unknown: the unknown score; higher for stranger inputs.
         p_value: the share of validation samples that are at least as strange, (1 + k) / (1 + n).
         unsure: why the model abstains; empty where it answers.
     """
 
+    calibrated: bool = False
     set: tuple[str, ...] | None = None
     unknown: float | None = None
     p_value: float | None = None
@@ -61,7 +62,7 @@ class Calibrator:
             self.threshold = explained(f"abstain={abstain:g}", probability_threshold, self.record.answered, abstain)
 
     def captured(self, model: nn.Module) -> AbstractContextManager[list[Tensor]]:
-        """The context of forward passes that collects what `trust` needs."""
+        """The context of forward passes that collects what `statements` needs."""
         needs = self.record is not None and self.record.unknown is not None and self.record.unknown.means
         return captured_features(model) if needs else nullcontext([])
 
@@ -69,7 +70,9 @@ class Calibrator:
         """logits (B,classes) -> calibrated probabilities (B,classes); the softmax without a calibration"""
         return calibrated_probabilities(logits, self.record)
 
-    def trust(self, logits: Tensor, captured: list[Tensor], contents: Callable[[], Iterator[bytes]]) -> list[Trust]:
+    def statements(
+        self, logits: Tensor, captured: list[Tensor], contents: Callable[[], Iterator[bytes]]
+    ) -> list[Statements]:
         """logits (B,classes) -> what else is stated about each of the B inputs.
 
         Args:
@@ -78,14 +81,14 @@ class Calibrator:
         """
         if self.record is None or self.record.unknown is None or not len(logits):
             captured.clear()
-            return [Trust()] * len(logits)
+            return [Statements(self.record is not None)] * len(logits)
         logits, record = logits.cpu(), self.record.unknown
         probabilities = self.probabilities(logits)
         strange = unknown_scores(logits, captured.pop() if captured else None, record)
         sets = [None] * len(logits) if self.limit is None else self._sets(probabilities, content_draws(contents()))
         p_values, highest = record.quantiles.p_values(strange.numpy()), probabilities.amax(-1)
         rows = zip(sets, strange.tolist(), p_values.tolist(), highest.tolist(), strict=True)
-        return [Trust(names, score, p, self._reason(top, p)) for names, score, p, top in rows]
+        return [Statements(True, names, score, p, self._reason(top, p)) for names, score, p, top in rows]
 
     def _sets(self, probabilities: Tensor, draws: Tensor) -> list[tuple[str, ...]]:
         order = probabilities.double().argsort(dim=-1, descending=True, stable=True)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -24,7 +24,7 @@ from vit.data import BadImage, Preprocessing
 from vit.data.formats.zip_archives import ArchivedFile, is_archive, open_archive
 from vit.data.images.decode import EXTENSIONS
 from vit.data.images.files import LeftOut, image_files, summary
-from vit.inference.calibrated import UNSURE, Calibrator, Trust, image_contents
+from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 
 Pixels = bytes | Image.Image | np.ndarray | Tensor
 File = Path | ArchivedFile
@@ -39,19 +39,25 @@ class Prediction:
 
     Args:
         calibrated: whether the probabilities are calibrated on validation samples.
-        trust: the prediction set, the unknown score, and whether the model abstains.
+        set: the labels of the prediction set, if one was asked for.
+        unknown: a score that is higher for inputs less like those of training; None if the model is not calibrated.
+        p_value: the share of validation samples that are at least as strange, (1 + k) / (1 + n).
+        unsure: why the model abstains; empty where it answers.
     """
 
     source: str
     names: tuple[str, ...]
     probabilities: tuple[float, ...]
     calibrated: bool = False
-    trust: Trust = field(default_factory=Trust)
+    set: tuple[str, ...] | None = None
+    unknown: float | None = None
+    p_value: float | None = None
+    unsure: str = ""
 
     @property
     def label(self) -> str:
         """The most probable class, or "unsure" where the model abstains."""
-        return UNSURE if self.trust.unsure else self.names[0]
+        return UNSURE if self.unsure else self.names[0]
 
     @property
     def probability(self) -> float:
@@ -94,7 +100,7 @@ class Predictor:
             top_k: classes per image, at most the number of classes; by default the best one. A multi-label model
                 returns by default all labels whose probability reaches their threshold.
             on_error: "raise" stops at the first image that cannot be read, "skip" collects them in `.unreadable`.
-            set: such as 0.9: `prediction.trust.set` are the labels that contain the true one with this probability.
+            set: such as 0.9: `prediction.set` are the labels that contain the true one with this probability.
             abstain: such as 0.05: the label is "unsure" where the model cannot keep this error rate.
 
         Raises:
@@ -142,10 +148,9 @@ class Predictor:
         """uint8 (B,C,H,W) -> B times the fields of a prediction after its name"""
         with calibrator.captured(self.model) as captured:
             logits = forward(self.model, self.preprocessing, images, self.precision)
-        trust = calibrator.trust(logits, captured, lambda: image_contents(images))
-        calibrated = calibrator.record is not None
-        for best, each in zip(self._best(logits, top_k, calibrator), trust, strict=True):
-            yield *best, calibrated, each
+        statements = calibrator.statements(logits, captured, lambda: image_contents(images))
+        for best, stated in zip(self._best(logits, top_k, calibrator), statements, strict=True):
+            yield *best, *stated
 
     def _decode(self, item: tuple[str, File | Pixels]) -> tuple[str, Tensor | BadImage]:
         name, image = item

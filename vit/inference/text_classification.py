@@ -11,7 +11,7 @@ from torch import Tensor
 from vit.bundle import Bundle
 from vit.data import TextInputs
 from vit.data.formats.lines import BadText, Line
-from vit.inference.calibrated import Calibrator, Trust
+from vit.inference.calibrated import Calibrator, Statements
 from vit.inference.images import Prediction, autocast, best_device, check_batch_size, clamp_top_k
 from vit.inference.text_inputs import named_texts, raise_first_error, text_of
 
@@ -64,12 +64,11 @@ class TextPredictor:
             names, items = zip(*batch, strict=True)
             with calibrator.captured(self.model) as captured:
                 read, valid, logits = self._classify(items, names, truncated)
-            trust = calibrator.trust(logits, captured, lambda read=read, valid=valid: text_contents(read, valid))
+            stated = calibrator.statements(logits, captured, lambda read=read, valid=valid: text_contents(read, valid))
             best = calibrator.probabilities(logits).topk(top_k)
-            found = iter(zip(best.values.tolist(), best.indices.tolist(), trust, strict=True))
-            calibrated = calibrator.record is not None
+            found = iter(zip(best.values.tolist(), best.indices.tolist(), stated, strict=True))
             for row, text in enumerate(read):
-                yield self._prediction(text, calibrated, *next(found)) if row in valid else text
+                yield self._prediction(text, *next(found)) if row in valid else text
             done += len(batch)
         if truncated:
             max_len = self.model.config.max_len
@@ -77,10 +76,10 @@ class TextPredictor:
                           f"were truncated, such as {truncated[0]}", stacklevel=2)
 
     def _prediction(
-        self, texts: tuple[str, ...], calibrated: bool, probabilities: list[float], indices: list[int], trust: Trust
+        self, texts: tuple[str, ...], probabilities: list[float], indices: list[int], stated: Statements
     ) -> Prediction:
         names = tuple(self.classes[i] for i in indices)
-        return Prediction("\t".join(texts), names, tuple(probabilities), calibrated, trust)
+        return Prediction("\t".join(texts), names, tuple(probabilities), *stated)
 
     def logits(self, texts: Sequence[tuple[str, ...]], names: Sequence[str]) -> Tensor:
         """B texts or pairs -> float32 logits (B,classes); error messages refer to `names`.
