@@ -40,7 +40,7 @@ def draw_reliability(axes: Axes, lines: list[tuple[str, str, np.ndarray]], right
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     axes.set_xlabel("probability of the answer", fontsize=9, color=MUTED, family=FONT)
     axes.set_ylabel("accuracy", fontsize=9, color=MUTED, family=FONT)
-    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left")
+    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 def draw_risk(axes: Axes, probabilities: np.ndarray, right: np.ndarray) -> None:
