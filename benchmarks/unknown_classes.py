@@ -6,10 +6,11 @@
 
 With --digits, a model of the default recipe is trained for each of three choices of three left-out digits. With
 --features, the head is the logistic regression of a new fine-tuning head on frozen features, for the different ones of
-six random choices of three left-out classes. Test samples of the classes in training are known, those of the other classes unknown; class means and
-temperature are those of training and validation samples of the known classes. The Mahalanobis distances (Lee et al.,
-arXiv 1807.03888, and relative, Ren et al., arXiv 2106.09022) and k-nearest neighbours (Sun et al., arXiv 2204.06507)
-need a covariance matrix or the training features, which config.json does not hold.
+six random choices of three left-out classes. Test samples of the classes in training are known, those of the other
+classes unknown; class means and temperature are those of training and validation samples of the known classes. The
+Mahalanobis distances (Lee et al., arXiv 1807.03888, and relative, Ren et al., arXiv 2106.09022) and k-nearest
+neighbours (Sun et al., arXiv 2204.06507) need a covariance matrix or the training features, which config.json does not
+hold.
 """
 
 import argparse
