@@ -17,6 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 import vit
 from vit.cli import app, main
 from vit.run import compose
+from vit.run.cross_validation import fold_runs, split_arguments
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -107,7 +108,10 @@ def check_vit(words: list[str]) -> None:
         parameters = group.commands[command].make_context(command, rest).params
         lists = [value for value in parameters.values() if isinstance(value, list | tuple)]
         overrides = [word for value in lists for word in value if "=" in str(word)]
-        if any(word.startswith("data=") for word in overrides):
+        if command == "cross-validate":
+            own, overrides = split_arguments(overrides)
+            fold_runs(own)
+        if command != "runs" and any(word.startswith("data=") for word in overrides):
             compose(overrides)
 
 

@@ -37,6 +37,8 @@ from vit.files.strict_json import replace_nonfinite
 from vit.messages import one_line
 from vit.weights.formats.timm import to_timm
 
+NOT_IN_TIMM = ("mae", "ensemble")  # kinds of models of images that no timm folder can describe
+
 
 def save_bundle(
     path: str | PathLike[str],
@@ -73,7 +75,7 @@ def save_bundle(
     check_classes(classes, num_outputs(model))
     check_thresholds(thresholds, classes)
     _check_target(path)
-    is_classifier = isinstance(preprocessing, Preprocessing) and model.config.kind != "mae"
+    is_classifier = isinstance(preprocessing, Preprocessing) and model.config.kind not in NOT_IN_TIMM
     timm_config = timm_folder(model, classes, preprocessing) if is_classifier else None
     state = state or model.state_dict()
     record = {

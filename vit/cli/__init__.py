@@ -13,8 +13,10 @@ from vit.cli.benchmarking import bench
 from vit.cli.calibrating import calibrate
 from vit.cli.comparing import compare_finetuning
 from vit.cli.converting import convert
+from vit.cli.cross_validating import cross_validate
 from vit.cli.evaluating import evaluate
 from vit.cli.inspecting import audit, models
+from vit.cli.listing import runs
 from vit.cli.predicting import predict
 from vit.cli.probing import probe
 from vit.cli.sharing import card, push
@@ -73,7 +75,7 @@ def train(context: typer.Context) -> None:
     raise typer.Exit(run_training([*context.args, *(["--debug"] if context.obj["debug"] else [])]) or 0)
 
 
-COMMANDS = (predict, convert, evaluate, calibrate, attention, audit, models, probe, compare_finetuning, card, push,
-            bench)
+COMMANDS = (predict, convert, evaluate, calibrate, attention, audit, models, probe, compare_finetuning, cross_validate,
+            runs, card, push, bench)
 for command in COMMANDS:
     app.command()(command)

@@ -17,6 +17,7 @@ from vit.inference.text_classification import TextPredictor
 PREDICTORS = {  # model kind -> its predictor
     "vit": Predictor,
     "timm": Predictor,
+    "ensemble": Predictor,
     "text_classifier": TextPredictor,
     "encoder_decoder": Seq2SeqPredictor,
 }

@@ -11,6 +11,7 @@ from vit.messages import nearest_names
 from vit.models.checks import check_names, current_names
 from vit.models.classifier import VisionTransformer
 from vit.models.config import VisionTransformerConfig
+from vit.models.ensemble import ClassifierEnsemble, EnsembleConfig
 from vit.models.mae import MaskedAutoencoder, MaskedImageConfig
 from vit.models.masked import Bert, MaskedTextConfig
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
@@ -121,7 +122,12 @@ KINDS = {
     MaskedImageConfig.kind: lambda values: MaskedAutoencoder(MaskedImageConfig.from_dict(values)),
     MaskedTextConfig.kind: lambda values: Bert(MaskedTextConfig.from_dict(values)),
     EncoderDecoderConfig.kind: lambda values: Transformer(EncoderDecoderConfig.from_dict(values)),
+    EnsembleConfig.kind: lambda values: ensemble(EnsembleConfig.from_dict(values)),
 }
+
+
+def ensemble(config: EnsembleConfig) -> ClassifierEnsemble:
+    return ClassifierEnsemble(config, [model_from_config(config.member) for _ in config.means])
 
 
 def model_from_config(values: Mapping[str, Any]) -> nn.Module:

@@ -49,6 +49,24 @@ def compare(config: dict, overrides: list[str]) -> Run:
         ComparisonError: runs failed; raised at the end.
         Interrupted: Ctrl-C or SIGTERM; the current run has saved its state.
     """
+    folder, plan, done, failed = train_all(config, overrides)
+    rows = conclude(folder, plan, done) if done else {}
+    raise_failed(folder, failed)
+    return Run(folder, rows)
+
+
+def train_all(
+    config: dict, overrides: list[str], resumed_by: str = "train"
+) -> tuple[pathlib.Path, dict, list[str], list[str]]:
+    """Train the runs of a comparison that are not finished; its folder, its plan, the finished and the failed runs.
+
+    Args:
+        resumed_by: the command that is printed to resume it.
+
+    Raises:
+        ConfigError: an invalid override of any run, before the first one starts.
+        Interrupted: Ctrl-C or SIGTERM; the current run has saved its state.
+    """
     folder, plan = find_plan(config, overrides)
     targets = [each for each in overrides if TARGET in each]  # also trusted in stored configs
     own = [*hydra_overrides(overrides), *targets]
@@ -65,20 +83,23 @@ def compare(config: dict, overrides: list[str]) -> Run:
         new = [*recorded, *hydra_overrides(overrides), override_text("run_dir", str(run))]
         code = train_apart([override_text("resume", str(run)), *own] if begun else new)
         if code in STOPPED:
-            again = command("train", override_text("resume", str(folder)))
+            again = command(resumed_by, override_text("resume", str(folder)))
             resume = f"\nResume the whole comparison with:\n  {again}"
             console.print(resume, markup=False, highlight=False, soft_wrap=True)
             raise Interrupted(STOPPED[code], agreed=True)
         (failed if code else done).append(name)
         if not done:
             break
-    rows = conclude(folder, plan, done) if done else {}
+    return folder, plan, done, failed
+
+
+def raise_failed(folder: pathlib.Path, failed: list[str]) -> None:
+    """Raises ComparisonError if runs failed."""
     if failed:
         raise ComparisonError(
             f"{', '.join(failed)} of the comparison failed, see the messages above; when the cause is fixed, "
             f"{shown('resume', folder)} continues it"
         )
-    return Run(folder, rows)
 
 
 def find_plan(config: dict, overrides: list[str]) -> tuple[pathlib.Path, dict]:

@@ -1,0 +1,133 @@
+"""`vit cross-validate`: its runs, out-of-fold predictions, ensemble and soups, against computations by hand."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score
+
+import vit
+from tests.run.conftest import table, write_photos
+from vit.bundle import BundleError, load_bundle, save_ensemble
+from vit.data import DataError
+from vit.evaluation.out_of_fold import read_held_out
+from vit.run.config.composing import ConfigError
+from vit.run.cross_validation import cross_validate, fold_runs
+from vit.run.records import read_record
+
+SHORT = ["data=digits", "recipe.epochs=1", "logger=csv", "precision=32-true", "model.depth=1",
+         "trainer.accelerator=cpu"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("folds") / "cv"
+    return cross_validate([*SHORT, "folds=2", f"run_dir={folder}"])
+
+
+def test_each_sample_is_predicted_once_by_a_model_that_was_not_trained_on_it(finished):
+    whole = read_held_out(finished.path / "out_of_fold.csv")
+    assert len(whole) == len(set(whole.names)) == 1437 and whole.classes == [str(i) for i in range(10)]
+    assert abs(whole.probabilities.sum(1) - 1).max() < 1e-4
+    for fold in ("1/2", "2/2"):
+        record = read_record(finished.path / f"fold{fold[0]}").splits
+        own = {name for name, each in zip(whole.names, whole.folds, strict=True) if each == fold}
+        assert own == {entry.name for entry in record["test"]}
+        assert not own & {entry.name for key in ("train", "val") for entry in record[key]}
+
+
+def test_numbers_are_those_of_the_runs(finished):
+    tests = [json.loads((finished.path / f"fold{k}" / "metrics.json").read_text())["test/accuracy"] for k in (1, 2)]
+    stored = json.loads((finished.path / "cross_validation.json").read_text())
+    assert stored["mean"]["test/accuracy"] == pytest.approx(np.mean(tests))
+    assert stored["deviation"]["test/accuracy"] == pytest.approx(np.std(tests, ddof=1))
+    rows = table(finished.path / "out_of_fold.csv")
+    accuracy = accuracy_score([row["label"] for row in rows], [row["prediction"] for row in rows])
+    assert stored["out_of_fold"] == {"samples": 1437, "accuracy": pytest.approx(accuracy)}
+    sizes = [json.loads((finished.path / f"fold{k}" / "metrics.json").read_text())["test/images"] for k in (1, 2)]
+    assert accuracy == pytest.approx(np.average(tests, weights=sizes))
+    assert stored["ensemble"]["test_samples"] == 360 and stored["soups"] is None
+
+
+def test_the_ensemble_predicts_the_mean_of_its_members(finished):
+    images = finished.path / "fold1" / "samples"
+    one, other, ensemble = (
+        {p.source: dict(zip(p.names, p.probabilities, strict=True)) for p in vit.load(path).predict(images, top_k=10)}
+        for path in (finished.path / "fold1", finished.path / "fold2", finished.path / "ensemble"))
+    for source, classes in ensemble.items():
+        for name, probability in classes.items():
+            assert probability == pytest.approx((one[source][name] + other[source][name]) / 2, abs=1e-6)
+    means = load_bundle(finished.path / "ensemble").model.config.means
+    assert means[0] != means[1]  # each member normalises by the training images of its fold
+
+
+def test_the_ensemble_is_evaluated_like_any_model(finished, capsys):
+    from vit.cli import main
+
+    assert main(["evaluate", str(finished.path / "ensemble"), "--json", str(finished.path / "evaluation.json")]) == 0
+    stored = json.loads((finished.path / "cross_validation.json").read_text())["ensemble"]
+    found = json.loads((finished.path / "evaluation.json").read_text())
+    assert found["test/accuracy"] == pytest.approx(stored["test_accuracy"]) and found["images"] == 360
+
+
+def test_a_finished_fold_is_not_run_again_and_a_stopped_one_resumes(finished, tmp_path):
+    first, second = (finished.path / f"fold{k}" for k in (1, 2))
+    before = (first / "model" / "model.safetensors").stat().st_mtime_ns
+    metrics = (second / "metrics.json").read_text()
+    (second / "metrics.json").unlink()
+    again = cross_validate([f"resume={finished.path}"], tmp_path / "oof.parquet")
+    assert (first / "model" / "model.safetensors").stat().st_mtime_ns == before
+    assert "resuming" in (second / "log.txt").read_text()
+    assert json.loads((second / "metrics.json").read_text())["test/accuracy"] == json.loads(metrics)["test/accuracy"]
+    one, other = read_held_out(tmp_path / "oof.parquet"), read_held_out(finished.path / "out_of_fold.csv")
+    assert list(one.names) == list(other.names) and abs(one.probabilities - other.probabilities).max() < 1e-5
+    assert again.metrics["mean"] == finished.metrics["mean"]
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["folds=1"], "folds=1: must be a whole number, 2 or more"), (["folds=x"], "folds=x"),
+    (["seeds=0,0"], "must be different whole numbers"), (["seeds=a"], "seeds=a"),
+    (["data.fold=1/5"], "use folds=N"), (["seed=1"], "use seeds=N"), (["recipe.epoch=1"], "recipe.epochs"),
+])
+def test_wrong_arguments_are_errors_before_the_first_run(tmp_path, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        cross_validate([*SHORT, *arguments, f"run_dir={tmp_path / 'new'}"])
+    assert not (tmp_path / "new").exists()
+
+
+def test_names_of_the_runs():
+    assert fold_runs({"folds": "2"}) == {"fold1": ["data.fold=1/2", "seed=0"], "fold2": ["data.fold=2/2", "seed=0"]}
+    several = ["fold1_seed3", "fold2_seed3", "fold1_seed7", "fold2_seed7"]
+    assert list(fold_runs({"folds": "2", "seeds": "3,7"})) == several
+
+
+def test_a_table_of_something_else_is_an_error(tmp_path):
+    (tmp_path / "other.csv").write_text("file,label\na,b\n")
+    with pytest.raises(DataError, match="is not a table of held-out predictions"):
+        read_held_out(tmp_path / "other.csv")
+
+
+def test_members_of_an_ensemble_must_fit(finished, tmp_path):
+    other = vit.train([*SHORT[:-2], "model.depth=2", "trainer.accelerator=cpu", f"run_dir={tmp_path / 'other'}"])
+    with pytest.raises(BundleError, match="another architecture.*: depth is 2 and 1"):
+        save_ensemble(tmp_path / "ensemble", [finished.path / "fold1", other.path])
+    with pytest.raises(BundleError, match="of kind ensemble"):
+        save_ensemble(tmp_path / "ensemble", [finished.path / "ensemble"])
+
+
+@pytest.mark.slow
+def test_seeds_of_one_start_make_a_soup_per_fold(tmp_path):
+    root = write_photos(tmp_path / "photos", {"cat": 30, "dog": 30}, size=(16, 16))
+    size = ["data.image_size=16", "data.patch_size=8", "model=micro", "recipe.batch_size=8", "logger=csv"]
+    start = vit.train(["data=folder", f"data.root={root}", *size, "recipe.epochs=1", f"run_dir={tmp_path / 'start'}"])
+    result = cross_validate(["data=folder", f"data.root={root}", *size, "recipe.epochs=2", f"init_from={start.path}",
+                             "folds=2", "seeds=0,1", f"run_dir={tmp_path / 'cv'}"])
+    assert [soup["fold"] for soup in result.metrics["soups"]] == ["1/2", "2/2"]
+    for soup in result.metrics["soups"]:
+        if len(soup["ingredients"]) > 1:
+            states = [load_bundle(tmp_path / "cv" / name).model.state_dict() for name in soup["ingredients"]]
+            found = load_bundle(soup["path"]).model.state_dict()
+            for name, tensor in found.items():
+                assert torch.allclose(tensor, torch.stack([state[name] for state in states]).mean(0), atol=1e-6)
+    assert len(read_held_out(tmp_path / "cv" / "out_of_fold.csv")) == 60

@@ -1,0 +1,65 @@
+"""Saved classifiers combined into one saved model that averages their probabilities."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vit.bundle.loading import Bundle, load_bundle
+from vit.bundle.record import BundleError
+from vit.bundle.saving import save_bundle
+from vit.data import Preprocessing
+from vit.models import ClassifierEnsemble, EnsembleConfig
+
+MEMBERS = ("vit", "timm")  # kinds of models
+
+
+def save_ensemble(
+    path: str | PathLike[str],
+    sources: Sequence[str | PathLike[str]],
+    metrics: Mapping[str, float] | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> Path:
+    """Save the ensemble of bundles or run folders as one bundle, which loads and predicts as any other.
+
+    The members have the same architecture, classes and preprocessing; only mean and std of the pixels may differ, as
+    they do between folds.
+
+    Raises:
+        BundleError: there is no member, a member is not a classifier of images, or members differ.
+    """
+    bundles = [load_bundle(source) for source in sources]
+    if not bundles:
+        raise BundleError("an ensemble needs one or more models")
+    for bundle in bundles:
+        _check_member(bundle, bundles[0])
+    first = bundles[0]
+    config = EnsembleConfig(first.model.config.to_dict(), tuple(b.preprocessing.mean for b in bundles),
+                            tuple(b.preprocessing.std for b in bundles), bool(first.thresholds))
+    model = ClassifierEnsemble(config, [bundle.model for bundle in bundles])
+    channels = first.preprocessing.channels
+    preprocessing = first.preprocessing.replace(mean=(0.0,) * channels, std=(1.0,) * channels)
+    thresholds = np.mean([bundle.thresholds for bundle in bundles], axis=0).tolist() if first.thresholds else ()
+    return save_bundle(path, model, first.classes, preprocessing, metrics, extra, thresholds=thresholds)
+
+
+def _check_member(bundle: Bundle, first: Bundle) -> None:
+    kind = bundle.model.config.kind
+    if kind not in MEMBERS or not isinstance(bundle.preprocessing, Preprocessing):
+        raise BundleError(f"{bundle.path} is of kind {kind}; an ensemble bundle is made of classifiers of images "
+                          f"({', '.join(MEMBERS)})")
+    if bundle.classes != first.classes:
+        raise BundleError(f"{bundle.path} has other classes than {first.path}: {bundle.classes[:3]} and "
+                          f"{first.classes[:3]}; the members of an ensemble need the same")
+    one, other = bundle.model.config.to_dict(), first.model.config.to_dict()
+    if different := [key for key in one if one[key] != other.get(key)]:
+        key = different[0]
+        raise BundleError(f"{bundle.path} has another architecture than {first.path}: {key} is {one[key]} and "
+                          f"{other.get(key)}; the members of an ensemble need the same")
+    one, other = bundle.preprocessing.to_dict(), first.preprocessing.to_dict()
+    for key in one:
+        if key not in ("mean", "std") and one[key] != other.get(key):
+            raise BundleError(f"{bundle.path} prepares images in another way than {first.path}: {key} is {one[key]} "
+                              f"and {other.get(key)}; set data.preprocessing.{key} for all members")

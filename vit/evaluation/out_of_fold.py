@@ -1,0 +1,182 @@
+"""Predictions for samples that a model was not trained on: of the test splits of several folds, as one table."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vit.bundle import Bundle
+from vit.data import DataError, Split, TextSplit
+from vit.evaluation.classification import RunOptions, check_labels, run_over_split
+from vit.evaluation.progress import Progress
+from vit.files.atomic import write_atomically
+from vit.inference.text_classification import TextPredictor
+
+FACTS = ("name", "fold", "label", "prediction")
+COLUMN = "p:"  # before a class name in the header
+SEPARATOR = "|"  # of several labels in a cell
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Samples with the probabilities (N,classes) of models that were not trained on them.
+
+    `labels` (N,) int64, or (N,classes) bool for several labels per sample; `folds` (N,): the predicting
+    model's fold.
+    """
+
+    names: Sequence[str]
+    folds: Sequence[str]
+    labels: np.ndarray
+    probabilities: np.ndarray
+    classes: list[str]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def multi_label(self) -> bool:
+        return self.labels.ndim == 2
+
+    @property
+    def accuracy(self) -> float:
+        """The fraction of samples whose most probable class is their label; with several labels, of right labels."""
+        if self.multi_label:
+            return float(((self.probabilities >= 0.5) == self.labels).mean())
+        return float((self.probabilities.argmax(1) == self.labels).mean())
+
+    def rows(self) -> list[list]:
+        """The cells of the table, without its header."""
+        if self.multi_label:
+            texts = [[SEPARATOR.join(self.classes[c] for c in np.flatnonzero(row)) for row in each]
+                     for each in (self.labels, self.probabilities >= 0.5)]
+        else:
+            texts = [[self.classes[c] for c in each] for each in (self.labels, self.probabilities.argmax(1))]
+        return [[*facts, *row] for *facts, row in zip(self.names, self.folds, *texts, self.probabilities.tolist(),
+                                                      strict=True)]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the table as CSV, or as Parquet if the name ends with .parquet."""
+        header = [*FACTS, *(f"{COLUMN}{name}" for name in self.classes)]
+        if Path(path).suffix.lower() == ".parquet":
+            import pyarrow
+            from pyarrow import parquet
+
+            columns = zip(*self.rows(), strict=True)
+            parquet.write_table(pyarrow.table(dict(zip(header, map(list, columns), strict=True))), path)
+            return
+        lines = ([*row[: len(FACTS)], *(f"{p:.6g}" for p in row[len(FACTS) :])] for row in self.rows())
+        write_atomically(Path(path), lambda file: file.write(_csv_text([header, *lines])))
+
+    @staticmethod
+    def concat(parts: Sequence["HeldOut"]) -> "HeldOut":
+        """All samples of several folds; the mean of the probabilities for a sample that occurs several times.
+
+        Raises:
+            DataError: the parts have different classes.
+        """
+        for part in parts:
+            if part.classes != parts[0].classes:
+                raise DataError(f"the folds have different classes: {part.classes[:5]} and {parts[0].classes[:5]}")
+        names = [name for part in parts for name in part.names]
+        index = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        rows = np.array([index[name] for name in names], dtype=np.int64)
+        _, first = np.unique(rows, return_index=True)
+        probabilities = np.concatenate([part.probabilities for part in parts]).astype(np.float64)
+        total = np.zeros((len(index), probabilities.shape[1]))
+        np.add.at(total, rows, probabilities)
+        folds = [fold for part in parts for fold in part.folds]
+        labels = np.concatenate([part.labels for part in parts])
+        return HeldOut(list(index), [folds[i] for i in first], labels[first],
+                       total / np.bincount(rows)[:, None], parts[0].classes)
+
+
+def read_held_out(path: str | PathLike[str]) -> HeldOut:
+    """The table that `HeldOut.save` wrote.
+
+    Raises:
+        DataError: it is not such a table, or a label is not among its classes.
+        FileNotFoundError: there is no such file.
+    """
+    from vit.data.formats.delimited import numbered_rows
+    from vit.data.images.tables import read_parquet
+
+    path = Path(path)
+    if path.suffix.lower() == ".parquet":
+        columns = {str(name): column.to_pylist() for name, column in read_parquet([path])[0].items()}
+        header, rows = list(columns), list(zip(*columns.values(), strict=True))
+    else:
+        (_, header), *rest = numbered_rows(path)
+        rows = [row for _, row in rest]
+    width = len(FACTS)
+    if tuple(header[:width]) != FACTS or not all(name.startswith(COLUMN) for name in header[width:]):
+        raise DataError(f"{path}: is not a table of held-out predictions, whose columns are {', '.join(FACTS)} and "
+                        f"{COLUMN}CLASS for each class; vit cross-validate writes one")
+    classes = [name.removeprefix(COLUMN) for name in header[width:]]
+    try:
+        probabilities = np.array([row[width:] for row in rows], dtype=np.float64)
+    except ValueError as error:
+        raise DataError(f"{path}: a probability is not a number ({error})") from None
+    index = {name: c for c, name in enumerate(classes)}
+    unknown = next((row for row in rows if any(name not in index for name in row[2].split(SEPARATOR) if name)
+                    and row[2] not in index), None)
+    if unknown is not None:
+        raise DataError(f"{path}: the label {unknown[2]!r} of {unknown[0]} is not one of its {len(classes)} classes")
+    if all(row[2] in index for row in rows):
+        labels = np.array([index[row[2]] for row in rows], dtype=np.int64)
+    else:
+        labels = np.array([[name in row[2].split(SEPARATOR) for name in classes] for row in rows], dtype=bool)
+    return HeldOut([row[0] for row in rows], [str(row[1]) for row in rows], labels, probabilities, classes)
+
+
+def predict_held_out(
+    bundle: Bundle, split: Split | TextSplit, fold: str, batch_size: int = 64, precision: str = "32-true",
+    on_bad_sample: str = "error", progress: Progress | None = None,
+) -> HeldOut:
+    """The probabilities of a model for every readable sample of a split.
+
+    Raises:
+        BadImage, BadText: a sample cannot be read.
+        DataError: the split is empty, or a label has no class.
+    """
+    if isinstance(split, TextSplit):
+        return _predict_texts(bundle, split, fold, batch_size, progress)
+    if split.labels.ndim == 1:
+        check_labels(split, bundle.classes)
+
+    def score(logits: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+        return rows, (logits.sigmoid() if bundle.thresholds else logits.softmax(-1)).cpu()
+
+    options = RunOptions(batch_size, precision, on_bad_sample, None, progress)
+    parts, _ = run_over_split(bundle.model, bundle.preprocessing, split, score, options)
+    rows, probabilities = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
+    return HeldOut([split.names[int(i)] for i in rows], [fold] * len(rows), split.labels[rows], probabilities,
+                   bundle.classes)
+
+
+def _predict_texts(
+    bundle: Bundle, split: TextSplit, fold: str, batch_size: int, progress: Progress | None
+) -> HeldOut:
+    predictor, parts = TextPredictor(bundle), []
+    check_labels(split, bundle.classes)
+    names = list(split.names)
+    for start in range(0, len(split), batch_size):
+        rows = range(start, min(start + batch_size, len(split)))
+        texts = [tuple(column[row] for column in split.texts) for row in rows]
+        parts.append(predictor.logits(texts, [names[row] for row in rows]).softmax(-1).cpu().numpy())
+        if progress:
+            progress(len(rows))
+    return HeldOut(names, [fold] * len(names), split.labels, np.concatenate(parts), bundle.classes)
+
+
+def _csv_text(rows: Sequence[Sequence]) -> bytes:
+    import io
+
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8", "surrogateescape")

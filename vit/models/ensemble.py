@@ -1,0 +1,92 @@
+"""Several image classifiers as one model: the mean of their probabilities."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vit.models.config import from_dict, to_dict
+
+TINY = 1e-7  # probabilities of several labels stay so far from 0 and 1, where logits are infinite
+
+
+@dataclass(frozen=True)
+class EnsembleConfig:
+    """Configuration of members of one architecture.
+
+    Args:
+        member: the config of each member, as a mapping.
+        means, stds: of each member's channels (members,C), by which it normalises pixels in 0..1.
+        multi_label: average independent probabilities per label instead of a distribution over classes.
+
+    Raises:
+        ValueError: there is no member, or a member lacks a mean or deviation.
+    """
+
+    kind: ClassVar[str] = "ensemble"
+
+    member: Mapping[str, Any]
+    means: tuple[tuple[float, ...], ...]
+    stds: tuple[tuple[float, ...], ...]
+    multi_label: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("means", "stds"):
+            object.__setattr__(self, name, tuple(tuple(map(float, row)) for row in getattr(self, name)))
+        if not self.means or len(self.means) != len(self.stds):
+            raise ValueError(f"an ensemble needs a mean and a deviation for each member, but has {len(self.means)} "
+                             f"means and {len(self.stds)} stds")
+        if self.member.get("kind") == self.kind:
+            raise ValueError("a member of an ensemble is an ensemble itself; give its members instead")
+
+    @property
+    def num_classes(self) -> int:
+        return self.member["num_classes"]
+
+    @property
+    def in_chans(self) -> int:
+        return self.member.get("in_chans", 3)
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        return tuple(self.member["image_size"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-serializable values with the `kind` that `model_from_config` expects."""
+        values = to_dict(self)
+        return {**values, "means": [list(row) for row in self.means], "stds": [list(row) for row in self.stds]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "EnsembleConfig":
+        """The inverse of `to_dict`.
+
+        Raises:
+            ValueError: an unknown key, a missing or an invalid value.
+        """
+        return from_dict(cls, values)
+
+
+class ClassifierEnsemble(nn.Module):
+    """Members that each normalise the image themselves; the logits' softmax (sigmoid for several labels) is the mean
+    of the members' probabilities.
+    """
+
+    def __init__(self, config: EnsembleConfig, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.config = config
+        self.members = nn.ModuleList(members)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images (B,C,H,W) with pixels in 0..1 -> logits (B,classes)"""
+        each = [member(self._normalized(images, i)).float() for i, member in enumerate(self.members)]
+        if self.config.multi_label:
+            return torch.stack([logits.sigmoid() for logits in each]).mean(0).clamp(TINY, 1 - TINY).logit()
+        return torch.stack([logits.log_softmax(-1) for logits in each]).logsumexp(0) - math.log(len(each))
+
+    def _normalized(self, images: Tensor, member: int) -> Tensor:
+        mean, std = (images.new_tensor(values[member]).view(-1, 1, 1) for values in (self.config.means,
+                                                                                     self.config.stds))
+        return (images - mean) / std

@@ -1,0 +1,44 @@
+"""The result of a cross-validation in the terminal."""
+
+from statistics import fmean
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+DIGITS = 4
+
+
+def print_cross_validation(result: dict, console: Console) -> None:
+    """Print mean and deviation of each test metric over the runs, and what was saved."""
+    table = Table(box=SIMPLE_HEAD, title=f"Cross-validation, {len(result['runs'])} runs", title_justify="left",
+                  title_style="bold")
+    for heading in ("metric", "mean", "sd", "lowest", "highest"):
+        table.add_column(heading, justify="left" if heading == "metric" else "right")
+    for name, mean in result["mean"].items():
+        if name.startswith("test/") and name.rpartition("/")[2] not in ("images", "texts"):
+            values = [run[name] for run in result["runs"].values()]
+            table.add_row(escape(name), *(f"{x:.{DIGITS}f}" for x in (mean, result["deviation"][name] or 0,
+                                                                       min(values), max(values))))
+    console.print(table)
+    for line in summary_lines(result):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def summary_lines(result: dict) -> list[str]:
+    """What was saved, with its numbers."""
+    whole, ensemble, soups = result["out_of_fold"], result["ensemble"], result["soups"]
+    lines = [f"  out of fold     {whole['accuracy']:.2%} of {whole['samples']:,} samples, {result['predictions']}"]
+    if ensemble is not None:
+        tested = ""
+        if "test_accuracy" in ensemble:
+            tested = (f", {ensemble['test_accuracy']:.2%} of {ensemble['test_samples']:,} test samples (its members: "
+                      f"{ensemble['member_test_accuracy']:.2%})")
+        lines.append(f"  ensemble        {ensemble['members']} models{tested}, {ensemble['path']}")
+    if soups:
+        tested, single = (fmean(soup[key] for soup in soups) for key in ("test_accuracy", "single_test_accuracy"))
+        count = sum(len(soup["ingredients"]) > 1 for soup in soups)
+        lines.append(f"  soups           {count} of {len(soups)} folds, {tested:.2%} out of fold (single models: "
+                     f"{single:.2%})")
+    return lines
