@@ -1,5 +1,6 @@
 """`vit audit` and `vit models`: problems in a data set, and the models that exist."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,8 @@ def audit(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole report to this file.")] = None,
     seconds: Annotated[float | None, typer.Option(
         min=0, help="Time limit for decoding; by default all images are decoded.", show_default=False)] = None,
+    near: Annotated[bool, typer.Option(
+        "--near-copies", help="Also find resized, recompressed, cropped, mirrored and brightened copies.")] = False,
     config_dir: ConfigDir = None,
 ) -> None:
     """Check the images of a data set: unreadable ones, duplicates across splits, class counts, sizes, mean and std.
@@ -25,6 +28,7 @@ def audit(
     """
     check_writable(json_file)
     from vit.data.audit import audit as audit_source
+    from vit.data.near_copies import describe_pairs, near_copies
     from vit.run.config.composing import with_config_dir
 
     data = compose_data(with_config_dir(overrides or [], config_dir))["data"]
@@ -35,8 +39,11 @@ def audit(
     preprocessing, bit_depth = audit_preprocessing(data, source)
     with staged("audit") as progress:
         report = audit_source(source, preprocessing, seconds, progress)
+        pairs = near_copies(source, preprocessing, progress) if near else []
     typer.echo(report.text() + (f"\npixels: {bit_depth}" if bit_depth else ""))
-    write_json(report.to_dict(), json_file)
+    if near:
+        typer.echo(describe_pairs(pairs))
+    write_json(report.to_dict() | ({"near_copies": [asdict(pair) for pair in pairs]} if near else {}), json_file)
     raise typer.Exit(1 if report.unreadable else 0)
 
 

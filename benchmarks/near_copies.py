@@ -1,0 +1,91 @@
+"""Recall of planted near copies and false pairs per 1,000 images of `vit audit --near-copies`, and its cost.
+
+    VIT_TEST_DATA=DATA python benchmarks/near_copies.py [--images 5000] [--scale 20000]
+
+300 copies (smaller by 10 to 50 %, JPEG of quality 40, crop of 90 % of each side, mirror, brightness of 70 or 130 %; 60
+each) are added to clothing_small and to a part of cifar10's test images. Every other pair counts as false, real copies
+in the data included.
+"""
+
+import argparse
+import io
+import json
+import os
+import resource
+import time
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageEnhance
+
+from vit.data import Preprocessing, cifar10, folder
+from vit.data.near_copies import find_pairs, thumbnail
+
+KINDS = ("smaller", "JPEG 40", "crop 90 %", "mirror", "brightness")
+COPIES = 300
+
+
+def images(source, limit=None, splits=None):
+    preprocessing = Preprocessing((64, 64), mean=[0.5] * 3, std=[0.5] * 3)
+    places = [(split, i) for key, split in source.splits.items() if splits is None or key in splits
+              for i in range(len(split))][:limit]
+    return [preprocessing.decode(split.read(i), split.names[i]) for split, i in places]
+
+
+def planted(image, kind, rng):
+    width, height = image.size
+    if kind == 0:
+        factor = rng.uniform(0.5, 0.9)
+        return image.resize((max(8, int(width * factor)), max(8, int(height * factor))), Image.Resampling.BICUBIC)
+    if kind == 1:
+        stream = io.BytesIO()
+        image.save(stream, "JPEG", quality=40)
+        return Image.open(stream).convert("RGB")
+    if kind == 2:
+        w, h = round(0.9 * width), round(0.9 * height)
+        x, y = int(rng.integers(0, width - w + 1)), int(rng.integers(0, height - h + 1))
+        return image.crop((x, y, x + w, y + h))
+    if kind == 3:
+        return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return ImageEnhance.Brightness(image).enhance(float(rng.choice([0.7, 1.3])))
+
+
+def measure(name, originals, seed=0):
+    rng = np.random.default_rng(seed)
+    chosen = rng.choice(len(originals), COPIES, replace=False)
+    copies = [planted(originals[c], number % 5, rng) for number, c in enumerate(chosen)]
+    pixels = np.stack([thumbnail(image) for image in (*originals, *copies)])
+    wanted = {(int(c), len(originals) + number): number % 5 for number, c in enumerate(chosen)}
+    begun = time.process_time()
+    found = {(i, j) for i, j, _ in find_pairs(pixels)}
+    seconds = time.process_time() - begun
+    hits = [kind for pair, kind in wanted.items() if pair in found]
+    return {"data": name, "images": len(pixels), "recall": len(hits) / COPIES,
+            "recall_by_kind": {kind: hits.count(k) / (COPIES // 5) for k, kind in enumerate(KINDS)},
+            "false_pairs": len(found - set(wanted)),
+            "false_pairs_per_1000_images": 1000 * len(found - set(wanted)) / len(pixels),
+            "cpu_seconds": round(seconds, 1)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=5000, help="of cifar10's test images")
+    parser.add_argument("--scale", type=int, default=0, help="also time so many of cifar10's training images")
+    options = parser.parse_args()
+    data = Path(os.environ["VIT_TEST_DATA"])
+    cifar = cifar10(data / "cifar10")
+    rows = [measure("clothing_small", images(folder(data / "clothing_small"))),
+            measure("cifar10", images(cifar, options.images, ("test",)))]
+    if options.scale:
+        pixels = np.stack([thumbnail(image) for image in images(cifar, options.scale, ("train",))])
+        begun = time.process_time()
+        count = len(find_pairs(pixels))
+        rows.append({"data": "cifar10 train", "images": len(pixels), "pairs": count,
+                     "cpu_seconds": round(time.process_time() - begun, 1),
+                     "peak_memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2)})
+    for row in rows:
+        print(json.dumps(row))
+
+
+if __name__ == "__main__":
+    main()

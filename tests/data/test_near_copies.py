@@ -1,0 +1,93 @@
+"""Near copies of photographs and drawn images; the transform against SciPy's."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image, ImageEnhance, ImageFilter
+from scipy.fft import dctn
+
+from vit.cli import main
+from vit.data.near_copies import GRID, basis, find_pairs, thumbnail
+
+CHANGES = {
+    "smaller": lambda image: image.resize((image.width * 2 // 3, image.height // 2)),
+    "recompressed": lambda image: recompressed(image),
+    "cropped": lambda image: image.crop((image.width // 33, image.height // 20, image.width // 33 +
+                                         round(0.9 * image.width), image.height // 20 + round(0.9 * image.height))),
+    "mirrored": lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
+    "darker": lambda image: ImageEnhance.Brightness(image).enhance(0.7),
+}
+
+
+def recompressed(image):
+    stream = io.BytesIO()
+    image.save(stream, "JPEG", quality=40)
+    return Image.open(stream).convert("RGB")
+
+
+def drawing(seed, size=(96, 80)):
+    """Smooth noise, in which all low frequencies occur."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1] // 8, size[0] // 8, 3), dtype=np.uint8)
+    return Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC).filter(ImageFilter.GaussianBlur(2))
+
+
+def test_the_basis_is_that_of_scipy():
+    values = np.random.default_rng(0).random((GRID, GRID))
+    ours = basis(0, GRID, 12) @ values @ basis(0, GRID, 12).T
+    theirs = dctn(values, norm="ortho")[:12, :12] / GRID
+    assert np.allclose(ours, theirs, atol=1e-6)
+
+
+def test_a_mirrored_image_has_other_signs():
+    values = np.random.default_rng(0).random((GRID, GRID))
+    plain, mirrored = (basis(0, GRID, 8) @ each @ basis(0, GRID, 8).T for each in (values, values[:, ::-1]))
+    assert np.allclose(mirrored, plain * np.where(np.arange(8) % 2, -1, 1), atol=1e-5)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_copies_are_found_and_others_are_not(change):
+    originals = [drawing(seed) for seed in range(60)]
+    copies = [CHANGES[change](image) for image in originals[:20]]
+    found = find_pairs(np.stack([thumbnail(image) for image in (*originals, *copies)]))
+    assert {(i, j) for i, j, _ in found} == {(i, 60 + i) for i in range(20)}
+    assert all(0.92 <= similarity <= 1 for _, _, similarity in found)
+
+
+def test_blocks_do_not_matter(monkeypatch):
+    originals = [drawing(seed) for seed in range(30)]
+    pixels = np.stack([thumbnail(image) for image in (*originals, *map(CHANGES["cropped"], originals[:9]))])
+    whole = find_pairs(pixels)
+    monkeypatch.setattr("vit.data.near_copies.BLOCK", 7)
+    blocks = find_pairs(pixels)
+    assert [pair[:2] for pair in blocks] == [pair[:2] for pair in whole] and len(whole) == 9
+
+
+def test_the_number_of_candidates_is_bounded_by_the_best_ones(monkeypatch):
+    originals = [drawing(seed) for seed in range(30)]
+    pixels = np.stack([thumbnail(image) for image in (*originals, *originals[:9])])
+    monkeypatch.setattr("vit.data.near_copies.COARSE_LIMIT", 0.0)
+    monkeypatch.setattr("vit.data.near_copies.MAX_CANDIDATES", 9)
+    assert [(i, j) for i, j, _ in find_pairs(pixels)] == [(i, 30 + i) for i in range(9)]
+
+
+def test_the_command_names_splits_and_classes(tmp_path, capsys):
+    for number in range(40):
+        place = tmp_path / "photos" / ("train" if number < 30 else "test") / ("cat" if number % 2 else "dog")
+        place.mkdir(parents=True, exist_ok=True)
+        drawing(number).save(place / f"{number}.png")
+    CHANGES["mirrored"](drawing(3)).save(tmp_path / "photos" / "test" / "dog" / "copy.png")
+    Image.new("RGB", (50, 50), "white").save(tmp_path / "photos" / "train" / "dog" / "white.png")
+    Image.new("RGB", (60, 50), "white").save(tmp_path / "photos" / "train" / "dog" / "white2.png")
+    report = tmp_path / "audit.json"
+    arguments = ["data=folder", f"data.root={tmp_path / 'photos'}", "--near-copies", "--json", str(report)]
+    assert main(["audit", *arguments]) == 0
+    assert "near copies: 1 pairs, 1 across splits, 1 across classes" in capsys.readouterr().out
+    (pair,) = json.loads(report.read_text())["near_copies"]
+    assert {pair["one"][1], pair["other"][1]} == {"train/cat/3.png", "test/dog/copy.png"}
+
+
+def test_nothing_to_compare(tmp_path):
+    assert find_pairs(np.zeros((0, GRID, GRID), np.uint8)) == []
+    assert find_pairs(np.zeros((1, GRID, GRID), np.uint8)) == []
