@@ -98,7 +98,7 @@ def test_wrong_arguments_are_errors_before_the_first_run(tmp_path, arguments, me
 
 def test_names_of_the_runs():
     assert fold_runs({"folds": "2"}) == {"fold1": ["data.fold=1/2", "seed=0"], "fold2": ["data.fold=2/2", "seed=0"]}
-    several = ["fold1_seed3", "fold2_seed3", "fold1_seed7", "fold2_seed7"]
+    several = ["fold1-seed3", "fold2-seed3", "fold1-seed7", "fold2-seed7"]
     assert list(fold_runs({"folds": "2", "seeds": "3,7"})) == several
 
 

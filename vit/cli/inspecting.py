@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data_sets import compose_data, open_source
-from vit.cli.terminal import ConfigDir, Overrides, check_writable, staged, write_json
+from vit.cli.terminal import ConfigDir, Overrides, check_writable, print_written, staged, write_json
 
 if TYPE_CHECKING:
     from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
@@ -20,12 +20,26 @@ def audit(
         min=0, help="Time limit for decoding; by default all images are decoded.", show_default=False)] = None,
     near: Annotated[bool, typer.Option(
         "--near-copies", help="Also find resized, recompressed, cropped, mirrored and brightened copies.")] = False,
+    labels: Annotated[Path | None, typer.Option(
+        help="Folder of a cross-validation or a run: rank likely label errors by its held-out predictions instead.",
+        show_default=False)] = None,
+    csv_file: Annotated[Path | None, typer.Option(
+        "--csv", help="With --labels: the corrections file to edit.", show_default=False)] = None,
+    html: Annotated[Path | None, typer.Option(help="With --labels: the page.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option(
+        min=1, help="With --labels: so many samples; by default those that are likely errors.",
+        show_default=False)] = None,
     config_dir: ConfigDir = None,
 ) -> None:
     """Check the images of a data set: unreadable ones, duplicates across splits, class counts, sizes, mean and std.
 
-    The exit code is 1 if an image is unreadable.
+    The exit code is 1 if an image is unreadable. --labels FOLDER looks for label errors, with the data of that folder.
     """
+    if labels is not None:
+        show_label_errors(labels, overrides or [], (json_file, csv_file, html), limit)
+        return
+    if csv_file or html or limit:
+        raise ValueError("--csv, --html and --limit belong to --labels FOLDER; add it, or leave them out")
     check_writable(json_file)
     from vit.data.audit import audit as audit_source
     from vit.data.near_copies import describe_pairs, near_copies
@@ -45,6 +59,32 @@ def audit(
         typer.echo(describe_pairs(pairs))
     write_json(report.to_dict() | ({"near_copies": [asdict(pair) for pair in pairs]} if near else {}), json_file)
     raise typer.Exit(1 if report.unreadable else 0)
+
+
+def show_label_errors(
+    folder: Path, overrides: list[str], files: tuple[Path | None, Path | None, Path | None], limit: int | None
+) -> None:
+    """Write and print the likely label errors.
+
+    Raises:
+        ValueError: overrides are given, since the folder records its data.
+    """
+    for file in files:
+        check_writable(file)
+    if overrides:
+        raise ValueError(f"{overrides[0]} changes nothing here: --labels reads the data that {folder} records; leave "
+                         "it out")
+    from vit.run.label_audit import audit_labels
+
+    json_file, csv_file, html = files
+    errors, samples, csv_file, page = audit_labels(folder, csv_file, html, limit)
+    typer.echo(f"{len(errors)} of {samples} labels are likely wrong")
+    for error in errors[:10]:
+        typer.echo(f"  {error.name}: {error.label} ({error.label_probability:.3f}), suggested {error.suggested} "
+                   f"({error.suggested_probability:.3f})")
+    write_json({"samples": samples, "label_errors": [asdict(error) for error in errors]}, json_file)
+    print_written(f"{csv_file}: fill in new_label and train with data.corrections={csv_file}")
+    print_written(str(page))
 
 
 def audit_preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | LinePreprocessing", str | None]:

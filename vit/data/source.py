@@ -20,7 +20,8 @@ class Source:
     """Ordered class names and the available splits out of "train", "val" and "test".
 
     `left_out` are (name, reason) of samples that are not in any split, `unreadable` those of them that cannot be read.
-    `pinned`: options that select the same data again, such as the resolved commit.
+    `pinned`: options that select the same data again, such as the resolved commit. `corrected`: (name, former label,
+    new label) of the labels that `data.corrections` changed.
 
     Raises:
         DataError: class names or labels are invalid, or a class has no training sample.
@@ -32,6 +33,7 @@ class Source:
     left_out: list[tuple[str, str]] = field(default_factory=list)
     pinned: dict[str, str] = field(default_factory=dict)
     unreadable: list[tuple[str, str]] = field(default_factory=list)
+    corrected: list[tuple[str, str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         _check_classes(self)

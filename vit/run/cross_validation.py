@@ -81,7 +81,7 @@ def fold_runs(own: dict[str, str]) -> dict[str, list[str]]:
         raise ConfigError(f"seeds={own['seeds']}: must be different whole numbers, such as seeds=0,1,2")
     several = len(seeds) > 1
     return {
-        f"fold{k}{f'_seed{seed}' if several else ''}": [f"data.fold={k}/{folds}", f"seed={seed}"]
+        f"fold{k}{f'-seed{seed}' if several else ''}": [f"data.fold={k}/{folds}", f"seed={seed}"]
         for seed in seeds for k in range(1, int(folds) + 1)
     }
 

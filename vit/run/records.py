@@ -17,7 +17,7 @@ from vit.run.folder import NAMED, RunFolder, check_contents, read_stored
 log = logging.getLogger("vit")
 
 AnySource = TypeVar("AnySource", Source, PairSource, CorpusSource)
-LEFT_OUT = "left_out"
+LEFT_OUT, CORRECTED = "left_out", "corrected"
 LOCATION = ("_target_", "root", "path", "repo")  # keys of a data node that identify the data
 
 
@@ -92,8 +92,12 @@ class DataRecord:
 
 
 def write_record(folder: RunFolder, source: AnySource, left_out: Sequence[tuple[str, str]]) -> None:
-    """Writes splits/SPLIT.tsv with a line per sample (name, class or target, fingerprint), and the left-out samples."""
-    lists = {**list_entries(source), **({LEFT_OUT: left_out} if left_out else {})}
+    """Writes splits/SPLIT.tsv with a line per sample (name, class or target, fingerprint), the left-out samples, and
+    the labels that data.corrections changed (name, former label, new label).
+    """
+    corrected = getattr(source, "corrected", [])
+    lists = {**list_entries(source), **({LEFT_OUT: left_out} if left_out else {}),
+             **({CORRECTED: corrected} if corrected else {})}
     for split, rows in lists.items():
         folder.write_text(f"splits/{split}.tsv", format_rows(rows))
 

@@ -8,6 +8,7 @@ from functools import partial
 from hydra.utils import instantiate
 
 from vit.data import CorpusSource, DataError, PairSource, Source
+from vit.data.corrections import apply_corrections
 from vit.data.folds import parse_fold
 from vit.data.repartition import Partition, repartition
 from vit.run.config.checked import checked
@@ -18,8 +19,8 @@ LOADING = {  # keys of a data node that configure how samples are read, not whic
     "_target_", "name", "image_size", "patch_size", "preprocessing", "workers", "balance", "on_bad_sample",
     "audit_seconds", "tokenizer", "max_len", "on_empty", "mask_ratio", "max_source_len", "max_target_len", "on_long",
 }
-SPLITTING = ("fold", "group")  # keys that are applied to the source that the function returns
-OPTIONAL = {"split_seed": 0, "fold": None, "group": None}  # shared keys with their defaults, not of every function
+SPLITTING = ("fold", "group")  # keys that are applied to the source that the function returns, as are corrections
+OPTIONAL = {"split_seed": 0, "fold": None, "group": None, "corrections": None}  # defaults, not of every function
 FRACTIONS = (0.8, 0.1, 0.1)
 UNDIVIDED = (1.0, 0.0, 0.0)
 
@@ -40,7 +41,8 @@ def build_source(data: dict, record: DataRecord | None = None) -> Source:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"data._target_={data['_target_']}: there is no such function ({error})") from None
     for key, value in data.items():
-        if key not in (*parameters, *SPLITTING) and key not in LOADING and value != OPTIONAL.get(key, ...):
+        known = (*parameters, *SPLITTING, "corrections", *LOADING)
+        if key not in known and value != OPTIONAL.get(key, ...):
             hint = nearest(key, list(parameters))
             raise ConfigError(f"data.{key}: {data['_target_']} has no parameter {key!r}{hint}")
     node = {"_target_": data["_target_"], **{key: data[key] for key in parameters if key in data}}
@@ -52,6 +54,10 @@ def build_source(data: dict, record: DataRecord | None = None) -> Source:
     source = checked("data", partial(instantiate, _convert_="all"), node)
     if new_splits:
         source = with_new_splits(source, data, "fractions" in parameters)
+    if data.get("corrections"):
+        if not isinstance(source, Source):
+            raise DataError(f"data.corrections: {source.name} has no labels to correct; leave it out")
+        source = apply_corrections(source, data["corrections"])  # after the split, so that no sample changes sides
     return source if record is None else record.apply(source)
 
 
@@ -75,7 +81,8 @@ def with_new_splits(source: Source, data: dict, undivided: bool) -> Source:
 
 def with_absolute_paths(data: dict) -> dict:
     """The data node with absolute paths, so that a resumed run and `vit evaluate` work in any current folder."""
-    paths = {key: os.path.abspath(os.path.expanduser(data[key])) for key in ("root", "path") if data.get(key)}
+    paths = {key: os.path.abspath(os.path.expanduser(data[key])) for key in ("root", "path", "corrections")
+             if data.get(key)}
     return {**data, **paths}
 
 

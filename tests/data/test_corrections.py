@@ -1,0 +1,72 @@
+"""Corrections of labels from a CSV file: what changes, and what is refused."""
+
+import numpy as np
+import pytest
+
+from vit.data import DataError, folder, table
+from vit.data.corrections import apply_corrections, write_corrections
+
+
+@pytest.fixture
+def photos(class_folders):
+    return folder(class_folders({"cat": 12, "dog": 12, "emu": 12}))
+
+
+def corrections(path, *rows):
+    path.write_text("name,label,new_label,quality\n" + "".join(f"{row},0.1\n" for row in rows))
+    return path
+
+
+def labels(source):
+    return {name: source.classes[label] for split in source.splits.values()
+            for name, label in zip(split.names, split.labels, strict=True)}
+
+
+def test_only_rows_with_a_new_label_change_something(photos, tmp_path):
+    file = corrections(tmp_path / "c.csv", "cat/003.png,cat,emu", "dog/001.png,dog,", "dog/002.png,dog,dog",
+                       "emu/004.png,,dog")
+    found = apply_corrections(photos, file)
+    before, after = labels(photos), labels(found)
+    assert {name for name in before if before[name] != after[name]} == {"cat/003.png", "emu/004.png"}
+    assert after["cat/003.png"] == "emu" and after["emu/004.png"] == "dog"
+    assert found.corrected == [("cat/003.png", "cat", "emu"), ("emu/004.png", "emu", "dog")]
+    assert {key: list(split.names) for key, split in found.splits.items()} == {
+        key: list(split.names) for key, split in photos.splits.items()}
+    assert all(np.array_equal(found.splits[key].read(0), photos.splits[key].read(0)) for key in photos.splits)
+
+
+@pytest.mark.parametrize(("row", "message"), [
+    ("cat/3.png,cat,emu", "line 2: the data has no sample 'cat/3.png'; did you mean cat/"),
+    ("cat/003.png,cat,emo", "line 2: 'emo' is not one of the 3 classes; did you mean emu"),
+    ("cat/003.png,dog,emu", "had the label 'dog' when the file was written, but has 'cat'"),
+])
+def test_unknown_names_and_classes_are_errors(photos, tmp_path, row, message):
+    with pytest.raises(DataError) as error:
+        apply_corrections(photos, corrections(tmp_path / "c.csv", row))
+    assert message in str(error.value)
+
+
+def test_other_files_are_errors(photos, tmp_path):
+    (tmp_path / "c.csv").write_text("name,label\ncat/003.png,cat\n")
+    with pytest.raises(DataError, match="has no column 'new_label'"):
+        apply_corrections(photos, tmp_path / "c.csv")
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        apply_corrections(photos, tmp_path / "none.csv")
+
+
+def test_an_edited_file_is_not_overwritten(tmp_path):
+    write_corrections(tmp_path / "c.csv", [{"name": "a", "label": "b", "new_label": ""}])
+    with pytest.raises(DataError, match="may have been edited"):
+        write_corrections(tmp_path / "c.csv", [])
+    assert (tmp_path / "c.csv").read_text().splitlines() == ["name,label,new_label", "a,b,"]
+
+
+def test_several_labels_per_image(class_folders, tmp_path):
+    root = class_folders({"all": 20})
+    rows = "".join(f"all/{i:03}.png,{('red', 'red|big', 'big')[i % 3]}\n" for i in range(20))
+    (root / "labels.csv").write_text("file,label\n" + rows)
+    source = table(root / "labels.csv", label_separator="|")
+    found = apply_corrections(source, corrections(tmp_path / "c.csv", "all/003.png,red,big|red"))
+    places = {name: (key, i) for key, split in found.splits.items() for i, name in enumerate(split.names)}
+    key, i = places["all/003.png"]
+    assert found.splits[key].labels[i].all() and not source.splits[key].labels[i].all()

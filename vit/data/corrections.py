@@ -1,0 +1,129 @@
+"""Corrections of labels: a CSV file that `vit audit --labels` writes and a person edits."""
+
+import csv
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from vit.data.errors import DataError, printable
+from vit.data.formats.delimited import numbered_rows
+from vit.data.identity import to_nfc
+from vit.data.source import Source, separator_of
+from vit.messages import did_you_mean, nearest_names
+
+log = logging.getLogger("vit")
+
+COLUMNS = ("name", "label", "new_label")  # that a file must have; others are for its reader
+LOGGED = 20  # changes in the log; all are in splits/corrected.tsv of the run
+SIMILAR = 3000  # names among which a similar one is searched
+
+Change = tuple[str, str, str]  # name, label in the data, new label
+
+
+def apply_corrections(source: Source, path: str | Path) -> Source:
+    """The source with the new labels of a corrections file, which are also listed in its `corrected`.
+
+    A row with an empty `new_label`, or with that of the data, changes nothing.
+
+    Raises:
+        DataError: a column is missing, or a row names an unknown or ambiguous sample, an unknown class, or another
+            label than that of the data.
+        FileNotFoundError: there is no such file.
+    """
+    path = Path(path).expanduser()
+    changes = _read(path)
+    if not changes:
+        log.info("data.corrections=%s: no row has a new_label, so nothing changes", path)
+        return source
+    places = _places(source)
+    labels = {key: split.labels.copy() for key, split in source.splits.items()}
+    corrected = []
+    for line, (name, label, new) in changes:
+        key, row = _find(path, line, name, places)
+        before = source.label_text(key, row)
+        value = _encoded(path, line, new, source)
+        if label and to_nfc(label) != to_nfc(before):
+            raise DataError(f"{path} line {line}: {printable(name)} had the label {label!r} when the file was written, "
+                            f"but has {before!r} in {source.name}; correct or remove the line")
+        if not np.array_equal(labels[key][row], value):
+            labels[key][row] = value
+            corrected.append((name, before, new))
+    for name, before, new in corrected[:LOGGED]:
+        log.info("corrected %s: %s, was %s", printable(name), printable(new), printable(before))
+    log.info("data.corrections=%s: %d labels changed", path, len(corrected))
+    splits = {key: replace(split, labels=labels[key]) for key, split in source.splits.items()}
+    return replace(source, splits=splits, corrected=[*source.corrected, *corrected])
+
+
+def write_corrections(path: Path, rows: Sequence[dict]) -> None:
+    """Write a corrections file to edit; `rows` have at least the keys of `COLUMNS`.
+
+    Raises:
+        DataError: the file exists, and may have been edited.
+    """
+    try:
+        with open(path, "x", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]) if rows else COLUMNS)
+            writer.writeheader()
+            writer.writerows(rows)
+    except FileExistsError:
+        raise DataError(f"{path} exists and may have been edited; choose another name with --csv, or remove it"
+                        ) from None
+
+
+def _read(path: Path) -> list[tuple[int, Change]]:
+    """Line, and name, label and new label, of each row that has a new label."""
+    if not path.is_file():
+        raise FileNotFoundError(f"data.corrections: the file {path} does not exist; vit audit --labels writes one")
+    rows = list(numbered_rows(path))
+    header = rows[0][1] if rows else []
+    missing = [column for column in COLUMNS if column not in header]
+    if missing:
+        raise DataError(f"{path}: has no column {missing[0]!r}; a corrections file has {', '.join(COLUMNS)}, and its "
+                        f"columns are {', '.join(header) or 'none'}")
+    found = []
+    for line, row in rows[1:]:
+        if len(row) != len(header):
+            raise DataError(f"{path} line {line}: has {len(row)} fields, the header has {len(header)}")
+        name, label, new = (row[header.index(column)].strip() for column in COLUMNS)
+        if new:
+            found.append((line, (name, label, new)))
+    return found
+
+
+def _places(source: Source) -> dict[str, list[tuple[str, int]]]:
+    places: dict[str, list[tuple[str, int]]] = {}
+    for key, split in source.splits.items():
+        for i, name in enumerate(split.names):
+            places.setdefault(to_nfc(name.replace("\\", "/")), []).append((key, i))
+    return places
+
+
+def _find(path: Path, line: int, name: str, places: dict[str, list[tuple[str, int]]]) -> tuple[str, int]:
+    found = places.get(to_nfc(name.replace("\\", "/")), [])
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DataError(f"{path} line {line}: {len(found)} samples are called {printable(name)}; remove the line")
+    end = name.rpartition("/")[2]
+    likely = [each for each in places if each.rpartition("/")[2] == end] or list(places)[:SIMILAR]
+    raise DataError(f"{path} line {line}: the data has no sample {printable(name)!r}"
+                    f"{did_you_mean(nearest_names(name, likely))}")
+
+
+def _encoded(path: Path, line: int, text: str, source: Source) -> np.ndarray | int:
+    """The label of one class name, or of several names joined by the source's separator."""
+    names = [text] if not source.multi_label else text.split(separator_of(source.classes))
+    index = {to_nfc(name): c for c, name in enumerate(source.classes)}
+    for name in names:
+        if to_nfc(name) not in index:
+            raise DataError(f"{path} line {line}: {name!r} is not one of the {len(source.classes)} classes"
+                            f"{did_you_mean(nearest_names(name, source.classes))}")
+    if not source.multi_label:
+        return index[to_nfc(text)]
+    row = np.zeros(len(source.classes), bool)
+    row[[index[to_nfc(name)] for name in names]] = True
+    return row
