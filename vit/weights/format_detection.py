@@ -40,17 +40,22 @@ class DetectedWeights:
     Args:
         state: names without the prefix; names that do not have it are unchanged.
         copies: prefixes of further copies of the model, whose tensors are not in `state`.
+        num_heads: of the model that loads the tensors, where the format's conversion depends on it.
     """
 
     format: WeightFormat
     state: dict[str, Tensor]
     prefix: str = ""
     copies: tuple[str, ...] = ()
+    num_heads: int | None = None
 
     @cached_property
     def converted(self) -> dict[str, Tensor]:
         """The tensors under vit's parameter names."""
-        return self.format.convert(self.state)
+        converted = self.format.convert(self.state)
+        if self.format.with_heads is None or self.num_heads is None:
+            return converted
+        return self.format.with_heads(converted, self.state, self.num_heads)
 
     def notes(self) -> list[str]:
         """What the key report states about format, prefix and copies."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from vit.nn.attention import Attention
 from vit.nn.embed import TokenEmbed
 from vit.nn.position import resample
 from vit.weights.format_detection import DetectedWeights, detect_format, is_vit
@@ -50,6 +51,8 @@ def load_weights(
     """
     target = {name: tensor for name, tensor in model.state_dict().items() if name.startswith(parts)}
     found = source if isinstance(source, DetectedWeights) else detect_format(source)
+    if found is not None and found.format.with_heads is not None:
+        found = replace(found, num_heads=first_num_heads(model))
     state = dict(source) if found is None else found.converted
     if is_vit(state) and not is_vit(target):
         state = best_match(target, found.state, to_timm(state)) if found else to_timm(state)
@@ -66,6 +69,11 @@ def load_weights(
     check_coverage(model, rows)
     copy_tensors(model, fitting, target, assign)
     return KeyReport(rows, found.notes() if found else [])
+
+
+def first_num_heads(model: nn.Module) -> int | None:
+    """The number of heads of the model's first attention layer."""
+    return next((module.num_heads for module in model.modules() if isinstance(module, Attention)), None)
 
 
 def best_match(target: State, *states: State) -> dict[str, Tensor]:

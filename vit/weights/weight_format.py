@@ -27,6 +27,8 @@ class WeightFormat:
             what they are; the key report lists them as excluded.
         assumptions: for a state dict without a config, a sentence for each choice that its tensors leave open between
             published models.
+        with_heads: changes of the converted tensors that depend on the number of heads: (converted, the source's state,
+            number of heads) -> converted.
     """
 
     name: str
@@ -36,3 +38,4 @@ class WeightFormat:
     excluded: Mapping[str, str] = field(default_factory=dict)
     declared_config: Callable[[State, Mapping[str, Any]], dict[str, Any]] = lambda state, source_config: {}
     assumptions: Callable[[State], list[str]] = lambda state: []
+    with_heads: Callable[[dict[str, Tensor], State, int], dict[str, Tensor]] | None = None
