@@ -11,6 +11,8 @@ from PIL import Image
 import vit
 from tests.inference.tiny_models import save_classifier, save_image_to_text, save_translator
 from vit.cli import main
+from vit.generation import Generation
+from vit.report.tables import TABLES, open_table
 
 LONG = "123456789"
 
@@ -90,7 +92,26 @@ def test_time_augmentation_changes_scores_and_is_for_images(models, tmp_path, ty
     assert "--tta is for image-to-text models, but this model reads texts" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("word", ["--beam", "--tta"])
+def test_options_of_generation_are_those_of_the_settings(models, typed, capfd):
+    translator, lines = vit.load(models / "translator", device="cpu"), ["ab", "cde"]
+    sampled = Generation(sample=True, temperature=0.7, seed=5, n_best=2, max_len=6)
+    cases = {
+        ("--sample", "--temperature", "0.7", "--seed", "5", "-k", "2"): translator.predict(lines, sampled),
+        ("--prefix", "ab", "--length-penalty", "0.3", "-k", "2"): translator.predict(lines, replace(
+            translator.settings, prefix=tuple(translator.tokenizer.encode("ab")), length_penalty=0.3, n_best=2)),
+    }
+    for options, answers in cases.items():
+        typed(b"ab\ncde\n")
+        assert main(["predict", str(models / "translator"), *options]) == 0
+        rows = list(csv.DictReader(capfd.readouterr().out.splitlines()))
+        assert [(row["text"], row["text_2"]) for row in rows] == [answer.texts for answer in answers]
+    assert all(row["text"].startswith("ab") for row in rows)
+    for options in (["--temperature", "0.5"], ["--sample", "--beam", "3"], ["--length-penalty", "nan"]):
+        assert main(["predict", str(models / "translator"), *options]) == 2
+    assert "sample=true needs beam=1, but beam is 3" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["--beam", "--tta", "--temperature", "--length-penalty"])
 def test_a_classifier_has_no_options_of_text_generation(models, typed, capfd, word):
     typed(b"ab\n")
     assert main(["predict", str(models / "classifier"), word, "3"]) == 2
@@ -124,3 +145,32 @@ def test_a_missing_file_is_reported_before_the_first_prediction(models, tmp_path
     assert main(["predict", str(models / "translator"), str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]) == 1
     said = capfd.readouterr()
     assert said.out == "" and "b.txt does not exist" in said.err
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+def test_standard_input_in_utf_16_is_refused_whole(models, typed, capfd, encoding):
+    typed("ab\ncd\n".encode(encoding))
+    assert main(["predict", str(models / "translator"), "-f", "text"]) == 1
+    printed = capfd.readouterr()
+    assert printed.out == "" and "standard input: is not UTF-8, but UTF-16 or UTF-32; convert it" in printed.err
+
+
+def test_a_utf_16_file_with_a_byte_order_mark_is_read_and_one_without_is_refused(models, tmp_path, capfd):
+    (tmp_path / "marked.txt").write_bytes("ab\ncd\n".encode("utf-16"))
+    (tmp_path / "bare.txt").write_bytes("ab\ncd\n".encode("utf-16-le"))
+    assert main(["predict", str(models / "translator"), str(tmp_path / "marked.txt"), "-k", "2"]) == 0
+    assert [row["source"] for row in csv.DictReader(capfd.readouterr().out.splitlines())] == ["ab", "cd"]
+    assert main(["predict", str(models / "translator"), str(tmp_path / "bare.txt")]) == 1
+    assert "bare.txt: is not UTF-8" in capfd.readouterr().err
+
+
+def test_control_characters_are_not_sent_to_a_terminal(monkeypatch, capfd):
+    row = {"text": "a\x1b[31mred\x07 ü\t\x9b", "score": 0.5}
+    for terminal in (True, False):
+        monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
+        for kind in ("text", "csv", "json"):
+            with open_table(None, ["text", "score"], TABLES[kind]) as table:
+                table.write(row)
+            printed = capfd.readouterr().out
+            assert ("\x1b" in printed or "\\u001b" in printed and kind == "json") != terminal
+            assert "red" in printed and ("\x9b" in printed or kind == "json") != terminal or kind == "json"

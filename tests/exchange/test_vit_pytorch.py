@@ -1,5 +1,5 @@
-"""vit-pytorch over its releases. The library of today, with the parts of an old release and its names, is the reference;
-the slow test reads models of the old releases themselves.
+"""vit-pytorch over its releases. The library of today, with the parts of an old release and its names, is the
+reference; the slow test reads models of the old releases themselves.
 
     for release in 0.0.5 0.2.0 0.2.7 0.4.0 0.5.1 0.6.8 0.7.0 0.9.3 0.14.1 0.40.1 1.0.0 1.6.4; do
       pip install --target RELEASES/$release vit-pytorch==$release --no-deps; done
@@ -142,7 +142,7 @@ for channels in (3, 1):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not RELEASES.is_dir(), reason="VIT_PYTORCH_RELEASES names no folder of releases")
-@pytest.mark.parametrize("release", sorted(p.name for p in RELEASES.iterdir() if p.is_dir()) if RELEASES.is_dir() else [])
+@pytest.mark.parametrize("release", sorted(each.parent.name for each in RELEASES.glob("*/vit_pytorch")))
 def test_releases_themselves(release, tmp_path):
     code = [sys.executable, "-c", SAVE, str(RELEASES / release), str(tmp_path), json.dumps(OPTIONS)]
     subprocess.run(code, check=True, cwd=Path(__file__).parents[2])

@@ -12,6 +12,7 @@ from tests.run.conftest import SMALL, table, write_photos
 from vit.exchange.card import best_epoch
 from vit.run.command import main
 from vit.run.config.composing import ConfigError
+from vit.run.finish import loss_note
 from vit.run.metrics_table import counted_from_one
 from vit.run.parts.trainer import max_time
 from vit.run.sweeping import SweptRun, settings_of, summary
@@ -56,6 +57,20 @@ def test_a_run_that_ends_by_patience_says_so(small, tmp_path, capsys):
     assert f"epoch {done}/9" in shown
     assert run.metrics["measured_on"] == "val"  # there is no test split
     assert "which also selected the best epoch" in log and "which also selected" in " ".join(shown.split())
+
+
+def test_a_run_that_max_time_ended_goes_on(small, tmp_path):
+    limits = ["recipe.epochs=100000", "trainer.max_time=1s"]
+    first = vit.train([*FAST, f"data.root={small}", *limits, f"run_dir={tmp_path / 'run'}"])
+    with pytest.raises(ConfigError, match=r"trainer.max_time=1s ended that run; add trainer.max_time=null, or a"):
+        vit.train([f"resume={first.path}"])
+    epochs = first.metrics["epochs"] + 3
+    again = vit.train([f"resume={first.path}", "trainer.max_time=null", f"recipe.epochs={epochs}"])
+    assert again.path == first.path and again.metrics["ended"] == "epochs" and again.metrics["epochs"] == epochs
+    assert again.metrics["steps"] > first.metrics["steps"]
+    assert json.loads((first.path / "metrics_at_max_time.json").read_text())["ended"] == "max_time"
+    with pytest.raises(ConfigError, match="that run is finished"):
+        vit.train([f"resume={first.path}", "trainer.max_time=9s"])
 
 
 def test_a_run_that_ends_by_max_time_says_so(small, tmp_path):
@@ -103,3 +118,20 @@ def test_runs_of_one_setting_are_put_together():
     tiny, little = summary([*runs, SweptRun("r3", settings[3], 1)])
     assert tiny["setting"] == {"model": "tiny"} and tiny["mean"] == {"test/accuracy": pytest.approx(0.05)}
     assert little["failed"] == 1 and little["runs"] == 2 and little["deviation"] == {"test/accuracy": None}
+
+
+def test_the_note_on_losses_names_what_only_training_has():
+    quiet = {"recipe": {"loss": {"label_smoothing": 0.0}, "crop": None, "mixup": None}, "model": {"dropout": 0.0}}
+    assert loss_note(quiet) == ""
+    loud = {"recipe": {"loss": {"label_smoothing": 0.1, "ctc": 0.5}, "augment": {"affine": {"degrees": 1}}},
+            "model": {"dropout": 0.1, "dim": 8}, "distill": {"kind": "none"}}
+    assert loss_note(loud) == ("The loss of training, not that of validation, is with label smoothing 0.1, CTC loss of "
+                               "weight 0.5, augmentation, dropout.")
+
+
+def test_the_line_of_an_epoch_has_the_mean_loss_of_the_epoch(small, tmp_path):
+    made = vit.train([*FAST, f"data.root={small}", "recipe.epochs=2", f"run_dir={tmp_path / 'run'}"])
+    printed = [float(line.split("  loss ")[1].split()[0]) for line in (made.path / "log.txt").read_text().splitlines()
+               if " loss " in line and " epoch " in line]
+    logged = [float(row["train/loss"]) for row in table(made.path / "metrics.csv") if row.get("train/loss")]
+    assert printed == [round(value, 4) for value in logged] and len(printed) == 2

@@ -17,6 +17,7 @@ import vit
 from tests.run.conftest import run, table
 from vit.bundle import load_bundle
 from vit.cli import main
+from vit.data import DataError
 from vit.generation import Generation
 from vit.run.config.composing import ConfigError
 from vit.tasks import Seq2Seq
@@ -48,7 +49,8 @@ def test_files_of_a_translation_run(spelled):
         assert f"test/{name}" in metrics
     assert "tok:13a" in metrics["test/bleu_signature"]
     rows = table(spelled.path / "predictions.csv")
-    assert len(rows) == 24 and list(rows[0]) == ["name", "source", "reference", "answer", "right", "cer", "score"]
+    assert len(rows) == 24 and list(rows[0]) == ["name", "source", "reference", "answer", "right", "cer", "score",
+                                                   "difference"]
     assert {"val/loss", "val/exact_match", "val/cer", "val/bleu"} <= set(
         table(spelled.path / "metrics.csv")[0]
     )
@@ -279,6 +281,58 @@ def test_training_with_ctc_saves_the_same_model(strips, tmp_path):
     assert "200 of 200 texts have more tokens than their image has columns of patches" in log
 
 
+@pytest.fixture(scope="module")
+def long_lines(tmp_path_factory):
+    """A table of 24 images of 8 pixels in height, of which two are longer than the usual limit."""
+    folder = tmp_path_factory.mktemp("lines")
+    rows = ["file,text"]
+    for i in range(24):
+        width = 400 if i in (3, 17) else 40 + i
+        pixels = torch.full((8, width), 240, dtype=torch.uint8)
+        pixels[2:6, 3 : 3 + i] = 10
+        Image.fromarray(pixels.numpy()).save(folder / f"{i}.png")
+        rows.append(f"{i}.png,{'ß' * (i % 3 + 1)}")
+    (folder / "table.csv").write_text("\n".join(rows), encoding="utf-8")
+    return folder
+
+
+def test_lines_are_not_squeezed_silently_and_tokens_are_characters(long_lines, tmp_path, capfd):
+    overrides = ["data=image_text", f"data.path={long_lines / 'table.csv'}", *QUICK, "model.depth=1", "recipe.epochs=1",
+                 "model.decoder_depth=1", "data.preprocessing.height=8", "data.patch_size=[8,4]", "recipe.batch_size=8"]
+    free = vit.train([*overrides, f"run_dir={tmp_path / 'free'}"])
+    predictor = vit.load(free.path, device="cpu")
+    assert predictor.preprocessing.max_width == 400 and predictor.tokenizer.characters == ["ß"]
+    assert all(set(text.text) <= {"ß"} for text in predictor.predict([long_lines / f"{i}.png" for i in range(24)]))
+    narrow = vit.train([*overrides, "data.preprocessing.max_width=128", f"run_dir={tmp_path / 'narrow'}"])
+    log = (narrow.path / "log.txt").read_text()
+    assert "images of train are squeezed, because they are wider than data.preprocessing.max_width=128, such as" in log
+    assert "400 pixels at a height of 8" in log and "are squeezed" not in (free.path / "log.txt").read_text()
+    assert main(["predict", str(narrow.path), str(long_lines)]) == 0
+    message = " ".join(capfd.readouterr().err.split())
+    assert "2 of 24 images are wider than the model's limit of 128 pixels and were squeezed, such as" in message
+
+
+def test_a_whole_table_that_the_model_has_not_seen_is_evaluated(spelled, tmp_path, capsys):
+    rows = [("1", "one"), ("2", "two"), ("30", "thirty"), ("44", "forty-four")] * 3
+    table = ["data=parallel", "data.source=en", "data.target=de", f"data.root={tmp_path / 'held.tsv'}"]
+    (tmp_path / "held.tsv").write_text("en\tde\n" + "".join(f"{a}\t{b}\n" for a, b in rows))
+    command = ["evaluate", str(spelled.path), *table, "--json", str(tmp_path / "found.json")]
+    assert main([*command, "--split", "all"]) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["pairs"] == 12 and {"all/cer", "all/bleu"} <= set(found)
+    (tmp_path / "held.tsv").write_text("en\tde\tsplit\n" + "".join(
+        f"{a}\t{b}\t{'test' if i < 5 else 'extra'}\n" for i, (a, b) in enumerate(rows)))
+    capsys.readouterr()
+    assert main(command) == 1
+    assert "split 'extra' is not one of" in capsys.readouterr().err
+    assert main([*command, "data.on_unknown_split=skip"]) == 0
+    assert json.loads((tmp_path / "found.json").read_text())["pairs"] == 5
+    assert main(["evaluate", str(spelled.path), "--split", "all"]) == 2
+    assert "--split all would evaluate on the training samples of" in capsys.readouterr().err
+    with pytest.raises(DataError, match="there are 0 training pairs; splits found: test"):
+        vit.train([*table, "data.on_unknown_split=skip", *QUICK])
+
+
 def test_what_cannot_be(spelled, capsys):
     with pytest.raises(ConfigError, match=r"data.tokenizer: tokenizer kind 'bp' is not one of byte, bpe"):
         vit.train([*SPELL, "data.tokenizer.kind=bp"])
@@ -294,7 +348,7 @@ def test_what_cannot_be(spelled, capsys):
         vit.train([*STRIPS, "recipe.loss.ctc=1.5"])
     with pytest.raises(ConfigError, match="recipe.batch_size and recipe.batch_tokens are both null"):
         vit.train([*SPELL, "recipe.batch_size=null"])
-    with pytest.raises(ValueError, match=r"tokens are more than max_target_len=8"):
+    with pytest.raises(ValueError, match=r"tokens are more than data.max_target_len=8; .* raise data.max_target_len"):
         vit.train([*SPELL, "data.max_target_len=8"])
     with pytest.raises(ConfigError, match="dim 16 is not divisible by num_heads 3"):
         vit.train([*SPELL, "model.num_heads=3"])

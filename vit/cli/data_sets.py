@@ -1,6 +1,7 @@
 """Data sets of commands: selected by the same overrides as in training, or recorded in the model."""
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -8,6 +9,8 @@ if TYPE_CHECKING:
     from vit.data import PairSource, Source
 
 log = logging.getLogger("vit")
+
+ALL = "all"  # the evaluated split of a data set that is not split
 
 
 def recorded_overrides(extra: dict, overrides: list[str]) -> list[str]:
@@ -132,15 +135,47 @@ def evaluation_source(data: dict, bundle: "Bundle", split: str | None = None) ->
 
 
 def evaluation_split(data: dict, bundle: "Bundle", split: str | None) -> "tuple[Source | PairSource, str]":
-    """The data set and the evaluated split: by default test, or val if there is no test split.
+    """The data set and the evaluated split: by default test, or val if there is no test split; "all" is the whole data
+    set, which must be other data than that of the training.
 
     Raises:
-        DataError, ConfigError: as `evaluation_source`.
+        DataError, ConfigError: as `evaluation_source`; ConfigError for "all" of the data of the training.
     """
+    if split == ALL:
+        return whole_source(data, bundle), ALL
     source = evaluation_source(data, bundle, split or "test")
     if split is None and "test" not in source.splits:
         return evaluation_source(data, bundle, "val"), "val"
     return source, split or "test"
+
+
+def whole_source(data: dict, bundle: "Bundle") -> "Source | PairSource":
+    """A data set with the further split `all`, of all its samples.
+
+    Raises:
+        DataError: the data cannot be read.
+        ConfigError: it is the data that the model was trained on.
+    """
+    from vit.run.config.composing import ConfigError
+    from vit.run.records import record_beside
+
+    source, record = open_source(data), record_beside(bundle.path)
+    if record.is_of(data, source) if record is not None and record.splits else is_recorded_location(data, bundle.extra):
+        raise ConfigError(f"--split all would evaluate on the training samples of {bundle.path}; choose other data "
+                          "with data=NAME data.path=FILE, or one split")
+    parts = list(source.splits.values())
+    source = replace(source, splits={**source.splits, ALL: type(parts[0]).concat(parts)})
+    if record is not None and record.splits and (count := record.known(source, ALL)):
+        log.warning("%d of the %d samples of %s have the same content as training samples of the model", count,
+                    len(source.splits[ALL]), source.name)
+    return source
+
+
+def is_recorded_location(data: dict, extra: dict) -> bool:
+    """Whether a bundle records this data set at the same path, or without one."""
+    paths = [str(data[key]) for key in ("root", "path") if data.get(key)]
+    recorded = [override for override in extra.get("data", []) if override.startswith(("data.root=", "data.path="))]
+    return may_be_recorded(data, extra) and all(any(path in override for override in recorded) for path in paths)
 
 
 def may_be_recorded(data: dict, extra: dict) -> bool:

@@ -18,7 +18,8 @@ def evaluate(
     model: Model,
     overrides: Overrides = None,
     split: Annotated[str | None, typer.Option(
-        help="By default test, or val if there is no test split.", show_default=False)] = None,
+        help="train, val, test, or all for a whole held-out data set; by default test, or val if there is no test "
+             "split.", show_default=False)] = None,
     batch_size: Annotated[int | None, typer.Option(
         min=1, help="By default that of the test after training.", show_default=False)] = None,
     precision: Annotated[Precision | None, typer.Option(

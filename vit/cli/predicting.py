@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
@@ -105,6 +105,16 @@ def predict(
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
     beam: Annotated[int | None, typer.Option(
         min=1, help="Beam width of text generation; by default as saved.", show_default=False)] = None,
+    length_penalty: Annotated[float | None, typer.Option(
+        help="Text generation: scores are divided by length to this power; above 1 it favours longer texts.",
+        show_default=False)] = None,
+    prefix: Annotated[str | None, typer.Option(
+        help="Text generation: every text starts with this one.", show_default=False)] = None,
+    sample: Annotated[bool, typer.Option(
+        "--sample", help="Text generation: sample tokens instead of searching; -k K prints K samples.")] = False,
+    temperature: Annotated[float | None, typer.Option(
+        help="Of --sample: below 1 it favours probable tokens.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(help="Of --sample.", show_default=False)] = None,
     tta: Annotated[int | None, typer.Option(
         min=1, help="Test-time augmentation of image-to-text models: views per image.", show_default=False)] = None,
     views: Annotated[int | None, former_option("--views", "--tta")] = None,
@@ -137,11 +147,14 @@ def predict(
         set_max_pixels(predictor, max_pixels)
     request = Request(inputs or [], top_k, batch_size, format, set_level, abstain)
     check_statements(predictor, request)
+    options = {"beam": beam, "tta": tta, "length_penalty": length_penalty, "prefix": prefix, "sample": sample or None,
+               "temperature": temperature, "seed": seed}
+    options = {key: value for key, value in options.items() if value is not None}
     if isinstance(predictor, Seq2SeqPredictor):
-        rows = generated_rows(predictor, request, beam, tta)
-    elif beam or tta:
-        raise typer.BadParameter(f"--{'beam' if beam else 'tta'} is for models that generate text, but {model} is a "
-                                 "classifier")
+        rows = generated_rows(predictor, request, options)
+    elif options:
+        raise typer.BadParameter(f"--{next(iter(options)).replace('_', '-')} is for models that generate text, but "
+                                 f"{model} is a classifier")
     elif isinstance(predictor, TextPredictor):
         rows = text_rows(predictor, request)
     else:
@@ -272,20 +285,27 @@ def text_rows(predictor: "TextPredictor", request: Request) -> Rows:
     return Rows(predictions, ["text", *prediction_columns(top_k), *columns], row, format)
 
 
-def generated_rows(predictor: "Seq2SeqPredictor", request: Request, beam: int | None, tta: int | None) -> Rows:
+def generated_rows(predictor: "Seq2SeqPredictor", request: Request, options: dict) -> Rows:
     """Per line or image the generated text; with top_k above 1 the best texts with their scores.
 
+    Args:
+        options: settings of generation that differ from the saved ones.
+
     Raises:
-        BadParameter: an image-to-text model without inputs, or `tta` for a model that reads texts.
+        BadParameter: an image-to-text model without inputs, or an option that the model or another option excludes.
         FileNotFoundError: an input file does not exist, or a folder has no image.
     """
-    images, top_k, saved = predictor.is_image_to_text, request.top_k or 1, predictor.settings
-    if tta and not images:
+    images, top_k = predictor.is_image_to_text, request.top_k or 1
+    if options.get("tta") and not images:
         raise typer.BadParameter("--tta is for image-to-text models, but this model reads texts")
     if images and not request.inputs:
         raise typer.BadParameter("this model reads images; pass image files or folders")
-    beam = max(beam or saved.beam, top_k)
-    settings = replace(saved, beam=beam, n_best=top_k, tta=tta or saved.tta)
+    if not options.get("sample"):
+        options["beam"] = max(options.get("beam") or predictor.settings.beam, top_k)
+    try:
+        settings = predictor.changed_settings(n_best=top_k, **options)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     columns = ["file" if images else "source", *text_columns(top_k)]
 
     def row(prediction: "GeneratedText") -> dict:

@@ -47,13 +47,13 @@ from vit.data.text.dataset import TextDataset, TextInputs, TextSplit
 from vit.data.text.masked_tokens import MaskedDataset, MaskedTrainBatches
 from vit.data.text.tables import text_table
 from vit.data.text.token_ids import source_tokens, target_tokens
-from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer, tokenizer_from_dict, train_tokenizer
+from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer, CharTokenizer, tokenizer_from_dict, train_tokenizer
 
 Pictures, pictures = UnlabelledImages, unlabelled_images  # former names that users' configs may contain
 
 __all__ = [
-    "Augment", "BPETokenizer", "BadImage", "ByteTokenizer", "ColorJitter", "CorpusSource", "CorpusSplit",
-    "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset", "LinePreprocessing", "MaskedDataset",
+    "Augment", "BPETokenizer", "BadImage", "ByteTokenizer", "CharTokenizer", "ColorJitter", "CorpusSource",
+    "CorpusSplit", "DataError", "EvalBatches", "HorizontalFlip", "ImageDataset", "LinePreprocessing", "MaskedDataset",
     "MaskedTrainBatches", "Mixup", "PadCrop", "PairDataset", "PairEvalBatches", "PairSource", "PairSplit",
     "PairTrainBatches", "Pictures", "Preprocessing", "RandAugment", "RandomAffine", "RandomChannelPermutation",
     "RandomCrop", "RandomElastic", "RandomErasing", "RandomLineAffine", "RandomResizedCrop", "RandomStrokeWidth",

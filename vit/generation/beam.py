@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vit.generation.candidates import candidates
-from vit.generation.ensemble import ActiveRows, Ensemble, suppress_tokens
+from vit.generation.ensemble import ActiveRows, Ensemble
 from vit.generation.settings import Generation, Hypothesis, NBest
 
 COMPACT_EVERY = 16  # steps after which tokens of dropped beams are removed from the caches
@@ -40,7 +40,7 @@ def beam_search(ensemble: Ensemble, first: Tensor, settings: Generation, longest
     beams = [[Beam(0.0, settings.prefix)] for _ in first]
     mask = first.new_ones(len(first), 1, first.shape[1], dtype=torch.bool)  # (B,W,cached tokens)
     for step in range(1, longest + 1):
-        suppress_tokens(log_probs, [[beam.text for beam in row] for row in beams], step, settings)
+        ensemble.suppress(log_probs, [[beam.text for beam in row] for row in beams], step, settings)
         scores = log_probs.new_tensor([[beam.score for beam in row] for row in beams])  # (B,W)
         W, V = log_probs.shape[1:]
         count = min(2 * settings.beam, W * V)

@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from vit.generation.ensemble import repeated_ngram_ends
 from vit.generation.settings import Generation, Hypothesis
+from vit.generation.utf8 import Utf8
 
 Text = tuple[int, ...]
 
@@ -25,6 +26,7 @@ def rescore_with_ctc(
     found: list[list[Hypothesis]],
     settings: Generation,
     longest: int,
+    utf8: Utf8 | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` texts per row by the combined score, out of the beam's texts and the CTC greedy text of each model.
 
@@ -33,6 +35,7 @@ def rescore_with_ctc(
         sources: images (B,C,H,W) of each model, which are encoded again.
         found: the texts of the beam search.
         longest: maximum number of tokens to generate.
+        utf8: the constraint of the texts to valid UTF-8; None for none.
 
     Raises:
         ValueError: the sources are not images.
@@ -42,7 +45,7 @@ def rescore_with_ctc(
     inputs = zip(models, sources, strict=True)
     columns = [model.ctc_log_probs(source, source_mask) for model, source in inputs]  # (B,columns,V), (B,) of each
     greedy = zip(*(ctc_greedy(*each, settings.pad) for each in columns), strict=True)  # per row one text per model
-    new = [{text for text in texts if is_allowed(text, settings, longest)} - {text.ids for text in row}
+    new = [{text for text in texts if is_allowed(text, settings, longest, utf8)} - {text.ids for text in row}
            for row, texts in zip(found, greedy, strict=True)]
     added = decoder_scores(models, sources, source_mask, [sorted(texts) for texts in new], settings)
     found = [row + new for row, new in zip(found, added, strict=True)]
@@ -58,12 +61,12 @@ def ctc_greedy(columns: Tensor, widths: Tensor, pad: int) -> list[Text]:
     return [tuple(token for token, _ in groupby(row[:width]) if token != pad) for row, width in rows]
 
 
-def is_allowed(text: Text, settings: Generation, longest: int) -> bool:
+def is_allowed(text: Text, settings: Generation, longest: int, utf8: Utf8 | None = None) -> bool:
     """Whether the text satisfies the constraints of the search."""
     forced, size = len(settings.prefix), settings.no_repeat_ngram
     if text[:forced] != settings.prefix or not settings.min_len <= len(text) - forced < longest:
         return False
-    if {settings.bos, settings.eos, settings.pad} & set(text[forced:]):
+    if {settings.bos, settings.eos, settings.pad} & set(text[forced:]) or utf8 and not utf8.is_valid(text):
         return False
     return not size or all(text[i] not in repeated_ngram_ends(text[:i], size) for i in range(forced, len(text)))
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.generation.settings import Generation
-
-Texts = Sequence[Sequence[Sequence[int]]]  # ids of every beam of every row
+from vit.generation.utf8 import Texts, Utf8
 
 
 class Ensemble:
@@ -19,12 +18,18 @@ class Ensemble:
         sources: the source of each model, ids (B,S) or images (B,C,H,W).
         source_mask: (B,S), False for padding.
         capacity: initial capacity of the caches.
+        utf8: the constraint to valid UTF-8; None for none.
     """
 
     def __init__(
-        self, models: Sequence[nn.Module], sources: Sequence[Tensor], source_mask: Tensor | None, capacity: int
+        self,
+        models: Sequence[nn.Module],
+        sources: Sequence[Tensor],
+        source_mask: Tensor | None,
+        capacity: int,
+        utf8: Utf8 | None = None,
     ) -> None:
-        self.models = models
+        self.models, self.utf8 = models, utf8
         self.caches = [model.start(source, source_mask, capacity)
                        for model, source in zip(models, sources, strict=True)]
 
@@ -43,6 +48,12 @@ class Ensemble:
             return torch.log_softmax(logits, -1, out=logits)  # in place: the largest tensor of a step
         mean = torch.stack([logits.float().log_softmax(-1) for logits in each]).logsumexp(0) - math.log(len(each))
         return mean.clamp_(max=0)  # rounding must not give probabilities above one
+
+    def suppress(self, log_probs: Tensor, texts: Texts, step: int, settings: Generation) -> None:
+        """Set the log-probabilities (B,W,V) of tokens that may not follow the texts at `step` to -inf, in place."""
+        suppress_tokens(log_probs, texts, step, settings)
+        if self.utf8 is not None:
+            self.utf8.suppress(log_probs, texts)
 
     def select_rows(self, rows: Tensor) -> None:
         """Select rows by index (R,), as `Cache.select_rows`."""

@@ -14,6 +14,7 @@ from vit.generation.sampling import sample
 from vit.generation.settings import Generation, Hypothesis
 from vit.generation.tta import augmented_images
 from vit.generation.uncached import Uncached, bypassed
+from vit.generation.utf8 import Utf8
 from vit.nn.cpu import fast_call
 
 CAPACITY = 32  # steps of initial cache capacity
@@ -25,6 +26,7 @@ def generate(
     source_mask: Tensor | None = None,
     settings: Generation | None = None,
     rows: Sequence[int] | None = None,
+    utf8: Utf8 | None = None,
 ) -> list[list[Hypothesis]]:
     """Generate the `n_best` texts of every source, best first; fewer if there are no more.
 
@@ -37,6 +39,7 @@ def generate(
         source_mask: (B,S), False for padding among tokens or patches.
         settings: greedy search by default.
         rows: numbers of the sources, from which random numbers of sampling are derived; 0 ... B-1 by default.
+        utf8: the constraint of the texts to valid UTF-8; None for none.
 
     Raises:
         ValueError: the model has no positions for tokens after the prefix, ids are out of range, or `tta` or `ctc`
@@ -53,10 +56,10 @@ def generate(
         sources = augmented_images(source, source_mask, settings.tta) * len(models)
         models = [model for model in map(stepping, models) for _ in range(settings.tta)]
         capacity = first.shape[1] + settings.beam * min(longest, CAPACITY)
-        ensemble = Ensemble(models, sources, source_mask, capacity)
+        ensemble = Ensemble(models, sources, source_mask, capacity, utf8)
         if settings.ctc:
             found = search(ensemble, first, replace(settings, n_best=settings.beam), longest)
-            return rescore_with_ctc(models, sources, source_mask, found, settings, longest)
+            return rescore_with_ctc(models, sources, source_mask, found, settings, longest, utf8)
         if not settings.sample:
             return search(ensemble, first, settings, longest)
         times = settings.n_best  # independent samples per row

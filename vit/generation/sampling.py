@@ -5,7 +5,7 @@ from torch import Tensor
 
 from vit.counters import hash_to_int
 from vit.generation.candidates import best
-from vit.generation.ensemble import ActiveRows, Ensemble, suppress_tokens
+from vit.generation.ensemble import ActiveRows, Ensemble
 from vit.generation.settings import Generation, Hypothesis
 
 
@@ -24,7 +24,7 @@ def sample(
     total = torch.zeros(len(first), 1, device=first.device)
     for step in range(1, longest + 1):
         log_probs = ensemble.advance(ids)  # (B,1,V)
-        suppress_tokens(log_probs, [[text] for text in texts], step, settings)
+        ensemble.suppress(log_probs, [[text] for text in texts], step, settings)
         ids = choose(log_probs[:, 0], settings, [(*names[row], step) for row in active.rows])  # (B,1)
         before, total = total, total + log_probs[:, 0].gather(1, ids)
         for i, (row, (token,), (value,)) in enumerate(zip(active.rows, ids.tolist(), total.tolist(), strict=True)):

@@ -6,7 +6,7 @@ Tokenization, preprocessing and decoding are those of the evaluation during trai
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from vit.bundle import Bundle
 from vit.data import BadImage
+from vit.data.errors import printable
 from vit.data.formats.lines import BadText, Line
 from vit.data.text.tokenizers import EOS, PAD
-from vit.generation import Generation, Hypothesis, generate
+from vit.generation import Generation, Hypothesis, Utf8, generate
 from vit.inference.images import Images, autocast, best_device, check_batch_size, named_images
 from vit.inference.text_inputs import BadInput, named_texts, raise_first_error, text_of
 
@@ -78,6 +79,7 @@ class Seq2SeqPredictor:
         self.truncate = bundle.extra.get("cuts", False)  # whether too long a text is cut, as in training, or rejected
         self.max_source_len = bundle.extra.get("max_source_len", self.model.config.max_len)  # tokens
         self.tokenizer = bundle.tokenizer("target")
+        self.utf8 = Utf8(self.tokenizer.pieces, EOS)
         self.settings = Generation.from_dict({"beam": 5, "max_len": self.model.config.max_len,
                                               **bundle.extra.get("generation", {})})
 
@@ -112,9 +114,9 @@ class Seq2SeqPredictor:
         """
         check_batch_size(batch_size)
         named = iter(named_images(sources) if self.is_image_to_text else named_texts(sources))
-        size, done, truncated = WINDOW * batch_size if batch_size > 1 else 1, 0, []
+        size, done, truncated, squeezed = WINDOW * batch_size if batch_size > 1 else 1, 0, [], []
         while window := list(islice(named, size)):
-            items = [self._encode_or_error(name, source, truncated) for name, source in window]
+            items = [self._encode_or_error(name, source, truncated, squeezed) for name, source in window]
             rows = [row for row, item in enumerate(items) if isinstance(item, Tensor)]
             for batch, source, mask in self.batches_by_length([items[row] for row in rows], batch_size):
                 batch_rows = [rows[index] for index in batch]
@@ -128,14 +130,24 @@ class Seq2SeqPredictor:
         if truncated:
             warnings.warn(f"{len(truncated)} of {done} texts are longer than the model's limit of "
                           f"{self.max_source_len} tokens and were truncated, such as {truncated[0]}", stacklevel=2)
+        if squeezed:
+            warnings.warn(f"{len(squeezed)} of {done} images are wider than the model's limit of "
+                          f"{self.preprocessing.max_width} pixels and were squeezed, such as {squeezed[0]}",
+                          stacklevel=2)
 
-    def _encode_or_error(self, name: str, item: object, truncated: list[str]) -> Tensor | GeneratedText | BadInput:
+    def _encode_or_error(
+        self, name: str, item: object, truncated: list[str], squeezed: list[str]
+    ) -> Tensor | GeneratedText | BadInput:
         """The encoded source; an empty text for an empty line; the error of a source that cannot be read."""
         try:
             source = item if self.is_image_to_text else text_of(item, name)
             if isinstance(source, str) and not source.strip():
                 return GeneratedText(source, ("",), (0.0,))
-            return self.encode(source, name, truncated)
+            encoded = self.encode(source, name, truncated)
+            if self.is_image_to_text and encoded.shape[2] == self.preprocessing.max_width:
+                reason = self.preprocessing.squeezed(*self.preprocessing.pixels.decode(item, name).size)
+                squeezed += [f"{name}: {reason}"] if reason else []
+            return encoded
         except (BadImage, BadText) as error:
             return error
 
@@ -155,7 +167,7 @@ class Seq2SeqPredictor:
             return torch.tensor(ids)
         if not self.truncate:
             raise BadText(name, f"has {len(ids)} tokens, but the model reads at most {self.max_source_len}; split it "
-                                f"up: {item[:60]}…")
+                                f"up: {printable(item[:60])}…")
         if truncated is not None:
             truncated.append(name)
         return torch.tensor([*ids[: self.max_source_len - 1], EOS])
@@ -178,6 +190,22 @@ class Seq2SeqPredictor:
         lengths = torch.tensor([len(ids) for ids in sources])
         ids = torch.nn.utils.rnn.pad_sequence(sources, batch_first=True, padding_value=PAD)
         return ids, torch.arange(ids.shape[1]) < lengths[:, None]
+
+    def changed_settings(self, prefix: str | Sequence[int] | None = None, **changes: object) -> Generation:
+        """The saved settings with changes, which are fields of `Generation`; None leaves a field as it is.
+
+        Args:
+            prefix: a text, or ids, that every generated text starts with.
+
+        Raises:
+            ValueError: a value is out of range, or values do not fit together.
+        """
+        changes = {key: value for key, value in changes.items() if value is not None}
+        if prefix is not None:
+            changes["prefix"] = tuple(self.tokenizer.encode(prefix) if isinstance(prefix, str) else prefix)
+        if changes.get("sample"):  # instead of a search
+            changes = {"beam": 1, "ctc": 0.0, **changes}
+        return replace(self.settings, **changes)
 
     def check_settings(self, settings: Generation) -> None:
         """Check settings that not every model supports.
@@ -202,11 +230,12 @@ class Seq2SeqPredictor:
         settings = settings or self.settings
         self.check_settings(settings)
         with autocast(self.device, self.precision):
-            return generate(self.models, source, mask, settings, rows)
+            return generate(self.models, source, mask, settings, rows, self.utf8)
 
     def decode(self, source: str, hypotheses: list[Hypothesis]) -> GeneratedText:
         """The texts and scores of the hypotheses of one source, which has the name or text `source`."""
-        texts = tuple(self.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses)
+        # nothing is left out but the start of a character that was cut at max_len
+        texts = tuple(self.tokenizer.decode(hypothesis.ids, "ignore") for hypothesis in hypotheses)
         scores = tuple(hypothesis.score for hypothesis in hypotheses)
         return GeneratedText(source, texts, scores)
 

@@ -30,7 +30,8 @@ def tokens_picture(path: str | PathLike[str], maps: TokenMaps, heading: str = "A
                         max(len(maps.layers) * (side + 0.35) + margin, big + margin) + 0.5)
     left, right = figure.subfigures(1, 2, width_ratios=(big + margin, heads * (side + 0.1) + margin + 0.4))
     axes = left.subplots()
-    _draw_weights(axes, maps.mean(), "all layers and heads")
+    shown = list(maps.layers)
+    _draw_weights(axes, maps.mean(), f"mean of {shown[0] if len(shown) == 1 else f'{len(shown)} layers'}, all heads")
     if tokens * MIN_SPACING <= big:
         _name_tokens(axes, maps.queries, maps.keys)
     _draw_grid(right, maps, heads, tokens * MIN_SPACING <= side)

@@ -38,8 +38,8 @@ def read_curves(path: str | PathLike[str]) -> dict[str, Curve]:
 
 
 def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
-                   heading: str = "") -> Path | None:
-    """Draw the panels that the log has values for; None if it has no values yet."""
+                   heading: str = "", note: str = "") -> Path | None:
+    """Draw the panels that the log has values for, and a note below; None if it has no values yet."""
     curves = read_curves(metrics_csv)
     rates = {name: curve for name, curve in curves.items() if name.rsplit("/", 1)[-1].startswith("lr")}
     losses = _pair(curves, "loss")
@@ -61,6 +61,8 @@ def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
             _draw_pair(axes, panel, "Loss" if panel is losses else "mAP" if metric == "map" else "Accuracy")
     if heading:
         figure.suptitle(heading, x=0.01, ha="left", fontsize=11, color=MUTED, family=FONT)
+    if note:
+        figure.text(0.01, 0.005, note, fontsize=7.5, color=MUTED, family=FONT, ha="left", va="bottom")
     return save_figure(figure, path)
 
 

@@ -15,19 +15,20 @@ MAX_IMAGES = 24  # in mistakes.png
 def write_seq2seq_evaluation(
     folder: str | PathLike[str], evaluation: Seq2SeqEvaluation, split: PairSplit, line: LinePreprocessing | None
 ) -> None:
-    """Write a row per pair in the order of the split: name, source, reference, generated text, its errors and score.
+    """Write a row per pair in the order of the split: name, source, reference, generated text, its errors and score,
+    and where the texts differ (`marked_differences`).
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     source = ["source"] if split.sources is not None else []
-    columns = ["name", *source, "reference", "answer", "right", "cer", "score"]
+    columns = ["name", *source, "reference", "answer", "right", "cer", "score", "difference"]
     with open_table(folder / "predictions.csv", columns) as table:
         for i, generated, reference in zip(evaluation.rows, evaluation.predictions, evaluation.references, strict=True):
             source = {"source": split.sources[i]} if split.sources is not None else {}
             cer = character_errors(generated.text, reference) / max(1, len(reference))
             exact = int(generated.text == reference)
             cells = {"reference": reference, "answer": generated.text, "right": exact, "cer": cer,
-                     "score": generated.score}
+                     "score": generated.score, "difference": marked_differences(reference, generated.text)}
             table.write({"name": generated.source, **source, **cells})
     if line is not None:
         write_wrong_predictions(folder / "mistakes.png", evaluation, split, line)
@@ -42,6 +43,33 @@ def write_wrong_predictions(
     shown = sorted(wrong, key=lambda i: -predictions[i].score)[:MAX_IMAGES]
     rows = [evaluation.rows[i] for i in shown]
     images = [line.preview(split.read(row), split.names[row]) for row in rows]
-    texts, certainties = [predictions[i].text for i in shown], [predictions[i].certainty for i in shown]
+    certainties = [predictions[i].certainty for i in shown]
     names = [split.names[row] for row in rows]
-    return misclassified_picture(path, images, [references[i] for i in shown], texts, certainties, names)
+    truths, texts = zip(*(different_parts(references[i], predictions[i].text) for i in shown), strict=True) if shown \
+        else ((), ())
+    return misclassified_picture(path, images, truths, texts, certainties, names)
+
+
+def marked_differences(reference: str, text: str) -> str:
+    """The reference with the edits that lead to the text: `[a>b]` for a replaced, `[a>]` for a missing and `[>b]` for
+    an additional part; empty if they are equal.
+    """
+    from rapidfuzz.distance import Levenshtein
+
+    if reference == text:
+        return ""
+    parts = []
+    for edit in Levenshtein.opcodes(reference, text):
+        one, other = reference[edit.src_start : edit.src_end], text[edit.dest_start : edit.dest_end]
+        parts.append(one if edit.tag == "equal" else f"[{one}>{other}]")
+    return "".join(parts)
+
+
+def different_parts(reference: str, text: str, length: int = 14) -> tuple[str, str]:
+    """Both texts from shortly before their first difference on, marked by an ellipsis where something is cut; whole if
+    they are short.
+    """
+    same = next((i for i, (a, b) in enumerate(zip(reference, text, strict=False)) if a != b),
+                min(len(reference), len(text)))
+    start = max(0, same - length // 3) if max(len(reference), len(text)) > length else 0
+    return tuple(("…" if start else "") + each[start:] for each in (reference, text))

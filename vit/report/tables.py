@@ -3,6 +3,7 @@
 import csv
 import io
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from os import PathLike
@@ -120,6 +121,19 @@ class TextTable:
         """Every row is already written."""
 
 
+class TerminalTable:
+    """A table on a terminal: control characters in texts are shown as escape sequences of Python, not sent."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def write(self, row: Row) -> None:
+        self.table.write({name: _visible(value) for name, value in row.items()})
+
+    def close(self) -> None:
+        self.table.close()
+
+
 TABLES: dict[str, type[Table]] = {"csv": CsvTable, "json": JsonTable, "parquet": ParquetTable, "text": TextTable}
 
 
@@ -130,6 +144,8 @@ def open_table(
     """A table in a file, or on standard output if `path` is None; completed also after an error."""
     with open(path, "wb") if path is not None else nullcontext(sys.stdout.buffer) as stream:
         table = kind(stream, columns)
+        if path is None and sys.stdout.isatty():
+            table = TerminalTable(table)
         try:
             yield table
         finally:
@@ -160,6 +176,14 @@ def _arrow_type(name: str) -> "pyarrow.DataType":
     if name in LISTS:
         return pyarrow.list_(pyarrow.type_for_alias(LISTS[name]))
     return pyarrow.float64() if name.startswith(NUMBERS) else pyarrow.string()
+
+
+def _visible(value: Cell) -> Cell:
+    if isinstance(value, list):
+        return [_visible(each) for each in value]
+    if not isinstance(value, str):
+        return value
+    return "".join(ascii(c)[1:-1] if unicodedata.category(c) == "Cc" and c != "\t" else c for c in value)
 
 
 def _utf8(value: Cell) -> Cell:

@@ -57,7 +57,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     metrics |= numbers | left_out(job, tested.unreadable) | {"measured_on": job.split}
     if job.split != "test":
         log.warning("%s", CHOSEN)
-    curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"])
+    curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"], loss_note(job.config))
     samples = job.save_samples(folder)
     folder.write("metrics.json", metrics)
     show(job, folder, metrics, text, samples)
@@ -79,6 +79,21 @@ def find_ending(trainer: Trainer, config: dict) -> tuple[str, str]:
     if done < planned and trainer.should_stop:
         return "callback", f"a callback stopped it, ended in {so_far}"
     return "epochs", f"all {planned} epochs"
+
+
+def loss_note(config: dict) -> str:
+    """Why the training loss is not comparable with the validation loss; empty if nothing distinguishes them."""
+    recipe, model = config["recipe"], config["model"]
+    loss = recipe.get("loss") or {}
+    parts = [f"label smoothing {loss['label_smoothing']:g}"] if loss.get("label_smoothing") else []
+    parts += [f"CTC loss of weight {loss['ctc']:g}"] if loss.get("ctc") else []
+    parts += [name for name, used in {
+        "augmentation": recipe.get("crop") or any(step for step in (recipe.get("augment") or {}).values()),
+        "mixup": recipe.get("mixup"),
+        "distillation": (config.get("distill") or {}).get("kind", "none") != "none",
+        "dropout": any(value for key, value in model.items() if key.endswith(("dropout", "drop_path"))),
+    }.items() if used]
+    return f"The loss of training, not that of validation, is with {', '.join(parts)}." if parts else ""
 
 
 def check_samples(job: Job, folder: RunFolder) -> None:

@@ -16,7 +16,7 @@ from vit.files.atomic import CheckpointError, sweep, write_atomically
 from vit.files.checkpoints import LAST
 from vit.files.manifest import MANIFEST, Manifest
 from vit.files.strict_json import json_text
-from vit.files.untrusted import read_yaml
+from vit.files.untrusted import parse_json, read_text, read_yaml
 from vit.run.config.overrides import ConfigError, shown, with_current_keys
 from vit.run.config.targets import check_stored
 from vit.run.console import LogFile
@@ -37,7 +37,8 @@ class RunFolder:
     """`config.yaml log.txt metrics.csv metrics.json environment.json splits/ samples/ checkpoints/ model/` under one
     path.
 
-    A run is finished when `metrics.json` exists; until then it can be resumed. Within `with RunFolder(path, main)` the
+    A run is finished when `metrics.json` exists; until then it can be resumed, and afterwards if `trainer.max_time`
+    ended it. Within `with RunFolder(path, main)` the
     first process holds the folder's lock, which the operating system releases however the process ends, and log
     records also go to `log.txt`. A run that fails before `config.yaml` is written leaves no new folder.
     """
@@ -104,6 +105,14 @@ class RunFolder:
     def finished(self) -> bool:
         return (self.path / "metrics.json").exists()
 
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the run is finished because it reached `trainer.max_time`, so that it can continue."""
+        try:
+            return self.finished and parse_json(read_text(self.path / "metrics.json")).get("ended") == "max_time"
+        except (OSError, ValueError, AttributeError):
+            return False
+
     def _create(self) -> None:
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -127,6 +136,8 @@ class RunFolder:
                 f"run_dir={self.path} already contains a run; {shown('resume', self.path)} resumes it, or choose "
                 "another run_dir"
             )
+        if self.out_of_time and resuming:
+            (self.path / "metrics.json").replace(self.path / "metrics_at_max_time.json")
         if self.finished and resuming:
             raise ConfigError(
                 f"resume={self.path}: that run is finished; start from its model with "

@@ -68,11 +68,23 @@ def read_overrides(config: dict, overrides: list[str]) -> Plan:
     others = [each for each in overrides if not each.startswith("strategy=")]
     stored, more = adjusted(stored, others, config["allow_change"])
     changes |= more
+    check_time(RunFolder(folder, main=False), stored, changes)
     checkpoint, skipped = find_checkpoint(path)
     point = f"from {checkpoint.name}" if checkpoint else "from the start: it has saved nothing yet"
     changed = (f"changed on resuming: {key} from {old} to {new}" for key, (old, new) in changes.items() if old != new)
     remarks = (*skipped, f"resuming {folder} {point}", *changed)
     return Plan({**stored, "resumed": True}, checkpoint, folder, remarks, keeps_splits(changes))
+
+
+def check_time(folder: RunFolder, stored: dict, changes: Collection[str]) -> None:
+    """Checks that a run that `trainer.max_time` ended gets more time.
+
+    Raises:
+        ConfigError: it does not, and would end at once.
+    """
+    if folder.out_of_time and "trainer.max_time" not in changes:
+        raise ConfigError(f"resume={folder.path}: trainer.max_time={stored['trainer']['max_time']} ended that run; add "
+                          "trainer.max_time=null, or a longer time, which counts from the start of the run")
 
 
 def to_record(overrides: list[str]) -> list[str]:

@@ -8,9 +8,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit.data.text.tokenizers import PAD, Tokenizer
+from vit.data.errors import printable
+from vit.data.text.tokenizers import EOS, PAD, Tokenizer
 from vit.evaluation import text_metrics
-from vit.generation import Generation, generate
+from vit.generation import Generation, Utf8, generate
 from vit.tasks.base import Optimization, Task
 from vit.tasks.loss import TextLoss
 
@@ -65,6 +66,7 @@ class Seq2Seq(Task):
     ):
         super().__init__(model, optimizing, seed, config)
         self.tokenizer, self.writing, self.prepare, self.unit = tokenizer, writing, prepare, unit
+        self.utf8 = Utf8(tokenizer.pieces, EOS)
         self.loss = loss or TextLoss(label_smoothing=0.1)
         self.generated: list[tuple[int, str, str]] = []  # row, generated text, reference
 
@@ -110,10 +112,11 @@ class Seq2Seq(Task):
         rows = ((batch["index"] < self.writing.rows) & (batch["weight"] > 0)).nonzero()[:, 0]
         if len(rows) == 0:
             return
-        found = generate(self.model, self.source(batch)[rows], batch["source_mask"][rows], self.writing.decode.greedy)
+        source, mask = self.source(batch)[rows], batch["source_mask"][rows]
+        found = generate(self.model, source, mask, self.writing.decode.greedy, utf8=self.utf8)
         for row, hypotheses in zip(rows.tolist(), found, strict=True):
-            number = int(batch["index"][row])
-            self.generated.append((number, self.tokenizer.decode(hypotheses[0].ids), self.writing.references[number]))
+            number, text = int(batch["index"][row]), self.tokenizer.decode(hypotheses[0].ids, "ignore")
+            self.generated.append((number, text, self.writing.references[number]))
 
     def on_validation_epoch_end(self) -> None:
         if not self.writing.rows:
@@ -127,4 +130,4 @@ class Seq2Seq(Task):
         metrics = text_metrics(texts, references) if rows else dict.fromkeys(TEXT_METRICS, 0.0)  # few with debug=true
         self.log_dict({f"val/{name}": metrics[name] for name in TEXT_METRICS}, prog_bar=True)
         for _, text, reference in rows[: self.writing.examples] if self.trainer.is_global_zero else ():
-            log.info("  %s\n    should be: %s", text, reference)
+            log.info("  %s\n    should be: %s", printable(text), printable(reference))

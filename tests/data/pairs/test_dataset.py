@@ -162,16 +162,16 @@ def test_evaluation_sees_every_row_once(n, limits, world):
 
 def test_texts_that_are_too_long():
     split = PairSplit(["abc", "abcdef", "ab"], ["f line 1", "f line 2", "f line 3"], ["a", "b", "abcdefgh"])
-    with pytest.raises(DataError, match="f line 2: 7 tokens are more than max_target_len=5; 1 of 3 texts are longer"):
+    with pytest.raises(DataError, match="f line 2: 7 tokens are more than data.max_target_len=5; 1 of 3 texts are"):
         PairDataset(split, BYTES, BYTES, max_target_len=5)
-    with pytest.raises(DataError, match="f line 3: 9 tokens are more than max_source_len=5"):
+    with pytest.raises(DataError, match="f line 3: 9 tokens are more than data.max_source_len=5"):
         PairDataset(split, BYTES, BYTES, max_source_len=5)
     limits = {"max_source_len": 5, "max_target_len": 5}
     skipped = PairDataset(split, BYTES, BYTES, **limits, on_long="skip")
     assert skipped.rows.tolist() == [0] and len(skipped) == 1 and skipped.cut == []
     assert skipped.left_out == [
-        ("f line 2", "7 tokens are more than max_target_len=5"),
-        ("f line 3", "9 tokens are more than max_source_len=5"),
+        ("f line 2", "7 tokens are more than data.max_target_len=5"),
+        ("f line 3", "9 tokens are more than data.max_source_len=5"),
     ]
     assert [b["index"].tolist() for b in PairTrainBatches(skipped, 10)] == [[0]]
     cut = PairDataset(split, BYTES, BYTES, **limits, on_long="cut")
@@ -188,11 +188,11 @@ def test_texts_that_are_too_long():
     [
         (lambda: data(on_long="drop"), "on_long='drop' is not one of error, skip, cut"),
         (lambda: data(max_source_len=1, on_long="cut"), "max_source_len=1 must be at least 2"),
-        (lambda: PairTrainBatches(data()), "set batch_tokens or batch_size"),
+        (lambda: PairTrainBatches(data()), "set recipe.batch_tokens or recipe.batch_size"),
         (lambda: PairTrainBatches(data(), batch_size=0), "batch_size 0 must be at least 1"),
         (
             lambda: PairTrainBatches(data(), 10),
-            r"toy line \d+: its 20 tokens exceed batch_tokens 10; raise",
+            r"toy line \d+: its 20 tokens exceed recipe.batch_tokens=10; raise",
         ),
         (lambda: PairTrainBatches(data(), 100, rank=2, world=2), "rank 2 must be 0..1"),
         (

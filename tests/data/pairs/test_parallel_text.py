@@ -104,8 +104,15 @@ def test_split_column_and_tables_in_a_folder(tmp_path):
     assert sizes(parallel(tmp_path)) == {"train": 4, "val": 1}
     with pytest.raises(DataError, match="n.tsv line 3: split 'half' is not one of train, training, val"):
         parallel(write(tmp_path, {"n.tsv": ["en\tde\tsplit", "a\tb\ttrain", "a\tb\thalf"]}) / "n.tsv")
-    with pytest.raises(DataError, match="n.tsv line 2: none of the 1 lines is of the split train"):
-        parallel(write(tmp_path, {"n.tsv": ["en\tde\tsplit", "a\tb\ttest"]}) / "n.tsv")
+    skipped = parallel(write(tmp_path, {"n.tsv": ["en\tde\tsplit", "a\tb\ttrain", "a\tb\thalf"]}) / "n.tsv",
+                       on_unknown_split="skip", fractions=[1, 0, 0])
+    assert sizes(skipped) == {"train": 1} and skipped.left_out == [("n.tsv line 3", "is of the split 'half'")]
+    with pytest.raises(ValueError, match="on_unknown_split='keep' is not one of error, skip"):
+        parallel(tmp_path / "n.tsv", on_unknown_split="keep")
+    only = parallel(write(tmp_path, {"n.tsv": ["en\tde\tsplit", "a\tb\ttest"]}) / "n.tsv")
+    assert sizes(only) == {"test": 1} and not only.images
+    with pytest.raises(DataError, match="there are 0 training pairs; splits found: test"):
+        only.check_train()
 
 
 def test_csv_of_spreadsheets(tmp_path):
@@ -207,7 +214,9 @@ def test_invalid_pair_splits():
     with pytest.raises(ValueError, match="must have the same length"):
         PairSplit(["a"], ["n"], ["x", "y"])
     with pytest.raises(DataError, match="there are 0 training pairs; splits found: val"):
-        PairSource("x", {"val": PairSplit(["a"], ["n"], ["x"])})
+        PairSource("x", {"val": PairSplit(["a"], ["n"], ["x"])}).check_train()
+    with pytest.raises(DataError, match="there are 0 training pairs; splits found: train, val"):
+        PairSource("x", {"train": PairSplit([], [], []), "val": PairSplit(["a"], ["n"], ["x"])})
     mixed = {"train": PairSplit(["a"], ["n"], ["x"]), "val": PairSplit(["a"], ["n"], read=np.zeros)}
     with pytest.raises(ValueError, match="all splits must have images, or none"):
         PairSource("x", mixed)

@@ -161,7 +161,7 @@ def test_long_texts():
     split = TextSplit(
         np.arange(3), ["f line 1", "f line 2", "f line 3"], (["abcdefgh", "ab", "a"], ["x", "xyzuvw", "y"])
     )
-    with pytest.raises(DataError, match="f line 1: 12 tokens are more than max_len=9; 2 of 3 texts are longer"):
+    with pytest.raises(DataError, match="f line 1: 12 tokens are more than data.max_len=9; 2 of 3 texts are longer"):
         TextDataset(split, BYTES, 9)
     skipped = TextDataset(split, BYTES, 9, on_long="skip")
     assert len(skipped) == 1 and skipped[0]["label"].tolist() == [2] and skipped.split.names[0] == "f line 3"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from vit.data import BPETokenizer, ByteTokenizer, parallel, tokenizer_from_dict, train_tokenizer
+from vit.data import BPETokenizer, ByteTokenizer, CharTokenizer, parallel, tokenizer_from_dict, train_tokenizer
 from vit.data.text.tokenizers import BOS, EOS, MASK, PAD, UNK, byte_alphabet
 
 LINES = [
@@ -35,9 +35,10 @@ def bpe():
     return BPETokenizer.train(LINES, vocab_size=320)
 
 
-@pytest.fixture(params=["byte", "bpe"])
+@pytest.fixture(params=["byte", "bpe", "char"])
 def tokenizer(request, bpe):
-    return bpe if request.param == "bpe" else ByteTokenizer()
+    char = CharTokenizer.train([*LINES, *ODD, "half ? a pair"])
+    return {"byte": ByteTokenizer(), "bpe": bpe, "char": char}[request.param]
 
 
 def test_special_ids():
@@ -165,3 +166,21 @@ def test_real_sentences(real):
     ids = tokenizer.encode_batch(unseen)
     assert [tokenizer.decode(row) for row in ids] == unseen
     assert sum(map(len, ids)) < 0.35 * sum(len(text.encode()) for text in unseen)
+
+
+def test_characters_are_those_of_the_training_texts():
+    tokenizer = CharTokenizer.train(["Straße 😀", "aab"])
+    assert tokenizer.characters == sorted(set("Straße 😀aab")) and tokenizer.vocab_size == 5 + 9
+    assert tokenizer.encode("aßz") == [5 + tokenizer.characters.index("a"), 5 + tokenizer.characters.index("ß"), UNK]
+    assert tokenizer.decode(tokenizer.encode("aßz")) == "aß"
+    assert CharTokenizer.train(["aaabbc"], vocab_size=7).characters == ["a", "b"]  # the most frequent ones
+    assert CharTokenizer.train(["Aa"], lower=True).characters == ["a"]
+    for wrong in (["ab"], ["a", "a"]):
+        with pytest.raises(ValueError, match="the tokenizer"):
+            CharTokenizer(wrong)
+    with pytest.raises(ValueError, match="vocab_size 5 is not above 5"):
+        train_tokenizer("char", ["a"], vocab_size=5)
+
+
+def test_an_incomplete_character_is_left_out_on_request():
+    assert ByteTokenizer().decode(ByteTokenizer().encode("aß")[:-1], "ignore") == "a"

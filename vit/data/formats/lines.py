@@ -7,6 +7,7 @@ from pathlib import Path
 from vit.data.errors import DataError, printable
 
 UTF8_BOM = b"\xef\xbb\xbf"  # some editors write it at the start of a file
+UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")  # files with one are decoded, standard input is not
 
 
 class BadText(DataError):
@@ -44,8 +45,15 @@ class Line:
 
 
 def number_lines(lines: Iterable[bytes], file: Path | None = None) -> Iterator[Line]:
-    """Numbers lines from 1 and removes the byte order mark of UTF-8 from the first."""
+    """Numbers lines from 1 and removes the byte order mark of UTF-8 from the first.
+
+    Raises:
+        DataError: the first line shows that the text is UTF-16 or UTF-32, whose further lines are nonsense in UTF-8.
+    """
     for number, raw in enumerate(lines, 1):
+        if number == 1 and (raw.startswith(UTF16_BOMS) or raw.count(0) * 4 > len(raw)):
+            what = "standard input" if file is None else printable(str(file))
+            raise DataError(f"{what}: is not UTF-8, but UTF-16 or UTF-32; convert it, as with iconv -f UTF-16 -t UTF-8")
         yield Line(raw.removeprefix(UTF8_BOM) if number == 1 else raw, number, file)
 
 

@@ -117,6 +117,15 @@ class LinePreprocessing:
         """Patches from left to right of an image of this size."""
         return math.ceil(self._scaled(width, height)[0] / self.patch_size[1])
 
+    def full_width(self, width: int, height: int) -> int:
+        """The width to which an image of this size is scaled if `max_width` does not limit it."""
+        return max(1, round(width * self._rows_of(height) / height))
+
+    def squeezed(self, width: int, height: int) -> str:
+        """Why an image of this size is squeezed: its width and the limit; empty if it is not."""
+        full = self.full_width(width, height)
+        return f"{full} pixels at a height of {self._rows_of(height)}" if full > self.max_width else ""
+
     def batch(self, images: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Results of `image` → uint8 (B,C,H,W) as wide as the widest, and mask (B,N) of the patches in row-major order.
         """
@@ -140,8 +149,10 @@ class LinePreprocessing:
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
         """(width, height) before padding."""
-        rows = self.height if self.enlarge else min(height, self.height)
-        return min(self.max_width, max(1, round(width * rows / height))), rows
+        return min(self.max_width, self.full_width(width, height)), self._rows_of(height)
+
+    def _rows_of(self, height: int) -> int:
+        return self.height if self.enlarge else min(height, self.height)
 
     def _without_resizing(self, raw: ImageLike) -> Tensor | None:
         """(C,H,W) of an array that needs no resizing, without Pillow: the same pixels, many times faster; else None."""

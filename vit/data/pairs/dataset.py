@@ -11,9 +11,9 @@ from torch.utils.data import Dataset
 from vit.data.augment.steps import Augment
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
-from vit.data.images.decode import BadImage, open_image
+from vit.data.images.decode import BadImage
 from vit.data.images.line_images import LinePreprocessing
-from vit.data.images.preprocessing import upright_size
+from vit.data.pairs.line_widths import line_size
 from vit.data.pairs.source import PairSplit
 from vit.data.text.token_ids import find_too_long, source_tokens, target_tokens
 from vit.data.text.tokenizers import PAD, Tokenizer
@@ -76,6 +76,11 @@ class PairDataset(Dataset):
         return len(self.rows)
 
     @property
+    def squeezed(self) -> list[tuple[str, str]]:
+        """(name, reason) of images that are squeezed to `max_width`."""
+        return self.sources.squeezed
+
+    @property
     def cached(self) -> bool:
         return self.sources.cached
 
@@ -108,6 +113,7 @@ class _Texts:
 
     cached = True
     bad: dict[int, str] = {}
+    squeezed: list[tuple[str, str]] = []
 
     def __init__(self, split: PairSplit, tokenizer: Tokenizer, max_len: int | None, on_long: str):
         self.tokens = source_tokens(tokenizer, split.sources)
@@ -139,6 +145,7 @@ class _Images:
         if cache not in (True, False, "auto"):
             raise ValueError(f"cache={cache!r} is not one of true, false, auto")
         self.split, self.preprocessing, self.augment = split, preprocessing, augment
+        self.squeezed: list[tuple[str, str]] = []
         self.strict, self.bad = on_bad_sample == "error", {}
         columns = np.array([self._load_or_skip(i, self._columns) or 1 for i in range(len(split))], dtype=np.int64)
         self.lengths = columns * preprocessing.rows
@@ -192,13 +199,10 @@ class _Images:
             return None
 
     def _columns(self, i: int) -> int:
-        location = self.split.location(i)
-        if isinstance(location, np.ndarray):
-            return self.preprocessing.columns(location.shape[1], location.shape[0])
-        image = open_image(location, self.split.names[i], self.preprocessing.max_pixels)
-        # Pillow would decode a whole PNG to find EXIF after its pixels; those few PNGs get their size when decoded
-        follow_exif = self.preprocessing.exif and (image.format != "PNG" or "exif" in image.info)
-        return self.preprocessing.columns(*upright_size(image, follow_exif))
+        size = line_size(self.split, i, self.preprocessing)
+        if reason := self.preprocessing.squeezed(*size):
+            self.squeezed.append((self.split.names[i], reason))
+        return self.preprocessing.columns(*size)
 
     def _image(self, i: int) -> Tensor:
         return self.preprocessing.image(self.split.image(i), self.split.names[i])

@@ -23,11 +23,13 @@ def image_text(
     on_empty: str = "error",
     split_seed: int = 0,
     on_bad_sample: str = "error",
+    on_unknown_split: str = "error",
 ) -> PairSource:
     """Images with their text from a CSV, TSV or JSONL table: the columns `image`, `text` and, if present, `split`.
 
     Paths are relative to `root` (default: the table's folder). A table without splits is split by `fractions`.
-    `on_empty`: an image without text is an "error" or left out ("skip"); `on_bad_sample`: likewise for missing files.
+    `on_empty`: an image without text is an "error" or left out ("skip"); `on_bad_sample`: likewise for missing files,
+    and `on_unknown_split` for rows of other splits than train, val and test.
 
     Raises:
         DataError: the table cannot be read, or a column, text or split is missing or invalid.
@@ -57,6 +59,7 @@ def image_text(
     pairs = whole if len(rows) == len(whole) else whole.take(rows)
     if "split" not in columns:
         return PairSource(path.stem, add_missing_splits({"train": pairs}, fractions, split_seed), left_out)
-    parts = rows_by_split([columns["split"][i] for i in rows], line_names(path, numbers[rows]))
+    values, names = [columns["split"][i] for i in rows], line_names(path, numbers[rows])
+    parts = rows_by_split(values, names, on_unknown_split, left_out, need_train=False)
     splits = add_missing_splits({key: pairs.take(found) for key, found in parts.items()}, fractions, split_seed)
     return PairSource(path.stem, splits, left_out)

@@ -122,7 +122,7 @@ def _by_length(dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
 def _ends(dataset: PairDataset, batch_tokens: int | None, batch_size: int | None) -> list[int]:
     """Ends of the batches of sorted rows, which depend on the rounded lengths only and are the same in every epoch."""
     if batch_tokens is None and batch_size is None:
-        raise ValueError("the batch size is not defined; set batch_tokens or batch_size")
+        raise ValueError("the batch size is not defined; set recipe.batch_tokens or recipe.batch_size")
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size {batch_size} must be at least 1")
     rows = _by_length(dataset, dataset.rows)
@@ -130,8 +130,9 @@ def _ends(dataset: PairDataset, batch_tokens: int | None, batch_size: int | None
     if batch_tokens is not None and longest.max() > batch_tokens:
         row = int(rows[longest.argmax()])
         raise DataError(
-            f"{dataset.split.names[row]}: its {longest.max()} tokens exceed batch_tokens {batch_tokens}; "
-            "raise batch_tokens, or leave out long rows: on_long=skip with a smaller max_source_len or max_target_len"
+            f"{dataset.split.names[row]}: its {longest.max()} tokens exceed recipe.batch_tokens={batch_tokens}; "
+            "raise it, or leave out long rows: data.on_long=skip with a smaller data.max_source_len or "
+            "data.max_target_len"
         )
     bound = np.minimum(_rounded(longest), batch_tokens or longest.max())
     return _cuts(bound.tolist(), batch_tokens or np.inf, batch_size or np.inf)

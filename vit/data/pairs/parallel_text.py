@@ -35,6 +35,7 @@ def parallel(
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     on_empty: str = "error",
     split_seed: int = 0,
+    on_unknown_split: str = "error",
 ) -> PairSource:
     """Text pairs from a folder or one table.
 
@@ -42,7 +43,7 @@ def parallel(
     `.xlsx`, gzipped or not. `train`, `val` and `test` are the stems of the file names, by default the conventional
     ones. In tables `source` and `target` are columns (numbers from 0 in a file without a header line). Data without
     splits and without a column `split` is split by `fractions`. `on_empty`: a pair with an empty side is an "error" or
-    left out ("skip").
+    left out ("skip"); `on_unknown_split`: likewise for rows of a table whose split is not train, val or test.
 
     Raises:
         DataError: a file cannot be read, the numbers of lines differ, or a text is empty.
@@ -53,7 +54,7 @@ def parallel(
     if source == target:
         raise ValueError(f"source and target are both {source!r}; set data.source and data.target to different sides")
     if root.is_file():
-        found = _one_table(root, source, target, split, fractions, on_empty, split_seed)
+        found = _one_table(root, source, target, split, fractions, on_empty, split_seed, on_unknown_split)
         return PairSource(root.name.split(".")[0], *found)
     if not root.is_dir():
         raise FileNotFoundError(
@@ -69,7 +70,8 @@ def parallel(
 
 
 def _one_table(
-    path: Path, source: Column, target: Column, split: str | None, fractions: Sequence[float], on_empty: str, seed: int
+    path: Path, source: Column, target: Column, split: str | None, fractions: Sequence[float], on_empty: str, seed: int,
+    on_unknown_split: str,
 ) -> tuple[dict[str, PairSplit], list[tuple[str, str]]]:
     if not is_table(path):
         raise DataError(f"data.root: {path.name} is not a table ({', '.join(TABLES)}); give a table or a folder")
@@ -79,7 +81,8 @@ def _one_table(
     pairs, left_out, rows = _pairs(texts, line_names(path, numbers), on_empty)
     if "split" not in columns:
         return add_missing_splits({"train": pairs}, fractions, seed), left_out
-    parts = rows_by_split([columns["split"][i] for i in rows], pairs.names)
+    values = [columns["split"][i] for i in rows]
+    parts = rows_by_split(values, pairs.names, on_unknown_split, left_out, need_train=False)
     return add_missing_splits({key: pairs.take(rows) for key, rows in parts.items()}, fractions, seed), left_out
 
 

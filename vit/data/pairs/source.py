@@ -79,8 +79,10 @@ class PairSplit:
 class PairSource:
     """The available splits out of "train", "val" and "test", and the samples left out as (name, reason).
 
+    Data for evaluation alone needs no training pairs; training checks that there are some.
+
     Raises:
-        DataError: there are no training pairs.
+        DataError: there are no pairs, or the split train is empty.
         ValueError: only some of the splits have images.
     """
 
@@ -89,16 +91,22 @@ class PairSource:
     left_out: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if "train" not in self.splits or len(self.splits["train"]) == 0:
-            found = ", ".join(self.splits) or "none"
-            raise DataError(f"{self.name}: there are 0 training pairs; splits found: {found}")
+        if not any(map(len, self.splits.values())):
+            raise DataError(f"{self.name}: there are 0 pairs; splits found: {', '.join(self.splits) or 'none'}")
+        if "train" in self.splits:
+            self.check_train()
         if len({split.read is None for split in self.splits.values()}) > 1:
             raise ValueError(f"{self.name}: all splits must have images, or none")
 
     @property
     def images(self) -> bool:
         """Whether the sources are images."""
-        return self.splits["train"].read is not None
+        return next(iter(self.splits.values())).read is not None
+
+    def check_train(self) -> None:
+        """Raises DataError if there are no training pairs."""
+        if not len(self.splits.get("train", ())):
+            raise DataError(f"{self.name}: there are 0 training pairs; splits found: {', '.join(self.splits)}")
 
     def split_lists(self) -> dict[str, list[tuple[str, str]]]:
         """(name, target) of every pair by split, as a run records them."""
@@ -114,7 +122,7 @@ def add_missing_splits(splits: dict[str, PairSplit], fractions: Sequence[float],
     """
     if set(splits) != {"train"}:
         share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
-        if "val" in splits or share == 0:
+        if "val" in splits or "train" not in splits or share == 0:
             return splits
         fractions = (1 - share, share, 0.0)
     train = splits["train"]
@@ -124,20 +132,36 @@ def add_missing_splits(splits: dict[str, PairSplit], fractions: Sequence[float],
     }
 
 
-def rows_by_split(values: Sequence[str], names: Sequence[str]) -> dict[str, np.ndarray]:
+def rows_by_split(
+    values: Sequence[str],
+    names: Sequence[str],
+    on_unknown: str = "error",
+    left_out: list[tuple[str, str]] | None = None,
+    need_train: bool = True,
+) -> dict[str, np.ndarray]:
     """Rows of each split by the values of a column, which may be aliases such as "dev".
+
+    Args:
+        on_unknown: rows of other splits are an "error", or left out ("skip") and added to `left_out`.
+        need_train: whether there must be rows of the split train.
 
     Raises:
         DataError: a value is unknown, or no row is of the split train.
+        ValueError: `on_unknown` is unknown.
     """
+    if on_unknown not in ("error", "skip"):
+        raise ValueError(f"on_unknown_split={on_unknown!r} is not one of error, skip")
     keys = {alias: key for key, aliases in SPLIT_NAMES.items() for alias in aliases}
     values = [value.strip().lower() for value in values]
-    wrong = next((i for i, value in enumerate(values) if value not in keys), None)
-    if wrong is not None:
-        raise DataError(f"{names[wrong]}: split {values[wrong]!r} is not one of {', '.join(keys)}")
-    found = np.array([keys[value] for value in values])
+    wrong = [i for i, value in enumerate(values) if value not in keys]
+    if wrong and on_unknown == "error":
+        raise DataError(f"{names[wrong[0]]}: split {values[wrong[0]]!r} is not one of {', '.join(keys)}; {len(wrong)} "
+                        f"of {len(values)} lines have such splits")
+    if left_out is not None:
+        left_out += [(names[i], f"is of the split {values[i]!r}") for i in wrong]
+    found = np.array([keys.get(value, "") for value in values])
     parts = {key: np.flatnonzero(found == key) for key in SPLIT_NAMES if (found == key).any()}
-    if "train" not in parts:
+    if "train" not in parts and need_train:
         raise DataError(
             f"{names[0]}: none of the {len(values)} lines is of the split train; splits found: "
             f"{', '.join(parts)}"

@@ -73,7 +73,7 @@ def target_tokens(tokenizer: Tokenizer, texts: Sequence[str], max_len: int | Non
 def find_too_long(
     lengths: np.ndarray, max_len: int | None, names: Sequence[str], on_long: str, key: str
 ) -> dict[int, str]:
-    """Row → reason of every row longer than `max_len`, the value of the option `key`.
+    """Row → reason of every row longer than `max_len`, the value of the option `data.{key}`.
 
     Raises:
         DataError: there are such rows, with `on_long="error"`.
@@ -88,7 +88,8 @@ def find_too_long(
     long = np.flatnonzero(lengths > max_len).tolist()
     if long and on_long == "error":
         raise DataError(
-            f"{names[long[0]]}: {lengths[long[0]]} tokens are more than {key}={max_len}; {len(long)} of {len(lengths)} "
-            f"texts are longer (up to {lengths.max()}): raise {key}, or set data.on_long=skip or data.on_long=cut"
+            f"{names[long[0]]}: {lengths[long[0]]} tokens are more than data.{key}={max_len}; {len(long)} of "
+            f"{len(lengths)} texts are longer (up to {lengths.max()}): raise data.{key}, or set data.on_long=skip or "
+            "data.on_long=cut"
         )
-    return {i: f"{lengths[i]} tokens are more than {key}={max_len}" for i in long}
+    return {i: f"{lengths[i]} tokens are more than data.{key}={max_len}" for i in long}

@@ -1,10 +1,12 @@
-"""Tokenizers: bytes, which need no vocabulary, and byte-level BPE, trained on the user's texts.
+"""Tokenizers: bytes, which need no vocabulary, byte-level BPE and characters, trained on the user's texts.
 
-Both can encode any text, since all 256 bytes are tokens; the name of a special token in a text is encoded as text.
+The first two can encode any text, since all 256 bytes are tokens; a character that a `CharTokenizer` does not know is
+its unknown token. The name of a special token in a text is encoded as text.
 """
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -23,9 +25,11 @@ class _BaseTokenizer:
     def vocab_size(self) -> int:
         return len(self.pieces)
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text up to the first eos, without special tokens; invalid UTF-8 becomes the character �."""
-        return _text(self.pieces, ids)
+    def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
+        """The text up to the first eos, without special tokens; invalid UTF-8 becomes the character �, or is left out
+        with errors="ignore".
+        """
+        return _text(self.pieces, ids, errors)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """The text of each id for display, or the name of a special token."""
@@ -139,8 +143,61 @@ class BPETokenizer(_BaseTokenizer):
         return {key: value for key, value in self.__dict__.items() if key != "_hf_tokenizer"}
 
 
-Tokenizer = ByteTokenizer | BPETokenizer
-KINDS: dict[str, type[Tokenizer]] = {"byte": ByteTokenizer, "bpe": BPETokenizer}
+class CharTokenizer(_BaseTokenizer):
+    """Characters (Unicode code points): the ids are special tokens, then `characters` in order.
+
+    Raises:
+        ValueError: an entry of `characters` is not one character, or occurs twice.
+    """
+
+    kind = "char"
+
+    def __init__(self, characters: Sequence[str], lower: bool = False):
+        self.characters, self.lower = [str(each) for each in characters], lower
+        self._ids = {each: _FIRST + i for i, each in enumerate(self.characters)}
+        if wrong := [each for each in self.characters if len(each) != 1]:
+            raise ValueError(f"{wrong[0]!r} in the tokenizer is not one character")
+        if len(self._ids) < len(self.characters):
+            raise ValueError(f"the tokenizer has {len(self.characters)} characters, of which {len(self._ids)} differ")
+
+    @classmethod
+    def train(cls, lines: Iterable[str], vocab_size: int = 8000, lower: bool = False) -> "CharTokenizer":
+        """The characters of the lines in the order of their code points; the most frequent ones where they are too
+        many.
+
+        Raises:
+            ValueError: `vocab_size` leaves no room for characters.
+        """
+        if vocab_size <= _FIRST:
+            raise ValueError(f"vocab_size {vocab_size} is not above {_FIRST}, the number of special tokens")
+        counts = Counter()
+        for line in lines:
+            counts.update(_plain(line, lower))
+        found = sorted(counts, key=lambda each: (-counts[each], each))[: vocab_size - _FIRST]
+        return cls(sorted(found), lower)
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """The bytes of each id, empty for special tokens."""
+        return [b""] * _FIRST + [each.encode() for each in self.characters]
+
+    def encode(self, text: str) -> list[int]:
+        """Ids without bos or eos; the unknown token for other characters than those of the training texts."""
+        return [self._ids.get(each, UNK) for each in _plain(text, self.lower)]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self.encode(text) for text in texts]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "lower": self.lower, "characters": self.characters}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "CharTokenizer":
+        return cls(values["characters"], _flag(values))
+
+
+Tokenizer = ByteTokenizer | BPETokenizer | CharTokenizer
+KINDS: dict[str, type[Tokenizer]] = {"byte": ByteTokenizer, "bpe": BPETokenizer, "char": CharTokenizer}
 
 
 def tokenizer_from_dict(values: dict[str, Any]) -> Tokenizer:
@@ -161,13 +218,16 @@ def tokenizer_from_dict(values: dict[str, Any]) -> Tokenizer:
 def train_tokenizer(
     kind: str, lines: Iterable[str], vocab_size: int = 8000, min_frequency: int = 2, lower: bool = False
 ) -> Tokenizer:
-    """Trains a tokenizer of this kind on lines; only `lower` applies to bytes, which need no training.
+    """Trains a tokenizer of this kind on lines; only `lower` applies to bytes, which need no training, and
+    `min_frequency` to BPE.
 
     Raises:
-        ValueError: `kind` is unknown, or as `BPETokenizer.train`.
+        ValueError: `kind` is unknown, or as `BPETokenizer.train` and `CharTokenizer.train`.
     """
     if kind not in KINDS:
         raise ValueError(f"tokenizer kind {kind!r} is not one of {', '.join(KINDS)}")
+    if kind == "char":
+        return CharTokenizer.train(lines, vocab_size, lower)
     return ByteTokenizer(lower) if kind == "byte" else BPETokenizer.train(lines, vocab_size, min_frequency, lower)
 
 
@@ -197,13 +257,13 @@ def _plain(text: str, lower: bool) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _text(pieces: list[bytes], ids: Iterable[int]) -> str:
+def _text(pieces: list[bytes], ids: Iterable[int], errors: str = "replace") -> str:
     found = []
     for i in map(int, ids):
         if i == EOS:
             break
         found.append(pieces[i] if 0 <= i < len(pieces) else "\ufffd".encode())
-    return b"".join(found).decode("utf-8", "replace")
+    return b"".join(found).decode("utf-8", errors)
 
 
 def _display_text(pieces: list[bytes], i: int) -> str:

@@ -56,6 +56,10 @@ class Seq2SeqJob(Job):
         if recipe["batch_size"] is None and recipe["batch_tokens"] is None:
             raise ConfigError("recipe.batch_size and recipe.batch_tokens are both null; set one of them")
 
+    def check_source(self) -> None:
+        self.source.check_train()
+        super().check_source()
+
     def stated_model(self) -> dict:
         return networks.stated_values(self.config)
 
@@ -209,7 +213,7 @@ class Seq2SeqJob(Job):
         return {
             f"{self.split} exact match": f"{metrics[f'{self.split}/exact_match']:.2%} {pairs}",
             "character errors": f"{metrics[f'{self.split}/cer']:.2%}",
-            "BLEU": f"{100 * metrics[f'{self.split}/bleu']:.2f}",
+            "BLEU": f"{metrics[f'{self.split}/bleu']:.2%}",
         }
 
 

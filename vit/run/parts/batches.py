@@ -83,6 +83,10 @@ def build_pair_datasets(
     for key, dataset in made.items():
         if dataset.cut:
             log.warning("%d texts of %s are cut, such as %s: %s", len(dataset.cut), key, *dataset.cut[0])
+        if dataset.squeezed:
+            log.warning("%d of %d images of %s are squeezed, because they are wider than data.preprocessing.max_width="
+                        "%d, such as %s: %s; raise it, or set it to null", len(dataset.squeezed), len(dataset.split),
+                        key, line.max_width, *dataset.squeezed[0])
     return made
 
 

@@ -20,7 +20,8 @@ LOADING = {  # keys of a data node that configure how samples are read, not whic
     "audit_seconds", "tokenizer", "max_len", "on_empty", "mask_ratio", "max_source_len", "max_target_len", "on_long",
 }
 SPLITTING = ("fold", "group")  # keys that are applied to the source that the function returns, as are corrections
-OPTIONAL = {"split_seed": 0, "fold": None, "group": None, "corrections": None}  # defaults, not of every function
+# shared keys with their defaults, not of every function
+OPTIONAL = {"split_seed": 0, "fold": None, "group": None, "corrections": None, "on_unknown_split": "error"}
 FRACTIONS = (0.8, 0.1, 0.1)
 UNDIVIDED = (1.0, 0.0, 0.0)
 

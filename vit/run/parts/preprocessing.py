@@ -4,6 +4,7 @@ import logging
 
 from vit.data import LinePreprocessing, PairSource, PairSplit, Preprocessing, Source, Split, estimate
 from vit.data.images.bit_depth import FULL, RULES
+from vit.data.pairs.line_widths import fitting_width
 from vit.data.statistics import resolve_range
 from vit.run.config.checked import checked
 from vit.run.parts.init_from import Initial
@@ -35,7 +36,7 @@ def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> 
 
 def build_line_preprocessing(data: dict, source: PairSource, initial: Initial | None) -> LinePreprocessing:
     """The preprocessing of line images; mean, std and range are those of `init_from`, where it has the same colour
-    mode, else measured on the training split.
+    mode, else measured on the training split, as is `max_width` where it is null.
 
     Raises:
         ConfigError: names the key of `data.preprocessing`.
@@ -45,8 +46,13 @@ def build_line_preprocessing(data: dict, source: PairSource, initial: Initial | 
     known = initial.preprocessing.to_dict() if initial is not None and initial.preprocessing is not None else {}
     if known.get("mode") == stated.get("mode", "RGB"):
         stated = {key: known[key] for key in ("mean", "std", "range")} | stated
+    train, measured = source.splits["train"], "max_width" not in stated
+    if measured:
+        stated["max_width"] = as_size(stated["patch_size"])[1]
     made = checked("data.preprocessing", LinePreprocessing.from_dict, with_default_statistics(stated))
-    train = source.splits["train"]
+    if measured:
+        made = made.replace(max_width=max(fitting_width(train, made), known.get("max_width", 0)))
+        log.info("lines: up to %d x %d pixels (data.preprocessing.max_width)", made.height, made.max_width)
     return with_statistics(with_range(made, train, rule), train, stated)
 
 

@@ -51,6 +51,12 @@ def unit(module: pl.LightningModule) -> str:
     return getattr(module, "unit", "images")
 
 
+def epoch_loss(module: pl.LightningModule) -> float | None:
+    """The mean loss of the epoch over all processes, of modules that compute it as a metric `train_loss`."""
+    mean = getattr(module, "train_loss", None)
+    return float(mean.compute()) if mean is not None and hasattr(mean, "compute") else None
+
+
 class ThroughputMeter(pl.Callback):
     """Rows (images, sentences) per second over all processes, and the fraction of time spent waiting for data.
 
@@ -214,11 +220,13 @@ class ProgressBar(LightningProgressBar):
         self._drawn, self._rows = time.perf_counter(), 0  # validation is part of the remaining time, not of the rate
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        mean = epoch_loss(pl_module)  # in all processes, which communicate
         if not self.enabled or not trainer.is_global_zero:
             return
         if self._rows:
             self._measure()
-        self._print_line([self._epoch(trainer), *self._rates(trainer), *self._numbers(trainer), self._left(trainer)])
+        numbers = self._numbers(trainer, self._loss if mean is None else mean)
+        self._print_line([self._epoch(trainer), *self._rates(trainer), *numbers, self._left(trainer)])
         self._draw(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -268,9 +276,11 @@ class ProgressBar(LightningProgressBar):
     def _left(self, trainer: pl.Trainer) -> str:
         return f"{clock(self.seconds_left(trainer))} left"
 
-    def _numbers(self, trainer: pl.Trainer) -> list[str]:
+    def _numbers(self, trainer: pl.Trainer, loss: float | None = None) -> list[str]:
+        """The loss, of the last step by default, and the validation metrics."""
+        loss = self._loss if loss is None else loss
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
-        metrics = {"loss": self._loss} | metrics if self._loss == self._loss else metrics
+        metrics = {"loss": loss} | metrics if loss == loss else metrics
         return [f"{name} {value:.4f}" for name, value in metrics.items()]
 
     def seconds_left(self, trainer: pl.Trainer) -> float:
