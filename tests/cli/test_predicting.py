@@ -1,4 +1,4 @@
-"""`vit predict` with models of texts: readable lines are predicted, the others are listed by file and line."""
+"""`vit predict`: readable inputs are predicted, the others are listed by file and line; modes of computation."""
 
 import csv
 import io
@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import vit
 from tests.inference.tiny_models import save_classifier, save_image_to_text, save_translator
+from vit.bundle import save_bundle
 from vit.cli import main
+from vit.data import Preprocessing
 from vit.generation import Generation
 from vit.report.tables import TABLES, open_table
 
@@ -174,3 +177,19 @@ def test_control_characters_are_not_sent_to_a_terminal(monkeypatch, capfd):
             printed = capfd.readouterr().out
             assert ("\x1b" in printed or "\\u001b" in printed and kind == "json") != terminal
             assert "red" in printed and ("\x9b" in printed or kind == "json") != terminal or kind == "json"
+def test_fast_prints_what_was_chosen_and_is_for_image_classifiers(models, tmp_path, capfd):
+    torch.manual_seed(0)
+    model = vit.create_model("vit_tiny", image_size=16, patch_size=8, num_classes=3, depth=1)
+    save_bundle(tmp_path / "model", model, ["a", "b", "c"], Preprocessing(size=16))
+    (tmp_path / "photos").mkdir()
+    for number in range(66):
+        Image.new("RGB", (16, 16), (number, 200 - number, 3 * number)).save(tmp_path / "photos" / f"{number:02}.png")
+    command = ["predict", str(tmp_path / "model"), "--fast", "--batch-size", "7"]
+    assert main([*command, str(tmp_path / "photos")]) == 0
+    said = capfd.readouterr()
+    assert len(said.out.splitlines()) == 67 and "the same predictions for 64 images" in said.err
+    assert "per image: 32-true" in said.err.replace("\n", " ")
+    assert main([*command, str(tmp_path / "photos" / "00.png")]) == 0
+    assert "fast: 32-true, since other modes are compared on 64 images" in capfd.readouterr().err
+    assert main(["predict", str(models / "classifier"), "--fast"]) == 1
+    assert "fast is for image classifiers" in capfd.readouterr().err

@@ -15,7 +15,7 @@ from PIL import Image
 import vit
 from vit.bundle import save_bundle
 from vit.data import BadImage, Preprocessing
-from vit.inference import Prediction, autocast, decode_ahead
+from vit.inference import Prediction, autocast, decode_ahead, fast
 
 CLASSES = ["ant", "bee", "cow", "dog"]
 
@@ -225,3 +225,60 @@ def test_arrays_are_named_as_such(predictor, tmp_path):
     np.savez(tmp_path / "x.npz", images=np.zeros((2, 8, 8), np.uint8))
     with pytest.raises(BadImage, match="x.npz: holds NumPy arrays, not one image; .* data=table data.path=FILE"):
         predictor.predict(tmp_path / "x.npz")
+
+
+def pictures(count):
+    return [picture(seed) for seed in range(count)]
+
+
+def save_convolutional(folder):
+    torch.manual_seed(0)
+    model = vit.create_model("timm/test_resnet", num_classes=4).eval()
+    return save_bundle(folder / "model", model, CLASSES, Preprocessing(size=32))
+
+
+def test_fast_predicts_what_float32_predicts(tmp_path, predictor, saved):
+    images = pictures(70)
+    for path in (saved, save_convolutional(tmp_path)):
+        plain, quick = vit.load(path), vit.load(path, fast=True)
+        expected = plain.predict(images, batch_size=16)
+        found = quick.predict(images, batch_size=16)
+        assert [p.source for p in found] == [p.source for p in expected] and len(found) == 70
+        assert [p.label for p in found[:64]] == [p.label for p in expected[:64]]
+        assert np.allclose([p.probability for p in found], [p.probability for p in expected], atol=0.05)
+        chosen = quick.fast_mode
+        assert chosen.images == 64 and chosen.mode in chosen.milliseconds and chosen.gain >= 1
+        assert str(chosen).startswith("fast: ") and "the same predictions for 64 images" in str(chosen)
+        layouts = {mode.channels_last for mode in chosen.milliseconds}
+        assert layouts == ({False} if path is saved else {False, True})
+
+
+def test_fast_with_few_images_is_float32(saved, predictor):
+    quick = vit.load(saved, fast=True)
+    assert quick.predict(pictures(5)) == predictor.predict(pictures(5)) and quick.fast_mode is None
+
+
+def test_a_faster_mode_with_other_predictions_is_rejected(monkeypatch):
+    """The clock runs ten times as fast for one mode, which errs on two images."""
+    model, images = torch.nn.Linear(1, 1), torch.zeros(64, 3, 2, 2, dtype=torch.uint8)
+    seconds = {"32-true": 1.0, "bf16-mixed": 0.1}
+    monkeypatch.setattr(fast, "timed", lambda program, device: seconds[program()])
+
+    def compute(batch, mode):
+        return mode.precision if len(batch) < 64 else mode.precision == "bf16-mixed"
+
+    def predicted(differs):
+        return [("a",)] * 62 + [("b" if differs else "a",)] * 2
+
+    chosen = fast.choose_mode(model, compute, predicted, images)
+    assert chosen.mode == fast.Mode() and chosen.rejected == ((fast.Mode("bf16-mixed"), 2),)
+    assert "bf16-mixed predicts something else for 2" in str(chosen)
+    agreeing = fast.choose_mode(model, compute, lambda differs: [("a",)] * 64, images)
+    assert agreeing.mode == fast.Mode("bf16-mixed") and round(agreeing.gain) == 10
+    seconds["bf16-mixed"] = 0.99
+    assert fast.choose_mode(model, compute, predicted, images).rejected == ()
+
+
+def test_fast_with_a_precision_is_refused(saved):
+    with pytest.raises(ValueError, match="leave out precision=bf16-mixed"):
+        vit.load(saved, precision="bf16-mixed", fast=True)

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from vit.data.images.bit_depth import RULES
+from vit.data.images.jpeg_decoders import DECODERS
 from vit.data.images.preprocessing import RESIZES
+from vit.data.images.resampling import LIBRARIES
 from vit.data.text.token_ids import ON_LONG
 from vit.data.text.tokenizers import KINDS as TOKENIZERS
 from vit.models.checks import CHOICES, TEXT_POSITIONS
@@ -14,6 +16,7 @@ from vit.models.text import TextClassifierConfig
 from vit.run.command import GROUPS
 from vit.run.compare_finetuning import METHODS
 from vit.run.config.composing import config_folder, options
+from vit.run.parts.batches import CACHES
 from vit.run.parts.devices import PRECISIONS
 from vit.run.parts.optimization import BALANCES, LOSSES
 from vit.training.finetuning.finetune import BATCH_NORMS, HEAD_INITS
@@ -25,10 +28,12 @@ SKIPPING = ("error", "skip")
 MODEL = ("attention", "decoder_mixer", "heads", "mixer", "norm", "projection", "sincos_channels")
 TABLES = {
     **{key: [choice for choice in CHOICES[key] if choice] for key in MODEL},
-    "augment": options("augment"), "balance": BALANCES, "batch_norm": BATCH_NORMS, "distill": options("distill"),
+    "augment": options("augment"), "balance": BALANCES, "batch_norm": BATCH_NORMS, "cache": CACHES,
+    "decoder": DECODERS, "distill": options("distill"),
     "finetune": options("finetune"), "head_init": HEAD_INITS, "kind": TOKENIZERS, "mode": ("RGB", "L"),
     "on_bad_sample": SKIPPING, "on_empty": SKIPPING, "on_long": ON_LONG, "pool": TextClassifierConfig.choices["pool"],
-    "positions": TEXT_POSITIONS, "precision": ("auto", *PRECISIONS), "range": RULES, "resize": RESIZES,
+    "positions": TEXT_POSITIONS, "precision": ("auto", *PRECISIONS), "range": RULES,
+    "resampling": LIBRARIES, "resize": RESIZES,
     "trainable": TRAINABLE,
 }
 NOT_CHOICES = {"resume", "train"}  # a path, names of files

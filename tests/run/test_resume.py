@@ -1,5 +1,6 @@
 """A run that was stopped, killed or damaged is resumed, and ends with the same bits as an uninterrupted one."""
 
+import json
 import os
 import re
 import shlex
@@ -275,3 +276,21 @@ def test_time_and_images_are_counted_through_the_stop(tmp_path, monkeypatch):
     first = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["callbacks"]["ThroughputMeter"]
     assert first["rows"] == pytest.approx(5 * 39 * 32, abs=3 * 32)
     assert re.fullmatch(r"\d+\.\d", str(run.metrics["seconds"])) and run.metrics["seconds"] >= first["elapsed"] - 0.1
+
+
+def test_a_cache_that_is_lost_between_two_sessions_changes_no_bit(tmp_path, monkeypatch):
+    photos = write_photos(tmp_path / "photos", {"cat": 16, "dog": 14}, size=(60, 50))
+    overrides = ["data=folder", f"data.root={photos}", *SMALL, "recipe.epochs=2", "precision=32-true", "logger=csv",
+                 "data.cache=disk"]
+    straight = vit.train([*overrides, f"data.cache_dir={tmp_path / 'one'}", f"run_dir={tmp_path / 'straight'}"])
+    assert len(list((tmp_path / "one").glob("*.images"))) == 2  # of train and val
+    stopped = [*overrides, f"data.cache_dir={tmp_path / 'two'}"]
+    resumed = stopped_and_resumed(stopped, tmp_path / "resumed", monkeypatch, 4,
+                                  [f"data.cache_dir={tmp_path / 'three'}", "data.cache_limit=0.00000001"])
+    assert not list((tmp_path / "three").glob("*.images"))
+    assert_same(straight.path, resumed.path)
+    stored = (resumed.path / "config.yaml").read_text()
+    assert "cache: disk" in stored and "cache_side: auto" in stored and "resampling: torch" in stored
+    model = json.loads((resumed.path / "model" / "config.json").read_text())
+    recorded = {"resampling": "torch", "cache": "disk", "cache_side": "auto"}
+    assert model["vit"]["extra"]["training_pixels"] == recorded

@@ -3,6 +3,7 @@
 Preprocessing and forward pass are those of the evaluation during training.
 """
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -25,10 +26,13 @@ from vit.data.formats.zip_archives import ArchivedFile, is_archive, open_archive
 from vit.data.images.decode import EXTENSIONS
 from vit.data.images.files import LeftOut, image_files, summary
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
+from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode, layout
 
 Pixels = bytes | Image.Image | np.ndarray | Tensor
 File = Path | ArchivedFile
 Images = str | PathLike[str] | Pixels | Iterable["Images"]
+log = logging.getLogger("vit")
+
 PREFETCH = 2  # batches decoded while another is computed
 T = TypeVar("T")
 
@@ -83,7 +87,23 @@ class Predictor:
 
     prediction_type = Prediction
 
-    def __init__(self, bundle: Bundle, device: str | torch.device | None = None, precision: str = "32-true") -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        device: str | torch.device | None = None,
+        precision: str = "32-true",
+        fast: bool = False,
+    ) -> None:
+        """With `fast`, the first 64 images that come together decide the mode of computation; see `vit.inference.fast`.
+        `fast_mode` is then what was chosen and measured, and None before.
+
+        Raises:
+            ValueError: `fast` with another precision than the default.
+        """
+        if fast and precision != "32-true":
+            raise ValueError(f"fast chooses the precision by measurement; leave out precision={precision}")
+        self.fast: bool = fast
+        self.fast_mode: FastMode | None = None
         self.bundle = bundle
         self.device = best_device(device)
         self.model = bundle.model.eval().to(self.device)
@@ -137,8 +157,10 @@ class Predictor:
             ValueError: as `predict`.
         """
         top_k = clamp_top_k(top_k, len(self.classes))
+        check_batch_size(batch_size)
         calibrator = Calibrator(self.bundle, set, abstain)
-        for batch in decode_ahead(named_images(images, left_out), self._decode, batch_size):
+        size = max(batch_size, IMAGES) if self.fast and self.fast_mode is None else batch_size
+        for batch in decode_ahead(named_images(images, left_out), self._decode, size):
             pixels = [image for _, image in batch if isinstance(image, Tensor)]
             found = self._classify(torch.stack(pixels), top_k, calibrator) if pixels else iter(())
             for name, image in batch:
@@ -146,8 +168,9 @@ class Predictor:
 
     def _classify(self, images: Tensor, top_k: int | None, calibrator: Calibrator) -> Iterator[tuple]:
         """uint8 (B,C,H,W) -> B times the fields of a prediction after its name"""
+        mode = self._mode(images, calibrator)
         with calibrator.captured(self.model) as captured:
-            logits = forward(self.model, self.preprocessing, images, self.precision)
+            logits = self._logits(images, mode)
         statements = calibrator.statements(logits, captured, lambda: image_contents(images))
         for best, stated in zip(self._best(logits, top_k, calibrator), statements, strict=True):
             yield *best, *stated
@@ -158,6 +181,21 @@ class Predictor:
             return name, self.preprocessing.image(image, name)
         except BadImage as error:
             return name, error
+
+    def _mode(self, images: Tensor, calibrator: Calibrator) -> Mode:
+        """How uint8 images (B,C,H,W) are computed; with `fast` it is chosen once there are enough of them."""
+        if self.fast and self.fast_mode is None and len(images) >= IMAGES:
+            def names(logits: Tensor) -> list[tuple[str, ...]]:
+                return [labels for labels, _ in self._best(logits, None, calibrator)]
+
+            self.fast_mode = choose_mode(self.model, self._logits, names, images[:IMAGES])
+            log.info("%s", self.fast_mode)
+        return Mode(self.precision) if self.fast_mode is None else self.fast_mode.mode
+
+    def _logits(self, images: Tensor, mode: Mode) -> Tensor:
+        """uint8 (B,C,H,W) -> float32 (B,classes)"""
+        images = images.contiguous(memory_format=layout(mode))
+        return forward(self.model, self.preprocessing, images, mode.precision)
 
     def _best(
         self, logits: Tensor, top_k: int | None, calibrator: Calibrator

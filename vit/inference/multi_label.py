@@ -33,8 +33,14 @@ class MultiLabelPredictor(Predictor):
 
     prediction_type = MultiLabelPrediction
 
-    def __init__(self, bundle: Bundle, device: str | torch.device | None = None, precision: str = "32-true") -> None:
-        super().__init__(bundle, device, precision)
+    def __init__(
+        self,
+        bundle: Bundle,
+        device: str | torch.device | None = None,
+        precision: str = "32-true",
+        fast: bool = False,
+    ) -> None:
+        super().__init__(bundle, device, precision, fast)
         self.thresholds = torch.tensor(bundle.thresholds, dtype=torch.float64)
 
     def stream(

@@ -27,6 +27,7 @@ log = logging.getLogger("vit")
 CHOSEN = "measured on val, which also selected the best epoch: new data may give worse results; there is no test split"
 CLEARLY = " by more than callbacks.start_margin=%g standard errors of the difference on the same samples"
 BEFORE = " (the start of training: no epoch was better)"
+PIXELS = ("resampling", "cache", "cache_side")  # keys of data that determine the random crops of training
 SPLIT_RULE = "hash"  # of samples in splits by fractions; bundles that do not have it were split by position
 
 
@@ -37,6 +38,8 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     settings = {"batch_size": job.config["recipe"]["batch_size"], "precision": trainer.precision}
     extra = {"data": data_overrides(job.config), "evaluation": settings, "name": job.config["name"]}
     extra["split_rule"] = SPLIT_RULE
+    if pixels := {key: job.config["data"][key] for key in PIXELS if key in job.config["data"]}:
+        extra["training_pixels"] = pixels
     weights, score, epoch = checkpoints.final_weights()
     why, text = find_ending(trainer, job.config)
     log.info("ended: %s", text)

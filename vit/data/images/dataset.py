@@ -1,17 +1,21 @@
-"""A split of images as batches of uint8 pixels: cached in memory if they fit, else decoded on request."""
+"""A split of images as batches of uint8 pixels, cached in memory or in files, or decoded on request."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from vit.data.augment.random_crop import Sizing
+from vit.data.augment.random_crop import Box, Sizing
 from vit.data.images.decode import BadImage, open_image
-from vit.data.images.preprocessing import Preprocessing, to_tensor
+from vit.data.images.image_cache import DiskCache, MemoryCache, default_folder
+from vit.data.images.jpeg_decoders import select
+from vit.data.images.prepared import Prepared, read_sample
+from vit.data.images.preprocessing import Preprocessing
+from vit.data.images.resampling import LIBRARIES, resize_box
 from vit.data.split import Split
 
 Batch = dict[str, Any]
@@ -22,10 +26,16 @@ class ImageDataset(Dataset):
 
     Batches are requested by keys (B,2) of (epoch, index), so that workers need no state. `cache`: True, False, or
     "auto" for up to `cache_bytes` of decoded images: whole images with `sizing`, else images of the final size.
+    "memory" and "disk" cache up to `cache_bytes` of images that are shrunk to `cache_side` before the random crop
+    (vit.data.images.prepared), in this process or in memory-mapped files below `cache_dir`; samples that are an array
+    in memory are cached as with "auto".
     `on_bad_sample`: "error", or "skip", which leaves an unreadable image out of its batch and lists it under "bad".
+    `decoder` (vit.data.images.jpeg_decoders) does not change the pixels. `resampling`: the library that resizes random
+    crops, "torch" or "pillow", with nearly the same pixels; without `sizing` it is always Pillow.
 
     Raises:
-        ValueError: `cache` or `on_bad_sample` is unknown.
+        DataError: the decoder is not installed, or its pixels differ from Pillow's.
+        ValueError: `cache`, `on_bad_sample`, `decoder` or `resampling` is unknown.
         BadImage: an image that is cached cannot be read, with `on_bad_sample="error"`.
     """
 
@@ -39,18 +49,32 @@ class ImageDataset(Dataset):
         cache: bool | str = "auto",
         on_bad_sample: str = "error",
         cache_bytes: int = 2**30,
+        cache_side: int | str = "auto",
+        cache_dir: Path | None = None,
+        decoder: str = "auto",
+        resampling: str = "torch",
     ):
         if on_bad_sample not in ("error", "skip"):
             raise ValueError(f"on_bad_sample={on_bad_sample!r} is not one of error, skip")
-        if cache not in (True, False, "auto"):
-            raise ValueError(f"cache={cache!r} is not one of true, false, auto")
+        if cache not in (True, False, "auto", "memory", "disk"):
+            raise ValueError(f"cache={cache!r} is not one of true, false, auto, memory, disk")
+        if resampling not in LIBRARIES:
+            raise ValueError(f"resampling={resampling!r} is not one of {', '.join(LIBRARIES)}")
+        select(decoder)
         self.split, self.preprocessing, self.sizing = split, preprocessing, sizing
+        self.decoder, self.resampling = decoder, resampling
         self.on_bad_sample = on_bad_sample
         self.labels = torch.from_numpy(np.ascontiguousarray(split.labels))
         self.bad: dict[int, str] = {}
         self.images: Tensor | None = None  # (N,C,H,W) uint8: every sample at its final size
         self.decoded: list[np.ndarray | None] | None = None  # whole images, for random crops
-        if self._fits(cache_bytes) if cache == "auto" else cache:
+        self.prepared: Prepared | None = None
+        self.store: MemoryCache | DiskCache | None = None
+        if cache in ("memory", "disk") and split.pixels is None:
+            self.prepared = Prepared(split, preprocessing, sizing, cache_side, decoder, resampling)
+            self.store = (MemoryCache(self.prepared, cache_bytes, on_bad_sample) if cache == "memory" else
+                          DiskCache(self.prepared, cache_dir or default_folder(), cache_bytes, on_bad_sample))
+        elif self._fits(cache_bytes) if isinstance(cache, str) else cache:
             self._fill()
 
     def __len__(self) -> int:
@@ -58,7 +82,7 @@ class ImageDataset(Dataset):
 
     @property
     def cached(self) -> bool:
-        return self.images is not None or self.decoded is not None
+        return self.images is not None or self.decoded is not None or isinstance(self.store, MemoryCache)
 
     def __getitem__(self, index: int) -> Batch:
         """One sample of epoch 0 as a batch of one."""
@@ -102,15 +126,25 @@ class ImageDataset(Dataset):
 
     def _sample(self, i: int, numbers: list[float] | None) -> Tensor:
         name = self.split.names[i]
+        if self.prepared is not None:
+            return self._prepared_sample(i, numbers)
         if numbers is None:
-            return self.preprocessing.image(self._read(i, name), name)
+            return self.preprocessing.image(read_sample(self.split, i), name)
         if self.decoded is None:
             return self._crop_while_decoding(i, name, numbers)
         if i in self.bad:
             raise BadImage(name, self.bad[i])
-        image = Image.fromarray(self.decoded[i])
-        box = self.sizing.box(*image.size, self.preprocessing.size, numbers)
-        return to_tensor(self.preprocessing.crop(image, box))
+        pixels = self.decoded[i]
+        height, width = pixels.shape[:2]
+        return self._resize_box(pixels, self.sizing.box(width, height, self.preprocessing.size, numbers))
+
+    def _prepared_sample(self, i: int, numbers: list[float] | None) -> Tensor:
+        pixels = self.store.get(i)
+        pixels = self.prepared(i) if pixels is None else pixels
+        if numbers is None:
+            return torch.from_numpy(pixels).permute(2, 0, 1)
+        height, width = pixels.shape[:2]
+        return self._resize_box(pixels, self.sizing.box(width, height, self.preprocessing.size, numbers))
 
     def _crop_while_decoding(self, i: int, name: str, numbers: list[float]) -> Tensor:
         height, width = self.preprocessing.size
@@ -122,17 +156,16 @@ class ImageDataset(Dataset):
             left, top, right, bottom = self.sizing.box(full_width, full_height, self.preprocessing.size, numbers)
             return max(width / (right - left), height / (bottom - top))
 
-        image = self.preprocessing.decode(self._read(i, name), name, min_scale)
-        size = full[0] if full else image.size
+        pixels = self.preprocessing.pixels(read_sample(self.split, i), name, min_scale, self.decoder)
+        size = full[0] if full else pixels.shape[1::-1]
         left, top, right, bottom = self.sizing.box(*size, self.preprocessing.size, numbers)
-        across, down = image.width / size[0], image.height / size[1]
-        return to_tensor(self.preprocessing.crop(image, (left * across, top * down, right * across, bottom * down)))
+        across, down = pixels.shape[1] / size[0], pixels.shape[0] / size[1]
+        return self._resize_box(pixels, (left * across, top * down, right * across, bottom * down))
 
-    def _read(self, i: int, name: str) -> bytes | np.ndarray:
-        try:
-            return self.split.read(i)
-        except OSError as error:
-            raise BadImage(name, f"cannot be read ({error.strerror or error})") from error
+    def _resize_box(self, pixels: np.ndarray, box: Box) -> Tensor:
+        """The box as (C,H,W), which is not contiguous: the batch is."""
+        preprocessing = self.preprocessing
+        return resize_box(pixels, box, preprocessing.size, preprocessing.interpolation, self.resampling)
 
     def _fits(self, limit: int) -> bool:
         """Whether the decoded samples fit into `limit` bytes, estimated from the headers of up to 20 images."""
@@ -146,7 +179,7 @@ class ImageDataset(Dataset):
 
     def _pixels(self, i: int) -> int:
         try:
-            raw = self._read(i, self.split.names[i])
+            raw = read_sample(self.split, i)
             if isinstance(raw, np.ndarray):
                 return raw.shape[0] * raw.shape[1]
             image = open_image(raw, self.split.names[i], self.preprocessing.max_pixels)
@@ -182,9 +215,9 @@ class ImageDataset(Dataset):
     def _load_or_skip(self, i: int) -> Tensor | np.ndarray | None:
         name = self.split.names[i]
         try:
-            raw = self._read(i, name)
+            raw = read_sample(self.split, i)
             if self.sizing is not None:
-                return np.array(self.preprocessing.decode(raw, name))
+                return self.preprocessing.pixels(raw, name, decoder=self.decoder)
             return self.preprocessing.image(raw, name)
         except BadImage as error:
             if self.on_bad_sample == "error":

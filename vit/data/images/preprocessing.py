@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from vit.data.formats.zip_archives import ArchivedFile
+from vit.data.images import jpeg_decoders
 from vit.data.images.bit_depth import FULL, Range, check_range, is_high_bit_depth, stored_values
 from vit.data.images.decode import (
     MAX_PIXELS_LIMIT,
@@ -144,11 +145,30 @@ class Preprocessing:
             name = name or str(raw)
             raw = _file_bytes(raw, name)
         image = open_image(raw, name, self.max_pixels)
-        if self.draft and min_scale is not None and image.format == "JPEG" and not isinstance(raw, Image.Image):
-            ratio = 2 * min_scale(*upright_size(image, self.exif))
-            image.draft(None, (math.ceil(image.width * ratio), math.ceil(image.height * ratio)))
+        if not isinstance(raw, Image.Image) and (least := self._draft_size(image, min_scale)):
+            image.draft(None, least)
         image = load_image(image, name, self.exif, self.range)
         return to_eight_bits(image, self.mode, self.background, name, self.range)
+
+    def pixels(
+        self, raw: ImageLike, name: str = "", min_scale: MinScale | None = None, decoder: str = "auto"
+    ) -> np.ndarray:
+        """The pixels of `decode` as (H,W) or (H,W,3) uint8; plain JPEGs are decoded by `decoder` of
+        `vit.data.images.jpeg_decoders`.
+
+        Raises:
+            BadImage: the image cannot be decoded.
+            DataError: the decoder is not installed, or its pixels differ from Pillow's.
+        """
+        if isinstance(raw, bytes):
+            header = open_image(raw, name, self.max_pixels)
+            if not self.exif or _orientation(header) == 1:
+                found = jpeg_decoders.decode(raw, header, self._draft_size(header, min_scale), decoder)
+                if found is not None and header.mode == self.mode:
+                    return found
+                if found is not None:
+                    return np.array(Image.fromarray(found).convert(self.mode))
+        return np.array(self.decode(raw, name, min_scale))
 
     def high_bit_depth_values(self, raw: ImageLike, name: str = "") -> np.ndarray | None:
         """The stored values of an image of more than 8 bits per sample, to which `range` applies; else None.
@@ -197,10 +217,6 @@ class Preprocessing:
         size = tuple(round(edge * finer) for edge in self.size)
         return np.atleast_3d(np.asarray(self.replace(size=size).fit(image, name)))
 
-    def crop(self, image: Image.Image, box: tuple[float, float, float, float]) -> Image.Image:
-        """Crops a decoded image to box (left, top, right, bottom) and resizes it to `size`."""
-        return image.resize((self.size[1], self.size[0]), INTERPOLATIONS[self.interpolation], box=box)
-
     def leaves_unchanged(self, height: int, width: int) -> bool:
         """Whether the pixels of images of this size stay unchanged."""
         if (height, width) != self.size:
@@ -224,6 +240,13 @@ class Preprocessing:
         if wide == (self.resize == "shorter"):
             return max(1, rows * width // height), rows
         return columns, max(1, columns * height // width)
+
+    def _draft_size(self, image: Image.Image, min_scale: MinScale | None) -> tuple[int, int] | None:
+        """The smallest (width, height) to which a JPEG may shrink while it is decoded; None for its full size."""
+        if not self.draft or min_scale is None or image.format != "JPEG":
+            return None
+        ratio = 2 * min_scale(*upright_size(image, self.exif))
+        return math.ceil(image.width * ratio), math.ceil(image.height * ratio)
 
     def _min_scale(self, width: int, height: int) -> float:
         target = self._target(width, height)
@@ -252,8 +275,12 @@ def _centred(image: Image.Image, size: tuple[int, int], background: tuple[int, i
 
 def upright_size(image: Image.Image, exif: bool) -> tuple[int, int]:
     """(width, height) of an opened image after its EXIF orientation is applied."""
-    try:
-        turned = exif and image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
-    except Exception:  # damaged EXIF
-        turned = False
+    turned = exif and _orientation(image) in (5, 6, 7, 8)
     return (image.height, image.width) if turned else image.size
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return image.getexif().get(ORIENTATION, 1)
+    except Exception:  # damaged EXIF
+        return 1

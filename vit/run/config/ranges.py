@@ -76,6 +76,8 @@ RANGES: dict[str, Number] = {  # key -> range; * matches any name
     "callbacks.patience": or_null(COUNT),
     "callbacks.start_margin": AT_LEAST_0,
     "data.audit_seconds": AT_LEAST_0,
+    "data.cache_limit": POSITIVE,
+    "data.cache_side": replace(COUNT, names=AUTO),
     "data.digits": COUNT,
     "data.fractions": SHARE,
     "data.image_size": or_null(COUNT),

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from hydra.utils import instantiate
 from torch.utils.data import Dataset
@@ -20,19 +21,23 @@ from vit.data import (
     Source,
     TrainBatches,
 )
+from vit.data.images.jpeg_decoders import DECODERS
+from vit.data.images.resampling import LIBRARIES
 from vit.data.text.tokenizers import Tokenizer
 from vit.run.config.checked import checked
-from vit.run.config.composing import ConfigError
+from vit.run.config.composing import ConfigError, nearest
 from vit.tasks import Batches
 
 log = logging.getLogger("vit")
+
+CACHES = ("auto", "none", "memory", "disk")  # data.cache
 
 
 def build_batches(config: dict, source: Source, preprocessing: Preprocessing) -> Batches:
     """The training and validation loaders of images; `recipe.batch_size` is global, over devices and micro-batches.
 
     Raises:
-        ConfigError: names `data.on_bad_sample` or `data.workers`.
+        ConfigError: names a key of `data` with an invalid value.
     """
     data, recipe = config["data"], config["recipe"]
     if data["on_bad_sample"] not in ("error", "skip"):
@@ -40,12 +45,33 @@ def build_batches(config: dict, source: Source, preprocessing: Preprocessing) ->
     if data["workers"] != "auto" and not (isinstance(data["workers"], int) and data["workers"] >= 0):
         raise ConfigError(f"data.workers={data['workers']}: must be auto or a number of processes, 0 or more")
     crop = build_crop(recipe["crop"], config["seed"])
-    train = ImageDataset(source.splits["train"], preprocessing, crop, on_bad_sample=data["on_bad_sample"])
-    val = ImageDataset(source.splits["val"], preprocessing, on_bad_sample=data["on_bad_sample"])
+    loading = image_loading(data)
+    train = ImageDataset(source.splits["train"], preprocessing, crop, **loading)
+    val = ImageDataset(source.splits["val"], preprocessing, **loading)
     return Batches(
         partial(train_loader, train, recipe, config["seed"], data["workers"], data["balance"]),
         partial(val_loader, val, micro_batch(recipe), data["workers"]),
     )
+
+
+def image_loading(data: dict) -> dict:
+    """How the `data` node reads images. Runs from before `data.resampling` existed used Pillow.
+
+    Raises:
+        ConfigError: names the key with an invalid value.
+    """
+    found = {"decoder": data.get("decoder", "auto"), "resampling": data.get("resampling", "pillow"),
+             "cache": data.get("cache", "auto")}
+    for key, choices in (("decoder", DECODERS), ("resampling", LIBRARIES), ("cache", CACHES)):
+        if found[key] not in choices:
+            hint = nearest(str(found[key]), list(choices))
+            raise ConfigError(f"data.{key}={found[key]}: must be one of {', '.join(choices)}{hint}")
+    if found["cache"] in ("memory", "disk"):
+        found["cache_bytes"] = int(data["cache_limit"] * 1e9)
+        found["cache_side"] = data["cache_side"]
+        found["cache_dir"] = Path(data["cache_dir"]).expanduser() if data["cache_dir"] else None
+    found["cache"] = False if found["cache"] == "none" else found["cache"]
+    return {**found, "on_bad_sample": data["on_bad_sample"]}
 
 
 def build_pair_datasets(

@@ -18,6 +18,7 @@ from vit.run.records import DataRecord
 LOADING = {  # keys of a data node that configure how samples are read, not which samples there are
     "_target_", "name", "image_size", "patch_size", "preprocessing", "workers", "balance", "on_bad_sample",
     "audit_seconds", "tokenizer", "max_len", "on_empty", "mask_ratio", "max_source_len", "max_target_len", "on_long",
+    "decoder", "resampling", "cache", "cache_side", "cache_limit", "cache_dir",
 }
 SPLITTING = ("fold", "group")  # keys that are applied to the source that the function returns, as are corrections
 # shared keys with their defaults, not of every function
@@ -82,8 +83,8 @@ def with_new_splits(source: Source, data: dict, undivided: bool) -> Source:
 
 def with_absolute_paths(data: dict) -> dict:
     """The data node with absolute paths, so that a resumed run and `vit evaluate` work in any current folder."""
-    paths = {key: os.path.abspath(os.path.expanduser(data[key])) for key in ("root", "path", "corrections")
-             if data.get(key)}
+    keys = ("root", "path", "corrections", "cache_dir")
+    paths = {key: os.path.abspath(os.path.expanduser(data[key])) for key in keys if data.get(key)}
     return {**data, **paths}
 
 

@@ -1,0 +1,245 @@
+"""Caches of prepared images: in memory, or in memory-mapped files that runs and ranks share.
+
+What a cache does not hold is prepared on request, with the same pixels: a full disk, a limit or a deleted file costs
+time, never a result. A file of the disk cache holds consecutive samples of a split. Its name is a hash of their
+contents and of all that determines the pixels, so a changed image or preprocessing leads to another file. A file is
+written under another name and renamed when it is complete; a lock lets one process write it while others go on.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from vit.data.errors import DataError
+from vit.data.images.decode import BadImage
+from vit.data.images.prepared import Prepared
+from vit.data.split import content_of
+from vit.files.atomic import sweep, write_atomically
+
+log = logging.getLogger("vit")
+
+MAGIC = b"VITIMAG1"
+SUFFIX = ".images"
+ROWS = 256  # samples of a file, at least
+FILES = 256  # files of a split, at most: each is open while it is used
+IN_USE = 24 * 3600  # seconds after a run opened a file in which it is not deleted to make room
+SAMPLED = 8  # images by which the size is estimated
+PARALLEL = 64  # images that threads prepare at a time
+
+
+class MemoryCache:
+    """Prepared images in the memory of this process, up to `limit` bytes."""
+
+    def __init__(self, prepared: Prepared, limit: int, on_bad_sample: str = "error"):
+        self.images: list[np.ndarray | None] = []
+        size, count = 0, len(prepared)
+        announce("memory", prepared, limit)
+        for image in prepare(prepared, range(count), on_bad_sample):
+            size += 0 if image is None else image.nbytes
+            if size > limit:
+                warn_about_limit(len(self.images), count, limit)
+                break
+            self.images.append(image)
+
+    def get(self, i: int) -> np.ndarray | None:
+        """(H,W,C) uint8; None if it is not cached."""
+        return self.images[i] if i < len(self.images) else None
+
+
+class DiskCache:
+    """Prepared images in files below `folder`, which all caches there together keep below `limit` bytes.
+
+    Raises:
+        BadImage: an image cannot be read, with `on_bad_sample="error"`.
+        DataError: the folder cannot be created or written.
+    """
+
+    def __init__(self, prepared: Prepared, folder: Path, limit: int, on_bad_sample: str = "error"):
+        self.folder, self.limit = folder, limit
+        self.rows = max(ROWS, -(-len(prepared) // FILES))
+        self.paths = [folder / name for name in file_names(prepared, self.rows)]
+        self._files: dict[int, StoredImages | None] = {}
+        open_folder(folder)
+        sweep(folder)
+        self._fill(prepared, on_bad_sample)
+
+    def get(self, i: int) -> np.ndarray | None:
+        """(H,W,C) uint8, memory-mapped; None if it is not cached."""
+        number, row = divmod(i, self.rows)
+        if number not in self._files:
+            self._files[number] = StoredImages.open(self.paths[number])
+        file = self._files[number]
+        return None if file is None else file.image(row)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_files": {}}  # another process maps the files itself
+
+    def _fill(self, prepared: Prepared, on_bad_sample: str) -> None:
+        """Writes the missing files: first those that no other process is writing, then those that it did not finish."""
+        missing = [number for number, path in enumerate(self.paths) if not is_usable(path)]
+        if not missing:
+            log.info("cache: all %d images are in %s", len(prepared), self.folder)
+            return
+        bytes_each = announce(str(self.folder), prepared, self.limit)
+        for wait in (False, True):
+            for number in list(missing):
+                rows = range(number * self.rows, min((number + 1) * self.rows, len(prepared)))
+                path = self.paths[number]
+                try:
+                    with FileLock(path.with_suffix(".lock"), timeout=-1 if wait else 0):
+                        if not is_usable(path):
+                            if not self._make_room(bytes_each * len(rows)):
+                                warn_about_limit(number * self.rows, len(prepared), self.limit)
+                                return
+                            images = prepare(prepared, rows, on_bad_sample)
+                            write_atomically(path, lambda file, images=images: store(file, images))
+                    missing.remove(number)
+                except Timeout:
+                    continue
+                except OSError as error:  # such as a full disk
+                    log.warning("cache: %s; the images that are not cached are decoded in every epoch", error)
+                    return
+
+    def _make_room(self, size: float) -> bool:
+        """Whether `size` more bytes fit; deletes files that no run has opened for a day, the oldest first."""
+        stored = []
+        for path in self.folder.glob(f"*{SUFFIX}"):
+            try:
+                stored.append((path.stat().st_mtime, path.stat().st_size, path))
+            except FileNotFoundError:  # deleted by another process
+                continue
+        total = size + sum(each for _, each, _ in stored)
+        for used, each, path in sorted(stored):
+            if total <= self.limit or time.time() - used < IN_USE:
+                break
+            if path not in self.paths:
+                path.unlink(missing_ok=True)
+                path.with_suffix(".lock").unlink(missing_ok=True)
+                total -= each
+        return total <= self.limit
+
+
+class StoredImages:
+    """One file of a disk cache, mapped into memory."""
+
+    def __init__(self, data: np.ndarray, index: np.ndarray):
+        self.data, self.index = data, index
+
+    @classmethod
+    def open(cls, path: Path) -> "StoredImages | None":
+        """None if there is no such file or it is not complete."""
+        try:
+            data = np.memmap(path, np.uint8, "c")  # copy on write: torch refuses read-only memory
+        except (OSError, ValueError):  # an empty file cannot be mapped
+            return None
+        if len(data) < 24 or data[-8:].tobytes() != MAGIC:
+            return None
+        count = int(data[-16:-8].view(np.int64)[0])
+        start = len(data) - 16 - 32 * count
+        if count < 0 or start < 0:
+            return None
+        index = np.array(data[start:-16]).view(np.int64).reshape(count, 4)  # (offset, height, width, channels)
+        return cls(data, index) if index[:, 1:].prod(1).sum() == start else None
+
+    def image(self, row: int) -> np.ndarray | None:
+        """(H,W,C), or None for an image that could not be read."""
+        offset, *shape = self.index[row].tolist()
+        return self.data[offset : offset + shape[0] * shape[1] * shape[2]].reshape(shape) if shape[0] else None
+
+
+def open_folder(folder: Path) -> None:
+    """Creates the folder of a cache; raises DataError if it cannot be written."""
+    reason = "permission denied"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return
+    except OSError as error:
+        reason = error.strerror or str(error)
+    raise DataError(f"data.cache_dir: {folder} cannot be written ({reason}); choose another folder, or set "
+                    "data.cache=memory")
+
+
+def store(file: Any, images: Iterator[np.ndarray | None]) -> None:
+    """Writes the pixels of all images, then their index."""
+    index, offset = [], 0
+    for image in images:
+        index.append((offset, *(image.shape if image is not None else (0, 0, 0))))
+        if image is not None:
+            file.write(image.tobytes())
+            offset += image.nbytes
+    file.write(np.array(index, np.int64).tobytes() + np.int64(len(index)).tobytes() + MAGIC)
+
+
+def is_usable(path: Path) -> bool:
+    """Whether a complete file exists, which is then marked as used now; an incomplete one is deleted."""
+    if StoredImages.open(path) is None:
+        path.unlink(missing_ok=True)
+        return False
+    os.utime(path)
+    return True
+
+
+def file_names(prepared: Prepared, rows: int) -> list[str]:
+    """The names of the files of `rows` samples each: hashes of the samples and of what determines their pixels."""
+    identity = json.dumps(prepared.identity(), sort_keys=True).encode()
+    count, names = len(prepared), []
+    for first, end in pairwise([*range(0, count, rows), count]):
+        digest = hashlib.blake2b(identity, digest_size=16)
+        for i in range(first, end):
+            digest.update(content_of(prepared.split, i).encode() + b"\n")
+        names.append(digest.hexdigest() + SUFFIX)
+    return names
+
+
+def prepare(prepared: Prepared, rows: range, on_bad_sample: str) -> Iterator[np.ndarray | None]:
+    """The images of `rows` in order, None for unreadable ones; threads use all cores, as decoders release the GIL.
+
+    Raises:
+        BadImage: an image cannot be read, with `on_bad_sample="error"`.
+    """
+
+    def load(i: int) -> np.ndarray | None:
+        try:
+            return prepared(i)
+        except BadImage:
+            if on_bad_sample == "error":
+                raise
+            return None
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ThreadPoolExecutor(min(16, cores)) as pool:
+        for first in range(rows.start, rows.stop, PARALLEL):
+            yield from pool.map(load, range(first, min(first + PARALLEL, rows.stop)))
+
+
+def announce(place: str, prepared: Prepared, limit: int) -> float:
+    """Logs the size of the cache, estimated from a few images → bytes per image."""
+    sampled = np.unique(np.linspace(0, len(prepared) - 1, min(SAMPLED, len(prepared))).astype(int))
+    sizes = [image.nbytes for i in sampled for image in prepare(prepared, range(i, i + 1), "skip") if image is not None]
+    each = sum(sizes) / max(1, len(sizes))
+    log.info("cache: %d images of about %.0f kB, %.2f of at most %.2f GB, in %s", len(prepared), each / 1e3,
+             each * len(prepared) / 1e9, limit / 1e9, place)
+    return each
+
+
+def warn_about_limit(cached: int, count: int, limit: int) -> None:
+    log.warning("cache: the limit of %.2f GB is reached after %d of %d images; the others are decoded in every epoch "
+                "(data.cache_limit)", limit / 1e9, cached, count)
+
+
+def default_folder() -> Path:
+    """$VIT_CACHE/images, else vit/images in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
+    if os.environ.get("VIT_CACHE"):
+        return Path(os.environ["VIT_CACHE"]).expanduser() / "images"
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vit" / "images"

@@ -1,0 +1,113 @@
+"""The fastest way to compute a model on this machine that predicts the same: its precision and memory layout."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+IMAGES = 64  # of the given ones, for which the predictions must be equal
+TIMED = 16  # images per timed batch
+ROUNDS = 3
+GAIN = 1.05  # a mode must be so many times as fast as float32, or its gain is noise
+CONVOLUTIONS = 4  # of a network that may gain from channels_last; a Vision Transformer has one
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How a model is computed: Lightning's name of a precision, and whether images are stored with channels last."""
+
+    precision: str = "32-true"
+    channels_last: bool = False
+
+    def __str__(self) -> str:
+        return self.precision + (", channels_last" if self.channels_last else "")
+
+
+@dataclass(frozen=True)
+class FastMode:
+    """The chosen mode.
+
+    Attributes:
+        milliseconds: per image, of each mode that was measured.
+        rejected: (mode, number of images) of faster modes that predict something else for so many images.
+        images: number of images for which the chosen mode predicts the same as float32.
+    """
+
+    mode: Mode
+    milliseconds: dict[Mode, float]
+    rejected: tuple[tuple[Mode, int], ...]
+    images: int
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast as float32 the mode is."""
+        return self.milliseconds[Mode()] / self.milliseconds[self.mode]
+
+    def __str__(self) -> str:
+        """One line for the log."""
+        took = ", ".join(f"{mode} {each:.1f} ms" for mode, each in self.milliseconds.items())
+        chosen = f"{self.mode}, {self.gain:.2f} times as fast as 32-true" if self.mode != Mode() else "32-true"
+        others = "".join(f"; {mode} predicts something else for {count}" for mode, count in self.rejected)
+        return f"fast: {chosen}; the same predictions for {self.images} images{others} (per image: {took})"
+
+
+def candidates(model: nn.Module, device: torch.device) -> list[Mode]:
+    """The modes to measure, float32 first."""
+    precisions = ["32-true", "bf16-mixed", *(["16-mixed"] if device.type == "cuda" else [])]
+    convolutional = sum(isinstance(module, nn.Conv2d) for module in model.modules()) >= CONVOLUTIONS
+    layouts = (False, True) if convolutional else (False,)
+    return [Mode(precision, last) for precision in precisions for last in layouts]
+
+
+def choose_mode(
+    model: nn.Module, compute: Callable[[Tensor, Mode], Tensor], predicted: Callable[[Tensor], list], images: Tensor
+) -> FastMode:
+    """Measures all modes on images (B,C,H,W) uint8, in turns, and chooses the fastest one with the predictions of
+    float32.
+
+    Args:
+        compute: (images, mode) → logits (B,classes).
+        predicted: logits → the prediction for each image, which is compared.
+    """
+    device = next(model.parameters()).device
+    modes = candidates(model, device)
+    times: dict[Mode, list[float]] = {mode: [] for mode in modes}
+    for number in range(ROUNDS + 1):
+        for mode in modes if number % 2 else modes[::-1]:
+            set_layout(model, mode)
+            seconds = timed(lambda mode=mode: compute(images[:TIMED], mode), device)
+            if number:  # the first round is a warm-up
+                times[mode].append(1000 * seconds / len(images[:TIMED]))
+    taken = {mode: statistics.median(each) for mode, each in times.items()}
+    faster = sorted((mode for mode in modes if taken[mode] * GAIN < taken[Mode()]), key=taken.get)
+    set_layout(model, Mode())
+    expected, rejected = predicted(compute(images, Mode())) if faster else [], []
+    for mode in faster:
+        set_layout(model, mode)
+        differing = sum(a != b for a, b in zip(predicted(compute(images, mode)), expected, strict=True))
+        if not differing:
+            return FastMode(mode, taken, tuple(rejected), len(images))
+        rejected.append((mode, differing))
+    set_layout(model, Mode())
+    return FastMode(Mode(), taken, tuple(rejected), len(images))
+
+
+def set_layout(model: nn.Module, mode: Mode) -> None:
+    """Stores the weights of convolutions in the layout of the images; their values stay."""
+    model.to(memory_format=layout(mode))
+
+
+def layout(mode: Mode) -> torch.memory_format:
+    return torch.channels_last if mode.channels_last else torch.contiguous_format
+
+
+def timed(program: Callable[[], object], device: torch.device) -> float:
+    """Seconds, with all work of the device."""
+    start = time.perf_counter()
+    program()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
