@@ -33,7 +33,6 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_checkpoint_wrapped_module": (CHECKPOINTING, WRAPPER),
     "_compiled_call_impl": (MODULE, CALL),
     "_data_fetcher": (FIT_LOOP, "a resumed epoch starts in its middle, after Lightning has made the iterator"),
-    "_flatten_dense_tensors": ("torch._utils", "one norm over all small tensors"),
     "_foreach_copy_": ("torch", FUSED),
     "_foreach_lerp_": ("torch", FUSED),
     "_foreach_mul_": ("torch", FUSED),
@@ -56,7 +55,7 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_shutdown_workers": (LOADER, WORKERS),
     "_signal_connector": ("pytorch_lightning.trainer.trainer", SIGNAL),
     "_step_supports_amp_scaling": ("torch.amp.grad_scaler", "fused optimizers unscale the gradients themselves"),
-    "_utils": ("torch", "holds _flatten_dense_tensors and, in torch.utils.data, _remove_worker_pids"),
+    "_utils": ("torch", "in torch.utils.data it holds _remove_worker_pids"),
     "_worker_pids_set": (LOADER, WORKERS),
     "_workers": (LOADER, WORKERS),
 }

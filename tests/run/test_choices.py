@@ -11,6 +11,7 @@ from vit.data.images.preprocessing import RESIZES
 from vit.data.images.resampling import LIBRARIES
 from vit.data.text.token_ids import ON_LONG
 from vit.data.text.tokenizers import KINDS as TOKENIZERS
+from vit.evaluation.calibration import CHOICES as CALIBRATIONS
 from vit.models.checks import CHOICES, TEXT_POSITIONS
 from vit.models.text import TextClassifierConfig
 from vit.run.command import GROUPS
@@ -29,12 +30,11 @@ MODEL = ("attention", "decoder_mixer", "heads", "mixer", "norm", "projection", "
 TABLES = {
     **{key: [choice for choice in CHOICES[key] if choice] for key in MODEL},
     "augment": options("augment"), "balance": BALANCES, "batch_norm": BATCH_NORMS, "cache": CACHES,
-    "decoder": DECODERS, "distill": options("distill"),
-    "finetune": options("finetune"), "head_init": HEAD_INITS, "kind": TOKENIZERS, "mode": ("RGB", "L"),
-    "on_bad_sample": SKIPPING, "on_empty": SKIPPING, "on_long": ON_LONG, "pool": TextClassifierConfig.choices["pool"],
-    "positions": TEXT_POSITIONS, "precision": ("auto", *PRECISIONS), "range": RULES,
-    "resampling": LIBRARIES, "resize": RESIZES,
-    "trainable": TRAINABLE,
+    "calibrate": CALIBRATIONS, "decoder": DECODERS, "distill": options("distill"), "finetune": options("finetune"),
+    "head_init": HEAD_INITS, "kind": TOKENIZERS, "mode": ("RGB", "L"), "on_bad_sample": SKIPPING, "on_empty": SKIPPING,
+    "on_long": ON_LONG, "on_unknown_split": SKIPPING, "pool": TextClassifierConfig.choices["pool"],
+    "positions": TEXT_POSITIONS, "precision": ("auto", *PRECISIONS), "range": RULES, "resampling": LIBRARIES,
+    "resize": RESIZES, "trainable": TRAINABLE,
 }
 NOT_CHOICES = {"resume", "train"}  # a path, names of files
 
