@@ -5,7 +5,7 @@ from torch import nn
 
 from vit.models import create_model, model_from_config
 from vit.training.finetuning.lora import Lora, add_lora
-from vit.weights.trained import is_added, merge_lora
+from vit.weights.training_checkpoint import is_added, merge_lora
 
 
 def ours(**options):

@@ -7,7 +7,7 @@ from torch import nn
 from vit.nn import MixedRotary
 from vit.training.optimization.gradient_clipping import clip_gradients
 from vit.training.optimization.optim import build_optimizer, layer_numbers, parameter_groups, scaled_lr, undecayed
-from vit.weights.trained import clean_name
+from vit.weights.training_checkpoint import clean_name
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from vit.run.folder import RunFolder, new_path, read_config, unfinished
 from vit.run.parts.data_source import LOADING
 from vit.run.processes.ranks import RUN_DIR
 from vit.training import newest_valid
-from vit.weights.trained import clean_name
+from vit.weights.training_checkpoint import clean_name
 
 CONTROL = ("resume", "run_dir", "runs", "allow_change")  # keys of one command, never recorded
 FREE = (  # keys that a resumed run may change, because they do not affect what the steps before them computed

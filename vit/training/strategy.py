@@ -13,7 +13,7 @@ from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy, Str
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from vit.weights.trained import clean_name
+from vit.weights.training_checkpoint import clean_name
 
 SLACK = 30  # seconds
 NAMES = ("auto", "single", "ddp", "fsdp")

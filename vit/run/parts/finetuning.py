@@ -12,7 +12,7 @@ from vit.run.config.composing import ConfigError
 from vit.training import Finetune
 from vit.weights import KeyReport
 from vit.weights.loading import is_head
-from vit.weights.trained import is_added
+from vit.weights.training_checkpoint import is_added
 
 log = logging.getLogger("vit")
 

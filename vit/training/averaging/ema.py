@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vit.training.optimization.gradient_clipping import local
-from vit.weights.trained import clean_name
+from vit.weights.training_checkpoint import clean_name
 
 
 class WeightAverage:

@@ -11,7 +11,7 @@ from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 from vit.files.atomic import NO_LINKS, CheckpointError, link_atomically, write_atomically
 from vit.files.checkpoints import BEST, IS_BEST, LAST, PREVIOUS, record, verify
 from vit.files.manifest import Manifest
-from vit.weights import trained
+from vit.weights import training_checkpoint
 
 log = logging.getLogger("vit")
 
@@ -140,4 +140,4 @@ def trained_weights(path: str | Path) -> dict[str, torch.Tensor]:
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    return trained.trained_weights(AtomicCheckpointIO().load_checkpoint(path))
+    return training_checkpoint.trained_weights(AtomicCheckpointIO().load_checkpoint(path))

@@ -11,7 +11,7 @@ from vit.messages import did_you_mean, nearest_names
 from vit.training.finetuning.lora import add_lora
 from vit.training.optimization.optim import layer_numbers
 from vit.weights.loading import is_head
-from vit.weights.trained import is_added
+from vit.weights.training_checkpoint import is_added
 
 BATCH_NORMS = ("auto", "frozen", "train")
 HEAD_INITS = ("auto", "fit", "random")

@@ -6,7 +6,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.strategies import DDPStrategy
 
 from vit.training.finetuning.finetune import train_only
-from vit.weights.trained import is_added
+from vit.weights.training_checkpoint import is_added
 
 log = logging.getLogger("vit")
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vit.messages import nearest_names
-from vit.weights.trained import clean_name
+from vit.weights.training_checkpoint import clean_name
 
 # Last parts of the names of scales, shifts, tokens and positions, which have no weight decay.
 NO_DECAY = re.compile(

@@ -1,0 +1,230 @@
+"""The rows of `vit predict`: what is predicted for images, texts and text generation, as one table each."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from vit.data.formats.lines import Line
+    from vit.data.images.files import LeftOut
+    from vit.inference import GeneratedText, Predictor, Seq2SeqPredictor, TextPredictor
+    from vit.inference import MultiLabelPrediction as Labels
+    from vit.inference import Prediction as Classes
+    from vit.inference.images import File
+
+Prediction = TypeVar("Prediction")
+STDIN = Path("-")
+
+
+class Format(StrEnum):
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+    text = "text"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is predicted: the inputs, the number of predictions per input, and the format of the rows."""
+
+    inputs: list[Path]
+    top_k: int | None
+    batch_size: int
+    format: Format | None
+    set_level: float | None = None
+    abstain: float | None = None
+
+    @property
+    def is_stdin(self) -> bool:
+        return self.inputs in ([], [STDIN])
+
+    @property
+    def statements(self) -> dict[str, float | None]:
+        """What is asked of a calibrated classifier besides probabilities, as arguments of `stream`."""
+        return {"set": self.set_level, "abstain": self.abstain}
+
+    @property
+    def line_batch_size(self) -> int:
+        """1 if a person types the lines and expects the prediction after each."""
+        return 1 if self.is_stdin and sys.stdin.isatty() else self.batch_size
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table of predictions: the predictions in order, the columns, and the row of one prediction."""
+
+    predictions: Iterable
+    columns: list[str]
+    row: Callable[[Prediction], dict]
+    format: Format
+    unit: str = "lines"
+    total: int | None = None
+    left_out: "list[LeftOut] | tuple" = ()
+
+
+def image_rows(predictor: "Predictor", request: Request) -> Rows:
+    """Per image the best classes with their probabilities, or the labels of a multi-label model.
+
+    Raises:
+        BadParameter: there are no inputs, or the format is text.
+        FileNotFoundError: a folder has no image.
+    """
+    from vit.inference import MultiLabelPredictor
+    from vit.report.tables import prediction_columns
+
+    if not request.inputs:
+        raise typer.BadParameter("this model classifies images; pass image files or folders")
+    format, top_k = table_format(request), request.top_k or 1
+    paths, left_out = image_paths(request.inputs)
+    if isinstance(predictor, MultiLabelPredictor) and request.top_k is None:
+        def row(prediction: "Labels") -> dict:
+            return {"file": prediction.source, **label_cells(prediction, predictor.classes, format)}
+
+        top_k, columns = None, ["labels", "probabilities"]
+    else:
+        def row(prediction: "Classes") -> dict:
+            return {"file": prediction.source, **class_cells(prediction, predictor.classes, stated, format)}
+
+        stated = statement_columns(predictor, request)
+        columns = [*prediction_columns(min(top_k, len(predictor.classes))), *stated]
+    predictions = predictor.stream(paths, top_k, request.batch_size, **request.statements)
+    return Rows(predictions, ["file", *columns], row, format, "files", len(paths), left_out)
+
+
+def text_rows(predictor: "TextPredictor", request: Request) -> Rows:
+    """Per text, or per pair of texts separated by a tab, the best classes with their probabilities.
+
+    Raises:
+        BadParameter: the format is text.
+        FileNotFoundError: an input file does not exist.
+    """
+    from vit.report.tables import prediction_columns
+
+    format, top_k = table_format(request), min(request.top_k or 1, len(predictor.classes))
+
+    def row(prediction: "Classes") -> dict:
+        return {"text": prediction.source, **class_cells(prediction, predictor.classes, columns, format)}
+
+    columns = statement_columns(predictor, request)
+    predictions = predictor.stream(read_lines(request), top_k, request.line_batch_size, **request.statements)
+    return Rows(predictions, ["text", *prediction_columns(top_k), *columns], row, format)
+
+
+def generated_rows(predictor: "Seq2SeqPredictor", request: Request, options: dict) -> Rows:
+    """Per line or image the generated text; with top_k above 1 the best texts with their scores.
+
+    Args:
+        options: settings of generation that differ from the saved ones.
+
+    Raises:
+        BadParameter: an image-to-text model without inputs, or an option that the model or another option excludes.
+        FileNotFoundError: an input file does not exist, or a folder has no image.
+    """
+    images, top_k = predictor.is_image_to_text, request.top_k or 1
+    if options.get("tta") and not images:
+        raise typer.BadParameter("--tta is for image-to-text models, but this model reads texts")
+    if images and not request.inputs:
+        raise typer.BadParameter("this model reads images; pass image files or folders")
+    if not options.get("sample"):
+        options["beam"] = max(options.get("beam") or predictor.settings.beam, top_k)
+    try:
+        settings = predictor.changed_settings(n_best=top_k, **options)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    columns = ["file" if images else "source", *text_columns(top_k)]
+
+    def row(prediction: "GeneratedText") -> dict:
+        cells = [cell for pair in zip(prediction.texts, prediction.scores, strict=True) for cell in pair]
+        return dict(zip(columns, [prediction.source, *cells], strict=False))
+
+    format = request.format or (Format.csv if images or top_k > 1 else Format.text)
+    if images:
+        paths, left_out = image_paths(request.inputs)
+        predictions = predictor.stream(paths, settings, request.batch_size)
+        return Rows(predictions, columns, row, format, "files", len(paths), left_out)
+    predictions = predictor.stream(read_lines(request), settings, request.line_batch_size)
+    return Rows(predictions, columns, row, format)
+
+
+def statement_columns(predictor: "Predictor | TextPredictor", request: Request) -> list[str]:
+    """The columns of what a calibrated classifier states besides probabilities."""
+    record = predictor.bundle.calibration
+    columns = [] if record is None else ["calibrated"]
+    columns += ["unknown", "p_value"] if record is not None and record.unknown is not None else []
+    columns += ["set"] if request.set_level is not None else []
+    return columns + (["unsure"] if request.abstain is not None else [])
+
+
+def class_cells(prediction: "Classes", classes: list[str], columns: list[str], format: Format) -> dict:
+    """The best classes and their probabilities, with the label "unsure" where the model abstains, and the cells of
+    `columns`, which are `statement_columns`.
+    """
+    from vit.report.multi_label import join_cell
+    from vit.report.tables import prediction_cells
+
+    labels = prediction.set
+    if labels is not None:
+        labels = join_cell(labels, classes) if format is Format.csv else list(labels)
+    stated = {"calibrated": "yes", "unknown": prediction.unknown, "p_value": prediction.p_value, "set": labels,
+              "unsure": prediction.unsure}
+    cells = prediction_cells(prediction.names, prediction.probabilities) | {"label": prediction.label}
+    return cells | {name: stated[name] for name in columns}
+
+
+def label_cells(prediction: "Labels", classes: list[str], format: Format) -> dict[str, str | list]:
+    """The labels and their probabilities as lists, which CSV joins into one cell each."""
+    from vit.report.multi_label import join_cell
+
+    if format is Format.csv:
+        values = [f"{value:.6f}" for value in prediction.probabilities]
+        return {"labels": join_cell(prediction.names, classes), "probabilities": join_cell(values, classes)}
+    return {"labels": list(prediction.names), "probabilities": list(prediction.probabilities)}
+
+
+def table_format(request: Request) -> Format:
+    """The format of classes and probabilities.
+
+    Raises:
+        BadParameter: the format is text.
+    """
+    if request.format is Format.text:
+        raise typer.BadParameter("--format text is for generated text, but this model is a classifier; use csv, json "
+                                 "or parquet")
+    return request.format or Format.csv
+
+
+def text_columns(top_k: int) -> list[str]:
+    """text, score, text_2, score_2, ..."""
+    return [f"{name}{f'_{k}' if k > 1 else ''}" for k in range(1, top_k + 1) for name in ("text", "score")]
+
+
+def image_paths(inputs: list[Path]) -> "tuple[list[File], list[LeftOut]]":
+    """The image files, folders and archives listed, and the other files in these.
+
+    Raises:
+        FileNotFoundError: a folder has no image.
+    """
+    from vit.inference import named_images
+
+    left_out = []
+    return [path for _, path in named_images(inputs, left_out)], left_out
+
+
+def read_lines(request: Request) -> Iterator["Line"]:
+    """The lines of the input files, or of standard input as they arrive.
+
+    Raises:
+        FileNotFoundError: a file does not exist; before the first line is read.
+    """
+    from vit.data.formats.delimited import iterate_lines
+    from vit.data.formats.lines import number_lines
+
+    if request.is_stdin:
+        return number_lines(sys.stdin.buffer)
+    return chain.from_iterable([iterate_lines(path) for path in request.inputs])

@@ -1,0 +1,52 @@
+"""The state dict inside what a program saved."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vit.bundle.files import SourceError
+from vit.exchange.sources import ACCEPTED_SOURCES
+
+# keys under which programs save weights; averages precede the weights that they are averages of
+WRAPPERS = ("state_dict_ema", "model_ema", "ema_state_dict", "ema", "state_dict", "model_state_dict", "model",
+            "teacher", "student", "target_encoder", "encoder", "module", "network", "net", "weights", "params")
+
+
+def find_state_dict(content: Any, name: str) -> tuple[dict[str, Tensor], list[str]]:
+    """The state dict inside what a program saved, and notes on what was left out around it.
+
+    Raises:
+        SourceError: there is none.
+    """
+    notes, depth = [], 0
+    while isinstance(content, Mapping) and depth < len(WRAPPERS):  # a pickle can contain itself
+        keys = [key for key in WRAPPERS if isinstance(content.get(key), Mapping)]
+        if not keys:
+            break
+        depth += 1
+        if len(keys) > 1:
+            notes.append(f"of {', '.join(keys)} the weights of {keys[0]} are used")
+        content = content[keys[0]]
+    if not isinstance(content, Mapping):
+        raise SourceError(f"it holds {type(content).__name__} and no tensors by name; accepted: {ACCEPTED_SOURCES}",
+                          name)
+    state = {key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)}
+    check_plain_tensors(state, name)
+    if not state:
+        some = ", ".join(map(str, list(content)[:5])) or "nothing"
+        raise SourceError(f"it holds no tensors by name, but {some}; accepted: a state dict, alone or under one of "
+                          f"{', '.join(WRAPPERS)}", name)
+    if len(state) < len(content):
+        others = [str(key) for key in content if key not in state]
+        notes.append(f"left out, because they are not tensors: {', '.join(others[:5])}")
+    return state, notes
+
+
+def check_plain_tensors(state: Mapping[str, Tensor], name: str) -> None:
+    """Raises SourceError for a tensor without data or with a sparse layout."""
+    for key, tensor in state.items():
+        if tensor.is_meta or tensor.layout != torch.strided:
+            what = "is on the meta device, without data" if tensor.is_meta else f"has the layout {tensor.layout}"
+            raise SourceError(f"{key} {what}; give weights that are plain tensors", name)
