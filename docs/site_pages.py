@@ -1,4 +1,5 @@
-"""A MkDocs hook that adds the pages made from the code: config groups, API reference, error messages, changelog.
+"""A MkDocs hook that adds the pages made from the code: config groups, API reference, error messages, changelog,
+and the notebooks.
 
 Everything is read as text, so that building the site imports neither torch nor this project.
 """
@@ -8,18 +9,68 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).parents[1]
 PROJECT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md", "security.md": "SECURITY.md"}
 PACKAGES = ("nn", "models", "data", "generation", "inference", "bundle", "exchange", "tasks", "training")
 
 
+LINKED = re.compile(r"\[`([\w.]+)`\]\(\.\./\.\./((?:vit|tests)/[\w/]+)\.py\)")  # a function and its file
+FORMULA = re.compile(r"\$([^$\n]+)\$")
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    for name, text in {**config_pages(), **reference_pages(), **project_pages()}.items():
+    pages = {**config_pages(), **reference_pages(), **project_pages(), **notebook_pages(), **source_pages()}
+    for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links to notebooks lead to their pages; in the table of formulas, links to functions lead to pages of their
+    files, and formulas are MathML, which needs no script.
+    """
+    if f"({Path(page.file.src_uri).stem}.ipynb)" not in text:  # the page of a notebook links to the file itself
+        text = text.replace(".ipynb)", ".md)")
+    if page.file.src_uri != "learn/formulas.md":
+        return text
+    text = LINKED.sub(lambda match: f"[`{match[1]}`](../source/{match[2]}.md#{line_anchor(match[1], match[2])})", text)
+    return FORMULA.sub(lambda match: convert(match[1]), text)
+
+
+def notebook_pages() -> dict[str, str | bytes]:
+    """The executed notebooks with their figures."""
+    pages = {}
+    for path in sorted((ROOT / "docs/learn").glob("*.ipynb")):
+        text, resources = MarkdownExporter().from_filename(str(path), {"output_files_dir": f"{path.stem}-figures"})
+        link = f"\n\n[The notebook itself]({path.name})\n"
+        pages[f"learn/{path.stem}.md"] = text + link
+        pages |= {f"learn/{name}": content for name, content in resources["outputs"].items()}
+    return pages
+
+
+def source_pages() -> dict[str, str]:
+    """The files that `learn/formulas.md` links to, with numbered lines."""
+    text = (ROOT / "docs/learn/formulas.md").read_text(encoding="utf-8")
+    pages = {}
+    for path in sorted({match[2] for match in LINKED.finditer(text)}):
+        code = (ROOT / f"{path}.py").read_text(encoding="utf-8")
+        pages[f"source/{path}.md"] = f"# `{path}.py`\n\n````python linenums=\"1\"\n{code}````\n"
+    return pages
+
+
+def line_anchor(name: str, path: str) -> str:
+    """The anchor of the line of a function or `Class.method` on the page of its file."""
+    body, line = ast.parse((ROOT / f"{path}.py").read_text(encoding="utf-8")).body, 1
+    for part in name.split("."):
+        node = next(node for node in body if getattr(node, "name", None) == part)
+        body, line = node.body, node.lineno
+    return f"__codelineno-0-{line}"
 
 
 def config_pages() -> dict[str, str]:

@@ -52,7 +52,7 @@ def test_help_is_answered_without_torch():
             "sys.exit(code or len({'torch', 'numpy', 'matplotlib', 'hydra', 'PIL'} & set(sys.modules)))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for command in ("train", "predict", "evaluate", "attention", "audit", "models"):
+    for command in ("train", "predict", "evaluate", "attention", "explain", "audit", "models"):
         assert command in done.stdout
 
 

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from vit.nn import Attention, BatchNorm, Block, Encoder, Mlp, NoResidualBlock
+from vit.nn import Attention, BatchNorm, Block, Encoder, LayerNorm, Mlp, NoResidualBlock, RMSNorm
 
 B, N, D = 3, 5, 8
 MASK = torch.arange(N) < torch.tensor([[5], [2], [3]])
@@ -41,3 +41,13 @@ def test_a_block_without_residual_connections_replaces_its_input() -> None:
         for norm, layer in layers:
             y = layer(norm(y)) if pre_norm else norm(layer(y))
         torch.testing.assert_close(block(x, memory=memory), y)
+
+
+def test_layer_norm_and_rms_norm_equal_their_formulas() -> None:
+    x, gamma, beta = torch.randn(B, N, D) * 3 + 1, torch.randn(D), torch.randn(D)
+    layer, rms = LayerNorm(D), RMSNorm(D)
+    layer.weight.data, layer.bias.data, rms.weight.data = gamma, beta, gamma
+    centred = x - x.mean(-1, keepdim=True)
+    deviation = (centred.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    torch.testing.assert_close(layer(x), gamma * centred / deviation + beta)
+    torch.testing.assert_close(rms(x), gamma * x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt())

@@ -15,6 +15,7 @@ from vit.cli.comparing import compare_finetuning
 from vit.cli.converting import convert
 from vit.cli.cross_validating import cross_validate
 from vit.cli.evaluating import evaluate
+from vit.cli.explaining import explain
 from vit.cli.inspecting import audit, models
 from vit.cli.listing import runs
 from vit.cli.predicting import predict
@@ -75,7 +76,7 @@ def train(context: typer.Context) -> None:
     raise typer.Exit(run_training([*context.args, *(["--debug"] if context.obj["debug"] else [])]) or 0)
 
 
-COMMANDS = (predict, convert, evaluate, calibrate, attention, audit, models, probe, compare_finetuning, cross_validate,
-            runs, card, push, bench)
+COMMANDS = (predict, convert, evaluate, calibrate, attention, explain, audit, models, probe, compare_finetuning,
+            cross_validate, runs, card, push, bench)
 for command in COMMANDS:
     app.command()(command)

@@ -18,15 +18,38 @@ def count_flops(model: nn.Module, shape: Sequence[int]) -> int:
 
     Counts matrix products and convolutions in a forward pass on the meta device, which takes no memory or time.
     """
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    empty = {name: torch.empty_like(tensor, device="meta") for name, tensor in state.items()}
     image = torch.empty(*shape, device="meta", dtype=next(model.parameters()).dtype)
+    with FlopCounterMode(display=False) as counter:
+        run_on_meta(model, image)
+    return counter.get_total_flops()
+
+
+def run_on_meta(model: nn.Module, *inputs: torch.Tensor) -> None:
+    """A forward pass in evaluation mode on the meta device; the model is left as it was.
+
+    Args:
+        inputs: tensors on the meta device.
+    """
+    empty = meta_tensors(model)
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            functional_call(model, empty, image)
+        with torch.no_grad():
+            functional_call(model, empty, inputs, tie_weights=False)
     finally:
         for module, mode in modes:
             module.training = mode
-    return counter.get_total_flops()
+
+
+def meta_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers on the meta device, by name; shared ones are one tensor.
+
+    A shared module has one name: `functional_call` would not restore what it replaces twice.
+    """
+    made: dict[int, torch.Tensor] = {}
+    state = {}
+    for prefix, module in model.named_modules():
+        own = {"prefix": prefix, "recurse": False, "remove_duplicate": False}
+        for name, tensor in (*module.named_parameters(**own), *module.named_buffers(**own)):
+            state[name] = made.setdefault(id(tensor), torch.empty_like(tensor, device="meta"))
+    return state

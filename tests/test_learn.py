@@ -1,0 +1,100 @@
+"""The learning pages: every row of the formulas leads to a function, a test and a picture, and the notebooks run."""
+
+import ast
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LEARN = ROOT / "docs/learn"
+FORMULAS = (LEARN / "formulas.md").read_text(encoding="utf-8")
+ROWS = [[cell.strip() for cell in re.split(r"(?<!\\) \| ", line.strip("| "))]
+        for line in FORMULAS.splitlines() if line.startswith("| ") and "`" in line]
+LINK = re.compile(r"\[`([\w.]+)`\]\(([^)]+)\)")
+SLOW = {"encoder-decoder", "vision-transformer", "ablations", "cost", "pretraining"}  # those that train or measure
+
+
+def build():
+    spec = importlib.util.spec_from_file_location("build_notebooks", LEARN / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def find(name: str, path: Path) -> ast.AST | None:
+    """The class or function `name`, with dots for what is inside a class."""
+    node = ast.parse(path.read_text(encoding="utf-8"))
+    for part in name.split("."):
+        node = next((each for each in node.body if getattr(each, "name", None) == part), None)
+        if node is None:
+            return None
+    return node
+
+
+def test_the_tables_are_read():
+    assert len([row for row in ROWS if len(row) == 5]) == len(ROWS) > 70
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:60])
+def test_a_row_leads_to_function_test_and_picture(row):
+    links = LINK.findall(" | ".join(row))
+    assert links, row
+    for name, path in links:
+        assert find(name, LEARN / path) is not None, f"{path} has no {name}"
+    if "$" in row[1] and len(links) == 2:  # a formula, not a row of the table of costs
+        assert [path.split("/")[2] for _, path in links] == ["vit", "tests"] and links[1][0].startswith("test_")
+        picture = re.search(r"\]\(([^)]+)\)$", row[4])
+        assert picture and (LEARN / picture[1]).is_file(), row[4]
+
+
+def test_formulas_are_latex():
+    from latex2mathml.converter import convert
+
+    formulas = re.findall(r"\$([^$\n]+)\$", FORMULAS)
+    assert len(formulas) > 90 and "$" not in re.sub(r"\$([^$\n]+)\$", "", FORMULAS)
+    for formula in formulas:
+        assert "<math" in convert(formula) and "merror" not in convert(formula), formula
+
+
+def test_an_anchor_is_the_line_of_the_function():
+    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "docs/site_pages.py")
+    pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pages)
+    line = int(pages.line_anchor("Cosine.transform", "vit/nn/scores").rpartition("-")[2])
+    lines = (ROOT / "vit/nn/scores.py").read_text(encoding="utf-8").splitlines()
+    assert "def transform" in lines[line - 1] and any("class Cosine" in each for each in lines[line - 12 : line])
+
+
+NOTEBOOKS = sorted(path.stem for path in LEARN.glob("*.ipynb"))
+
+
+def test_every_source_has_its_notebook_on_the_site():
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert build().names() == NOTEBOOKS and len(NOTEBOOKS) >= 2
+    assert all(f"learn/{name}.md" in site for name in NOTEBOOKS)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_stored_notebook_is_its_source_executed_and_small(name):
+    path = LEARN / f"{name}.ipynb"
+    stored = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    assert ["".join(cell["source"]) for cell in stored] == [cell.source for cell in build().read(name).cells]
+    code = [cell for cell in stored if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    assert path.stat().st_size < 150_000
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in NOTEBOOKS]
+)
+def test_a_notebook_runs(name, tmp_path):
+    executed = build().execute(name, tmp_path)
+    assert all(output.output_type != "error" for cell in executed.cells for output in cell.get("outputs", []))
+
+
+def test_stored_notebooks_name_no_path_of_a_machine():
+    for path in LEARN.glob("*.ipynb"):
+        assert not re.search(r"/(home|root|tmp|work|usr|opt)/", path.read_text(encoding="utf-8")), path.name
