@@ -189,7 +189,8 @@ def test_evaluate_gives_the_numbers_of_the_recorded_data_set_again(model, tmp_pa
         assert numbers[f"test/{name}"] == value
         assert repr(value) in capsys.readouterr().out if name == "accuracy" else True
     assert numbers["confusion"] == expected.confusion.tolist() and numbers["images"] == 360
-    assert {item.name for item in (tmp_path / "out").iterdir()} == {"predictions.csv", "confusion.png", "mistakes.png"}
+    assert {item.name for item in (tmp_path / "out").iterdir()} == {"predictions.csv", "confusion.png", "mistakes.png",
+                                                                  "reliability.png"}
 
 
 def test_a_data_set_of_the_command_replaces_the_recorded_one():

@@ -97,14 +97,18 @@ def audit_preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | 
     """
     from vit.data import LinePreprocessing, Preprocessing
     from vit.data.images.bit_depth import RULES
+    from vit.data.pairs.line_widths import fitting_width
     from vit.data.statistics import resolve_range
+    from vit.models.checks import pair
 
     stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
     rule = stated.pop("range", "auto")
     channels = 1 if stated.get("mode") == "L" else 3
     defaults = {"mean": [0.5] * channels, "std": [0.5] * channels}
     if "height" in stated:  # images of text lines
-        found = LinePreprocessing.from_dict(defaults | stated | {"patch_size": data["patch_size"]})
+        stated["patch_size"], width = pair("data.patch_size", data["patch_size"]), stated.get("max_width")
+        found = LinePreprocessing.from_dict(defaults | {"max_width": stated["patch_size"][1]} | stated)
+        found = found if width else found.replace(max_width=fitting_width(source.splits["train"], found))
     else:
         found = Preprocessing.from_dict(defaults | {"size": data["image_size"] or 224} | stated)
     if rule not in RULES:
