@@ -1,0 +1,104 @@
+"""Confidence intervals: against scipy and brute force, and how often they hold the truth."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vit.evaluation import Evaluation
+from vit.evaluation.bootstrap import BOOTSTRAP, EXACT, FEWEST, NONE, accuracies, exact_interval, resampled_counts
+
+
+def evaluation(labels, right, classes=3, top5=None):
+    """An evaluation whose first prediction is right where `right` says so."""
+    count = min(classes, 5)
+    predictions = (labels[:, None] + np.arange(count)[None]) % classes
+    predictions[~right] = (predictions[~right] + 1) % classes
+    if top5 is not None:  # whether the label is among the best five
+        predictions[~right & top5, -1] = labels[~right & top5]
+    confusion = np.zeros((classes, classes), int)
+    np.add.at(confusion, (labels, predictions[:, 0]), 1)
+    probabilities = np.full(predictions.shape, 1 / classes, np.float32)
+    return Evaluation([str(i) for i in range(classes)], {}, confusion, np.arange(len(labels)), labels,
+                      np.zeros(len(labels)), predictions, probabilities)
+
+
+def simulated(seed, count=200, rates=(0.9, 0.8, 0.6)):
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, len(rates), count)
+    return labels, random.random(count) < np.array(rates)[labels]
+
+
+def test_the_interval_of_the_accuracy_is_that_of_scipy():
+    labels, right = simulated(0, 400)
+    found = accuracies(evaluation(labels, right), resamples=8000).accuracy
+    theirs = stats.bootstrap((right.astype(float),), np.mean, n_resamples=8000, method="percentile", rng=1)
+    assert found.value == right.mean() and found.method == BOOTSTRAP
+    assert found.low == pytest.approx(theirs.confidence_interval.low, abs=0.0051)  # two samples of 400
+    assert found.high == pytest.approx(theirs.confidence_interval.high, abs=0.0051)
+
+
+def test_the_interval_of_the_macro_accuracy_is_that_of_scipy():
+    from sklearn.metrics import balanced_accuracy_score
+
+    labels, right = simulated(1, 300)
+    predicted = np.where(right, labels, (labels + 1) % 3)
+    found = accuracies(evaluation(labels, right), resamples=4000).macro
+    assert found.value == pytest.approx(balanced_accuracy_score(labels, predicted))
+
+    def recall(true, given):
+        return np.mean([(given == c)[true == c].mean() for c in range(3)])
+
+    theirs = stats.bootstrap((labels, predicted), recall, n_resamples=4000, method="percentile", paired=True,
+                             vectorized=False, rng=1)
+    assert found.low == pytest.approx(theirs.confidence_interval.low, abs=0.006)
+    assert found.high == pytest.approx(theirs.confidence_interval.high, abs=0.006)
+
+
+def test_resamples_are_draws_with_replacement_that_depend_on_the_seed_alone():
+    cells = np.arange(50) % 4
+    first, again, other = (resampled_counts(cells, 4, 3000, seed) for seed in (0, 0, 1))
+    assert (first == again).all() and (first != other).any()
+    assert (first.sum(axis=1) == 50).all()
+    expected = np.bincount(cells)
+    assert first.mean(axis=0) == pytest.approx(expected, abs=0.3)
+    assert first.var(axis=0) == pytest.approx(expected * (1 - expected / 50), rel=0.1)  # multinomial
+    assert (resampled_counts(cells, 4, 7, 0) == first[:7]).all()  # more resamples change no earlier one
+
+
+def test_the_intervals_hold_the_truth_95_times_in_100():
+    rates, draws = (0.9, 0.8, 0.6), 1000
+    accuracy, macro, last = np.mean(rates), np.mean(rates), rates[-1]
+    held = np.zeros(3)
+    for seed in range(draws):
+        found = accuracies(evaluation(*simulated(seed, rates=rates)), resamples=400, seed=seed)
+        for i, (interval, truth) in enumerate(((found.accuracy, accuracy), (found.macro, macro),
+                                               (found.per_class[-1], last))):
+            held[i] += interval.low <= truth <= interval.high
+    assert ((held / draws >= 0.93) & (held / draws <= 0.97)).all(), held / draws
+
+
+def test_few_errors_have_the_exact_interval():
+    labels = np.zeros(90, int)
+    labels[:30] = 1
+    right = np.ones(90, bool)
+    right[-(FEWEST - 1):] = False
+    found = accuracies(evaluation(labels, right))
+    assert found.accuracy.method == EXACT and found.macro.method == NONE and found.macro.low is None
+    theirs = stats.binomtest(int(right.sum()), 90).proportion_ci(0.95, "exact")
+    assert (found.accuracy.low, found.accuracy.high) == pytest.approx((theirs.low, theirs.high))
+    assert found.per_class[1].high == 1 and found.per_class[1].low == pytest.approx(0.025 ** (1 / 30))
+    assert found.per_class[2] is None and found.top5 is None
+
+
+@pytest.mark.parametrize(("right", "total"), [(0, 5), (5, 5), (3, 7), (999, 1000)])
+def test_the_exact_interval_is_that_of_scipy(right, total):
+    theirs = stats.binomtest(right, total).proportion_ci(0.95, "exact")
+    assert exact_interval(right, total) == pytest.approx((theirs.low, theirs.high))
+
+
+def test_the_best_five_count_only_above_five_classes():
+    random = np.random.default_rng(0)
+    labels, right, near = random.integers(0, 8, 300), random.random(300) < 0.6, random.random(300) < 0.5
+    found = accuracies(evaluation(labels, right, 8, near))
+    assert found.top5.value == pytest.approx((right | near).mean())
+    assert found.top5.low < found.top5.value < found.top5.high

@@ -1,0 +1,125 @@
+"""Confidence intervals of a classifier's accuracies: the percentile bootstrap over samples, exact where it fails.
+
+All accuracies are functions of the number of samples per cell (class, outcome), so a resample is one count per cell.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from vit.counters import hash_counters
+from vit.evaluation.classification import Evaluation
+
+RESAMPLES = 2000
+LEVEL = 0.95
+FEWEST = 10  # correct and wrong samples; with fewer, the interval of the bootstrap is too short
+CHUNK = 1 << 22  # sample indices at a time
+BOOTSTRAP, EXACT, NONE = "bootstrap", "exact binomial", "none"
+OUTCOMES = 3  # wrong, among the best five, correct
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its confidence interval; `low` and `high` are None for the method `NONE`."""
+
+    value: float
+    low: float | None
+    high: float | None
+    method: str
+
+    def text(self) -> str:
+        """`97.22 % (95.28 to 98.61 %)`"""
+        value = f"{100 * self.value:.2f} %"
+        return value if self.low is None else f"{value} ({100 * self.low:.2f} to {100 * self.high:.2f} %)"
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """`top5` is None for at most five classes. `macro` is the mean of the accuracies of the classes with samples, whose
+    entries in `per_class` are in the order of the classes; None for a class without samples.
+    """
+
+    accuracy: Interval
+    top5: Interval | None
+    macro: Interval
+    per_class: list[Interval | None]
+
+
+def accuracies(evaluation: Evaluation, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = 0) -> Accuracies:
+    """The accuracies of an evaluation with confidence intervals over the draw of its samples.
+
+    The intervals say nothing about other trainings of the same model. Accuracies with less than `FEWEST` correct or
+    wrong samples have the exact binomial interval (Clopper and Pearson 1934).
+    """
+    hits = evaluation.predictions == evaluation.labels[:, None]  # (N,K)
+    outcomes = hits[:, 0].astype(np.int64) + hits.any(axis=1)
+    classes = len(evaluation.classes)
+    cells = evaluation.labels.astype(np.int64) * OUTCOMES + outcomes
+    counts = np.bincount(cells, minlength=classes * OUTCOMES)
+    drawn = resampled_counts(cells, classes * OUTCOMES, resamples, seed).reshape(resamples, classes, OUTCOMES)
+    observed = counts.reshape(1, classes, OUTCOMES)
+    total = observed.sum(axis=1), drawn.sum(axis=1)  # (1,OUTCOMES), (resamples,OUTCOMES)
+    top5 = share(total[0], total[1], level, first=1) if classes > 5 else None
+    per_class = [share(observed[:, i], drawn[:, i], level) if observed[0, i].any() else None for i in range(classes)]
+    return Accuracies(share(*total, level), top5, macro(observed, drawn, level), per_class)
+
+
+def resampled_counts(cells: np.ndarray, count: int, resamples: int, seed: int = 0) -> np.ndarray:
+    """cells (N,) -> (resamples,count): the samples of each cell in N draws with replacement.
+
+    Sample j of resample i is a hash of (seed, i, j).
+    """
+    size, rows = len(cells), max(CHUNK // max(len(cells), 1), 1)
+    columns, values = torch.arange(size), torch.from_numpy(np.ascontiguousarray(cells))
+    found = []
+    for start in range(0, resamples, rows):
+        row = torch.arange(start, min(start + rows, resamples))
+        bits = hash_counters(seed, row[:, None], columns)  # int64
+        drawn = values[((bits >> 11) & ((1 << 52) - 1)) % size]  # (rows,N)
+        offsets = torch.arange(len(row))[:, None] * count
+        found.append(torch.bincount((drawn + offsets).ravel(), minlength=len(row) * count).reshape(len(row), count))
+    return torch.cat(found).numpy()
+
+
+def share(observed: np.ndarray, drawn: np.ndarray, level: float, first: int = OUTCOMES - 1) -> Interval:
+    """The share of the outcomes from `first` on, of counts observed (1,OUTCOMES) and drawn (resamples,OUTCOMES)."""
+    total, right = int(observed.sum()), int(observed[:, first:].sum())
+    if min(right, total - right) < FEWEST:
+        return Interval(right / total, *exact_interval(right, total, level), EXACT)
+    with np.errstate(invalid="ignore"):  # a class may be missing in a resample
+        values = drawn[:, first:].sum(axis=1) / drawn.sum(axis=1)
+    return Interval(right / total, *percentiles(values, level), BOOTSTRAP)
+
+
+def macro(observed: np.ndarray, drawn: np.ndarray, level: float) -> Interval:
+    """The mean accuracy of the classes, of counts (1 or resamples, classes, OUTCOMES)."""
+    value = float(class_mean(observed)[0])
+    wrong = int(observed[0, :, :-1].sum())
+    if min(wrong, int(observed.sum()) - wrong) < FEWEST:
+        return Interval(value, None, None, NONE)
+    return Interval(value, *percentiles(class_mean(drawn), level), BOOTSTRAP)
+
+
+def class_mean(counts: np.ndarray) -> np.ndarray:
+    """counts (...,classes,OUTCOMES) -> the mean accuracy of the classes with samples (...,)"""
+    totals = counts.sum(axis=-1)
+    recalls = counts[..., -1] / np.maximum(totals, 1)
+    return recalls.sum(axis=-1) / (totals > 0).sum(axis=-1)
+
+
+def percentiles(values: np.ndarray, level: float) -> tuple[float, float]:
+    """The percentile interval (Efron 1979) of the values of the resamples; undefined ones are ignored."""
+    low, high = np.nanquantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def exact_interval(right: int, total: int, level: float = LEVEL) -> tuple[float, float]:
+    """The interval of Clopper and Pearson (1934) of a rate, `right` of `total` samples."""
+    from scipy.stats import beta
+
+    tail = (1 - level) / 2
+    low = float(beta.ppf(tail, right, total - right + 1)) if right else 0.0
+    high = float(beta.ppf(1 - tail, right + 1, total - right)) if right < total else 1.0
+    return low, high
+
