@@ -20,6 +20,7 @@ from vit.cli.inspecting import audit, models
 from vit.cli.listing import runs
 from vit.cli.predicting import predict
 from vit.cli.probing import probe
+from vit.cli.reporting import report
 from vit.cli.sharing import card, push
 from vit.cli.terminal import error_text, print_error, print_user_warnings
 from vit.cli.visualizing import attention
@@ -42,7 +43,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
         with print_user_warnings():
-            return app(arguments, prog_name="vit", standalone_mode=False, obj={"debug": debug}) or 0
+            shared = {"debug": debug, "arguments": arguments}
+            return app(arguments, prog_name="vit", standalone_mode=False, obj=shared) or 0
     except (KeyboardInterrupt, typer.Abort):
         return print_error("interrupted", 130)
     except BrokenPipeError:  # the other end of a pipe has closed, as `head` does
@@ -76,7 +78,7 @@ def train(context: typer.Context) -> None:
     raise typer.Exit(run_training([*context.args, *(["--debug"] if context.obj["debug"] else [])]) or 0)
 
 
-COMMANDS = (predict, convert, evaluate, calibrate, attention, explain, audit, models, probe, compare_finetuning,
+COMMANDS = (predict, convert, evaluate, report, calibrate, attention, explain, audit, models, probe, compare_finetuning,
             cross_validate, runs, card, push, bench)
 for command in COMMANDS:
     app.command()(command)

@@ -87,11 +87,25 @@ def measure_images(predictor: "Predictor", task: Measurement) -> dict:
     """Accuracy, loss and confusion matrix of an image classifier.
 
     Raises:
+        BadImage, DataError: as `evaluate_images`.
+    """
+    from vit.report.evaluation import write_evaluation
+
+    evaluation, samples = evaluate_images(predictor, task)
+    print_classification(evaluation, task.title, "images")
+    if task.output is not None:
+        write_evaluation(task.output, evaluation, samples, predictor.preprocessing, task.title)
+    return evaluation.to_dict(task.split)
+
+
+def evaluate_images(predictor: "Predictor", task: Measurement) -> "tuple[Evaluation, Split]":
+    """The evaluation of an image classifier, and the evaluated samples with the labels of the model.
+
+    Raises:
         BadImage: an image cannot be read, and the data config does not skip it.
         DataError: there is no such split, or its classes are not those of the model.
     """
     from vit.evaluation import evaluate, matched_split
-    from vit.report.evaluation import write_evaluation
 
     samples = matched_split(task.source, predictor.classes, task.split)
     with counted("evaluate", len(samples)) as progress:
@@ -100,10 +114,7 @@ def measure_images(predictor: "Predictor", task: Measurement) -> dict:
             task.data["on_bad_sample"], predictor.device, progress, predictor.bundle.calibration,
         )
     print_unreadable(evaluation.unreadable, len(samples))
-    print_classification(evaluation, task.title, "images")
-    if task.output is not None:
-        write_evaluation(task.output, evaluation, samples, predictor.preprocessing, task.title)
-    return evaluation.to_dict(task.split)
+    return evaluation, samples
 
 
 def measure_multi_label(predictor: "MultiLabelPredictor", task: Measurement) -> dict:

@@ -1,17 +1,16 @@
 """Attention as one self-contained HTML file with a choice of layer, head and query token."""
 
 import base64
-import io
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from vit.files.strict_json import json_text
 from vit.report.attention_maps import ImageMaps, TokenMaps
+from vit.report.embedded import png_url
 
 TEMPLATE = Path(__file__).with_name("attention_page.html")
 
@@ -70,17 +69,10 @@ def pack(weights: np.ndarray) -> dict[str, Any]:
 
 def _write_page(path: str | PathLike[str], heading: str, panels: list[dict[str, Any]],
                 image: np.ndarray | None = None) -> Path:
-    encoded = None if image is None else _data_url(image)
+    encoded = None if image is None else png_url(image)
     data = json_text({"heading": heading, "panels": panels, "image": encoded}, None)
     data = data.replace("<", "\\u003c")  # a token may be </script>
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(TEMPLATE.read_text(encoding="utf-8").replace("DATA", data, 1), encoding="utf-8")
     return path
-
-
-def _data_url(image: np.ndarray) -> str:
-    """uint8 (H,W,C) -> data URL of a PNG"""
-    stream = io.BytesIO()
-    Image.fromarray(image.squeeze(-1) if image.shape[-1] == 1 else image).save(stream, "PNG")
-    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.data import TextInputs
+from vit.data.images.preprocessing import ImageLike
 from vit.data.text.tokenizers import BOS, EOS
 from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor, forward
 from vit.nn import Attention, AttentionPool, Mean, PatchEmbed, attention_maps
@@ -82,17 +83,17 @@ def write_source_attention(
     return [write_image(output, image_attention(predictor, source), layers, Path(source).name)]
 
 
-def image_attention(predictor: Predictor, image: str | PathLike[str]) -> ImageMaps:
-    """Attention of an image classifier.
+def image_attention(predictor: Predictor, image: ImageLike, name: str = "") -> ImageMaps:
+    """Attention of an image classifier; `name` is that of an image in memory.
 
     Raises:
         BadImage: the image cannot be read.
     """
-    pixels, embed = predictor.preprocessing.image(image), predictor.model.embed  # (C,H,W) uint8
+    pixels, embed = predictor.preprocessing.image(image, name), predictor.model.embed  # (C,H,W) uint8
     with attention_maps(predictor.model) as recorded:
         forward(predictor.model, predictor.preprocessing, pixels[None], predictor.precision)
     pooling = pooling_weights(predictor.model.pool, recorded)
-    preview = predictor.preprocessing.preview(image)
+    preview = predictor.preprocessing.preview(image, name)
     return ImageMaps(preview, recorded_layers(recorded), embed.grid, prefix_names(embed), pooling)
 
 

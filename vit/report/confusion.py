@@ -105,7 +105,7 @@ def _write_counts(axes: Axes, confusion: np.ndarray) -> None:
 def _list_errors(side: Axes, confusion: np.ndarray, names: list[str]) -> None:
     """Bars of the most frequent wrong (true → predicted) pairs, as many as fit."""
     rows = int(side.get_position().height * side.figure.get_figheight() / 0.36)
-    pairs = _most_frequent(confusion, rows)
+    pairs = most_frequent_errors(confusion, rows)
     side.set_axis_off()
     set_title(side, "Most frequent errors" if pairs else "No errors", "true → predicted, images" if pairs else "")
     counts = [int(confusion[pair]) for pair in pairs]
@@ -119,7 +119,7 @@ def _list_errors(side: Axes, confusion: np.ndarray, names: list[str]) -> None:
     side.set_ylim(rows - 0.6, -0.6)
 
 
-def _most_frequent(confusion: np.ndarray, count: int) -> list[tuple[int, int]]:
+def most_frequent_errors(confusion: np.ndarray, count: int) -> list[tuple[int, int]]:
     """The (true, predicted) pairs with the most errors; row by row, because a copy of the matrix may exceed memory."""
     found = []
     for true, row in enumerate(confusion):

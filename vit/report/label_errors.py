@@ -1,16 +1,14 @@
 """Likely label errors as a page with the pictures, ranked."""
 
-import base64
-import io
 from collections.abc import Callable, Sequence
 from html import escape
 
 from PIL import Image
 
 from vit.evaluation.label_errors import LabelError
+from vit.report.embedded import thumbnail_url
 from vit.report.plain_page import plain_page
 
-SIDE = 240  # pixels of a picture
 SHOWN = 300  # pictures of one page, about 4 MB
 
 
@@ -32,15 +30,7 @@ def label_page(errors: Sequence[LabelError], picture: Callable[[str], Image.Imag
 
 
 def _card(number: int, error: LabelError, image: Image.Image | None) -> str:
-    shown = "" if image is None else f'<img src="{_data_url(image)}" alt="{escape(error.name)}">'
+    shown = "" if image is None else f'<img src="{thumbnail_url(image)}" alt="{escape(error.name)}">'
     return (f"<figure>{shown}<figcaption><strong>{number}. {escape(error.label)}</strong> "
             f"({error.label_probability:.3f})<br>suggested: <strong>{escape(error.suggested)}</strong> "
             f"({error.suggested_probability:.3f})<br><small>{escape(error.name)}</small></figcaption></figure>\n")
-
-
-def _data_url(image: Image.Image) -> str:
-    stream = io.BytesIO()
-    image = image.convert("RGB")
-    image.thumbnail((SIDE, SIDE))
-    image.save(stream, "JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode()

@@ -27,16 +27,21 @@ figure img { max-width: 100%; height: 120px; object-fit: contain; image-renderin
 @media print { th button::after { content: ""; } input { display: none; } }
 """
 
+SCRIPTS = "; script-src 'unsafe-inline'"
 
-def plain_page(heading: str, body: str, script: str = "") -> str:
+
+def plain_page(heading: str, body: str, script: str = "", style: str = "") -> str:
     """The text of a page.
 
     Args:
         heading: plain text.
         body: HTML, whose values are escaped already.
+        style: further CSS.
     """
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'{SCRIPTS if script else ''}"
     end = f"<script>{script}</script>" if script else ""
     return ('<!doctype html>\n<html lang=en><head><meta charset=utf-8>'
             '<meta name=viewport content="width=device-width, initial-scale=1">'
-            f"<title>{escape(heading)}</title><style>{STYLE}</style></head>\n<body><main><h1>{escape(heading)}</h1>\n"
+            f'<meta http-equiv=Content-Security-Policy content="{policy}">'
+            f"<title>{escape(heading)}</title><style>{STYLE}{style}</style></head>\n<body><main><h1>{escape(heading)}</h1>\n"
             f"{body}</main>{end}</body></html>\n")

@@ -1,0 +1,70 @@
+"""Parts of an HTML page from plain values. Every value is escaped here, so class and file names may be anything."""
+
+from collections.abc import Collection, Iterable, Sequence
+from html import escape
+
+from vit.data.errors import printable
+
+Value = str | int | float | None
+
+
+def text(value: Value) -> str:
+    """A value as HTML text or a quoted attribute; None is empty, control characters are escape sequences."""
+    return "" if value is None else escape(printable(str(value)), quote=True)
+
+
+def paragraph(value: str, muted: bool = False) -> str:
+    """A paragraph; `muted` for remarks."""
+    return f"<p{' class=muted' if muted else ''}>{text(value)}</p>\n"
+
+
+def preformatted(value: str) -> str:
+    """A command or other text in a fixed width, wrapped where the screen is narrow."""
+    return f"<pre>{text(value)}</pre>\n"
+
+
+def heading(value: str) -> str:
+    """A heading within a section."""
+    return f"<h3>{text(value)}</h3>\n"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Value]], caption: str, numbers: Collection[int] = ()) -> str:
+    """A table that scrolls sideways, by keyboard too, where the screen is narrow.
+
+    Args:
+        caption: what the table shows.
+        numbers: indices of the columns that are aligned to the right.
+    """
+    kinds = [" class=number" if i in numbers else "" for i in range(len(columns))]
+    head = "".join(f"<th scope=col{kind}>{text(name)}</th>" for name, kind in zip(columns, kinds, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td{kind}>{text(value)}</td>" for value, kind in zip(row, kinds, strict=True)) + "</tr>\n"
+        for row in rows)
+    return (f'<div class=scroll tabindex=0 role=region aria-label="{text(caption)}"><table><caption>{text(caption)}'
+            f"</caption><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n")
+
+
+def facts(values: dict[str, Value]) -> str:
+    """Names and values, one below the other; values that are None are left out."""
+    rows = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>\n" for name, value in values.items()
+                   if value is not None)
+    return f"<dl>{rows}</dl>\n"
+
+
+def drawing(url: str, alt: str) -> str:
+    """A figure over the whole width, white in the dark too; `alt` says what it shows."""
+    return (f'<div class=scroll tabindex=0 role=region aria-label="{text(alt)}"><img class=drawing src="{url}" '
+            f'alt="{text(alt)}"></div>\n')
+
+
+def card(url: str, alt: str, lines: Sequence[str]) -> str:
+    """A small picture with lines of text below, the first one bold."""
+    first, *others = map(text, lines)
+    below = "".join(f"<br>{line}" for line in others)
+    return (f'<figure><img src="{url}" alt="{text(alt)}"><figcaption><strong>{first}</strong>{below}</figcaption>'
+            "</figure>\n")
+
+
+def cards(items: Iterable[str]) -> str:
+    """Cards side by side, as many as the width allows."""
+    return f"<div class=cards>{''.join(items)}</div>\n"

@@ -1,0 +1,1 @@
+"""The sections of the page of `vit report`, a function each."""

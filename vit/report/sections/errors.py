@@ -1,0 +1,60 @@
+"""The sections about wrong predictions: the confusion matrix with example pictures, and the most confident errors."""
+
+import numpy as np
+
+from vit.report.confusion import confusion_picture, most_frequent_errors
+from vit.report.embedded import figure_url
+from vit.report.html_parts import cards, drawing, heading, paragraph
+from vit.report.sections.subject import Section, Subject
+
+PAIRS = 6  # of classes with examples
+EXAMPLES = 4  # pictures of a pair
+LISTED = 50  # pairs in the JSON file
+GALLERY = 24  # pictures of the most confident errors
+
+
+def confusion(subject: Subject) -> Section:
+    """The confusion matrix, and pictures of the pairs of classes that are confused most often."""
+    evaluation = subject.evaluation
+    pairs = most_frequent_errors(evaluation.confusion, LISTED)
+    classes, right = evaluation.classes, int(np.trace(evaluation.confusion))
+    alt = (f"Confusion matrix of {len(classes)} classes: {right:,} of {len(evaluation.rows):,} images are correct"
+           + "".join(f"; {count_text(subject, pair)}" for pair in pairs[:3]))
+    html = drawing(figure_url(confusion_picture, evaluation.confusion, classes, subject.title), alt)
+    html += "".join(examples(subject, pair) for pair in pairs[:PAIRS])
+    if not pairs:
+        html += paragraph("There are no wrong predictions.")
+    listed = [{"true": classes[true], "predicted": classes[predicted],
+               "images": int(evaluation.confusion[true, predicted])} for true, predicted in pairs]
+    counted = evaluation.confusion.tolist() if len(classes) <= 1000 else None
+    return Section("confusion", "Confusion", html, {"classes": classes, "confusion": counted, "most_frequent": listed})
+
+
+def count_text(subject: Subject, pair: tuple[int, int]) -> str:
+    """`7 of 40 images of cat are predicted as dog`"""
+    true, predicted = pair
+    classes, counts = subject.evaluation.classes, subject.evaluation.confusion
+    return (f"{counts[true, predicted]:,} of {counts[true].sum():,} images of {classes[true]} are predicted as "
+            f"{classes[predicted]}")
+
+
+def examples(subject: Subject, pair: tuple[int, int]) -> str:
+    """Pictures of one pair of classes, most confident first."""
+    evaluation = subject.evaluation
+    true, predicted = pair
+    chosen = np.flatnonzero((evaluation.labels == true) & (evaluation.predictions[:, 0] == predicted))
+    chosen = chosen[np.argsort(-evaluation.probabilities[chosen, 0], kind="stable")][:EXAMPLES]
+    return heading(count_text(subject, pair)) + cards(subject.card(int(i)) for i in chosen)
+
+
+def gallery(subject: Subject) -> Section:
+    """The wrong predictions with the highest probability."""
+    chosen = [int(i) for i in subject.confident_errors(GALLERY)]
+    wrong = int((~subject.right).sum())
+    if not chosen:
+        return Section("errors", "Most confident errors", paragraph("There are no wrong predictions."),
+                       {"wrong": 0, "samples": []})
+    text = paragraph(f"{len(chosen)} of {wrong:,} wrong predictions, the highest probability first. An error that a "
+                     "person would make too may be a wrong label: see vit audit --labels.")
+    return Section("errors", "Most confident errors", text + cards(map(subject.card, chosen)),
+                   {"wrong": wrong, "samples": [subject.values(i) for i in chosen]})

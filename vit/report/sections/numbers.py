@@ -1,0 +1,114 @@
+"""The sections with the numbers of a report: the model and its data, accuracies with intervals, and calibration."""
+
+from dataclasses import asdict
+
+from vit.evaluation.bootstrap import EXACT, FEWEST, LEVEL, NONE, RESAMPLES, Interval, accuracies
+from vit.evaluation.reliability import reliability
+from vit.report.embedded import figure_url
+from vit.report.html_parts import drawing, facts, paragraph, table
+from vit.report.reliability import reliability_picture
+from vit.report.sections.subject import Section, Subject
+
+SHOWN = 1000  # classes in the table of the page; all are in the JSON file
+SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # of the inputs that are answered
+
+
+def header(subject: Subject) -> Section:
+    """Model, data, date, command and versions."""
+    predictor, evaluation = subject.predictor, subject.evaluation
+    preprocessing = predictor.preprocessing
+    lines = {
+        "model": str(predictor.bundle.path),
+        "kind": predictor.model.config.kind,
+        "parameters": sum(each.numel() for each in predictor.model.parameters()),
+        "classes": len(evaluation.classes),
+        "input": f"{preprocessing.size[1]}x{preprocessing.size[0]} pixels, {preprocessing.mode}, "
+                 f"resize {preprocessing.resize}",
+        "data": subject.title,
+        "images": len(evaluation.rows),
+        "unreadable images": len(evaluation.unreadable) or None,
+        **subject.facts,
+    }
+    shown = {name: f"{value:,}" if isinstance(value, int) else value for name, value in lines.items()}
+    return Section("header", "Model and data", facts(shown), lines)
+
+
+def accuracy(subject: Subject) -> Section:
+    """Accuracy, top-5, macro accuracy, and the scores of each class, with confidence intervals."""
+    evaluation = subject.evaluation
+    found = accuracies(evaluation)
+    named = {"accuracy": found.accuracy, "accuracy of the best five": found.top5, "mean over classes": found.macro}
+    rows = [(name, *interval_cells(each)) for name, each in named.items() if each is not None]
+    html = table(("", "value", f"{LEVEL:.0%} interval", "method"), rows, "Accuracy", (1, 2))
+    html += paragraph(method_text(len(evaluation.rows)), muted=True)
+    scores = evaluation.class_scores()
+    lines = [(score.name, score.images, *interval_cells(each)[:2], f"{score.precision:.2%}", f"{score.f1:.2%}")
+             for score, each in zip(scores, found.per_class, strict=True)]
+    html += table(("class", "images", "accuracy (recall)", f"{LEVEL:.0%} interval", "precision", "F1"), lines[:SHOWN],
+                  "Accuracy of each class", (1, 2, 3, 4, 5))
+    if len(scores) > SHOWN:
+        html += paragraph(f"The first {SHOWN:,} of {len(scores):,} classes are shown; the JSON file has all.", True)
+    per_class = [{**asdict(score), "interval": None if each is None else asdict(each)}
+                 for score, each in zip(scores, found.per_class, strict=True)]
+    values = {"level": LEVEL, "resamples": RESAMPLES, "accuracy": asdict(found.accuracy),
+              "top5": None if found.top5 is None else asdict(found.top5), "macro": asdict(found.macro),
+              "loss": evaluation.metrics["loss"], "classes": per_class}
+    return Section("accuracy", "Accuracy", html, values)
+
+
+def interval_cells(interval: Interval | None) -> tuple[str, str, str]:
+    """(value, interval, method)"""
+    if interval is None:
+        return "no image", "", ""
+    bounds = "" if interval.low is None else f"{interval.low:.2%} to {interval.high:.2%}"
+    return f"{interval.value:.2%}", bounds, interval.method
+
+
+def method_text(samples: int) -> str:
+    """How the intervals were computed, and what they do not say."""
+    return (f"Bootstrap: percentiles over {RESAMPLES:,} draws of {samples:,} images with replacement. A rate with "
+            f"fewer than {FEWEST} correct or wrong images has the {EXACT} interval of Clopper and Pearson; a mean over "
+            f"classes then has none ({NONE}). An interval says how much the number depends on the draw of these "
+            "images, not how much another training or data from elsewhere would change it.")
+
+
+def calibration(subject: Subject) -> Section:
+    """Reliability diagram, errors over the share of answered inputs, and the numbers of the calibration."""
+    evaluation = subject.evaluation
+    highest = evaluation.probabilities[:, 0].astype(float)
+    metrics = evaluation.metrics
+    names = {"ece": "expected calibration error", "calibrated_ece": "expected calibration error, calibrated",
+             "loss": "log loss", "calibrated_loss": "log loss, calibrated",
+             "set_coverage": "coverage of prediction sets at 90 %", "set_size": "mean size of those sets"}
+    numbers = {label: f"{metrics[key]:.4f}" for key, label in names.items() if key in metrics}
+    fitted = subject.predictor.bundle.calibration
+    if fitted is not None:
+        numbers["temperature"] = f"{fitted.temperature:.4g}, from {fitted.samples:,} validation images"
+    risks = risk_at(highest, subject.right)
+    html = facts(numbers)
+    if fitted is None:
+        html += paragraph("The model is not calibrated; vit calibrate saves a calibrated copy.", muted=True)
+    alt = (f"Reliability diagram: accuracy over probability in bins, calibration error {metrics['ece']:.3f}; beside it "
+           f"the rate of wrong answers over the share of inputs that are answered, {risks[0]['wrong']:.2%} if all are")
+    html += drawing(figure_url(reliability_picture, evaluation, subject.title), alt)
+    rows = [(f"{risk['answered']:.0%}", risk["images"], f"{risk['probability']:.4f}", f"{risk['wrong']:.2%}")
+            for risk in risks]
+    html += table(("answered", "images", "probability at least", "wrong"), rows,
+                  "Wrong answers if only the most certain inputs are answered", (0, 1, 2, 3))
+    bins = [dict(zip(("samples", "probability", "accuracy"), each, strict=True))
+            for each in reliability(highest, subject.right)]
+    values = {key: metrics[key] for key in names if key in metrics}
+    values |= {"temperature": None if fitted is None else fitted.temperature, "bins": bins, "risk": risks}
+    return Section("calibration", "Calibration", html, values)
+
+
+def risk_at(probabilities, right) -> list[dict[str, float]]:
+    """The rate of wrong answers among the most certain inputs, for each of `SHARES`; probabilities, right (N,)."""
+    order = (-probabilities).argsort(kind="stable")
+    found = []
+    for answered in SHARES:
+        count = max(round(answered * len(order)), 1)
+        chosen = order[:count]
+        found.append({"answered": answered, "images": count, "probability": float(probabilities[chosen[-1]]),
+                      "wrong": float((~right[chosen]).mean())})
+    return found

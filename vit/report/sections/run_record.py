@@ -1,0 +1,62 @@
+"""What a run folder records about its training, read and checked before a report is computed."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from vit.files.untrusted import read_json
+from vit.messages import first_line
+from vit.report.curves import Curve, read_curves
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """`metrics` are empty before the run has finished, `curves` where it has logged nothing."""
+
+    path: Path
+    metrics: Mapping[str, Any]
+    curves: Mapping[str, Curve]
+    environment: Mapping[str, Any]
+
+    @property
+    def log(self) -> Path:
+        return self.path / "metrics.csv"
+
+
+def read_run(path: str | PathLike[str]) -> RunRecord:
+    """The record of a run, which may come from anyone.
+
+    Raises:
+        ValueError: one of its files is damaged; the message names it.
+    """
+    path = Path(path)
+    metrics, environment = (read_object(path / name) for name in ("metrics.json", "environment.json"))
+    log = path / "metrics.csv"
+    try:
+        curves = read_curves(log) if log.exists() else {}
+    except (OSError, ValueError, KeyError, csv.Error) as error:
+        raise ValueError(f"{log} is damaged ({first_line(error, 120)}); restore it, or remove it for a report without "
+                         "learning curves") from error
+    return RunRecord(path, metrics, curves, environment)
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if there is no such file.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    if not file.exists():
+        return {}
+    try:
+        found = read_json(file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file} is damaged ({first_line(error, 120)}); restore it, or remove it for a report without "
+                         "its numbers") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{file} is damaged (it holds {type(found).__name__}, not an object); restore it, or remove "
+                         "it for a report without its numbers")
+    return found

@@ -1,0 +1,94 @@
+"""What a report is about, and what a section of it consists of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vit.data import Source, Split
+from vit.evaluation import Evaluation
+from vit.inference import Predictor
+from vit.report.embedded import thumbnail_url
+from vit.report.html_parts import card, paragraph
+from vit.report.sections.run_record import RunRecord
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page: HTML whose values are escaped, and the same as plain values for JSON."""
+
+    key: str
+    heading: str
+    html: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and its evaluation.
+
+    Args:
+        samples: the evaluated split of `source`, with the labels of the model.
+        split: its name.
+        title: names data and split.
+        facts: further lines of the header: date, command, versions.
+        run: the run that the model is from, if there is one.
+        batch_size: of further evaluations.
+        audit_seconds: limit of decoding in the audit of the data.
+        attention_images: how many images have attention maps.
+    """
+
+    predictor: Predictor
+    evaluation: Evaluation
+    samples: Split
+    source: Source
+    split: str
+    title: str
+    facts: Mapping[str, str]
+    run: RunRecord | None = None
+    batch_size: int = 64
+    audit_seconds: float | None = 10.0
+    attention_images: int = 4
+
+    @property
+    def right(self) -> np.ndarray:
+        """Whether each prediction is right: (N,)."""
+        return self.evaluation.predictions[:, 0] == self.evaluation.labels
+
+    def name(self, i: int) -> str:
+        """The name of the i-th evaluated sample."""
+        return self.samples.names[int(self.evaluation.rows[i])]
+
+    def preview(self, i: int) -> np.ndarray:
+        """The i-th evaluated sample as the model sees it: uint8 (H,W,C)."""
+        row = int(self.evaluation.rows[i])
+        return self.predictor.preprocessing.preview(self.samples.read(row), self.samples.names[row])
+
+    def answer(self, i: int) -> tuple[str, str, float]:
+        """(true class, predicted class, probability) of the i-th evaluated sample."""
+        evaluation = self.evaluation
+        return (evaluation.classes[evaluation.labels[i]], evaluation.classes[evaluation.predictions[i, 0]],
+                float(evaluation.probabilities[i, 0]))
+
+    def confident_errors(self, limit: int) -> np.ndarray:
+        """Indices of the wrong predictions with the highest probability."""
+        wrong = np.flatnonzero(~self.right)
+        return wrong[np.argsort(-self.evaluation.probabilities[wrong, 0], kind="stable")][:limit]
+
+    def card(self, i: int) -> str:
+        """The i-th evaluated sample as a small picture with its prediction."""
+        true, predicted, probability = self.answer(i)
+        alt = f"{self.name(i)}: {true}, predicted as {predicted}"
+        lines = [f"predicted {predicted}, {probability:.1%}", f"true {true}", self.name(i)]
+        return card(thumbnail_url(self.preview(i)), alt, lines)
+
+    def values(self, i: int) -> dict[str, Any]:
+        """The i-th evaluated sample for JSON."""
+        true, predicted, probability = self.answer(i)
+        return {"file": self.name(i), "true": true, "predicted": predicted, "probability": probability}
+
+
+def missing(key: str, heading: str, why: str) -> Section:
+    """A section that says why it is empty."""
+    return Section(key, heading, paragraph(f"Not in this report: {why}."), {"missing": why})
