@@ -168,7 +168,7 @@ def workplace(tmp_path_factory):
 def quick_commands() -> list[tuple[str, ...]]:
     """Commands on the models and photos of `workplace` that answer in seconds."""
     used = ("runs/digits/TIME", "runs/spelled_numbers/TIME", "data=folder")
-    quick = {"predict", "evaluate", "attention", "explain", "audit", "card", "convert", "probe", "models"}
+    quick = {"predict", "evaluate", "attention", "explain", "audit", "card", "convert", "probe", "models", "report"}
     found = [words[3:] for words in COMMANDS if words[:3] == ("python", "-m", "vit") and len(words) > 4]
     return [words for words in found if words[0] in quick and words[1].removesuffix("/model") in used]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from vit.evaluation.bootstrap import EXACT, FEWEST, LEVEL, NONE, RESAMPLES, Interval, accuracies
+from vit.evaluation.bootstrap import EXACT, FEWEST, LEVEL, RESAMPLES, Interval, accuracies
 from vit.evaluation.reliability import reliability
 from vit.report.embedded import figure_url
 from vit.report.html_parts import drawing, facts, paragraph, table
@@ -39,7 +39,7 @@ def accuracy(subject: Subject) -> Section:
     found = accuracies(evaluation)
     named = {"accuracy": found.accuracy, "accuracy of the best five": found.top5, "mean over classes": found.macro}
     rows = [(name, *interval_cells(each)) for name, each in named.items() if each is not None]
-    html = table(("", "value", f"{LEVEL:.0%} interval", "method"), rows, "Accuracy", (1, 2))
+    html = table(("measure", "value", f"{LEVEL:.0%} interval", "method"), rows, "Accuracy", (1, 2))
     html += paragraph(method_text(len(evaluation.rows)), muted=True)
     scores = evaluation.class_scores()
     lines = [(score.name, score.images, *interval_cells(each)[:2], f"{score.precision:.2%}", f"{score.f1:.2%}")
@@ -67,8 +67,8 @@ def interval_cells(interval: Interval | None) -> tuple[str, str, str]:
 def method_text(samples: int) -> str:
     """How the intervals were computed, and what they do not say."""
     return (f"Bootstrap: percentiles over {RESAMPLES:,} draws of {samples:,} images with replacement. A rate with "
-            f"fewer than {FEWEST} correct or wrong images has the {EXACT} interval of Clopper and Pearson; a mean over "
-            f"classes then has none ({NONE}). An interval says how much the number depends on the draw of these "
+            f"fewer than {FEWEST} correct or wrong images has the {EXACT} interval of Clopper and Pearson; the mean "
+            "over classes then has no interval. An interval says how much the number depends on the draw of these "
             "images, not how much another training or data from elsewhere would change it.")
 
 
