@@ -15,11 +15,12 @@ import vit
 from tests.inference.tiny_models import save_translator
 from vit.bundle import save_bundle
 from vit.cli import main
-from vit.data import Preprocessing
+from vit.data import Preprocessing, folder
+from vit.data.augment.corruptions import CORRUPTIONS, corrupt
 from vit.report import model_report
 
 CLASSES = ["<script>alert(1)", "b & \"b'", "z"]
-SECTIONS = ["header", "accuracy", "confusion", "calibration", "errors", "attention", "training", "data"]
+SECTIONS = ["header", "accuracy", "confusion", "calibration", "errors", "attention", "training", "data", "robustness"]
 VOID = {"meta", "img", "br", "input", "link"}
 
 
@@ -83,9 +84,9 @@ def written(model, photos, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "digits"
-    vit.train(["recipe.epochs=1", f"run_dir={folder}"])
-    return folder
+    path = tmp_path_factory.mktemp("runs") / "digits"
+    vit.train(["recipe.epochs=1", f"run_dir={path}"])
+    return path
 
 
 def check_page(path):
@@ -182,6 +183,22 @@ def test_a_run_has_its_training_in_the_report_and_stays_as_it_was(run, tmp_path)
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
+def test_the_robustness_is_that_of_an_evaluation_of_corrupted_images(model, photos, written, tmp_path):
+    page = tmp_path / "page.html"
+    assert main(["report", str(model), "data=folder", f"data.root={photos}", "--split", "train", "-o", str(page),
+                 "--corruptions", "--severity", "4", "--severity", "1", "--attention", "0"]) == 0
+    found, text = json.loads(page.with_suffix(".json").read_text())["robustness"], check_page(page).text
+    assert found["severities"] == [1, 4] and list(found["accuracy"]) == list(CORRUPTIONS)
+    assert found["mean"] == pytest.approx(np.mean(list(found["accuracy"].values())))
+    assert "motion blur" in text and f"{found['mean']:.2%}" in text
+    assert "add --corruptions" in Page(written[0].read_text()).text
+    predictor, split = vit.load(model), folder(root=photos).splits["train"]
+    inputs = [predictor.preprocessing.image(split.read(i)).permute(1, 2, 0).numpy() for i in range(len(split))]
+    answers = predictor.predict([corrupt(each, "fog", 4, 0, i) for i, each in enumerate(inputs)])
+    right = [answer.label == CLASSES[label] for answer, label in zip(answers, split.labels, strict=True)]
+    assert found["accuracy"]["fog"][1] == pytest.approx(np.mean(right))
+
+
 @pytest.mark.parametrize(("name", "content", "says"), [
     ("metrics.json", b'{"epochs": 1', "metrics.json is damaged"),
     ("metrics.json", b"[]", "it holds list"),
@@ -218,6 +235,7 @@ def test_an_unfinished_run_has_a_report_that_says_so(run, tmp_path):
 @pytest.mark.parametrize(("words", "says"), [
     (["data=digits", "-o", "page.txt"], "page.txt must end with .html"),
     (["data=digits", "-o", "none/page.html"], "none is not a folder"),
+    (["data=digits", "--severity", "3"], "--severity belongs to --corruptions"),
     (["data=digits"], "the model has no class '0'"),
     (["data=spelled_numbers"], "holds pairs of texts, but the model is for labelled images"),
 ])

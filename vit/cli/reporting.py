@@ -36,6 +36,11 @@ def report(
     attention: Annotated[int, typer.Option(min=0, max=12, help="Images with attention maps.")] = 4,
     seconds: Annotated[float | None, typer.Option(
         min=0, help="Time limit for decoding in the audit of the data.")] = 10.0,
+    corruptions: Annotated[bool, typer.Option(
+        "--corruptions", help="Also evaluate under 15 kinds of corruption in each severity, which takes 75 further "
+                              "evaluations.")] = False,
+    severity: Annotated[list[int] | None, typer.Option(
+        min=1, max=5, help="With --corruptions: only this severity; may be repeated.", show_default=False)] = None,
     batch_size: Annotated[int | None, typer.Option(
         min=1, help="By default that of the test after training.", show_default=False)] = None,
     precision: Annotated[Precision | None, typer.Option(
@@ -49,6 +54,8 @@ def report(
     model was trained on; data=folder data.root=photos chooses another one.
     """
     check_output(output)
+    if severity and not corruptions:
+        raise ValueError("--severity belongs to --corruptions; add it, or leave --severity out")
     from vit.cli.measuring import Measurement, evaluate_images
     from vit.inference import load
     from vit.report.model_report import write_report
@@ -67,7 +74,7 @@ def report(
     evaluation, samples = evaluate_images(predictor, task)
     facts = header_facts(context.obj["arguments"], predictor.precision, batch_size)
     subject = Subject(predictor, evaluation, samples, source, split, task.title, facts, run, batch_size, seconds,
-                      attention)
+                      attention, tuple(sorted(set(severity or range(1, 6)))) if corruptions else ())
     with staged("report") as progress:
         files = write_report(output, subject, progress)
     for file in files:

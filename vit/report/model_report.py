@@ -11,11 +11,12 @@ from vit.report.plain_page import plain_page
 from vit.report.sections.errors import confusion, gallery
 from vit.report.sections.inspection import attention, data_audit, training
 from vit.report.sections.numbers import accuracy, calibration, header
+from vit.report.sections.robustness import robustness
 from vit.report.sections.subject import Section, Subject
 
 LIMIT = 10_000_000  # bytes of the page
 SECTIONS: tuple[Callable[[Subject], Section], ...] = (
-    header, accuracy, confusion, calibration, gallery, attention, training, data_audit)
+    header, accuracy, confusion, calibration, gallery, attention, training, data_audit, robustness)
 Progress = Callable[[str, int, int | None], None]  # (stage, done, total)
 
 STYLE = """

@@ -37,6 +37,7 @@ class Subject:
         batch_size: of further evaluations.
         audit_seconds: limit of decoding in the audit of the data.
         attention_images: how many images have attention maps.
+        severities: of the corruptions that the model is evaluated on, from 1 to 5; none by default.
     """
 
     predictor: Predictor
@@ -50,6 +51,7 @@ class Subject:
     batch_size: int = 64
     audit_seconds: float | None = 10.0
     attention_images: int = 4
+    severities: tuple[int, ...] = ()
 
     @property
     def right(self) -> np.ndarray:

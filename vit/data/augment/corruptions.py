@@ -1,0 +1,280 @@
+"""Common corruptions of images in five severities (Hendrycks and Dietterich, arXiv 1903.12261), to measure robustness.
+
+Constants are those that the paper's authors used for images of 224 pixels. Lengths (radii, displacements) are scaled
+with the shorter side of the image, so that images of any size are corrupted alike; strengths of noise and colour are
+not. Two kinds differ from the paper's: frost is a generated texture instead of photographs of frost, and glass blur
+copies random neighbours instead of swapping them one after the other.
+"""
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+from PIL import Image
+
+from vit.counters import hash_to_int
+
+REFERENCE = 224  # pixels of the images that the constants are for
+SEVERITIES = (1, 2, 3, 4, 5)
+Random = np.random.Generator
+Corruption = Callable[[np.ndarray, int, Random], np.ndarray]  # (H,W,C) in [0,1], severity from 0, random numbers
+
+
+def corrupt(image: np.ndarray, kind: str, severity: int, *counters: int) -> np.ndarray:
+    """A corrupted copy of an image: uint8 (H,W,C) -> (H,W,C), with 1 or 3 channels.
+
+    Args:
+        kind: a key of `CORRUPTIONS`.
+        severity: 1 to 5.
+        counters: such as a seed and the index of the sample; with kind and severity they determine all random numbers.
+
+    Raises:
+        ValueError: an unknown kind or severity, or another shape or type.
+    """
+    if kind not in CORRUPTIONS:
+        raise ValueError(f"{kind!r} is not a kind of corruption: {', '.join(CORRUPTIONS)}")
+    if severity not in SEVERITIES:
+        raise ValueError(f"severity {severity} must be one of 1 to 5")
+    if image.ndim != 3 or image.shape[2] not in (1, 3) or image.dtype != np.uint8:
+        raise ValueError(f"an image must be uint8 (H,W,1) or (H,W,3), got {image.dtype} {image.shape}")
+    random = np.random.default_rng(hash_to_int(list(CORRUPTIONS).index(kind), severity, *counters))
+    found = CORRUPTIONS[kind](image.astype(np.float64) / 255, severity - 1, random)
+    return (np.clip(found, 0, 1) * 255).round().astype(np.uint8)
+
+
+def scale_of(x: np.ndarray) -> float:
+    """Pixels of this image per pixel of the reference."""
+    return min(x.shape[:2]) / REFERENCE
+
+
+# noise
+
+
+def gaussian_noise(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """Normal noise, as in low light."""
+    return x + random.normal(scale=(0.08, 0.12, 0.18, 0.26, 0.38)[level], size=x.shape)
+
+
+def shot_noise(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """Poisson noise of counted photons."""
+    photons = (60, 25, 12, 5, 3)[level]
+    return random.poisson(x * photons) / photons
+
+
+def impulse_noise(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """Values of single pixels that are 0 or 1, of bit errors."""
+    hit = random.random(x.shape) < (0.03, 0.06, 0.09, 0.17, 0.27)[level]
+    return np.where(hit, random.integers(0, 2, x.shape), x)
+
+
+# blur
+
+
+def defocus_blur(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """The mean over a disk, as of an image that is out of focus."""
+    radius = (3, 4, 6, 8, 10)[level] * scale_of(x)
+    return filtered(x, disk(radius))
+
+
+def glass_blur(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """Each pixel is that of a random neighbour, between two Gaussian blurs, as behind frosted glass."""
+    sigma, reach, times = ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[level]
+    scale, (height, width) = scale_of(x), x.shape[:2]
+    reach = (reach + 0.5) * scale  # before rounding
+    x = blurred(x, sigma * scale)
+    rows, columns = np.mgrid[:height, :width]
+    for _ in range(times):
+        down, right = random.uniform(-reach, reach, (2, height, width)).round().astype(int)
+        x = x[(rows + down).clip(0, height - 1), (columns + right).clip(0, width - 1)]
+    return blurred(x, sigma * scale)
+
+
+def motion_blur(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """The mean along a line of random direction within 45 degrees of the horizontal."""
+    radius, sigma = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))[level]
+    scale = scale_of(x)
+    return filtered(x, line(radius * scale, sigma * scale, random.uniform(-45, 45)))
+
+
+def zoom_blur(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """The mean over several zooms, as of a camera that moves towards the object."""
+    stop, step = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03))[level]
+    zooms = np.arange(1, stop, step)
+    return (x + sum(zoomed(x, zoom) for zoom in zooms)) / (len(zooms) + 1)
+
+
+# weather
+
+
+def snow(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """Streaks of snow over a whitened image."""
+    mean, deviation, zoom, least, radius, sigma, mix = (
+        (0.1, 0.3, 3, 0.5, 10, 4, 0.8), (0.2, 0.3, 2, 0.5, 12, 4, 0.7), (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
+        (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65), (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55))[level]
+    flakes = zoomed(random.normal(mean, deviation, (*x.shape[:2], 1)), zoom)
+    flakes = np.where(flakes < least, 0, flakes).clip(0, 1)
+    flakes = filtered(flakes, line(radius * scale_of(x), sigma * scale_of(x), random.uniform(-135, -45)))
+    white = mix * x + (1 - mix) * np.maximum(x, gray(x) * 1.5 + 0.5)
+    return white + flakes + flakes[::-1, ::-1]
+
+
+def frost(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """A bright texture of ridges over a darkened image."""
+    image, texture = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[level]
+    first, second = (plasma(x.shape, 2.0, random) for _ in range(2))
+    ridges = 1 - np.abs(first - second) / np.abs(first - second).max()
+    return image * x + texture * (0.8 * ridges**3)[..., None]
+
+
+def fog(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """A bright cloud over an image of less contrast."""
+    strength, decay = ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4))[level]
+    highest = x.max()
+    return (x + strength * plasma(x.shape, decay, random)[..., None]) * highest / (highest + strength)
+
+
+def brightness(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """A higher value of each pixel in the HSV space."""
+    value = x.max(axis=2, keepdims=True)
+    higher = (value + (0.1, 0.2, 0.3, 0.4, 0.5)[level]).clip(0, 1)
+    return np.where(value > 0, x * higher / np.maximum(value, 1e-12), higher)  # hue and saturation stay
+
+
+# digital
+
+
+def contrast(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """Values nearer to the mean of their channel."""
+    mean = x.mean(axis=(0, 1), keepdims=True)
+    return (x - mean) * (0.4, 0.3, 0.2, 0.1, 0.05)[level] + mean
+
+
+def elastic_transform(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """A random affine map and smooth random displacements; severities 1 and 2 move wide regions, 3 to 5 small ones."""
+    from scipy.ndimage import gaussian_filter, map_coordinates
+
+    strength, smooth, affine = ((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02),
+                                (0.12, 0.01, 0.02))[level]
+    (height, width), side = x.shape[:2], min(x.shape[:2]) * 244 / REFERENCE  # the authors wrote 244
+    corners = np.array([[-1.0, -1], [1, -1], [-1, 1]]) * min(height, width) / 3
+    moved = corners + random.uniform(-affine * side, affine * side, corners.shape)
+    centre = np.array([height, width]) / 2
+    matrix = np.linalg.solve(np.c_[moved, np.ones(3)], corners)  # (3,2): from moved points back to the image
+    rows, columns = np.mgrid[:height, :width]
+    points = np.c_[rows.ravel() - centre[0], columns.ravel() - centre[1], np.ones(rows.size)] @ matrix + centre
+    shift = [gaussian_filter(random.uniform(-1, 1, (height, width)), smooth * side, mode="reflect", truncate=3)
+             * strength * side for _ in range(2)]
+    where = points.T.reshape(2, height, width) + np.stack(shift)
+    return np.stack([map_coordinates(channel, where, order=1, mode="reflect") for channel in np.moveaxis(x, 2, 0)], 2)
+
+
+def pixelate(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """Fewer pixels, each enlarged."""
+    share = (0.6, 0.5, 0.4, 0.3, 0.25)[level]
+    height, width = x.shape[:2]
+    small = max(int(width * share), 1), max(int(height * share), 1)
+    image = to_pillow(x).resize(small, Image.Resampling.BOX).resize((width, height), Image.Resampling.BOX)
+    return from_pillow(image)
+
+
+def jpeg_compression(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+    """A JPEG file of low quality."""
+    stream = io.BytesIO()
+    to_pillow(x).save(stream, "JPEG", quality=(25, 18, 15, 10, 7)[level])
+    return from_pillow(Image.open(stream))
+
+
+CORRUPTIONS: dict[str, Corruption] = {
+    each.__name__: each for each in (
+        gaussian_noise, shot_noise, impulse_noise, defocus_blur, glass_blur, motion_blur, zoom_blur, snow, frost, fog,
+        brightness, contrast, elastic_transform, pixelate, jpeg_compression)
+}
+
+
+# parts
+
+
+def blurred(x: np.ndarray, sigma: float) -> np.ndarray:
+    """A Gaussian blur of (H,W,C)."""
+    from scipy.ndimage import gaussian_filter
+
+    return gaussian_filter(x, (sigma, sigma, 0), mode="nearest")
+
+
+def filtered(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """(H,W,C) convolved with a kernel (k,k) that sums to 1."""
+    from scipy.ndimage import convolve
+
+    return convolve(x, kernel[..., None], mode="reflect")
+
+
+def disk(radius: float, fine: int = 9) -> np.ndarray:
+    """A kernel whose weights are the share of each pixel that is within the radius; at least the pixel itself."""
+    half = int(np.ceil(max(radius - 0.5, 0)))
+    points = (np.arange((2 * half + 1) * fine) + 0.5) / fine - half - 0.5
+    inside = points[:, None] ** 2 + points[None] ** 2 <= max(radius, 0.5) ** 2
+    cells = inside.reshape(2 * half + 1, fine, 2 * half + 1, fine).sum(axis=(1, 3)).astype(float)
+    return cells / cells.sum()
+
+
+def line(radius: float, sigma: float, angle: float) -> np.ndarray:
+    """A kernel along a line through the centre to one side, of Gaussian weights; `angle` in degrees."""
+    half = int(np.ceil(2 * radius)) + 1
+    steps = np.linspace(0, 2 * radius, max(8 * half, 2))
+    weights = np.exp(-(steps**2) / (2 * max(sigma, 1e-6) ** 2))
+    rows, columns = half + steps * np.sin(np.deg2rad(angle)), half + steps * np.cos(np.deg2rad(angle))
+    kernel = np.zeros((2 * half + 1, 2 * half + 1))
+    for down in (0, 1):  # each point is shared among the four pixels around it
+        for right in (0, 1):
+            row, column = np.floor(rows).astype(int) + down, np.floor(columns).astype(int) + right
+            share = (1 - np.abs(rows - row)) * (1 - np.abs(columns - column))
+            np.add.at(kernel, (row.clip(0, 2 * half), column.clip(0, 2 * half)), weights * share)
+    return kernel / kernel.sum()
+
+
+def zoomed(x: np.ndarray, factor: float) -> np.ndarray:
+    """The middle of (H,W,C), enlarged to the same size by linear interpolation."""
+    from scipy.ndimage import map_coordinates
+
+    height, width = x.shape[:2]
+    rows = (np.arange(height) - (height - 1) / 2) / factor + (height - 1) / 2
+    columns = (np.arange(width) - (width - 1) / 2) / factor + (width - 1) / 2
+    where = np.meshgrid(rows, columns, indexing="ij")
+    return np.stack([map_coordinates(channel, where, order=1, mode="nearest") for channel in np.moveaxis(x, 2, 0)], 2)
+
+
+def gray(x: np.ndarray) -> np.ndarray:
+    """The luma of (H,W,C): (H,W,1)."""
+    return x if x.shape[2] == 1 else x @ np.array([[0.299], [0.587], [0.114]])
+
+
+def plasma(shape: tuple[int, ...], decay: float, random: Random) -> np.ndarray:
+    """A fractal in [0, 1] of the size of an image, by midpoint displacement: (H,W)
+
+    Each octave halves the distance of the points and divides their displacement by `decay` squared.
+    """
+    side = 1 << max(int(np.ceil(np.log2(max(shape[:2])))), 1)
+    field, step, reach = np.zeros((side, side)), side, 1.0
+    while step >= 2:
+        half = step // 2
+        corners = field[::step, ::step]
+        around = corners + np.roll(corners, -1, 0)
+        around = around + np.roll(around, -1, 1)
+        centres = around / 4 + random.uniform(-reach, reach, corners.shape)
+        field[half::step, half::step] = centres
+        beside = centres + np.roll(centres, 1, 0) + corners + np.roll(corners, -1, 1)
+        field[::step, half::step] = beside / 4 + random.uniform(-reach, reach, corners.shape)
+        below = centres + np.roll(centres, 1, 1) + corners + np.roll(corners, -1, 0)
+        field[half::step, ::step] = below / 4 + random.uniform(-reach, reach, corners.shape)
+        step, reach = half, reach / decay**2
+    field -= field.min()
+    return (field / field.max())[: shape[0], : shape[1]]
+
+
+def to_pillow(x: np.ndarray) -> Image.Image:
+    pixels = (x * 255).round().astype(np.uint8)
+    return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+
+
+def from_pillow(image: Image.Image) -> np.ndarray:
+    return np.atleast_3d(np.asarray(image)) / 255
