@@ -14,7 +14,7 @@ from vit.evaluation.classification import Evaluation
 RESAMPLES = 2000
 LEVEL = 0.95
 FEWEST = 10  # correct and wrong samples; with fewer, the interval of the bootstrap is too short
-CHUNK = 1 << 22  # sample indices at a time
+CHUNK = 1 << 19  # sample indices at a time
 BOOTSTRAP, EXACT, NONE = "bootstrap", "exact binomial", "none"
 OUTCOMES = 3  # wrong, among the best five, correct
 
