@@ -177,7 +177,7 @@ def test_no_permission(refused, tmp_path):
         (["recipe.loss.name=ce"], 2, ["recipe.loss.name=ce", "cross_entropy"]),
         (["recipe.augment.affine.degrees=-1"], 2, ["recipe.augment.affine", "degrees=-1"]),
         (["recipe.augment.affine._target_=vit.data.Afine"], 2, ["recipe.augment.affine", "Afine"]),
-        (["precision=64-true"], 2, ["precision=64-true", "32-true, bf16-mixed, 16-mixed"]),
+        (["precision=64-true"], 2, ["precision=64-true", "32-true, bf16-mixed, bf16-residual, 16-mixed"]),
         (["precision=bf16-mixd"], 2, ["precision=bf16-mixd", "bf16-mixed"]),
         (["precision=16-mixed", "trainer.accelerator=cpu"], 2, ["float16", "bf16-mixed"]),
         (["trainer.max_time=soon"], 2, ["trainer.max_time=soon", "00:01:30:00"]),
