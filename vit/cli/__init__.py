@@ -12,6 +12,7 @@ import typer
 from vit.cli.benchmarking import bench
 from vit.cli.calibrating import calibrate
 from vit.cli.comparing import compare_finetuning
+from vit.cli.comparing_runs import compare
 from vit.cli.converting import convert
 from vit.cli.cross_validating import cross_validate
 from vit.cli.evaluating import evaluate
@@ -78,7 +79,7 @@ def train(context: typer.Context) -> None:
     raise typer.Exit(run_training([*context.args, *(["--debug"] if context.obj["debug"] else [])]) or 0)
 
 
-COMMANDS = (predict, convert, evaluate, report, calibrate, attention, explain, audit, models, probe, compare_finetuning,
-            cross_validate, runs, card, push, bench)
+COMMANDS = (predict, convert, evaluate, report, compare, calibrate, attention, explain, audit, models, probe,
+            compare_finetuning, cross_validate, runs, card, push, bench)
 for command in COMMANDS:
     app.command()(command)

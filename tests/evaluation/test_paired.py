@@ -1,0 +1,97 @@
+"""Comparison of two classifiers on the same samples: against brute force and scipy, and `vit compare`."""
+
+import json
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vit.cli import main
+from vit.evaluation.paired import compare_paired, matched, mcnemar, read_answers
+
+
+def simulated(count=300, seed=0, first=0.8, second=0.7):
+    random = np.random.default_rng(seed)
+    return random.random(count) < first, random.random(count) < second
+
+
+@pytest.mark.parametrize(("only_first", "only_second"), [(0, 0), (1, 0), (3, 3), (2, 7), (8, 1)])
+def test_the_p_value_is_that_of_all_ways_to_divide_the_samples(only_first, only_second):
+    total = only_first + only_second
+    apart = [abs(2 * sum(ways) - total) for ways in product((0, 1), repeat=total)]
+    assert mcnemar(only_first, only_second) == pytest.approx(np.mean(np.array(apart) >= abs(only_first - only_second)))
+
+
+def test_equally_good_classifiers_are_rarely_called_different():
+    p_values = np.array([compare_paired(*simulated(200, seed, 0.8, 0.8), resamples=2).p_value for seed in range(400)])
+    assert 0.01 < (p_values < 0.05).mean() < 0.06  # the exact test is conservative
+
+
+def test_the_interval_of_the_difference_is_that_of_scipy():
+    first, second = simulated()
+    found = compare_paired(first, second, resamples=6000)
+
+    def difference(a, b, axis):
+        return b.mean(axis=axis) - a.mean(axis=axis)
+
+    theirs = stats.bootstrap((first.astype(float), second.astype(float)), difference, paired=True, vectorized=True,
+                             n_resamples=6000, method="percentile", rng=1).confidence_interval
+    assert found.difference.value == pytest.approx(second.mean() - first.mean())
+    assert (found.difference.low, found.difference.high) == pytest.approx((theirs.low, theirs.high), abs=0.007)
+
+
+def test_exchanging_the_two_changes_the_sign_alone():
+    first, second = simulated()
+    one, other = compare_paired(first, second), compare_paired(second, first)
+    assert one.p_value == other.p_value and one.difference.value == -other.difference.value
+    assert (one.only_first, one.only_second) == (other.only_second, other.only_first)
+
+
+def write(folder, right, name="{}.png", true="cat"):
+    folder.mkdir()
+    rows = [f"{name.format(i)},{true},{int(each)}" for i, each in enumerate(right)]
+    (folder / "predictions.csv").write_text("\n".join(["file,true,right", *rows]) + "\n")
+    return folder
+
+
+def test_samples_are_matched_by_name(tmp_path):
+    first = read_answers(write(tmp_path / "a", [1, 0, 1]))
+    second = dict(reversed(read_answers(write(tmp_path / "b", [0, 0, 1])).items()))
+    assert [each.tolist() for each in matched(first, second, ("a", "b"))] == [[True, False, True], [False, False, True]]
+
+
+def test_the_command_prints_and_writes_the_comparison(tmp_path, capsys):
+    first, second = simulated()
+    runs = [str(write(tmp_path / name, right)) for name, right in (("a", first), ("b", second), ("c", first))]
+    assert main(["compare", *runs, "--json", str(tmp_path / "n.json")]) == 0
+    found = json.loads((tmp_path / "n.json").read_text())["compared"]
+    assert found[runs[1]]["p_value"] == compare_paired(first, second).p_value and found[runs[2]]["p_value"] == 1
+    assert f"{second.mean():.2%}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({"right": [1, 0]}, "1 samples are in only one of"),
+    ({"true": "dog"}, "has the label 'cat' in"),
+    ({"name": "same"}, "has 3 rows for 1 files"),
+])
+def test_other_samples_are_one_line(tmp_path, capsys, change, says):
+    first = write(tmp_path / "a", [1, 0, 1])
+    second = write(tmp_path / "b", **({"right": [1, 0, 1]} | change))
+    assert main(["compare", str(first), str(second)]) == 1
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1
+
+
+def test_folders_without_predictions_of_a_classifier_are_named(tmp_path, capsys):
+    first, second = write(tmp_path / "a", [1]), tmp_path / "b"
+    second.mkdir()
+    assert main(["compare", str(first), str(second)]) == 1
+    assert "predictions.csv cannot be read" in capsys.readouterr().err
+    (second / "predictions.csv").write_text("file,true,right\n")
+    assert main(["compare", str(first), str(second)]) == 1
+    assert "predictions.csv has no rows" in capsys.readouterr().err
+    (second / "predictions.csv").write_text("file,target\na,b\n")
+    assert main(["compare", str(first), str(second)]) == 1
+    assert "has no column true" in capsys.readouterr().err
+    assert main(["compare", str(first)]) == 2

@@ -1,0 +1,58 @@
+"""`vit compare`: whether one classifier is better than another, on the same samples."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vit.cli.terminal import check_writable, write_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from vit.evaluation.paired import Paired
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(
+        help="Folders of finished runs, or of vit evaluate --output; the others are compared with the first one.",
+        show_default=False)],
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all numbers to this file.")] = None,
+) -> None:
+    """Compare classifiers on the same samples: difference of the accuracy with an interval, and McNemar's test.
+
+    Reads the predictions.csv of each folder. The p-values are not corrected for several comparisons.
+    """
+    if len(runs) < 2:
+        raise typer.BadParameter("pass two folders or more")
+    check_writable(json_file)
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from vit.evaluation.paired import compare_paired, matched, read_answers
+
+    first, *others = [read_answers(run) for run in runs]
+    found = {str(run): compare_paired(*matched(first, other, (runs[0], run)))
+             for run, other in zip(runs[1:], others, strict=True)}
+    Console().print(paired_table(str(runs[0]), found))
+    write_json({"first": str(runs[0]), "compared": {name: asdict(each) for name, each in found.items()}}, json_file)
+
+
+def paired_table(first: str, found: "dict[str, Paired]") -> "Table":
+    """A row per compared run."""
+    from rich import markup
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    one = next(iter(found.values()))
+    table = Table(box=SIMPLE_HEAD, caption_justify="left",
+                  caption=f"compared with {markup.escape(first)}: {one.first:.2%} of {one.samples:,} samples")
+    for name in ("run", "accuracy", "difference", "95% interval", "only first right", "only this right", "p (McNemar)"):
+        table.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
+    for name, each in found.items():
+        change = each.difference
+        table.add_row(markup.escape(name), f"{each.second:.2%}", f"{change.value:+.2%}",
+                      f"{change.low:+.2%} to {change.high:+.2%}", f"{each.only_first:,}", f"{each.only_second:,}",
+                      f"{each.p_value:.3g}")
+    return table
