@@ -252,6 +252,21 @@ def test_a_translator_is_refused_by_what_reports_exist_for(tmp_path, capsys):
     assert "reports exist for classifiers of images" in capsys.readouterr().err
 
 
+def test_the_json_file_of_something_else_is_not_overwritten(run, capsys):
+    before = (run / "metrics.json").read_bytes()
+    assert main(["report", str(run), "-o", str(run / "metrics.html")]) == 1
+    assert "metrics.json exists and is not the JSON file of a report" in capsys.readouterr().err
+    assert (run / "metrics.json").read_bytes() == before and not (run / "metrics.html").exists()
+
+
+def test_a_report_is_replaced_and_the_audit_counts_each_image_once(model, photos, tmp_path):
+    page = tmp_path / "page.html"
+    words = ["report", str(model), "data=folder", f"data.root={photos}", "--split", "all", "-o", str(page)]
+    assert main(words) == 0 and main(words) == 0
+    found = json.loads(page.with_suffix(".json").read_text())
+    assert found["header"]["images"] == 60 == found["data"]["total"] and found["data"]["duplicates"] == []
+
+
 def test_a_page_above_the_limit_is_not_written(model, photos, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(model_report, "LIMIT", 1000)
     page = tmp_path / "page.html"

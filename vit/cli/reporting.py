@@ -1,12 +1,13 @@
 """`vit report`: everything about a trained classifier in one HTML file."""
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.data_sets import compose_data, evaluation_split
+from vit.cli.data_sets import ALL, compose_data, evaluation_split
 from vit.cli.terminal import (
     ConfigDir,
     Device,
@@ -73,7 +74,8 @@ def report(
     check_images(predictor, task)
     evaluation, samples = evaluate_images(predictor, task)
     facts = header_facts(context.obj["arguments"], predictor.precision, batch_size)
-    subject = Subject(predictor, evaluation, samples, source, split, task.title, facts, run, batch_size, seconds,
+    audited = replace(source, splits={name: each for name, each in source.splits.items() if name != ALL})
+    subject = Subject(predictor, evaluation, samples, audited, split, task.title, facts, run, batch_size, seconds,
                       attention, tuple(sorted(set(severity or range(1, 6)))) if corruptions else ())
     with staged("report") as progress:
         files = write_report(output, subject, progress)
@@ -85,12 +87,19 @@ def check_output(output: Path) -> None:
     """Check before the computation that both files can be written.
 
     Raises:
-        ValueError: another extension than .html, or a file that cannot be written.
+        ValueError: another extension than .html, a file that cannot be written, or a JSON file of another kind, such as
+            metrics.json of a run, that would be overwritten.
     """
     if output.suffix != ".html":
         raise ValueError(f"--output {output} must end with .html")
     check_writable(output)
-    check_writable(output.with_suffix(".json"))
+    beside = output.with_suffix(".json")
+    check_writable(beside)
+    if beside.exists():
+        from vit.report.model_report import is_report
+
+        if not is_report(beside):
+            raise ValueError(f"{beside} exists and is not the JSON file of a report; choose another --output")
 
 
 def check_reported(predictor: "Predictor | TextPredictor | Seq2SeqPredictor") -> "Predictor":

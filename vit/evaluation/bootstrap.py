@@ -28,11 +28,6 @@ class Interval:
     high: float | None
     method: str
 
-    def text(self) -> str:
-        """`97.22 % (95.28 to 98.61 %)`"""
-        value = f"{100 * self.value:.2f} %"
-        return value if self.low is None else f"{value} ({100 * self.low:.2f} to {100 * self.high:.2f} %)"
-
 
 @dataclass(frozen=True)
 class Accuracies:

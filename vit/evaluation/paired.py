@@ -60,7 +60,8 @@ def read_answers(run: str | PathLike[str]) -> Answers:
     """The answers in the predictions.csv of a run or of `vit evaluate --output`.
 
     Raises:
-        DataError: there is no such file, it is damaged or empty, it is not that of a classifier, or a file occurs twice in it.
+        DataError: there is no such file, it is damaged or empty, it is not that of a classifier, or a sample occurs
+            twice in it.
     """
     path = Path(run) / PREDICTIONS
     try:

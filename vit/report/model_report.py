@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vit.files.atomic import write_atomically
 from vit.files.strict_json import json_text
+from vit.files.untrusted import read_json
 from vit.report.html_parts import text
 from vit.report.plain_page import plain_page
 from vit.report.sections.errors import confusion, gallery
@@ -59,6 +60,15 @@ def write_report(path: str | PathLike[str], subject: Subject, progress: Progress
     write_atomically(path, lambda file: file.write(page))
     write_atomically(beside, lambda file: file.write(f"{json_text(values)}\n".encode()))
     return [path, beside]
+
+
+def is_report(path: Path) -> bool:
+    """Whether a JSON file is that of a report."""
+    try:
+        found = read_json(path)
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and {"header", "accuracy", "data"} <= found.keys()
 
 
 def report_page(heading: str, sections: Sequence[Section]) -> str:

@@ -2,6 +2,8 @@
 
 from dataclasses import asdict
 
+import numpy as np
+
 from vit.evaluation.bootstrap import EXACT, FEWEST, LEVEL, RESAMPLES, Interval, accuracies
 from vit.evaluation.reliability import reliability
 from vit.report.embedded import figure_url
@@ -102,7 +104,7 @@ def calibration(subject: Subject) -> Section:
     return Section("calibration", "Calibration", html, values)
 
 
-def risk_at(probabilities, right) -> list[dict[str, float]]:
+def risk_at(probabilities: np.ndarray, right: np.ndarray) -> list[dict[str, float]]:
     """The rate of wrong answers among the most certain inputs, for each of `SHARES`; probabilities, right (N,)."""
     order = (-probabilities).argsort(kind="stable")
     found = []

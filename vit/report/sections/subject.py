@@ -29,8 +29,9 @@ class Subject:
     """A model and its evaluation.
 
     Args:
-        samples: the evaluated split of `source`, with the labels of the model.
-        split: its name.
+        samples: the evaluated samples, with the labels of the model.
+        source: the data set that is audited.
+        split: the name of the evaluated split.
         title: names data and split.
         facts: further lines of the header: date, command, versions.
         run: the run that the model is from, if there is one.
