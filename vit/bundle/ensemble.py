@@ -37,7 +37,8 @@ def save_ensemble(
         _check_member(bundle, bundles[0])
     first = bundles[0]
     config = EnsembleConfig(first.model.config.to_dict(), tuple(b.preprocessing.mean for b in bundles),
-                            tuple(b.preprocessing.std for b in bundles), bool(first.thresholds))
+                            tuple(b.preprocessing.std for b in bundles), bool(first.thresholds),
+                            tuple(1.0 if b.calibration is None else b.calibration.temperature for b in bundles))
     model = ClassifierEnsemble(config, [bundle.model for bundle in bundles])
     channels = first.preprocessing.channels
     preprocessing = first.preprocessing.replace(mean=(0.0,) * channels, std=(1.0,) * channels)

@@ -20,10 +20,11 @@ class EnsembleConfig:
     Args:
         member: the config of each member, as a mapping.
         means, stds: of each member's channels (members,C), by which it normalises pixels in 0..1.
+        temperatures: by which the logits of each member are divided, where it is calibrated; () for none.
         multi_label: average independent probabilities per label instead of a distribution over classes.
 
     Raises:
-        ValueError: there is no member, or a member lacks a mean or deviation.
+        ValueError: there is no member, or a member lacks a mean, deviation or temperature.
     """
 
     kind: ClassVar[str] = "ensemble"
@@ -32,6 +33,7 @@ class EnsembleConfig:
     means: tuple[tuple[float, ...], ...]
     stds: tuple[tuple[float, ...], ...]
     multi_label: bool = False
+    temperatures: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("means", "stds"):
@@ -39,6 +41,10 @@ class EnsembleConfig:
         if not self.means or len(self.means) != len(self.stds):
             raise ValueError(f"an ensemble needs a mean and a deviation for each member, but has {len(self.means)} "
                              f"means and {len(self.stds)} stds")
+        object.__setattr__(self, "temperatures", tuple(map(float, self.temperatures)) or (1.0,) * len(self.means))
+        if len(self.temperatures) != len(self.means):
+            raise ValueError(f"an ensemble of {len(self.means)} members has {len(self.temperatures)} temperatures; "
+                             "give one for each member, or none")
         if self.member.get("kind") == self.kind:
             raise ValueError("a member of an ensemble is an ensemble itself; give its members instead")
 
@@ -57,7 +63,8 @@ class EnsembleConfig:
     def to_dict(self) -> dict[str, Any]:
         """JSON-serializable values with the `kind` that `model_from_config` expects."""
         values = to_dict(self)
-        return {**values, "means": [list(row) for row in self.means], "stds": [list(row) for row in self.stds]}
+        return {**values, "means": [list(row) for row in self.means], "stds": [list(row) for row in self.stds],
+                "temperatures": list(self.temperatures)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "EnsembleConfig":
@@ -71,7 +78,7 @@ class EnsembleConfig:
 
 class ClassifierEnsemble(nn.Module):
     """Members that each normalise the image themselves; the logits' softmax (sigmoid for several labels) is the mean
-    of the members' probabilities.
+    of the members' probabilities, calibrated where a member is.
     """
 
     def __init__(self, config: EnsembleConfig, members: Sequence[nn.Module]) -> None:
@@ -81,7 +88,8 @@ class ClassifierEnsemble(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """images (B,C,H,W) with pixels in 0..1 -> logits (B,classes)"""
-        each = [member(self._normalized(images, i)).float() for i, member in enumerate(self.members)]
+        each = [member(self._normalized(images, i)).float() / temperature
+                for i, (member, temperature) in enumerate(zip(self.members, self.config.temperatures, strict=True))]
         if self.config.multi_label:
             return torch.stack([logits.sigmoid() for logits in each]).mean(0).clamp(TINY, 1 - TINY).logit()
         return torch.stack([logits.log_softmax(-1) for logits in each]).logsumexp(0) - math.log(len(each))

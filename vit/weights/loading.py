@@ -73,7 +73,7 @@ def load_weights(
 
 def first_num_heads(model: nn.Module) -> int | None:
     """The number of heads of the model's first attention layer."""
-    return next((module.num_heads for module in model.modules() if isinstance(module, Attention)), None)
+    return next((module.heads.num_heads for module in model.modules() if isinstance(module, Attention)), None)
 
 
 def best_match(target: State, *states: State) -> dict[str, Tensor]:
