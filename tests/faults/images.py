@@ -250,7 +250,8 @@ def outcomes(root: Path, name: str) -> dict[str, torch.Tensor | str]:
         batch = ImageDataset(split, CONTRACT, sizing, cache=False, on_bad_sample="skip").__getitems__([(0, 0), (0, 1)])
         (_, found[place]), = batch["bad"] if "bad" in batch else [(name, batch["image"][0])]
     model = Recorder()
-    predictor = Predictor(SimpleNamespace(model=model, classes=["a", "b"], preprocessing=CONTRACT), "cpu")
+    bundle = SimpleNamespace(model=model, classes=["a", "b"], preprocessing=CONTRACT, calibration=None)
+    predictor = Predictor(bundle, "cpu")
     (answer,) = predictor.stream([root / name])
     found["predict"] = answer.reason if isinstance(answer, BadImage) else model.images[0]
     if isinstance(answer, BadImage):

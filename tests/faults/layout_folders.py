@@ -293,8 +293,9 @@ def _(root: Path) -> None:
     class_folders(root, "cat", "dog", ".hidden")
     (root / "cat" / "up").symlink_to(root), (root / "dog" / "notes.txt").write_text("x")
     source = folder(root, **ALL)
-    answers = Predictor(SimpleNamespace(model=Colours(source.classes), classes=source.classes, preprocessing=CONTRACT),
-                        "cpu").predict(root)
+    bundle = SimpleNamespace(model=Colours(source.classes), classes=source.classes, preprocessing=CONTRACT,
+                             calibration=None)
+    answers = Predictor(bundle, "cpu").predict(root)
     assert {str(Path(a.source).relative_to(root)): a.label for a in answers} == dict(source.split_lists()["train"])
     report = audit(source, CONTRACT, seconds=None)
     assert report.left_out == source.left_out and len(answers.left_out) == len(source.left_out) == 3
