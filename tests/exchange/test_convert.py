@@ -343,7 +343,7 @@ def test_several_labels_per_image(tmp_path) -> None:
         ({"norm_eps": 1e-5}, "torchvision", "has norm_eps=1e-06 only, but this model has norm_eps=1e-05"),
         ({"positions": "rotary"}, "transformers", "ViT has positions=learned or sincos or sincos_simple or none only"),
         ({"positions": "rotary", "rotary_coordinates": "centred"}, "transformers", "DINOv3 has num_classes=0 only"),
-        ({"head_dim": 16}, "transformers", "this model has head_dim=16"),
+        ({"head_dim": 16}, "transformers", "this model has 4 heads of width 16"),
         ({"pre_norm": False}, "timm", "post-norm"),
         ({"image_size": (32, 16)}, "torchvision", r"has a square image_size only, not \(32, 16\)"),
     ],
