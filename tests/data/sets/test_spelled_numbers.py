@@ -99,9 +99,15 @@ def test_all_numbers_below_the_limit():
         ({"limit": 100, "train": 90, "val": 10, "test": 1},
          "train 90, val 10 and test 1 add up to 101 numbers, but limit=100 allows only 100"),
         ({"limit": 0}, "limit=0 must be in 1..10000000"),
-        ({"train": 0}, "there are 0 training pairs"),
     ],
 )
 def test_wrong_sizes(options, text):
     with pytest.raises((DataError, ValueError), match=text):
         spelled_numbers(**options)
+
+
+def test_without_training_pairs_there_is_only_evaluation():
+    source = spelled_numbers(train=0, val=5, test=5)
+    assert set(source.splits) == {"val", "test"}
+    with pytest.raises(DataError, match="there are 0 training pairs"):
+        source.check_train()
