@@ -102,7 +102,9 @@ def test_resume_auto_finds_a_killed_run_by_its_overrides(tmp_path, whole, monkey
     process.communicate()
     (killed,) = folder.iterdir()
     vit.train([*overrides, "debug=true", "resume=auto"])
-    assert "no run to resume" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "no run to resume" in said
+    assert f"{killed.relative_to(tmp_path)} is unfinished, but has other overrides (" in said
     vit.train([*overrides, "resume=auto"])
     assert f"resuming {killed.relative_to(tmp_path)}" in capsys.readouterr().out
     assert_same(killed, whole)

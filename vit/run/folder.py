@@ -312,8 +312,9 @@ def read_stored(file: pathlib.Path) -> dict:
     return in_current_names(values)
 
 
-def unfinished(config: dict) -> pathlib.Path | None:
-    """The newest unfinished run of the same name and overrides with a checkpoint."""
+def unfinished(config: dict) -> list[tuple[pathlib.Path, list[str]]]:
+    """(folder, overrides) of the unfinished runs of the same name that have a checkpoint, newest first."""
+    found = []
     for path in sorted((pathlib.Path(config["runs"]) / config["name"]).glob("*/checkpoints"), reverse=True):
         folder = RunFolder(path.parent, main=False)
         if folder.finished or not any(path.glob("*.ckpt")):
@@ -323,6 +324,5 @@ def unfinished(config: dict) -> pathlib.Path | None:
         except ConfigError as error:
             log.warning("resume=auto skips %s: %s", folder.path, error)
             continue
-        if stored.get("overrides") == config["overrides"]:
-            return folder.path
-    return None
+        found.append((folder.path, stored.get("overrides") or []))
+    return found

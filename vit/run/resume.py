@@ -58,8 +58,7 @@ def read_overrides(config: dict, overrides: list[str]) -> Plan:
         return Plan(config, None, pathlib.Path(os.environ.get(RUN_DIR) or new_path(config, is_main_process())))
     path = find_resumable(config)
     if path is None:
-        remark = "resume=auto: no run to resume, this is a new one"
-        return Plan(config, None, new_path(config, is_main_process()), (remark,))
+        return Plan(config, None, new_path(config, is_main_process()), (nothing_to_resume(config),))
     folder = path if path.is_dir() else path.parent.parent
     stored, changes = read_config(folder, overrides), {}
     if any(each.startswith("strategy=") for each in overrides):  # the one group that a resumed run may replace
@@ -136,7 +135,15 @@ def find_resumable(config: dict) -> pathlib.Path | None:
     if config["run_dir"]:
         path = pathlib.Path(config["run_dir"]).expanduser()
         return path if RunFolder(path, main=False).used else None
-    return unfinished(config)
+    return next((path for path, stored in unfinished(config) if stored == config["overrides"]), None)
+
+
+def nothing_to_resume(config: dict) -> str:
+    """What `resume=auto` logs before a new run, with the newest unfinished run that has other overrides."""
+    remark = "resume=auto: no run to resume, this is a new one"
+    for path, stored in [] if config["run_dir"] else unfinished(config)[:1]:
+        remark += f"; {path} is unfinished, but has other overrides ({' '.join(stored) or 'none'}): resume={path}"
+    return remark
 
 
 def find_checkpoint(path: pathlib.Path) -> tuple[pathlib.Path | None, list[str]]:

@@ -115,8 +115,8 @@ def with_current_keys(config: dict) -> dict:
         *nodes, leaf = former.split(".")
         node = config
         for key in nodes:
-            node = (node or {}).get(key) or {}
-        if leaf in node:
+            node = node.get(key) if isinstance(node, dict) else None
+        if isinstance(node, dict) and leaf in node:
             log_former_key(former)
             node[name.rpartition(".")[2]] = node.pop(leaf)
     return config
