@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vit.bundle import Contract
+from vit.bundle.calibration import Calibration
 from vit.bundle.files import SourceError
 from vit.data.images.npz import are_image_arrays
 from vit.data.text.tokenizers import Tokenizer
@@ -57,6 +58,7 @@ class Checkpoint:
         source_config: `config.json` of timm, transformers or OpenCLIP; `{"module": model}` for a model in memory; {}.
         model_config: of our model, where the source is of this project.
         stated_preprocessing: None where the source does not state any.
+        calibration: of the probabilities, where the source is a calibrated bundle.
         extra: what a bundle or checkpoint of this project records about the use of its model.
         notes: remarks on the reading for the report.
         shared: a model in memory uses these tensors, so that they must be copied.
@@ -70,6 +72,7 @@ class Checkpoint:
     class_names: list[str] = field(default_factory=list)
     tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
     thresholds: tuple[float, ...] = ()
+    calibration: Calibration | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     shared: bool = False

@@ -47,7 +47,8 @@ def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_o
         check_head(checkpoint, model.config, report)
     preprocessing = resolve_preprocessing(checkpoint, model.config)
     classes = [] if features_only else resolve_class_names(checkpoint, model.config.num_classes)
-    return Bundle(Path(checkpoint.name), model, classes, preprocessing, {}, {}, {}, {}, checkpoint.thresholds)
+    return Bundle(Path(checkpoint.name), model, classes, preprocessing, {}, {}, {}, {}, checkpoint.thresholds,
+                  checkpoint.calibration)
 
 
 def check_predicts(checkpoint: Checkpoint, config: Mapping[str, Any] | None) -> None:
