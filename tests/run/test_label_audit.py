@@ -60,7 +60,7 @@ def test_from_a_run_to_corrected_training(tmp_path, capsys):
     rows = table(file)
     assert len(rows) == len(json.loads(report.read_text())["label_errors"]) == 5
     page = (run / "label_errors.html").read_text()
-    assert page.count("<img src=\"data:image/jpeg;base64,") == 5 and not re.search("https?:", page)
+    assert len(re.findall('<img src="data:image/(?:jpeg|png);base64,', page)) == 5 and not re.search("https?:", page)
     assert main(["audit", "--labels", str(run)]) == 1 and "may have been edited" in capsys.readouterr().err
 
     other = {"cat": "dog", "dog": "cat"}

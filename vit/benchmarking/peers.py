@@ -3,7 +3,6 @@ weights.
 """
 
 import importlib.util
-import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from vit.files.strict_json import json_text
 from vit.models import VisionTransformer
 from vit.weights import timm_arguments, to_timm
 from vit.weights.exporting import check_exportable
@@ -106,7 +106,7 @@ def in_transformers(model: VisionTransformer) -> Peer:
     labels = {str(i): f"class {i}" for i in range(model.config.num_classes)}
     config = {**config, "id2label": labels, "label2id": {name: int(i) for i, name in labels.items()}}
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps(config), encoding="utf-8")
+        Path(folder, "config.json").write_text(json_text(config), encoding="utf-8")
         tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
         save_file(tensors, Path(folder, "model.safetensors"), metadata={"format": "pt"})
         network = AutoModelForImageClassification.from_pretrained(folder, attn_implementation="sdpa")

@@ -7,7 +7,6 @@ written under another name and renamed when it is complete; a lock lets one proc
 """
 
 import hashlib
-import json
 import logging
 import os
 import time
@@ -25,6 +24,7 @@ from vit.data.images.decode import BadImage
 from vit.data.images.prepared import Prepared
 from vit.data.split import content_of
 from vit.files.atomic import sweep, write_atomically
+from vit.files.strict_json import json_text
 
 log = logging.getLogger("vit")
 
@@ -192,7 +192,7 @@ def is_usable(path: Path) -> bool:
 
 def file_names(prepared: Prepared, rows: int) -> list[str]:
     """The names of the files of `rows` samples each: hashes of the samples and of what determines their pixels."""
-    identity = json.dumps(prepared.identity(), sort_keys=True).encode()
+    identity = json_text(prepared.identity()).encode()
     count, names = len(prepared), []
     for first, end in pairwise([*range(0, count, rows), count]):
         digest = hashlib.blake2b(identity, digest_size=16)
