@@ -143,10 +143,16 @@ def full(kind: str) -> list[nn.Module]:
     return [RandAugment(2, 9), RandomErasing(0.25)] if kind == "full" else []
 
 
-def our_photos(root: Path, batch: int, kind: str) -> OurBatches:
+def photo_dataset(root: Path, cache: str | bool = False, cache_dir: Path | None = None) -> ImageDataset:
     split = folder(root, fractions=(0.998, 0.001, 0.001)).splits["train"]
     preprocessing = Preprocessing((224, 224), mean=MEAN, std=STD)
-    dataset = ImageDataset(split, preprocessing, RandomResizedCrop(CROP), cache=False)
+    return ImageDataset(split, preprocessing, RandomResizedCrop(CROP), cache, cache_bytes=10**11, cache_dir=cache_dir)
+
+
+def our_photos(
+    root: Path, batch: int, kind: str, cache: str | bool = False, cache_dir: Path | None = None
+) -> OurBatches:
+    dataset = photo_dataset(root, cache, cache_dir)
     return OurBatches(dataset, Augment([HorizontalFlip(), *full(kind)]), batch)
 
 
