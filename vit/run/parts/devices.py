@@ -11,7 +11,6 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from vit.nn.transformer import set_autocast_residual
 from vit.run.config.composing import ConfigError, nearest
 from vit.training import resolve_precision
 
@@ -72,14 +71,12 @@ def find_devices(trainer: dict) -> Devices:
 
 def choose_precision(wanted: str, accelerator: str, model: nn.Module) -> str:
     """The precision of Lightning's Trainer. `auto` is resolved by `vit.training`, but is float32 for narrow models on
-    CPU, for which the conversion costs more than bf16 saves. With bf16-residual the model is prepared for it.
+    CPU, for which the conversion costs more than bf16 saves.
 
     Raises:
-        ConfigError: an unknown precision, float16 on CPU, or bf16-residual without blocks of this project.
+        ConfigError: an unknown precision, or float16 on CPU.
     """
     if wanted == BF16_RESIDUAL:
-        if not set_autocast_residual(model):
-            raise ConfigError(f"precision={BF16_RESIDUAL}: the model has no blocks of this project; use bf16-mixed")
         return "bf16-mixed"
     width = getattr(model.config, "dim", NARROW)
     if wanted == "auto" and accelerator == "cpu" and width < NARROW:

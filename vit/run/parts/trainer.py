@@ -13,13 +13,14 @@ from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
+from vit.nn.transformer import set_autocast_residual
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, nearest
 from vit.run.console import console
 from vit.run.folder import RunFolder
 from vit.run.jobs import Job
 from vit.run.metrics_table import MetricsTable
-from vit.run.parts.devices import Devices, choose_precision
+from vit.run.parts.devices import BF16_RESIDUAL, Devices, choose_precision
 from vit.run.parts.finetuning import read_finetune
 from vit.training import (
     AtomicCheckpointIO,
@@ -64,9 +65,14 @@ def build_trainer(
 
     Args:
         done: optimizer steps before the checkpoint of a resumed run; None in a new run.
+
+    Raises:
+        ConfigError: a value that does not fit the model, the machine or another value.
     """
     config, recipe = job.config, job.config["recipe"]
     limits = {"limit_train_batches": 4 * recipe["accumulate"], "limit_val_batches": 2} if config["debug"] else {}
+    if config["precision"] == BF16_RESIDUAL and not set_autocast_residual(job.model):
+        raise ConfigError(f"precision={BF16_RESIDUAL}: the model has no blocks of this project; use bf16-mixed")
     return Trainer(
         accelerator=devices.accelerator,
         devices=devices.number,
