@@ -294,7 +294,7 @@ def embedded_config(checkpoint: pathlib.Path) -> dict | None:
 
 def in_current_names(config: dict) -> dict:
     """A stored config with the keys of this version."""
-    return with_current_keys({FORMER_KEYS.get(key, key): value for key, value in config.items()})
+    return with_current_keys({FORMER_KEYS.get(key, key): value for key, value in config.items()}, stored=True)
 
 
 def read_stored(file: pathlib.Path) -> dict:

@@ -109,15 +109,18 @@ def with_current_key(override: str) -> str:
     return override.replace(key.lstrip("+~"), name, 1)
 
 
-def with_current_keys(config: dict) -> dict:
-    """A config, from a user's own file or an earlier run, with the present names of its keys, which are logged once."""
+def with_current_keys(config: dict, stored: bool = False) -> dict:
+    """A config with the present names of its keys; former names are logged once, unless the config is `stored` in a run
+    folder or checkpoint, where the user cannot change them.
+    """
     for former, name in FORMER_KEYS.items():
         *nodes, leaf = former.split(".")
         node = config
         for key in nodes:
             node = node.get(key) if isinstance(node, dict) else None
         if isinstance(node, dict) and leaf in node:
-            log_former_key(former)
+            if not stored:
+                log_former_key(former)
             node[name.rpartition(".")[2]] = node.pop(leaf)
     return config
 
