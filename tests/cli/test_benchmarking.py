@@ -7,7 +7,7 @@ import pytest
 
 from vit.benchmarking import steps
 from vit.cli import main
-from vit.cli.benchmarking import parse_words
+from vit.cli.benchmarking import parse_arguments
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["data.image_size=16", "data.patch_size=8", "model.dim=32", "model.num_heads=2", "model.depth=1",
@@ -21,10 +21,10 @@ def short_calls(monkeypatch):
 
 
 def test_names_after_against_are_peers():
-    request = parse_words(["torchvision", "step", "model=small", "vit-pytorch"], ["timm"])
+    request = parse_arguments(["torchvision", "step", "model=small", "vit-pytorch"], ["timm"])
     assert request.peers == ("timm", "torchvision", "vit-pytorch")
     assert request.benchmarks == ("step",) and request.overrides == ("model=small",)
-    assert parse_words([], []).benchmarks == ("step", "inference")
+    assert parse_arguments([], []).benchmarks == ("step", "inference")
 
 
 def test_a_table_and_json(tmp_path, capsys):

@@ -57,8 +57,8 @@ class Quantiles:
 
 def stored_ranks(count: int) -> np.ndarray:
     """The ranks, from 1, of the order statistics that are stored of `count` scores; the highest is among them."""
-    kept = min(count, STORED)
-    return -(-np.arange(1, kept + 1) * count // kept) if kept else np.zeros(0, np.int64)
+    stored = min(count, STORED)
+    return -(-np.arange(1, stored + 1) * count // stored) if stored else np.zeros(0, np.int64)
 
 
 def required_rank(count: int, level: float) -> int:

@@ -41,7 +41,7 @@ class Request:
 
 
 def bench(
-    words: Annotated[list[str] | None, typer.Argument(
+    arguments: Annotated[list[str] | None, typer.Argument(
         metavar="[BENCHMARK | KEY=VALUE]...", show_default=False,
         help="step (training step), inference, loader, predict (from files), generation (beam search), train (a whole "
              "run); by default step and inference. Config overrides, such as model=small data.image_size=64.")] = None,
@@ -79,7 +79,7 @@ def bench(
     Ratios are medians over rounds of paired times, with a 95 % interval; above 1 vit is faster. After Ctrl-C the
     complete rounds are printed.
     """
-    request = parse_words(words or [], against or [])
+    request = parse_arguments(arguments or [], against or [])
     names = {"precision": split_names(precision), "mode": split_names(mode)}
     check_writable(json_file)
     from vit.benchmarking import compare_with_baseline, read_baseline
@@ -106,23 +106,23 @@ def bench(
         raise typer.Exit(1 if comparison.fallen else 0)
 
 
-def parse_words(words: list[str], against: list[str]) -> Request:
+def parse_arguments(arguments: list[str], against: list[str]) -> Request:
     """Sort the arguments: names of benchmarks, names of peers (`--against timm torchvision` has two), overrides.
 
     Raises:
-        BadParameter: an unknown word, or peers without --against.
+        BadParameter: an unknown name, or peers without --against.
     """
     benchmarks, peers, overrides = [], list(against), []
-    for word in words:
-        if "=" in word:
-            overrides.append(word)
-        elif word in ROUNDS:
-            benchmarks.append(word)
-        elif word in PEERS:
-            peers.append(word)
+    for argument in arguments:
+        if "=" in argument:
+            overrides.append(argument)
+        elif argument in ROUNDS:
+            benchmarks.append(argument)
+        elif argument in PEERS:
+            peers.append(argument)
         else:
-            near = did_you_mean(nearest_names(word, [*ROUNDS, *PEERS]))
-            raise typer.BadParameter(f"{word} is neither a benchmark ({', '.join(ROUNDS)}) nor a library nor "
+            near = did_you_mean(nearest_names(argument, [*ROUNDS, *PEERS]))
+            raise typer.BadParameter(f"{argument} is neither a benchmark ({', '.join(ROUNDS)}) nor a library nor "
                                      f"key=value{near}")
     if peers and not against:
         raise typer.BadParameter(f"to compare with {peers[0]}, write --against {' '.join(peers)}")

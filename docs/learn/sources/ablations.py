@@ -123,7 +123,7 @@ for residual in (True, False):
     print("1. depth 1, residual", residual, f"{run(depth=1, residual=residual)[1]:.1%}")
 
 # %%
-# 2. Batches of another order stand for another seed: change the generator's seed by 100 per repetition
+# 2. Another seed gives other initial weights and another order of the batches
 def repeated(seed):
     torch.manual_seed(seed)
     model = create_model("vit_tiny", **BASE)

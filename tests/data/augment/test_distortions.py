@@ -216,7 +216,7 @@ def test_line_augmentation_is_the_formula_of_its_amounts_where_there_is_room():
     step = RandomLineAffine(degrees=4, scale=0.2, shear=10, shift=0.3)
     amounts = dict(zip(SLOTS, (0.7, -0.4, 0.9, -0.6, 0.5, -0.8), strict=True))
     box = torch.tensor([[40.0, 20, 48, 26]])
-    (matrix,) = step.matrices(drawn(1, **amounts), box, 60, 100).double()
+    (matrix,) = step.matrices_within(drawn(1, **amounts), box, 60, 100).double()
     angle, slant = math.radians(4) * 0.7, math.tan(math.radians(10) * -0.6)
     turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
     forward = turn @ np.array([[1, slant], [0, 1]]) @ np.diag([math.exp(0.2 * -0.4), math.exp(0.2 * 0.9)])

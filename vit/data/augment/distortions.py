@@ -78,7 +78,7 @@ class RandomAffine(FilledStep):
         return torch.stack([a, b, tx, c, d, ty], dim=1).view(-1, 2, 3)
 
 
-class RandomLineAffine(FilledStep):
+class RandomLineAffine(RandomAffine):
     """Random rotation, scaling, shear and translation of images of text lines, in one resampling, of which no ink
     leaves the image.
 
@@ -102,17 +102,14 @@ class RandomLineAffine(FilledStep):
         shift: float = 0.05,
         fill: int | Sequence[int] = 255,
     ):
-        super().__init__(fill)
-        if min(degrees, scale, shear, shift) < 0:
-            raise ValueError(f"degrees={degrees}, scale={scale}, shear={shear}, shift={shift} must be at least 0")
-        self.degrees, self.scale, self.shear, self.shift = degrees, scale, shear, shift
+        super().__init__(degrees, scale, shear, shift, fill)
 
     def forward(self, images: Tensor, draw: Draw) -> Tensor:
         """(B,C,H,W) uint8 → (B,C,H,W) uint8"""
-        matrices = self.matrices(draw, ink_box(images), *images.shape[-2:])
+        matrices = self.matrices_within(draw, ink_box(images), *images.shape[-2:])
         return image_ops.affine(images, matrices, self.fill_for(images))
 
-    def matrices(self, draw: Draw, box: Tensor, height: int, width: int) -> Tensor:
+    def matrices_within(self, draw: Draw, box: Tensor, height: int, width: int) -> Tensor:
         """box (B,4) of the ink: left, top, right, bottom → (B,2,3) affine maps from output to input positions, in
         pixels from the upper left corner.
         """
