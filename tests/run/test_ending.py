@@ -125,7 +125,7 @@ def test_the_note_on_losses_names_what_only_training_has():
     assert loss_note(quiet) == ""
     loud = {"recipe": {"loss": {"label_smoothing": 0.1, "ctc": 0.5}, "augment": {"affine": {"degrees": 1}}},
             "model": {"dropout": 0.1, "dim": 8}, "distill": {"kind": "none"}}
-    assert loss_note(loud) == ("The loss of training, not that of validation, is with label smoothing 0.1, CTC loss of "
+    assert loss_note(loud) == ("Only the training loss is computed with label smoothing 0.1, CTC loss of "
                                "weight 0.5, augmentation, dropout.")
 
 

@@ -2,10 +2,13 @@
 
 import json
 import logging
+import threading
+import time
 
 import pytest
 import torch
 import yaml
+from filelock import FileLock
 
 from tests.faults.forking import forks
 from tests.faults.resume import DIGITS, run
@@ -138,3 +141,15 @@ def test_a_run_resumes_with_another_strategy(tmp_path, before, after):
 
 def test_the_server_of_forks_reports_exit_codes(tmp_path):
     assert forks().run("os:_exit", 5, folder=tmp_path).code == 5
+
+
+def test_a_start_waits_for_vit_runs_but_not_for_a_run(tmp_path):
+    tmp_path.joinpath("run").mkdir()
+    lock = FileLock(tmp_path / "run" / ".lock", thread_local=False)
+    lock.acquire()
+    threading.Timer(0.3, lock.release).start()
+    with RunFolder(tmp_path / "run"):
+        start = time.monotonic()
+        with pytest.raises(ConfigError, match="another run is writing there"), RunFolder(tmp_path / "run"):
+            pass
+        assert time.monotonic() - start < 30

@@ -155,7 +155,8 @@ def calibration_from_dict(values: Mapping[str, Any] | None, classes: Sequence[st
 
 
 def read_quantiles(values: Mapping[str, Any], key: str) -> Quantiles:
-    """
+    """The quantiles that `asdict` described.
+
     Raises:
         ValueError: the number of values does not fit, or they are not in ascending order.
     """
@@ -167,7 +168,8 @@ def read_quantiles(values: Mapping[str, Any], key: str) -> Quantiles:
 
 
 def read_unknown(values: Mapping[str, Any], classes: Sequence[str]) -> UnknownScore:
-    """
+    """The unknown score that `asdict` described.
+
     Raises:
         ValueError: the class means are not one per class, of one width.
     """
@@ -180,7 +182,8 @@ def read_unknown(values: Mapping[str, Any], classes: Sequence[str]) -> UnknownSc
 
 
 def number(value: Any, key: str) -> float:
-    """
+    """The value as a float; `key` is for the message.
+
     Raises:
         ValueError: the value is not a finite number.
     """

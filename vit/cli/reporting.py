@@ -117,7 +117,8 @@ def check_reported(predictor: "Predictor | TextPredictor | Seq2SeqPredictor") ->
 
 
 def check_images(predictor: "Predictor", task: "Measurement") -> None:
-    """
+    """Check the kind of the data.
+
     Raises:
         ValueError: the data does not consist of labelled images.
     """

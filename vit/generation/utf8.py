@@ -27,6 +27,7 @@ class Utf8:
 
     def __init__(self, pieces: Sequence[bytes], eos: int = 2) -> None:
         self.pieces, self.eos = pieces, eos
+        self.whole = frozenset(i for i, piece in enumerate(pieces) if piece and following((), piece) == ())
         self._forbidden: dict[tuple[State, torch.device], Tensor] = {}
 
     def suppress(self, log_probs: Tensor, texts: Texts) -> None:
@@ -46,6 +47,8 @@ class Utf8:
 
     def state(self, text: Sequence[int]) -> State:
         """The bytes that the last character of a text lacks."""
+        if not text or text[-1] in self.whole:  # nearly always, and called for every beam of every step
+            return ()
         tail = b""
         for token in reversed(text):
             tail = self.pieces[token] + tail if 0 <= token < len(self.pieces) else tail

@@ -128,7 +128,8 @@ def check_request(option: str, value: float, bundle: Bundle) -> None:
 
 
 def explained(request: str, function: Callable[..., float], *arguments: object) -> float:
-    """
+    """`function(*arguments)`, whose errors name the request.
+
     Raises:
         ValueError: as `function`, with the request in front.
     """

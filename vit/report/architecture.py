@@ -141,7 +141,8 @@ def write_architecture(explanation: Explanation, path: str | PathLike[str]) -> P
 
 
 def check_svg(path: Path | None) -> None:
-    """
+    """Check the extension of the picture.
+
     Raises:
         ValueError: there is a path, and its extension is not .svg.
     """

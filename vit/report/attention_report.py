@@ -56,7 +56,8 @@ def write_attention(
 
 
 def check_has_attention(predictor: Predictor | TextPredictor | Seq2SeqPredictor, source: str | None) -> None:
-    """
+    """Check that there is attention to draw for a source.
+
     Raises:
         ValueError: a source is given, and no layer of the model has attention.
     """

@@ -96,7 +96,7 @@ def loss_note(config: dict) -> str:
         "distillation": (config.get("distill") or {}).get("kind", "none") != "none",
         "dropout": any(value for key, value in model.items() if key.endswith(("dropout", "drop_path"))),
     }.items() if used]
-    return f"The loss of training, not that of validation, is with {', '.join(parts)}." if parts else ""
+    return f"Only the training loss is computed with {', '.join(parts)}." if parts else ""
 
 
 def check_samples(job: Job, folder: RunFolder) -> None:

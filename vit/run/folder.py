@@ -7,7 +7,7 @@ import logging
 import os
 import pathlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import yaml
 from filelock import FileLock, Timeout
@@ -28,6 +28,7 @@ NAMED = 5  # left-out samples in the log
 
 CONFIG = "config.yaml"
 FACTS = ("splits", "environment.json", "audit.json")
+LOCK_SECONDS = 1.0  # `vit runs` holds a lock for an instant, to find out whether a run holds it
 FORMER_KEYS = {"words": "overrides"}  # former name -> name, in files of earlier versions
 NODES = ("data", "model", "recipe", "task", "trainer", "overrides")  # of every config
 OUTPUTS = ("metrics.csv", "metrics.json", "model", "samples", "predictions.csv", "curves.png", "tensorboard")
@@ -117,7 +118,7 @@ class RunFolder:
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / ".lock")  # between threads too; forked workers do not inherit it
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=LOCK_SECONDS)
         except Timeout:
             raise ConfigError(f"run_dir={self.path}: another run is writing there; choose another run_dir") from None
         except OSError as error:
@@ -312,9 +313,8 @@ def read_stored(file: pathlib.Path) -> dict:
     return in_current_names(values)
 
 
-def unfinished(config: dict) -> list[tuple[pathlib.Path, list[str]]]:
+def unfinished(config: dict) -> Iterator[tuple[pathlib.Path, list[str]]]:
     """(folder, overrides) of the unfinished runs of the same name that have a checkpoint, newest first."""
-    found = []
     for path in sorted((pathlib.Path(config["runs"]) / config["name"]).glob("*/checkpoints"), reverse=True):
         folder = RunFolder(path.parent, main=False)
         if folder.finished or not any(path.glob("*.ckpt")):
@@ -324,5 +324,4 @@ def unfinished(config: dict) -> list[tuple[pathlib.Path, list[str]]]:
         except ConfigError as error:
             log.warning("resume=auto skips %s: %s", folder.path, error)
             continue
-        found.append((folder.path, stored.get("overrides") or []))
-    return found
+        yield folder.path, stored.get("overrides") or []

@@ -183,7 +183,7 @@ def _unfinished_state(path: Path, tail: list[str]) -> tuple[str, str]:
 
 
 def _is_locked(file: Path) -> bool:
-    """Whether another process holds the lock. It is taken for an instant, which a starting run may run into."""
+    """Whether another process holds the lock. It is taken for an instant; a starting run waits longer than that."""
     if not file.exists():
         return False
     try:

@@ -141,9 +141,11 @@ def find_resumable(config: dict) -> pathlib.Path | None:
 def nothing_to_resume(config: dict) -> str:
     """What `resume=auto` logs before a new run, with the newest unfinished run that has other overrides."""
     remark = "resume=auto: no run to resume, this is a new one"
-    for path, stored in [] if config["run_dir"] else unfinished(config)[:1]:
-        remark += f"; {path} is unfinished, but has other overrides ({' '.join(stored) or 'none'}): resume={path}"
-    return remark
+    other = None if config["run_dir"] else next(unfinished(config), None)
+    if other is None:
+        return remark
+    path, stored = other
+    return f"{remark}; {path} is unfinished, but has other overrides ({' '.join(stored) or 'none'}): resume={path}"
 
 
 def find_checkpoint(path: pathlib.Path) -> tuple[pathlib.Path | None, list[str]]:
