@@ -56,6 +56,7 @@ PRIVATE = {  # name -> the module that defines it, and why vit needs it
     "_signal_connector": ("pytorch_lightning.trainer.trainer", SIGNAL),
     "_step_supports_amp_scaling": ("torch.amp.grad_scaler", "fused optimizers unscale the gradients themselves"),
     "_utils": ("torch", "in torch.utils.data it holds _remove_worker_pids"),
+    "_version": ("torch.autograd.graph", "the guard reads all weights if something besides the optimizer changed one"),
     "_worker_pids_set": (LOADER, WORKERS),
     "_workers": (LOADER, WORKERS),
 }

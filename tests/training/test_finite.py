@@ -9,7 +9,8 @@ from torch import nn
 
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import NonFiniteError
-from vit.training.fault_tolerance.finite import LIMIT, norm_of, repeated_norm, skip_update
+from vit.training.fault_tolerance.finite import LIMIT, skip_update
+from vit.training.fault_tolerance.weights_in_turn import PARTS, WeightsInTurn, norm_of
 
 OPTIMIZERS = {
     "fused AdamW": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),
@@ -44,17 +45,41 @@ def test_a_skipped_update_leaves_finite_weights_and_states(name):
 @pytest.mark.parametrize("others", [[], [torch.float32], [torch.bfloat16]])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30, -1e30])
 def test_one_bad_element_of_any_tensor_is_noticed(value, others):
-    """At once, and by a norm that was prepared before the element went bad."""
+    """At once if something besides the optimizer changed it."""
     tensors = [torch.randn(4), torch.randn(300, 300), torch.randn(3, 4), *(torch.randn(5, dtype=d) for d in others)]
     tensors.append(torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last) if others else torch.tensor(2.0))
-    repeated = repeated_norm(tensors)
-    assert 1 < norm_of(tensors) < LIMIT and 1 < repeated() < LIMIT
+    weights = WeightsInTurn(tensors)
     for tensor in tensors:
-        last = (-1,) * tensor.dim()
-        before = tensor[last].clone()
-        tensor[last] = value
-        assert not norm_of(tensors) < LIMIT and not repeated() < LIMIT
-        tensor[last] = before
+        for _ in range(3):
+            update(tensors)
+            due = weights.due()
+            assert norm_of(tensors) < LIMIT and norm_of(due) < LIMIT
+        assert len(due) < len(tensors)
+        update(tensors)
+        before = tensor.clone()
+        tensor[(-1,) * tensor.dim()] = value
+        assert not norm_of(tensors) < LIMIT and not norm_of(weights.due()) < LIMIT
+        tensor.copy_(before)
+
+
+def test_a_change_that_torch_does_not_count_is_found_in_turn():
+    """As a fault of the memory."""
+    tensors = [torch.ones(3) for _ in range(2 * PARTS + 1)]
+    weights = WeightsInTurn(tensors)
+    for _ in range(2):
+        update(tensors)
+        weights.due()
+    tensors[6].numpy()[1] = math.nan
+    found = 0
+    for _ in range(PARTS):
+        update(tensors)
+        found += not norm_of(weights.due()) < LIMIT
+    assert found == 1
+
+
+def update(tensors):
+    """A step of an optimizer, as torch counts it."""
+    torch._foreach_mul_(tensors, 1.0)
 
 
 def test_weights_that_are_not_finite_are_no_fault_of_the_input(tmp_path):

@@ -2,17 +2,17 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vit.training.optimization.gradient_clipping import gradient_norm, gradients_of, local, norms
+from vit.training.fault_tolerance.weights_in_turn import WeightsInTurn, gradient_and_others, norm_of
+from vit.training.optimization.gradient_clipping import gradient_norm, gradients_of, local
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,8 @@ class FiniteLoss(pl.Callback):
     as well, gives all processes the same answer without another exchange. On a CPU it is read before the update.
     Elsewhere the update is skipped on the device and the answer read one step later, so that the host never waits.
     With float16 the gradient scaler skips steps that overflow; there a run stops when the scale has fallen below 1.
-    A single process on a CPU checks the weights once per step, immediately before the update.
+    A single process on a CPU checks the weights immediately before the update: all of them if something other than the
+    optimizer changed one, otherwise a part in each step.
 
     Args:
         late: whether the host reads the answer one step later; None decides by the device.
@@ -65,16 +66,16 @@ class FiniteLoss(pl.Callback):
         self.late = late
         self._batches: list[Any] = []
         self._found: list[Sequence[float] | Tensor] = []
-        self._weights: Tensor | float | None = None
         self._steps: deque[Step] = deque()
-        self._norm_of_weights: Callable[[], Tensor | float] | None = None
-        self._weights_last = False
+        self._weights: WeightsInTurn | None = None
+        self._weight_norm: Tensor | None = None  # before this step
+        self._alone = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._norm_of_weights = repeated_norm(list(pl_module.parameters()))
+        self._weights = WeightsInTurn(list(pl_module.parameters()))
         if self.late is None:
             self.late = pl_module.device.type != "cpu"
-        self._weights_last = not self.late and trainer.world_size == 1
+        self._alone = not self.late and trainer.world_size == 1
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -82,32 +83,29 @@ class FiniteLoss(pl.Callback):
         self._batches.append(batch.get("index") if isinstance(batch, dict) else None)
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
-        """Make the gradient of a micro-batch with such a number NaN."""
-        if self._weights is None and not self._weights_last:  # they do not change between the micro-batches of a step
-            self._weights = self._norm_of_weights()
+        """Make the gradient of a micro-batch with such a number NaN; a single process on a CPU looks later."""
         inputs = vars(pl_module).get("inputs")
         vars(pl_module)["inputs"] = None  # nn.Module's __setattr__ takes longer than the check of the loss
-        if self.late:
-            norm = torch.zeros_like(loss) if inputs is None else torch.linalg.vector_norm(inputs)
-            found = torch.stack([loss.detach().float().abs(), torch.as_tensor(self._weights), norm.float()])
-            fine = (found < LIMIT).all()
-            loss.register_hook(lambda gradient: gradient.where(fine, torch.nan))
-        else:  # floats: calls of torch would cost a small model more than 1 % of its step
-            found = loss_size, weights, norm = abs(loss.item()), float(self._weights or 0), input_norm(inputs)
-            if not (loss_size < LIMIT and weights < LIMIT and norm < LIMIT):
-                loss.register_hook(lambda gradient: torch.full_like(gradient, torch.nan))
+        if self._alone:
+            if self._found:  # only the input of the last micro-batch stays in memory
+                self._found[-1] = numbers_of(*self._found[-1])
+            self._found.append((loss.detach(), inputs))
+            return
+        if self._weight_norm is None:  # the same for all micro-batches of a step
+            self._weight_norm = norm_of(self._weights.due())
+        found = torch.stack([loss.detach().float().abs(), self._weight_norm, norm_of([inputs]).to(loss.device)])
+        fine = (found < LIMIT).all()
+        loss.register_hook(lambda gradient: gradient.where(fine, torch.nan))
         self._found.append(found)
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        gradients = gradients_of(p for group in optimizer.param_groups for p in group["params"])
-        norm = vars(pl_module)["gradient_norm"] = gradient_norm(gradients)
+        gradients = gradients_of(self._weights.all)
         batches, found = self._batches, self._found
-        self._batches, self._found, self._weights = [], [], None
-        if self._weights_last and not (weights := float(self._norm_of_weights())) < LIMIT:
-            found = [(loss, weights, inputs) for loss, _, inputs in found]
-            norm = torch.full_like(norm, torch.nan)
+        self._batches, self._found, self._weight_norm = [], [], None
+        norm = self._look_now(gradients, found) if self._alone else gradient_norm(gradients)
+        vars(pl_module)["gradient_norm"] = norm
         if not self.late and norm.item() < LIMIT:
             return
         fine, scaler = norm < LIMIT, getattr(trainer.precision_plugin, "scaler", None)
@@ -121,6 +119,22 @@ class FiniteLoss(pl.Callback):
             step = copy_to_host(step)
         self._steps.append(step)
         self._look(trainer, pl_module, behind=int(self.late))
+
+    def _look_now(self, gradients: list[Tensor], found: list[Sequence[float] | Tensor]) -> Tensor:
+        """The norm of the gradients, a scalar; NaN if another number is wrong, which `found` then holds.
+
+        One call reads all tensors: the first call of a function costs more than reading the weights of a small model.
+        """
+        loss, inputs = found[-1]
+        others = [loss, *([] if inputs is None else [inputs]), *self._weights.due()]
+        norm, sizes = gradient_and_others(gradients, others)
+        sizes += [number for numbers in found[:-1] for number in numbers]
+        if norm.item() < LIMIT and all(size < LIMIT for size in sizes):
+            return norm
+        weights = float(norm_of(self._weights.all))
+        found[-1] = numbers_of(loss, inputs)
+        found[:] = [(loss, weights, inputs) for loss, _, inputs in found]
+        return norm if all(n < LIMIT for numbers in found for n in numbers) else torch.full_like(norm, torch.nan)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._look(trainer, pl_module)
@@ -174,39 +188,9 @@ class FiniteLoss(pl.Callback):
                 raise NonFiniteError(explanation(step, trainer, pl_module))
 
 
-def norm_of(tensors: list[Tensor]) -> Tensor:
-    """A scalar that is below `LIMIT` only if all elements in this process are."""
-    return norms([local(tensor) for tensor in tensors if tensor.is_floating_point()]).sum()
-
-
-def repeated_norm(tensors: list[Tensor]) -> Callable[[], Tensor | float]:
-    """A function that computes `norm_of` the tensors; what does not change between two calls is prepared once.
-
-    Contiguous float32 tensors on the CPU are read through NumPy, whose calls take less time than reading the weights of
-    a small model; those of torch take more. Their memory must not be replaced, as that of parameters in training.
-    """
-    tensors = [tensor for tensor in tensors if tensor.is_floating_point()]
-    if not all(plain_on_cpu(tensor) for tensor in tensors):
-        return lambda: norm_of(tensors)
-    arrays = [tensor.detach().numpy() for tensor in tensors]
-    # unlike dot, vdot does not warn of an overflow
-    return lambda: sum(map(float, map(np.vdot, arrays, arrays))) ** 0.5
-
-
-def input_norm(inputs: Tensor | None) -> float:
-    """`norm_of` one tensor, without the preparations of `repeated_norm`."""
-    if inputs is None or not inputs.is_floating_point():
-        return 0.0
-    if not plain_on_cpu(inputs):
-        return float(norm_of([inputs]))
-    array = inputs.detach().numpy()
-    return float(np.vdot(array, array)) ** 0.5
-
-
-def plain_on_cpu(tensor: Tensor) -> bool:
-    """Whether NumPy can read the tensor in place: contiguous float32 on the CPU, not sharded."""
-    whole = not hasattr(tensor, "to_local") and tensor.is_contiguous()
-    return whole and tensor.device.type == "cpu" and tensor.dtype == torch.float32
+def numbers_of(loss: Tensor, inputs: Tensor | None) -> tuple[float, float, float]:
+    """The numbers of a micro-batch in the order of `WATCHED`, with 0 for the weights."""
+    return abs(loss.item()), 0.0, float(norm_of([inputs]))
 
 
 def skip_update(optimizer: torch.optim.Optimizer, gradients: list[Tensor], skip: Tensor) -> None:
