@@ -11,6 +11,7 @@ import typer
 
 from vit.cli.benchmarking import bench
 from vit.cli.calibrating import calibrate
+from vit.cli.choosing import choose_next
 from vit.cli.comparing import compare_finetuning
 from vit.cli.comparing_runs import compare
 from vit.cli.converting import convert
@@ -83,3 +84,4 @@ COMMANDS = (predict, convert, evaluate, report, compare, calibrate, attention, e
             compare_finetuning, cross_validate, runs, card, push, bench)
 for command in COMMANDS:
     app.command()(command)
+app.command("next")(choose_next)
