@@ -175,7 +175,7 @@ def test_stopped_and_resumed_a_run_ends_with_the_same_bits(spelled, tmp_path, mo
     assert (tmp_path / "run" / "predictions.csv").read_text() == (spelled.path / "predictions.csv").read_text()
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_two_processes_have_the_losses_of_one(tmp_path, strategy):
     overrides = [*SPELL, "model.dropout=0.0", "recipe.epochs=3", "recipe.ema=null", "recipe.batch_size=100"]
     alone = vit.train([*overrides, f"run_dir={tmp_path / 'alone'}"])
