@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 
 import vit
-from tests.inference.tiny_models import save_translator
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import Preprocessing, folder
@@ -89,7 +88,7 @@ def run(tmp_path_factory):
     return path
 
 
-def check_page(path):
+def check_page(path, sections=SECTIONS):
     """The page, after the checks that every page passes."""
     content = path.read_bytes()
     assert len(content) < 10_000_000
@@ -106,11 +105,16 @@ def check_page(path):
             assert min(opened.size) >= 8
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(set(ids)) == len(ids)
-    assert [link["href"] for link in page.all("a")] == [f"#{key}" for key in SECTIONS]
-    assert [section["id"] for section in page.all("section")] == SECTIONS
+    assert [link["href"] for link in page.all("a")] == [f"#{key}" for key in sections]
+    assert [section["id"] for section in page.all("section")] == sections
     for attributes in page.all("div"):
         if attributes["class"] == "scroll":  # reached and named without a mouse
             assert attributes["tabindex"] == "0" and attributes["role"] == "region" and attributes["aria-label"]
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1 and all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert page.all("th") and all(cell["scope"] == "col" for cell in page.all("th"))
+    assert len(page.all("table")) == len(page.all("caption"))
+    assert page.all("html")[0]["lang"] == "en" and len(page.all("h1")) == len(page.all("main")) == 1
     return page
 
 
@@ -244,12 +248,6 @@ def test_bad_input_is_one_line(model, words, says, tmp_path, monkeypatch, capsys
     assert main(["report", str(model), *words]) != 0
     error = capsys.readouterr().err
     assert says in error and "Traceback" not in error and not list(tmp_path.glob("*.html"))
-
-
-def test_a_translator_is_refused_by_what_reports_exist_for(tmp_path, capsys):
-    save_translator(tmp_path / "translator")
-    assert main(["report", str(tmp_path / "translator"), "-o", str(tmp_path / "page.html")]) == 1
-    assert "reports exist for classifiers of images" in capsys.readouterr().err
 
 
 def test_the_json_file_of_something_else_is_not_overwritten(run, capsys):

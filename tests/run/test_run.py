@@ -5,6 +5,7 @@ import json
 import shlex
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ import vit
 from tests.run.conftest import QUICK, SMALL, table, write_photos
 from vit.cli import main as vit_main
 from vit.data import digits
+from vit.run import jobs
 from vit.run.config.composing import ConfigError
+from vit.run.reporting import finish_with_report
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,8 @@ def test_the_folder_holds_everything(digits_run):
         "confusion.png",
         "curves.png",
         "mistakes.png",
+        "report.html",
+        "report.json",
         "splits/train.tsv",
         "splits/val.tsv",
         "splits/test.tsv",
@@ -54,6 +59,25 @@ def test_the_folder_holds_everything(digits_run):
     for name in ("confusion.png", "curves.png", "mistakes.png"):
         assert min(Image.open(digits_run.path / name).size) > 100
     assert not [name for name in there if name.endswith((".part", ".tmp"))]
+
+
+def test_a_run_ends_with_a_report_of_its_test(digits_run):
+    found = json.loads((digits_run.path / "report.json").read_text())
+    assert found["accuracy"]["accuracy"]["value"] == digits_run.metrics["test/accuracy"]
+    assert found["training"]["metrics"] == digits_run.metrics and found["header"]["images"] == 360
+    assert f"report: {digits_run.path / 'report.html'}" in (digits_run.path / "log.txt").read_text()
+
+
+def test_a_report_that_fails_or_is_not_wanted_does_not_end_the_run(tmp_path, caplog, monkeypatch):
+    job = SimpleNamespace(config={"report": False})
+    folder, tested = SimpleNamespace(path=tmp_path), jobs.Tested({}, (), "predictor", "evaluation")
+    assert finish_with_report(job, folder, tested, {}) is None and not caplog.records
+    job.config["report"] = True
+    monkeypatch.setattr("vit.run.reporting.run_subject", lambda *parts: 1 / 0)
+    with caplog.at_level("WARNING", "vit"):
+        assert finish_with_report(job, folder, tested, {}) is None
+    assert "the report failed (ZeroDivisionError: division by zero)" in caplog.text
+    assert f"vit report {tmp_path}" in caplog.text
 
 
 def test_the_config_is_resolved_and_plain(digits_run):

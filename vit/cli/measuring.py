@@ -8,8 +8,9 @@ from vit.cli.terminal import counted, print_unreadable
 
 if TYPE_CHECKING:
     from vit.bundle import Bundle
-    from vit.data import PairSource, PairSplit, Source, Split
-    from vit.evaluation import Evaluation
+    from vit.data import PairSource, PairSplit, Source, Split, TextSplit
+    from vit.evaluation import Evaluation, MultiLabelEvaluation
+    from vit.evaluation.seq2seq import Seq2SeqEvaluation
     from vit.inference import MultiLabelPredictor, Predictor, Seq2SeqPredictor, TextPredictor
 
     AnyPredictor = Predictor | TextPredictor | Seq2SeqPredictor
@@ -50,13 +51,35 @@ def measure(predictor: "AnyPredictor", task: Measurement) -> dict:
     Raises:
         ValueError: the data is not of the kind that the model reads.
     """
+    kind = check_kind(predictor, task)
+    predictor.precision = task.precision
+    functions = {IMAGES: measure_images, MULTI_LABEL: measure_multi_label, TEXTS: measure_texts}
+    return functions.get(kind, measure_seq2seq)(predictor, task)
+
+
+def check_kind(predictor: "AnyPredictor", task: Measurement) -> str:
+    """The kind of data that both the model and the source have.
+
+    Raises:
+        ValueError: the data is not of the kind that the model reads.
+    """
     kind = kind_of_model(predictor)
     if (holds := kind_of_data(task.source)) != kind:
         raise ValueError(f"{task.source.name} holds {holds}, but the model is for {kind}; choose another data set with "
                          "data=NAME")
-    predictor.precision = task.precision
-    functions = {IMAGES: measure_images, MULTI_LABEL: measure_multi_label, TEXTS: measure_texts}
-    return functions.get(kind, measure_seq2seq)(predictor, task)
+    return kind
+
+
+def evaluated(predictor: "AnyPredictor", task: Measurement) -> tuple:
+    """The evaluation of any model, and the evaluated samples.
+
+    Raises:
+        BadImage, BadText, DataError: as the functions for the kinds of models.
+        ValueError: the data is not of the kind that the model reads.
+    """
+    kind = check_kind(predictor, task)
+    functions = {IMAGES: evaluate_images, MULTI_LABEL: evaluate_labels, TEXTS: evaluate_text_classes}
+    return functions.get(kind, evaluate_generated)(predictor, task)
 
 
 def kind_of_model(predictor: "AnyPredictor") -> str:
@@ -125,8 +148,23 @@ def measure_multi_label(predictor: "MultiLabelPredictor", task: Measurement) -> 
     """
     from rich.console import Console
 
-    from vit.evaluation import evaluate_multi_label, matched_split
     from vit.report.multi_label import label_table, write_multi_label_evaluation
+
+    evaluation, samples = evaluate_labels(predictor, task)
+    print_metrics(evaluation.metrics, {"images": f"{len(evaluation.rows):,}"}, task.title)
+    Console().print(label_table(evaluation.class_scores()))
+    if task.output is not None:
+        write_multi_label_evaluation(task.output, evaluation, samples, predictor.preprocessing, task.title)
+    return evaluation.to_dict(task.split)
+
+
+def evaluate_labels(predictor: "MultiLabelPredictor", task: Measurement) -> "tuple[MultiLabelEvaluation, Split]":
+    """The evaluation of a multi-label classifier, and the evaluated samples with the labels of the model.
+
+    Raises:
+        BadImage, DataError: as `evaluate_images`.
+    """
+    from vit.evaluation import evaluate_multi_label, matched_split
 
     samples = matched_split(task.source, predictor.classes, task.split)
     with counted("evaluate", len(samples)) as progress:
@@ -135,11 +173,7 @@ def measure_multi_label(predictor: "MultiLabelPredictor", task: Measurement) -> 
             task.batch_size, task.precision, task.data["on_bad_sample"], predictor.device, progress,
         )
     print_unreadable(evaluation.unreadable, len(samples))
-    print_metrics(evaluation.metrics, {"images": f"{len(evaluation.rows):,}"}, task.title)
-    Console().print(label_table(evaluation.class_scores()))
-    if task.output is not None:
-        write_multi_label_evaluation(task.output, evaluation, samples, predictor.preprocessing, task.title)
-    return evaluation.to_dict(task.split)
+    return evaluation, samples
 
 
 def measure_texts(predictor: "TextPredictor", task: Measurement) -> dict:
@@ -149,19 +183,29 @@ def measure_texts(predictor: "TextPredictor", task: Measurement) -> dict:
         BadText: a text is empty or too long.
         DataError: as `measure_images`.
     """
+    from vit.report.evaluation import write_text_evaluation
+
+    evaluation, samples = evaluate_text_classes(predictor, task)
+    print_classification(evaluation, task.title, "texts")
+    if task.output is not None:
+        write_text_evaluation(task.output, evaluation, samples, task.title)
+    return evaluation.to_dict(task.split, "texts")
+
+
+def evaluate_text_classes(predictor: "TextPredictor", task: Measurement) -> "tuple[Evaluation, TextSplit]":
+    """The evaluation of a text classifier, and the evaluated samples with the labels of the model.
+
+    Raises:
+        BadText, DataError: as `measure_texts`.
+    """
     from vit.evaluation import matched_split
     from vit.evaluation.text_classification import evaluate_texts
-    from vit.report.evaluation import write_text_evaluation
     from vit.run.parts.data_source import truncates
 
     predictor.truncate = truncates(task.data)
     samples = matched_split(task.source, predictor.classes, task.split)
     with counted("evaluate", len(samples)) as progress:
-        evaluation = evaluate_texts(predictor, samples, task.batch_size, progress)
-    print_classification(evaluation, task.title, "texts")
-    if task.output is not None:
-        write_text_evaluation(task.output, evaluation, samples, task.title)
-    return evaluation.to_dict(task.split, "texts")
+        return evaluate_texts(predictor, samples, task.batch_size, progress), samples
 
 
 def measure_seq2seq(predictor: "Seq2SeqPredictor", task: Measurement) -> dict:
@@ -172,19 +216,30 @@ def measure_seq2seq(predictor: "Seq2SeqPredictor", task: Measurement) -> dict:
         ValueError: there is no such split.
     """
     from vit.evaluation import bleu_signature
-    from vit.evaluation.seq2seq import evaluate_seq2seq
     from vit.report.seq2seq import write_seq2seq_evaluation
+
+    evaluation, samples = evaluate_generated(predictor, task)
+    facts = {"BLEU signature": bleu_signature(), "pairs": f"{len(evaluation.rows):,}"}
+    print_metrics(evaluation.metrics, facts, task.title)
+    if task.output is not None:
+        write_seq2seq_evaluation(task.output, evaluation, samples, predictor.preprocessing)
+    return evaluation.to_dict(task.split)
+
+
+def evaluate_generated(predictor: "Seq2SeqPredictor", task: Measurement) -> "tuple[Seq2SeqEvaluation, PairSplit]":
+    """The evaluation of a translator or image-to-text model, and the evaluated samples.
+
+    Raises:
+        BadImage, BadText, ValueError: as `measure_seq2seq`.
+    """
+    from vit.evaluation.seq2seq import evaluate_seq2seq
     from vit.run.parts.data_source import truncates
 
     samples, predictor.truncate = task.samples(), truncates(task.data)
     with counted("evaluate", len(samples)) as progress:
         evaluation = evaluate_seq2seq(predictor, samples, task.batch_size, task.data["on_bad_sample"], progress)
     print_unreadable(evaluation.unreadable, len(samples))
-    facts = {"BLEU signature": bleu_signature(), "pairs": f"{len(evaluation.rows):,}"}
-    print_metrics(evaluation.metrics, facts, task.title)
-    if task.output is not None:
-        write_seq2seq_evaluation(task.output, evaluation, samples, predictor.preprocessing)
-    return evaluation.to_dict(task.split)
+    return evaluation, samples
 
 
 def measure_reconstruction(bundle: "Bundle", task: Measurement, device: str | None) -> dict:

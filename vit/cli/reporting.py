@@ -1,7 +1,6 @@
-"""`vit report`: everything about a trained classifier in one HTML file."""
+"""`vit report`: everything about a trained model in one HTML file."""
 
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +19,6 @@ from vit.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from vit.cli.measuring import Measurement
     from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor
     from vit.report.sections.run_record import RunRecord
 
@@ -35,6 +33,8 @@ def report(
     output: Annotated[Path, typer.Option(
         "--output", "-o", help="The page; the same numbers are in the .json file of this name.")] = Path("report.html"),
     attention: Annotated[int, typer.Option(min=0, max=12, help="Images with attention maps.")] = 4,
+    grad_cam: Annotated[bool, typer.Option(
+        "--grad-cam", help="Also Grad-CAM of these images, by captum: pip install captum.")] = False,
     seconds: Annotated[float | None, typer.Option(
         min=0, help="Time limit for decoding in the audit of the data.")] = 10.0,
     corruptions: Annotated[bool, typer.Option(
@@ -49,7 +49,7 @@ def report(
     device: Device = None,
     config_dir: ConfigDir = None,
 ) -> None:
-    """Write a page about an image classifier: accuracy with intervals, errors, calibration, attention, data.
+    """Write a page about a model: its numbers with intervals, errors, calibration, attention, training and data.
 
     One HTML file that needs no network, and a JSON file beside it. By default the test split of the data set that the
     model was trained on; data=folder data.root=photos chooses another one.
@@ -57,13 +57,15 @@ def report(
     check_output(output)
     if severity and not corruptions:
         raise ValueError("--severity belongs to --corruptions; add it, or leave --severity out")
-    from vit.cli.measuring import Measurement, evaluate_images
+    from vit.cli.measuring import Measurement, check_kind, evaluated
     from vit.inference import load
     from vit.report.model_report import write_report
     from vit.report.sections.subject import Subject
     from vit.run.config.composing import with_config_dir
+    from vit.run.console import command
+    from vit.run.reporting import header_facts
 
-    predictor = check_reported(load(model, device))
+    predictor = load(model, device)
     bundle, run = predictor.bundle, run_of(predictor)
     config = compose_data(with_config_dir(overrides or [], config_dir), bundle)
     source, split = evaluation_split(config["data"], bundle, split)
@@ -71,16 +73,33 @@ def report(
     predictor.precision = str(precision or tested.get("precision", "32-true"))
     batch_size = batch_size or tested.get("batch_size") or 64
     task = Measurement(source, split, config["data"], batch_size, predictor.precision, None)
-    check_images(predictor, task)
-    evaluation, samples = evaluate_images(predictor, task)
-    facts = header_facts(context.obj["arguments"], predictor.precision, batch_size)
+    check_options(check_kind(predictor, task), corruptions, grad_cam)
+    evaluation, samples = evaluated(predictor, task)
+    facts = header_facts(command(*context.obj["arguments"]), predictor.precision, batch_size)
     audited = replace(source, splits={name: each for name, each in source.splits.items() if name != ALL})
     subject = Subject(predictor, evaluation, samples, audited, split, task.title, facts, run, batch_size, seconds,
-                      attention, tuple(sorted(set(severity or range(1, 6)))) if corruptions else ())
+                      attention, tuple(sorted(set(severity or range(1, 6)))) if corruptions else (), grad_cam=grad_cam)
     with staged("report") as progress:
         files = write_report(output, subject, progress)
     for file in files:
         print_written(str(file))
+
+
+def check_options(kind: str, corruptions: bool, grad_cam: bool) -> None:
+    """Check that the options fit the kind of model, before the computation.
+
+    Raises:
+        ValueError: they do not, or captum is not installed.
+    """
+    from vit.cli.measuring import IMAGES, MULTI_LABEL
+    from vit.evaluation.grad_cam import check_captum
+
+    if corruptions and kind != IMAGES:
+        raise ValueError("--corruptions is for classifiers of images with one label per image; leave it out")
+    if grad_cam and kind not in (IMAGES, MULTI_LABEL):
+        raise ValueError("--grad-cam is for classifiers of images; leave it out")
+    if grad_cam:
+        check_captum()
 
 
 def check_output(output: Path) -> None:
@@ -102,34 +121,7 @@ def check_output(output: Path) -> None:
             raise ValueError(f"{beside} exists and is not the JSON file of a report; choose another --output")
 
 
-def check_reported(predictor: "Predictor | TextPredictor | Seq2SeqPredictor") -> "Predictor":
-    """The predictor, if reports exist for its kind of model.
-
-    Raises:
-        ValueError: they do not.
-    """
-    from vit.cli.measuring import IMAGES, kind_of_model
-
-    if (kind := kind_of_model(predictor)) != IMAGES:
-        raise ValueError(f"{predictor.bundle.path} is a model for {kind}; reports exist for classifiers of images with "
-                         "one label per image; vit evaluate MODEL --output FOLDER writes figures of the others")
-    return predictor
-
-
-def check_images(predictor: "Predictor", task: "Measurement") -> None:
-    """Check the kind of the data.
-
-    Raises:
-        ValueError: the data does not consist of labelled images.
-    """
-    from vit.cli.measuring import IMAGES, kind_of_data
-
-    if (holds := kind_of_data(task.source)) != IMAGES:
-        raise ValueError(f"{task.source.name} holds {holds}, but the model is for {IMAGES}; choose another data set "
-                         "with data=NAME")
-
-
-def run_of(predictor: "Predictor") -> "RunRecord | None":
+def run_of(predictor: "Predictor | TextPredictor | Seq2SeqPredictor") -> "RunRecord | None":
     """The record of the run that a model is from; None outside a run folder.
 
     Raises:
@@ -141,20 +133,3 @@ def run_of(predictor: "Predictor") -> "RunRecord | None":
 
     record = record_beside(predictor.bundle.path)
     return None if record is None else read_run(record.path)
-
-
-def header_facts(arguments: list[str], precision: str, batch_size: int) -> dict[str, str]:
-    """The lines of the header about this report itself."""
-    from vit import __version__
-    from vit.run.console import command
-    from vit.run.environment import environment
-
-    found = environment()
-    versions = {"vit": __version__, "python": found["python"], **found["versions"]}
-    return {
-        "date": datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
-        "command": command(*arguments),
-        "evaluated with": f"batches of {batch_size}, precision {precision}",
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "processor": found["processor"],
-    }

@@ -65,6 +65,14 @@ def card(url: str, alt: str, lines: Sequence[str]) -> str:
             "</figure>\n")
 
 
+def text_card(value: str, lines: Sequence[str]) -> str:
+    """A text with lines below, the first one bold."""
+    first, *others = map(text, lines)
+    below = "".join(f"<br>{line}" for line in others)
+    return (f"<figure><blockquote>{text(value)}</blockquote><figcaption><strong>{first}</strong>{below}</figcaption>"
+            "</figure>\n")
+
+
 def cards(items: Iterable[str]) -> str:
     """Cards side by side, as many as the width allows."""
     return f"<div class=cards>{''.join(items)}</div>\n"

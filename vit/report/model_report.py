@@ -7,17 +7,25 @@ from pathlib import Path
 from vit.files.atomic import write_atomically
 from vit.files.strict_json import json_text
 from vit.files.untrusted import read_json
+from vit.inference import MultiLabelPredictor, Seq2SeqPredictor, TextPredictor
 from vit.report.html_parts import text
 from vit.report.plain_page import plain_page
+from vit.report.sections.attended import attention, text_attention_maps
 from vit.report.sections.errors import confusion, gallery
-from vit.report.sections.inspection import attention, data_audit, training
+from vit.report.sections.generated import characters, lengths, pairs_data, source_attention, texts, worst_texts
+from vit.report.sections.inspection import data_audit, texts_data, training
+from vit.report.sections.labels import label_reliability, label_scores, wrong_labels
 from vit.report.sections.numbers import accuracy, calibration, header
 from vit.report.sections.robustness import robustness
 from vit.report.sections.subject import Section, Subject
 
 LIMIT = 10_000_000  # bytes of the page
-SECTIONS: tuple[Callable[[Subject], Section], ...] = (
-    header, accuracy, confusion, calibration, gallery, attention, training, data_audit, robustness)
+Sections = tuple[Callable[[Subject], Section], ...]
+IMAGES: Sections = (header, accuracy, confusion, calibration, gallery, attention, training, data_audit, robustness)
+MULTI_LABEL: Sections = (header, label_scores, label_reliability, wrong_labels, attention, training, data_audit)
+TEXTS: Sections = (header, accuracy, confusion, calibration, gallery, text_attention_maps, training, texts_data)
+TRANSLATION: Sections = (header, texts, lengths, worst_texts, source_attention, training, pairs_data)
+IMAGE_TO_TEXT: Sections = (header, texts, lengths, characters, worst_texts, source_attention, training, pairs_data)
 Progress = Callable[[str, int, int | None], None]  # (stage, done, total)
 
 STYLE = """
@@ -32,6 +40,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .drawing { background: #fff; border-radius: 6px; padding: .4rem; max-width: 100%; min-width: min(560px, 160vw);
   box-sizing: border-box; }
 figure img[src^="data:image/png"] { image-rendering: pixelated; }
+blockquote { margin: 0 0 .5rem; white-space: pre-wrap; }
 @media (max-width: 500px) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; }
   .cards { grid-template-columns: repeat(auto-fill, minmax(140px, 1fr)); } }
 @media print { :root { color-scheme: light; --ink: #000; --back: #fff; --rule: #bbb; --muted: #444; }
@@ -47,10 +56,10 @@ def write_report(path: str | PathLike[str], subject: Subject, progress: Progress
         ValueError: the page is larger than `LIMIT`.
     """
     path = Path(path)
-    sections = []
-    for number, section in enumerate(SECTIONS):
+    sections, chosen = [], sections_of(subject)
+    for number, section in enumerate(chosen):
         if progress:
-            progress(section.__name__.replace("_", " "), number, len(SECTIONS))
+            progress(section.__name__.replace("_", " "), number, len(chosen))
         sections.append(section(subject))
     page = report_page(f"Report: {subject.title}", sections).encode("utf-8")
     if len(page) > LIMIT:
@@ -60,6 +69,16 @@ def write_report(path: str | PathLike[str], subject: Subject, progress: Progress
     write_atomically(path, lambda file: file.write(page))
     write_atomically(beside, lambda file: file.write(f"{json_text(values)}\n".encode()))
     return [path, beside]
+
+
+def sections_of(subject: Subject) -> Sections:
+    """The sections of a report, by the kind of model."""
+    predictor = subject.predictor
+    if isinstance(predictor, Seq2SeqPredictor):
+        return IMAGE_TO_TEXT if predictor.is_image_to_text else TRANSLATION
+    if isinstance(predictor, TextPredictor):
+        return TEXTS
+    return MULTI_LABEL if isinstance(predictor, MultiLabelPredictor) else IMAGES
 
 
 def is_report(path: Path) -> bool:

@@ -20,6 +20,7 @@ from vit.run.folder import RunFolder
 from vit.run.jobs import Job
 from vit.run.parts.finetuning import whole_size
 from vit.run.records import read_record
+from vit.run.reporting import finish_with_report
 from vit.training import Checkpoints, Patience, PeakMemory, ThroughputMeter, trained_weights
 
 log = logging.getLogger("vit")
@@ -63,6 +64,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"], loss_note(job.config))
     samples = job.save_samples(folder)
     folder.write("metrics.json", metrics)
+    finish_with_report(job, folder, tested, settings)
     show(job, folder, metrics, text, samples)
     return metrics
 

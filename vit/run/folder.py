@@ -31,7 +31,8 @@ FACTS = ("splits", "environment.json", "audit.json")
 LOCK_SECONDS = 1.0  # `vit runs` holds a lock for an instant, to find out whether a run holds it
 FORMER_KEYS = {"words": "overrides"}  # former name -> name, in files of earlier versions
 NODES = ("data", "model", "recipe", "task", "trainer", "overrides")  # of every config
-OUTPUTS = ("metrics.csv", "metrics.json", "model", "samples", "predictions.csv", "curves.png", "tensorboard")
+OUTPUTS = ("metrics.csv", "metrics.json", "model", "samples", "predictions.csv", "curves.png", "report.html",
+           "tensorboard")
 
 
 class RunFolder:

@@ -22,7 +22,7 @@ CONTROL = ("resume", "run_dir", "runs", "allow_change")  # keys of one command, 
 FREE = (  # keys that a resumed run may change, because they do not affect what the steps before them computed
     "recipe.epochs", "trainer", "strategy", "logger", "callbacks", "compile", "name", "task.examples",
     "task.examples_every", "data.root", "data.path", "data.download", "data.workers", "data.audit_seconds",
-    "data.on_bad_sample", "data.decoder", "data.cache_dir", "data.cache_limit", "calibrate",
+    "data.on_bad_sample", "data.decoder", "data.cache_dir", "data.cache_limit", "calibrate", "report",
 )
 BOUND = ("callbacks.monitor", "callbacks.mode")  # except these, which determine the best epoch
 

@@ -3,7 +3,6 @@
 import numpy as np
 
 from vit.report.confusion import confusion_picture, most_frequent_errors
-from vit.report.embedded import figure_url
 from vit.report.html_parts import cards, drawing, heading, paragraph
 from vit.report.sections.subject import Section, Subject
 
@@ -18,14 +17,15 @@ def confusion(subject: Subject) -> Section:
     evaluation = subject.evaluation
     pairs = most_frequent_errors(evaluation.confusion, LISTED)
     classes, right = evaluation.classes, int(np.trace(evaluation.confusion))
-    alt = (f"Confusion matrix of {len(classes)} classes: {right:,} of {len(evaluation.rows):,} images are correct"
+    alt = (f"Confusion matrix of {len(classes)} classes: {right:,} of {len(evaluation.rows):,} {subject.unit} correct"
            + "".join(f"; {count_text(subject, pair)}" for pair in pairs[:3]))
-    html = drawing(figure_url(confusion_picture, evaluation.confusion, classes, subject.title), alt)
+    url = subject.figure("confusion.png", confusion_picture, evaluation.confusion, classes, subject.title)
+    html = drawing(url, alt)
     html += "".join(examples(subject, pair) for pair in pairs[:PAIRS])
     if not pairs:
         html += paragraph("There are no wrong predictions.")
     listed = [{"true": classes[true], "predicted": classes[predicted],
-               "images": int(evaluation.confusion[true, predicted])} for true, predicted in pairs]
+               subject.unit: int(evaluation.confusion[true, predicted])} for true, predicted in pairs]
     counted = evaluation.confusion.tolist() if len(classes) <= 1000 else None
     return Section("confusion", "Confusion", html, {"classes": classes, "confusion": counted, "most_frequent": listed})
 
@@ -34,7 +34,7 @@ def count_text(subject: Subject, pair: tuple[int, int]) -> str:
     """`7 of 40 images of cat are predicted as dog`"""
     true, predicted = pair
     classes, counts = subject.evaluation.classes, subject.evaluation.confusion
-    return (f"{counts[true, predicted]:,} of {counts[true].sum():,} images of {classes[true]} are predicted as "
+    return (f"{counts[true, predicted]:,} of {counts[true].sum():,} {subject.unit} of {classes[true]} are predicted as "
             f"{classes[predicted]}")
 
 

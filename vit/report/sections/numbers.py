@@ -4,9 +4,9 @@ from dataclasses import asdict
 
 import numpy as np
 
+from vit.data import LinePreprocessing
 from vit.evaluation.bootstrap import EXACT, FEWEST, LEVEL, RESAMPLES, Interval, accuracies
 from vit.evaluation.reliability import reliability
-from vit.report.embedded import figure_url
 from vit.report.html_parts import drawing, facts, paragraph, table
 from vit.report.reliability import reliability_picture
 from vit.report.sections.subject import Section, Subject
@@ -18,21 +18,31 @@ SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # of the inputs that are answered
 def header(subject: Subject) -> Section:
     """Model, data, date, command and versions."""
     predictor, evaluation = subject.predictor, subject.evaluation
-    preprocessing = predictor.preprocessing
     lines = {
         "model": str(predictor.bundle.path),
         "kind": predictor.model.config.kind,
         "parameters": sum(each.numel() for each in predictor.model.parameters()),
-        "classes": len(evaluation.classes),
-        "input": f"{preprocessing.size[1]}x{preprocessing.size[0]} pixels, {preprocessing.mode}, "
-                 f"resize {preprocessing.resize}",
+        "classes": len(predictor.bundle.classes) or None,
+        "input": input_text(subject),
         "data": subject.title,
-        "images": len(evaluation.rows),
+        subject.unit: len(evaluation.rows),
         "unreadable images": len(evaluation.unreadable) or None,
         **subject.facts,
     }
     shown = {name: f"{value:,}" if isinstance(value, int) else value for name, value in lines.items()}
     return Section("header", "Model and data", facts(shown), lines)
+
+
+def input_text(subject: Subject) -> str:
+    """The size of the model's input."""
+    preprocessing = subject.predictor.bundle.preprocessing
+    if isinstance(preprocessing, LinePreprocessing):
+        return (f"lines of {preprocessing.height} pixels, at most {preprocessing.max_width} wide, "
+                f"{preprocessing.mode}")
+    if preprocessing is None:
+        return f"texts of at most {subject.predictor.model.config.max_len:,} tokens"
+    height, width = preprocessing.size
+    return f"{width}x{height} pixels, {preprocessing.mode}, resize {preprocessing.resize}"
 
 
 def accuracy(subject: Subject) -> Section:
@@ -42,12 +52,12 @@ def accuracy(subject: Subject) -> Section:
     named = {"accuracy": found.accuracy, "accuracy of the best five": found.top5, "mean over classes": found.macro}
     rows = [(name, *interval_cells(each)) for name, each in named.items() if each is not None]
     html = table(("measure", "value", f"{LEVEL:.0%} interval", "method"), rows, "Accuracy", (1, 2))
-    html += paragraph(method_text(len(evaluation.rows)), muted=True)
+    html += paragraph(method_text(len(evaluation.rows), subject.unit), muted=True)
     scores = evaluation.class_scores()
     lines = [(score.name, score.images, *interval_cells(each)[:2], f"{score.precision:.2%}", f"{score.f1:.2%}")
              for score, each in zip(scores, found.per_class, strict=True)]
-    html += table(("class", "images", "accuracy (recall)", f"{LEVEL:.0%} interval", "precision", "F1"), lines[:SHOWN],
-                  "Accuracy of each class", (1, 2, 3, 4, 5))
+    columns = ("class", subject.unit, "accuracy (recall)", f"{LEVEL:.0%} interval", "precision", "F1")
+    html += table(columns, lines[:SHOWN], "Accuracy of each class", range(1, 6))
     if len(scores) > SHOWN:
         html += paragraph(f"The first {SHOWN:,} of {len(scores):,} classes are shown; the JSON file has all.", True)
     per_class = [{**asdict(score), "interval": None if each is None else asdict(each)}
@@ -61,17 +71,17 @@ def accuracy(subject: Subject) -> Section:
 def interval_cells(interval: Interval | None) -> tuple[str, str, str]:
     """(value, interval, method)"""
     if interval is None:
-        return "no image", "", ""
+        return "no sample", "", ""
     bounds = "" if interval.low is None else f"{interval.low:.2%} to {interval.high:.2%}"
     return f"{interval.value:.2%}", bounds, interval.method
 
 
-def method_text(samples: int) -> str:
+def method_text(samples: int, unit: str) -> str:
     """How the intervals were computed, and what they do not say."""
-    return (f"Bootstrap: percentiles over {RESAMPLES:,} draws of {samples:,} images with replacement. A rate with "
-            f"fewer than {FEWEST} correct or wrong images has the {EXACT} interval of Clopper and Pearson; the mean "
-            "over classes then has no interval. An interval says how much the number depends on the draw of these "
-            "images, not how much another training or data from elsewhere would change it.")
+    return (f"Bootstrap: percentiles over {RESAMPLES:,} draws of {samples:,} {unit} with replacement. A rate with "
+            f"fewer than {FEWEST} correct or wrong {unit} has the {EXACT} interval of Clopper and Pearson; the mean "
+            f"over classes then has no interval. An interval says how much the number depends on the draw of these "
+            f"{unit}, not how much another training or data from elsewhere would change it.")
 
 
 def calibration(subject: Subject) -> Section:
@@ -85,17 +95,17 @@ def calibration(subject: Subject) -> Section:
     numbers = {label: f"{metrics[key]:.4f}" for key, label in names.items() if key in metrics}
     fitted = subject.predictor.bundle.calibration
     if fitted is not None:
-        numbers["temperature"] = f"{fitted.temperature:.4g}, from {fitted.samples:,} validation images"
+        numbers["temperature"] = f"{fitted.temperature:.4g}, from {fitted.samples:,} validation samples"
     risks = risk_at(highest, subject.right)
     html = facts(numbers)
     if fitted is None:
         html += paragraph("The model is not calibrated; vit calibrate saves a calibrated copy.", muted=True)
     alt = (f"Reliability diagram: accuracy over probability in bins, calibration error {metrics['ece']:.3f}; beside it "
            f"the rate of wrong answers over the share of inputs that are answered, {risks[0]['wrong']:.2%} if all are")
-    html += drawing(figure_url(reliability_picture, evaluation, subject.title), alt)
+    html += drawing(subject.figure("reliability.png", reliability_picture, evaluation, subject.title), alt)
     rows = [(f"{risk['answered']:.0%}", risk["images"], f"{risk['probability']:.4f}", f"{risk['wrong']:.2%}")
             for risk in risks]
-    html += table(("answered", "images", "probability at least", "wrong"), rows,
+    html += table(("answered", subject.unit, "probability at least", "wrong"), rows,
                   "Wrong answers if only the most certain inputs are answered", (0, 1, 2, 3))
     bins = [dict(zip(("samples", "probability", "accuracy"), each, strict=True))
             for each in reliability(highest, subject.right)]

@@ -1,16 +1,19 @@
 """What a report is about, and what a section of it consists of."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vit.data import Source, Split
-from vit.evaluation import Evaluation
-from vit.inference import Predictor
-from vit.report.embedded import thumbnail_url
-from vit.report.html_parts import card, paragraph
+from vit.data import PairSource, PairSplit, Source, Split, TextSplit
+from vit.data.audit import AuditReport
+from vit.evaluation import Evaluation, MultiLabelEvaluation
+from vit.evaluation.seq2seq import Seq2SeqEvaluation
+from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor
+from vit.report.embedded import figure_url, file_url, thumbnail_url
+from vit.report.html_parts import card, paragraph, text_card
 from vit.report.sections.run_record import RunRecord
 
 
@@ -39,12 +42,15 @@ class Subject:
         audit_seconds: limit of decoding in the audit of the data.
         attention_images: how many images have attention maps.
         severities: of the corruptions that the model is evaluated on, from 1 to 5; none by default.
+        grad_cam: whether images also have Grad-CAM, which needs captum.
+        drawn: a folder with figures of this evaluation, which are not drawn again.
+        audit: of the data, if there is one already; else images are audited within `audit_seconds`.
     """
 
-    predictor: Predictor
-    evaluation: Evaluation
-    samples: Split
-    source: Source
+    predictor: Predictor | TextPredictor | Seq2SeqPredictor
+    evaluation: Evaluation | MultiLabelEvaluation | Seq2SeqEvaluation
+    samples: Split | TextSplit | PairSplit
+    source: Source | PairSource
     split: str
     title: str
     facts: Mapping[str, str]
@@ -53,11 +59,26 @@ class Subject:
     audit_seconds: float | None = 10.0
     attention_images: int = 4
     severities: tuple[int, ...] = ()
+    audit: AuditReport | None = None
+    grad_cam: bool = False
+    drawn: Path | None = None
+
+    @property
+    def unit(self) -> str:
+        """What a sample is."""
+        if isinstance(self.samples, PairSplit):
+            return "pairs"
+        return "texts" if isinstance(self.samples, TextSplit) else "images"
 
     @property
     def right(self) -> np.ndarray:
         """Whether each prediction is right: (N,)."""
         return self.evaluation.predictions[:, 0] == self.evaluation.labels
+
+    def figure(self, name: str, draw: Callable[..., Path | None], *arguments: Any) -> str | None:
+        """The figure `name` of `drawn` as a data URL, else what `draw` draws; None if that is nothing."""
+        path = None if self.drawn is None else self.drawn / name
+        return file_url(path) if path is not None and path.is_file() else figure_url(draw, *arguments)
 
     def name(self, i: int) -> str:
         """The name of the i-th evaluated sample."""
@@ -67,6 +88,11 @@ class Subject:
         """The i-th evaluated sample as the model sees it: uint8 (H,W,C)."""
         row = int(self.evaluation.rows[i])
         return self.predictor.preprocessing.preview(self.samples.read(row), self.samples.names[row])
+
+    def text(self, i: int) -> str:
+        """The i-th evaluated text; a tab separates the texts of a pair."""
+        row = int(self.evaluation.rows[i])
+        return "\t".join(column[row] for column in self.samples.texts)
 
     def answer(self, i: int) -> tuple[str, str, float]:
         """(true class, predicted class, probability) of the i-th evaluated sample."""
@@ -80,8 +106,11 @@ class Subject:
         return wrong[np.argsort(-self.evaluation.probabilities[wrong, 0], kind="stable")][:limit]
 
     def card(self, i: int) -> str:
-        """The i-th evaluated sample as a small picture with its prediction."""
+        """The i-th evaluated sample, a small picture or the start of a text, with its prediction."""
         true, predicted, probability = self.answer(i)
+        if isinstance(self.samples, TextSplit):
+            return text_card(shortened(self.text(i)),
+                             [f"predicted {predicted}, {probability:.1%}", f"true {true}", self.name(i)])
         alt = f"{self.name(i)}: {true}, predicted as {predicted}"
         lines = [f"predicted {predicted}, {probability:.1%}", f"true {true}", self.name(i)]
         return card(thumbnail_url(self.preview(i)), alt, lines)
@@ -90,6 +119,11 @@ class Subject:
         """The i-th evaluated sample for JSON."""
         true, predicted, probability = self.answer(i)
         return {"file": self.name(i), "true": true, "predicted": predicted, "probability": probability}
+
+
+def shortened(value: str, length: int = 300) -> str:
+    """The start of a text, with an ellipsis where it is cut."""
+    return value if len(value) <= length else f"{value[:length]}…"
 
 
 def missing(key: str, heading: str, why: str) -> Section:

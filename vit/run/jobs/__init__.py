@@ -1,5 +1,5 @@
 """Jobs: for each task the parts of a run, and how its model is saved, tested and shown."""
 
-from vit.run.jobs.base import Job, prepare
+from vit.run.jobs.base import Job, Tested, prepare
 
-__all__ = ["Job", "prepare"]
+__all__ = ["Job", "Tested", "prepare"]

@@ -42,10 +42,14 @@ QUICK = 64  # samples that are evaluated with `debug`
 
 
 class Tested(NamedTuple):
-    """The result of a test: metrics by their bare names, and the images that could not be read."""
+    """The result of a test: metrics by their bare names, and the images that could not be read; for the report also the
+    predictor and its evaluation, where the task has a report.
+    """
 
     metrics: dict[str, Any]
     unreadable: Sequence[BadImage] = ()
+    predictor: Any = None
+    evaluation: Any = None
 
 
 class Job(ABC):

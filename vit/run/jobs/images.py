@@ -16,6 +16,7 @@ from vit.data.images.files import summary
 from vit.evaluation import evaluate
 from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress
+from vit.inference import Predictor
 from vit.models import flops
 from vit.report.evaluation import write_evaluation
 from vit.run.config.checked import checked
@@ -196,7 +197,8 @@ class ImageClassificationJob(ImageJob):
         )
         heading = f"{self.config['name']}, {self.split}"
         write_evaluation(folder.path, evaluation, samples, bundle.preprocessing, heading)
-        return Tested(evaluation.metrics, evaluation.unreadable)
+        predictor = Predictor(bundle, precision=settings["precision"])
+        return Tested(evaluation.metrics, evaluation.unreadable, predictor, evaluation)
 
     def save_samples(self, folder: RunFolder) -> Path:
         """A few evenly spaced images of the split."""

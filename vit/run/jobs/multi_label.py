@@ -11,6 +11,7 @@ from vit.data import DataError
 from vit.evaluation import best_thresholds, evaluate_multi_label
 from vit.evaluation.calibration import NONE
 from vit.evaluation.progress import Progress
+from vit.inference import MultiLabelPredictor
 from vit.models import model_from_config
 from vit.report.multi_label import write_multi_label_evaluation
 from vit.run.config.composing import ConfigError, stated
@@ -100,7 +101,8 @@ class MultiLabelJob(ImageClassificationJob):
         write_multi_label_evaluation(
             folder.path, evaluation, samples, bundle.preprocessing, f"{self.config['name']}, {self.split}"
         )
-        return Tested(evaluation.metrics, evaluation.unreadable)
+        predictor = MultiLabelPredictor(bundle, precision=settings["precision"])
+        return Tested(evaluation.metrics, evaluation.unreadable, predictor, evaluation)
 
     def next_command(self, folder: RunFolder, samples: Path | None) -> tuple:
         return ("predict", folder.model, samples)

@@ -193,7 +193,8 @@ class Seq2SeqJob(Job):
         batch_size, on_bad_sample = settings["batch_size"] or 64, self.config["data"]["on_bad_sample"]
         evaluation = evaluate_seq2seq(predictor, samples, batch_size, on_bad_sample, progress)
         write_seq2seq_evaluation(folder.path, evaluation, samples, predictor.preprocessing)
-        return Tested(evaluation.metrics | {"bleu_signature": bleu_signature()}, evaluation.unreadable)
+        metrics = evaluation.metrics | {"bleu_signature": bleu_signature()}
+        return Tested(metrics, evaluation.unreadable, predictor, evaluation)
 
     def save_samples(self, folder: RunFolder) -> Path:
         """A few evenly spaced sources of the split: image files, or lines of one file."""

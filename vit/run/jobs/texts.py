@@ -160,7 +160,7 @@ class TextClassificationJob(TextJob):
         samples = self.evaluated(self.split)
         evaluation = evaluate_texts(predictor, samples, settings["batch_size"], progress)
         write_text_evaluation(folder.path, evaluation, samples, f"{self.config['name']}, {self.split}")
-        return Tested(evaluation.metrics)
+        return Tested(evaluation.metrics, (), predictor, evaluation)
 
     def save_samples(self, folder: RunFolder) -> Path:
         """A few evenly spaced texts of the split, a line each, with a tab between the texts of a pair."""

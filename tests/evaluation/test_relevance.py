@@ -1,0 +1,87 @@
+"""Class-specific maps: gradient-weighted rollout and Grad-CAM against plain autograd, and the deletion curve."""
+
+import math
+
+import pytest
+import torch
+
+import vit
+from vit.evaluation.deletion import deletion_curve
+from vit.evaluation.grad_cam import grad_cam
+from vit.evaluation.relevance import class_relevance, has_relevance
+
+
+def network(**options):
+    torch.manual_seed(0)
+    model = vit.create_model("vit_tiny", image_size=16, patch_size=4, in_chans=1, num_classes=3, depth=2, dim=16,
+                             num_heads=2, **options).eval()
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+def reference(model, image, c):
+    """Chefer et al. for one image of a model with a class token, each block written out."""
+    x = model.embed(image[None])
+    weights = []
+    for block in model.encoder.blocks:
+        attn = block.attn
+        q, k, v = attn.qkv(block.norm1(x)).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+        weights.append((q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1))
+        x = x + attn.proj((weights[-1] @ v).transpose(1, 2).flatten(2))
+        x = x + block.mlp(block.norm2(x))
+    logits = model.head(model.encoder.norm(x)[:, 0])
+    assert torch.allclose(logits, model(image[None]), atol=1e-4)
+    gradients = torch.autograd.grad(logits[0, c], weights)
+    relevance = torch.eye(x.shape[1])
+    for each, gradient in zip(weights, gradients, strict=True):
+        relevance = relevance + (each * gradient)[0].clamp(min=0).mean(0) @ relevance
+    return relevance[0, 1:].reshape(4, 4)
+
+
+def test_the_map_of_a_class_is_that_of_the_paper_written_out():
+    model, images = network(pool="class"), torch.randn(2, 1, 16, 16)
+    before = model(images)
+    found = class_relevance(model, images, torch.tensor([0, 2]))
+    for each, image, c in zip(found, images, (0, 2), strict=True):
+        assert torch.allclose(each, reference(model, image, c), rtol=1e-3, atol=1e-5)
+    assert torch.equal(model(images), before) and not torch.allclose(found[0], found[1])
+
+
+@pytest.mark.parametrize("options", [{"pool": "mean"}, {"pool": "attention"}, {"positions": "rotary"}])
+def test_other_models_have_maps(options):
+    model = network(**options)
+    found = class_relevance(model, torch.randn(2, 1, 16, 16), torch.tensor([1, 1]))
+    assert has_relevance(model) and found.shape == (2, 4, 4) and (found >= 0).all() and found.std() > 0
+
+
+def test_grad_cam_weights_the_tokens_by_their_mean_gradient():
+    pytest.importorskip("captum")
+    model, image, seen = network(pool="class"), torch.randn(1, 1, 16, 16), []
+
+    def keep(module, inputs, output):
+        output.retain_grad()
+        seen.append(output)
+
+    hook = model.encoder.blocks[-1].norm1.register_forward_hook(keep)
+    model(image)[0, 1].backward()
+    hook.remove()
+    tokens, gradient = seen[0][0, 1:], seen[0].grad[0, 1:]  # (patches,D)
+    expected = (tokens * gradient.mean(dim=0)).sum(dim=1).clamp(min=0).reshape(4, 4)
+    assert torch.allclose(grad_cam(model, image, torch.tensor([1]))[0], expected, atol=1e-5)
+    assert not hasattr(model.encoder.blocks[-1].norm1, "maps")
+
+
+def test_the_deletion_curve_falls_first_where_the_map_is_right():
+    class Corner(torch.nn.Module):
+        def forward(self, images):
+            bright = images[:, 0, :4, :4].mean(dim=(1, 2))
+            return torch.stack([bright, -bright], dim=1) * 3
+
+    images = torch.zeros(1, 1, 8, 8)
+    images[..., :4, :4] = 1
+    right, wrong = torch.zeros(1, 2, 2), torch.ones(1, 2, 2)
+    right[0, 0, 0], wrong[0, 0, 0] = 1, 0
+    first, last = (deletion_curve(Corner(), images, torch.tensor([0]), each, steps=4) for each in (right, wrong))
+    assert first.shape == (1, 5) and first[0, 0] == last[0, 0] and first[0, -1] == last[0, -1]
+    assert first.mean() < last.mean() and torch.allclose(last[0, :4], last[0, :1].expand(4))

@@ -1,0 +1,33 @@
+"""The deletion curve of an attention map (arXiv 1806.07421): the probability of a class as its patches are removed."""
+
+import torch
+from torch import Tensor, nn
+
+STEPS = 10  # shares of removed patches
+
+
+@torch.inference_mode()
+def deletion_curve(model: nn.Module, inputs: Tensor, classes: Tensor, maps: Tensor, steps: int = STEPS) -> Tensor:
+    """The probability of a class with 0, 1/steps, ... and all patches removed, those with the highest values first.
+
+    Removed patches have the mean value of the image's own channels. The lower the mean of the curve, the better the
+    map shows what the class is read from.
+
+    Args:
+        inputs: normalized images (B,C,H,W).
+        classes: (B,).
+        maps: (B,rows,columns).
+
+    Returns:
+        (B,steps + 1)
+    """
+    order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
+    ranks = order.argsort(dim=1).reshape(maps.shape)  # 0 for the highest value
+    count, filling = ranks[0].numel(), inputs.mean(dim=(2, 3), keepdim=True)
+    curve = []
+    for step in range(steps + 1):
+        removed = (ranks < round(step * count / steps))[:, None].float()
+        covered = nn.functional.interpolate(removed, inputs.shape[2:], mode="nearest") > 0
+        logits = model(torch.where(covered, filling, inputs))
+        curve.append(logits.float().softmax(-1).gather(1, classes[:, None])[:, 0])
+    return torch.stack(curve, dim=1)

@@ -1,0 +1,68 @@
+"""Confidence intervals of the average precision and F1 of a multi-label classifier: the bootstrap over images."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vit.evaluation.bootstrap import BOOTSTRAP, FEWEST, LEVEL, NONE, Interval, percentiles, resampled_counts
+from vit.evaluation.multi_label import MultiLabelEvaluation
+
+RESAMPLES = 500
+
+
+@dataclass(frozen=True)
+class LabelIntervals:
+    """Means over the labels that occur, and per label; None for a label that no image has."""
+
+    map: Interval
+    f1: Interval
+    average_precision: list[Interval | None]
+    label_f1: list[Interval | None]
+
+
+def label_intervals(evaluation: MultiLabelEvaluation, resamples: int = RESAMPLES) -> LabelIntervals:
+    """The intervals of an evaluation. A label with fewer than `FEWEST` images has none: its bootstrap is too short."""
+    size = len(evaluation.truth)
+    counts = resampled_counts(np.arange(size), size, resamples).astype(np.float32)  # (resamples,N)
+    present = np.flatnonzero(evaluation.truth.any(axis=0))
+    areas = np.full((len(evaluation.classes), resamples), np.nan)
+    f1 = areas.copy()
+    for c in present:
+        areas[c] = weighted_precision(evaluation.truth[:, c], evaluation.probabilities[:, c], counts)
+        f1[c] = weighted_f1(evaluation.truth[:, c], evaluation.predicted[:, c], counts)
+    scores = evaluation.scores
+    return LabelIntervals(
+        Interval(evaluation.metrics["map"], *percentiles(np.nanmean(areas[present], axis=0), LEVEL), BOOTSTRAP),
+        Interval(evaluation.metrics["f1"], *percentiles(f1[present].mean(axis=0), LEVEL), BOOTSTRAP),
+        [interval(score.images, score.average_precision, drawn) for score, drawn in zip(scores, areas, strict=True)],
+        [interval(score.images, score.f1, drawn) for score, drawn in zip(scores, f1, strict=True)],
+    )
+
+
+def interval(images: int, value: float, drawn: np.ndarray) -> Interval | None:
+    """The interval of one label from its values in the resamples."""
+    if not images:
+        return None
+    if images < FEWEST:
+        return Interval(value, None, None, NONE)
+    return Interval(value, *percentiles(drawn, LEVEL), BOOTSTRAP)
+
+
+def weighted_precision(truth: np.ndarray, probabilities: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """truth, probabilities (N,), weights of the images (R,N) -> average precision (R,), without interpolation; nan
+    where no image with the label has a weight
+    """
+    order = np.argsort(-probabilities, kind="stable")
+    ends = np.flatnonzero(np.append(np.diff(probabilities[order]) != 0, True))  # of groups of equal probabilities
+    drawn = weights[:, order]
+    hits = np.cumsum(drawn * truth[order], axis=1, dtype=np.float64)[:, ends]
+    total = np.cumsum(drawn, axis=1, dtype=np.float64)[:, ends]
+    gains = np.diff(hits, axis=1, prepend=0)
+    with np.errstate(invalid="ignore"):
+        return (hits / np.maximum(total, 1) * gains).sum(axis=1) / hits[:, -1]
+
+
+def weighted_f1(truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """truth, predicted (N,) bool, weights (R,N) -> F1 (R,); 0 where its denominator is 0"""
+    both = weights @ (truth & predicted)
+    return 2 * both / np.maximum(weights @ truth + weights @ predicted, 1)

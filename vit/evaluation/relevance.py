@@ -1,0 +1,88 @@
+"""Class-specific attention maps of an image classifier: gradient-weighted attention rollout (arXiv 2103.15679)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from vit.nn import Attention, Mean
+
+
+class RecordedScore(nn.Module):
+    """A score with a change of its weights by zero, whose gradient is that of the weights, whatever kernel computes
+    them.
+    """
+
+    def __init__(self, score: nn.Module) -> None:
+        super().__init__()
+        self.score, self.seen = score, []
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False,
+               dropout: float = 0.0) -> Tensor:
+        """The weighted values (B,H,N,V), without dropout; records weights and change (B,H,N,S)."""
+        weights = self.score.weights(q, k, mask, causal).to(v.dtype)
+        change = torch.zeros_like(weights, requires_grad=True)
+        self.seen.append((weights, change))
+        return self.score.attend(q, k, v, mask, causal) + change @ v
+
+
+@contextmanager
+def recorded_scores(model: nn.Module) -> Iterator[dict[str, list[tuple[Tensor, Tensor]]]]:
+    """The weights of each attention layer in this context, and their changes: name -> one entry per forward."""
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
+    scores = {name: module.score for name, module in layers.items()}
+    for module in layers.values():
+        module.score = RecordedScore(module.score)
+    try:
+        yield {name: module.score.seen for name, module in layers.items()}
+    finally:
+        for name, module in layers.items():
+            module.score = scores[name]
+
+
+def has_relevance(model: nn.Module) -> bool:
+    """Whether a model has a grid of patches and attention between them in each block."""
+    return hasattr(getattr(model, "embed", None), "grid") and any(
+        isinstance(layer, Attention) for layer in model.encoder.modules())
+
+
+def class_relevance(model: nn.Module, inputs: Tensor, classes: Tensor) -> Tensor:
+    """How much each patch contributes to the logit of a class: normalized inputs (B,C,H,W), classes (B,) -> float32
+    (B,rows,columns), not negative.
+
+    The relevance R of tokens starts as the identity; a block adds its attention, weighted by the positive part of its
+    product with the gradient of the logit and averaged over heads, times R.
+    """
+    with torch.enable_grad(), recorded_scores(model) as recorded:
+        logits = model(inputs)
+        blocks = [calls[-1] for name, calls in recorded.items() if name.startswith("encoder.blocks.") and calls]
+        layers = [*blocks, *recorded.get("pool.attn", [])]
+        chosen = logits.gather(1, classes[:, None]).sum()
+        gradients = torch.autograd.grad(chosen, [change for _, change in layers], allow_unused=True)
+    weighted = [weight_by_gradient(weights, gradient) for (weights, _), gradient in zip(layers, gradients, strict=True)]
+    relevance = torch.eye(blocks[0][0].shape[-1], device=inputs.device).expand(len(inputs), -1, -1)
+    for layer in weighted[: len(blocks)]:
+        relevance = relevance + layer @ relevance
+    return patch_relevance(model, relevance, weighted[len(blocks):])
+
+
+def weight_by_gradient(weights: Tensor, gradient: Tensor | None) -> Tensor:
+    """weights, gradient (B,H,N,S) -> the mean over heads of the positive part of their product (B,N,S); zeros where
+    the class does not depend on the weights
+    """
+    if gradient is None:
+        return torch.zeros_like(weights).mean(dim=1)
+    return (weights * gradient).clamp(min=0).mean(dim=1).float()
+
+
+def patch_relevance(model: nn.Module, relevance: Tensor, pool: list[Tensor]) -> Tensor:
+    """relevance of all tokens (B,N,N) -> that of the patches to the pooled output (B,rows,columns)"""
+    prefix = model.embed.prefix
+    if pool:
+        rows = (pool[0] @ relevance[:, prefix:])[:, 0]  # (B,1,patches) @ (B,patches,N)
+    elif isinstance(model.pool, Mean):
+        rows = relevance[:, prefix:].mean(dim=1)
+    else:
+        rows = relevance[:, 0]
+    return rows[:, prefix:].reshape(len(relevance), *model.embed.grid)

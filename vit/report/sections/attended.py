@@ -1,0 +1,118 @@
+"""The section about what a model reads: attention maps of images, and attention between the tokens of texts."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from vit.evaluation.grad_cam import grad_cam
+from vit.evaluation.multi_label import MultiLabelEvaluation
+from vit.evaluation.relevance import class_relevance, has_relevance
+from vit.nn import Attention
+from vit.report.attention import tokens_picture
+from vit.report.attention_report import image_attention, text_attention
+from vit.report.embedded import figure_url, thumbnail_url
+from vit.report.heat import enlarged, heat_picture
+from vit.report.html_parts import card, cards, drawing, heading, paragraph
+from vit.report.sections.generated import mean_maps
+from vit.report.sections.subject import Section, Subject, missing, shortened
+
+KEY, TITLE = "attention", "Attention"
+WORDS = {"rollout": "rollout over all layers", "class": "what speaks for {}", "head": "last layer, head {}",
+         "grad_cam": "Grad-CAM of {}"}
+
+
+def attention(subject: Subject) -> Section:
+    """Attention maps of the most confident errors and of correct predictions, half each."""
+    model = subject.predictor.model
+    if not hasattr(model, "embed"):
+        return missing(KEY, TITLE, f"the attention of models of kind {model.config.kind} cannot be recorded")
+    if not any(isinstance(layer, Attention) for layer in model.modules()):
+        return missing(KEY, TITLE, "no layer of the model has attention")
+    chosen = attention_samples(subject)
+    html = paragraph("Rollout and heads show which patches the pooled output reads. The maps of a class show which "
+                     "patches speak for it: attention weighted by the gradient of its logit (arXiv 2103.15679).")
+    for i in chosen:
+        html += image_maps(subject, i)
+    return Section(KEY, TITLE, html, {"samples": [named(subject, i) for i in chosen]})
+
+
+def attention_samples(subject: Subject) -> list[int]:
+    """Indices of the samples with maps; evenly spaced for several labels per image."""
+    count = subject.attention_images
+    if isinstance(subject.evaluation, MultiLabelEvaluation):
+        size = len(subject.evaluation.rows)
+        return [int(i) for i in np.linspace(0, size - 1, min(count, size)).astype(int)]
+    wrong = subject.confident_errors(count // 2).tolist()
+    right = np.flatnonzero(subject.right)
+    spread = np.linspace(0, max(len(right) - 1, 0), min(count - len(wrong), len(right))).astype(int)
+    return [int(i) for i in (*wrong, *right[spread])]
+
+
+def named(subject: Subject, i: int) -> dict:
+    """The i-th evaluated sample for JSON."""
+    if isinstance(subject.evaluation, MultiLabelEvaluation):
+        return {"file": subject.name(i)}
+    return subject.values(i)
+
+
+def explained_classes(subject: Subject, i: int) -> list[int]:
+    """The predicted class and, if that is wrong, the true one; of a multi-label model the two most probable labels."""
+    evaluation = subject.evaluation
+    if isinstance(evaluation, MultiLabelEvaluation):
+        return np.argsort(-evaluation.probabilities[i], kind="stable")[:2].tolist()
+    return list(dict.fromkeys([int(evaluation.predictions[i, 0]), int(evaluation.labels[i])]))
+
+
+def image_maps(subject: Subject, i: int) -> str:
+    """The maps of one image, side by side."""
+    predictor, name = subject.predictor, subject.name(i)
+    sample = subject.samples.read(int(subject.evaluation.rows[i]))
+    maps = image_attention(predictor, sample, name)
+    shown = {WORDS["rollout"]: maps.pooled_rollout()}
+    if has_relevance(predictor.model):
+        pixels = predictor.preprocessing.image(sample, name)[None].to(predictor.device)
+        shown |= dict(class_maps(subject, predictor.preprocessing.normalize(pixels), explained_classes(subject, i)))
+    last = list(maps.pooled_layers().values())[-1]
+    shown |= {WORDS["head"].format(j): head for j, head in enumerate(last)}
+    pictures = [card(thumbnail_url(enlarged(maps.image)), f"{name}, as the model sees it", ["image"])]
+    pictures += [card(thumbnail_url(heat_picture(maps.image, values)), f"{name}: {what}, {peak(values)}", [what])
+                 for what, values in shown.items()]
+    return heading(sample_title(subject, i)) + cards(pictures)
+
+
+def class_maps(subject: Subject, inputs: torch.Tensor, classes: list[int]) -> Iterator[tuple[str, np.ndarray]]:
+    """The name and the map of each class."""
+    model = subject.predictor.model
+    functions = {"class": class_relevance} | ({"grad_cam": grad_cam} if subject.grad_cam else {})
+    for c in classes:
+        for kind, function in functions.items():
+            values = function(model, inputs, torch.tensor([c], device=inputs.device))[0]
+            yield WORDS[kind].format(subject.evaluation.classes[c]), values.cpu().numpy()
+
+
+def peak(values: np.ndarray) -> str:
+    """Where a map is highest, in words."""
+    row, column = np.unravel_index(values.argmax(), values.shape)
+    return f"highest in row {row + 1} of {values.shape[0]}, column {column + 1} of {values.shape[1]}"
+
+
+def sample_title(subject: Subject, i: int) -> str:
+    """The name of a sample and its prediction."""
+    if isinstance(subject.evaluation, MultiLabelEvaluation):
+        return subject.name(i)
+    true, predicted, probability = subject.answer(i)
+    return f"{subject.name(i)}: {true}, predicted {predicted}, {probability:.1%}"
+
+
+def text_attention_maps(subject: Subject) -> Section:
+    """The attention between the tokens of the most confident errors and of correct predictions."""
+    if not any(isinstance(layer, Attention) for layer in subject.predictor.model.modules()):
+        return missing(KEY, TITLE, "no layer of the model has attention")
+    chosen = attention_samples(subject)
+    html = paragraph("Attention of each token (row) to the others (column), the mean of the heads of the last layer.")
+    for i in chosen:
+        maps = mean_maps(text_attention(subject.predictor, subject.text(i)))
+        alt = f"Attention between the {len(maps.keys)} tokens of {shortened(subject.text(i), 100)!r}"
+        html += drawing(figure_url(tokens_picture, maps, shortened(sample_title(subject, i), 80)), alt)
+    return Section(KEY, TITLE, html, {"samples": [subject.values(i) for i in chosen]})

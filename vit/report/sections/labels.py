@@ -1,0 +1,129 @@
+"""The sections of a multi-label classifier: scores per label with intervals, reliability per label, wrong labels."""
+
+from dataclasses import asdict
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from vit.evaluation.bootstrap import FEWEST, LEVEL, Interval
+from vit.evaluation.label_bootstrap import RESAMPLES, LabelIntervals, label_intervals
+from vit.evaluation.reliability import calibration_error, reliability
+from vit.report.embedded import figure_url, thumbnail_url
+from vit.report.figures import BLUE, FONT, INK, MUTED, RULE, new_figure, save_figure, shorten, style_axes
+from vit.report.html_parts import card, cards, drawing, facts, paragraph, table
+from vit.report.multi_label import labels_picture, names_of
+from vit.report.sections.subject import Section, Subject
+
+SHOWN = 1000  # labels in the tables of the page
+DRAWN = 12  # reliability diagrams
+GALLERY = 24
+WRONG = ("file", "label", "predicted", "probability")
+
+
+def label_scores(subject: Subject) -> Section:
+    """Average precision and F1 of each label, with confidence intervals and thresholds."""
+    evaluation = subject.evaluation
+    found, metrics = label_intervals(evaluation), evaluation.metrics
+    means = [("mean average precision", found.map), ("F1, mean over labels", found.f1)]
+    html = table(("measure", "value", f"{LEVEL:.0%} interval"), [(name, *cells(each)) for name, each in means],
+                 "Labels together", (1, 2))
+    html += facts({"F1 over all decisions": f"{metrics['f1_micro']:.2%}",
+                   "images with all labels right": f"{metrics['exact_match']:.2%}", "loss": f"{metrics['loss']:.4f}"})
+    html += drawing(subject.figure("labels.png", labels_picture, evaluation.scores, subject.title),
+                    f"Average precision and F1 of {len(evaluation.scores)} labels; mean {metrics['map']:.3f}")
+    html += score_table(subject, found)
+    html += paragraph(f"Bootstrap: percentiles over {RESAMPLES:,} draws of {len(evaluation.rows):,} images with "
+                      f"replacement; a label with fewer than {FEWEST} images has no interval. Precision, recall and "
+                      "F1 are those at the threshold.", muted=True)
+    per_class = [{**asdict(score), "average_precision": score.average_precision if score.images else None,
+                  "average_precision_interval": None if area is None else asdict(area),
+                  "f1_interval": None if f1 is None else asdict(f1)}
+                 for score, area, f1 in zip(evaluation.scores, found.average_precision, found.label_f1, strict=True)]
+    values = {**metrics, "level": LEVEL, "resamples": RESAMPLES, "map": asdict(found.map), "f1": asdict(found.f1),
+              "classes": per_class}
+    return Section("accuracy", "Labels", html, values)
+
+
+def score_table(subject: Subject, found: LabelIntervals) -> str:
+    """A row per label."""
+    rows = [(score.name, f"{score.images:,}", *cells(area), *cells(f1), f"{score.threshold:.3f}",
+             f"{score.precision:.2%}", f"{score.recall:.2%}")
+            for score, area, f1 in zip(subject.evaluation.scores, found.average_precision, found.label_f1, strict=True)]
+    columns = ("label", "images", "average precision", f"{LEVEL:.0%} interval", "F1", f"{LEVEL:.0%} interval",
+               "threshold", "precision", "recall")
+    return table(columns, rows[:SHOWN], "Each label", range(1, len(columns)))
+
+
+def cells(interval: Interval | None) -> tuple[str, str]:
+    """(value, interval)"""
+    if interval is None:
+        return "no image", ""
+    return (f"{interval.value:.2%}", "" if interval.low is None else f"{interval.low:.2%} to {interval.high:.2%}")
+
+
+def label_reliability(subject: Subject) -> Section:
+    """How often a label is true where the model gives it a probability, for each label."""
+    evaluation = subject.evaluation
+    columns = zip(evaluation.probabilities.astype(float).T, evaluation.truth.T, strict=True)
+    errors = [calibration_error(probabilities, truth) for probabilities, truth in columns]
+    order = np.argsort([-score.images for score in evaluation.scores], kind="stable")[:DRAWN]
+    html = drawing(figure_url(reliability_diagrams, subject, order),
+                   f"Reliability diagrams of {len(order)} labels; mean calibration error {np.mean(errors):.3f}")
+    rows = [(score.name, f"{score.images:,}", f"{error:.4f}", f"{probabilities.mean():.2%}", f"{truth.mean():.2%}")
+            for score, error, probabilities, truth in zip(evaluation.scores, errors, evaluation.probabilities.T,
+                                                          evaluation.truth.T, strict=True)]
+    html += table(("label", "images", "calibration error", "mean probability", "share of images"), rows[:SHOWN],
+                  "Calibration of each label", range(1, 5))
+    values = {"mean": float(np.mean(errors)), "classes": dict(zip(evaluation.classes, errors, strict=True))}
+    return Section("calibration", "Calibration", html, values)
+
+
+def reliability_diagrams(path: str, subject: Subject, chosen: np.ndarray) -> str:
+    """A small diagram per label."""
+    columns = min(4, len(chosen))
+    rows = -(-len(chosen) // columns)
+    figure = new_figure(9.2, 2.4 * rows + 0.3)
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+    for axes in panels[len(chosen):]:
+        axes.set_axis_off()
+    for axes, c in zip(panels, chosen, strict=False):
+        draw_label(axes, subject.evaluation.probabilities[:, c].astype(float), subject.evaluation.truth[:, c])
+        axes.set_title(shorten(subject.evaluation.classes[c]), loc="left", fontsize=9, color=INK, family=FONT)
+    figure.supxlabel("probability of the label", fontsize=9, color=MUTED, family=FONT)
+    figure.supylabel("share of images that have it", fontsize=9, color=MUTED, family=FONT)
+    return save_figure(figure, path)
+
+
+def draw_label(axes: Axes, probabilities: np.ndarray, truth: np.ndarray) -> None:
+    """A point per bin of the probability (N,), whose size grows with its images."""
+    style_axes(axes)
+    parts = np.array(reliability(probabilities, truth))
+    axes.plot([0, 1], [0, 1], color=RULE, linewidth=2)
+    axes.plot(parts[:, 1], parts[:, 2], color=BLUE, linewidth=1.2)
+    axes.scatter(parts[:, 1], parts[:, 2], s=8 + 80 * parts[:, 0] / len(truth), color=BLUE, alpha=0.7)
+    axes.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05))
+
+
+def wrong_labels(subject: Subject) -> Section:
+    """The wrong decisions, false or missing labels, of which the model is most certain."""
+    evaluation = subject.evaluation
+    predicted = evaluation.predicted
+    certain = np.where(predicted, evaluation.probabilities, 1 - evaluation.probabilities)  # (N,classes)
+    wrong = np.argwhere(predicted != evaluation.truth)
+    shown = wrong[np.argsort(-certain[tuple(wrong.T)], kind="stable")][:GALLERY]
+    if not len(wrong):
+        return Section("errors", "Wrong labels", paragraph("There are no wrong labels."), {"wrong": 0, "samples": []})
+    html = paragraph(f"{len(shown)} of {len(wrong):,} wrong decisions about a label, the most certain ones first.")
+    html += cards(label_card(subject, int(i), int(c), float(certain[i, c])) for i, c in shown)
+    rows = [dict(zip(WRONG, (subject.name(int(i)), evaluation.classes[c], bool(predicted[i, c]),
+                             float(evaluation.probabilities[i, c])), strict=True)) for i, c in shown]
+    return Section("errors", "Wrong labels", html, {"wrong": len(wrong), "samples": rows})
+
+
+def label_card(subject: Subject, i: int, c: int, certain: float) -> str:
+    """An image with one wrong decision."""
+    evaluation = subject.evaluation
+    label = evaluation.classes[c] if evaluation.predicted[i, c] else f"no {evaluation.classes[c]}"
+    true = ", ".join(names_of(evaluation.classes, evaluation.truth[i])) or "none"
+    return card(thumbnail_url(subject.preview(i)), f"{subject.name(i)}: labels {true}, predicted {label}",
+                [f"predicted {label}, {certain:.1%}", f"labels {true}", subject.name(i)])

@@ -1,0 +1,65 @@
+"""The report at the end of a run: the page of `vit report`, from the test that has just been made."""
+
+import logging
+from datetime import datetime
+from pathlib import Path
+
+from vit import __version__
+from vit.messages import first_line
+from vit.report.model_report import write_report
+from vit.report.sections.run_record import read_run
+from vit.report.sections.subject import Subject
+from vit.run.console import command
+from vit.run.environment import environment
+from vit.run.folder import RunFolder
+from vit.run.jobs import Job, Tested
+
+log = logging.getLogger("vit")
+
+PAGE = "report.html"
+ATTENTION = 2  # samples with maps
+AUDIT_SECONDS = 0.5  # of decoding, where the run has not audited its data
+
+
+def finish_with_report(job: Job, folder: RunFolder, tested: Tested, settings: dict) -> Path | None:
+    """Write `report.html` and `report.json`; None without `report`, and where the task has none.
+
+    An error is logged as a warning: the run is finished without its report.
+    """
+    if not job.config["report"] or tested.evaluation is None:
+        return None
+    try:
+        page, _ = write_report(folder.path / PAGE, run_subject(job, folder, tested, settings))
+    except Exception as error:  # noqa: BLE001  whatever is wrong with a page must not fail a trained model
+        log.warning("the report failed (%s: %s); the run is complete without it, and %s tries again",
+                    type(error).__name__, first_line(error, 200), command("report", folder.path))
+        log.debug("report", exc_info=error)
+        return None
+    log.info("report: %s", page)
+    return page
+
+
+def run_subject(job: Job, folder: RunFolder, tested: Tested, settings: dict) -> Subject:
+    """What the report is about."""
+    facts = header_facts(command("report", folder.path), settings["precision"], settings["batch_size"])
+    return Subject(
+        tested.predictor, tested.evaluation, job.evaluated(job.split), job.source, job.split,
+        f"{job.source.name}, {job.split}", facts, read_run(folder.path), settings["batch_size"] or 64, AUDIT_SECONDS,
+        ATTENTION, audit=getattr(job, "audit", None), drawn=folder.path)
+
+
+def header_facts(words: str, precision: str, batch_size: int | None) -> dict[str, str]:
+    """The lines of the header about the report itself.
+
+    Args:
+        words: the command that writes it.
+    """
+    found = environment()
+    versions = {"vit": __version__, "python": found["python"], **found["versions"]}
+    return {
+        "date": datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
+        "command": words,
+        "evaluated with": f"batches of {batch_size}, precision {precision}",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "processor": found["processor"],
+    }
