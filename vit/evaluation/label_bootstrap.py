@@ -32,11 +32,17 @@ def label_intervals(evaluation: MultiLabelEvaluation, resamples: int = RESAMPLES
         f1[c] = weighted_f1(evaluation.truth[:, c], evaluation.predicted[:, c], counts)
     scores = evaluation.scores
     return LabelIntervals(
-        Interval(evaluation.metrics["map"], *percentiles(np.nanmean(areas[present], axis=0), LEVEL), BOOTSTRAP),
+        Interval(evaluation.metrics["map"], *percentiles(label_mean(areas[present]), LEVEL), BOOTSTRAP),
         Interval(evaluation.metrics["f1"], *percentiles(f1[present].mean(axis=0), LEVEL), BOOTSTRAP),
         [interval(score.images, score.average_precision, drawn) for score, drawn in zip(scores, areas, strict=True)],
         [interval(score.images, score.f1, drawn) for score, drawn in zip(scores, f1, strict=True)],
     )
+
+
+def label_mean(areas: np.ndarray) -> np.ndarray:
+    """Average precisions (labels,R) -> their mean over the labels that occur in a resample (R,); nan where none does"""
+    count = (~np.isnan(areas)).sum(axis=0)
+    return np.where(count, np.nansum(areas, axis=0) / np.maximum(count, 1), np.nan)
 
 
 def interval(images: int, value: float, drawn: np.ndarray) -> Interval | None:

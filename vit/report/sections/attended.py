@@ -9,12 +9,11 @@ from vit.evaluation.grad_cam import grad_cam
 from vit.evaluation.multi_label import MultiLabelEvaluation
 from vit.evaluation.relevance import class_relevance, has_relevance
 from vit.nn import Attention
-from vit.report.attention import tokens_picture
 from vit.report.attention_report import image_attention, text_attention
-from vit.report.embedded import figure_url, thumbnail_url
+from vit.report.embedded import thumbnail_url
 from vit.report.heat import enlarged, heat_picture
 from vit.report.html_parts import card, cards, drawing, heading, paragraph
-from vit.report.sections.generated import mean_maps
+from vit.report.sections.generated import matrix_url
 from vit.report.sections.subject import Section, Subject, missing, shortened
 
 KEY, TITLE = "attention", "Attention"
@@ -110,9 +109,9 @@ def text_attention_maps(subject: Subject) -> Section:
     if not any(isinstance(layer, Attention) for layer in subject.predictor.model.modules()):
         return missing(KEY, TITLE, "no layer of the model has attention")
     chosen = attention_samples(subject)
-    html = paragraph("Attention of each token (row) to the others (column), the mean of the heads of the last layer.")
+    html = paragraph("Attention of each token (column) to the others (row), the mean of all layers and heads.")
     for i in chosen:
-        maps = mean_maps(text_attention(subject.predictor, subject.text(i)))
+        maps = text_attention(subject.predictor, subject.text(i))
         alt = f"Attention between the {len(maps.keys)} tokens of {shortened(subject.text(i), 100)!r}"
-        html += drawing(figure_url(tokens_picture, maps, shortened(sample_title(subject, i), 80)), alt)
+        html += drawing(matrix_url(maps, sample_title(subject, i)), alt)
     return Section(KEY, TITLE, html, {"samples": [subject.values(i) for i in chosen]})

@@ -11,10 +11,11 @@ from vit.evaluation.bootstrap import LEVEL
 from vit.evaluation.text_bootstrap import RESAMPLES, TextStatistics
 from vit.evaluation.text_metrics import character_errors
 from vit.nn import Attention
-from vit.report.attention import image_to_text_picture, tokens_picture
+from vit.report.attention import MIN_SPACING, WEIGHT, image_to_text_picture
 from vit.report.attention_maps import TokenMaps
 from vit.report.attention_report import Seq2SeqAttention, seq2seq_attention
 from vit.report.embedded import figure_url, thumbnail_url
+from vit.report.figures import FONT, INK, RULE, new_figure, save_figure, set_title, shorten
 from vit.report.html_parts import card, cards, drawing, facts, paragraph, table
 from vit.report.sections.subject import Section, Subject, missing, shortened
 from vit.report.seq2seq import marked_differences
@@ -166,7 +167,7 @@ def source_attention(subject: Subject) -> Section:
         return missing(key, title, "no layer of the decoder has attention to the source")
     order = np.argsort(error_rates(subject.evaluation.predictions, subject.evaluation.references), kind="stable")
     chosen = order[np.linspace(0, len(order) - 1, min(subject.attention_images, len(order))).astype(int)]
-    html = paragraph("Attention of each generated token (row) to the source (column), the mean of all layers and "
+    html = paragraph("Attention of each generated token (column) to the source (row), the mean of all layers and "
                      "heads; from a text with few errors to one with many.")
     shown = []
     for i in map(int, chosen):
@@ -184,16 +185,33 @@ def attention_url(recorded: Seq2SeqAttention, heading: str) -> str:
     """The figure of the mean cross-attention of one text."""
     cross = recorded.maps["target to source"]
     if recorded.image is None:
-        return figure_url(tokens_picture, mean_maps(cross), heading)
+        return matrix_url(cross, heading)
     patches = TokenMaps({name: weights[:, :, recorded.prefix:] for name, weights in cross.layers.items()},
                         cross.queries, cross.keys[recorded.prefix:])
     return figure_url(image_to_text_picture, recorded.image, patches, recorded.grid, heading)
 
 
-def mean_maps(maps: TokenMaps) -> TokenMaps:
-    """The mean over the heads of the last layer."""
-    name = list(maps.layers)[-1]
-    return TokenMaps({name: maps.layers[name].mean(axis=0, keepdims=True)}, maps.queries, maps.keys)
+def matrix_url(maps: TokenMaps, heading: str) -> str:
+    """The mean over layers and heads as one matrix."""
+    return figure_url(matrix_picture, maps, heading)
+
+
+def matrix_picture(path: str, maps: TokenMaps, heading: str) -> str:
+    """Queries by column and keys by row, so that long texts run from left to right; white is no attention."""
+    names, cell = (maps.keys, maps.queries), 0.17  # inches
+    wide, tall = min(max(cell * len(names[1]), 3.0), 16.0), min(max(cell * len(names[0]), 0.8), 8.0)
+    figure = new_figure(wide + 1.0, tall + 1.2)
+    axes = figure.subplots()
+    axes.imshow(maps.mean().T, vmin=0, cmap=WEIGHT, interpolation="nearest", aspect="auto")
+    style = {"fontsize": 7, "color": INK, "family": FONT}
+    if wide / len(names[1]) > MIN_SPACING:
+        axes.set_xticks(range(len(names[1])), [shorten(name, 12) for name in names[1]], rotation=90, **style)
+    if tall / len(names[0]) > MIN_SPACING:
+        axes.set_yticks(range(len(names[0])), [shorten(name, 12) for name in names[0]], **style)
+    axes.tick_params(length=0)
+    axes.spines[:].set_color(RULE)
+    set_title(axes, shorten(heading, 70))
+    return save_figure(figure, path)
 
 
 def pairs_data(subject: Subject) -> Section:

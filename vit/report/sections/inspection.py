@@ -38,7 +38,7 @@ def training(subject: Subject) -> Section:
 
 def cost(metrics: dict) -> dict[str, str | None]:
     """Duration, speed and memory of the training for people."""
-    def number(key: str, form: str, scale: float = 1.0) -> str | None:
+    def number(key: str, form: str, scale: float = 1) -> str | None:
         value = metrics.get(key)
         return form.format(value * scale) if isinstance(value, int | float) else None
 
