@@ -1,4 +1,4 @@
-"""A report in headless Chromium, where there is one: every picture loads, nothing is too wide, and there is no error."""
+"""A report in headless Chromium, where there is one: every picture loads, nothing is too wide, no script fails."""
 
 import json
 import re

@@ -132,8 +132,8 @@ def worst_texts(subject: Subject) -> Section:
                      "generated": generated.text, "cer": float(rates[i]), "score": generated.score})
     if not rows:
         return Section("errors", "Worst texts", paragraph("All texts are right."), {"samples": []})
-    html = paragraph("Highest character error rate first. Differences: [a>b] is replaced, [a>] missing and [>b] "
-                     "additional.")
+    html = paragraph("Highest character error rate first." + (
+        "" if samples.read is None else " [a>b] is replaced, [a>] missing and [>b] additional."))
     html += picture_cards(subject, chosen) if samples.sources is None else table(
         ("source", "reference", "generated", "errors"),
         [(*(shortened(row[key]) for key in ("source", "reference", "generated")), f"{row['cer']:.0%}") for row in rows],
