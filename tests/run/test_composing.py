@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from vit.run.config.composing import ConfigError, compose, options, resolve
+from vit.run.config.composing import ConfigError, chosen_option, compose, options, resolve
 from vit.run.config.overrides import sweep
 
 
@@ -18,6 +18,19 @@ def test_data_selects_model_and_recipe_unless_overrides_do():
     assert compose(["data=cifar10"]).recipe.augment.shift.padding == 4
     assert compose(["data=cifar10", "recipe=scratch"]).recipe.crop.scale == [0.2, 1.0]
     assert compose(["data=digits", "model=small"]).model.name == "vit_small"
+
+
+def test_init_from_selects_the_recipe_of_fine_tuning_unless_one_is_named():
+    folder = ["data=folder", "data.root=x"]
+    for overrides, option in (
+        (folder, "scratch"),
+        ([*folder, "init_from=x"], "finetune"),
+        ([*folder, "init_from=x", "recipe=scratch"], "scratch"),
+        ([*folder, "init_from=x", "recipe=three_augment"], "three_augment"),
+        (["data=digits", "init_from=x"], "digits"),
+        ([*folder, "init_from=x", "task=masked_image", "model=mae"], "scratch"),
+    ):
+        assert chosen_option(overrides, "recipe") == option, overrides
 
 
 @pytest.mark.parametrize("group", ["data", "model", "recipe", "strategy", "logger", "experiment", "augment"])

@@ -12,6 +12,7 @@ from tests.run.conftest import QUICK, table, write_photos
 from tests.run.test_resume import assert_same, stopped_and_resumed
 from tests.run.test_strategies import TWO
 from vit.report.curves import read_curves
+from vit.run.folder import read_config
 from vit.tasks import Classification
 from vit.training import FollowEpoch
 
@@ -138,18 +139,19 @@ def test_two_processes_put_the_scores_of_their_samples_together(source, tmp_path
     assert torch.equal(states[0]["score"], states[1]["score"])
 
 
-def test_a_recipe_for_random_weights_is_pointed_out_once(source, tmp_path, monkeypatch):
-    """Only where neither a recipe nor an experiment is named, and not again in a resumed run."""
+def test_the_recipe_is_that_of_fine_tuning_unless_one_is_named(source, tmp_path, monkeypatch):
+    """It is logged where neither a recipe nor an experiment is named, and not again in a resumed run."""
     root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20}, (8, 8))
     overrides = ["data=folder", f"data.root={root}", f"init_from={source}", "recipe.epochs=1", "logger=csv"]
-    hint = "add recipe=finetune (smaller steps, lighter augmentation)"
-
-    def log_of(name, *others):
-        return (vit.train([*overrides, *others, f"run_dir={tmp_path / name}"]).path / "log.txt").read_text()
-
-    assert hint not in log_of("named", "recipe=finetune") + log_of("experiment", "experiment=finetune", "model=adopt")
+    line = "recipe: finetune, the default with init_from"
+    rates = {}
+    for name in ("finetune", "scratch"):
+        run = vit.train([*overrides, f"recipe={name}", f"run_dir={tmp_path / name}"])
+        assert line not in (run.path / "log.txt").read_text()
+        rates[name] = read_config(run.path)["recipe"]["optimizer"]["lr"]
     stopped_and_resumed(overrides, tmp_path / "default", monkeypatch, 2)
-    assert (tmp_path / "default" / "log.txt").read_text().count(hint) == 1
+    assert (tmp_path / "default" / "log.txt").read_text().count(line) == 1
+    assert read_config(tmp_path / "default")["recipe"]["optimizer"]["lr"] == rates["finetune"] < rates["scratch"]
 
 
 def test_a_fitted_head_that_training_spoils_is_what_is_saved(source, tmp_path):

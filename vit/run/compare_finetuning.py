@@ -31,18 +31,7 @@ def compare_finetuning(overrides: list[str], methods: Sequence[str] = METHODS) -
 
 
 def default_overrides(overrides: list[str]) -> list[str]:
-    """Default overrides: a folder name, and recipe=finetune unless the overrides or the data set name a recipe."""
-    if any(override.startswith("resume=") and override != "resume=auto" for override in overrides):
-        return []
+    """The default override: a folder name."""
     named = {override.partition("=")[0] for override in overrides}
-    added = [] if "name" in named else [f"name={NAME}"]
-    if named & {"recipe", "experiment"}:
-        return added
-    composed = (compose(each) for each in (["recipe=scratch"], without_recipe(overrides)))
-    from_scratch, chosen = (resolve(config)["recipe"] for config in composed)
-    return [*added, "recipe=finetune"] if chosen == from_scratch else added
-
-
-def without_recipe(overrides: list[str]) -> list[str]:
-    """The overrides without keys of the recipe, which leaves the recipe of the data set."""
-    return [override for override in overrides if not override.lstrip("+~").startswith("recipe.")]
+    resumes = any(override.startswith("resume=") and override != "resume=auto" for override in overrides)
+    return [] if resumes or "name" in named else [f"name={NAME}"]

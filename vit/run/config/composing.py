@@ -102,14 +102,14 @@ def prepare_overrides(parsed: list[Override]) -> tuple[list[str], str]:
     _check_groups(parsed, search)
     groups = [o.input_line for o in parsed if _is_group(o.key_or_group, search)]
     chosen, choices = compose_with([*search, *groups], name)
-    architecture = architecture_of_init_from(parsed, chosen.task.name)
-    if architecture:
-        chosen, choices = compose_with([*search, *architecture, *groups], name)
+    suited = defaults_of_init_from(parsed, chosen.task.name, choices["recipe"])
+    if suited:
+        chosen, choices = compose_with([*search, *suited, *groups], name)
     for group, option in choices.items():
         log_former_name(group, option)
     known = dict(_nodes(OmegaConf.to_container(chosen, resolve=False)))
     _check_keys(known, parsed, search)
-    return [*architecture, *(_added(override, known) for override in parsed)], name
+    return [*suited, *(_added(override, known) for override in parsed)], name
 
 
 @functools.cache
@@ -119,13 +119,23 @@ def log_former_name(group: str, option: str) -> None:
         log.warning("%s=%s is the former name of %s=%s", group, option, group, name)
 
 
-def architecture_of_init_from(parsed: list[Override], task: str) -> list[str]:
-    """`model=pretrained` where an image classifier starts from `init_from` and no model is named; jobs on texts take
-    the architecture of `init_from` themselves.
+def defaults_of_init_from(parsed: list[Override], task: str, recipe: str) -> list[str]:
+    """`model=pretrained` and `recipe=finetune` where an image classifier starts from `init_from` and the overrides name
+    no model or recipe; jobs on texts take the architecture of `init_from` themselves.
+
+    Args:
+        recipe: the option of the group without these defaults; that of a data set with an own recipe stays.
     """
     values = {override.key_or_group: override.value() for override in parsed}
-    free = task == "classification" and not {"model", "experiment"} & set(values)
-    return ["model=pretrained"] if values.get("init_from") and free else []
+    if not values.get("init_from") or task != "classification" or "experiment" in values:
+        return []
+    suited = {"model": "pretrained"} | ({"recipe": "finetune"} if recipe == "scratch" else {})
+    return [f"{group}={option}" for group, option in suited.items() if group not in values]
+
+
+def chosen_option(overrides: list[str], group: str) -> str:
+    """The option of a group in the config that these overrides compose."""
+    return compose_with(*prepare_overrides(parse(overrides)))[1][group]
 
 
 def stated(overrides: list[str], node: str) -> set[str]:

@@ -8,7 +8,7 @@ from functools import partial
 from torch import nn
 
 from vit.run.config.checked import checked
-from vit.run.config.composing import ConfigError
+from vit.run.config.composing import ConfigError, chosen_option
 from vit.training import Finetune
 from vit.weights import KeyReport
 from vit.weights.loading import is_head
@@ -59,10 +59,15 @@ def start_finetuning(
     return asdict(finetune) | {"always_trainable": list(finetune.always_trainable)}
 
 
-def hint_recipe(config: dict) -> None:
-    """Log that the recipe is for random weights, where the overrides name neither a recipe nor an experiment."""
+def log_recipe(config: dict) -> None:
+    """Log which recipe a run with `init_from` has, where the overrides name neither a recipe nor an experiment."""
     named = {override.lstrip("+~").partition("=")[0].partition("@")[0] for override in config["overrides"]}
-    if not named & {"recipe", "experiment", "compare"}:
+    if named & {"recipe", "experiment", "compare"}:
+        return
+    if chosen_option(config["overrides"], "recipe") == "finetune":
+        log.info("recipe: finetune, the default with init_from (small steps, light augmentation); recipe=scratch "
+                 "trains as from random weights")
+    else:
         log.info("recipe: the default of data=%s is for training from scratch; for fine-tuning from init_from add "
                  "recipe=finetune (smaller steps, lighter augmentation)", config["data"]["name"])
 
