@@ -53,5 +53,8 @@ def save_figure(figure: Figure, path: str | PathLike[str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # characters without a glyph are drawn as boxes
-        figure.savefig(path, dpi=figure.dpi)
+        if path.suffix.lower() == ".png" and isinstance(figure.canvas, FigureCanvasAgg):
+            figure.canvas.print_png(path)  # draws once, savefig twice
+        else:
+            figure.savefig(path, dpi=figure.dpi)
     return path
