@@ -27,7 +27,8 @@ def stopped(folder: Path, name: str, phase: str, target: str, *more: str) -> Non
     done = run(folder, [*words, *more], Fault(phase, action, signum, rank))
     seconds = time.monotonic() - started
     assert done.code == 128 + signum, f"exit code {done.code}: {done.output}"
-    assert "Traceback" not in done.output and f"{name}: stopping" in done.output, done.output
+    named = f"{name}: stopping" in done.output or f"Stopped by {name}" in done.output
+    assert "Traceback" not in done.output and named, done.output
     assert seconds < 30, f"ended after {seconds:.0f} s"
     checkpoints = folder / "run" / "checkpoints"
     path, skipped = newest_valid(checkpoints)

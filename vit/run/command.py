@@ -40,23 +40,24 @@ def main(argv: list[str] | None = None) -> int:
 
     A stopped run raises SystemExit with 128 + the number of the signal: 130 for Ctrl-C, 143 for SIGTERM.
     """
-    with StopSignals().handled():  # before torch is loaded, which takes seconds
-        return run_command(list(sys.argv[1:] if argv is None else argv))
-
-
-def run_command(argv: list[str]) -> int:
+    argv = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in argv
     try:
-        options, overrides = read_arguments([argument for argument in argv if argument != "--debug"])
-        if options.help:
-            print(help_text())
-            return 0
-        with environment(VIT_DEBUG="1") if debug else contextlib.nullcontext():  # distributed processes inherit it
-            return run(options, overrides)
+        with StopSignals().handled():  # before torch is loaded, which takes seconds
+            return run_command([argument for argument in argv if argument != "--debug"], debug)
     except Exception as error:
         if debug or os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
             raise
         return report_error(error)
+
+
+def run_command(argv: list[str], debug: bool) -> int:
+    options, overrides = read_arguments(argv)
+    if options.help:
+        print(help_text())
+        return 0
+    with environment(VIT_DEBUG="1") if debug else contextlib.nullcontext():  # distributed processes inherit it
+        return run(options, overrides)
 
 
 def read_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -151,9 +151,10 @@ def explain_errors(config: dict, folder: RunFolder) -> Iterator[None]:
     """
     try:
         yield
-    except (Interrupted, KeyboardInterrupt, RankError):
+    except (Interrupted, KeyboardInterrupt, RankError) as error:
         if is_main_process() and LAUNCHER not in os.environ:
-            console.print(f"\nStopped. {how_to_resume(folder)}", markup=False, highlight=False, soft_wrap=True)
+            by = f" by {error.signal.name}" if isinstance(error, Interrupted) else ""
+            console.print(f"\nStopped{by}. {how_to_resume(folder)}", markup=False, highlight=False, soft_wrap=True)
         raise
     except BadImage as error:
         raise DataError(f"{error}; remove it, or leave such images out with data.on_bad_sample=skip") from None

@@ -14,13 +14,13 @@ BROKEN = ("gloo", "nccl", "connection closed by peer", "connection reset by peer
 
 def main(overrides: list[str]) -> int:
     """Train; errors are sent to the launcher, which finds out whether another rank caused them."""
-    with StopSignals(verbose=os.environ["RANK"] == "0").handled():
-        try:
+    try:
+        with StopSignals(verbose=os.environ["RANK"] == "0").handled():
             from vit.run.training_run import train
 
             train(overrides)
-        except Exception as error:
-            report(error)
+    except Exception as error:
+        report(error)
     return 0
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
+AGAIN = 0.05  # seconds
 
 
 class Interrupted(SystemExit):
@@ -68,9 +69,40 @@ class StopSignals:
         self.requested: int | None = None
         self.deferred = False
         self.rank = 0
+        self._printed = False
 
-    def handled(self) -> contextlib.AbstractContextManager[None]:
-        return handled(self.handle)
+    @contextlib.contextmanager
+    def handled(self) -> Iterator[None]:
+        """Context manager: this object receives the stop signals.
+
+        Raises:
+            Interrupted: also in place of an error that follows an immediate stop, because a library that is interrupted
+                in the middle of its work may answer with an error of its own.
+        """
+        with handled(self.handle), self._raised_again():
+            try:
+                yield
+            except Exception as error:
+                if self.requested is None or self.deferred:
+                    raise
+                raise Interrupted(self.requested, agreed=False, rank=self.rank) from error
+
+    @contextlib.contextmanager
+    def _raised_again(self) -> Iterator[None]:
+        """Context manager: a stop raised in a finalizer (`__del__`), where Python drops it, is repeated."""
+        earlier = sys.unraisablehook
+
+        def repeat(unraisable: "sys.UnraisableHookArgs") -> None:
+            if not isinstance(unraisable.exc_value, Interrupted):
+                return earlier(unraisable)
+            self.requested = None
+            threading.Timer(AGAIN, signal.raise_signal, [unraisable.exc_value.signal]).start()
+
+        sys.unraisablehook = repeat
+        try:
+            yield
+        finally:
+            sys.unraisablehook = earlier
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
         """The signal handler.
@@ -79,9 +111,10 @@ class StopSignals:
             Interrupted: stop immediately.
         """
         first, self.requested = self.requested is None, self.requested or signum
-        if first and self.verbose:
+        if first and self.verbose and not self._printed:
             when = " after this step and saving" if self.deferred else ""
             again = "; Ctrl-C again stops at once, without saving" if when and signum == signal.SIGINT else ""
             print(f"\n{signal.Signals(signum).name}: stopping{when}{again}", file=sys.stderr)
+            self._printed = True
         if (first and not self.deferred) or (not first and signum == signal.SIGINT):
             raise Interrupted(signum, agreed=False, rank=self.rank)

@@ -1,0 +1,49 @@
+"""Stop signals: what becomes of an error that follows one."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from vit.training.fault_tolerance.interrupts import Interrupted, StopSignals
+
+
+def stop_inside_a_library():
+    """A library that answers an interruption with an error of its own, as OmegaConf may."""
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.sigtimedwait([], 0.01)  # the handler runs between two instructions
+    finally:
+        raise AttributeError("broken in the middle")
+
+
+def test_an_error_after_an_immediate_stop_is_the_stop():
+    with pytest.raises(Interrupted) as caught, StopSignals(verbose=False).handled():
+        stop_inside_a_library()
+    assert caught.value.code == 128 + signal.SIGTERM and isinstance(caught.value.__cause__, AttributeError)
+
+
+def test_a_stop_inside_a_finalizer_is_not_lost(capfd):
+    """Python drops what a finalizer raises."""
+
+    class Finalized:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.sigtimedwait([], 0.01)
+
+    signals = StopSignals()
+    with pytest.raises(Interrupted), signals.handled():
+        Finalized()
+        time.sleep(5)
+    assert signals.requested == signal.SIGTERM and capfd.readouterr().err == "\nSIGTERM: stopping\n"
+
+
+def test_other_errors_stay():
+    signals = StopSignals(verbose=False)
+    with pytest.raises(AttributeError), signals.handled():
+        raise AttributeError
+    signals.deferred = True
+    with pytest.raises(AttributeError, match="broken"), signals.handled():
+        stop_inside_a_library()
+    assert signals.requested == signal.SIGTERM
