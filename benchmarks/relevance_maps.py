@@ -18,6 +18,7 @@ import vit
 from vit.cli.data_sets import compose_data, evaluation_split
 from vit.evaluation.deletion import deletion_curve
 from vit.evaluation.grad_cam import grad_cam
+from vit.evaluation.integrated_gradients import integrated_gradients
 from vit.evaluation.relevance import class_relevance
 from vit.inference import Predictor
 from vit.report.attention_report import image_attention
@@ -43,7 +44,8 @@ def areas(predictor: Predictor, images: list, inputs: torch.Tensor, classes: tor
     generator = torch.Generator().manual_seed(0)
     rollout = torch.tensor(np.stack([image_attention(predictor, image).pooled_rollout() for image in images]))
     maps = {"random": torch.rand(rollout.shape, generator=generator), "rollout": rollout,
-            "gradient rollout": class_relevance(predictor.model, inputs, classes)}
+            "gradient rollout": class_relevance(predictor.model, inputs, classes),
+            "integrated gradients": integrated_gradients(predictor.model, inputs, classes)}
     try:
         maps["Grad-CAM"] = grad_cam(predictor.model, inputs, classes)
     except ValueError as error:
@@ -66,7 +68,7 @@ def main() -> None:
         low, high = np.quantile(drawn, [0.025, 0.975])
         rows[name] = {"images": len(values), "area": float(values.mean()), "minus_rollout": float(change.mean()),
                       "interval": [float(low), float(high)]}
-        print(f"{name:18} {values.mean():.4f}   minus rollout {change.mean():+.4f} ({low:+.4f} to {high:+.4f})")
+        print(f"{name:20} {values.mean():.4f}   minus rollout {change.mean():+.4f} ({low:+.4f} to {high:+.4f})")
     print(json.dumps(rows))
 
 

@@ -1,10 +1,13 @@
 """Comparison of two classifiers on the same samples: against brute force and scipy, and `vit compare`."""
 
+import csv
 import json
 from itertools import product
 
 import numpy as np
 import pytest
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
 from scipy import stats
 
 from vit.cli import main
@@ -68,6 +71,31 @@ def test_the_command_prints_and_writes_the_comparison(tmp_path, capsys):
     found = json.loads((tmp_path / "n.json").read_text())["compared"]
     assert found[runs[1]]["p_value"] == compare_paired(first, second).p_value and found[runs[2]]["p_value"] == 1
     assert f"{second.mean():.2%}" in capsys.readouterr().out
+
+
+def write_texts(folder, texts, references):
+    folder.mkdir()
+    with open(folder / "predictions.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("name", "reference", "answer"), *zip("abcdefghijklmnopqrst", references, texts,
+                                                                          strict=True)])
+    return str(folder)
+
+
+def test_translators_are_compared_by_the_paired_bootstrap_of_sacrebleu(tmp_path, capsys):
+    random = np.random.default_rng(3)
+    references = [" ".join(random.choice(["a", "the", "cat", "dog", "sat", "on", "it"], 9)) for _ in range(20)]
+    good, bad = ([" ".join(word for word in each.split() if random.random() < kept) for each in references]
+                 for kept in (0.95, 0.8))
+    runs = [write_texts(tmp_path / name, texts, references) for name, texts in (("good", good), ("bad", bad))]
+    assert main(["compare", *runs, "--json", str(tmp_path / "n.json")]) == 0
+    found = json.loads((tmp_path / "n.json").read_text())["compared"][runs[1]]["bleu"]
+    _, theirs = PairedTest([("good", good), ("bad", bad)], {"BLEU": BLEU(references=[references])}, None, "bs",
+                           n_samples=1000)()
+    ours, reference = found["value"], (theirs["BLEU"][1].score - theirs["BLEU"][0].score) / 100
+    assert ours == pytest.approx(reference) and found["low"] < ours < found["high"] < 0
+    assert found["p_value"] == pytest.approx(theirs["BLEU"][1].p_value, abs=0.02) and "bleu" in capsys.readouterr().out
+    other = write_texts(tmp_path / "other", good, references[::-1])
+    assert main(["compare", runs[0], other]) == 1 and "other references from row 1 on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("change", "says"), [

@@ -8,6 +8,7 @@ import torch
 import vit
 from vit.evaluation.deletion import deletion_curve
 from vit.evaluation.grad_cam import grad_cam
+from vit.evaluation.integrated_gradients import integrated_gradients
 from vit.evaluation.relevance import class_relevance, has_relevance
 
 
@@ -70,6 +71,15 @@ def test_grad_cam_weights_the_tokens_by_their_mean_gradient():
     expected = (tokens * gradient.mean(dim=0)).sum(dim=1).clamp(min=0).reshape(4, 4)
     assert torch.allclose(grad_cam(model, image, torch.tensor([1]))[0], expected, atol=1e-5)
     assert not hasattr(model.encoder.blocks[-1].norm1, "maps")
+
+
+def test_integrated_gradients_sum_to_the_change_of_the_log_probability():
+    model, images, classes = network(pool="mean"), torch.randn(2, 1, 16, 16), torch.tensor([0, 2])
+    found = integrated_gradients(model, images, classes, steps=200)
+    mean = images.mean(dim=(2, 3), keepdim=True).expand_as(images)
+    with torch.inference_mode():
+        after, before = (model(each).log_softmax(-1).gather(1, classes[:, None])[:, 0] for each in (images, mean))
+    assert found.shape == (2, 4, 4) and torch.allclose(found.sum(dim=(1, 2)), after - before, atol=0.02)
 
 
 def test_the_deletion_curve_falls_first_where_the_map_is_right():

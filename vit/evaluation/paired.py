@@ -14,6 +14,7 @@ from vit.messages import first_line
 
 PREDICTIONS = "predictions.csv"
 COLUMNS = ("file", "true", "right")
+TEXT_COLUMNS = ("reference", "answer")
 Answers = Mapping[str, tuple[str, bool]]  # file -> (true class, whether the prediction is right)
 
 
@@ -79,6 +80,35 @@ def read_answers(run: str | PathLike[str]) -> Answers:
     if len(found) < len(rows):
         raise DataError(f"{path} has {len(rows)} rows for {len(found)} files, so samples cannot be matched by name")
     return found
+
+
+def is_generated(run: str | PathLike[str]) -> bool:
+    """Whether the predictions.csv of a run holds generated texts."""
+    try:
+        with open(Path(run) / PREDICTIONS, newline="", encoding="utf-8", errors="surrogateescape") as file:
+            return set(TEXT_COLUMNS) <= set(next(csv.reader(file), ()))
+    except (OSError, csv.Error):
+        return False
+
+
+def read_texts(run: str | PathLike[str]) -> list[tuple[str, str]]:
+    """(reference, generated text) of each pair in the predictions.csv of a translator or image-to-text model, in its
+    order.
+    """
+    with open(Path(run) / PREDICTIONS, newline="", encoding="utf-8", errors="surrogateescape") as file:
+        return [(row["reference"], row["answer"]) for row in csv.DictReader(file)]
+
+
+def check_same_references(first: list[tuple[str, str]], second: list[tuple[str, str]], names: tuple) -> None:
+    """
+    Raises:
+        DataError: the two runs generated texts for other references, or for the same ones in another order.
+    """
+    same = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a[0] != b[0]), None)
+    if same is not None or len(first) != len(second):
+        where = f"{len(first)} and {len(second)} pairs" if same is None else f"other references from row {same + 1} on"
+        raise DataError(f"{names[0]} and {names[1]} have {where}; evaluate both on the same data: vit evaluate MODEL "
+                        "data=... --output FOLDER")
 
 
 def matched(first: Answers, second: Answers, names: tuple[object, object]) -> tuple[np.ndarray, np.ndarray]:

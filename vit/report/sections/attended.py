@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from vit.evaluation.grad_cam import grad_cam
+from vit.evaluation.integrated_gradients import integrated_gradients
 from vit.evaluation.multi_label import MultiLabelEvaluation
 from vit.evaluation.relevance import class_relevance, has_relevance
 from vit.nn import Attention
@@ -17,8 +18,8 @@ from vit.report.sections.generated import matrix_url
 from vit.report.sections.subject import Section, Subject, missing, shortened
 
 KEY, TITLE = "attention", "Attention"
-WORDS = {"rollout": "rollout over all layers", "class": "what speaks for {}", "head": "last layer, head {}",
-         "grad_cam": "Grad-CAM of {}"}
+WORDS = {"rollout": "rollout over all layers", "patches": "what speaks for {}", "class": "attention for {}",
+         "head": "last layer, head {}", "grad_cam": "Grad-CAM of {}"}
 
 
 def attention(subject: Subject) -> Section:
@@ -30,7 +31,8 @@ def attention(subject: Subject) -> Section:
         return missing(KEY, TITLE, "no layer of the model has attention")
     chosen = attention_samples(subject)
     html = paragraph("Rollout and heads show which patches the pooled output reads. The maps of a class show which "
-                     "patches speak for it: attention weighted by the gradient of its logit (arXiv 2103.15679).")
+                     "patches speak for it, by integrated gradients (arXiv 1703.01365), and its attention, weighted by "
+                     "the gradient of its logit (arXiv 2103.15679).")
     for i in chosen:
         html += image_maps(subject, i)
     return Section(KEY, TITLE, html, {"samples": [named(subject, i) for i in chosen]})
@@ -83,7 +85,8 @@ def image_maps(subject: Subject, i: int) -> str:
 def class_maps(subject: Subject, inputs: torch.Tensor, classes: list[int]) -> Iterator[tuple[str, np.ndarray]]:
     """The name and the map of each class."""
     model = subject.predictor.model
-    functions = {"class": class_relevance} | ({"grad_cam": grad_cam} if subject.grad_cam else {})
+    functions = {"patches": integrated_gradients, "class": class_relevance}
+    functions |= {"grad_cam": grad_cam} if subject.grad_cam else {}
     for c in classes:
         for kind, function in functions.items():
             values = function(model, inputs, torch.tensor([c], device=inputs.device))[0]
