@@ -4,6 +4,7 @@ import torch
 
 from vit.bundle import save_bundle
 from vit.data import ByteTokenizer, LinePreprocessing
+from vit.models.masked import Bert, MaskedTextConfig
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
 
@@ -24,6 +25,13 @@ def save_image_to_text(folder):
     line = LinePreprocessing(height=8, patch_size=(4, 4), max_width=24, mode="L", mean=(0.5,), std=(0.5,))
     options = {"source": "image", "image_size": (8, 24), "patch_size": 4, "in_chans": 1, "tied": "target"}
     return save_translator(folder, ["target"], line, **options)
+
+
+def save_masked(folder, tokenizer=BYTES, max_len=32):
+    """A masked language model."""
+    torch.manual_seed(0)
+    sizes = SIZES | {"vocab_size": tokenizer.vocab_size, "max_len": max_len}
+    return save_bundle(folder, Bert(MaskedTextConfig(**sizes)), tokenizers={"source": tokenizer})
 
 
 def save_classifier(folder, columns=1, extra=None):

@@ -61,7 +61,7 @@ def test_evaluate_reproduces_the_loss_and_predict_is_an_error(pretrained, tmp_pa
     assert "loss per masked patch" in capsys.readouterr().out
     assert main(["predict", str(pretrained.path), str(pretrained.path / "reconstructions.png")]) == 1
     said = capsys.readouterr().err
-    assert "pre-trained model (mae), which makes no predictions yet; train it for a task with init_from=" in said
+    assert "pre-trained model (mae), which makes no predictions; train it for a task with init_from=" in said
     assert main(["evaluate", str(pretrained.path), "data=corpus"]) == 1
     assert "holds no images" in capsys.readouterr().err
 

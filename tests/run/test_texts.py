@@ -197,8 +197,6 @@ def pretrained(tmp_path_factory):
 def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
     metrics = pretrained.metrics
     assert metrics["test/loss"] > 0 and 0 <= metrics["test/token_accuracy"] <= 1 and "test/pair_accuracy" in metrics
-    with pytest.raises(ValueError, match="pre-trained model"):
-        vit.load(pretrained.path)
     overrides = ["data=text_table", f"init_from={pretrained.path}", "model.pool=pooler", "recipe.epochs=1",
                  "logger=csv"]
     tuned = vit.train([*overrides, "precision=32-true", f"run_dir={tmp_path / 'tuned'}"])
@@ -213,6 +211,24 @@ def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
     rows = list(csv.DictReader(capfdbinary.readouterr().out.decode().splitlines()))
     answers = table(tuned.path / "predictions.csv")
     assert len(rows) == 8 and rows[0]["label"] == answers[0]["label"]
+
+
+def test_a_masked_language_model_in_use(pretrained, tmp_path, capfdbinary):
+    assert main(["evaluate", str(pretrained.path), "--json", str(tmp_path / "again.json")]) == 0
+    again = json.loads((tmp_path / "again.json").read_text())
+    assert again.pop("pairs") == 2015 and len(again) == 3
+    assert again == {name: pretrained.metrics[name] for name in again}
+    texts = ["ann has [MASK] coins and <mask> pears", "ann has\tshe [MASK] coins"]
+    capfdbinary.readouterr()
+    assert main(["predict", str(pretrained.path), *texts, "-k", "2"]) == 0
+    rows = list(csv.DictReader(capfdbinary.readouterr().out.decode().splitlines()))
+    assert [(row["text"], row["mask"]) for row in rows] == [(texts[0], "1"), (texts[0], "2"), (texts[1], "1")]
+    found = vit.load(pretrained.path).predict(texts, top_k=2)
+    assert [row["word"] for row in rows] == [each.word for text in found for each in text.masks]
+    assert [bool(row["next"]) for row in rows] == [False, False, True]
+    assert main(["attention", str(pretrained.path), texts[0], "-o", str(tmp_path / "maps.png")]) == 0
+    assert main(["predict", str(pretrained.path), "ann has coins [MASK]", "--set", "0.9"]) == 2
+    assert b"this model predicts masked words" in capfdbinary.readouterr().err
 
 
 def test_word_vectors_initialize_the_embeddings(tmp_path):

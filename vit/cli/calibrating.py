@@ -60,9 +60,11 @@ def check_classifier(predictor: "AnyPredictor") -> "Bundle":
     Raises:
         ValueError: the model is of another kind.
     """
-    from vit.inference import MultiLabelPredictor, Seq2SeqPredictor
+    from vit.inference import MaskedTextPredictor, MultiLabelPredictor, Seq2SeqPredictor
 
     bundle = predictor.bundle
+    if isinstance(predictor, MaskedTextPredictor):
+        raise ValueError(f"{bundle.path} predicts masked words; calibration is for classifiers")
     if isinstance(predictor, Seq2SeqPredictor):
         raise ValueError(f"{bundle.path} generates text; calibration is for classifiers")
     if isinstance(predictor, MultiLabelPredictor):

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from vit.data import PairSource, PairSplit, Source, Split, TextSplit
     from vit.evaluation import Evaluation, MultiLabelEvaluation
     from vit.evaluation.seq2seq import Seq2SeqEvaluation
-    from vit.inference import MultiLabelPredictor, Predictor, Seq2SeqPredictor, TextPredictor
+    from vit.inference import MaskedTextPredictor, MultiLabelPredictor, Predictor, Seq2SeqPredictor, TextPredictor
 
-    AnyPredictor = Predictor | TextPredictor | Seq2SeqPredictor
+    AnyPredictor = Predictor | TextPredictor | Seq2SeqPredictor | MaskedTextPredictor
 
 IMAGES, MULTI_LABEL, TEXTS = "labelled images", "multi-label images", "labelled texts"
 IMAGE_TEXT, TEXT_PAIRS, PLAIN_TEXT = "images and their texts", "pairs of texts", "unlabelled text"
@@ -53,7 +53,8 @@ def measure(predictor: "AnyPredictor", task: Measurement) -> dict:
     """
     kind = check_kind(predictor, task)
     predictor.precision = task.precision
-    functions = {IMAGES: measure_images, MULTI_LABEL: measure_multi_label, TEXTS: measure_texts}
+    functions = {IMAGES: measure_images, MULTI_LABEL: measure_multi_label, TEXTS: measure_texts,
+                 PLAIN_TEXT: measure_masked_words}
     return functions.get(kind, measure_seq2seq)(predictor, task)
 
 
@@ -84,8 +85,10 @@ def evaluated(predictor: "AnyPredictor", task: Measurement) -> tuple:
 
 def kind_of_model(predictor: "AnyPredictor") -> str:
     """The kind of data that a model is evaluated on."""
-    from vit.inference import MultiLabelPredictor, Seq2SeqPredictor, TextPredictor
+    from vit.inference import MaskedTextPredictor, MultiLabelPredictor, Seq2SeqPredictor, TextPredictor
 
+    if isinstance(predictor, MaskedTextPredictor):
+        return PLAIN_TEXT
     if isinstance(predictor, Seq2SeqPredictor):
         return IMAGE_TEXT if predictor.is_image_to_text else TEXT_PAIRS
     if isinstance(predictor, MultiLabelPredictor):
@@ -240,6 +243,24 @@ def evaluate_generated(predictor: "Seq2SeqPredictor", task: Measurement) -> "tup
         evaluation = evaluate_seq2seq(predictor, samples, task.batch_size, task.data["on_bad_sample"], progress)
     print_unreadable(evaluation.unreadable, len(samples))
     return evaluation, samples
+
+
+def measure_masked_words(predictor: "MaskedTextPredictor", task: Measurement) -> dict:
+    """Loss and accuracies of a masked language model, with the same masks and pairs as in the test after training.
+
+    Raises:
+        ValueError: there is no such split.
+    """
+    from vit.data import MaskedDataset
+    from vit.evaluation.masked_tokens import evaluate_masked_tokens
+
+    seed, max_len = predictor.bundle.extra.get("seed", 0), predictor.model.config.max_len
+    dataset = MaskedDataset(task.samples(), predictor.tokenizer, max_len, task.data["mask_ratio"], seed)
+    with counted("evaluate", len(dataset)) as progress:
+        metrics = evaluate_masked_tokens(predictor.model, dataset, task.batch_size, task.precision, progress=progress,
+                                         device=predictor.device)
+    print_metrics(metrics, {"sentence pairs": f"{len(dataset):,}"}, task.title)
+    return {f"{task.split}/{name}": value for name, value in metrics.items()} | {"pairs": len(dataset)}
 
 
 def measure_reconstruction(bundle: "Bundle", task: Measurement, device: str | None) -> dict:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vit.cli.prediction_rows import Format, Request, Rows, generated_rows, image_rows, text_rows
+from vit.cli.prediction_rows import Format, Request, Rows, generated_rows, image_rows, masked_rows, text_rows
 from vit.cli.terminal import (
     Device,
     Model,
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 def predict(
     model: Model,
-    inputs: Annotated[list[Path] | None, typer.Argument(
+    inputs: Annotated[list[str] | None, typer.Argument(
         help="Images: files, folders and .zip archives. Texts: files with one text per line; by default, or with -, "
-             "standard input.",
+             "standard input. Masked language models also take texts, such as \"ann has [MASK] coins\".",
         show_default=False)] = None,
     top_k: Annotated[int | None, typer.Option(
         "--top-k", "-k", min=1, show_default=False,
         help="Predictions per input: by default the best one, or for a multi-label model all labels that reach their "
-             "thresholds.")] = None,
+             "thresholds; per mask the best five words.")] = None,
     format: Annotated[Format | None, typer.Option(
         "--format", "-f", help="By default text for generated lines, else csv.", show_default=False)] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of standard output.")] = None,
@@ -85,12 +85,12 @@ def predict(
     if format is Format.parquet and output is None:
         raise typer.BadParameter("a Parquet file cannot be printed; add --output FILE")
     check_writable(output)
-    from vit.inference import Seq2SeqPredictor, TextPredictor, load
+    from vit.inference import MaskedTextPredictor, Seq2SeqPredictor, TextPredictor, load
 
     predictor, tta = load(model, device, precision, ensemble or (), fast=fast), tta or views
     if max_pixels is not None:
         set_max_pixels(predictor, max_pixels)
-    request = Request(inputs or [], top_k, batch_size, format, set_level, abstain)
+    request = Request([Path(each) for each in inputs or []], top_k, batch_size, format, set_level, abstain)
     check_statements(predictor, request)
     options = {"beam": beam, "tta": tta, "length_penalty": length_penalty, "prefix": prefix, "sample": sample or None,
                "temperature": temperature, "seed": seed}
@@ -99,7 +99,9 @@ def predict(
         rows = generated_rows(predictor, request, options)
     elif options:
         raise typer.BadParameter(f"--{next(iter(options)).replace('_', '-')} is for models that generate text, but "
-                                 f"{model} is a classifier")
+                                 f"{model} is not such a model")
+    elif isinstance(predictor, MaskedTextPredictor):
+        rows = masked_rows(predictor, request, inputs or [])
     elif isinstance(predictor, TextPredictor):
         rows = text_rows(predictor, request)
     else:
@@ -129,16 +131,17 @@ def check_statements(predictor: "Predictor | TextPredictor | Seq2SeqPredictor", 
     """Check that the model can make the statements that are asked for, and print what its probabilities are.
 
     Raises:
-        BadParameter: the model generates text.
+        BadParameter: the model is no classifier.
         ValueError: as `Calibrator`.
     """
-    from vit.inference import Seq2SeqPredictor
+    from vit.inference import MaskedTextPredictor, Seq2SeqPredictor
     from vit.inference.calibrated import Calibrator
 
     asked = [f"--{name}" for name, value in request.statements.items() if value is not None]
-    if isinstance(predictor, Seq2SeqPredictor):
+    if isinstance(predictor, Seq2SeqPredictor | MaskedTextPredictor):
         if asked:
-            raise typer.BadParameter(f"{asked[0]} is for classifiers, but this model generates text")
+            does = "generates text" if isinstance(predictor, Seq2SeqPredictor) else "predicts masked words"
+            raise typer.BadParameter(f"{asked[0]} is for classifiers, but this model {does}")
         return
     Calibrator(predictor.bundle, request.set_level, request.abstain)
     if record := predictor.bundle.calibration:

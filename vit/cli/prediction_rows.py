@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
@@ -13,7 +13,15 @@ import typer
 if TYPE_CHECKING:
     from vit.data.formats.lines import Line
     from vit.data.images.files import LeftOut
-    from vit.inference import GeneratedText, Predictor, Seq2SeqPredictor, TextPredictor
+    from vit.inference import (
+        BadInput,
+        GeneratedText,
+        MaskedTextPredictor,
+        MaskedWord,
+        Predictor,
+        Seq2SeqPredictor,
+        TextPredictor,
+    )
     from vit.inference import MultiLabelPrediction as Labels
     from vit.inference import Prediction as Classes
     from vit.inference.images import File
@@ -150,6 +158,44 @@ def generated_rows(predictor: "Seq2SeqPredictor", request: Request, options: dic
         return Rows(predictions, columns, row, format, "files", len(paths), left_out)
     predictions = predictor.stream(read_lines(request), settings, request.line_batch_size)
     return Rows(predictions, columns, row, format)
+
+
+def masked_rows(predictor: "MaskedTextPredictor", request: Request, arguments: list[str]) -> Rows:
+    """Per mask of a text the most probable words; by default five.
+
+    Args:
+        arguments: files with one text per line, and texts that contain a mask.
+
+    Raises:
+        BadParameter: the format is text.
+        FileNotFoundError: an input file does not exist.
+    """
+    from vit.inference import BadInput
+    from vit.report.tables import prediction_cells, prediction_columns
+
+    format, top_k = table_format(request), request.top_k or 5
+    texts = [[each] if is_masked_text(each) else read_lines(replace(request, inputs=[Path(each)]))
+             for each in arguments]
+    found = predictor.stream(chain.from_iterable(texts or [read_lines(request)]), top_k, request.line_batch_size)
+
+    def row(prediction: "MaskedWord") -> dict:
+        cells = prediction_cells(prediction.names, prediction.probabilities)
+        named = {key.replace("label", "word"): value for key, value in cells.items()}
+        return {"text": prediction.source, "mask": prediction.mask, **named, "next": prediction.next}
+
+    def words() -> "Iterator[MaskedWord | BadInput]":
+        for text in found:
+            yield from (text,) if isinstance(text, BadInput) else text.masks
+
+    columns = [name.replace("label", "word") for name in prediction_columns(top_k)]
+    return Rows(words(), ["text", "mask", *columns, "next"], row, format)
+
+
+def is_masked_text(argument: str) -> bool:
+    """Whether an argument is a text with a mask, and not the name of a file."""
+    from vit.inference.masked_text import PATTERN
+
+    return bool(PATTERN.search(argument)) and not Path(argument).exists()
 
 
 def statement_columns(predictor: "Predictor | TextPredictor", request: Request) -> list[str]:

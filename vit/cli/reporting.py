@@ -89,11 +89,13 @@ def check_options(kind: str, corruptions: bool, grad_cam: bool) -> None:
     """Check that the options fit the kind of model, before the computation.
 
     Raises:
-        ValueError: they do not, or captum is not installed.
+        ValueError: they do not, captum is not installed, or the model is a masked language model.
     """
-    from vit.cli.measuring import IMAGES, MULTI_LABEL
+    from vit.cli.measuring import IMAGES, MULTI_LABEL, PLAIN_TEXT
     from vit.evaluation.grad_cam import check_captum
 
+    if kind == PLAIN_TEXT:
+        raise ValueError("there is no report about a masked language model; vit evaluate prints its numbers")
     if corruptions and kind != IMAGES:
         raise ValueError("--corruptions is for classifiers of images with one label per image; leave it out")
     if grad_cam and kind not in (IMAGES, MULTI_LABEL):

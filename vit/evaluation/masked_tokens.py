@@ -18,6 +18,7 @@ def evaluate_masked_tokens(
     precision: str = "32-true",
     limit: int | None = None,
     progress: Progress | None = None,
+    device: torch.device | None = None,
 ) -> dict[str, float]:
     """loss (nats per masked token), token_accuracy and pair_accuracy over a split, or over its first `limit` pairs.
 
@@ -26,7 +27,7 @@ def evaluate_masked_tokens(
     Raises:
         ValueError: an unknown `precision`.
     """
-    device = best_device()
+    device = best_device(device)
     model = model.eval().to(device)
     pairs = min(len(dataset), limit or len(dataset))
     loss = correct_tokens = tokens = correct_pairs = 0.0

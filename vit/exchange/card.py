@@ -24,6 +24,7 @@ PIPELINES = {
     "timm": "image-classification",
     "text_classifier": "text-classification",
     "encoder_decoder": "translation",
+    "masked_text": "fill-mask",
 }
 TYPES = {"top5": "top_5_accuracy", "map": "mean_average_precision", "f1_micro": "f1"}  # our names -> the hub's
 CLASSES = 200  # listed in full up to here
@@ -173,6 +174,8 @@ def task_sentence(bundle: Bundle) -> str:
     task, classes = pipeline(bundle), len(bundle.classes)
     if task is None:
         return "It is pre-trained and makes no predictions; it is a start for training."
+    if task == "fill-mask":
+        return "It predicts masked words of a text, and is a start for training."
     if not classes:
         return "It generates text from " + ("an image." if bundle.preprocessing else "a text.")
     source = "a text" if task == "text-classification" else "an image"

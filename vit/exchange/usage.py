@@ -26,6 +26,7 @@ CALLS = {
            "    print(answer.names, answer.probabilities)",
     "multi_label": 'for answer in predictor.predict("photo.jpg"):\n    print(answer.names, answer.probabilities)',
     "text_classes": 'for answer in predictor.predict(["a text"]):\n    print(answer.names, answer.probabilities)',
+    "masked_words": 'print(predictor.predict("a text with a [MASK]")[0].masks)',
     "generation": 'print(predictor.predict(["{source}"])[0].text)',
 }
 
@@ -52,6 +53,8 @@ def predict_call(bundle: Bundle) -> str | None:
     kind = bundle.model.config.kind
     if kind == "encoder_decoder":
         return CALLS["generation"].format(source="a text" if bundle.preprocessing is None else "line.png")
+    if kind == "masked_text":
+        return CALLS["masked_words"]
     if kind == "text_classifier":
         return CALLS["text_classes"]
     if not bundle.classes:

@@ -11,6 +11,7 @@ from vit.inference.images import (
     named_images,
 )
 from vit.inference.loading import load
+from vit.inference.masked_text import FilledText, MaskedTextPredictor, MaskedWord
 from vit.inference.multi_label import MultiLabelPrediction, MultiLabelPredictor
 from vit.inference.seq2seq import GeneratedText, Seq2SeqPredictor
 from vit.inference.text_classification import TextPredictor
@@ -21,7 +22,8 @@ Bad, LabelSet, LabelSetPredictor = BadInput, MultiLabelPrediction, MultiLabelPre
 Writer, Written = Seq2SeqPredictor, GeneratedText
 
 __all__ = [
-    "Bad", "BadInput", "GeneratedText", "LabelSet", "LabelSetPredictor", "MultiLabelPrediction", "MultiLabelPredictor",
+    "Bad", "BadInput", "FilledText", "GeneratedText", "LabelSet", "LabelSetPredictor", "MaskedTextPredictor",
+    "MaskedWord", "MultiLabelPrediction", "MultiLabelPredictor",
     "Prediction", "Predictions", "Predictor", "Seq2SeqPredictor", "TextPredictor", "Writer", "Written",
     "autocast", "best_device", "decode_ahead", "forward", "load", "named_images",
 ]

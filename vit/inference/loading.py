@@ -10,6 +10,7 @@ from vit.exchange.opening import open_foreign
 from vit.exchange.options import Hints, current_activation
 from vit.exchange.sources import WeightSource, is_foreign
 from vit.inference.images import Predictor
+from vit.inference.masked_text import MaskedTextPredictor
 from vit.inference.multi_label import MultiLabelPredictor
 from vit.inference.seq2seq import Seq2SeqPredictor
 from vit.inference.text_classification import TextPredictor
@@ -20,6 +21,7 @@ PREDICTORS = {  # model kind -> its predictor
     "ensemble": Predictor,
     "text_classifier": TextPredictor,
     "encoder_decoder": Seq2SeqPredictor,
+    "masked_text": MaskedTextPredictor,
 }
 
 
@@ -33,7 +35,7 @@ def load(
     activation: str | None = None,
     act: str | None = None,
     fast: bool = False,
-) -> Predictor | TextPredictor | Seq2SeqPredictor:
+) -> Predictor | TextPredictor | Seq2SeqPredictor | MaskedTextPredictor:
     """The predictor of a bundle, a run folder or any source that `import_weights` accepts; on the GPU where there is
     one.
 
@@ -57,7 +59,7 @@ def load(
         bundle = load_bundle(source)
     kind = bundle.model.config.kind
     if kind not in PREDICTORS:
-        raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}), which makes no predictions yet; train it "
+        raise ValueError(f"{bundle.path} holds a pre-trained model ({kind}), which makes no predictions; train it "
                          f"for a task with init_from={bundle.path}")
     if fast and PREDICTORS[kind] is not Predictor:
         raise ValueError(f"fast is for image classifiers, and {bundle.path} is of kind {kind}; leave it out")

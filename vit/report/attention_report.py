@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vit.data import TextInputs
 from vit.data.images.preprocessing import ImageLike
 from vit.data.text.tokenizers import BOS, EOS
-from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor, forward
+from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor, forward
 from vit.nn import Attention, AttentionPool, Mean, PatchEmbed, attention_maps
 from vit.report.attention import image_picture, image_to_text_picture, tokens_picture
 from vit.report.attention_maps import ImageMaps, TokenMaps, recorded_layers, select_layers
@@ -20,11 +20,12 @@ from vit.report.attention_page import image_page, image_to_text_page, tokens_pag
 from vit.report.positions import positions_picture
 
 FILE_TYPES = (".png", ".svg", ".pdf", ".html")
+AnyPredictor = Predictor | TextPredictor | Seq2SeqPredictor | MaskedTextPredictor
 NamedMaps = dict[str, TokenMaps]  # kind of attention -> its maps; the first one is the main one
 
 
 def write_attention(
-    predictor: Predictor | TextPredictor | Seq2SeqPredictor, source: str | None, output: str | PathLike[str],
+    predictor: AnyPredictor, source: str | None, output: str | PathLike[str],
     layers: Sequence[int] = (), positions: bool = False,
 ) -> list[Path]:
     """Write the attention of a model for one input, and return the files.
@@ -55,7 +56,7 @@ def write_attention(
     return files
 
 
-def check_has_attention(predictor: Predictor | TextPredictor | Seq2SeqPredictor, source: str | None) -> None:
+def check_has_attention(predictor: AnyPredictor, source: str | None) -> None:
     """Check that there is attention to draw for a source.
 
     Raises:
@@ -67,7 +68,7 @@ def check_has_attention(predictor: Predictor | TextPredictor | Seq2SeqPredictor,
 
 
 def write_source_attention(
-    predictor: Predictor | TextPredictor | Seq2SeqPredictor, source: str, output: Path, layers: Sequence[int]
+    predictor: AnyPredictor, source: str, output: Path, layers: Sequence[int]
 ) -> list[Path]:
     """Write the attention for one input, in the form that fits the kind of model.
 
@@ -79,8 +80,9 @@ def write_source_attention(
         if recorded.image is not None:
             return [write_image_to_text(output, recorded, layers, f"{Path(source).name}: {recorded.text}")]
         return write_tokens(output, recorded.maps, layers, recorded.text)
-    if isinstance(predictor, TextPredictor):
-        return write_tokens(output, {"text": text_attention(predictor, source)}, layers, source)
+    if isinstance(predictor, TextPredictor | MaskedTextPredictor):
+        maps = masked_text_attention if isinstance(predictor, MaskedTextPredictor) else text_attention
+        return write_tokens(output, {"text": maps(predictor, source)}, layers, source)
     return [write_image(output, image_attention(predictor, source), layers, Path(source).name)]
 
 
@@ -123,6 +125,19 @@ def text_attention(predictor: TextPredictor, text: str) -> TokenMaps:
         predictor.logits([texts], ["the text"])
     inputs = TextInputs(predictor.tokenizer, [[each] for each in texts], predictor.model.config.max_len)
     tokens = predictor.tokenizer.tokens(inputs.batch(np.arange(1))["source"][0].tolist())
+    return TokenMaps(recorded_layers(recorded), tokens, tokens)
+
+
+def masked_text_attention(predictor: MaskedTextPredictor, text: str) -> TokenMaps:
+    """Attention of a masked language model; a tab separates the two texts of a pair, masks are not necessary.
+
+    Raises:
+        BadText: the text is longer than the model's limit.
+    """
+    found = predictor.encode(text)
+    with torch.inference_mode(), attention_maps(predictor.model) as recorded:
+        predictor.model(*predictor.batch([found]))
+    tokens = predictor.tokenizer.tokens(found.ids)
     return TokenMaps(recorded_layers(recorded), tokens, tokens)
 
 

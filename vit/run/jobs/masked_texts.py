@@ -86,6 +86,7 @@ class MaskedTextJob(TextJob):
         )
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
+        extra = extra | {"seed": self.config["seed"]}  # of the masks and pairs of the evaluation
         save_bundle(path, self.model, (), None, metrics, extra, weights, self.tokenizers)
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
