@@ -36,12 +36,12 @@ def choose_next(
         raise ValueError(f"{output} exists and is not overwritten; choose another --output")
     known = {source for file in exclude or [] for source in earlier_choice(file)}
     from vit.evaluation.next_to_label import next_to_label
-    from vit.inference import MultiLabelPredictor, Seq2SeqPredictor, TextPredictor, load
+    from vit.inference import MaskedTextPredictor, MultiLabelPredictor, Seq2SeqPredictor, TextPredictor, load
     from vit.report.next_to_label import save_next
 
     predictor = load(model, device, str(precision))
-    if isinstance(predictor, Seq2SeqPredictor):
-        raise ValueError(f"{model} generates text; vit next is for classifiers of images or texts")
+    if isinstance(predictor, Seq2SeqPredictor | MaskedTextPredictor):
+        raise ValueError(f"{model} is no classifier; vit next is for classifiers of images or texts")
     texts, left_out = isinstance(predictor, TextPredictor), []
     samples = listed(predictor, inputs, left_out)
     with counted("predict", len(samples)) as advance:

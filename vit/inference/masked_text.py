@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vit.bundle import Bundle
-from vit.data.formats.lines import BadText, Line
+from vit.data.formats.lines import BadText
 from vit.data.text.token_ids import Tokens
 from vit.data.text.tokenizers import BOS, EOS, MASK, SPECIALS
 from vit.inference.images import autocast, best_device, check_batch_size, clamp_top_k
