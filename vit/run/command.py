@@ -6,6 +6,7 @@ loaded yet, and paths are quoted (`vit.run.config.overrides`).
 
 import argparse
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -149,7 +150,8 @@ def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrid
 
 def run_here(config: DictConfig, overrides: list[str]) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # waiting threads of torch sleep instead of spinning
-    from vit.run.training_run import train_composed
+    with no_collection():
+        from vit.run.training_run import train_composed
 
     try:
         train_composed(config, overrides)
@@ -158,6 +160,20 @@ def run_here(config: DictConfig, overrides: list[str]) -> int:
         if os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
             raise
         return report_error(error)
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Without cyclic garbage collection, which would scan all objects of torch and Lightning again and again while
+    they are imported, and free next to nothing.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager
