@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 import vit
 from tests.bundle.conftest import CLASSES, PREPROCESSING, images, tiny
 from vit.bundle import load_bundle, save_bundle
+from vit.exchange.convert import convert
 
 
 def test_timm_loads_the_folder(folder, model):
@@ -46,6 +47,17 @@ def test_timm_loads_other_architectures(tmp_path, options):
     theirs = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
     torch.testing.assert_close(theirs(images()[:, :channels]), model(images()[:, :channels]), rtol=1e-5, atol=1e-5)
     assert torch.equal(load_bundle(folder).model(images()[:, :channels]), model(images()[:, :channels]))
+
+
+@pytest.mark.parametrize("class_token", [True, False])
+def test_a_sum_of_tokens_stays_in_our_format_and_no_export_replaces_it(tmp_path, class_token):
+    model = tiny(pool="sum", class_token=class_token)
+    with pytest.warns(UserWarning, match="saved under vit's own names.*no pooling by the sum of the tokens"):
+        folder = save_bundle(tmp_path / "model", model, CLASSES, PREPROCESSING)
+    assert torch.equal(load_bundle(folder).model(images()), model(images()))
+    for target, reason in (("timm", "no pooling by the sum"), ("transformers", "this model has pool=sum")):
+        with pytest.raises(ValueError, match=reason):
+            convert(folder, tmp_path / target, target)
 
 
 @pytest.mark.parametrize("kind", ["vit", "timm"])

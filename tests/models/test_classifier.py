@@ -42,6 +42,23 @@ def test_compiles_as_one_graph_forward_and_backward(variant: str) -> None:
     torch.testing.assert_close(compiled(x), model(x), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(("prefix", "tokens"), [(False, 12), (True, 15)])
+def test_the_sum_is_the_mean_times_the_number_of_tokens(prefix: bool, tokens: int) -> None:
+    options = {"registers": 2, "pool_prefix": prefix}
+    total, mean = (small(pool=pool, **options).eval() for pool in ("sum", "mean"))
+    mean.head.weight.data *= tokens
+    with torch.no_grad():
+        torch.testing.assert_close(total(pixels()), mean(pixels()), rtol=1e-4, atol=1e-4)
+    same, mean = (small(pool=pool, final_norm="pooled").eval() for pool in ("sum", "mean"))
+    with torch.no_grad():  # a norm of the pooled vector does not see a factor, except through its eps
+        torch.testing.assert_close(same(pixels()), mean(pixels()), rtol=1e-3, atol=1e-3)
+
+
+def test_the_sum_needs_all_patches_in_training() -> None:
+    with pytest.raises(ValueError, match="patch_dropout=0.5 reduces in training only; set patch_dropout=0, or"):
+        small(pool="sum", patch_dropout=0.5)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_half_precision_stays_close(variant: str) -> None:
     model, x = small(**VARIANTS[variant]).eval(), pixels()

@@ -23,7 +23,7 @@ SPELL = ["data=spelled_numbers", "data.limit=1000", "data.train=200", "data.val=
 LOCAL = ["model.attention=local", "model.window=2", "model.global_tokens=1"]
 IMAGES = {
     "local": [*LOCAL, "model.class_token=true", "model.pool=class", "model.dilation=2"],
-    "gru": ["model.mixer=gru"],
+    "gru": ["model.mixer=gru", "model.pool=sum"],
     "batch norm": ["model.norm=batch", "model.attention=bilinear"],
 }
 TEXTS = {

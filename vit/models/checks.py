@@ -17,7 +17,7 @@ CHOICES = {
     "rotary_pairs": ("rotate_half", "interleaved"),
     "rotary_coordinates": ("steps", "centred"),
     "stem": ("linear", "normed", "conv", "masked_conv", "pooled_conv"),
-    "pool": ("class", "mean", "class_mean", "attention"),
+    "pool": ("class", "mean", "sum", "class_mean", "attention"),
     "final_norm": ("tokens", "pooled", "none"),
     "norm": ("layer", "rms", "batch"),
     "block": ("serial", "res_post_norm", "parallel"),

@@ -160,8 +160,8 @@ def build_pool(config: VisionTransformerConfig) -> nn.Module:
     prefix = 0 if config.pool_prefix else config.prefix
     if config.pool == "class":
         return parts.ClassToken(last)
-    if config.pool == "mean":
-        return parts.Mean(prefix, last)
+    if config.pool in ("mean", "sum"):
+        return (parts.Mean if config.pool == "mean" else parts.Sum)(prefix, last)
     if config.pool == "class_mean":
         return parts.ClassMean(prefix)
     mlp = parts.Mlp(config.dim, config.pool_hidden, ACTIVATIONS[config.activation])

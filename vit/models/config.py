@@ -240,9 +240,9 @@ class VisionTransformerConfig(ImageConfig):
         num_classes: 0 for no head.
         relative_hidden: inner width of the MLP of relative positions.
         dist_token: a distillation token with its own head, `head_dist` (DeiT, arXiv 2012.12877).
-        pool: class token ("class"), "mean" of the patches, both concatenated ("class_mean"), or attention pooling
-            ("attention").
-        pool_prefix: include class token and registers in the mean or in attention pooling.
+        pool: class token ("class"), "mean" or "sum" of the patches, class token and mean concatenated ("class_mean"),
+            or attention pooling ("attention").
+        pool_prefix: include class token and registers in the mean, in the sum or in attention pooling.
         pool_heads, pool_mlp_ratio: heads and MLP of attention pooling; as in the blocks by default.
         final_norm: the last norm acts on the "tokens", on the "pooled" vector (timm's `fc_norm`), or is left out
             ("none").
@@ -271,6 +271,9 @@ class VisionTransformerConfig(ImageConfig):
                              f"{self.patch_dropout}")
         if self.pool in ("class", "class_mean") and not self.class_token:
             raise ValueError(f"pool={self.pool} needs class_token=true; without it use pool=mean or pool=attention")
+        if self.pool == "sum" and self.patch_dropout:
+            raise ValueError(f"pool=sum depends on the number of patches, which patch_dropout={self.patch_dropout} "
+                             "reduces in training only; set patch_dropout=0, or pool=mean")
         if self.pool == "class_mean" and self.final_norm == "pooled":
             raise ValueError("pool=class_mean needs final_norm=tokens or none, not final_norm=pooled")
         if self.dist_token and (self.pool != "class" or self.final_norm == "pooled"):

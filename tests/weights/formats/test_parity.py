@@ -141,6 +141,8 @@ def test_timm_builds_the_same_model_from_the_arguments(case: str) -> None:
         ({"pre_norm": False}, "post-norm"),
         ({"head_dim": 32}, "head_dim 32"),
         ({"norm_eps": 1e-12}, "1e-12"),
+        ({"pool": "sum"}, "no pooling by the sum of the tokens (pool=sum)"),
+        ({"pool": "sum", "positions": "rotary"}, "no pooling by the sum of the tokens (pool=sum)"),
     ],
 )
 def test_what_timm_cannot_build_has_a_reason(options: dict, reason: str) -> None:

@@ -128,6 +128,7 @@ def missing_in_both(config: Any) -> dict[str, bool]:
         and not config.proj_bias,
         "parallel blocks with absolute positions and biases of all keys only": eva and config.block == "parallel",
         "no pooling that concatenates class token and mean": config.pool == "class_mean",
+        "no pooling by the sum of the tokens (pool=sum)": config.pool == "sum",
         f"heads of width dim / num_heads only, not {config.head_width}": config.head_width * config.num_heads
         != config.dim,
         f"a norm_eps of {' or '.join(map(str, eps))} only, not {config.norm_eps}": config.norm_eps not in eps,
