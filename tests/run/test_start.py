@@ -140,7 +140,9 @@ def test_two_processes_put_the_scores_of_their_samples_together(source, tmp_path
 
 
 def test_the_recipe_is_that_of_fine_tuning_unless_one_is_named(source, tmp_path, monkeypatch):
-    """It is logged where neither a recipe nor an experiment is named, and not again in a resumed run."""
+    """It is logged where neither a recipe nor an experiment is named, and not again in a resumed run; also where the
+    data set is in a folder that the command adds.
+    """
     root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20}, (8, 8))
     overrides = ["data=folder", f"data.root={root}", f"init_from={source}", "recipe.epochs=1", "logger=csv"]
     line = "recipe: finetune, the default with init_from"
@@ -149,7 +151,10 @@ def test_the_recipe_is_that_of_fine_tuning_unless_one_is_named(source, tmp_path,
         run = vit.train([*overrides, f"recipe={name}", f"run_dir={tmp_path / name}"])
         assert line not in (run.path / "log.txt").read_text()
         rates[name] = read_config(run.path)["recipe"]["optimizer"]["lr"]
-    stopped_and_resumed(overrides, tmp_path / "default", monkeypatch, 2)
+    (tmp_path / "own" / "data").mkdir(parents=True)
+    (tmp_path / "own" / "data" / "flowers.yaml").write_text("defaults: [folder]\n")
+    added, own = f"hydra.searchpath=['{tmp_path / 'own'}']", ["data=flowers", *overrides[1:]]
+    stopped_and_resumed([added, *own], tmp_path / "default", monkeypatch, 2, [added])
     assert (tmp_path / "default" / "log.txt").read_text().count(line) == 1
     assert read_config(tmp_path / "default")["recipe"]["optimizer"]["lr"] == rates["finetune"] < rates["scratch"]
 

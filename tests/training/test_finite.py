@@ -107,6 +107,16 @@ def test_a_running_statistic_that_is_not_finite_is_not_saved(tmp_path):
         trainer(tmp_path).fit(Normed(), datamodule=Data())
 
 
+@pytest.mark.parametrize(("dtype", "strategy"), [(torch.float64, "auto"), (torch.float32, "fsdp")])
+def test_one_process_checks_losses_in_float64_and_sharded_weights(tmp_path, dtype, strategy):
+    class Converted(Task):
+        def training_step(self, batch, batch_idx):
+            return super().training_step(batch, batch_idx).to(dtype)
+
+    with pytest.raises(NonFiniteError, match=r"loss is nan at optimizer step 3 "):
+        trainer(tmp_path, strategy=strategy).fit(Converted(poison_at=2), datamodule=Data())
+
+
 @pytest.mark.parametrize(("late", "steps"), [(False, 0), (True, 1)])
 def test_on_a_device_the_host_looks_one_step_later(tmp_path, late, steps):
     """Nothing is saved in between, and the weights stay those of the last good step."""

@@ -19,6 +19,7 @@ from vit.run.finish import finish
 from vit.run.folder import RunFolder, read_config
 from vit.run.jobs import Job, prepare
 from vit.run.parts.devices import Devices, compile_model, find_devices, suited_threads
+from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.preprocessing import DEFAULT_SIZE, as_size
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
 from vit.run.processes.ranks import LAUNCHER, RankError, is_launched, run_ranks
@@ -78,7 +79,7 @@ def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
             max_time(plan.config["trainer"]["max_time"])  # an error before the data is read
             if devices.world > 1 and not is_launched():
                 return train_ranks(plan, overrides, devices)
-            return train_here(plan, devices, signals)
+            return train_here(plan, overrides, devices, signals)
         finally:
             with contextlib.suppress(OSError):
                 plan.path.rmdir()  # only if the run left it empty
@@ -96,7 +97,7 @@ def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run:
     return Run(folder.path, json.loads((folder.path / "metrics.json").read_text(encoding="utf-8")))
 
 
-def train_here(plan: Plan, devices: Devices, signals: StopSignals) -> Run | None:
+def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: StopSignals) -> Run | None:
     """The whole run, or one rank of it, in this process."""
     main, config, checkpoint = is_main_process(), plan.config, plan.checkpoint
     with RunFolder(plan.path, main) as folder, explain_errors(config, folder), heartbeat(config, devices) as beat:
@@ -104,6 +105,8 @@ def train_here(plan: Plan, devices: Devices, signals: StopSignals) -> Run | None
             folder.begin(resuming=config["resumed"])
         for remark in plan.remarks:
             log.info(remark)
+        if not config["resumed"]:
+            log_recipe(config, overrides)
         seed_everything_once(config["seed"])
         record = read_record(plan.path) if config["resumed"] and plan.keeps_splits else None
         job = prepare(config, devices, checkpoint, record)

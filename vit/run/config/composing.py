@@ -102,7 +102,7 @@ def prepare_overrides(parsed: list[Override]) -> tuple[list[str], str]:
     _check_groups(parsed, search)
     groups = [o.input_line for o in parsed if _is_group(o.key_or_group, search)]
     chosen, choices = compose_with([*search, *groups], name)
-    suited = defaults_of_init_from(parsed, chosen.task.name, choices["recipe"])
+    suited = defaults_of_init_from(parsed, chosen.task.name, choices.get("recipe"))
     if suited:
         chosen, choices = compose_with([*search, *suited, *groups], name)
     for group, option in choices.items():
@@ -119,12 +119,13 @@ def log_former_name(group: str, option: str) -> None:
         log.warning("%s=%s is the former name of %s=%s", group, option, group, name)
 
 
-def defaults_of_init_from(parsed: list[Override], task: str, recipe: str) -> list[str]:
+def defaults_of_init_from(parsed: list[Override], task: str, recipe: str | None) -> list[str]:
     """`model=pretrained` and `recipe=finetune` where an image classifier starts from `init_from` and the overrides name
     no model or recipe; jobs on texts take the architecture of `init_from` themselves.
 
     Args:
-        recipe: the option of the group without these defaults; that of a data set with an own recipe stays.
+        recipe: the option of the group without these defaults; that of a data set with an own recipe stays;
+            None for a primary config without the group.
     """
     values = {override.key_or_group: override.value() for override in parsed}
     if not values.get("init_from") or task != "classification" or "experiment" in values:
@@ -133,9 +134,9 @@ def defaults_of_init_from(parsed: list[Override], task: str, recipe: str) -> lis
     return [f"{group}={option}" for group, option in suited.items() if group not in values]
 
 
-def chosen_option(overrides: list[str], group: str) -> str:
-    """The option of a group in the config that these overrides compose."""
-    return compose_with(*prepare_overrides(parse(overrides)))[1][group]
+def chosen_option(overrides: list[str], group: str) -> str | None:
+    """The option of a group in the config that these overrides compose; None if the config has no such group."""
+    return compose_with(*prepare_overrides(parse(overrides)))[1].get(group)
 
 
 def stated(overrides: list[str], node: str) -> set[str]:

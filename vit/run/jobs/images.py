@@ -29,7 +29,6 @@ from vit.run.parts.calibration import calibrate_images, calibration_choice, trai
 from vit.run.parts.data_source import check_validation
 from vit.run.parts.devices import Devices
 from vit.run.parts.distillation import build_distillation, with_absolute_teacher, with_token
-from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.head_fit import start_head
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.networks import build_model, model_name
@@ -122,7 +121,6 @@ class ImageClassificationJob(ImageJob):
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         if initial is None:
             return None
-        log_recipe(self.config)
         return load_initial_weights(initial, self.model, head=initial.classes == self.source.classes)
 
     def name_model(self, initial: Initial | None) -> str:

@@ -59,12 +59,18 @@ def start_finetuning(
     return asdict(finetune) | {"always_trainable": list(finetune.always_trainable)}
 
 
-def log_recipe(config: dict) -> None:
-    """Log which recipe a run with `init_from` has, where the overrides name neither a recipe nor an experiment."""
-    named = {override.lstrip("+~").partition("=")[0].partition("@")[0] for override in config["overrides"]}
-    if named & {"recipe", "experiment", "compare"}:
+def log_recipe(config: dict, overrides: list[str]) -> None:
+    """Log which recipe an image classifier with `init_from` has, where the overrides name neither a recipe nor an
+    experiment.
+
+    Args:
+        overrides: all of the command, also those of Hydra's search path, which a run does not record.
+    """
+    named = {override.lstrip("+~").partition("=")[0].partition("@")[0] for override in overrides}
+    if not config["init_from"] or config["task"]["name"] != "classification" or \
+            named & {"recipe", "experiment", "compare"}:
         return
-    if chosen_option(config["overrides"], "recipe") == "finetune":
+    if chosen_option(overrides, "recipe") == "finetune":
         log.info("recipe: finetune, the default with init_from (small steps, light augmentation); recipe=scratch "
                  "trains as from random weights")
     else:

@@ -55,8 +55,8 @@ class FiniteLoss(pl.Callback):
     as well, gives all processes the same answer without another exchange. On a CPU it is read before the update.
     Elsewhere the update is skipped on the device and the answer read one step later, so that the host never waits.
     With float16 the gradient scaler skips steps that overflow; there a run stops when the scale has fallen below 1.
-    A single process on a CPU checks the weights immediately before the update: all of them if something other than the
-    optimizer changed one, otherwise a part in each step.
+    A single process on a CPU with weights that are not sharded checks them immediately before the update: all of them
+    if something other than the optimizer changed one, otherwise a part in each step.
 
     Args:
         late: whether the host reads the answer one step later; None decides by the device.
@@ -75,7 +75,8 @@ class FiniteLoss(pl.Callback):
         self._weights = WeightsInTurn(list(pl_module.parameters()))
         if self.late is None:
             self.late = pl_module.device.type != "cpu"
-        self._alone = not self.late and trainer.world_size == 1
+        sharded = any(hasattr(weight, "to_local") for weight in self._weights.all)
+        self._alone = not self.late and trainer.world_size == 1 and not sharded
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -89,10 +90,10 @@ class FiniteLoss(pl.Callback):
         if self._alone:
             if self._found:  # only the input of the last micro-batch stays in memory
                 self._found[-1] = numbers_of(*self._found[-1])
-            self._found.append((loss.detach(), inputs))
+            self._found.append((loss.detach().float(), inputs))  # norms in float32 do not accept float64
             return
         if self._weight_norm is None:  # the same for all micro-batches of a step
-            self._weight_norm = norm_of(self._weights.due())
+            self._weight_norm = norm_of(self._weights.due()).to(loss.device)  # of no weights it is on the CPU
         found = torch.stack([loss.detach().float().abs(), self._weight_norm, norm_of([inputs]).to(loss.device)])
         fine = (found < LIMIT).all()
         loss.register_hook(lambda gradient: gradient.where(fine, torch.nan))
