@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
@@ -115,6 +116,20 @@ def test_texts_from_the_command_line_and_from_python(tmp_path, capfd):
     found = next_to_label(vit.load(model), texts, count=4)
     assert [row["text"] for row in rows] == [each.source for each in found.chosen]
     assert found.samples == 9 and {each.labels[0] for each in found.chosen} <= {"no", "yes"}
+
+
+def test_names_that_are_not_utf8_and_the_parent_as_folder(tmp_path, monkeypatch):
+    model, odd = save_images_model(tmp_path / "model"), tmp_path / "odd"
+    (odd / "inner").mkdir(parents=True)
+    for seed in range(3):
+        drawing(seed).save(odd / f"{seed}.png")
+    os.rename(odd / "0.png", os.fsencode(odd) + b"/=<\xff>.png")
+    monkeypatch.chdir(odd / "inner")
+    for out, exclude, left in (("one", [], 1), ("two", ["--exclude", str(tmp_path / "one" / "next.csv")], 2)):
+        assert main(["next", str(model), "..", "--count", str(left), "-o", str(tmp_path / out), *exclude]) == 0
+    tasks = [json.loads((tmp_path / out / "label_studio.json").read_text()) for out in ("one", "two")]
+    addresses = {task["data"]["image"].removeprefix("/data/local-files/?d=") for task in sum(tasks, [])}
+    assert addresses == {"odd/%3D%3C%FF%3E.png", "odd/1.png", "odd/2.png"}
 
 
 def test_bad_input(photos, tmp_path, capfd):

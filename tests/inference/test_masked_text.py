@@ -55,6 +55,8 @@ def test_errors_name_the_text(predictor, capsys):
     assert "text 3: has 43 tokens, but the model reads at most 32" in str(bad[1])
     assert "text 5: has 3 texts" in str(bad[3])
     folder = str(predictor.bundle.path)
+    assert main(["predict", folder, "x" * 300 + "[MASK]"]) == 1
+    assert "has 303 tokens" in capsys.readouterr().err  # and is no file name that is too long
     assert main(["predict", folder, "no mask here"]) == 1
     assert "no mask here" in capsys.readouterr().err
     assert main(["predict", folder, "a[MASK]", "--format", "text"]) == 2

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+import threading
 import time
 
 import pytest
@@ -37,6 +39,41 @@ def test_a_stop_inside_a_finalizer_is_not_lost(capfd):
         Finalized()
         time.sleep(5)
     assert signals.requested == signal.SIGTERM and capfd.readouterr().err == "\nSIGTERM: stopping\n"
+
+
+def test_a_second_ctrl_c_inside_a_finalizer_stops_at_once():
+    class Finalized:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            signal.sigtimedwait([], 0.01)
+
+    signals = StopSignals(verbose=False)
+    with pytest.raises(Interrupted), signals.handled():
+        signals.deferred = True
+        signals.handle(signal.SIGINT, None)
+        Finalized()
+        time.sleep(5)
+
+
+def test_the_hook_of_finalizers_is_restored_after_overlapping_threads():
+    before, entered, ended = sys.unraisablehook, threading.Event(), threading.Event()
+
+    def first():
+        with StopSignals(verbose=False).handled():
+            entered.set()
+            ended.wait(5)
+
+    def second():
+        with StopSignals(verbose=False).handled():
+            ended.set()
+            threads[0].join(5)
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    entered.wait(5)
+    threads[1].start()
+    threads[1].join(5)
+    assert sys.unraisablehook is before
 
 
 def test_other_errors_stay():

@@ -1,5 +1,6 @@
 """The rows of `vit predict`: what is predicted for images, texts and text generation, as one table each."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -195,7 +196,7 @@ def is_masked_text(argument: str) -> bool:
     """Whether an argument is a text with a mask, and not the name of a file."""
     from vit.inference.masked_text import PATTERN
 
-    return bool(PATTERN.search(argument)) and not Path(argument).exists()
+    return bool(PATTERN.search(argument)) and not os.path.exists(argument)  # Path.exists raises for long names
 
 
 def statement_columns(predictor: "Predictor | TextPredictor", request: Request) -> list[str]:

@@ -1,6 +1,7 @@
 """What to label next, as files: a table, an import file of Label Studio with its labelling interface, and a page."""
 
 import csv
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -34,7 +35,7 @@ def save_next(
     """
     folder.mkdir(parents=True, exist_ok=True)
     kind = "text" if inputs is None else "image"
-    with open(folder / CSV, "w", newline="", encoding="utf-8") as file:
+    with open(folder / CSV, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = csv.writer(file)
         writer.writerow((kind if inputs is None else "path", *COLUMNS[1:]))
         writer.writerows(row(each, classes) for each in found.chosen)
@@ -56,7 +57,8 @@ def address(source: str, inputs: Path | None) -> str:
     """
     if inputs is None:
         return source
-    return SERVED + quote(Path(source).absolute().relative_to(inputs.absolute().parent).as_posix())
+    root = Path(os.path.abspath(inputs)).parent  # also of .. and a/../b
+    return SERVED + quote(os.fsencode(Path(os.path.abspath(source)).relative_to(root).as_posix()))
 
 
 def task(each: ToLabel, kind: str, model: str, value: str) -> dict:

@@ -89,13 +89,20 @@ class StopSignals:
 
     @contextlib.contextmanager
     def _raised_again(self) -> Iterator[None]:
-        """Context manager: a stop raised in a finalizer (`__del__`), where Python drops it, is repeated."""
+        """Context manager: a stop raised in a finalizer (`__del__`), where Python drops it, is repeated.
+
+        Other threads than the main one receive no signals, and leave the hook, which all threads share, as it is.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         earlier = sys.unraisablehook
 
         def repeat(unraisable: "sys.UnraisableHookArgs") -> None:
             if not isinstance(unraisable.exc_value, Interrupted):
                 return earlier(unraisable)
-            self.requested = None
+            if not self.deferred:  # a repeated Ctrl-C stays the second one, which stops at once
+                self.requested = None
             threading.Timer(AGAIN, signal.raise_signal, [unraisable.exc_value.signal]).start()
 
         sys.unraisablehook = repeat
