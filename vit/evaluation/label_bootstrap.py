@@ -23,13 +23,13 @@ class LabelIntervals:
 def label_intervals(evaluation: MultiLabelEvaluation, resamples: int = RESAMPLES) -> LabelIntervals:
     """The intervals of an evaluation. A label with fewer than `FEWEST` images has none: its bootstrap is too short."""
     size = len(evaluation.truth)
-    counts = resampled_counts(np.arange(size), size, resamples).astype(np.float32)  # (resamples,N)
-    present = np.flatnonzero(evaluation.truth.any(axis=0))
+    counts = resampled_counts(np.arange(size), size, resamples).T.astype(np.uint8, order="C").T  # (resamples,N)
+    present, predicted = np.flatnonzero(evaluation.truth.any(axis=0)), evaluation.predicted
     areas = np.full((len(evaluation.classes), resamples), np.nan)
     f1 = areas.copy()
     for c in present:
         areas[c] = weighted_precision(evaluation.truth[:, c], evaluation.probabilities[:, c], counts)
-        f1[c] = weighted_f1(evaluation.truth[:, c], evaluation.predicted[:, c], counts)
+        f1[c] = weighted_f1(evaluation.truth[:, c], predicted[:, c], counts)
     scores = evaluation.scores
     return LabelIntervals(
         Interval(evaluation.metrics["map"], *percentiles(label_mean(areas[present]), LEVEL), BOOTSTRAP),
@@ -55,20 +55,26 @@ def interval(images: int, value: float, drawn: np.ndarray) -> Interval | None:
 
 
 def weighted_precision(truth: np.ndarray, probabilities: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """truth, probabilities (N,), weights of the images (R,N) -> average precision (R,), without interpolation; nan
-    where no image with the label has a weight
+    """truth, probabilities (N,), integer weights of the images (R,N) -> average precision (R,), without interpolation;
+    nan where no image with the label has a weight
+
+    Precision changes only at groups of equal probabilities with a true image. The weights between two such groups are
+    summed at once, which is fast if `weights.T` is contiguous.
     """
     order = np.argsort(-probabilities, kind="stable")
-    ends = np.flatnonzero(np.append(np.diff(probabilities[order]) != 0, True))  # of groups of equal probabilities
-    drawn = weights[:, order]
-    hits = np.cumsum(drawn * truth[order], axis=1, dtype=np.float64)[:, ends]
-    total = np.cumsum(drawn, axis=1, dtype=np.float64)[:, ends]
-    gains = np.diff(hits, axis=1, prepend=0)
+    group = np.cumsum(np.append(False, np.diff(probabilities[order]) != 0))  # number of each image's group
+    positives = np.flatnonzero(truth[order])
+    numbers, firsts = np.unique(group[positives], return_index=True)
+    ends = np.searchsorted(group, numbers, side="right")
+    gains = np.add.reduceat(weights.T[order[positives]], firsts, axis=0, dtype=np.int64)  # (groups,R)
+    between = np.add.reduceat(weights.T[order[: ends[-1]]], np.append(0, ends[:-1]), axis=0, dtype=np.int64)
+    hits, total = gains.cumsum(axis=0), between.cumsum(axis=0)
     with np.errstate(invalid="ignore"):
-        return (hits / np.maximum(total, 1) * gains).sum(axis=1) / hits[:, -1]
+        return (hits / np.maximum(total, 1) * gains).sum(axis=0) / hits[-1]
 
 
 def weighted_f1(truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """truth, predicted (N,) bool, weights (R,N) -> F1 (R,); 0 where its denominator is 0"""
-    both = weights @ (truth & predicted)
-    return 2 * both / np.maximum(weights @ truth + weights @ predicted, 1)
+    """truth, predicted (N,) bool, integer weights (R,N) -> F1 (R,); 0 where its denominator is 0"""
+    both, true, found = (weights.T[chosen].sum(axis=0, dtype=np.int64)
+                         for chosen in (truth & predicted, truth, predicted))
+    return 2 * both / np.maximum(true + found, 1)

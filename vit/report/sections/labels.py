@@ -114,16 +114,16 @@ def wrong_labels(subject: Subject) -> Section:
     if not len(wrong):
         return Section("errors", "Wrong labels", paragraph("There are no wrong labels."), {"wrong": 0, "samples": []})
     html = paragraph(f"{len(shown)} of {len(wrong):,} wrong decisions about a label, the most certain ones first.")
-    html += cards(label_card(subject, int(i), int(c), float(certain[i, c])) for i, c in shown)
+    html += cards(label_card(subject, int(i), int(c), bool(predicted[i, c]), float(certain[i, c])) for i, c in shown)
     rows = [dict(zip(WRONG, (subject.name(int(i)), evaluation.classes[c], bool(predicted[i, c]),
                              float(evaluation.probabilities[i, c])), strict=True)) for i, c in shown]
     return Section("errors", "Wrong labels", html, {"wrong": len(wrong), "samples": rows})
 
 
-def label_card(subject: Subject, i: int, c: int, certain: float) -> str:
+def label_card(subject: Subject, i: int, c: int, predicted: bool, certain: float) -> str:
     """An image with one wrong decision."""
     evaluation = subject.evaluation
-    label = evaluation.classes[c] if evaluation.predicted[i, c] else f"no {evaluation.classes[c]}"
+    label = evaluation.classes[c] if predicted else f"no {evaluation.classes[c]}"
     true = ", ".join(names_of(evaluation.classes, evaluation.truth[i])) or "none"
     return card(thumbnail_url(subject.preview(i)), f"{subject.name(i)}: labels {true}, predicted {label}",
                 [f"predicted {label}, {certain:.1%}", f"labels {true}", subject.name(i)])
