@@ -1,6 +1,7 @@
 """Class-specific maps: gradient-weighted rollout and Grad-CAM against plain autograd, and the deletion curve."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -73,12 +74,15 @@ def test_grad_cam_weights_the_tokens_by_their_mean_gradient():
     assert not hasattr(model.encoder.blocks[-1].norm1, "maps")
 
 
-def test_integrated_gradients_sum_to_the_change_of_the_log_probability():
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_integrated_gradients_sum_to_the_change_of_the_log_probability(multi_label):
     model, images, classes = network(pool="mean"), torch.randn(2, 1, 16, 16), torch.tensor([0, 2])
-    found = integrated_gradients(model, images, classes, steps=200)
+    found = integrated_gradients(model, images, classes, steps=200, multi_label=multi_label)
+    log_probabilities = torch.nn.functional.logsigmoid if multi_label else partial(torch.log_softmax, dim=-1)
     mean = images.mean(dim=(2, 3), keepdim=True).expand_as(images)
     with torch.inference_mode():
-        after, before = (model(each).log_softmax(-1).gather(1, classes[:, None])[:, 0] for each in (images, mean))
+        after, before = (log_probabilities(model(each)).gather(1, classes[:, None])[:, 0]
+                         for each in (images, mean))
     assert found.shape == (2, 4, 4) and torch.allclose(found.sum(dim=(1, 2)), after - before, atol=0.02)
 
 

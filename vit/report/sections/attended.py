@@ -1,6 +1,7 @@
 """The section about what a model reads: attention maps of images, and attention between the tokens of texts."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -85,7 +86,8 @@ def image_maps(subject: Subject, i: int) -> str:
 def class_maps(subject: Subject, inputs: torch.Tensor, classes: list[int]) -> Iterator[tuple[str, np.ndarray]]:
     """The name and the map of each class."""
     model = subject.predictor.model
-    functions = {"patches": integrated_gradients, "class": class_relevance}
+    contributions = partial(integrated_gradients, multi_label=isinstance(subject.evaluation, MultiLabelEvaluation))
+    functions = {"patches": contributions, "class": class_relevance}
     functions |= {"grad_cam": grad_cam} if subject.grad_cam else {}
     for c in classes:
         for kind, function in functions.items():
