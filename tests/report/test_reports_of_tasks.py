@@ -65,7 +65,7 @@ def test_an_image_to_text_model_names_the_characters_it_confuses(tmp_path):
 
 def test_a_text_classifier(tmp_path):
     model = save_classifier(tmp_path / "model")
-    rows = [(f"t<i>{i}", "yes" if i % 3 else "no", "test" if i < 30 else "train") for i in range(36)]
+    rows = [(f"t<i>\t{i}", "yes" if i % 3 else "no", "test" if i < 30 else "train") for i in range(36)]
     table = write_table(tmp_path / "texts.csv", ("text", "label", "split"), rows)
     found = report(model, tmp_path / "page.html", "data=text_table", f"data.path={table}", "--attention", "1")
     page = check_page(tmp_path / "page.html", ["header", "accuracy", "confusion", "calibration", "errors", "attention",

@@ -81,8 +81,9 @@ def write_source_attention(
             return [write_image_to_text(output, recorded, layers, f"{Path(source).name}: {recorded.text}")]
         return write_tokens(output, recorded.maps, layers, recorded.text)
     if isinstance(predictor, TextPredictor | MaskedTextPredictor):
-        maps = masked_text_attention if isinstance(predictor, MaskedTextPredictor) else text_attention
-        return write_tokens(output, {"text": maps(predictor, source)}, layers, source)
+        maps = (masked_text_attention(predictor, source) if isinstance(predictor, MaskedTextPredictor)
+                else text_attention(predictor, source.split("\t")))
+        return write_tokens(output, {"text": maps}, layers, source)
     return [write_image(output, image_attention(predictor, source), layers, Path(source).name)]
 
 
@@ -114,13 +115,13 @@ def pooling_weights(pool: nn.Module, recorded: dict[str, list[Tensor]]) -> str |
     return "mean" if isinstance(pool, Mean) else "class"
 
 
-def text_attention(predictor: TextPredictor, text: str) -> TokenMaps:
-    """Attention of a text classifier; a tab separates the two texts of a pair.
+def text_attention(predictor: TextPredictor, texts: Sequence[str]) -> TokenMaps:
+    """Attention of a text classifier for one text, or for the two texts of a pair.
 
     Raises:
-        BadText: the text is longer than the model's limit.
+        BadText: a text is longer than the model's limit.
     """
-    texts = tuple(text.split("\t"))
+    texts = tuple(texts)
     with attention_maps(predictor.model) as recorded:
         predictor.logits([texts], ["the text"])
     inputs = TextInputs(predictor.tokenizer, [[each] for each in texts], predictor.model.config.max_len)

@@ -41,14 +41,17 @@ def finish_with_report(job: Job, folder: RunFolder, tested: Tested, settings: di
 
 def run_subject(job: Job, folder: RunFolder, tested: Tested, settings: dict) -> Subject:
     """What the report is about."""
-    facts = header_facts(command("report", folder.path), settings["precision"], settings["batch_size"])
+    batch_size = settings["batch_size"] or 64  # as in the test, where batches of training have a number of tokens
+    facts = header_facts(command("report", folder.path), settings["precision"], batch_size)
+    audit = getattr(job, "audit", None)
+    seconds = AUDIT_SECONDS if audit is None else job.config["data"]["audit_seconds"]
     return Subject(
         tested.predictor, tested.evaluation, job.evaluated(job.split), job.source, job.split,
-        f"{job.source.name}, {job.split}", facts, read_run(folder.path), settings["batch_size"] or 64, AUDIT_SECONDS,
-        ATTENTION, audit=getattr(job, "audit", None), drawn=folder.path)
+        f"{job.source.name}, {job.split}", facts, read_run(folder.path), batch_size, seconds, ATTENTION, audit=audit,
+        drawn=folder.path)
 
 
-def header_facts(words: str, precision: str, batch_size: int | None) -> dict[str, str]:
+def header_facts(words: str, precision: str, batch_size: int) -> dict[str, str]:
     """The lines of the header about the report itself.
 
     Args:

@@ -116,7 +116,7 @@ def text_attention_maps(subject: Subject) -> Section:
     chosen = attention_samples(subject)
     html = paragraph("Attention of each token (column) to the others (row), the mean of all layers and heads.")
     for i in chosen:
-        maps = text_attention(subject.predictor, subject.text(i))
+        maps = text_attention(subject.predictor, subject.texts(i))
         alt = f"Attention between the {len(maps.keys)} tokens of {shortened(subject.text(i), 100)!r}"
         html += drawing(matrix_url(maps, sample_title(subject, i)), alt)
     return Section(KEY, TITLE, html, {"samples": [subject.values(i) for i in chosen]})

@@ -39,7 +39,7 @@ class Subject:
         facts: further lines of the header: date, command, versions.
         run: the run that the model is from, if there is one.
         batch_size: of further evaluations.
-        audit_seconds: limit of decoding in the audit of the data.
+        audit_seconds: limit of decoding in the audit of the data, also of that in `audit`.
         attention_images: how many images have attention maps.
         severities: of the corruptions that the model is evaluated on, from 1 to 5; none by default.
         grad_cam: whether images also have Grad-CAM, which needs captum.
@@ -89,10 +89,14 @@ class Subject:
         row = int(self.evaluation.rows[i])
         return self.predictor.preprocessing.preview(self.samples.read(row), self.samples.names[row])
 
+    def texts(self, i: int) -> tuple[str, ...]:
+        """The i-th evaluated text, or both texts of a pair."""
+        row = int(self.evaluation.rows[i])
+        return tuple(column[row] for column in self.samples.texts)
+
     def text(self, i: int) -> str:
         """The i-th evaluated text; a tab separates the texts of a pair."""
-        row = int(self.evaluation.rows[i])
-        return "\t".join(column[row] for column in self.samples.texts)
+        return "\t".join(self.texts(i))
 
     def answer(self, i: int) -> tuple[str, str, float]:
         """(true class, predicted class, probability) of the i-th evaluated sample."""
