@@ -1,5 +1,6 @@
 """`vit next`: the choice against BADGE with explicit gradients, and the files of images, several labels and texts."""
 
+import codecs
 import csv
 import json
 import os
@@ -16,11 +17,13 @@ from tests.data.test_near_copies import drawing
 from tests.inference.tiny_models import save_classifier
 from vit.bundle import save_bundle
 from vit.cli import main
+from vit.cli.choosing import earlier_choice
 from vit.counters import hash_counters, to_unit_interval
 from vit.data import Preprocessing
-from vit.evaluation.next_to_label import next_to_label
+from vit.evaluation.next_to_label import NextToLabel, ToLabel, next_to_label
 from vit.evaluation.selection import SEED, choose_diverse, directions, residuals, uncertainty
 from vit.models import create_model
+from vit.report.next_to_label import save_next
 
 PREPROCESSING = Preprocessing((16, 16), mean=[0.5] * 3, std=[0.25] * 3)
 
@@ -104,6 +107,18 @@ def test_images(photos, tmp_path, capfd, thresholds):
     first, second = ({row["path"] for row in csv.DictReader((tmp_path / name / "next.csv").open())}
                      for name in ("few", "left"))
     assert len(first) == len(second) == 5 and not first & second
+
+
+def test_file_names_that_are_not_utf8(tmp_path):
+    path = tmp_path / "photos" / os.fsdecode(b"caf\xe9.png")
+    found = NextToLabel([ToLabel(str(path), ("a",), (0.5,), 0.5, 1)], 1, 0, [])
+    save_next(tmp_path / "out", found, ["a", "b"], "model", False, path.parent, lambda path: Image.new("L", (8, 8)))
+    table = tmp_path / "out" / "next.csv"
+    assert earlier_choice(table) == [str(path)]
+    table.write_bytes(codecs.BOM_UTF8 + table.read_bytes())  # as a spreadsheet saves it
+    assert earlier_choice(table) == [str(path)]
+    address = json.loads((tmp_path / "out" / "label_studio.json").read_text())[0]["data"]["image"]
+    assert address.endswith("photos/caf%E9.png")
 
 
 def test_texts_from_the_command_line_and_from_python(tmp_path, capfd):

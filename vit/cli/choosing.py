@@ -85,7 +85,7 @@ def earlier_choice(file: Path) -> list[str]:
         FileNotFoundError: there is no such file.
         ValueError: it is another table.
     """
-    with open(file.expanduser(), newline="", encoding="utf-8", errors="surrogateescape") as content:
+    with open(file.expanduser(), newline="", encoding="utf-8-sig", errors="surrogateescape") as content:
         csv.field_size_limit(2**31 - 1)  # texts may exceed the default limit of 131,072 characters
         header, *rows = list(csv.reader(content)) or [[]]
     if not header or header[0] not in ("path", "text"):

@@ -41,7 +41,7 @@ def save_next(
         writer.writerows(row(each, classes) for each in found.chosen)
     tasks = [task(each, kind, model, address(each.source, inputs)) for each in found.chosen]
     (folder / TASKS).write_text(json_text(tasks) + "\n", encoding="utf-8")
-    (folder / INTERFACE).write_text(interface(kind, classes, several), encoding="utf-8")
+    (folder / INTERFACE).write_text(interface(kind, classes, several), encoding="utf-8", errors="surrogateescape")
     (folder / PAGE).write_text(page(found, picture), encoding="utf-8")
 
 
