@@ -20,7 +20,9 @@ from vit.cli import main as vit_main
 from vit.data import digits
 from vit.run import jobs
 from vit.run.config.composing import ConfigError
+from vit.run.folder import RunFolder
 from vit.run.reporting import finish_with_report, run_subject
+from vit.run.training_run import how_to_resume
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +83,16 @@ def test_a_report_that_fails_or_is_not_wanted_does_not_end_the_run(tmp_path, cap
 
 
 def test_the_report_of_a_run_names_the_batches_of_its_test_and_the_limit_of_its_audit(tmp_path):
-    job = SimpleNamespace(config={"data": {"audit_seconds": 7}}, audit="audit", split="test", evaluated=str,
+    job = SimpleNamespace(config={"data": {"audit_seconds": 7}}, audit="audit", split="val", evaluated=str,
                           source=SimpleNamespace(name="data"))
     settings = {"batch_size": None, "precision": "32-true"}  # a batch of training has a number of tokens
     subject = run_subject(job, SimpleNamespace(path=tmp_path), jobs.Tested({}), settings)
     assert subject.facts["evaluated with"] == "batches of 64, precision 32-true" and subject.audit_seconds == 7
+    assert "which also selected the best epoch" in subject.facts["note"]
+
+
+def test_a_finished_run_that_is_stopped_in_its_report_is_not_to_be_resumed(digits_run):
+    assert "vit report" in how_to_resume(RunFolder(digits_run.path, main=False))
 
 
 def test_the_config_is_resolved_and_plain(digits_run):

@@ -20,12 +20,11 @@ from vit.run.folder import RunFolder
 from vit.run.jobs import Job
 from vit.run.parts.finetuning import whole_size
 from vit.run.records import read_record
-from vit.run.reporting import finish_with_report
+from vit.run.reporting import CHOSEN, finish_with_report
 from vit.training import Checkpoints, Patience, PeakMemory, ThroughputMeter, trained_weights
 
 log = logging.getLogger("vit")
 
-CHOSEN = "measured on val, which also selected the best epoch: new data may give worse results; there is no test split"
 CLEARLY = " by more than callbacks.start_margin=%g standard errors of the difference on the same samples"
 BEFORE = " (the start of training: no epoch was better)"
 PIXELS = ("resampling", "cache", "cache_side")  # keys of data that determine the random crops of training

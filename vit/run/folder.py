@@ -32,7 +32,7 @@ LOCK_SECONDS = 1.0  # `vit runs` holds a lock for an instant, to find out whethe
 FORMER_KEYS = {"words": "overrides"}  # former name -> name, in files of earlier versions
 NODES = ("data", "model", "recipe", "task", "trainer", "overrides")  # of every config
 OUTPUTS = ("metrics.csv", "metrics.json", "model", "samples", "predictions.csv", "curves.png", "report.html",
-           "tensorboard")
+           "report.json", "tensorboard")
 
 
 class RunFolder:

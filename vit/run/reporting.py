@@ -16,6 +16,7 @@ from vit.run.jobs import Job, Tested
 
 log = logging.getLogger("vit")
 
+CHOSEN = "measured on val, which also selected the best epoch: new data may give worse results; there is no test split"
 PAGE = "report.html"
 ATTENTION = 2  # samples with maps
 AUDIT_SECONDS = 0.5  # of decoding, where the run has not audited its data
@@ -43,6 +44,7 @@ def run_subject(job: Job, folder: RunFolder, tested: Tested, settings: dict) -> 
     """What the report is about."""
     batch_size = settings["batch_size"] or 64  # as in the test, where batches of training have a number of tokens
     facts = header_facts(command("report", folder.path), settings["precision"], batch_size)
+    facts |= {} if job.split == "test" else {"note": CHOSEN}
     audit = getattr(job, "audit", None)
     seconds = AUDIT_SECONDS if audit is None else job.config["data"]["audit_seconds"]
     return Subject(

@@ -175,6 +175,8 @@ def explain_errors(config: dict, folder: RunFolder) -> Iterator[None]:
 def how_to_resume(folder: RunFolder) -> str:
     if not folder.used:
         return "Training had not started, nothing was saved."
+    if folder.finished:  # a resumed run would be refused
+        return f"The run is finished, perhaps without its report: {command('report', folder.path)}"
     return f"Resume with:\n  {command('train', override_text('resume', str(folder.path)))}"
 
 
