@@ -119,6 +119,9 @@ def test_folders_without_predictions_of_a_classifier_are_named(tmp_path, capsys)
     (second / "predictions.csv").write_text("file,true,right\n")
     assert main(["compare", str(first), str(second)]) == 1
     assert "predictions.csv has no rows" in capsys.readouterr().err
+    (second / "predictions.csv").write_text("file,reference,answer\n")
+    assert main(["compare", str(second), str(second)]) == 1
+    assert "predictions.csv has no rows" in capsys.readouterr().err
     (second / "predictions.csv").write_text("file,target\na,b\n")
     assert main(["compare", str(first), str(second)]) == 1
     assert "has no column true" in capsys.readouterr().err

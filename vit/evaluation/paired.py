@@ -15,6 +15,7 @@ from vit.messages import first_line
 PREDICTIONS = "predictions.csv"
 COLUMNS = ("file", "true", "right")
 TEXT_COLUMNS = ("reference", "answer")
+NO_ROWS = "has no rows; evaluate the model again with vit evaluate MODEL --output FOLDER"
 Answers = Mapping[str, tuple[str, bool]]  # file -> (true class, whether the prediction is right)
 
 
@@ -72,7 +73,7 @@ def read_answers(run: str | PathLike[str]) -> Answers:
         raise DataError(f"{path} cannot be read ({first_line(error, 120)}); pass the folder of a finished run of a "
                         "classifier, or that of vit evaluate --output") from error
     if not rows:
-        raise DataError(f"{path} has no rows; evaluate the model again with vit evaluate MODEL --output FOLDER")
+        raise DataError(f"{path} {NO_ROWS}")
     if absent := [name for name in COLUMNS if rows[0].get(name) is None]:
         raise DataError(f"{path} has no column {absent[0]}, so it does not hold the predictions of a classifier with "
                         "one label per sample")
@@ -94,9 +95,16 @@ def is_generated(run: str | PathLike[str]) -> bool:
 def read_texts(run: str | PathLike[str]) -> list[tuple[str, str]]:
     """(reference, generated text) of each pair in the predictions.csv of a translator or image-to-text model, in its
     order.
+
+    Raises:
+        DataError: it is empty.
     """
-    with open(Path(run) / PREDICTIONS, newline="", encoding="utf-8", errors="surrogateescape") as file:
-        return [(row["reference"], row["answer"]) for row in csv.DictReader(file)]
+    path = Path(run) / PREDICTIONS
+    with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
+        found = [(row["reference"], row["answer"]) for row in csv.DictReader(file)]
+    if not found:
+        raise DataError(f"{path} {NO_ROWS}")
+    return found
 
 
 def check_same_references(first: list[tuple[str, str]], second: list[tuple[str, str]], names: tuple) -> None:
