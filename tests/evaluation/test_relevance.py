@@ -57,6 +57,12 @@ def test_other_models_have_maps(options):
     assert has_relevance(model) and found.shape == (2, 4, 4) and (found >= 0).all() and found.std() > 0
 
 
+def test_the_map_includes_what_the_distillation_token_reads():
+    model = network(pool="class", dist_token=True)
+    model.head.weight.data.zero_()  # all logits are those of the distillation token
+    assert class_relevance(model, torch.randn(1, 1, 16, 16), torch.tensor([1])).max() > 0
+
+
 def test_grad_cam_weights_the_tokens_by_their_mean_gradient():
     pytest.importorskip("captum")
     model, image, seen = network(pool="class"), torch.randn(1, 1, 16, 16), []

@@ -85,4 +85,6 @@ def patch_relevance(model: nn.Module, relevance: Tensor, pool: list[Tensor]) -> 
         rows = relevance[:, prefix:].mean(dim=1)
     else:
         rows = relevance[:, 0]
+    if getattr(model, "head_dist", None) is not None:  # whose logits are averaged with those of the pooled output
+        rows = (rows + relevance[:, 1]) / 2
     return rows[:, prefix:].reshape(len(relevance), *model.embed.grid)
