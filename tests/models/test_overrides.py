@@ -107,6 +107,24 @@ def test_translators_generate_from_their_cache_what_they_generate_without(name: 
         assert [each.score for each in row] == pytest.approx([each.score for each in other], abs=1e-4)
 
 
+@pytest.mark.parametrize(("model", "size", "window"), [
+    ("images", {"image_size": 24}, 36), ("texts", {"max_len": 50}, 49), ("texts", {"max_len": 50}, 70)])
+def test_local_attention_that_covers_all_tokens_is_full_attention(model: str, size: dict, window: int) -> None:
+    """Over 37 or 50 tokens windows of 36 and 49 are computed in blocks; a window of 70 is one mask."""
+    config = {**MODELS[model], **size}
+    full, local = (model_from_config({**config, **options}) for options in
+                   ({}, {"attention": "local", "window": window}))
+    local.load_state_dict(full.state_dict())
+    ids, mask = torch.randint(3, 11, (2, 50)), torch.arange(50) < torch.tensor([[50], [41]])
+    inputs = (torch.randn(2, 3, 24, 24),) if model == "images" else (ids, mask)
+    one, other = full(*inputs), local(*inputs)
+    torch.testing.assert_close(other, one, rtol=0, atol=1e-5)
+    for result in (one, other):
+        result.square().sum().backward()
+    gradients = [{key: each.grad for key, each in made.named_parameters()} for made in (full, local)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name not in ("scaled", "interleaved", "relative")])
 def test_timm_and_marian_refuse_by_the_name_of_the_part(name: str) -> None:
     from vit.weights.formats.marian import marian_arguments

@@ -16,7 +16,7 @@ class Local(ScaledDotProduct):
     """Self-attention of token i to i-window ... i+window, or to i-window ... i when causal (Longformer, arXiv
     2004.05150).
 
-    Blocks of queries attend to overlapping views of the keys, and the fused kernel computes all blocks at once, in
+    Blocks of queries attend to overlapping pieces of the keys, and the fused kernel computes all blocks at once, in
     O(N * window) time and memory. The result equals `ScaledDotProduct` with a band mask.
 
     Args:
@@ -167,6 +167,12 @@ def nothing(mask: Tensor) -> bool | float:
 
 
 def overlapping_windows(x: Tensor, before: int, block: int, ahead: int, rest: int) -> Tensor:
-    """(B,H,N,K) -> (B,H,blocks,before+block+ahead,K), overlapping views of the zero-padded x"""
-    padded = F.pad(x, (0, 0, before, rest + ahead))
-    return padded.unfold(2, before + block + ahead, block).transpose(3, 4)
+    """(B,H,N,K) -> (B,H,blocks,before+block+ahead,K), overlapping pieces of the zero-padded x
+
+    They are joined from pieces of `block` tokens, because the backward pass of `Tensor.unfold` is slow on a CPU.
+    """
+    piece = before + block + ahead
+    padded = F.pad(x, (0, 0, before, rest + ahead + -piece % block)).unflatten(2, (-1, block))
+    parts = -(-piece // block)
+    blocks = padded.shape[2] - parts + 1
+    return torch.cat([padded[:, :, i : i + blocks, : piece - i * block] for i in range(parts)], dim=3)
