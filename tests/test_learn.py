@@ -14,7 +14,8 @@ FORMULAS = (LEARN / "formulas.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in re.split(r"(?<!\\) \| ", line.strip("| "))]
         for line in FORMULAS.splitlines() if line.startswith("| ") and "`" in line]
 LINK = re.compile(r"\[`([\w.]+)`\]\(([^)]+)\)")
-SLOW = {"encoder-decoder", "vision-transformer", "ablations", "cost", "pretraining", "your-photos"}  # those that train or measure
+# those that train or measure
+SLOW = {"encoder-decoder", "vision-transformer", "ablations", "cost", "pretraining", "your-photos"}
 
 
 def build():
