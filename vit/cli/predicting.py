@@ -64,7 +64,7 @@ def predict(
         help="Another text generation model whose probabilities are averaged; repeatable.", show_default=False)] = None,
     precision: Precision = Precision.full,
     fast: Annotated[bool, typer.Option(
-        "--fast", help="Image classifiers: bf16 and channels last where faster on this machine, with the same "
+        "--fast", help="Image classifiers: bf16, channels last or int8 where faster on this machine, with the same "
                        "predictions for 64 of the images.")] = False,
     device: Device = None,
     max_pixels: Annotated[int | None, typer.Option(

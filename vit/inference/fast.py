@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from vit.inference.int8 import Int8Layers, has_int8, quantizable, quantize_layers
+
 IMAGES = 64  # of the given ones, for which the predictions must be equal
 TIMED = 16  # images per timed batch
 ROUNDS = 3
@@ -17,13 +19,16 @@ CONVOLUTIONS = 4  # of a network that may gain from channels_last; a Vision Tran
 
 @dataclass(frozen=True)
 class Mode:
-    """How a model is computed: Lightning's name of a precision, and whether images are stored with channels last."""
+    """How a model is computed: Lightning's name of a precision, whether images are stored with channels last, and
+    whether the linear layers of the blocks are computed in 8-bit integers.
+    """
 
     precision: str = "32-true"
     channels_last: bool = False
+    int8: bool = False
 
     def __str__(self) -> str:
-        return self.precision + (", channels_last" if self.channels_last else "")
+        return self.precision + (", channels_last" if self.channels_last else "") + (", int8" if self.int8 else "")
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,10 @@ def candidates(model: nn.Module, device: torch.device) -> list[Mode]:
     precisions = ["32-true", "bf16-mixed", *(["16-mixed"] if device.type == "cuda" else [])]
     convolutional = sum(isinstance(module, nn.Conv2d) for module in model.modules()) >= CONVOLUTIONS
     layouts = (False, True) if convolutional else (False,)
-    return [Mode(precision, last) for precision in precisions for last in layouts]
+    modes = [Mode(precision, last) for precision in precisions for last in layouts]
+    if device.type == "cpu" and quantizable(model) and has_int8():
+        modes += [Mode(precision, int8=True) for precision in precisions]
+    return modes
 
 
 def choose_mode(
@@ -74,30 +82,37 @@ def choose_mode(
     """
     device = next(model.parameters()).device
     modes = candidates(model, device)
+    layers = None
+    if any(mode.int8 for mode in modes):
+        layers = quantize_layers(model, lambda: compute(images, Mode()))
     times: dict[Mode, list[float]] = {mode: [] for mode in modes}
     for number in range(ROUNDS + 1):
         for mode in modes if number % 2 else modes[::-1]:
-            set_layout(model, mode)
+            apply(model, mode, layers)
             seconds = timed(lambda mode=mode: compute(images[:TIMED], mode), device)
             if number:  # the first round is a warm-up
                 times[mode].append(1000 * seconds / len(images[:TIMED]))
     taken = {mode: statistics.median(each) for mode, each in times.items()}
     faster = sorted((mode for mode in modes if taken[mode] * GAIN < taken[Mode()]), key=taken.get)
-    set_layout(model, Mode())
+    apply(model, Mode(), layers)
     expected, rejected = predicted(compute(images, Mode())) if faster else [], []
     for mode in faster:
-        set_layout(model, mode)
+        apply(model, mode, layers)
         differing = sum(a != b for a, b in zip(predicted(compute(images, mode)), expected, strict=True))
         if not differing:
             return FastMode(mode, taken, tuple(rejected), len(images))
         rejected.append((mode, differing))
-    set_layout(model, Mode())
+    apply(model, Mode(), layers)
     return FastMode(Mode(), taken, tuple(rejected), len(images))
 
 
-def set_layout(model: nn.Module, mode: Mode) -> None:
-    """Stores the weights of convolutions in the layout of the images; their values stay."""
+def apply(model: nn.Module, mode: Mode, layers: Int8Layers | None) -> None:
+    """Stores the weights of convolutions in the layout of the images, and uses the quantized layers or the model's own;
+    the values of the weights stay.
+    """
     model.to(memory_format=layout(mode))
+    if layers is not None:
+        layers.use(mode.int8)
 
 
 def layout(mode: Mode) -> torch.memory_format:

@@ -45,8 +45,9 @@ def load(
         ensemble: more seq2seq models with the same tokenizer; the probabilities of all are averaged.
         num_heads, activation: of foreign weights, where nothing states them.
         act: deprecated name of `activation`.
-        fast: of image classifiers: compute in bf16 and with channels last where this is faster on this machine and
-            predicts the same for 64 of the given images; `predictor.fast_mode` is what was chosen.
+        fast: of image classifiers: compute in bf16, with channels last or with linear layers in int8 where this is
+            faster on this machine and predicts the same for 64 of the given images; `predictor.fast_mode` is what was
+            chosen.
 
     Raises:
         SourceError, BundleError, FileNotFoundError: no such source, a damaged one, or one that cannot predict.
