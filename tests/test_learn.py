@@ -15,7 +15,7 @@ ROWS = [[cell.strip() for cell in re.split(r"(?<!\\) \| ", line.strip("| "))]
         for line in FORMULAS.splitlines() if line.startswith("| ") and "`" in line]
 LINK = re.compile(r"\[`([\w.]+)`\]\(([^)]+)\)")
 # those that train or measure
-SLOW = {"encoder-decoder", "vision-transformer", "ablations", "cost", "pretraining", "your-photos"}
+SLOW = {"encoder-decoder", "vision-transformer", "ablations", "cost", "pretraining", "bert", "your-photos"}
 
 
 def build():
