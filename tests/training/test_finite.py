@@ -1,6 +1,7 @@
 """The guard against numbers that are not finite: what a skipped update leaves, and when the host looks."""
 
 import math
+import os
 
 import pytest
 import timm.optim
@@ -107,8 +108,19 @@ def test_a_running_statistic_that_is_not_finite_is_not_saved(tmp_path):
         trainer(tmp_path).fit(Normed(), datamodule=Data())
 
 
+@pytest.fixture
+def own_processes():
+    """Undoes what a distributed strategy leaves in this process: its group and its environment variables."""
+    before = dict(os.environ)
+    yield
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    os.environ.clear()
+    os.environ.update(before)
+
+
 @pytest.mark.parametrize(("dtype", "strategy"), [(torch.float64, "auto"), (torch.float32, "fsdp")])
-def test_one_process_checks_losses_in_float64_and_sharded_weights(tmp_path, dtype, strategy):
+def test_one_process_checks_losses_in_float64_and_sharded_weights(tmp_path, own_processes, dtype, strategy):
     class Converted(Task):
         def training_step(self, batch, batch_idx):
             return super().training_step(batch, batch_idx).to(dtype)
