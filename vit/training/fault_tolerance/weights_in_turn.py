@@ -16,9 +16,9 @@ class WeightsInTurn:
 
     Torch counts the changes of each tensor, and an optimizer makes equally many in every step. Reading all weights in
     each step costs a small model 1 % of it, and an update by a finite gradient does not make a weight infinite, so the
-    weights are read in turn. That also finds what torch does not count, such as a fault of the memory. A weight that the
-    optimizer itself makes too large, without a trace in the loss or a gradient, is found up to `PARTS` steps late; a
-    checkpoint is saved only after all weights have been read.
+    weights are read in turn. That also finds what torch does not count, such as a fault of the memory. A weight that
+    the optimizer itself makes too large, without a trace in the loss or a gradient, is found up to `PARTS` steps late;
+    a checkpoint is saved only after all weights have been read.
 
     Args:
         weights: the parameters; those that are not floating point are ignored.
