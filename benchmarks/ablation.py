@@ -43,7 +43,7 @@ from vit.nn import (
     init_weights,
     learned,
 )
-from vit.report.figures import FONT, INK, MUTED, new_figure, save_figure, set_title, style_axes
+from vit.report.figures.style import FONT, INK, MUTED, new_figure, save_figure, set_title, style_axes
 from vit.training import clip_gradients
 
 DIM, HEADS = 64, 4

@@ -33,7 +33,7 @@ from safetensors.torch import load_file
 import vit
 from vit.bundle import load_bundle
 from vit.data import ImageDataset, folder
-from vit.evaluation.probe import Labelled, accuracy, logistic_regression
+from vit.evaluation.features.probe import Labelled, accuracy, logistic_regression
 from vit.inference.features import Featurizer
 from vit.training.finetuning.finetune import head_layer
 from vit.training.monitoring.paired import SampleScores, is_clearly_better

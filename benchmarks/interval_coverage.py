@@ -11,7 +11,7 @@ import json
 
 import numpy as np
 
-from vit.evaluation.bootstrap import FEWEST, OUTCOMES, macro, resampled_counts, share
+from vit.evaluation.intervals.bootstrap import FEWEST, OUTCOMES, macro, resampled_counts, share
 
 CLASSES = 10
 

@@ -3,7 +3,7 @@
     python -m vit probe WEIGHTS data=folder data.root=clothing_small --save features.npz
     python benchmarks/label_errors.py features.npz [MORE.npz ...]
 
-Frozen features with a logistic regression in 5 folds (`vit.data.folds`) stand for the models of `vit cross-validate`.
+Frozen features with a logistic regression in 5 folds (`vit.data.splits.folds`), instead of `vit cross-validate`.
 Each class has one other class that its flipped labels become. By hand: `CleanLearning` with the same classifier, which
 makes its own folds. Precision and recall are equal where as many samples are looked at as were flipped.
 """
@@ -17,8 +17,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vit.data.folds import assign_folds
-from vit.evaluation.label_errors import find_label_errors
+from vit.data.splits.folds import assign_folds
+from vit.evaluation.labelling.label_errors import find_label_errors
 from vit.evaluation.out_of_fold import HeldOut
 
 SHARE, FOLDS = 0.08, 5

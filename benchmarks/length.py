@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from vit.nn import Attention
 from vit.nn.local import Local
 from vit.nn.scores import ScaledDotProduct
-from vit.report.comparison import COLOURS
-from vit.report.figures import FONT, INK, MUTED, new_figure, save_figure, set_title, style_axes
+from vit.report.figures.comparison import COLOURS
+from vit.report.figures.style import FONT, INK, MUTED, new_figure, save_figure, set_title, style_axes
 
 SMALL = 16  # a length whose step needs almost no memory
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")

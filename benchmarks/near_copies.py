@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image, ImageEnhance
 
 from vit.data import Preprocessing, cifar10, folder
-from vit.data.near_copies import find_pairs, thumbnail
+from vit.data.quality.near_copies import find_pairs, thumbnail
 
 KINDS = ("smaller", "JPEG 40", "crop 90 %", "mirror", "brightness")
 HARDER = ("crop 70 %", "rotation 10", "colour")

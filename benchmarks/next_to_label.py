@@ -15,8 +15,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from vit.evaluation.next_to_label import POOL
-from vit.evaluation.selection import choose_diverse, directions, most_uncertain, residuals, uncertainty
+from vit.evaluation.labelling.next_to_label import POOL
+from vit.evaluation.labelling.selection import choose_diverse, directions, most_uncertain, residuals, uncertainty
 
 START, STEP, ROUNDS = 20, 20, 4
 
@@ -30,7 +30,7 @@ def uncertain_choice(features, probabilities, count, rng):
 
 
 def vit_next(features, probabilities, count, rng):
-    """As `vit.evaluation.next_to_label`: the most uncertain candidates, then diverse ones of them."""
+    """As `vit.evaluation.labelling.next_to_label`: the most uncertain candidates, then diverse ones of them."""
     candidates, seed = most_uncertain(uncertainty(probabilities), POOL * count), int(rng.integers(1 << 30))
     chosen = choose_diverse(directions(features)[candidates], residuals(probabilities[candidates]), count, seed)
     return candidates[chosen]

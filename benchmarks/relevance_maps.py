@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 import vit
-from vit.cli.data_sets import compose_data, evaluation_split
-from vit.evaluation.deletion import deletion_curve
-from vit.evaluation.grad_cam import grad_cam
-from vit.evaluation.integrated_gradients import integrated_gradients
-from vit.evaluation.relevance import class_relevance
+from vit.cli.data.data_sets import compose_data, evaluation_split
+from vit.evaluation.attribution.deletion import deletion_curve
+from vit.evaluation.attribution.grad_cam import grad_cam
+from vit.evaluation.attribution.integrated_gradients import integrated_gradients
+from vit.evaluation.attribution.relevance import class_relevance
 from vit.inference import Predictor
-from vit.report.attention_report import image_attention
+from vit.report.attention.report import image_attention
 
 DRAWS = 2000
 

@@ -16,7 +16,7 @@ import itertools
 import numpy as np
 from pairs import report
 
-from vit.evaluation.probe import Labelled, fit_linear, logistic_regression
+from vit.evaluation.features.probe import Labelled, fit_linear, logistic_regression
 
 TRAIN, VAL = (30, 40, 60), 10  # photos per class
 

@@ -25,10 +25,10 @@ from torch.nn import functional as F
 import vit
 from vit.bundle import Quantiles, UnknownScore
 from vit.data import digits
-from vit.evaluation.calibration import Outputs, class_means, fit_temperature
+from vit.evaluation.calibration.fitting import Outputs, class_means, fit_temperature
+from vit.evaluation.calibration.outputs import image_outputs
 from vit.evaluation.classification import RunOptions
-from vit.evaluation.outputs import image_outputs
-from vit.evaluation.probe import Labelled, fit_linear
+from vit.evaluation.features.probe import Labelled, fit_linear
 from vit.inference.unknown import unknown_scores
 
 LEFT_OUT = ((0, 1, 2), (3, 4, 5), (7, 8, 9))

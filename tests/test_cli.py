@@ -15,7 +15,7 @@ from PIL import Image
 import vit
 from vit.bundle import save_bundle
 from vit.cli import main
-from vit.cli.data_sets import recorded_overrides
+from vit.cli.data.data_sets import recorded_overrides
 from vit.data import Preprocessing, digits
 from vit.evaluation import evaluate
 from vit.report.tables import TABLES, open_table

@@ -17,7 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 import vit
 from vit.cli import app, main
 from vit.run import compose
-from vit.run.cross_validation import fold_runs, split_arguments
+from vit.run.multirun.cross_validation import fold_runs, split_arguments
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]

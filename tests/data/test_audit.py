@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from vit.data import DataError, ImageDataset, Preprocessing, digits, estimate, folder, table
-from vit.data.audit import audit
+from vit.data.quality.audit import audit
 from vit.data.source import Source
-from vit.data.split import array_split, file_split
+from vit.data.splits.split import array_split, file_split
 
 P8 = Preprocessing(size=8)
 

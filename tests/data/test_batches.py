@@ -15,7 +15,7 @@ from vit.data import (
     TrainBatches,
     folder,
 )
-from vit.data.split import array_split
+from vit.data.splits.split import array_split
 
 P8 = Preprocessing(size=8)
 

@@ -10,7 +10,7 @@ import pytest
 
 from vit.data import DataError, Source, cifar10, folder, pictures, table, text_table
 from vit.data.class_names import encode_labels, parse_class_names
-from vit.data.split import array_split
+from vit.data.splits.split import array_split
 from vit.run.config.composing import compose, resolve
 
 ACCENT = unicodedata.normalize("NFC", "café")

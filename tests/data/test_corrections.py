@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vit.data import DataError, folder, table
-from vit.data.corrections import apply_corrections, write_corrections
+from vit.data.quality.corrections import apply_corrections, write_corrections
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from sklearn.model_selection import StratifiedGroupKFold
 
 from vit.data import DataError
-from vit.data.folds import assign_folds, parse_fold
+from vit.data.splits.folds import assign_folds, parse_fold
 
 
 def table(folds, labels, n):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vit.data import DataError, ImageDataset, Mixup, Preprocessing, Source, TrainBatches, table
-from vit.data.split import array_split
+from vit.data.splits.split import array_split
 
 SETS = [["cat", "dog"], [], ["dog"], ["emu", "cat"], ["dog"], ["cat"], ["emu"], ["dog", "emu"], [], ["cat"]]
 

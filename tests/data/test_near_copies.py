@@ -9,7 +9,7 @@ from PIL import Image, ImageEnhance, ImageFilter
 from scipy.fft import dctn
 
 from vit.cli import main
-from vit.data.near_copies import GRID, basis, find_pairs, thumbnail
+from vit.data.quality.near_copies import GRID, basis, find_pairs, thumbnail
 
 CHANGES = {
     "smaller": lambda image: image.resize((image.width * 2 // 3, image.height // 2)),
@@ -59,7 +59,7 @@ def test_blocks_do_not_matter(monkeypatch):
     originals = [drawing(seed) for seed in range(30)]
     pixels = np.stack([thumbnail(image) for image in (*originals, *map(CHANGES["cropped"], originals[:9]))])
     whole = find_pairs(pixels)
-    monkeypatch.setattr("vit.data.near_copies.BLOCK", 7)
+    monkeypatch.setattr("vit.data.quality.near_copies.BLOCK", 7)
     blocks = find_pairs(pixels)
     assert [pair[:2] for pair in blocks] == [pair[:2] for pair in whole] and len(whole) == 9
 
@@ -67,8 +67,8 @@ def test_blocks_do_not_matter(monkeypatch):
 def test_the_number_of_candidates_is_bounded_by_the_best_ones(monkeypatch):
     originals = [drawing(seed) for seed in range(30)]
     pixels = np.stack([thumbnail(image) for image in (*originals, *originals[:9])])
-    monkeypatch.setattr("vit.data.near_copies.COARSE_LIMIT", 0.0)
-    monkeypatch.setattr("vit.data.near_copies.MAX_CANDIDATES", 9)
+    monkeypatch.setattr("vit.data.quality.near_copies.COARSE_LIMIT", 0.0)
+    monkeypatch.setattr("vit.data.quality.near_copies.MAX_CANDIDATES", 9)
     assert [(i, j) for i, j, _ in find_pairs(pixels)] == [(i, 30 + i) for i in range(9)]
 
 

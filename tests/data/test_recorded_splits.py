@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from vit.data import DataError, corpus, digits, folder, parallel, pictures, spelled_numbers, text_table
-from vit.data.recorded_splits import NEW, Entry, list_entries, restore_splits
-from vit.data.split import array_split
+from vit.data.splits.recorded import NEW, Entry, list_entries, restore_splits
+from vit.data.splits.split import array_split
 
 
 def contents(source):

@@ -26,8 +26,8 @@ from vit.data import (
     table,
 )
 from vit.data.sample_names import PackedStrings
-from vit.data.split import array_split
-from vit.data.splitting import hold_out
+from vit.data.splits.split import array_split
+from vit.data.splits.splitting import hold_out
 
 
 def sizes(source):

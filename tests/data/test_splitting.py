@@ -7,7 +7,7 @@ import pytest
 
 from vit.data import PairSplit, folder, parallel, table, text_table
 from vit.data.sample_names import RowNames
-from vit.data.splitting import assign_splits, hold_out
+from vit.data.splits.splitting import assign_splits, hold_out
 
 SHARES = (0.8, 0.1, 0.1)
 

@@ -5,7 +5,15 @@ import pytest
 from scipy import stats
 
 from vit.evaluation import Evaluation
-from vit.evaluation.bootstrap import BOOTSTRAP, EXACT, FEWEST, NONE, accuracies, exact_interval, resampled_counts
+from vit.evaluation.intervals.bootstrap import (
+    BOOTSTRAP,
+    EXACT,
+    FEWEST,
+    NONE,
+    accuracies,
+    exact_interval,
+    resampled_counts,
+)
 
 
 def evaluation(labels, right, classes=3, top5=None):

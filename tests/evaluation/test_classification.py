@@ -10,7 +10,7 @@ import vit
 from vit.bundle import load_bundle, save_bundle
 from vit.data import BadImage, DataError, Preprocessing, digits
 from vit.data.source import Source
-from vit.data.split import Split, array_split
+from vit.data.splits.split import Split, array_split
 from vit.evaluation import evaluate, matched_split
 from vit.report.evaluation import write_evaluation
 

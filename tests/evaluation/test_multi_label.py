@@ -16,7 +16,7 @@ from torchmetrics.functional.classification import (
 
 import vit
 from vit.data import DataError, Preprocessing, Source
-from vit.data.split import array_split
+from vit.data.splits.split import array_split
 from vit.evaluation import best_thresholds, evaluate, evaluate_multi_label, matched_split
 from vit.evaluation.multi_label import average_precisions, reaches
 

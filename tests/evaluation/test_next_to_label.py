@@ -17,13 +17,13 @@ from tests.data.test_near_copies import drawing
 from tests.inference.tiny_models import save_classifier
 from vit.bundle import save_bundle
 from vit.cli import main
-from vit.cli.choosing import earlier_choice
+from vit.cli.data.next import earlier_choice
 from vit.counters import hash_counters, to_unit_interval
 from vit.data import Preprocessing
-from vit.evaluation.next_to_label import NextToLabel, ToLabel, next_to_label
-from vit.evaluation.selection import SEED, choose_diverse, directions, residuals, uncertainty
+from vit.evaluation.labelling.next_to_label import NextToLabel, ToLabel, next_to_label
+from vit.evaluation.labelling.selection import SEED, choose_diverse, directions, residuals, uncertainty
 from vit.models import create_model
-from vit.report.next_to_label import save_next
+from vit.report.pages.next_to_label import save_next
 
 PREPROCESSING = Preprocessing((16, 16), mean=[0.5] * 3, std=[0.25] * 3)
 

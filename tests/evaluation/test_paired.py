@@ -11,7 +11,7 @@ from sacrebleu.significance import PairedTest
 from scipy import stats
 
 from vit.cli import main
-from vit.evaluation.paired import compare_paired, matched, mcnemar, read_answers
+from vit.evaluation.intervals.paired import compare_paired, matched, mcnemar, read_answers
 
 
 def simulated(count=300, seed=0, first=0.8, second=0.7):

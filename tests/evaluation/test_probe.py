@@ -6,7 +6,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vit.evaluation.probe import Labelled, accuracy, logistic_regression, nearest_neighbours
+from vit.evaluation.features.probe import Labelled, accuracy, logistic_regression, nearest_neighbours
 
 
 def blobs(rows, seed, spread=4.0):
@@ -31,7 +31,7 @@ def test_neighbours_are_those_of_scikit_learn(temperature):
 
 def test_many_queries_are_compared_piece_by_piece(monkeypatch):
     whole = nearest_neighbours(TRAIN, TEST.features, [5])[5]
-    monkeypatch.setattr("vit.evaluation.probe.CHUNK", 7)
+    monkeypatch.setattr("vit.evaluation.features.probe.CHUNK", 7)
     assert np.array_equal(nearest_neighbours(TRAIN, TEST.features, [5])[5], whole)
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import vit
-from vit.evaluation.deletion import deletion_curve
-from vit.evaluation.grad_cam import grad_cam
-from vit.evaluation.integrated_gradients import integrated_gradients
-from vit.evaluation.relevance import class_relevance, has_relevance
+from vit.evaluation.attribution.deletion import deletion_curve
+from vit.evaluation.attribution.grad_cam import grad_cam
+from vit.evaluation.attribution.integrated_gradients import integrated_gradients
+from vit.evaluation.attribution.relevance import class_relevance, has_relevance
 
 
 def network(**options):

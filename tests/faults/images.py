@@ -19,9 +19,9 @@ from PIL import Image, ImageCms, ImageOps
 
 from tests.faults.promise import Case, Promise
 from vit.data import BadImage, ImageDataset, Preprocessing, RandomResizedCrop
-from vit.data.audit import audit
+from vit.data.quality.audit import audit
 from vit.data.source import Source
-from vit.data.split import file_split
+from vit.data.splits.split import file_split
 from vit.inference import Predictor
 
 SIZE = 16

@@ -29,7 +29,7 @@ from tests.faults.layout_checks import (
 )
 from vit.cli import main
 from vit.data import folder, pictures
-from vit.data.audit import audit
+from vit.data.quality.audit import audit
 from vit.inference import Predictor
 
 

@@ -15,7 +15,7 @@ SHORT = [*(word for word in WORDS if not word.startswith("run_dir=")), "recipe.e
 
 def claim(number: int) -> None:
     """In a fork: creates run folders below `runs` and marks each as its own."""
-    from vit.run.folder import RunFolder, new_path
+    from vit.run.records.folder import RunFolder, new_path
 
     for turn in range(number):
         with RunFolder(new_path({"run_dir": None, "runs": "runs", "name": "digits"})) as folder:

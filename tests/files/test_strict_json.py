@@ -10,8 +10,8 @@ import pytest
 from vit.cli.terminal import write_json
 from vit.files.strict_json import json_text
 from vit.report.tables import JsonTable
-from vit.run.folder import RunFolder
-from vit.run.sweeping import SweptRun, conclude
+from vit.run.multirun.sweeping import SweptRun, conclude
+from vit.run.records.folder import RunFolder
 
 ROOT = Path(__file__).parents[2] / "vit"
 WRITERS = {  # json.dumps elsewhere: between our own processes, or text that is no file

@@ -10,7 +10,7 @@ import vit
 from tests.bundle.conftest import CLASSES, PREPROCESSING, tiny
 from tests.inference.tiny_models import BYTES, SIZES
 from vit.bundle import load_bundle, save_bundle
-from vit.evaluation.calibration import Outputs, fit_calibration
+from vit.evaluation.calibration.fitting import Outputs, fit_calibration
 from vit.inference.outputs import captured_features
 from vit.models.text import TextClassifier, TextClassifierConfig
 

@@ -11,7 +11,7 @@ from vit.bundle import save_bundle
 from vit.cli import main
 from vit.models import create_model
 from vit.models.explanation import explain
-from vit.report.architecture import architecture_svg, architecture_table, shown_parts
+from vit.report.figures.architecture import architecture_svg, architecture_table, shown_parts
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vit.report.attention import image_picture, image_to_text_picture, tokens_picture
-from vit.report.attention_maps import ImageMaps, TokenMaps, pool_rows, rollout, select_layers
-from vit.report.attention_page import image_page, image_to_text_page, image_tokens, tokens_page
-from vit.report.positions import _mosaic, positions_picture, similarity
+from vit.report.attention.figures import image_picture, image_to_text_picture, tokens_picture
+from vit.report.attention.maps import ImageMaps, TokenMaps, pool_rows, rollout, select_layers
+from vit.report.attention.page import image_page, image_to_text_page, image_tokens, tokens_page
+from vit.report.attention.positions import _mosaic, positions_picture, similarity
 
 FIRST, GRID = ("class token", "register 1"), (2, 3)
 N = len(FIRST) + 6

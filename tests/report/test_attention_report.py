@@ -13,7 +13,7 @@ from vit.data.text.tokenizers import ByteTokenizer
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
 from vit.nn import attention_maps
-from vit.report.attention_report import (
+from vit.report.attention.report import (
     image_attention,
     position_vectors,
     seq2seq_attention,

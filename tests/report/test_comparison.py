@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from vit.report.comparison import ComparedModel, comparison_picture, comparison_table, duration
-from vit.report.curves import Curve
+from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table, duration
+from vit.report.figures.curves import Curve
 
 
 def contender(name: str, accuracy: float, seconds: float, curve: Curve | None = None) -> ComparedModel:

@@ -16,7 +16,7 @@ from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import Preprocessing, folder
 from vit.data.augment.corruptions import CORRUPTIONS, corrupt
-from vit.report import model_report
+from vit.report.pages import model_report
 
 CLASSES = ["<script>alert(1)", "b & \"b'", "z"]
 SECTIONS = ["header", "accuracy", "confusion", "calibration", "errors", "attention", "training", "data", "robustness"]

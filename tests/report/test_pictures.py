@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vit.report.confusion import confusion_picture
-from vit.report.curves import curves_picture, read_curves
-from vit.report.figures import shorten
-from vit.report.misclassified import misclassified_picture
+from vit.report.figures.confusion import confusion_picture
+from vit.report.figures.curves import curves_picture, read_curves
+from vit.report.figures.misclassified import misclassified_picture
+from vit.report.figures.style import shorten
 
 
 def test_a_picture_needs_no_pyplot_and_so_no_global_state(tmp_path):
     code = ("import sys, numpy;"
-            "from vit.report.confusion import confusion_picture;"
+            "from vit.report.figures.confusion import confusion_picture;"
             f"confusion_picture({str(tmp_path / 'a.png')!r}, numpy.eye(2), ['a', 'b']);"
             "assert 'matplotlib.pyplot' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True)

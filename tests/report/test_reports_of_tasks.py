@@ -16,9 +16,9 @@ from tests.report.test_model_report import check_page
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import Preprocessing
-from vit.evaluation.bootstrap import resampled_counts
-from vit.evaluation.label_bootstrap import weighted_f1, weighted_precision
-from vit.evaluation.text_bootstrap import TextStatistics
+from vit.evaluation.intervals.bootstrap import resampled_counts
+from vit.evaluation.intervals.label_bootstrap import weighted_f1, weighted_precision
+from vit.evaluation.intervals.text_bootstrap import TextStatistics
 from vit.report.sections.generated import buckets, confused_characters
 
 GENERATED = ["header", "accuracy", "lengths", "errors", "attention", "training", "data"]

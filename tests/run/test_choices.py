@@ -11,12 +11,12 @@ from vit.data.images.preprocessing import RESIZES
 from vit.data.images.resampling import LIBRARIES
 from vit.data.text.token_ids import ON_LONG
 from vit.data.text.tokenizers import KINDS as TOKENIZERS
-from vit.evaluation.calibration import CHOICES as CALIBRATIONS
+from vit.evaluation.calibration.fitting import CHOICES as CALIBRATIONS
 from vit.models.checks import CHOICES, TEXT_POSITIONS
 from vit.models.text import TextClassifierConfig
 from vit.run.command import GROUPS
-from vit.run.compare_finetuning import METHODS
 from vit.run.config.composing import config_folder, options
+from vit.run.multirun.compare_finetuning import METHODS
 from vit.run.parts.batches import CACHES
 from vit.run.parts.devices import PRECISIONS
 from vit.run.parts.optimization import BALANCES, LOSSES

@@ -11,8 +11,8 @@ from PIL import Image
 import vit
 from tests.run.conftest import QUICK
 from vit.cli import main
-from vit.run.compare_finetuning import compare_finetuning, default_overrides
 from vit.run.config.composing import ConfigError
+from vit.run.multirun.compare_finetuning import compare_finetuning, default_overrides
 
 DIGITS = ["data=digits", "data.image_size=8", "trainer.accelerator=cpu", "recipe.batch_size=128", *QUICK]
 DIGITS += ["recipe.epochs=1"]

@@ -13,8 +13,8 @@ from vit.bundle import BundleError, load_bundle, save_ensemble
 from vit.data import DataError
 from vit.evaluation.out_of_fold import read_held_out
 from vit.run.config.composing import ConfigError
-from vit.run.cross_validation import cross_validate, fold_runs
-from vit.run.records import read_record
+from vit.run.multirun.cross_validation import cross_validate, fold_runs
+from vit.run.records.splits import read_record
 
 SHORT = ["data=digits", "recipe.epochs=1", "logger=csv", "precision=32-true", "model.depth=1",
          "trainer.accelerator=cpu"]

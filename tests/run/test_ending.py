@@ -13,9 +13,9 @@ from vit.exchange.card import best_epoch
 from vit.run.command import main
 from vit.run.config.composing import ConfigError
 from vit.run.finish import loss_note
-from vit.run.metrics_table import counted_from_one
+from vit.run.multirun.sweeping import SweptRun, settings_of, summary
 from vit.run.parts.trainer import max_time
-from vit.run.sweeping import SweptRun, settings_of, summary
+from vit.run.records.metrics_table import counted_from_one
 
 FAST = ["data=folder", *SMALL, "precision=32-true", "logger=csv", "trainer.accelerator=cpu"]
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 import vit
 from tests.run.conftest import write_photos
 from vit.data import Preprocessing, folder
-from vit.evaluation.probe import Labelled, fit_linear
+from vit.evaluation.features.probe import Labelled, fit_linear
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.parts.auto_values import fit_recipe, steps_per_epoch
 from vit.run.parts.head_fit import evenly

@@ -11,8 +11,8 @@ import vit
 from tests.run.conftest import SMALL, table, write_photos
 from vit.cli import main
 from vit.data import DataError
-from vit.data.split_files import read_rows
-from vit.evaluation.label_errors import find_label_errors
+from vit.data.splits.files import read_rows
+from vit.evaluation.labelling.label_errors import find_label_errors
 from vit.evaluation.out_of_fold import HeldOut
 
 cleanlab_filter = pytest.importorskip("cleanlab.filter")

@@ -12,7 +12,7 @@ import vit
 from tests.run.conftest import table
 from vit.cli import main
 from vit.run.config.composing import ConfigError
-from vit.run.listing import list_runs, select
+from vit.run.records.listing import list_runs, select
 
 SHORT = ["recipe.epochs=2", "logger=csv", "precision=32-true", "model.depth=1", "trainer.accelerator=cpu"]
 

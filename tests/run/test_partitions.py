@@ -12,7 +12,7 @@ from tests.run.conftest import QUICK, SMALL, table
 from vit.data import DataError
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.parts.data_source import build_source
-from vit.run.records import read_record
+from vit.run.records.splits import read_record
 
 
 @pytest.fixture

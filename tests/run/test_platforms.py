@@ -62,7 +62,7 @@ def test_two_threads_at_once_each_have_a_folder(tmp_path):
 
 
 def test_two_threads_cannot_share_a_folder(tmp_path):
-    from vit.run.folder import RunFolder
+    from vit.run.records.folder import RunFolder
 
     results: list = []
     with RunFolder(Path(tmp_path / "run")):

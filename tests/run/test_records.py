@@ -14,7 +14,7 @@ from tests.run.test_resume import StopAfter, assert_same
 from vit.__main__ import main
 from vit.data import DataError
 from vit.run.config.composing import ConfigError
-from vit.run.records import read_record, write_record
+from vit.run.records.splits import read_record, write_record
 
 QUICK = ["precision=32-true", "logger=csv", "recipe.epochs=3", "recipe.batch_size=16", "data.audit_seconds=1", *SMALL]
 
@@ -168,7 +168,7 @@ def test_runs_of_older_versions_keep_their_splits(grown, finished, tmp_path):
 def test_names_of_any_characters_are_recorded(tmp_path):
     from vit.data import PairSource, PairSplit
     from vit.data.sample_names import PackedStrings
-    from vit.run.folder import RunFolder
+    from vit.run.records.folder import RunFolder
 
     odd = ["a\tb", "c\nd", "e\\t", "ü\udce4", " x ", ""]
     texts, names = PackedStrings(odd), PackedStrings([f"{i}{name}" for i, name in enumerate(odd)])

@@ -20,7 +20,7 @@ from vit.cli import main as vit_main
 from vit.data import digits
 from vit.run import jobs
 from vit.run.config.composing import ConfigError
-from vit.run.folder import RunFolder
+from vit.run.records.folder import RunFolder
 from vit.run.reporting import finish_with_report, run_subject
 from vit.run.training_run import how_to_resume
 

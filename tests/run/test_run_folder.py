@@ -13,7 +13,7 @@ from filelock import FileLock
 from tests.faults.forking import forks
 from tests.faults.resume import DIGITS, run
 from vit.run.config.composing import ConfigError
-from vit.run.folder import RunFolder, read_config
+from vit.run.records.folder import RunFolder, read_config
 from vit.run.resume import find_resumable
 
 
@@ -41,7 +41,7 @@ def change(file, old, new):
 
 
 def test_a_lost_config_is_read_from_the_checkpoint(folder, caplog, monkeypatch):
-    monkeypatch.setattr("vit.run.folder.log.propagate", True)
+    monkeypatch.setattr("vit.run.records.folder.log.propagate", True)
     config = read_config(folder)
     (folder / "config.yaml").unlink()
     assert find_resumable({"resume": "auto", "run_dir": str(folder)}) == folder
@@ -79,7 +79,7 @@ def test_a_crash_between_record_and_file_leaves_a_valid_config(tmp_path, monkeyp
     nodes = {"data": 1, "model": 1, "recipe": 1, "task": 1, "trainer": 1, "overrides": []}
     folder.write("config.yaml", nodes)
     with monkeypatch.context() as patch:
-        patch.setattr("vit.run.folder.write_atomically", lambda *arguments: None)
+        patch.setattr("vit.run.records.folder.write_atomically", lambda *arguments: None)
         folder.write("config.yaml", {**nodes, "data": 2})
     assert read_config(tmp_path) == nodes
 

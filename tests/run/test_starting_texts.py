@@ -10,9 +10,9 @@ import vit
 from vit.bundle import load_bundle
 from vit.cli import main
 from vit.run.config.composing import ConfigError
-from vit.run.folder import read_config
 from vit.run.jobs import prepare
 from vit.run.parts.devices import find_devices
+from vit.run.records.folder import read_config
 
 SMALL = ["recipe.epochs=1", "precision=32-true", "logger=csv", "model.dim=16", "model.num_heads=2", "model.depth=1"]
 STILL = ["recipe.optimizer.lr=0.0", "recipe.ema=null"]  # nothing moves: what was taken can be seen in the result

@@ -35,7 +35,7 @@ from vit.data import (
     folder,
 )
 from vit.data.sample_names import RowNames
-from vit.data.split import ReadArray
+from vit.data.splits.split import ReadArray
 
 __all__ = ["LOADER_PEERS", "bench_loader"]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -9,23 +9,23 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.benchmarking import bench
-from vit.cli.calibrating import calibrate
-from vit.cli.choosing import choose_next
-from vit.cli.comparing import compare_finetuning
-from vit.cli.comparing_runs import compare
-from vit.cli.converting import convert
-from vit.cli.cross_validating import cross_validate
-from vit.cli.evaluating import evaluate
-from vit.cli.explaining import explain
-from vit.cli.inspecting import audit, models
-from vit.cli.listing import runs
-from vit.cli.predicting import predict
-from vit.cli.probing import probe
-from vit.cli.reporting import report
-from vit.cli.sharing import card, push
+from vit.cli.data.audit import audit, models
+from vit.cli.data.next import choose_next
+from vit.cli.evaluation.calibrate import calibrate
+from vit.cli.evaluation.compare import compare
+from vit.cli.evaluation.evaluate import evaluate
+from vit.cli.evaluation.report import report
+from vit.cli.exchange.convert import convert
+from vit.cli.exchange.hub import card, push
+from vit.cli.prediction.attention import attention
+from vit.cli.prediction.explain import explain
+from vit.cli.prediction.predict import predict
+from vit.cli.prediction.probe import probe
 from vit.cli.terminal import error_text, print_error, print_user_warnings
-from vit.cli.visualizing import attention
+from vit.cli.training.bench import bench
+from vit.cli.training.compare_finetuning import compare_finetuning
+from vit.cli.training.cross_validate import cross_validate
+from vit.cli.training.runs import runs
 
 app = typer.Typer(
     help="Train, fine-tune, evaluate, explain and use Vision Transformers.",

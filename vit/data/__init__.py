@@ -17,7 +17,7 @@ from vit.data.augment.steps import (
     RandomErasing,
     VerticalFlip,
 )
-from vit.data.batches import EvalBatches, TrainBatches
+from vit.data.batching.batches import EvalBatches, TrainBatches
 from vit.data.errors import DataError
 from vit.data.formats.word_vectors import read_vectors
 from vit.data.images.dataset import ImageDataset
@@ -39,7 +39,7 @@ from vit.data.sets.hub import hub
 from vit.data.sets.number_stories import number_questions, number_stories
 from vit.data.sets.spelled_numbers import spelled_numbers
 from vit.data.source import Source
-from vit.data.split import Split
+from vit.data.splits.split import Split
 from vit.data.statistics import estimate
 from vit.data.text.corpus import CorpusSource, CorpusSplit
 from vit.data.text.corpus_files import corpus

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from vit.data.errors import DataError
-from vit.data.split import Split, array_split, file_split
-from vit.data.splitting import three_ways, with_validation
+from vit.data.splits.split import Split, array_split, file_split
+from vit.data.splits.splitting import three_ways, with_validation
 
 __all__ = ["DataError", "Source", "Split", "array_split", "file_split", "separator_of", "three_ways",
            "with_validation"]  # for functions that return a Source

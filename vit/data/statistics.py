@@ -15,7 +15,7 @@ from vit.data.images.decode import BadImage
 from vit.data.images.line_images import LinePreprocessing
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.pairs.source import PairSplit
-from vit.data.split import Split
+from vit.data.splits.split import Split
 
 
 class ChannelSums:

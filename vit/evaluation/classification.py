@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from vit.bundle import Calibration
 from vit.bundle.calibration import required_samples
 from vit.data import BadImage, DataError, ImageDataset, Preprocessing, Source, Split
+from vit.evaluation.calibration.reliability import calibration_error
 from vit.evaluation.progress import Progress
-from vit.evaluation.reliability import calibration_error
 from vit.inference import best_device, decode_ahead, forward
 from vit.inference.calibrated import SET_METHOD, calibrated_probabilities
 from vit.inference.conformal import row_draws, set_sizes

@@ -12,7 +12,7 @@ from typing import Any
 from vit.bundle import Bundle
 from vit.bundle.files import SourceError
 from vit.data.source import separator_of
-from vit.data.split_files import read_rows
+from vit.data.splits.files import read_rows
 from vit.exchange.private_paths import overrides_without_folders
 from vit.exchange.usage import usage
 

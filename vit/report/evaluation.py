@@ -7,9 +7,9 @@ import numpy as np
 
 from vit.data import Preprocessing, Split, TextSplit
 from vit.evaluation import Evaluation
-from vit.report.confusion import confusion_picture
-from vit.report.misclassified import misclassified_picture
-from vit.report.reliability import reliability_picture
+from vit.report.figures.confusion import confusion_picture
+from vit.report.figures.misclassified import misclassified_picture
+from vit.report.figures.reliability import reliability_picture
 from vit.report.tables import open_table, prediction_cells, prediction_columns
 
 

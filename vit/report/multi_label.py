@@ -12,8 +12,19 @@ from rich.table import Table
 from vit.data import Preprocessing, Split
 from vit.data.source import separator_of
 from vit.evaluation import LabelScore, MultiLabelEvaluation
-from vit.report.figures import BLUE, FONT, INK, MUTED, ORANGE, new_figure, save_figure, set_title, shorten, style_axes
-from vit.report.misclassified import misclassified_picture
+from vit.report.figures.misclassified import misclassified_picture
+from vit.report.figures.style import (
+    BLUE,
+    FONT,
+    INK,
+    MUTED,
+    ORANGE,
+    new_figure,
+    save_figure,
+    set_title,
+    shorten,
+    style_axes,
+)
 from vit.report.summary import select_worst
 from vit.report.tables import open_table
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from vit.data import LinePreprocessing, PairSplit
 from vit.evaluation.seq2seq import Seq2SeqEvaluation
 from vit.evaluation.text_metrics import character_errors
-from vit.report.misclassified import misclassified_picture
+from vit.report.figures.misclassified import misclassified_picture
 from vit.report.tables import open_table
 
 MAX_IMAGES = 24  # in mistakes.png

@@ -100,7 +100,7 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
         with_hydra(lambda config: None, option_line(options), overrides)
         return 0
     if options.multirun:
-        from vit.run.sweeping import sweep_with
+        from vit.run.multirun.sweeping import sweep_with
 
         return sweep_with(overrides, with_hydra)
     parsed = parse(with_resumed(overrides))

@@ -10,16 +10,16 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import Timer
 
 from vit.data import BadImage
-from vit.data.recorded_splits import check_unchanged
+from vit.data.splits.recorded import check_unchanged
 from vit.report.bar import progress_bar
-from vit.report.curves import curves_picture
+from vit.report.figures.curves import curves_picture
 from vit.report.summary import print_summary
 from vit.run.config.overrides import override_text
 from vit.run.console import command, console
-from vit.run.folder import RunFolder
 from vit.run.jobs import Job
 from vit.run.parts.finetuning import whole_size
-from vit.run.records import read_record
+from vit.run.records.folder import RunFolder
+from vit.run.records.splits import read_record
 from vit.run.reporting import CHOSEN, finish_with_report
 from vit.training import Checkpoints, Patience, PeakMemory, ThroughputMeter, trained_weights
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from vit.data import BadImage, Preprocessing, Split
 from vit.data.images.masked_patches import EVALUATION, patch_noise
 from vit.models.mae import MaskedAutoencoder, from_patches, to_patches
-from vit.report.reconstructions import GREY, reconstructions_picture
+from vit.report.figures.reconstructions import GREY, reconstructions_picture
 
 
 class Reconstructions(pl.Callback):

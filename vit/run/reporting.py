@@ -6,13 +6,13 @@ from pathlib import Path
 
 from vit import __version__
 from vit.messages import first_line
-from vit.report.model_report import write_report
+from vit.report.pages.model_report import write_report
 from vit.report.sections.run_record import read_run
 from vit.report.sections.subject import Subject
 from vit.run.console import command
-from vit.run.environment import environment
-from vit.run.folder import RunFolder
 from vit.run.jobs import Job, Tested
+from vit.run.records.environment import environment
+from vit.run.records.folder import RunFolder
 
 log = logging.getLogger("vit")
 

@@ -10,20 +10,20 @@ from omegaconf import DictConfig
 
 from vit.data import BadImage, DataError
 from vit.data.system_limits import SystemLimitError, explain_limit
-from vit.run.compare import compare, is_comparison
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import as_list, override_text
 from vit.run.console import command, console, log_to_console
-from vit.run.environment import environment
 from vit.run.finish import finish
-from vit.run.folder import RunFolder, read_config
 from vit.run.jobs import Job, prepare
+from vit.run.multirun.compare import compare, is_comparison
 from vit.run.parts.devices import Devices, compile_model, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.preprocessing import DEFAULT_SIZE, as_size
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
 from vit.run.processes.ranks import LAUNCHER, RankError, is_launched, run_ranks
-from vit.run.records import DataRecord, read_record
+from vit.run.records.environment import environment
+from vit.run.records.folder import RunFolder, read_config
+from vit.run.records.splits import DataRecord, read_record
 from vit.run.result import Run
 from vit.run.resume import (
     Plan,

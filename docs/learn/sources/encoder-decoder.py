@@ -93,8 +93,8 @@ for given, wanted in zip(inputs[0].tolist(), target[427, 1:].tolist()):
 # ## 5. Training, with label smoothing and the schedule of the paper
 
 # %%
-from vit.training.optimization.schedule import noam, noam_peak
 from vit.tasks.cross_entropy import cross_entropy
+from vit.training.optimization.schedule import noam, noam_peak
 
 STEPS, WARMUP = 500, 100
 optimizer = torch.optim.Adam(model.parameters(), lr=0.3 * noam_peak(64, WARMUP), betas=(0.9, 0.98), eps=1e-9)

@@ -124,7 +124,7 @@ assert scores[-1] > 0.9
 
 # %%
 from vit.nn import attention_maps
-from vit.report.attention_maps import rollout
+from vit.report.attention.maps import rollout
 
 shown = [1440, 1500, 1612, 1700]
 with torch.no_grad(), attention_maps(model) as maps:

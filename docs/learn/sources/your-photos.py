@@ -94,8 +94,8 @@ print(f"digits 0 to 5: {pretrained.metrics['test/accuracy']:.1%} of {pretrained.
 
 # %%
 from vit.data.images.folders import folder as photo_folder
-from vit.evaluation.embeddings import embed_split
-from vit.evaluation.probe import Labelled, run_probes
+from vit.evaluation.features.embeddings import embed_split
+from vit.evaluation.features.probe import Labelled, run_probes
 from vit.exchange import open_model
 from vit.inference import best_device
 from vit.inference.features import Featurizer

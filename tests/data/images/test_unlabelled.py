@@ -7,9 +7,9 @@ from PIL import Image
 
 from tests.data.shares import near
 from vit.data import DataError, pictures
-from vit.data.audit import audit
 from vit.data.images.masked_patches import patch_noise
 from vit.data.images.preprocessing import Preprocessing
+from vit.data.quality.audit import audit
 
 
 def write(root, names):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vit.data.errors import DataError
-from vit.data.split import Split, array_split
+from vit.data.splits.split import Split, array_split
 from vit.files.untrusted import LimitError, open_decompressed, open_regular
 
 

@@ -16,7 +16,7 @@ from vit.data.images.jpeg_decoders import select
 from vit.data.images.prepared import Prepared, read_sample
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.resampling import LIBRARIES, resize_box
-from vit.data.split import Split
+from vit.data.splits.split import Split
 
 Batch = dict[str, Any]
 

@@ -15,9 +15,9 @@ from vit.data.identity import to_nfc
 from vit.data.images.files import ImageFiles, LeftOut, image_files, summary
 from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
-from vit.data.split import Split, file_split
-from vit.data.split_names import match_splits
-from vit.data.splitting import three_ways, with_validation
+from vit.data.splits.names import match_splits
+from vit.data.splits.split import Split, file_split
+from vit.data.splits.splitting import three_ways, with_validation
 
 
 def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split_seed: int = 0) -> Source:

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from vit.data.errors import DataError
 from vit.data.images.decode import BadImage
 from vit.data.images.prepared import Prepared
-from vit.data.split import content_of
+from vit.data.splits.split import content_of
 from vit.files.atomic import sweep, write_atomically
 from vit.files.strict_json import json_text
 

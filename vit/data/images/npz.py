@@ -10,9 +10,9 @@ from vit.data.class_names import encode_labels, parse_class_names
 from vit.data.errors import DataError
 from vit.data.sample_names import RowNames
 from vit.data.source import Source
-from vit.data.split import ReadArray, Split, array_split
-from vit.data.split_names import SPLIT_NAMES
-from vit.data.splitting import three_ways, with_validation
+from vit.data.splits.names import SPLIT_NAMES
+from vit.data.splits.split import ReadArray, Split, array_split
+from vit.data.splits.splitting import three_ways, with_validation
 from vit.files.untrusted import open_zip, read_arrays
 
 IMAGES = ("images", "image", "x", "data")

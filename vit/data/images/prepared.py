@@ -18,7 +18,7 @@ from vit.data.augment.random_crop import RandomResizedCrop, Sizing
 from vit.data.images.decode import BadImage
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.resampling import resize_box
-from vit.data.split import Raw, Split
+from vit.data.splits.split import Raw, Split
 
 VERSION = 1  # of the pixels; increased if they change
 

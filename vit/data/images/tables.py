@@ -14,14 +14,14 @@ import numpy as np
 from vit.data.class_names import clean_label, encode_labels, labels_are_class_names, parse_class_names
 from vit.data.errors import DataError
 from vit.data.formats.delimited import Column, check_header, find_column, numbered_rows
-from vit.data.groups import group_column
 from vit.data.images.files import is_image_name, resolve_files
 from vit.data.images.npz import npz
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.source import Source
-from vit.data.split import Raw, Split, file_split
-from vit.data.split_names import SPLIT_NAMES, match_splits
-from vit.data.splitting import three_ways, with_validation
+from vit.data.splits.groups import group_column
+from vit.data.splits.names import SPLIT_NAMES, match_splits
+from vit.data.splits.split import Raw, Split, file_split
+from vit.data.splits.splitting import three_ways, with_validation
 from vit.files.untrusted import LimitError, check_regular, megabytes, read_bytes, read_json, unpacked_limit
 from vit.messages import did_you_mean, nearest_names
 

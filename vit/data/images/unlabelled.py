@@ -11,9 +11,9 @@ from vit.data.images.decode import EXTENSIONS
 from vit.data.images.files import image_files
 from vit.data.images.folders import file_samples, open_folder
 from vit.data.source import Source
-from vit.data.split import Split
-from vit.data.split_names import match_splits
-from vit.data.splitting import three_ways, with_validation
+from vit.data.splits.names import match_splits
+from vit.data.splits.split import Split
+from vit.data.splits.splitting import three_ways, with_validation
 
 
 @dataclass(frozen=True)

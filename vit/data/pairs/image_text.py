@@ -10,7 +10,7 @@ from vit.data.formats.delimited import TABLES, Column, drop_empty, is_table, lin
 from vit.data.images.files import resolve_files
 from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
 from vit.data.sample_names import PackedStrings
-from vit.data.split import ReadFile
+from vit.data.splits.split import ReadFile
 
 
 def image_text(

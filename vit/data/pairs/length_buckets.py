@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from vit.counters import hash_counters, permutation
-from vit.data.batches import Epochs
+from vit.data.batching.batches import Epochs
+from vit.data.batching.loading import Fetching
 from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
-from vit.data.loading import Fetching
 from vit.data.pairs.dataset import PairDataset
 
 

@@ -19,7 +19,7 @@ from vit.data.formats.delimited import (
 )
 from vit.data.pairs.source import PairSource, PairSplit, add_missing_splits, rows_by_split
 from vit.data.sample_names import PackedStrings
-from vit.data.split_names import SPLIT_NAMES
+from vit.data.splits.names import SPLIT_NAMES
 
 Found = tuple[PairSplit, list[tuple[str, str]]]
 

@@ -10,9 +10,9 @@ from vit.data.errors import DataError
 from vit.data.identity import fingerprint
 from vit.data.images.decode import BadImage
 from vit.data.sample_names import ConcatSequence, SelectedStrings
-from vit.data.split import Raw, ReadConcat, ReadRows, content_of, keys
-from vit.data.split_names import SPLIT_NAMES
-from vit.data.splitting import assign_splits
+from vit.data.splits.names import SPLIT_NAMES
+from vit.data.splits.split import Raw, ReadConcat, ReadRows, content_of, keys
+from vit.data.splits.splitting import assign_splits
 
 
 @dataclass(frozen=True)

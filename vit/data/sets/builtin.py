@@ -10,8 +10,8 @@ from vit.data.formats.idx_cifar import cifar_batches, read_idx
 from vit.data.images.folders import folder
 from vit.data.images.tables import parquet_splits
 from vit.data.source import Source
-from vit.data.split import Split, array_split
-from vit.data.splitting import hold_out, with_validation
+from vit.data.splits.split import Split, array_split
+from vit.data.splits.splitting import hold_out, with_validation
 
 DIGITS_FILE = "datasets/data/digits.csv.gz"  # in the package sklearn
 FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]

@@ -9,7 +9,7 @@ from vit.counters import uniform
 from vit.data.pairs.source import PairSource, PairSplit
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.sets.builtin import digits as single_digits
-from vit.data.split import Split
+from vit.data.splits.split import Split
 
 
 def digit_strips(

@@ -18,9 +18,9 @@ from vit.data.errors import DataError
 from vit.data.images.tables import IMAGE_COLUMNS, LABEL_COLUMNS
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.source import Source
-from vit.data.split import Raw, Split
-from vit.data.split_names import SPLIT_NAMES, match_splits
-from vit.data.splitting import three_ways, with_validation
+from vit.data.splits.names import SPLIT_NAMES, match_splits
+from vit.data.splits.split import Raw, Split
+from vit.data.splits.splitting import three_ways, with_validation
 from vit.files.untrusted import read_bytes
 
 log = logging.getLogger("vit")

@@ -8,7 +8,7 @@ import numpy as np
 from vit.data.errors import DataError
 from vit.data.identity import fingerprint
 from vit.data.sample_names import ConcatSequence, SelectedStrings
-from vit.data.splitting import assign_splits
+from vit.data.splits.splitting import assign_splits
 
 MIN_DOCUMENTS = 30  # a corpus with fewer documents is split by blocks of sentences
 ENDS_BLOCK = "0"  # last digit of the fingerprint of a block's last sentence: 16 sentences on average

@@ -9,8 +9,8 @@ from vit.data.errors import DataError
 from vit.data.formats.delimited import check_single, find_file, line_names, read_lines
 from vit.data.sample_names import PackedStrings
 from vit.data.sets.number_stories import number_stories
-from vit.data.split_names import SPLIT_NAMES
-from vit.data.splitting import PARTS
+from vit.data.splits.names import SPLIT_NAMES
+from vit.data.splits.splitting import PARTS
 from vit.data.text.corpus import CorpusSource, CorpusSplit, split_by_document
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 from vit.data.identity import fingerprint
 from vit.data.images.dataset import Batch
 from vit.data.sample_names import ConcatSequence, SelectedStrings
-from vit.data.split import concat_groups
+from vit.data.splits.split import concat_groups
 from vit.data.text.token_ids import Tokens, find_too_long, tokenize
 from vit.data.text.tokenizers import BOS, EOS, Tokenizer
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from vit.counters import uniform
-from vit.data.batches import TrainBatches
+from vit.data.batching.batches import TrainBatches
 from vit.data.images.dataset import Batch
 from vit.data.text.corpus import CorpusSplit
 from vit.data.text.dataset import truncated_lengths

@@ -9,13 +9,13 @@ import numpy as np
 from vit.data.class_names import clean_label, parse_class_names, warn_about_similar_names
 from vit.data.errors import DataError
 from vit.data.formats.delimited import TABLES, Column, drop_empty, find_column, is_table, line_names, read_columns
-from vit.data.groups import group_column
 from vit.data.images.tables import read_parquet
 from vit.data.pairs.source import rows_by_split
 from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.sets.number_stories import number_questions
 from vit.data.source import Source
-from vit.data.splitting import three_ways, with_validation
+from vit.data.splits.groups import group_column
+from vit.data.splits.splitting import three_ways, with_validation
 from vit.data.text.dataset import TextSplit
 
 

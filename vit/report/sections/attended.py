@@ -6,15 +6,15 @@ from functools import partial
 import numpy as np
 import torch
 
-from vit.evaluation.grad_cam import grad_cam
-from vit.evaluation.integrated_gradients import integrated_gradients
+from vit.evaluation.attribution.grad_cam import grad_cam
+from vit.evaluation.attribution.integrated_gradients import integrated_gradients
+from vit.evaluation.attribution.relevance import class_relevance, has_relevance
 from vit.evaluation.multi_label import MultiLabelEvaluation
-from vit.evaluation.relevance import class_relevance, has_relevance
 from vit.nn import Attention
-from vit.report.attention_report import image_attention, text_attention
-from vit.report.embedded import thumbnail_url
-from vit.report.heat import enlarged, heat_picture
-from vit.report.html_parts import card, cards, drawing, heading, paragraph
+from vit.report.attention.heat import enlarged, heat_picture
+from vit.report.attention.report import image_attention, text_attention
+from vit.report.pages.embedded import thumbnail_url
+from vit.report.pages.html_parts import card, cards, drawing, heading, paragraph
 from vit.report.sections.generated import matrix_url
 from vit.report.sections.subject import Section, Subject, missing, shortened
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from vit.report.confusion import confusion_picture, most_frequent_errors
-from vit.report.html_parts import cards, drawing, heading, paragraph
+from vit.report.figures.confusion import confusion_picture, most_frequent_errors
+from vit.report.pages.html_parts import cards, drawing, heading, paragraph
 from vit.report.sections.subject import Section, Subject
 
 PAIRS = 6  # of classes with examples

@@ -7,16 +7,16 @@ from dataclasses import asdict
 import numpy as np
 
 from vit.evaluation import bleu_signature, text_metrics
-from vit.evaluation.bootstrap import LEVEL
-from vit.evaluation.text_bootstrap import RESAMPLES, TextStatistics
+from vit.evaluation.intervals.bootstrap import LEVEL
+from vit.evaluation.intervals.text_bootstrap import RESAMPLES, TextStatistics
 from vit.evaluation.text_metrics import character_errors
 from vit.nn import Attention
-from vit.report.attention import MIN_SPACING, WEIGHT, image_to_text_picture
-from vit.report.attention_maps import TokenMaps
-from vit.report.attention_report import Seq2SeqAttention, seq2seq_attention
-from vit.report.embedded import figure_url, thumbnail_url
-from vit.report.figures import FONT, INK, RULE, new_figure, save_figure, set_title, shorten
-from vit.report.html_parts import card, cards, drawing, facts, paragraph, table
+from vit.report.attention.figures import MIN_SPACING, WEIGHT, image_to_text_picture
+from vit.report.attention.maps import TokenMaps
+from vit.report.attention.report import Seq2SeqAttention, seq2seq_attention
+from vit.report.figures.style import FONT, INK, RULE, new_figure, save_figure, set_title, shorten
+from vit.report.pages.embedded import figure_url, thumbnail_url
+from vit.report.pages.html_parts import card, cards, drawing, facts, paragraph, table
 from vit.report.sections.subject import Section, Subject, missing, shortened
 from vit.report.seq2seq import marked_differences
 

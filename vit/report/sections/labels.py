@@ -5,13 +5,13 @@ from dataclasses import asdict
 import numpy as np
 from matplotlib.axes import Axes
 
-from vit.evaluation.bootstrap import FEWEST, LEVEL, Interval
-from vit.evaluation.label_bootstrap import RESAMPLES, LabelIntervals, label_intervals
-from vit.evaluation.reliability import calibration_error, reliability
-from vit.report.embedded import figure_url, thumbnail_url
-from vit.report.figures import BLUE, FONT, INK, MUTED, RULE, new_figure, save_figure, shorten, style_axes
-from vit.report.html_parts import card, cards, drawing, facts, paragraph, table
+from vit.evaluation.calibration.reliability import calibration_error, reliability
+from vit.evaluation.intervals.bootstrap import FEWEST, LEVEL, Interval
+from vit.evaluation.intervals.label_bootstrap import RESAMPLES, LabelIntervals, label_intervals
+from vit.report.figures.style import BLUE, FONT, INK, MUTED, RULE, new_figure, save_figure, shorten, style_axes
 from vit.report.multi_label import labels_picture, names_of
+from vit.report.pages.embedded import figure_url, thumbnail_url
+from vit.report.pages.html_parts import card, cards, drawing, facts, paragraph, table
 from vit.report.sections.subject import Section, Subject
 
 SHOWN = 1000  # labels in the tables of the page

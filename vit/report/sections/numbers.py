@@ -5,10 +5,10 @@ from dataclasses import asdict
 import numpy as np
 
 from vit.data import LinePreprocessing
-from vit.evaluation.bootstrap import EXACT, FEWEST, LEVEL, RESAMPLES, Interval, accuracies
-from vit.evaluation.reliability import reliability
-from vit.report.html_parts import drawing, facts, paragraph, table
-from vit.report.reliability import reliability_picture
+from vit.evaluation.calibration.reliability import reliability
+from vit.evaluation.intervals.bootstrap import EXACT, FEWEST, LEVEL, RESAMPLES, Interval, accuracies
+from vit.report.figures.reliability import reliability_picture
+from vit.report.pages.html_parts import drawing, facts, paragraph, table
 from vit.report.sections.subject import Section, Subject
 
 SHOWN = 1000  # classes in the table of the page; all are in the JSON file

@@ -7,10 +7,10 @@ import numpy as np
 
 from vit.data import Preprocessing
 from vit.data.augment.corruptions import CORRUPTIONS, corrupt
-from vit.data.split import Raw, Split
+from vit.data.splits.split import Raw, Split
 from vit.evaluation import evaluate
-from vit.report.embedded import thumbnail_url
-from vit.report.html_parts import card, cards, facts, paragraph, table
+from vit.report.pages.embedded import thumbnail_url
+from vit.report.pages.html_parts import card, cards, facts, paragraph, table
 from vit.report.sections.subject import Section, Subject, missing
 
 KEY, TITLE, SEED = "robustness", "Robustness", 0

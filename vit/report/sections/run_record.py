@@ -9,7 +9,7 @@ from typing import Any
 
 from vit.files.untrusted import read_json
 from vit.messages import first_line
-from vit.report.curves import Curve, read_curves
+from vit.report.figures.curves import Curve, read_curves
 
 
 @dataclass(frozen=True)

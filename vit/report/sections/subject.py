@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from vit.data import PairSource, PairSplit, Source, Split, TextSplit
-from vit.data.audit import AuditReport
+from vit.data.quality.audit import AuditReport
 from vit.evaluation import Evaluation, MultiLabelEvaluation
 from vit.evaluation.seq2seq import Seq2SeqEvaluation
 from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor
-from vit.report.embedded import figure_url, file_url, thumbnail_url
-from vit.report.html_parts import card, paragraph, text_card
+from vit.report.pages.embedded import figure_url, file_url, thumbnail_url
+from vit.report.pages.html_parts import card, paragraph, text_card
 from vit.report.sections.run_record import RunRecord
 
 

@@ -12,10 +12,9 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
-from vit.data.recorded_splits import NEW
+from vit.data.splits.recorded import NEW
 from vit.evaluation.progress import Progress
 from vit.run.config.composing import ConfigError, nearest
-from vit.run.folder import RunFolder
 from vit.run.parts.auto_values import AUTO, fit_recipe
 from vit.run.parts.batches import check_batch, check_devices
 from vit.run.parts.data_source import build_source, check_validation, with_absolute_paths
@@ -23,7 +22,8 @@ from vit.run.parts.devices import Devices
 from vit.run.parts.distillation import distill_kind
 from vit.run.parts.finetuning import read_finetune, start_finetuning
 from vit.run.parts.init_from import Initial, load_initial
-from vit.run.records import DataRecord, write_record
+from vit.run.records.folder import RunFolder
+from vit.run.records.splits import DataRecord, write_record
 from vit.tasks import Batches, Task
 from vit.weights import KeyReport
 

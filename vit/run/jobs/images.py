@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from vit.bundle import Calibration, load_bundle, save_bundle
 from vit.data import BadImage, DataError, Mixup, Preprocessing, Source
-from vit.data.audit import AuditReport, audit
 from vit.data.errors import printable
 from vit.data.images.files import summary
+from vit.data.quality.audit import AuditReport, audit
 from vit.evaluation import evaluate
 from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress
@@ -21,7 +21,6 @@ from vit.models import flops
 from vit.report.evaluation import write_evaluation
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
-from vit.run.folder import RunFolder
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts.auto_values import steps_per_epoch
 from vit.run.parts.batches import build_augment, build_batches, check_devices
@@ -34,7 +33,8 @@ from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.networks import build_model, model_name
 from vit.run.parts.optimization import build_loss, build_optimization
 from vit.run.parts.preprocessing import build_preprocessing
-from vit.run.records import write_record
+from vit.run.records.folder import RunFolder
+from vit.run.records.splits import write_record
 from vit.tasks import Batches, Classification, Optimization
 from vit.weights import KeyReport
 

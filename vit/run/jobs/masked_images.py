@@ -9,10 +9,9 @@ from vit.bundle import load_bundle, save_bundle
 from vit.evaluation.progress import Progress
 from vit.evaluation.reconstruction import evaluate_reconstruction
 from vit.models import MaskedImageConfig
-from vit.report.reconstructions import reconstructions_picture
+from vit.report.figures.reconstructions import reconstructions_picture
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import override_text
-from vit.run.folder import RunFolder
 from vit.run.jobs.base import Tested
 from vit.run.jobs.images import ImageJob
 from vit.run.parts.batches import build_augment
@@ -20,6 +19,7 @@ from vit.run.parts.devices import Devices
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.networks import build_model
 from vit.run.reconstructions import Reconstructions, reconstruct, select_images
+from vit.run.records.folder import RunFolder
 from vit.tasks import MaskedImages
 from vit.weights import KeyReport
 

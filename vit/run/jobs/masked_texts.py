@@ -11,7 +11,6 @@ from vit.evaluation.masked_tokens import evaluate_masked_tokens
 from vit.evaluation.progress import Progress
 from vit.models.masked import MaskedTextConfig
 from vit.run.config.overrides import override_text
-from vit.run.folder import RunFolder
 from vit.run.jobs.base import Tested
 from vit.run.jobs.texts import TextJob
 from vit.run.parts import networks
@@ -19,6 +18,7 @@ from vit.run.parts.batches import micro_batch, val_loader
 from vit.run.parts.data_source import check_validation
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
+from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, MaskedTokens
 from vit.weights import KeyReport
 

@@ -9,16 +9,16 @@ from torch import Tensor, nn
 from vit.bundle import load_bundle, save_bundle
 from vit.data import DataError
 from vit.evaluation import best_thresholds, evaluate_multi_label
-from vit.evaluation.calibration import NONE
+from vit.evaluation.calibration.fitting import NONE
 from vit.evaluation.progress import Progress
 from vit.inference import MultiLabelPredictor
 from vit.models import model_from_config
 from vit.report.multi_label import write_multi_label_evaluation
 from vit.run.config.composing import ConfigError, stated
-from vit.run.folder import RunFolder
 from vit.run.jobs.base import Tested
 from vit.run.jobs.images import ImageClassificationJob
 from vit.run.parts.calibration import calibration_choice
+from vit.run.records.folder import RunFolder
 from vit.tasks import MultiLabel
 
 log = logging.getLogger("vit")

@@ -19,7 +19,6 @@ from vit.inference import Seq2SeqPredictor
 from vit.report.seq2seq import write_seq2seq_evaluation
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
-from vit.run.folder import RunFolder
 from vit.run.jobs.base import Job, Tested, check_no_augment
 from vit.run.parts import networks
 from vit.run.parts.batches import build_augment, build_pair_datasets
@@ -29,6 +28,7 @@ from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.optimization import build_optimization, build_text_loss
 from vit.run.parts.preprocessing import build_line_preprocessing
 from vit.run.parts.tokenizers import build_tokenizers, warn_of_lossy_texts, with_tokenizers
+from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, Seq2Seq, ValidationTexts
 from vit.weights import KeyReport
 

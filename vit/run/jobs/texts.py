@@ -15,7 +15,6 @@ from vit.evaluation.text_classification import evaluate_texts
 from vit.inference import TextPredictor
 from vit.models.text import TextClassifierConfig
 from vit.report.evaluation import write_text_evaluation
-from vit.run.folder import RunFolder
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts import networks
 from vit.run.parts.auto_values import steps_per_epoch
@@ -26,6 +25,7 @@ from vit.run.parts.devices import Devices
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.optimization import build_loss, build_optimization
 from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
+from vit.run.records.folder import RunFolder
 from vit.tasks import Batches, Optimization, TextClassification
 from vit.weights import KeyReport
 

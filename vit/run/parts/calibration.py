@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from vit.bundle import Calibration
 from vit.data import Preprocessing, Source
-from vit.evaluation.calibration import CHOICES, FULL, NONE, fit_calibration
+from vit.evaluation.calibration.fitting import CHOICES, FULL, NONE, fit_calibration
+from vit.evaluation.calibration.outputs import image_outputs, sample_for_means, text_outputs
 from vit.evaluation.classification import RunOptions
-from vit.evaluation.outputs import image_outputs, sample_for_means, text_outputs
 from vit.inference import TextPredictor
 from vit.models import model_from_config
 from vit.run.config.composing import ConfigError, nearest

@@ -8,12 +8,12 @@ from functools import partial
 from hydra.utils import instantiate
 
 from vit.data import CorpusSource, DataError, PairSource, Source
-from vit.data.corrections import apply_corrections
-from vit.data.folds import parse_fold
-from vit.data.repartition import Partition, repartition
+from vit.data.quality.corrections import apply_corrections
+from vit.data.splits.folds import parse_fold
+from vit.data.splits.repartition import Partition, repartition
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, nearest
-from vit.run.records import DataRecord
+from vit.run.records.splits import DataRecord
 
 LOADING = {  # keys of a data node that configure how samples are read, not which samples there are
     "_target_", "name", "image_size", "patch_size", "preprocessing", "workers", "balance", "on_bad_sample",

@@ -13,8 +13,8 @@ from torch import nn
 
 from vit.counters import permutation
 from vit.data import Preprocessing, Source, Split
-from vit.evaluation.embeddings import embed_split
-from vit.evaluation.probe import Labelled, LinearFit, fit_linear
+from vit.evaluation.features.embeddings import embed_split
+from vit.evaluation.features.probe import Labelled, LinearFit, fit_linear
 from vit.inference.features import Featurizer
 from vit.models import Classifier
 from vit.report.bar import progress_bar

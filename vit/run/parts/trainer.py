@@ -17,11 +17,11 @@ from vit.nn.transformer import set_autocast_residual
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, nearest
 from vit.run.console import console
-from vit.run.folder import RunFolder
 from vit.run.jobs import Job
-from vit.run.metrics_table import MetricsTable
 from vit.run.parts.devices import BF16_RESIDUAL, Devices, choose_precision
 from vit.run.parts.finetuning import read_finetune
+from vit.run.records.folder import RunFolder
+from vit.run.records.metrics_table import MetricsTable
 from vit.training import (
     AtomicCheckpointIO,
     AverageEpochs,

@@ -1,0 +1,138 @@
+"""`vit audit` and `vit models`: problems in a data set, and the models that exist."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vit.cli.data.data_sets import compose_data, open_source
+from vit.cli.terminal import ConfigDir, Overrides, check_writable, print_written, staged, write_json
+
+if TYPE_CHECKING:
+    from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
+
+
+def audit(
+    overrides: Overrides = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole report to this file.")] = None,
+    seconds: Annotated[float | None, typer.Option(
+        min=0, help="Time limit for decoding; by default all images are decoded.", show_default=False)] = None,
+    near: Annotated[bool, typer.Option(
+        "--near-copies", help="Also find resized, recompressed, cropped, mirrored and brightened copies.")] = False,
+    labels: Annotated[Path | None, typer.Option(
+        help="Folder of a cross-validation or a run: rank likely label errors by its held-out predictions instead.",
+        show_default=False)] = None,
+    csv_file: Annotated[Path | None, typer.Option(
+        "--csv", help="With --labels: the corrections file to edit.", show_default=False)] = None,
+    html: Annotated[Path | None, typer.Option(help="With --labels: the page.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option(
+        min=1, help="With --labels: so many samples; by default those that are likely errors.",
+        show_default=False)] = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Check the images of a data set: unreadable ones, duplicates across splits, class counts, sizes, mean and std.
+
+    The exit code is 1 if an image is unreadable. --labels FOLDER looks for label errors, with the data of that folder.
+    """
+    if labels is not None:
+        show_label_errors(labels, overrides or [], (json_file, csv_file, html), limit)
+        return
+    if csv_file or html or limit:
+        raise ValueError("--csv, --html and --limit belong to --labels FOLDER; add it, or leave them out")
+    check_writable(json_file)
+    from vit.data.quality.audit import audit as audit_source
+    from vit.data.quality.near_copies import describe_pairs, near_copies
+    from vit.run.config.composing import with_config_dir
+
+    data = compose_data(with_config_dir(overrides or [], config_dir))["data"]
+    if "preprocessing" not in data:
+        raise ValueError(f"data={data['name']} holds texts, but an audit checks images; training checks texts before "
+                         "its first step and names file and line of an invalid one")
+    source = as_unlabelled_images(open_source(data))
+    preprocessing, bit_depth = audit_preprocessing(data, source)
+    with staged("audit") as progress:
+        report = audit_source(source, preprocessing, seconds, progress)
+        pairs = near_copies(source, preprocessing, progress) if near else []
+    typer.echo(report.text() + (f"\npixels: {bit_depth}" if bit_depth else ""))
+    if near:
+        typer.echo(describe_pairs(pairs))
+    write_json(report.to_dict() | ({"near_copies": [asdict(pair) for pair in pairs]} if near else {}), json_file)
+    raise typer.Exit(1 if report.unreadable else 0)
+
+
+def show_label_errors(
+    folder: Path, overrides: list[str], files: tuple[Path | None, Path | None, Path | None], limit: int | None
+) -> None:
+    """Write and print the likely label errors.
+
+    Raises:
+        ValueError: overrides are given, since the folder records its data.
+    """
+    for file in files:
+        check_writable(file)
+    if overrides:
+        raise ValueError(f"{overrides[0]} changes nothing here: --labels reads the data that {folder} records; leave "
+                         "it out")
+    from vit.run.multirun.label_audit import audit_labels
+
+    json_file, csv_file, html = files
+    errors, samples, csv_file, page = audit_labels(folder, csv_file, html, limit)
+    typer.echo(f"{len(errors)} of {samples} labels are likely wrong")
+    for error in errors[:10]:
+        typer.echo(f"  {error.name}: {error.label} ({error.label_probability:.3f}), suggested {error.suggested} "
+                   f"({error.suggested_probability:.3f})")
+    write_json({"samples": samples, "label_errors": [asdict(error) for error in errors]}, json_file)
+    print_written(f"{csv_file}: fill in new_label and train with data.corrections={csv_file}")
+    print_written(str(page))
+
+
+def audit_preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | LinePreprocessing", str | None]:
+    """The decoding that a run would use, and a line about the images of more than 8 bits, if there are any.
+
+    Mean and std are placeholders: an audit computes them.
+
+    Raises:
+        ValueError: a value of the preprocessing is invalid.
+    """
+    from vit.data import LinePreprocessing, Preprocessing
+    from vit.data.images.bit_depth import RULES
+    from vit.data.pairs.line_widths import fitting_width
+    from vit.data.statistics import resolve_range
+    from vit.models.checks import pair
+
+    stated = {key: value for key, value in data["preprocessing"].items() if value is not None}
+    rule = stated.pop("range", "auto")
+    channels = 1 if stated.get("mode") == "L" else 3
+    defaults = {"mean": [0.5] * channels, "std": [0.5] * channels}
+    if "height" in stated:  # images of text lines
+        stated["patch_size"], width = pair("data.patch_size", data["patch_size"]), stated.get("max_width")
+        found = LinePreprocessing.from_dict(defaults | {"max_width": stated["patch_size"][1]} | stated)
+        found = found if width else found.replace(max_width=fitting_width(source.splits["train"], found))
+    else:
+        found = Preprocessing.from_dict(defaults | {"size": data["image_size"] or 224} | stated)
+    if rule not in RULES:
+        return found.replace(range=rule), None
+    return resolve_range(source.splits["train"], found, rule)
+
+
+def as_unlabelled_images(source: "Source | PairSource") -> "Source":
+    """The images of an image-to-text source, as a source without classes."""
+    from numpy import zeros
+
+    from vit.data import PairSource, Split, UnlabelledImages
+
+    if not isinstance(source, PairSource):
+        return source
+    splits = {key: Split(zeros(len(each), int), each.names, each.read) for key, each in source.splits.items()}
+    return UnlabelledImages(source.name, [], splits, source.left_out)
+
+
+def models(pattern: Annotated[str, typer.Argument(help="Names with * and ?, such as 'vit_small*'.")] = "*") -> None:
+    """List the names of the models that can be created."""
+    from vit.models import list_models
+
+    names = list_models(pattern)
+    if not names:
+        raise ValueError(f"no model name matches {pattern!r}; vit models lists all {len(list_models())}")
+    typer.echo("\n".join(names))

@@ -1,0 +1,184 @@
+"""Data sets of commands: selected by the same overrides as in training, or recorded in the model."""
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vit.bundle import Bundle
+    from vit.data import PairSource, Source
+
+log = logging.getLogger("vit")
+
+ALL = "all"  # the evaluated split of a data set that is not split
+
+
+def recorded_overrides(extra: dict, overrides: list[str]) -> list[str]:
+    """The overrides of the data set that a bundle records; none if the command selects another one.
+
+    Raises:
+        ValueError: neither the bundle nor the command names a data set.
+    """
+    if "data" not in extra and not overrides:
+        raise ValueError("the model has no record of its training data; name a data set: data=folder data.root=photos")
+    return [] if any(override.startswith("data=") for override in overrides) else extra.get("data", [])
+
+
+def compose_data(overrides: list[str], bundle: "Bundle | None" = None, node: str | None = None) -> dict:
+    """The config of a data set: the overrides that a bundle records, then those of the command.
+
+    A bundle may come from anyone, so what it records may only select targets that this project or the command names.
+
+    Args:
+        node: one other config node that the command reads besides `data`.
+
+    Raises:
+        ConfigError: an invalid override, an override of a node that the command does not read, or a recorded target
+            that is not allowed.
+        ValueError: neither the bundle nor the command names a data set.
+    """
+    from vit.run.config.composing import SEARCH_PATH, ConfigError, compose, resolve
+    from vit.run.config.overrides import parse
+    from vit.run.config.targets import check_overrides, check_stored
+
+    recorded = recorded_overrides(bundle.extra, overrides) if bundle is not None else []
+    check_overrides(recorded, bundle.path if bundle is not None else "")
+    combined = [*recorded, *overrides]
+    config = resolve(compose(combined))
+    if recorded:
+        check_stored({"data": config["data"]}, bundle.path, overrides)
+    prefixes = ("data.", f"{node}.") if node else ("data.",)
+    for override in parse(combined):
+        key = override.key_or_group
+        if key not in ("data", "experiment", SEARCH_PATH) and not key.startswith(prefixes):
+            allowed = ", ".join(["data=", "experiment=", *(f"{prefix}*" for prefix in prefixes[:-1])])
+            raise ConfigError(f"{override.input_line} changes nothing here; leave it out: this command reads {allowed} "
+                              f"and {prefixes[-1]}*")
+    if bundle is not None:
+        check_preprocessing(config["data"], [override.key_or_group for override in parse(overrides)], bundle)
+    return config
+
+
+def check_preprocessing(data: dict, keys: list[str], bundle: "Bundle") -> None:
+    """Check that a command does not contradict the preprocessing of the model, which is always applied.
+
+    Args:
+        data: the composed node.
+        keys: those of the command.
+
+    Raises:
+        ConfigError: a key of the preprocessing has another value than the model.
+    """
+    from vit.data import Preprocessing
+    from vit.run.config.composing import ConfigError
+    from vit.run.parts.preprocessing import as_size
+
+    if not isinstance(bundle.preprocessing, Preprocessing):
+        return
+    own = bundle.preprocessing.to_dict()
+    for key in keys:
+        name = key.removeprefix("data.preprocessing.")
+        if key == "data.image_size" and data["image_size"] is not None:
+            value, used = as_size(data["image_size"]), tuple(own["size"])
+        elif name != key and name in own and data["preprocessing"].get(name) is not None:
+            value, used = data["preprocessing"][name], own[name]
+        else:
+            continue
+        if value != used:
+            raise ConfigError(f"{key}={format_value(value)} changes nothing here: the model applies its own "
+                              f"preprocessing, with {format_value(used)}; leave it out")
+
+
+def format_value(value: object) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def open_source(data: dict) -> "Source | PairSource":
+    """The source of a `data` node.
+
+    Raises:
+        DataError: the data cannot be read.
+    """
+    from vit.run.parts.data_source import build_source
+
+    return build_source(data)
+
+
+def evaluation_source(data: dict, bundle: "Bundle", split: str | None = None) -> "Source | PairSource":
+    """A data set for the evaluation of a model. For the data of its run, each sample stays in its recorded split.
+
+    Args:
+        split: the only evaluated split; None: all splits.
+
+    Raises:
+        DataError: recorded samples of an evaluated split are missing or have changed.
+        ConfigError: the data node splits the same data in another way.
+    """
+    from vit.run.finish import SPLIT_RULE
+    from vit.run.records.splits import record_beside
+
+    source, record = open_source(data), record_beside(bundle.path)
+    if record is None or not record.splits:
+        may_be_same = "fractions" in data and may_be_recorded(data, bundle.extra)
+        if may_be_same and bundle.extra.get("split_rule") != SPLIT_RULE:
+            log.warning("%s was saved when splits by fractions depended on the order of the samples, and its run "
+                        "folder is missing: the evaluated split may contain training samples", bundle.path)
+        return source
+    if record.is_of(data, source):
+        record.check_splits(data)
+        return record.apply(source, list(record.splits) if split is None else [split])
+    evaluated = split or record.default_split()
+    if evaluated in source.splits and evaluated != "train" and (count := record.known(source, evaluated)):
+        log.warning("%d of the %d samples of %s, %s, have the same content as training samples of the model", count,
+                    len(source.splits[evaluated]), source.name, evaluated)
+    return source
+
+
+def evaluation_split(data: dict, bundle: "Bundle", split: str | None) -> "tuple[Source | PairSource, str]":
+    """The data set and the evaluated split: by default test, or val if there is no test split; "all" is the whole data
+    set, which must be other data than that of the training.
+
+    Raises:
+        DataError, ConfigError: as `evaluation_source`; ConfigError for "all" of the data of the training.
+    """
+    if split == ALL:
+        return whole_source(data, bundle), ALL
+    source = evaluation_source(data, bundle, split or "test")
+    if split is None and "test" not in source.splits:
+        return evaluation_source(data, bundle, "val"), "val"
+    return source, split or "test"
+
+
+def whole_source(data: dict, bundle: "Bundle") -> "Source | PairSource":
+    """A data set with the further split `all`, of all its samples.
+
+    Raises:
+        DataError: the data cannot be read.
+        ConfigError: it is the data that the model was trained on.
+    """
+    from vit.run.config.composing import ConfigError
+    from vit.run.records.splits import record_beside
+
+    source, record = open_source(data), record_beside(bundle.path)
+    if record.is_of(data, source) if record is not None and record.splits else is_recorded_location(data, bundle.extra):
+        raise ConfigError(f"--split all would evaluate on the training samples of {bundle.path}; choose other data "
+                          "with data=NAME data.path=FILE, or one split")
+    parts = list(source.splits.values())
+    source = replace(source, splits={**source.splits, ALL: type(parts[0]).concat(parts)})
+    if record is not None and record.splits and (count := record.known(source, ALL)):
+        log.warning("%d of the %d samples of %s have the same content as training samples of the model", count,
+                    len(source.splits[ALL]), source.name)
+    return source
+
+
+def is_recorded_location(data: dict, extra: dict) -> bool:
+    """Whether a bundle records this data set at the same path, or without one."""
+    paths = [str(data[key]) for key in ("root", "path") if data.get(key)]
+    recorded = [override for override in extra.get("data", []) if override.startswith(("data.root=", "data.path="))]
+    return may_be_recorded(data, extra) and all(any(path in override for override in recorded) for path in paths)
+
+
+def may_be_recorded(data: dict, extra: dict) -> bool:
+    """Whether the data set has the name of the one that a bundle records."""
+    names = [override for override in extra.get("data", []) if override.startswith("data=")]
+    return "data" in extra and f"data={data['name']}" in (names[-1:] or [f"data={data['name']}"])

@@ -1,0 +1,1 @@
+"""Commands that measure a saved model on labelled data."""

@@ -1,0 +1,67 @@
+"""`vit evaluate`: metrics of a saved model on labelled data."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vit.cli.data.data_sets import compose_data, evaluation_split
+from vit.cli.terminal import ConfigDir, Device, Model, Overrides, Precision, check_writable, write_json
+
+if TYPE_CHECKING:
+    from vit.inference import Seq2SeqPredictor
+
+
+def evaluate(
+    model: Model,
+    overrides: Overrides = None,
+    split: Annotated[str | None, typer.Option(
+        help="train, val, test, or all for a whole held-out data set; by default test, or val if there is no test "
+             "split.", show_default=False)] = None,
+    batch_size: Annotated[int | None, typer.Option(
+        min=1, help="By default that of the test after training.", show_default=False)] = None,
+    precision: Annotated[Precision | None, typer.Option(
+        help="By default that of the test after training.", show_default=False)] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all metrics to this file.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A folder for predictions and figures.")] = None,
+    device: Device = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Evaluate a model on labelled data, by default on the test split of the data set that it was trained on."""
+    check_writable(json_file)
+    from vit.bundle import load_bundle, model_kind
+    from vit.cli.evaluation.measurements import Measurement, measure, measure_reconstruction
+    from vit.inference import Seq2SeqPredictor, load
+    from vit.run.config.composing import with_config_dir
+
+    overrides = with_config_dir(overrides or [], config_dir)
+    masked_autoencoder = model_kind(model) == "mae"
+    predictor = None if masked_autoencoder else load(model, device)
+    bundle = load_bundle(model) if masked_autoencoder else predictor.bundle
+    config = compose_data(overrides, bundle, None if masked_autoencoder else "task.decode")
+    if isinstance(predictor, Seq2SeqPredictor):
+        override_decoding(predictor, config, overrides)
+    source, split = evaluation_split(config["data"], bundle, split)
+    tested = bundle.extra.get("evaluation", {})
+    precision = str(precision or tested.get("precision", "32-true"))
+    batch_size = batch_size or tested.get("batch_size") or 64
+    task = Measurement(source, split, config["data"], batch_size, precision, output)
+    write_json(measure_reconstruction(bundle, task, device) if masked_autoencoder else measure(predictor, task),
+               json_file)
+
+
+def override_decoding(predictor: "Seq2SeqPredictor", config: dict, overrides: list[str]) -> None:
+    """Change the decoding settings that the overrides state; the others remain as saved.
+
+    Raises:
+        ConfigError: a value is out of range, or the model does not support it.
+    """
+    from vit.run.config.checked import checked
+    from vit.run.config.composing import stated
+
+    decode = config["task"].get("decode", {})  # missing for another kind of data, which is rejected afterwards
+    values = {key: decode[key] for key in stated(overrides, "task.decode") if decode[key] is not None}
+    predictor.settings = checked("task.decode", partial(replace, predictor.settings), values, spread=True)
+    checked("task.decode", predictor.check_settings, predictor.settings)

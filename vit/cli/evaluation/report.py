@@ -1,0 +1,137 @@
+"""`vit report`: everything about a trained model in one HTML file."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vit.cli.data.data_sets import ALL, compose_data, evaluation_split
+from vit.cli.terminal import (
+    ConfigDir,
+    Device,
+    Model,
+    Overrides,
+    Precision,
+    check_writable,
+    print_written,
+    staged,
+)
+
+if TYPE_CHECKING:
+    from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor
+    from vit.report.sections.run_record import RunRecord
+
+
+def report(
+    context: typer.Context,
+    model: Model,
+    overrides: Overrides = None,
+    split: Annotated[str | None, typer.Option(
+        help="train, val, test, or all for a whole held-out data set; by default test, or val if there is no test "
+             "split.", show_default=False)] = None,
+    output: Annotated[Path, typer.Option(
+        "--output", "-o", help="The page; the same numbers are in the .json file of this name.")] = Path("report.html"),
+    attention: Annotated[int, typer.Option(min=0, max=12, help="Images with attention maps.")] = 4,
+    grad_cam: Annotated[bool, typer.Option(
+        "--grad-cam", help="Also Grad-CAM of these images, by captum: pip install captum.")] = False,
+    seconds: Annotated[float | None, typer.Option(
+        min=0, help="Time limit for decoding in the audit of the data.")] = 10.0,
+    corruptions: Annotated[bool, typer.Option(
+        "--corruptions", help="Also evaluate under 15 kinds of corruption in each severity, which takes 75 further "
+                              "evaluations.")] = False,
+    severity: Annotated[list[int] | None, typer.Option(
+        min=1, max=5, help="With --corruptions: only this severity; may be repeated.", show_default=False)] = None,
+    batch_size: Annotated[int | None, typer.Option(
+        min=1, help="By default that of the test after training.", show_default=False)] = None,
+    precision: Annotated[Precision | None, typer.Option(
+        help="By default that of the test after training.", show_default=False)] = None,
+    device: Device = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Write a page about a model: its numbers with intervals, errors, calibration, attention, training and data.
+
+    One HTML file that needs no network, and a JSON file beside it. By default the test split of the data set that the
+    model was trained on; data=folder data.root=photos chooses another one.
+    """
+    check_output(output)
+    if severity and not corruptions:
+        raise ValueError("--severity belongs to --corruptions; add it, or leave --severity out")
+    from vit.cli.evaluation.measurements import Measurement, check_kind, evaluated
+    from vit.inference import load
+    from vit.report.pages.model_report import write_report
+    from vit.report.sections.subject import Subject
+    from vit.run.config.composing import with_config_dir
+    from vit.run.console import command
+    from vit.run.reporting import header_facts
+
+    predictor = load(model, device)
+    bundle, run = predictor.bundle, run_of(predictor)
+    config = compose_data(with_config_dir(overrides or [], config_dir), bundle)
+    source, split = evaluation_split(config["data"], bundle, split)
+    tested = bundle.extra.get("evaluation", {})
+    predictor.precision = str(precision or tested.get("precision", "32-true"))
+    batch_size = batch_size or tested.get("batch_size") or 64
+    task = Measurement(source, split, config["data"], batch_size, predictor.precision, None)
+    check_options(check_kind(predictor, task), corruptions, grad_cam)
+    evaluation, samples = evaluated(predictor, task)
+    facts = header_facts(command(*context.obj["arguments"]), predictor.precision, batch_size)
+    audited = replace(source, splits={name: each for name, each in source.splits.items() if name != ALL})
+    subject = Subject(predictor, evaluation, samples, audited, split, task.title, facts, run, batch_size, seconds,
+                      attention, tuple(sorted(set(severity or range(1, 6)))) if corruptions else (), grad_cam=grad_cam)
+    with staged("report") as progress:
+        files = write_report(output, subject, progress)
+    for file in files:
+        print_written(str(file))
+
+
+def check_options(kind: str, corruptions: bool, grad_cam: bool) -> None:
+    """Check that the options fit the kind of model, before the computation.
+
+    Raises:
+        ValueError: they do not, captum is not installed, or the model is a masked language model.
+    """
+    from vit.cli.evaluation.measurements import IMAGES, MULTI_LABEL, PLAIN_TEXT
+    from vit.evaluation.attribution.grad_cam import check_captum
+
+    if kind == PLAIN_TEXT:
+        raise ValueError("there is no report about a masked language model; vit evaluate prints its numbers")
+    if corruptions and kind != IMAGES:
+        raise ValueError("--corruptions is for classifiers of images with one label per image; leave it out")
+    if grad_cam and kind not in (IMAGES, MULTI_LABEL):
+        raise ValueError("--grad-cam is for classifiers of images; leave it out")
+    if grad_cam:
+        check_captum()
+
+
+def check_output(output: Path) -> None:
+    """Check before the computation that both files can be written.
+
+    Raises:
+        ValueError: another extension than .html, a file that cannot be written, or a JSON file of another kind, such as
+            metrics.json of a run, that would be overwritten.
+    """
+    if output.suffix != ".html":
+        raise ValueError(f"--output {output} must end with .html")
+    check_writable(output)
+    beside = output.with_suffix(".json")
+    check_writable(beside)
+    if beside.exists():
+        from vit.report.pages.model_report import is_report
+
+        if not is_report(beside):
+            raise ValueError(f"{beside} exists and is not the JSON file of a report; choose another --output")
+
+
+def run_of(predictor: "Predictor | TextPredictor | Seq2SeqPredictor") -> "RunRecord | None":
+    """The record of the run that a model is from; None outside a run folder.
+
+    Raises:
+        ConfigError: the folder has links that lead out of it, or its config is damaged.
+        ValueError: another file of it is damaged.
+    """
+    from vit.report.sections.run_record import read_run
+    from vit.run.records.splits import record_beside
+
+    record = record_beside(predictor.bundle.path)
+    return None if record is None else read_run(record.path)

@@ -1,0 +1,1 @@
+"""Commands that predict with a saved model or show its inside."""

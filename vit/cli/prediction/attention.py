@@ -1,0 +1,35 @@
+"""`vit attention`: attention maps of a saved model for one input."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vit.cli.terminal import Device, Model, check_writable, print_written
+
+Source = Annotated[str | None, typer.Argument(help="An image file, or a text for a model of texts.",
+                                              show_default=False)]
+Output = Annotated[Path, typer.Option("--output", "-o", help="A figure (.png, .svg, .pdf) or an HTML page (.html).")]
+Layers = Annotated[list[int] | None, typer.Option(
+    "--layer", help="Index of a layer to show, from 0, or -1 for the last; repeatable. By default all.",
+    show_default=False)]
+Positions = Annotated[bool, typer.Option("--positions", help="Also show the similarity of the position embeddings.")]
+
+
+def attention(
+    model: Model,
+    source: Source = None,
+    output: Output = Path("attention.png"),
+    layer: Layers = None,
+    positions: Positions = False,
+    device: Device = None,
+) -> None:
+    """Show the attention of a model for one input: each layer and head, and the attention rollout over an image."""
+    if source is None and not positions:
+        raise typer.BadParameter("pass an image or a text, or add --positions")
+    check_writable(output)
+    from vit.inference import load
+    from vit.report.attention.report import write_attention
+
+    for file in write_attention(load(model, device), source, output, layer or [], positions):
+        print_written(str(file))

@@ -1,0 +1,74 @@
+"""`vit explain`: the architecture of a model, with shapes, parameters and floating point operations."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vit.cli.terminal import check_writable, print_written
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Model = Annotated[str, typer.Argument(
+    help="Folder of a saved model or of a run, weights that vit convert reads, or a name such as vit_small or "
+         "timm:resnet18.", show_default=False)]
+Values = Annotated[list[str] | None, typer.Argument(
+    metavar="[KEY=VALUE]...", help="Values of a model that is named, such as image_size=32.", show_default=False)]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also draw it into this file (.svg).")]
+Tokens = Annotated[int, typer.Option(min=1, help="Length of the texts for which operations are counted.")]
+
+
+def explain(model: Model, values: Values = None, output: Output = None, tokens: Tokens = 32) -> None:
+    """Show the parts of a model with their output shapes, parameters and floating point operations."""
+    from vit.report.figures.architecture import architecture_table, check_svg, write_architecture
+
+    check_svg(output)
+    check_writable(output)
+    from rich.console import Console
+
+    from vit.models.explanation import explain as traced
+
+    found = traced(opened(model, values or []), tokens)
+    console, table = Console(), architecture_table(found)
+    if not console.is_terminal:  # a file or a pipe has no width
+        console.width = console.measure(table, options=console.options.update(width=1000)).maximum
+    console.print(table)
+    if output is not None:
+        print_written(str(write_architecture(found, output)))
+
+
+def opened(name: str, values: list[str]) -> "nn.Module":
+    """The model of a folder, of weights, or of a name.
+
+    Raises:
+        ValueError: an unknown name or value, or values for a model that exists already.
+        SourceError, BundleError: the source cannot be read.
+    """
+    from vit.bundle import load_bundle
+    from vit.exchange.opening import open_foreign
+    from vit.exchange.sources import HUB, is_foreign
+    from vit.models import create_model
+
+    if not Path(name).exists() and not name.startswith(HUB) and (name.startswith("timm") or "/" not in name):
+        return create_model(name, **dict(map(parsed, values)))
+    if values:
+        raise ValueError(f"{name} is not the name of a new model, so it takes no values; leave out {values[0]}")
+    return (open_foreign(name, features_only=True) if is_foreign(name) else load_bundle(name)).model
+
+
+def parsed(value: str) -> tuple[str, object]:
+    """`image_size=32` as a name and a value.
+
+    Raises:
+        ValueError: there is no `=`, or the value is not YAML.
+    """
+    import yaml
+
+    key, equals, text = value.partition("=")
+    if not equals:
+        raise ValueError(f"{value!r} must have the form KEY=VALUE, such as image_size=32")
+    try:
+        return key, yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{text!r}, the value of {key}, cannot be read: {' '.join(str(error).split())}") from error

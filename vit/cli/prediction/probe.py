@@ -1,0 +1,199 @@
+"""`vit probe`: features of a frozen model, and the accuracy of simple classifiers on them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vit.cli.data.data_sets import compose_data, evaluation_source
+from vit.cli.terminal import (
+    ConfigDir,
+    Device,
+    Model,
+    Precision,
+    check_writable,
+    counted,
+    print_left_out,
+    print_unreadable,
+    print_written,
+    staged,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from vit.bundle import Bundle
+    from vit.data import Source
+    from vit.evaluation.features.embeddings import Embeddings
+    from vit.inference.features import Featurizer
+
+SPLITS = ("train", "val", "test")
+KS = (1, 5, 10, 20, 100)
+
+
+def probe(
+    model: Model,
+    arguments: Annotated[list[str] | None, typer.Argument(
+        metavar="[KEY=VALUE | PATH]...", show_default=False,
+        help="Config overrides, such as data=folder data.root=photos; or images and folders without labels.")] = None,
+    k: Annotated[str | None, typer.Option(
+        "--k", help="Comma-separated numbers of neighbours: by default 1,5,10,20,100.", show_default=False)] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the features to this file: .npz or .parquet.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all metrics to this file.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1)] = 64,
+    precision: Precision = Precision.full,
+    device: Device = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Evaluate the frozen features of a model with k nearest neighbours and logistic regression."""
+    check_outputs(save, json_file)
+    ks = [parse_k(text) for text in k.split(",")] if k else None
+    paths = [argument for argument in arguments or [] if "=" not in argument or Path(argument).exists()]
+    if paths and len(paths) < len(arguments):
+        raise typer.BadParameter(f"pass either config overrides or images: {paths[0]} is not of the form key=value")
+    if paths and save is None:
+        raise typer.BadParameter("images without labels have no accuracy; add --save FILE to save their features")
+    from vit.evaluation.features.embeddings import save_embeddings
+    from vit.evaluation.features.probe import Labelled, run_probes
+    from vit.exchange import open_model
+    from vit.inference import best_device
+    from vit.inference.features import Featurizer
+    from vit.run.config.composing import with_config_dir
+
+    bundle = open_model(model, features_only=True)
+    featurizer = Featurizer(bundle.model, bundle.preprocessing, best_device(device), str(precision))
+    if paths:
+        parts, classes = {"": embed_paths(featurizer, paths, batch_size)}, []
+    else:
+        data = compose_data(with_config_dir(arguments or [], config_dir), bundle)["data"]
+        source = evaluation_source(data, bundle)
+        check_source(source, bundle)
+        ks = choose_ks(ks, len(source.splits["train"]))
+        parts, classes = embed_source(bundle, featurizer, source, data, batch_size), source.classes
+    if save is not None:
+        save_embeddings(save, parts, classes)
+        rows, width = sum(map(len, parts.values())), parts[next(iter(parts))].features.shape[1]
+        print_written(f"{rows:,} vectors of dimension {width} to {save}")
+    if paths:
+        return
+    labelled = {key: Labelled(part.features, part.labels) for key, part in parts.items()}
+    with staged("probe") as progress:
+        rows = run_probes(labelled, ks, progress)
+    print_probes(rows, f"{source.name}, frozen features")
+    sizes = {key: len(split) for key, split in source.splits.items()}
+    write_json({"model": str(model), "data": source.name, "samples": sizes, "probes": rows}, json_file)
+
+
+def check_outputs(save: Path | None, json_file: Path | None) -> None:
+    """Check before the computation that its results can be written.
+
+    Raises:
+        BadParameter: the extension of `save` is neither .npz nor .parquet.
+        ValueError: a file cannot be written.
+    """
+    check_writable(save)
+    check_writable(json_file)
+    if save is not None and save.suffix not in (".npz", ".parquet"):
+        raise typer.BadParameter(f"--save {save}: features are saved as .npz or .parquet")
+
+
+def parse_k(text: str) -> int:
+    """A positive integer.
+
+    Raises:
+        BadParameter: the text is something else.
+    """
+    if not text.strip().isdigit() or int(text) < 1:
+        raise typer.BadParameter(f"--k {text}: must be numbers of neighbours with commas, such as 1,5,20")
+    return int(text)
+
+
+def choose_ks(ks: list[int] | None, rows: int) -> list[int]:
+    """The given numbers of neighbours, or the default ones that do not exceed the number of training samples.
+
+    Raises:
+        BadParameter: a given number exceeds it.
+    """
+    if ks and max(ks) > rows:
+        raise typer.BadParameter(f"--k {max(ks)}: there are {rows:,} training samples")
+    return ks or [k for k in KS if k <= rows]
+
+
+def check_source(source: "Source", bundle: "Bundle") -> None:
+    """Check that a source is labelled, has a val split, and is of the kind that the model reads.
+
+    Raises:
+        ValueError: it does not.
+    """
+    from vit.data import Source, TextSplit
+
+    if not isinstance(source, Source) or source.multi_label:
+        raise ValueError(f"{source.name} does not have one class per sample, which nearest neighbours and logistic "
+                         "regression require; choose another data set")
+    reads = "texts" if "source" in bundle.tokenizers else "images"
+    if (holds := "texts" if isinstance(source.splits["train"], TextSplit) else "images") != reads:
+        raise ValueError(f"{source.name} holds labelled {holds}, but the model reads {reads}; choose another data set "
+                         "with data=NAME")
+    if "val" not in source.splits:
+        raise ValueError(f"{source.name} has no val split, which selects the regularization of the logistic regression")
+
+
+def embed_paths(featurizer: "Featurizer", paths: list[str], batch_size: int) -> "Embeddings":
+    """Features of the images of files and folders; unreadable ones are printed.
+
+    Raises:
+        BadImage: no image can be read.
+        FileNotFoundError: a folder has no image.
+        ValueError: the model reads texts.
+    """
+    from vit.evaluation.features.embeddings import embed_files
+    from vit.inference import named_images
+
+    if featurizer.preprocessing is None:
+        raise ValueError("this model reads texts; name a data set of texts, data=text_table data.path=FILE")
+    left_out = []
+    files = [path for _, path in named_images(paths, left_out)]
+    with counted("features", len(files)) as advance:
+        found = embed_files(featurizer, files, batch_size, "skip", advance)
+    print_unreadable(found.unreadable, len(files))
+    print_left_out(left_out, len(files))
+    return found
+
+
+def embed_source(
+    bundle: "Bundle", featurizer: "Featurizer", source: "Source", data: dict, batch_size: int
+) -> dict[str, "Embeddings"]:
+    """Features of all splits of a source."""
+    from vit.data import TextDataset
+    from vit.evaluation.features.embeddings import embed_split, embed_texts
+
+    splits = {key: source.splits[key] for key in SPLITS if key in source.splits}
+    parts = {}
+    with counted("features", sum(map(len, splits.values()))) as advance:
+        for key, split in splits.items():
+            if bundle.tokenizers:
+                texts = TextDataset(split, bundle.tokenizer("source"), bundle.model.config.max_len, data["on_long"])
+                parts[key] = embed_texts(featurizer, texts, batch_size, advance)
+            else:
+                parts[key] = embed_split(featurizer, split, batch_size, data["on_bad_sample"], advance)
+    for key, part in parts.items():
+        print_unreadable(part.unreadable, len(splits[key]))
+    return parts
+
+
+def print_probes(rows: list[dict], title: str) -> None:
+    """Print a table of the probes; the best one on the first evaluated split is bold."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    keys = [key for key in rows[0] if "/" in key]
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table.add_column("probe")
+    table.add_column("setting")
+    for key in keys:
+        table.add_column(key.replace("/", " "), justify="right")
+    best = max(row[keys[0]] for row in rows)
+    for row in rows:
+        style = "bold" if row[keys[0]] == best else None
+        table.add_row(row["probe"], row["setting"], *(f"{row[key]:.2%}" for key in keys), style=style)
+    Console().print(table)

@@ -1,0 +1,1 @@
+"""Commands that train, measure speed, or list runs."""

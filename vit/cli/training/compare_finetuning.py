@@ -1,0 +1,32 @@
+"""`vit compare-finetuning`: accuracy and cost of the methods of fine-tuning."""
+
+from typing import Annotated
+
+import typer
+
+from vit.cli.terminal import ConfigDir, Overrides, former_option
+
+
+def compare_finetuning(
+    overrides: Overrides = None,
+    methods: Annotated[str | None, typer.Option(
+        help="Comma-separated; by default full,llrd,gradual,attention_only,lora,head.", show_default=False)] = None,
+    ways: Annotated[str | None, former_option("--ways", "--methods")] = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Compare methods of fine-tuning on one data set: accuracy, trained parameters, time and memory in one table.
+
+    Example: vit compare-finetuning data=folder data.root=photos init_from=MODEL.
+
+    Each method is a run of its own in a common folder; resume=FOLDER continues a stopped comparison.
+    """
+    from vit.run.console import log_to_console
+
+    log_to_console(main=True)
+    from vit.run.config.composing import with_config_dir
+    from vit.run.multirun.compare_finetuning import METHODS
+    from vit.run.multirun.compare_finetuning import compare_finetuning as compare
+
+    methods = methods or ways
+    chosen = [method.strip() for method in methods.split(",")] if methods else METHODS
+    compare(with_config_dir(overrides or [], config_dir), chosen)

@@ -1,0 +1,31 @@
+"""`vit cross-validate`: folds, their mean and deviation, out-of-fold predictions and an ensemble."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vit.cli.terminal import ConfigDir, Overrides, check_writable
+
+
+def cross_validate(
+    overrides: Overrides = None,
+    predictions: Annotated[Path | None, typer.Option(
+        help="File of the out-of-fold predictions, .csv or .parquet; by default out_of_fold.csv in the folder.",
+        show_default=False)] = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Train a model per fold and print mean and deviation; save out-of-fold predictions and an ensemble.
+
+    Example: vit cross-validate data=folder data.root=photos folds=5 seeds=0,1,2.
+
+    Each fold is a run of its own in a common folder; resume=FOLDER continues a stopped cross-validation.
+    """
+    check_writable(predictions)
+    from vit.run.console import log_to_console
+
+    log_to_console(main=True)
+    from vit.run.config.composing import with_config_dir
+    from vit.run.multirun.cross_validation import cross_validate as run_folds
+
+    run_folds(with_config_dir(overrides or [], config_dir), predictions)

@@ -1,0 +1,53 @@
+"""`vit runs`: all runs of a folder at a glance."""
+
+import csv
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vit.cli.terminal import check_writable, print_written
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(help="Folder that holds the runs, at any depth.")] = Path("runs"),
+    sort: Annotated[str | None, typer.Option(
+        help="Column, with a leading - from the highest: -test, seconds, ...; by default the newest first.",
+        show_default=False)] = None,
+    filters: Annotated[list[str] | None, typer.Option(
+        "--filter", help="KEY=PATTERN or KEY>NUMBER, such as state=failed, data=dig*, test>0.9; may be repeated.",
+        show_default=False)] = None,
+    csv_file: Annotated[Path | None, typer.Option("--csv", help="Write the list to this CSV file.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the list to this JSON file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page that sorts and searches to this file.")] = None,
+) -> None:
+    """List all runs with data, model, best numbers, time and state: running, stopped, failed or finished."""
+    for file in (csv_file, json_file, html):
+        check_writable(file)
+    from rich.console import Console
+
+    from vit.files.strict_json import json_text
+    from vit.report.pages.runs_table import runs_page, runs_table
+    from vit.run.records.listing import COLUMNS, list_runs, select
+
+    found = list_runs(folder)
+    chosen = select(found, filters or [], sort)
+    if not found:
+        typer.echo(f"{folder} holds no runs")
+    else:
+        Console().print(runs_table(chosen, folder))
+        counts = {state: sum(run.state == state for run in chosen) for state in sorted({run.state for run in chosen})}
+        typer.echo(f"{len(chosen)} of {len(found)} runs: " + ", ".join(f"{n} {state}" for state, n in counts.items()))
+    if csv_file is not None:
+        with open(csv_file, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, COLUMNS)
+            writer.writeheader()
+            writer.writerows(run.to_dict() for run in chosen)
+    if json_file is not None:
+        rows = [run.to_dict() | {"curve": list(run.curve)} for run in chosen]
+        json_file.write_text(json_text({"runs": rows}) + "\n", encoding="utf-8")
+    if html is not None:
+        html.write_text(runs_page(chosen, f"Runs in {folder}"), encoding="utf-8")
+    for file in (csv_file, json_file, html):
+        if file is not None:
+            print_written(str(file))

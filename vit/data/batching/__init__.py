@@ -1,0 +1,1 @@
+"""Samples → batches: their order, balancing of classes, and loading in worker processes."""

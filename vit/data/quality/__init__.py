@@ -1,0 +1,1 @@
+"""Faults of a data set: the audit, near copies, and corrections of labels."""

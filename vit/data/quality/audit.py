@@ -1,0 +1,289 @@
+"""The audit of a data set: its contents and its faults, found before a long run starts.
+
+The headers of all images are read; then images are decoded and hashed in a fixed random order until the time limit.
+"""
+
+import hashlib
+import time
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vit.counters import permutation
+from vit.data.errors import printable
+from vit.data.images.bit_depth import FULL, Range
+from vit.data.images.decode import ORIENTATION, BadImage, open_image
+from vit.data.images.files import summary
+from vit.data.images.line_images import LinePreprocessing
+from vit.data.images.preprocessing import Preprocessing
+from vit.data.source import Source
+from vit.data.splits.split import Split
+from vit.data.statistics import ChannelSums
+
+Progress = Callable[[str, int, int], None]  # (stage, done, total)
+Contract = Preprocessing | LinePreprocessing
+_SUFFIXES = {
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "MPO": (".jpg", ".jpeg"),
+    "PNG": (".png", ".apng"),
+    "TIFF": (".tif", ".tiff"),
+}
+
+
+@dataclass(frozen=True)
+class BadSample:
+    """An unreadable sample and the reason."""
+
+    split: str
+    index: int
+    name: str
+    reason: str
+    decoded: bool = False  # whether the fault was found by decoding, not in the header
+
+
+@dataclass
+class AuditReport:
+    """The result of an audit; `problem()` is not None if the data should stop a run."""
+
+    source: str
+    classes: list[str]
+    counts: dict[str, dict[str, int]]  # split → class → images
+    headers: int = 0
+    decoded: int = 0
+    total: int = 0
+    unreadable: list[BadSample] = field(default_factory=list)
+    odd: dict[str, list[str]] = field(default_factory=dict)  # unusual property → names; these images are usable
+    sizes: dict[str, int] = field(default_factory=dict)  # "WxH" → images, most frequent first
+    duplicates: list[list[tuple[str, str]]] = field(default_factory=list)  # groups of (split, name) with equal content
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    range: Range = FULL  # the values of images of more than 8 bits that are mapped to 0..255
+    seconds: float = 0.0
+
+    @property
+    def complete(self) -> bool:
+        return self.decoded == self.total
+
+    def problem(self) -> str | None:
+        """One line that names the first unreadable image and their number; None if all are readable."""
+        if not self.unreadable:
+            return None
+        first = self.unreadable[0]
+        return (
+            f"{printable(first.name)}: {first.reason}; {len(self.unreadable)} of {self.total} images are unreadable: "
+            "remove them, or leave them out with data.on_bad_sample=skip"
+        )
+
+    def bad_samples(self, decoded: bool = True) -> list[tuple[str, int, str]]:
+        """(split, index, reason) for `Source.without`; those found in headers alone do not depend on the time limit."""
+        return [(b.split, b.index, b.reason) for b in self.unreadable if decoded or not b.decoded]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self) | {"complete": self.complete}
+
+    def text(self, limit: int = 10) -> str:
+        """A report for the terminal; lists longer than `limit` are cut, in contrast to `to_dict`."""
+        lines = [f"{self.source}: {self.total} images, {len(self.classes)} classes, {self.seconds:.1f} s"]
+        lines.append(f"headers read {self.headers}, decoded and hashed {self.decoded} of {self.total}")
+        lines += list(_class_table(self.classes, self.counts))
+        shown = list(self.sizes.items())[:limit]
+        lines.append("sizes: " + ", ".join(f"{n} of {size}" for size, n in shown) + _more(len(self.sizes), limit))
+        if self.mean is not None:
+            mean, std = _format_numbers(self.mean), _format_numbers(self.std)
+            lines.append(f"mean {mean}, std {std} (decoded training images)")
+        if self.range != FULL:
+            low, high = self.range
+            lines.append(f"values {low:g}..{high:g} of images of more than 8 bits are mapped to 0..255")
+        common = sorted(self.odd.items(), key=lambda item: -len(item[1]))
+        lines += [f"{what}: {len(names)} ({_join_names(names, 3)})" for what, names in common[:limit]]
+        if rare := common[limit:]:
+            lines.append(f"{len(rare)} other remarks: {sum(len(names) for _, names in rare)}")
+        lines.append(f"unreadable: {len(self.unreadable)}{_first(self.unreadable, limit)}")
+        lines += [f"  {printable(b.name)}: {b.reason}" for b in self.unreadable[:limit]]
+        lines.append(f"same content in different splits: {len(self.duplicates)} groups{_first(self.duplicates, limit)}")
+        lines += [f"  {_join_names([name for _, name in group], 5, ' = ')}" for group in self.duplicates[:limit]]
+        reasons = f" ({summary(self.left_out)})" if self.left_out else ""
+        lines.append(f"left out: {len(self.left_out)}{reasons}{_first(self.left_out, limit)}")
+        lines += [f"  {printable(name)}: {reason}" for name, reason in self.left_out[:limit]]
+        return "\n".join(lines)
+
+
+def audit(
+    source: Source, preprocessing: Contract, seconds: float | None = 10.0, progress: Progress | None = None
+) -> AuditReport:
+    """Audits a source. `seconds` limits decoding and hashing (None: no limit); all headers are read in any case."""
+    begun = time.monotonic()
+    counts = {s: dict(zip(source.classes, source.counts(s).tolist(), strict=True)) for s in source.splits}
+    report = AuditReport(source.name, source.classes, counts, left_out=list(source.left_out), range=preprocessing.range)
+    report.total = sum(map(len, source.splits.values()))
+    sizes, odd = Counter(), defaultdict(list)
+    bad = _read_headers(source, preprocessing, report, sizes, odd, progress)
+    sums, hashes = ChannelSums(preprocessing.channels), defaultdict(list)
+    headers = set(bad)
+    _decode(source, preprocessing, report, bad, sums, hashes, seconds, progress)
+    report.unreadable = [
+        BadSample(s, i, source.splits[s].names[i], reason, (s, i) not in headers)
+        for (s, i), reason in sorted(bad.items())
+    ]
+    report.sizes = {f"{w}x{h}": n for (w, h), n in sizes.most_common()}
+    report.odd = dict(sorted(odd.items()))
+    report.duplicates = [sorted(g) for g in hashes.values() if len({s for s, _ in g}) > 1]
+    if sums.pixels:
+        report.mean, report.std = sums.mean_std()
+    report.seconds = time.monotonic() - begun
+    return report
+
+
+def _read_headers(
+    source: Source,
+    preprocessing: Contract,
+    report: AuditReport,
+    sizes: Counter,
+    odd: dict[str, list[str]],
+    progress: Progress | None,
+) -> dict[tuple[str, int], str]:
+    bad: dict[tuple[str, int], str] = {}
+    for key, split in source.splits.items():
+        if split.pixels is not None:
+            sizes[(split.pixels.shape[2], split.pixels.shape[1])] += len(split)
+            report.headers += len(split)
+            continue
+        for i in range(len(split)):
+            report.headers += 1
+            if progress and report.headers % 100 == 0:
+                progress("headers", report.headers, report.total)
+            try:
+                size, remarks = _header(split, i, preprocessing)
+            except BadImage as error:
+                bad[key, i] = error.reason
+                continue
+            sizes[size] += 1
+            for remark in remarks:
+                odd[remark].append(split.names[i])
+    return bad
+
+
+def _header(split: Split, i: int, preprocessing: Contract) -> tuple[tuple[int, int], list[str]]:
+    """(width, height) and unusual properties of one image, from its header."""
+    name = split.names[i]
+    try:
+        location = split.location(i)
+    except OSError as error:
+        raise BadImage(name, f"cannot be read ({error.strerror or error})") from error
+    if isinstance(location, np.ndarray):
+        return (location.shape[1], location.shape[0]), []
+    if isinstance(location, Path) and location.is_file() and location.stat().st_size == 0:
+        raise BadImage(name, "the file is empty (0 bytes)")
+    with open_image(location, name, preprocessing.max_pixels) as image:
+        remarks = [] if image.mode in ("RGB", "L") else [f"{image.format} of mode {image.mode}"]
+        orientation, frames = _orientation_and_frames(image)
+        remarks += [f"EXIF orientation {orientation}"] if orientation in range(2, 9) else []
+        remarks += ["more than one frame, the first is used"] if frames > 1 else []
+        suffix = Path(name).suffix.lower() if isinstance(location, Path) else ""  # rows of tables have no file name
+        if suffix and image.format in _SUFFIXES and suffix not in _SUFFIXES[image.format]:
+            remarks.append(f"{image.format} named {printable(suffix)}")
+        height, width = _min_size(preprocessing)
+        if min(image.width / width, image.height / height) < 0.25:
+            remarks.append("a side below a quarter of the input size")
+        return image.size, remarks
+
+
+def _min_size(preprocessing: Contract) -> tuple[int, int]:
+    """(height, width) of the smallest image that is not enlarged; the width of a line image has no such limit."""
+    if isinstance(preprocessing, LinePreprocessing):
+        return preprocessing.height, preprocessing.patch_size[1]
+    return preprocessing.size
+
+
+def _orientation_and_frames(image: Any) -> tuple[int, int]:
+    """EXIF orientation and number of frames; 1 and 1 if they are damaged, since the pixels may still be good."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return image.getexif().get(ORIENTATION, 1), getattr(image, "n_frames", 1)
+    except Exception:
+        return 1, 1
+
+
+def _decode(
+    source: Source,
+    preprocessing: Contract,
+    report: AuditReport,
+    bad: dict[tuple[str, int], str],
+    sums: ChannelSums,
+    hashes: dict[bytes, list[tuple[str, str]]],
+    seconds: float | None,
+    progress: Progress | None,
+) -> None:
+    """Decodes and hashes in a fixed random order over all splits; images with bad headers count as decoded."""
+    end = None if seconds is None else time.monotonic() + seconds
+    for key, i in _shuffled(source):
+        if end is not None and time.monotonic() > end:
+            return
+        report.decoded += 1
+        if progress and report.decoded % 100 == 0:
+            progress("decodes", report.decoded, report.total)
+        if (key, i) in bad:
+            continue
+        split = source.splits[key]
+        try:
+            digest, image = _content(split, i, preprocessing)
+        except BadImage as error:
+            bad[key, i] = error.reason
+            continue
+        hashes[digest].append((key, split.names[i]))
+        if key == "train":
+            sums.add(image)
+
+
+def _content(split: Split, i: int, preprocessing: Contract) -> tuple[bytes, Tensor]:
+    """SHA-256 of the file or the pixels, and the image as in evaluation."""
+    name = split.names[i]
+    try:
+        raw = split.read(i)
+    except OSError as error:
+        raise BadImage(name, f"cannot be read ({error.strerror or error})") from error
+    data = raw if isinstance(raw, bytes) else repr(raw.shape).encode() + np.ascontiguousarray(raw).tobytes()
+    return hashlib.sha256(data).digest(), preprocessing.image(raw, name)
+
+
+def _shuffled(source: Source) -> Iterator[tuple[str, int]]:
+    keys = list(source.splits)
+    ends = torch.tensor([len(source.splits[k]) for k in keys]).cumsum(0)
+    for position in permutation(0, 0, int(ends[-1])).tolist():
+        part = int(torch.searchsorted(ends, position, right=True))
+        yield keys[part], position - (int(ends[part - 1]) if part else 0)
+
+
+def _class_table(classes: list[str], counts: dict[str, dict[str, int]], limit: int = 50) -> Iterator[str]:
+    width = max([5, *(len(printable(c)) for c in classes[:limit])])
+    yield " ".join(["class".ljust(width), *(s.rjust(7) for s in counts)])
+    for name in classes[:limit]:
+        yield " ".join([printable(name).ljust(width), *(str(counts[s][name]).rjust(7) for s in counts)])
+    if len(classes) > limit:
+        yield f"... and {len(classes) - limit} more classes"
+
+
+def _join_names(names: list[str], limit: int, sign: str = ", ") -> str:
+    return sign.join([*map(printable, names[:limit]), *(["..."] if len(names) > limit else [])])
+
+
+def _first(found: list[Any], limit: int) -> str:
+    return f", the first {limit}:" if len(found) > limit else ""
+
+
+def _more(count: int, limit: int) -> str:
+    return f" (and {count - limit} more)" if count > limit else ""
+
+
+def _format_numbers(values: tuple[float, ...]) -> str:
+    return " ".join(f"{v:.4f}" for v in values)

@@ -1,0 +1,1 @@
+"""Training, validation and test splits: made from names, groups or folds, saved and restored."""

@@ -1,0 +1,119 @@
+"""Groups of samples that stay in one split, such as the images of a patient, from a column or from file names."""
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vit.data.errors import DataError, printable
+from vit.data.source import Source
+from vit.data.splits.split import keys
+
+log = logging.getLogger("vit")
+
+OWN = "\0"  # before the key of a sample without a group
+
+
+def is_pattern(group: str | int | None) -> bool:
+    """Whether `data.group` is a regular expression, which has a group in parentheses, and not the name of a column."""
+    return isinstance(group, str) and "(" in group
+
+
+def group_column(group: str | int | None) -> str | int | None:
+    """The column that `data.group` names; None for a regular expression."""
+    return None if is_pattern(group) else group
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """`data.group`: a column of the table, or a regular expression whose first group is searched in the file names.
+
+    Raises:
+        DataError: the expression is invalid or has no group.
+    """
+
+    group: str | int
+
+    def __post_init__(self) -> None:
+        if not is_pattern(self.group):
+            return
+        try:
+            groups = re.compile(self.group).groups
+        except re.error as error:
+            raise DataError(f"data.group={self.group} is not a regular expression: {error}") from None
+        if groups == 0:
+            raise DataError(f"data.group={self.group} has no group in parentheses, which would name the group of a "
+                            "file; write one, such as '(patient[0-9]+)_'")
+
+    def keys(self, source: Source, split: str) -> list[str]:
+        """The group of each sample of a split; a sample without one is a group of its own.
+
+        Raises:
+            DataError: the data has no such column.
+        """
+        samples = source.splits[split]
+        if is_pattern(self.group):
+            pattern = re.compile(self.group)
+            found = (pattern.search(name.replace("\\", "/")) for name in samples.names)
+            values = [(match[1] or "") if match else "" for match in found]
+        elif (values := getattr(samples, "groups", None)) is None:
+            raise DataError(f"data.group={self.group}: {source.name} has no columns besides its images and labels; "
+                            "give a regular expression that finds the group in the file names, such as "
+                            "'(patient[0-9]+)_'")
+        if all(values):
+            return list(values)
+        own = keys(samples)
+        return [value or OWN + own[i] for i, value in enumerate(values)]
+
+
+def group_keys(source: Source, group: str | int) -> dict[str, list[str]]:
+    """The group of each sample, by split; logs what is unusual about the groups.
+
+    Raises:
+        DataError: no sample has a group, or all have the same one.
+    """
+    grouping = Grouping(group)
+    found = {split: grouping.keys(source, split) for split in source.splits}
+    _describe(source, group, [key for each in found.values() for key in each], found)
+    return found
+
+
+def _describe(source: Source, group: str | int, every: Sequence[str], found: dict[str, list[str]]) -> None:
+    distinct, alone = set(every), sum(key.startswith(OWN) for key in every)
+    unit = source.unit
+    if alone == len(every):
+        what = "matches none of the file names" if is_pattern(group) else "is an empty column"
+        example = next(iter(source.splits.values())).names[0]
+        raise DataError(f"data.group={group} {what} of {len(every)} {unit}s, such as {printable(example)!r}")
+    if len(distinct) == 1:
+        raise DataError(f"data.group={group}: all {len(every)} {unit}s are in one group, {printable(every[0])!r}, "
+                        "which cannot be split; choose another column or expression")
+    if len(distinct) == len(every):
+        log.warning("data.group=%s: each of the %d %ss is a group of its own, so grouping changes nothing", group,
+                    len(every), unit)
+        return
+    log.info("data.group=%s: %d %ss in %d groups", group, len(every), unit, len(distinct))
+    if alone:
+        name = next(source.splits[split].names[i] for split, each in found.items() for i, key in enumerate(each)
+                    if key.startswith(OWN))
+        log.warning("data.group=%s: %d of %d %ss have no group and are a group each, such as %s", group, alone,
+                    len(every), unit, printable(name))
+
+
+def check_apart(source: Source, found: dict[str, list[str]], group: str | int) -> None:
+    """Checks that no group is in two splits that the data itself states.
+
+    Raises:
+        DataError: names the first such group and its splits.
+    """
+    splits: dict[str, str] = {}
+    crossing = {}
+    for split, each in found.items():
+        for key in dict.fromkeys(each):
+            if splits.setdefault(key, split) != split:
+                crossing.setdefault(key, (splits[key], split))
+    if crossing:
+        key, (one, other) = next(iter(crossing.items()))
+        raise DataError(f"{source.name}: {len(crossing)} groups of data.group={group} are in more than one of the "
+                        f"splits that the data states, such as {printable(key)!r} in {one} and {other}; move them to "
+                        "one split, or use data.fold=k/n, which makes new splits")

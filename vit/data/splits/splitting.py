@@ -1,0 +1,168 @@
+"""Validation and test splits for sources that have none of their own.
+
+`assign_splits` uses a hash of each sample's key, so that a sample stays in its split when others are added or removed.
+`hold_out` selects an exact number of samples of a set that never changes, such as MNIST.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from vit.counters import hash_counters, permutation
+from vit.data.errors import DataError
+from vit.data.identity import hash_positions
+from vit.data.splits.split import Split, keys
+
+PARTS = ("train", "val", "test")
+TRAIN, VAL, TEST = range(3)
+SLACK = 1e-6  # tolerance for the rounding of sums of fractions
+TIES = 8  # counter of the hash that breaks ties; another value would change published splits
+
+
+def assign_splits(
+    keys: Sequence[str], labels: np.ndarray, fractions: Sequence[float], seed: int
+) -> dict[str, np.ndarray]:
+    """Indices of train, val and test by a hash of each key in [0, 1): test at the lower end, val at the upper end.
+
+    Samples with the same key stay together. Every class has a sample in train, and between half and twice its share in
+    val and in test; over all classes, val and test have between half and one and a half times their share. Where the
+    hash alone violates this, as it may in small classes, the samples nearest to the threshold change sides. labels
+    (N,), or (N,classes) bool.
+
+    Raises:
+        ValueError: `fractions` are not three numbers of at lower 0 that add up to 1.
+    """
+    _check_fractions(fractions)
+    _, val, test = fractions
+    hashes = hash_positions(keys, seed)
+    part = np.where(hashes < test, TEST, np.where(hashes >= 1 - val, VAL, TRAIN))
+    _Rebalancer(part, hashes, labels, fractions).ensure()
+    return {name: np.flatnonzero(part == number) for number, name in enumerate(PARTS)}
+
+
+def _check_fractions(fractions: Sequence[float]) -> None:
+    if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise ValueError(
+            f"fractions {tuple(fractions)} must be three numbers >= 0 that add up to 1, like (0.8, 0.1, 0.1)"
+        )
+
+
+class _Rebalancer:
+    """Moves the samples nearest to a threshold until every class is within its bounds in each part; modifies `part`."""
+
+    def __init__(self, part: np.ndarray, hashes: np.ndarray, labels: np.ndarray, fractions: Sequence[float]):
+        self.part, self.hashes, self.fractions = part, hashes, fractions
+        self.classes = labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=-1)) + 1
+        rows, owners = np.nonzero(labels) if labels.ndim == 2 else (np.arange(len(labels)), labels)
+        # one entry for each label of each sample, and one entry per sample for the extra class "all"
+        self.rows = np.concatenate([rows, np.arange(len(labels))])
+        self.owners = np.concatenate([owners, np.full(len(labels), self.classes)])
+        self.counts = self._count(slice(None))  # (3,classes+1)
+        self.lower, self.upper = self._bounds()
+
+    def ensure(self) -> None:
+        self._fill(TRAIN)  # first, since a class without training samples cannot be learned
+        for number in (TEST, VAL):
+            for owner in np.flatnonzero(self.counts[number] > self.upper[number]):
+                rows = self.rows[(self.owners == owner) & (self.part[self.rows] == number)]
+                self._move(rows, TRAIN, lambda n=number, c=owner: self.counts[n, c] <= self.upper[n, c])
+        for number in (TEST, VAL):
+            self._fill(number)
+
+    def _fill(self, number: int) -> None:
+        for owner in np.flatnonzero(self.counts[number] < self.lower[number]):
+            rows = self.rows[(self.owners == owner) & (self.part[self.rows] != number)]
+            self._move(rows, number, lambda c=owner: self.counts[number, c] >= self.lower[number, c])
+
+    def _count(self, entries: np.ndarray | slice) -> np.ndarray:
+        width = self.classes + 1
+        codes = self.part[self.rows[entries]] * width + self.owners[entries]
+        return np.bincount(codes, minlength=3 * width).reshape(3, width)
+
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The lower and upper bounds of the samples of each class in each part, (3,classes+1) each."""
+        fractions, present = np.array(self.fractions)[:, None], self.counts.sum(0) > 0
+        shares = self.counts.sum(0) * fractions
+        lower = np.maximum(np.floor(shares / 2 + SLACK), shares > 1 - SLACK).astype(np.int64)
+        upper = np.maximum(np.ceil(2 * shares - SLACK), fractions > 0).astype(np.int64)
+        lower[TRAIN] = present & (fractions[TRAIN] > 0)
+        lower[:, -1] = np.maximum(np.ceil(shares[:, -1] / 2 - SLACK), fractions[:, 0] > 0)
+        upper[:, -1] = np.maximum(np.floor(1.5 * shares[:, -1] + SLACK), fractions[:, 0] > 0)
+        return lower, upper
+
+    def _move(self, rows: np.ndarray, number: int, enough: Callable[[], bool]) -> None:
+        """Moves samples into a part, the nearest hashes first, until `enough()`."""
+        for row in rows[np.argsort(self._distance(number, self.hashes[rows]), kind="stable")]:
+            if enough():
+                return
+            if self.part[row] != number:
+                self._move_together(self.hashes == self.hashes[row], number)
+
+    def _distance(self, number: int, hashes: np.ndarray) -> np.ndarray:
+        """The distance of hashes from the interval of a part."""
+        _, val, test = self.fractions
+        train = np.where(hashes < test, test - hashes, hashes - (1 - val))
+        return (train, -hashes, hashes)[number]
+
+    def _move_together(self, together: np.ndarray, number: int) -> None:
+        """Moves the samples (N,) bool of one key, unless a class would fall below its lower bound in train, or for a
+        move to val or test in any part.
+        """
+        entries = together[self.rows]
+        moved = self._count(entries)
+        short = (self.counts - moved < self.lower) & (moved > 0)
+        if short[TRAIN].any() or number != TRAIN and short.any():
+            return
+        self.part[together] = number
+        self.counts += self._count(entries) - moved
+
+
+def hold_out(labels: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(remaining, held-out) indices, sorted: `count` samples are held out, stratified, but never the last of a class.
+
+    The selection depends on the order of the samples. labels (N,).
+    """
+    members = [np.flatnonzero(labels == c) for c in np.unique(labels)]
+    quotas = _quotas(np.array([len(m) for m in members]), count, seed)
+    chosen = [m[permutation(seed, c, len(m)).numpy()[:q]] for c, (m, q) in enumerate(zip(members, quotas, strict=True))]
+    held = np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, np.int64)
+    return np.setdiff1d(np.arange(len(labels)), held), held
+
+
+def _quotas(counts: np.ndarray, total: int, seed: int) -> np.ndarray:
+    """Shares of `total` in proportion to `counts` (largest remainder), each below its count; a hash breaks ties."""
+    exact = counts * total / max(counts.sum(), 1)
+    quotas = np.minimum(np.floor(exact).astype(np.int64), counts - 1)
+    order = np.lexsort((hash_counters(seed, TIES, torch.arange(len(counts))).numpy(), np.floor(exact) - exact))
+    while quotas.sum() < total and (quotas < counts - 1).any():
+        for c in order:
+            if quotas.sum() < total and quotas[c] < counts[c] - 1:
+                quotas[c] += 1
+    return quotas
+
+
+def with_validation(splits: dict[str, Split], count: int | None, fraction: float, seed: int) -> dict[str, Split]:
+    """The splits, with "val" split off "train" if it is missing: `count` samples, stratified, or a `fraction`.
+
+    A count is for sets that never change, since it depends on the order of the samples; a fraction does not.
+
+    Raises:
+        DataError: `count` is not below the number of training samples.
+    """
+    if "val" in splits:
+        return splits
+    train, rest = splits["train"], {key: split for key, split in splits.items() if key != "train"}
+    if count is None:
+        return three_ways(train, (1 - fraction, fraction, 0.0), seed) | rest
+    if count >= len(train):
+        unit = getattr(train, "unit", "image")
+        raise DataError(f"val={count} {unit}s cannot be held out of {len(train)} training {unit}s; lower data.val")
+    remaining, held_out = hold_out(train.labels, count, seed)
+    return {"train": train.take(remaining), "val": train.take(held_out)} | rest
+
+
+def three_ways(whole: Split, fractions: Sequence[float], seed: int) -> dict[str, Split]:
+    """Train, val and test of an undivided set, assigned by the samples' keys; empty splits are omitted."""
+    parts = assign_splits(keys(whole), whole.labels, fractions, seed)
+    return {part: whole.take(rows) for part, rows in parts.items() if len(rows)}

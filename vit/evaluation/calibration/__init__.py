@@ -1,0 +1,1 @@
+"""Calibration of classifiers: outputs on validation samples, fitted parameters, reliability."""

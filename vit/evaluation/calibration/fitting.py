@@ -1,0 +1,131 @@
+"""Calibration of a classifier on validation samples: temperature, prediction sets, unknown score, answers by certainty.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vit.bundle import Calibration, Quantiles, UnknownScore
+from vit.bundle.calibration import MAX_FEATURES, METHODS, required_samples
+from vit.data import DataError
+from vit.evaluation.calibration.reliability import calibration_error, certainty
+from vit.inference.abstention import answered_above
+from vit.inference.conformal import row_draws, true_scores
+from vit.inference.unknown import unknown_scores
+
+log = logging.getLogger("vit")
+
+SPREAD = 1.0  # standard deviation of the normal prior of log temperature
+LIMIT = 5.0  # largest absolute log temperature
+FULL, TEMPERATURE, NONE = "full", "temperature", "none"
+CHOICES = (FULL, TEMPERATURE, NONE)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Logits (N,classes) and labels (N,) of samples, their indices in the split (N,), and the inputs of the head (N,D),
+    None where the model has none.
+    """
+
+    logits: Tensor
+    labels: Tensor
+    rows: Tensor
+    features: Tensor | None = None
+
+
+def fit_calibration(
+    classes: Sequence[str], val: Outputs, train: Outputs | None = None, choice: str = FULL
+) -> Calibration | None:
+    """The calibration from the outputs on validation samples.
+
+    Args:
+        train: of samples of training, for the class means of the unknown score; without them it is the energy.
+        choice: one of `CHOICES`.
+
+    Raises:
+        DataError: there are no validation samples.
+    """
+    if choice == NONE:
+        return None
+    if not len(val.labels):
+        raise DataError("the validation split has 0 samples to calibrate the model on; choose another split, or "
+                        "calibrate=none")
+    temperature = fit_temperature(val.logits, val.labels)
+    before, after = (val.logits.double() / t for t in (1.0, temperature))
+    loss = tuple(float(F.cross_entropy(each, val.labels)) for each in (before, after))
+    ece = tuple(calibration_error(*certainty(each.softmax(-1), val.labels)) for each in (before, after))
+    counts = np.bincount(val.labels, minlength=len(classes))
+    absent = tuple(name for name, count in zip(classes, counts, strict=True) if not count)
+    found = Calibration(len(val.labels), temperature, loss, ece, absent=absent)
+    report(found)
+    return found if choice == TEMPERATURE else with_statements(found, classes, val, train)
+
+
+def with_statements(
+    found: Calibration, classes: Sequence[str], val: Outputs, train: Outputs | None
+) -> Calibration:
+    """The calibration with prediction sets, unknown score and answers by certainty."""
+    probabilities = (val.logits / found.temperature).softmax(-1)
+    draws = row_draws(val.rows)
+    sets = {name: Quantiles.of(true_scores(probabilities, draws, val.labels, name).numpy()) for name in METHODS}
+    name, centre, means = class_means(len(classes), train)
+    bare = UnknownScore(name, Quantiles(0, ()), centre, means)
+    unknown = UnknownScore(name, Quantiles.of(unknown_scores(val.logits, val.features, bare).numpy()), centre, means)
+    answered = answered_above(*certainty(probabilities, val.labels))
+    return Calibration(found.samples, found.temperature, found.loss, found.ece, sets, unknown, answered, found.absent)
+
+
+def report(found: Calibration) -> None:
+    """Log the temperature and what the samples do not suffice for."""
+    log.info("calibration on %d validation samples: temperature %.3f, log loss %.4f -> %.4f, expected calibration "
+             "error %.4f -> %.4f", found.samples, found.temperature, *found.loss, *found.ece)
+    if found.samples < required_samples(0.9):
+        log.warning("%d validation samples are too few for prediction sets at 90 %%, which need %d", found.samples,
+                    required_samples(0.9))
+    if found.absent:
+        more = f" and {len(found.absent) - 3} more classes" if len(found.absent) > 3 else ""
+        log.warning("no validation sample has the class %s%s: the calibration says nothing about it",
+                    ", ".join(map(repr, found.absent[:3])), more)
+
+
+def fit_temperature(logits: Tensor, labels: Tensor) -> float:
+    """The temperature of `logits` (N,classes) for `labels` (N,) (Guo et al., arXiv 1706.04599).
+
+    Minimizes the log loss with a normal prior of log temperature around 0, which weighs as much as one sample: without
+    it, samples that are all classified correctly would have temperature 0. The log loss is never above that of 1.
+    """
+    from scipy.optimize import minimize_scalar
+
+    logits, count = logits.double(), len(labels)
+
+    def loss(log_temperature: float) -> float:
+        return float(F.cross_entropy(logits / np.exp(log_temperature), labels))
+
+    def objective(log_temperature: float) -> float:
+        return loss(log_temperature) + (log_temperature / SPREAD) ** 2 / (2 * count)
+
+    best = float(minimize_scalar(objective, bounds=(-LIMIT, LIMIT), method="bounded", options={"xatol": 1e-6}).x)
+    return round(float(np.exp(best)), 6) if loss(np.log(round(float(np.exp(best)), 6))) < loss(0.0) else 1.0
+
+
+def class_means(
+    classes: int, train: Outputs | None
+) -> tuple[str, tuple[float, ...], tuple[tuple[float, ...], ...]]:
+    """(name of the unknown score, mean feature, mean of each class relative to it); a class without samples is at 0."""
+    if train is None or train.features is None or classes * train.features.shape[1] > MAX_FEATURES:
+        return "energy", (), ()
+    features = train.features.double()
+    centre = features.mean(0)
+    sums = torch.zeros(classes, features.shape[1], dtype=torch.float64).index_add_(0, train.labels, features - centre)
+    means = sums / torch.bincount(train.labels, minlength=classes).clamp(min=1)[:, None]
+    return "cosine", rounded(centre), tuple(rounded(row) for row in means)
+
+
+def rounded(values: Tensor) -> tuple[float, ...]:
+    """(D,) -> numbers with 6 significant digits, which keep config.json short"""
+    return tuple(float(f"{value:.6g}") for value in values.tolist())

@@ -1,0 +1,53 @@
+"""Logits and features of a labelled split, from which a classifier is calibrated."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vit.counters import permutation
+from vit.data import Preprocessing, Split, TextSplit
+from vit.evaluation.calibration.fitting import Outputs
+from vit.evaluation.classification import RunOptions, check_labels, run_over_split
+from vit.evaluation.text_classification import run_over_texts
+from vit.inference import TextPredictor
+from vit.inference.outputs import captured_features
+
+MEANS, PER_CLASS = 2000, 20  # training samples from which class means are computed: so many, or per class
+
+
+def image_outputs(
+    model: nn.Module, preprocessing: Preprocessing, split: Split, classes: list[str], options: RunOptions
+) -> Outputs:
+    """The outputs for all images of a split, in order.
+
+    Raises:
+        BadImage, DataError: as `vit.evaluation.evaluate`.
+    """
+    check_labels(split, classes)
+    with captured_features(model) as captured:
+        def score(logits: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+            return logits.cpu(), labels, rows, *([captured.pop()] if captured else [])
+
+        parts, _ = run_over_split(model, preprocessing, split, score, options)
+    return Outputs(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def text_outputs(predictor: TextPredictor, split: TextSplit, batch_size: int = 64) -> Outputs:
+    """The outputs for all texts of a split, in order.
+
+    Raises:
+        BadText, DataError: as `evaluate_texts`.
+    """
+    check_labels(split, predictor.classes)
+    with captured_features(predictor.model) as captured:
+        parts = [(logits.cpu(), labels, rows, *([captured.pop()] if captured else []))
+                 for logits, labels, rows in run_over_texts(predictor, split, batch_size)]
+    return Outputs(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def sample_for_means(split: Split | TextSplit, classes: int) -> Split | TextSplit:
+    """The training samples from which class means are computed: a fixed subset, in order."""
+    count = max(MEANS, PER_CLASS * classes)
+    if len(split) <= count:
+        return split
+    return split.take(np.sort(permutation(0, 0, len(split))[:count].numpy()))

@@ -1,0 +1,1 @@
+"""Confidence intervals by bootstrap, and the comparison of two models on the same samples."""

@@ -1,0 +1,139 @@
+"""Two classifiers on the same samples: McNemar's test, and a paired bootstrap of the difference of their accuracies."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from vit.data import DataError
+from vit.evaluation.intervals.bootstrap import BOOTSTRAP, LEVEL, RESAMPLES, Interval, percentiles, resampled_counts
+from vit.messages import first_line
+
+PREDICTIONS = "predictions.csv"
+COLUMNS = ("file", "true", "right")
+TEXT_COLUMNS = ("reference", "answer")
+NO_ROWS = "has no rows; evaluate the model again with vit evaluate MODEL --output FOLDER"
+Answers = Mapping[str, tuple[str, bool]]  # file -> (true class, whether the prediction is right)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The comparison of a second classifier with a first one.
+
+    `only_first` and `only_second`: samples that only one of them classifies correctly. `difference`: accuracy of the
+    second one minus that of the first. `p_value`: of `mcnemar`.
+    """
+
+    samples: int
+    first: float
+    second: float
+    only_first: int
+    only_second: int
+    difference: Interval
+    p_value: float
+
+
+def compare_paired(first: np.ndarray, second: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> Paired:
+    """The comparison of two classifiers by whether their predictions for the same samples are right, bool (N,) each."""
+    cells = first.astype(np.int64) + 2 * second
+    counts = np.bincount(cells, minlength=4)
+    only_first, only_second = int(counts[1]), int(counts[2])
+    drawn = resampled_counts(cells, 4, resamples, seed)
+    low, high = percentiles((drawn[:, 2] - drawn[:, 1]) / len(cells), LEVEL)
+    difference = Interval((only_second - only_first) / len(cells), low, high, BOOTSTRAP)
+    return Paired(len(cells), float(first.mean()), float(second.mean()), only_first, only_second, difference,
+                  mcnemar(only_first, only_second))
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """The p-value of McNemar's exact test (1947): that samples which only one of two classifiers gets right are this
+    unevenly divided, or more, if both are equally good.
+    """
+    from scipy.stats import binomtest
+
+    total = only_first + only_second
+    return float(binomtest(only_first, total, 0.5).pvalue) if total else 1.0
+
+
+def read_answers(run: str | PathLike[str]) -> Answers:
+    """The answers in the predictions.csv of a run or of `vit evaluate --output`.
+
+    Raises:
+        DataError: there is no such file, it is damaged or empty, it is not that of a classifier, or a sample occurs
+            twice in it.
+    """
+    path = Path(run) / PREDICTIONS
+    try:
+        with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read ({first_line(error, 120)}); pass the folder of a finished run of a "
+                        "classifier, or that of vit evaluate --output") from error
+    if not rows:
+        raise DataError(f"{path} {NO_ROWS}")
+    if absent := [name for name in COLUMNS if rows[0].get(name) is None]:
+        raise DataError(f"{path} has no column {absent[0]}, so it does not hold the predictions of a classifier with "
+                        "one label per sample")
+    found = {row["file"]: (row["true"], row["right"] == "1") for row in rows}
+    if len(found) < len(rows):
+        raise DataError(f"{path} has {len(rows)} rows for {len(found)} files, so samples cannot be matched by name")
+    return found
+
+
+def is_generated(run: str | PathLike[str]) -> bool:
+    """Whether the predictions.csv of a run holds generated texts."""
+    try:
+        with open(Path(run) / PREDICTIONS, newline="", encoding="utf-8", errors="surrogateescape") as file:
+            return set(TEXT_COLUMNS) <= set(next(csv.reader(file), ()))
+    except (OSError, csv.Error):
+        return False
+
+
+def read_texts(run: str | PathLike[str]) -> list[tuple[str, str]]:
+    """(reference, generated text) of each pair in the predictions.csv of a translator or image-to-text model, in its
+    order.
+
+    Raises:
+        DataError: it is empty.
+    """
+    path = Path(run) / PREDICTIONS
+    with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
+        found = [(row["reference"], row["answer"]) for row in csv.DictReader(file)]
+    if not found:
+        raise DataError(f"{path} {NO_ROWS}")
+    return found
+
+
+def check_same_references(first: list[tuple[str, str]], second: list[tuple[str, str]], names: tuple) -> None:
+    """
+    Raises:
+        DataError: the two runs generated texts for other references, or for the same ones in another order.
+    """
+    same = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a[0] != b[0]), None)
+    if same is not None or len(first) != len(second):
+        where = f"{len(first)} and {len(second)} pairs" if same is None else f"other references from row {same + 1} on"
+        raise DataError(f"{names[0]} and {names[1]} have {where}; evaluate both on the same data: vit evaluate MODEL "
+                        "data=... --output FOLDER")
+
+
+def matched(first: Answers, second: Answers, names: tuple[object, object]) -> tuple[np.ndarray, np.ndarray]:
+    """Whether both are right, for each sample: bool (N,) each.
+
+    Args:
+        names: of the two runs, for the message.
+
+    Raises:
+        DataError: the samples or their labels differ.
+    """
+    alone = first.keys() ^ second.keys()
+    if alone:
+        raise DataError(f"{len(alone)} samples are in only one of {names[0]} and {names[1]}, such as {min(alone)!r}; "
+                        "evaluate both on the same data: vit evaluate MODEL data=... --output FOLDER")
+    for name, (label, _) in first.items():
+        if second[name][0] != label:
+            raise DataError(f"{name!r} has the label {label!r} in {names[0]} and {second[name][0]!r} in {names[1]}; "
+                            "evaluate both on the same data")
+    return (np.array([right for _, right in first.values()]), np.array([second[name][1] for name in first]))

@@ -1,0 +1,76 @@
+"""Confidence intervals of the metrics of generated texts: the bootstrap over pairs (Koehn 2004).
+
+All metrics are functions of sums over the texts, so a resample is one count per text.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vit.evaluation.intervals.bootstrap import BOOTSTRAP, LEVEL, Interval, percentiles, resampled_counts
+from vit.evaluation.text_metrics import character_errors
+
+RESAMPLES = 1000
+ORDERS = 4  # n-grams of BLEU
+
+
+class TextStatistics:
+    """The sums behind exact match, character error rate and BLEU, a row per text: (N,5+2*ORDERS).
+
+    Args:
+        predictions, references: N texts each.
+    """
+
+    def __init__(self, predictions: Sequence[str], references: Sequence[str]) -> None:
+        from sacrebleu.metrics import BLEU
+
+        metric, rows = BLEU(effective_order=True), []  # effective_order only changes the score of a sentence
+        for text, reference in zip(predictions, references, strict=True):
+            found = metric.sentence_score(text, [reference])
+            rows.append([text == reference, character_errors(text, reference), len(reference),
+                         found.sys_len, found.ref_len, *found.counts, *found.totals])
+        self.rows = np.array(rows, np.float64)
+
+    def metrics(self, counts: np.ndarray) -> dict[str, np.ndarray]:
+        """How often each text occurs, (R,N) -> exact_match, cer and bleu (R,)."""
+        sums = counts.astype(np.float64) @ self.rows
+        return {"exact_match": sums[:, 0] / counts.sum(axis=1), "cer": sums[:, 1] / np.maximum(sums[:, 2], 1),
+                "bleu": np.array([corpus_bleu(each[3:]) for each in sums])}
+
+    def resampled(self, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, np.ndarray]:
+        """The metrics of `resamples` draws of N texts with replacement; the same draws for every model."""
+        counts = resampled_counts(np.arange(len(self.rows)), len(self.rows), resamples, seed)
+        return self.metrics(counts)
+
+    def intervals(self, resamples: int = RESAMPLES, level: float = LEVEL) -> dict[str, Interval]:
+        """exact_match, cer and bleu with percentile intervals."""
+        observed = self.metrics(np.ones((1, len(self.rows)), np.int64))
+        drawn = self.resampled(resamples)
+        return {name: Interval(float(value[0]), *percentiles(drawn[name], level), BOOTSTRAP)
+                for name, value in observed.items()}
+
+
+def corpus_bleu(sums: np.ndarray) -> float:
+    """BLEU as a fraction, of lengths of system and reference, matched n-grams and n-grams: (2+2*ORDERS,)."""
+    from sacrebleu.metrics import BLEU
+
+    correct, total = (list(map(int, part)) for part in (sums[2 : 2 + ORDERS], sums[2 + ORDERS :]))
+    return BLEU.compute_bleu(correct, total, int(sums[0]), int(sums[1])).score / 100
+
+
+def paired_bootstrap(first: TextStatistics, second: TextStatistics, resamples: int = RESAMPLES) -> dict:
+    """name -> (difference second minus first with its interval, two-sided p-value), on the same texts.
+
+    The p-value is that of sacreBLEU's paired bootstrap: the share of resamples whose difference, shifted to mean 0, is
+    at least as large as the observed one (Koehn 2004, Riezler and Maxwell 2005).
+    """
+    ones = np.ones((1, len(first.rows)), np.int64)
+    before, after = first.metrics(ones), second.metrics(ones)
+    drawn = first.resampled(resamples), second.resampled(resamples)
+    found = {}
+    for name in before:
+        observed, differences = float(after[name][0] - before[name][0]), drawn[1][name] - drawn[0][name]
+        beyond = np.abs(differences - differences.mean()) >= abs(observed)
+        found[name] = (Interval(observed, *percentiles(differences, LEVEL), BOOTSTRAP),
+                       float((beyond.sum() + 1) / (resamples + 1)))
+    return found

@@ -1,0 +1,1 @@
+"""Labels to correct and samples to label next."""

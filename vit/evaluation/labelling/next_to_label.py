@@ -1,0 +1,157 @@
+"""What to label next: of unlabelled images or texts, those from which a classifier would learn most."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from vit.data import BadImage
+from vit.data.quality.near_copies import find_pairs, thumbnail
+from vit.evaluation.labelling.selection import choose_diverse, directions, most_uncertain, residuals, uncertainty
+from vit.evaluation.progress import Progress
+from vit.inference import BadInput, Predictor, TextPredictor, named_images
+from vit.inference.images import Images
+from vit.inference.outputs import captured_features
+
+POOL = 10  # candidates per chosen sample: the most uncertain ones
+MIN_POOL = 200
+
+
+@dataclass(frozen=True)
+class ToLabel:
+    """A chosen sample: the path of an image or the text itself; the predicted labels and their probabilities, none
+    where no label of a multi-label model reaches its threshold; the uncertainty in [0,1]; the rank from 1.
+    """
+
+    source: str
+    labels: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    score: float
+    rank: int
+
+
+@dataclass(frozen=True)
+class NextToLabel:
+    """The chosen samples, the number of readable ones among which they were chosen, how many candidates were left out
+    as near copies, and the inputs that cannot be read.
+    """
+
+    chosen: list[ToLabel]
+    samples: int
+    near_copies: int
+    unreadable: list[BadInput]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Readable inputs with probabilities (N,classes) and features (N,D); without features, the probabilities."""
+
+    sources: list[str]
+    probabilities: np.ndarray
+    features: np.ndarray
+    unreadable: list[BadInput]
+
+
+def next_to_label(
+    predictor: Predictor | TextPredictor, inputs: Images | Iterable, count: int = 50, *, exclude: Collection[str] = (),
+    seed: int = 0, batch_size: int = 64, progress: Progress | None = None,
+) -> NextToLabel:
+    """Choose `count` of the inputs; see `vit.evaluation.labelling.selection`.
+
+    The most uncertain ones are the candidates; of near copies among them only the most uncertain one is.
+
+    Args:
+        inputs: a folder or paths of images, or a list of texts.
+        exclude: paths or texts that are labelled already.
+
+    Raises:
+        ValueError: `count` is below 1, no input is left or readable, or none of `exclude` is an input.
+    """
+    if count < 1:
+        raise ValueError(f"count={count} must be at least 1")
+    texts = isinstance(predictor, TextPredictor)
+    left = remaining(list(inputs) if texts else [file for _, file in named_images(inputs)], exclude)
+    found = predict_all(predictor, left, batch_size, progress)
+    if not found.sources:
+        raise ValueError(f"none of the {len(left)} inputs can be read: {found.unreadable[0]}")
+    bundle = predictor.bundle
+    thresholds = np.array(bundle.thresholds) if bundle.thresholds else None
+    scores = uncertainty(found.probabilities, thresholds)
+    candidates = most_uncertain(scores, max(POOL * count, MIN_POOL))
+    copies = set() if texts else \
+        repeated([found.sources[i] for i in candidates], predictor.preprocessing.decode)
+    kept = np.delete(candidates, sorted(copies))
+    chosen = kept[choose_diverse(directions(found.features)[kept],
+                                 residuals(found.probabilities[kept], thresholds), count, seed)]
+    return NextToLabel([described(found, int(i), float(scores[i]), rank, bundle.classes, thresholds)
+                        for rank, i in enumerate(chosen, 1)], len(found.sources), len(copies), found.unreadable)
+
+
+def remaining(inputs: Sequence, exclude: Collection[str]) -> list:
+    """The inputs that are not labelled already.
+
+    Raises:
+        ValueError: none is left, or none of those to exclude is among the inputs.
+    """
+    names = ["\t".join(each) if isinstance(each, tuple) else str(each) for each in inputs]
+    left = [each for each, name in zip(inputs, names, strict=True) if name not in exclude]
+    if exclude and len(left) == len(inputs):
+        raise ValueError(f"none of the {len(exclude)} samples to exclude is among the {len(inputs)} inputs, such as "
+                         f"{sorted(exclude)[0]}; pass the inputs in the same way as for the earlier choice")
+    if not left:
+        raise ValueError(f"0 of {len(inputs)} inputs are left to choose from, with {len(exclude)} excluded; add inputs")
+    return left
+
+
+def predict_all(
+    predictor: Predictor | TextPredictor, inputs: Iterable, batch_size: int, progress: Progress | None
+) -> Outputs:
+    """Calibrated probabilities of all classes, as of `predict`, and the inputs of the head."""
+    classes = {name: c for c, name in enumerate(predictor.bundle.classes)}
+    sources, rows, unreadable = [], [], []
+    with captured_features(predictor.model) as captured:
+        for each in predictor.stream(inputs, len(classes), batch_size):
+            if progress:
+                progress(1)
+            if isinstance(each, BadInput):
+                unreadable.append(each)
+                continue
+            row = np.zeros(len(classes))
+            row[[classes[name] for name in each.names]] = each.probabilities
+            sources.append(each.source)
+            rows.append(row)
+    probabilities = np.array(rows).reshape(-1, len(classes))
+    features = np.concatenate([part.numpy() for part in captured]) if captured else probabilities
+    return Outputs(sources, probabilities, features if len(features) == len(rows) else probabilities, unreadable)
+
+
+def repeated(paths: Sequence[str], decode: Callable[[Path, str], Image.Image]) -> set[int]:
+    """The indices of images that are near copies of an earlier one.
+
+    Descriptors are normalised over these images, so copies among fewer than about 20 images may not be found.
+    """
+    rows, pixels = [], []
+    for i, path in enumerate(paths):
+        try:
+            pixels.append(thumbnail(decode(Path(path), path)))
+            rows.append(i)
+        except (BadImage, OSError):  # the file has changed since its prediction
+            continue
+    pairs = find_pairs(np.stack(pixels)) if pixels else []
+    left_out: set[int] = set()
+    for one, other in sorted((rows[i], rows[j]) for i, j, _ in pairs):
+        if one not in left_out:
+            left_out.add(other)
+    return left_out
+
+
+def described(
+    found: Outputs, i: int, score: float, rank: int, classes: Sequence[str], thresholds: np.ndarray | None
+) -> ToLabel:
+    """A chosen sample with its predicted labels, most probable first."""
+    row = found.probabilities[i]
+    order = np.argsort(-row, kind="stable")
+    best = order[:1] if thresholds is None else [c for c in order if row[c] >= thresholds[c]]
+    return ToLabel(found.sources[i], tuple(classes[c] for c in best), tuple(float(row[c]) for c in best), score, rank)

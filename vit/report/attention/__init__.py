@@ -1,0 +1,1 @@
+"""Attention maps: recorded, drawn as figures, and as an HTML page."""

@@ -1,0 +1,1 @@
+"""Figures of matplotlib, in one style."""

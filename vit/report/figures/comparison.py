@@ -1,0 +1,196 @@
+"""Comparison of models trained with the same recipe: learning curves, results and costs, as a figure and a table."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from vit.report.figures.curves import Curve
+from vit.report.figures.style import (
+    BLUE,
+    FONT,
+    INK,
+    MUTED,
+    ORANGE,
+    RULE,
+    new_figure,
+    save_figure,
+    set_title,
+    shorten,
+    style_axes,
+)
+
+COLOURS = (BLUE, ORANGE, "#3d8b5f", "#8a5fb0", "#b58a1b", "#5b6b7a")
+MAX_COLUMNS = 3  # models; the table of more models has a row per model instead of a column
+
+
+@dataclass(frozen=True)
+class ComparedModel:
+    """One model of a comparison with the numbers of its run.
+
+    `curve`: validation metric over the epochs. `accuracy`: the metric named `measure` of the final model on `split`.
+    `flops`: forward pass of one sample. `trained`: number of trained parameters, all by default. `memory`: peak in
+    bytes, 0 if unknown.
+    """
+
+    name: str
+    model: str
+    curve: Curve | None
+    split: str
+    accuracy: float
+    parameters: int
+    flops: int
+    per_second: float
+    seconds: float
+    trained: int | None = None
+    memory: int = 0
+    measure: str = "accuracy"
+
+
+# heading, value, format of the value, whether higher is better (None: neither)
+Fact = tuple[str, Callable[[ComparedModel], float], Callable[[float], str], bool | None]
+
+
+def facts(models: Sequence[ComparedModel]) -> list[Fact]:
+    """The rows of a comparison: the result, the sizes that differ between the models, and the costs."""
+    first, whole = models[0], lambda v: f"{v:,.0f}"
+    result = f"{first.split} {first.measure.replace('_', ' ')}"
+    sizes: list[Fact] = [
+        ("parameters", lambda c: c.parameters, whole, None),
+        ("trained parameters", trained, whole, None),
+        ("MFLOPs per sample", lambda c: c.flops / 1e6, lambda v: f"{v:,.3g}" if v < 1000 else f"{v:,.0f}", None),
+    ]
+    partly = any(trained(c) < c.parameters for c in models)
+    sizes = [fact for fact in sizes if len({fact[1](c) for c in models}) > 1 and (partly or fact[1] is not trained)]
+    costs: list[Fact] = [
+        ("training samples/s", lambda c: c.per_second, whole, True),
+        ("training time", lambda c: c.seconds, duration, False),
+        ("peak memory", lambda c: c.memory, lambda v: f"{v / 1e6:,.0f} MB", False),
+    ]
+    known = all(c.memory for c in models)
+    return [(result, lambda c: c.accuracy, lambda v: f"{v:.2%}", True), *sizes, *(costs if known else costs[:-1])]
+
+
+def trained(entry: ComparedModel) -> int:
+    return entry.parameters if entry.trained is None else entry.trained
+
+
+def comparison_table(models: Sequence[ComparedModel], heading: str = "") -> Table:
+    """A column per model and a row per fact, transposed for many models; the best value is bold."""
+    many, differ = len(models) > MAX_COLUMNS, len({entry.model for entry in models}) > 1
+    table = Table(title=escape(heading) or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD,
+                  padding=(0, 1), caption=list_models(models) if many and differ else describe_shared(models),
+                  caption_justify="left", pad_edge=not many)
+    lines = [(f"[dim]{fact[0]}[/]", *cells(models, fact)) for fact in facts(models)]
+    if differ and not many:
+        lines = [("[dim]model[/]", *(escape(entry.model) for entry in models)), *lines]
+    names = ("", *(escape(entry.name) for entry in models))
+    heads, *rows = zip(names, *lines, strict=True) if many else (names, *lines)
+    for i, head in enumerate(heads):
+        narrow = head.replace(" ", "\n") if many else head
+        table.add_column(narrow, justify="right" if i else "left", overflow="fold", no_wrap=many or not i)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def list_models(models: Sequence[ComparedModel]) -> str:
+    return escape("\n".join(f"{entry.name}: {entry.model}" for entry in models))
+
+
+def cells(models: Sequence[ComparedModel], fact: Fact) -> list[str]:
+    _, number, text, higher = fact
+    values = [number(entry) for entry in models]
+    best = None if higher is None else max(values) if higher else min(values)
+    return [f"[bold]{text(value)}[/]" if value == best else text(value) for value in values]
+
+
+def describe_shared(models: Sequence[ComparedModel]) -> str | None:
+    """Name and size of the model, if all models have the same one."""
+    first = models[0]
+    if any((each.model, each.parameters) != (first.model, first.parameters) for each in models):
+        return None
+    return escape(f"{first.model}, {first.parameters:,} parameters, {first.flops / 1e6:,.3g} MFLOPs per sample")
+
+
+def comparison_picture(path: str | PathLike[str], models: Sequence[ComparedModel], heading: str = "") -> Path:
+    """On the left the validation metric over the epochs, on the right a bar per model for each fact."""
+    rows = facts(models)
+    line = 0.34 if len(models) <= MAX_COLUMNS else 0.26
+    figure = new_figure(10.4, max(4.4, line * len(rows) * (len(models) + 1)))
+    left, right = figure.subfigures(1, 2, width_ratios=(1.45, 1))
+    _draw_curves(left.subplots(), models)
+    for axes, fact in zip(right.subplots(len(rows), 1), rows, strict=True):
+        _draw_bars(axes, models, fact)
+    if heading:
+        figure.suptitle(heading, x=0.01, ha="left", fontsize=11, color=MUTED, family=FONT)
+    return save_figure(figure, path)
+
+
+def _draw_curves(axes: Axes, models: Sequence[ComparedModel]) -> None:
+    style_axes(axes)
+    drawn = [(c, colour) for c, colour in zip(models, _colours(models), strict=True) if c.curve is not None]
+    notes = []
+    for entry, colour in drawn:
+        curve, at = entry.curve, entry.curve.best(highest=True)
+        axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, label=shorten(entry.name),
+                  marker="o" if len(curve.x) <= 3 else None)
+        axes.plot(curve.x[at], curve.y[at], "o", color=colour, markersize=6, markeredgecolor="white", zorder=5)
+        notes.append(f"{shorten(entry.name)} {curve.y[at]:.2%} after epoch {curve.x[at]:.3g}")
+    measure = models[0].measure.replace("_", " ")
+    set_title(axes, f"Validation {measure}", "best: " + ", ".join(notes) if 0 < len(notes) <= 3 else "")
+    axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
+    if drawn:
+        _limits(axes, [entry.curve for entry, _ in drawn])
+        axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="lower right")
+
+
+def _limits(axes: Axes, curves: Sequence[Curve]) -> None:
+    """Limits from the epochs after the first tenth, so that differences between the models are visible."""
+    last = max(curve.x[-1] for curve in curves)
+    settled = np.concatenate([curve.y[curve.x >= last / 10] for curve in curves])
+    low, high = np.nanmin(settled), np.nanmax(settled)
+    margin = max(0.08 * (high - low), 0.002)
+    axes.set_ylim(max(0.0, low - margin), min(high + margin, 1.004))
+    axes.set_xlim(0, last * 1.03)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=last > 1.5))
+
+
+def _draw_bars(axes: Axes, models: Sequence[ComparedModel], fact: Fact) -> None:
+    name, number, text, _ = fact
+    values = [number(entry) for entry in models]
+    top, positions = max(values) or 1.0, range(len(models))
+    axes.barh(positions, [top] * len(values), color=RULE, alpha=0.45, height=0.6)
+    axes.barh(positions, values, color=_colours(models), height=0.6)
+    for position, value in zip(positions, values, strict=True):
+        axes.annotate(text(value), (1, position), xycoords=("axes fraction", "data"), xytext=(6, 0),
+                      textcoords="offset points", va="center", fontsize=8.5, color=INK, family=FONT,
+                      annotation_clip=False)
+    axes.set_title(name, loc="left", fontsize=9, color=MUTED, family=FONT, pad=3)
+    names = [shorten(entry.name, 16) for entry in models]
+    axes.set_yticks(positions, names, fontsize=8.5, color=INK, family=FONT)
+    axes.set_xticks([])
+    axes.set_xlim(0, top)
+    axes.invert_yaxis()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _colours(models: Sequence[ComparedModel]) -> list[str]:
+    return [COLOURS[i % len(COLOURS)] for i in range(len(models))]
+
+
+def duration(seconds: float) -> str:
+    """`42 s`, `3 min 05 s`, `2 h 07 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"

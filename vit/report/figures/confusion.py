@@ -1,0 +1,130 @@
+"""The confusion matrix as a figure; readable, and bounded in memory, for any number of classes."""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.figure import Figure
+
+from vit.report.figures.style import BLUE, FONT, INK, MUTED, ORANGE, RULE, new_figure, save_figure, set_title, shorten
+
+MAX_COUNTS = 30  # classes; cells of larger matrices have no counts
+MAX_NAMES = 120  # classes; the axes of larger matrices have no class names
+MAX_CELLS = 1000  # per axis; with more classes a cell is a block of adjacent classes
+
+
+def confusion_picture(path: str | PathLike[str], confusion: np.ndarray, classes: Sequence[str],
+                      heading: str = "Confusion matrix") -> Path:
+    """Draw counts `confusion[true, predicted]` (classes,classes): correct blue, wrong orange, and list frequent errors.
+
+    Raises:
+        ValueError: the matrix does not have a row and a column per class.
+    """
+    if confusion.shape != (len(classes), len(classes)):
+        raise ValueError(f"confusion has shape {confusion.shape}, but there are {len(classes)} classes")
+    names = [shorten(name) for name in classes]
+    figure, axes, side = _layout(names)
+    last = len(classes) - 0.5
+    axes.imshow(_colours(confusion), interpolation="nearest", aspect="auto", extent=(-0.5, last, last, -0.5))
+    right, total = int(np.trace(confusion)), int(confusion.sum())
+    set_title(axes, heading, f"{right:,} of {total:,} correct ({right / max(total, 1):.2%}), {len(classes)} classes")
+    _label(axes, names)
+    if len(classes) <= MAX_COUNTS:
+        _write_counts(axes, confusion)
+    _list_errors(side, confusion, names)
+    return save_figure(figure, path)
+
+
+def _layout(names: list[str]) -> tuple[Figure, Axes, Axes]:
+    """The figure, the axes of the matrix, and the axes of the list beside it; all sizes in inches."""
+    cell = 0.42 if len(names) <= MAX_COUNTS else 0.16
+    matrix = min(max(cell * len(names), 3.2), 13.0)
+    letter = 0.085 if len(names) <= MAX_COUNTS else 0.058
+    margin = letter * max(map(len, names), default=0) if len(names) <= MAX_NAMES else 0.4
+    left, top, bottom, gap, side = 0.5 + margin, 0.65, 0.55 + (0.15 if _upright(names) else margin), 0.5, 3.3
+    width, height = left + matrix + gap + side + 0.2, top + matrix + bottom
+    figure = new_figure(width, height)
+    figure.set_layout_engine("none")
+    axes = figure.add_axes((left / width, bottom / height, matrix / width, matrix / height))
+    beside = figure.add_axes(((left + matrix + gap) / width, bottom / height, side / width, matrix / height))
+    return figure, axes, beside
+
+
+def _upright(names: list[str]) -> bool:
+    return len(names) <= MAX_COUNTS and max(map(len, names), default=0) <= 4
+
+
+def _colours(confusion: np.ndarray) -> np.ndarray:
+    """(cells,cells,3): color by the share of the true class's images; errors on a steeper scale.
+
+    A block on the diagonal is blue by its correct predictions, or orange by its errors if none is correct.
+    """
+    size = -(-len(confusion) // MAX_CELLS)
+    starts = np.arange(0, len(confusion), size)
+    blocks = np.add.reduceat(np.add.reduceat(confusion, starts, axis=0), starts, axis=1)
+    right = np.add.reduceat(np.diagonal(confusion), starts)
+    totals = np.maximum(blocks.sum(axis=1), 1)
+    steep = 0.5 if len(confusion) <= MAX_COUNTS else 0.3  # a single error stays visible among a thousand classes
+    colours = _ramp(ORANGE)((blocks / totals[:, None]) ** steep, bytes=True)[..., :3]
+    diagonal = np.eye(len(blocks), dtype=bool)
+    if size > 1:
+        diagonal[diagonal] = right > 0
+        right = right[right > 0]
+    colours[diagonal] = _ramp(BLUE)(right / totals[diagonal.any(axis=1)], bytes=True)[..., :3]
+    return colours
+
+
+def _ramp(colour: str) -> LinearSegmentedColormap:
+    return LinearSegmentedColormap.from_list("ramp", ["#fbfcfd", to_rgb(colour)])
+
+
+def _label(axes: Axes, names: list[str]) -> None:
+    axes.spines[:].set_color(RULE)
+    axes.tick_params(length=0, colors=MUTED)
+    axes.set_xlabel("predicted", fontsize=10, color=INK, family=FONT)
+    axes.set_ylabel("true", fontsize=10, color=INK, family=FONT)
+    if len(names) > MAX_NAMES:
+        return
+    style = {"fontsize": 9 if len(names) <= MAX_COUNTS else 6, "color": INK, "family": FONT}
+    axes.set_xticks(range(len(names)), names, rotation=0 if _upright(names) else 90, **style)
+    axes.set_yticks(range(len(names)), names, **style)
+
+
+def _write_counts(axes: Axes, confusion: np.ndarray) -> None:
+    share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    for row, column in zip(*np.nonzero(confusion), strict=True):
+        dark = share[row, column] > (0.55 if row == column else 0.4)
+        count = int(confusion[row, column])
+        axes.text(column, row, f"{count}", ha="center", va="center", family=FONT,
+                  fontsize=8.5 if count < 1000 else 7 if count < 100_000 else 5.5, color="white" if dark else INK)
+
+
+def _list_errors(side: Axes, confusion: np.ndarray, names: list[str]) -> None:
+    """Bars of the most frequent wrong (true → predicted) pairs, as many as fit."""
+    rows = int(side.get_position().height * side.figure.get_figheight() / 0.36)
+    pairs = most_frequent_errors(confusion, rows)
+    side.set_axis_off()
+    set_title(side, "Most frequent errors" if pairs else "No errors", "true → predicted, images" if pairs else "")
+    counts = [int(confusion[pair]) for pair in pairs]
+    side.barh(range(len(pairs)), counts, height=0.24, color=ORANGE, align="edge")
+    style = {"fontsize": 8.5, "family": FONT}
+    for row, ((true, predicted), count) in enumerate(zip(pairs, counts, strict=True)):
+        side.text(0, row - 0.08, f"{names[true]} → {names[predicted]}", color=INK, va="bottom", **style)
+        side.annotate(f"{count}", (count, row + 0.12), xytext=(4, 0), textcoords="offset points", color=MUTED,
+                      va="center", **style)
+    side.set_xlim(0, max(counts, default=1) * 1.2)
+    side.set_ylim(rows - 0.6, -0.6)
+
+
+def most_frequent_errors(confusion: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """The (true, predicted) pairs with the most errors; row by row, because a copy of the matrix may exceed memory."""
+    found = []
+    for true, row in enumerate(confusion):
+        if row.sum() > row[true]:
+            best = np.argsort(-row, kind="stable")[: count + 1]
+            found += [(-int(row[other]), true, int(other)) for other in best if other != true and row[other] > 0]
+            found = sorted(found)[:count]
+    return [(true, predicted) for _, true, predicted in found]

@@ -1,0 +1,161 @@
+"""Learning curves of a run: loss, accuracy and learning rate from its metrics.csv, as one figure."""
+
+import csv
+import itertools
+import math
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from vit.report.figures.style import BLUE, FONT, INK, MUTED, ORANGE, new_figure, save_figure, set_title, style_axes
+
+LINES = (("train", ORANGE, "training"), ("val", BLUE, "validation"))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One logged value over training: fractional epochs `x` and values `y`, (points,) each."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+    def best(self, highest: bool) -> int:
+        return int(np.nanargmax(self.y) if highest else np.nanargmin(self.y))
+
+
+def read_curves(path: str | PathLike[str]) -> dict[str, Curve]:
+    """The numeric columns of a CSV log with `epoch` and `step` columns, without empty cells."""
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    timing = _steps_per_epoch(rows)
+    names = [name for name in (rows[0] if rows else {}) if name not in ("epoch", "step", None)]
+    curves = {name: _curve(rows, name, *timing) for name in names}
+    return {name: curve for name, curve in curves.items() if len(curve.x)}
+
+
+def curves_picture(path: str | PathLike[str], metrics_csv: str | PathLike[str],
+                   heading: str = "", note: str = "") -> Path | None:
+    """Draw the panels that the log has values for, and a note below; None if it has no values yet."""
+    curves = read_curves(metrics_csv)
+    rates = {name: curve for name, curve in curves.items() if name.rsplit("/", 1)[-1].startswith("lr")}
+    losses = _pair(curves, "loss")
+    metric = "map" if "val/map" in curves else "accuracy"  # the one that selects the best epoch
+    accuracies = _pair(curves, metric)
+    panels = [panel for panel in (losses, accuracies, rates) if panel]
+    if not panels:
+        return None
+    last = max(curve.x[-1] for panel in panels for curve in panel.values())
+    figure = new_figure(4.6 * len(panels), 3.7)
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        style_axes(axes)
+        axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=last > 1.5))
+        axes.set_xlim(0, last * 1.03)
+        if panel is rates:
+            _draw_rates(axes, panel)
+        else:
+            _draw_pair(axes, panel, "Loss" if panel is losses else "mAP" if metric == "map" else "Accuracy")
+    if heading:
+        figure.suptitle(heading, x=0.01, ha="left", fontsize=11, color=MUTED, family=FONT)
+    if note:
+        figure.text(0.01, 0.005, note, fontsize=7.5, color=MUTED, family=FONT, ha="left", va="bottom")
+    return save_figure(figure, path)
+
+
+def _steps_per_epoch(rows: list[dict]) -> tuple[float, float]:
+    """(steps per epoch, step offset): with both, an epoch ends at an integer whether steps count from 0 or from 1."""
+    ends: dict[int, float] = {}
+    for row in rows:
+        if row.get("step") and row.get("epoch"):
+            epoch = int(float(row["epoch"]))
+            ends[epoch] = max(float(row["step"]), ends.get(epoch, 0.0))
+    epochs = sorted(ends)
+    if len(epochs) < 2:
+        return max([*ends.values(), 0.0]) + 1, 1.0
+    steps = float(np.median([(ends[b] - ends[a]) / (b - a) for a, b in itertools.pairwise(epochs)])) or 1.0
+    first = epochs[0] + (ends.get(0, 0) > 0)  # Lightning and older runs count from 0; epoch 0 at step 0 is the start
+    return steps, steps * first - ends[epochs[0]]
+
+
+def _curve(rows: list[dict], name: str, steps_per_epoch: float, offset: float) -> Curve:
+    points = {}
+    for row in rows:
+        try:
+            value, step = float(row[name]), float(row["step"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        points[(step + offset) / steps_per_epoch] = value if math.isfinite(value) else math.nan
+    return Curve(np.array(sorted(points)), np.array([points[x] for x in sorted(points)]))
+
+
+def _pair(curves: dict[str, Curve], name: str) -> dict[str, Curve]:
+    """The training and validation curves of one metric, under any of Lightning's names for it."""
+    found = {}
+    for stage, _, _ in LINES:
+        for key in (f"{stage}/{name}", f"{stage}/{name}_step", f"{stage}/{name}_epoch"):
+            if key in curves:
+                found[stage] = curves[key]
+                break
+    return found
+
+
+def _draw_pair(axes: Axes, pair: dict[str, Curve], name: str) -> None:
+    is_loss = name == "Loss"
+    for stage, colour, label in LINES:
+        if stage not in pair:
+            continue
+        curve = pair[stage]
+        if stage == "train" and len(curve.y) > 60:
+            axes.plot(curve.x, curve.y, color=colour, alpha=0.25, linewidth=0.8)
+            curve = _smooth(curve)
+        marker = "o" if len(curve.x) <= 3 else None
+        axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, label=label, marker=marker)
+    note = _mark_best(axes, pair["val"], is_loss) if "val" in pair and np.isfinite(pair["val"].y).any() else ""
+    set_title(axes, name, note)
+    _limits(axes, pair, is_loss)
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper right" if is_loss else "lower right")
+
+
+def _mark_best(axes: Axes, curve: Curve, is_loss: bool) -> str:
+    at = curve.best(highest=not is_loss)
+    axes.plot(curve.x[at], curve.y[at], "o", color=BLUE, markersize=6, markeredgecolor="white", zorder=5)
+    value = f"{curve.y[at]:.4g}" if is_loss else f"{curve.y[at]:.2%}"
+    return f"best validation {value} after epoch {curve.x[at]:.3g}"
+
+
+def _limits(axes: Axes, pair: dict[str, Curve], is_loss: bool) -> None:
+    """Limits without the outliers of the first steps."""
+    values = np.concatenate([curve.y[np.isfinite(curve.y)] for curve in pair.values()])
+    if not len(values):
+        return
+    if is_loss:
+        high = np.quantile(values, 0.98) if len(values) > 20 else values.max()
+        axes.set_ylim(0, high * 1.1 or 1)
+    else:
+        low = np.quantile(values, 0.02) if len(values) > 20 else values.min()
+        axes.set_ylim(max(0.0, low - 0.05), min(1.0, values.max() + 0.02) + 0.002)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+
+
+def _draw_rates(axes: Axes, rates: dict[str, Curve]) -> None:
+    """The highest learning rate; parameter groups with the same schedule differ by constant factors only."""
+    top = max(rates.values(), key=lambda curve: np.nanmax(curve.y))
+    axes.plot(top.x, top.y, color=INK, linewidth=1.8)
+    axes.fill_between(top.x, top.y, color=INK, alpha=0.06, linewidth=0)
+    axes.set_ylim(0, None)
+    axes.yaxis.set_major_formatter("{x:g}")
+    set_title(axes, "Learning rate", f"peak {np.nanmax(top.y):.3g}")
+
+
+def _smooth(curve: Curve) -> Curve:
+    """A centred moving average over about a thirtieth of the curve; missing values are ignored."""
+    width = max(len(curve.y) // 30, 1) | 1
+    kernel = np.ones(width)
+    valid = np.isfinite(curve.y)
+    total = np.convolve(np.where(valid, curve.y, 0.0), kernel, mode="same")
+    count = np.convolve(valid.astype(float), kernel, mode="same")
+    return Curve(curve.x, np.where(count > 0, total / np.maximum(count, 1), np.nan))

@@ -1,0 +1,100 @@
+"""The page of `vit report`: one HTML file that explains how good a model is, and the same as JSON."""
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+
+from vit.files.atomic import write_atomically
+from vit.files.strict_json import json_text
+from vit.files.untrusted import read_json
+from vit.inference import MultiLabelPredictor, Seq2SeqPredictor, TextPredictor
+from vit.report.pages.html_parts import text
+from vit.report.pages.page import plain_page
+from vit.report.sections.attended import attention, text_attention_maps
+from vit.report.sections.errors import confusion, gallery
+from vit.report.sections.generated import characters, lengths, pairs_data, source_attention, texts, worst_texts
+from vit.report.sections.inspection import data_audit, texts_data, training
+from vit.report.sections.labels import label_reliability, label_scores, wrong_labels
+from vit.report.sections.numbers import accuracy, calibration, header
+from vit.report.sections.robustness import robustness
+from vit.report.sections.subject import Section, Subject
+
+LIMIT = 10_000_000  # bytes of the page
+Sections = tuple[Callable[[Subject], Section], ...]
+IMAGES: Sections = (header, accuracy, confusion, calibration, gallery, attention, training, data_audit, robustness)
+MULTI_LABEL: Sections = (header, label_scores, label_reliability, wrong_labels, attention, training, data_audit)
+TEXTS: Sections = (header, accuracy, confusion, calibration, gallery, text_attention_maps, training, texts_data)
+TRANSLATION: Sections = (header, texts, lengths, worst_texts, source_attention, training, pairs_data)
+IMAGE_TO_TEXT: Sections = (header, texts, lengths, characters, worst_texts, source_attention, training, pairs_data)
+Progress = Callable[[str, int, int | None], None]  # (stage, done, total)
+
+STYLE = """
+main { max-width: 1100px; margin: auto; } section { scroll-margin-top: 1rem; }
+nav ul { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; padding: 0; list-style: none; }
+a { color: inherit; } :focus-visible { outline: 2px solid #2f6fb7; outline-offset: 2px; }
+dl { display: grid; grid-template-columns: minmax(7rem, max-content) 1fr; gap: .2rem 1rem; margin: .6rem 0; }
+dt { color: var(--muted); } dd { margin: 0; overflow-wrap: anywhere; }
+th, td { overflow-wrap: break-word; }
+table { width: auto; min-width: min(100%, 30rem); } caption { text-align: left; font-weight: 600; padding: .6rem 0; }
+th.number { text-align: right; } td { min-width: 3.5rem; } h3 { font-size: 1rem; margin: 1.2rem 0 .5rem; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+.drawing { background: #fff; border-radius: 6px; padding: .4rem; max-width: 100%; min-width: min(560px, 160vw);
+  box-sizing: border-box; }
+figure img[src^="data:image/png"] { image-rendering: pixelated; }
+blockquote { margin: 0 0 .5rem; white-space: pre-wrap; }
+@media (max-width: 500px) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; }
+  .cards { grid-template-columns: repeat(auto-fill, minmax(140px, 1fr)); } }
+@media print { :root { color-scheme: light; --ink: #000; --back: #fff; --rule: #bbb; --muted: #444; }
+  nav { display: none; } .scroll { overflow: visible; } .drawing { min-width: 0; }
+  figure, tr, .drawing { break-inside: avoid; } h2, h3, caption { break-after: avoid; } }
+"""
+
+
+def write_report(path: str | PathLike[str], subject: Subject, progress: Progress | None = None) -> list[Path]:
+    """Write the page to `path` and its values to the JSON file of the same name; both are returned.
+
+    Raises:
+        ValueError: the page is larger than `LIMIT`.
+    """
+    path = Path(path)
+    sections, chosen = [], sections_of(subject)
+    for number, section in enumerate(chosen):
+        if progress:
+            progress(section.__name__.replace("_", " "), number, len(chosen))
+        sections.append(section(subject))
+    page = report_page(f"Report: {subject.title}", sections).encode("utf-8")
+    if len(page) > LIMIT:
+        raise ValueError(f"{path} would have {len(page):,} bytes, more than {LIMIT:,}; use fewer --attention images")
+    values = {section.key: dict(section.values) for section in sections}
+    beside = path.with_suffix(".json")
+    write_atomically(path, lambda file: file.write(page))
+    write_atomically(beside, lambda file: file.write(f"{json_text(values)}\n".encode()))
+    return [path, beside]
+
+
+def sections_of(subject: Subject) -> Sections:
+    """The sections of a report, by the kind of model."""
+    predictor = subject.predictor
+    if isinstance(predictor, Seq2SeqPredictor):
+        return IMAGE_TO_TEXT if predictor.is_image_to_text else TRANSLATION
+    if isinstance(predictor, TextPredictor):
+        return TEXTS
+    return MULTI_LABEL if isinstance(predictor, MultiLabelPredictor) else IMAGES
+
+
+def is_report(path: Path) -> bool:
+    """Whether a JSON file is that of a report."""
+    try:
+        found = read_json(path)
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and {"header", "accuracy", "data"} <= found.keys()
+
+
+def report_page(heading: str, sections: Sequence[Section]) -> str:
+    """The text of the page: links to the sections, then one after the other."""
+    links = "".join(f'<li><a href="#{each.key}">{text(each.heading)}</a></li>' for each in sections)
+    body = "".join(f'<section id={each.key} aria-labelledby="{each.key}-heading">'
+                   f'<h2 id="{each.key}-heading">{text(each.heading)}</h2>\n{each.html}</section>\n'
+                   for each in sections)
+    return plain_page(heading, f'<nav aria-label="Sections"><ul>{links}</ul></nav>\n{body}', style=STYLE)

@@ -1,0 +1,114 @@
+"""A list of runs in the terminal, and as one HTML file that needs nothing else."""
+
+import os
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from rich import markup
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from vit.report.pages.page import plain_page
+
+STYLES = {"running": "blue", "failed": "red", "damaged": "red", "stopped": "yellow", "finished": "green"}
+HEADINGS = ("run", "state", "data", "model", "metric", "val", "test", "epochs", "time", "started")
+NUMBERS = ("val", "test", "epochs", "time")
+WIDTH, HEIGHT = 90, 22  # of a curve, in pixels
+
+SORTING = """
+const table = document.querySelector('table'), body = table.tBodies[0];
+const value = (row, i) => { const cell = row.cells[i]; const v = cell.dataset.value ?? cell.textContent;
+  return v !== '' && !isNaN(v) ? Number(v) : v; };
+table.querySelectorAll('th button').forEach(button => button.addEventListener('click', () => {
+  const head = button.parentElement, i = head.cellIndex, up = head.getAttribute('aria-sort') !== 'ascending';
+  table.querySelectorAll('th').forEach(each => each.removeAttribute('aria-sort'));
+  head.setAttribute('aria-sort', up ? 'ascending' : 'descending');
+  const empty = v => v === '';
+  [...body.rows].sort((a, b) => { const [x, y] = [value(a, i), value(b, i)];
+    if (empty(x) || empty(y)) return empty(x) - empty(y);
+    return (x < y ? -1 : x > y ? 1 : 0) * (up ? 1 : -1); }).forEach(row => body.append(row));
+}));
+const box = document.querySelector('#search'), count = document.querySelector('#count');
+const filter = () => { let shown = 0; for (const row of body.rows) {
+  row.hidden = !box.value.toLowerCase().split(' ').every(word => row.textContent.toLowerCase().includes(word));
+  shown += !row.hidden; } count.textContent = `${shown} of ${body.rows.length} runs`; };
+box.addEventListener('input', filter); filter();
+"""
+
+
+def runs_table(runs: Sequence[Any], folder: str | os.PathLike[str]) -> Table:
+    """A row per run, named relative to `folder`; `runs` as `vit.run.records.listing.list_runs` returns them."""
+    several = len({run.metric for run in runs if run.metric}) > 1
+    hidden = ("started",) if several else ("started", "metric")  # a page and a file have all
+    shown = [heading for heading in HEADINGS if heading not in hidden]
+    metric = next((run.metric for run in runs if run.metric), "")
+    table = Table(box=SIMPLE_HEAD, caption="" if several else f"val and test: {metric}", caption_justify="left")
+    for heading in shown:
+        narrow = heading in NUMBERS or heading == "state"
+        table.add_column(heading, justify="right" if heading in NUMBERS else "left", overflow="fold", no_wrap=narrow)
+    for run in runs:
+        cells = dict(zip(HEADINGS, map(markup.escape, _cells(run)), strict=True))
+        cells["run"] = markup.escape(os.path.relpath(run.path, folder))
+        cells["state"] = f"[{STYLES[run.state]}]{run.state}[/]"
+        if run.remark:
+            cells["run"] += f"\n[dim]{markup.escape(run.remark)}[/]"
+        table.add_row(*(cells[heading] for heading in shown))
+    return table
+
+
+def runs_page(runs: Sequence[Any], heading: str) -> str:
+    """The text of the page: a table that sorts by a click on a heading, and a box that searches."""
+    head = "".join(f"<th scope=col><button type=button>{name}</button></th>" for name in (*HEADINGS, "curve"))
+    rows = "".join(_html_row(run) for run in runs)
+    search = ("<p><label>Search <input id=search type=search placeholder='words in any column'></label> "
+              "<span id=count aria-live=polite></span></p>")
+    table = f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    return plain_page(heading, search + table, SORTING)
+
+
+def _cells(run: Any) -> tuple[str, ...]:
+    planned = f"/{run.planned_epochs}" if run.planned_epochs else ""
+    epochs = "" if run.epochs is None else f"{run.epochs}{planned}"
+    return (run.path, run.state, run.data, run.model, run.metric, _number(run.val), _number(run.test), epochs,
+            duration(run.seconds), run.started)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def duration(seconds: float | None) -> str:
+    """`42 s`, `3 min 5 s`, `2 h 10 min`; empty for None."""
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _html_row(run: Any) -> str:
+    values = (None, None, None, None, None, run.val, run.test, run.epochs, run.seconds, None)
+    cells = []
+    for name, text, value in zip(HEADINGS, _cells(run), values, strict=True):
+        sorted_by = "" if name not in NUMBERS else f' data-value="{"" if value is None else value}"'
+        shown = escape(text)
+        if name == "state":
+            shown = f'<span class="{run.state}">{shown}</span>' + (f"<br><small>{escape(run.remark)}</small>"
+                                                                   if run.remark else "")
+        cells.append(f'<td{sorted_by}{" class=number" if name in NUMBERS else ""}>{shown}</td>')
+    return f"<tr>{''.join(cells)}<td>{_curve(run)}</td></tr>\n"
+
+
+def _curve(run: Any) -> str:
+    """The validation values of the epochs as a small drawing."""
+    values = run.curve
+    if len(values) < 2:
+        return ""
+    low, high = min(values), max(values)
+    scale = (high - low) or 1.0
+    points = " ".join(f"{i * WIDTH / (len(values) - 1):.1f},{(HEIGHT - 2) * (high - v) / scale + 1:.1f}"
+                      for i, v in enumerate(values))
+    label = f"val {run.metric} over {len(values)} epochs, {values[0]:.4f} to {values[-1]:.4f}"
+    return (f'<svg width={WIDTH} height={HEIGHT} viewBox="0 0 {WIDTH} {HEIGHT}" role=img aria-label="{escape(label)}">'
+            f'<polyline points="{points}" fill=none stroke=currentColor stroke-width=1.2 /></svg>')

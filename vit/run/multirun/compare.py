@@ -1,0 +1,258 @@
+"""`compare:` several models under one recipe: an ordinary run for each, then a table and a figure."""
+
+import csv
+import json
+import logging
+import pathlib
+import shlex
+
+import yaml
+
+from vit.files.strict_json import json_text
+from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table
+from vit.report.figures.curves import read_curves
+from vit.run.config.composing import ConfigError, compose, hydra_overrides, resolve
+from vit.run.config.overrides import override_text, parse, shown
+from vit.run.config.targets import TARGET, check_stored
+from vit.run.console import command, console
+from vit.run.processes.apart import STOPPED, train_apart
+from vit.run.records.folder import check_contents, new_path, read_stored
+from vit.run.result import Run
+from vit.run.resume import CONTROL, to_record
+from vit.training import Interrupted
+
+log = logging.getLogger("vit")
+
+METRICS = ("accuracy", "map", "exact_match")  # the first that all runs have is compared
+PLAN, RESULT = "comparison.yaml", "comparison.json"
+
+
+class ComparisonError(ValueError):
+    """Runs of a comparison failed."""
+
+
+
+def is_comparison(config: dict) -> bool:
+    """Whether the config describes several runs: by `compare`, or by resuming the folder of a comparison."""
+    resumed = config["resume"] is not None and (pathlib.Path(config["resume"]) / PLAN).exists()
+    return bool(config["compare"]) or resumed
+
+
+def compare(config: dict, overrides: list[str]) -> Run:
+    """Train the runs that are not finished, then write `comparison.csv`, `comparison.json` and `comparison.png`.
+
+    The metrics of the result are the rows of that table by their names. After a failed run the others are still
+    trained, unless none has finished yet: the overrides that all share may be wrong.
+
+    Raises:
+        ConfigError: an invalid override of any run, before the first one starts.
+        ComparisonError: runs failed; raised at the end.
+        Interrupted: Ctrl-C or SIGTERM; the current run has saved its state.
+    """
+    folder, plan, done, failed = train_all(config, overrides)
+    rows = conclude(folder, plan, done) if done else {}
+    raise_failed(folder, failed)
+    return Run(folder, rows)
+
+
+def train_all(
+    config: dict, overrides: list[str], resumed_by: str = "train"
+) -> tuple[pathlib.Path, dict, list[str], list[str]]:
+    """Train the runs of a comparison that are not finished; its folder, its plan, the finished and the failed runs.
+
+    Args:
+        resumed_by: the command that is printed to resume it.
+
+    Raises:
+        ConfigError: an invalid override of any run, before the first one starts.
+        Interrupted: Ctrl-C or SIGTERM; the current run has saved its state.
+    """
+    folder, plan = find_plan(config, overrides)
+    targets = [each for each in overrides if TARGET in each]  # also trusted in stored configs
+    own = [*hydra_overrides(overrides), *targets]
+    log.info("comparison of %s: %s", ", ".join(plan["runs"]), folder)
+    done, failed = [], []
+    for number, (name, recorded) in enumerate(plan["runs"].items(), 1):
+        run = folder / name
+        if (run / "metrics.json").exists():
+            done.append(name)
+            continue
+        heading = f"\n[{number}/{len(plan['runs'])}] {shlex.join(recorded)}"
+        console.print(heading, markup=False, highlight=False, soft_wrap=True)
+        begun = (run / "config.yaml").exists()
+        new = [*recorded, *hydra_overrides(overrides), override_text("run_dir", str(run))]
+        code = train_apart([override_text("resume", str(run)), *own] if begun else new)
+        if code in STOPPED:
+            again = command(resumed_by, override_text("resume", str(folder)))
+            resume = f"\nResume the whole comparison with:\n  {again}"
+            console.print(resume, markup=False, highlight=False, soft_wrap=True)
+            raise Interrupted(STOPPED[code], agreed=True)
+        (failed if code else done).append(name)
+        if not done:
+            break
+    return folder, plan, done, failed
+
+
+def raise_failed(folder: pathlib.Path, failed: list[str]) -> None:
+    """Raises ComparisonError if runs failed."""
+    if failed:
+        raise ComparisonError(
+            f"{', '.join(failed)} of the comparison failed, see the messages above; when the cause is fixed, "
+            f"{shown('resume', folder)} continues it"
+        )
+
+
+def find_plan(config: dict, overrides: list[str]) -> tuple[pathlib.Path, dict]:
+    """Folder and plan of a comparison: of a stopped one that is resumed, or of a new one.
+
+    Raises:
+        ConfigError: fewer than two runs, an invalid override in any of them, or a folder that is used already.
+    """
+    settings, recorded = hydra_overrides(overrides), to_record(overrides)
+    folder = find_stopped(config, recorded)
+    if folder is not None:
+        plan = read_plan(folder)
+        check_plan(plan, folder, overrides)
+        return folder, plan
+    runs = {
+        name: [*recorded, *own, "compare=null", f"name={config['name']}/{name}"]
+        for name, own in config["compare"].items()
+        if own is not None
+    }
+    if len(runs) < 2:
+        raise ConfigError(f"compare has {len(runs)} runs, but needs 2 or more: each a name with a list of overrides")
+    for each in runs.values():
+        resolve(compose([*each, *settings]))
+    folder = new_path(config)
+    if (folder / PLAN).exists():
+        raise ConfigError(
+            f"run_dir={folder} already contains a comparison; {shown('resume', folder)} resumes it, or choose another "
+            "run_dir"
+        )
+    plan = {"name": config["name"], "overrides": recorded, "runs": runs}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PLAN).write_text(yaml.safe_dump(plan, sort_keys=False), encoding="utf-8")
+    return folder, plan
+
+
+def find_stopped(config: dict, overrides: list[str]) -> pathlib.Path | None:
+    """The comparison that `resume` names; for `auto` that in `run_dir`, or the newest unfinished one.
+
+    Raises:
+        ConfigError: the named folder has no comparison.
+    """
+    if config["resume"] is None:
+        return None
+    if config["resume"] != "auto":
+        folder = pathlib.Path(config["resume"])
+        if not (folder / PLAN).exists():
+            raise ConfigError(f"resume={folder}: no {PLAN} there, so no comparison to resume")
+        return folder
+    if config["run_dir"]:
+        folder = pathlib.Path(config["run_dir"])
+        return folder if (folder / PLAN).exists() else None
+    plans = sorted((pathlib.Path(config["runs"]) / config["name"]).glob(f"*/{PLAN}"), reverse=True)
+    unfinished = (plan.parent for plan in plans if not (plan.parent / RESULT).exists())
+    return next((folder for folder in unfinished if read_plan(folder)["overrides"] == overrides), None)
+
+
+def read_plan(folder: pathlib.Path) -> dict:
+    """The stored plan of a comparison.
+
+    Raises:
+        ConfigError: it cannot be read, or is not a plan.
+    """
+    plan = read_stored(folder / PLAN)
+    runs = plan.get("runs")
+    lists = [plan.get("overrides"), *(runs.values() if isinstance(runs, dict) else [None])]
+    if not all(isinstance(each, list) and all(isinstance(item, str) for item in each) for each in lists):
+        raise ConfigError(f"{folder / PLAN} is not the plan of a comparison: its overrides and runs must be lists of "
+                          "overrides")
+    return plan
+
+
+def check_plan(plan: dict, folder: pathlib.Path, overrides: list[str]) -> None:
+    """Checks a stored plan, which may come from a third party: its runs are within its folder, and their targets are
+    those that `check_stored` allows.
+
+    Raises:
+        ConfigError: names the run and the override.
+    """
+    check_contents(folder)
+    for name, stored in plan["runs"].items():
+        if not isinstance(name, str) or pathlib.PurePath(name).name != name or name == "..":
+            raise ConfigError(f"{folder / PLAN}: the run {name!r} would be outside {folder}; its name must be the name "
+                              "of a folder")
+        refused = [override.input_line for override in parse(stored) if override.key_or_group in CONTROL]
+        for override in [*refused, *hydra_overrides(stored)]:
+            raise ConfigError(f"{folder / PLAN}: the run {name} may not set {override}")
+        check_stored(resolve(compose([*stored, *hydra_overrides(overrides)])), folder / PLAN, overrides)
+
+
+def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
+    """Collect the metrics of the finished runs, write the table and the figure, and print the table."""
+    metrics = {name: json.loads((folder / name / "metrics.json").read_text(encoding="utf-8")) for name in done}
+    split, metric = shared_metric(list(metrics.values()))
+    contenders = [contender(folder / name, name, numbers, split, metric) for name, numbers in metrics.items()]
+    rows = [row(each, metrics[each.name]) for each in contenders]
+    with open(folder / "comparison.csv", "w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    comparison_picture(folder / "comparison.png", contenders, plan["name"])
+    if len(done) == len(plan["runs"]):
+        (folder / RESULT).write_text(json_text({**plan, "results": rows}) + "\n", encoding="utf-8")
+    console.print()
+    console.print(comparison_table(contenders, plan["name"]))
+    console.print(f"  {folder / 'comparison.png'}", highlight=False, soft_wrap=True)
+    return {each["name"]: each for each in rows}
+
+
+def shared_metric(metrics: list[dict]) -> tuple[str, str]:
+    """The split and the name of the metric by which the runs are compared.
+
+    Raises:
+        ConfigError: they have no such metric in common.
+    """
+    pairs = ((split, metric) for metric in METRICS for split in ("test", "val"))
+    found = (pair for pair in pairs if all(numbers.get("/".join(pair)) is not None for numbers in metrics))
+    try:
+        return next(found)
+    except StopIteration:
+        names = ", ".join(METRICS)
+        raise ConfigError(f"the runs cannot be compared: none of {names} is a metric of all of them") from None
+
+
+def contender(run: pathlib.Path, name: str, metrics: dict, split: str, metric: str) -> ComparedModel:
+    curves = read_curves(run / "metrics.csv")
+    return ComparedModel(
+        name,
+        metrics["model"],
+        curves.get(f"val/{metric}"),
+        split,
+        metrics[f"{split}/{metric}"],
+        metrics["parameters"],
+        metrics["flops"],
+        next(value for key, value in metrics.items() if key.endswith("_per_second")),
+        metrics["seconds"],
+        metrics.get("trained_parameters"),
+        metrics.get("peak_memory", 0),
+        metric,
+    )
+
+
+def row(each: ComparedModel, metrics: dict) -> dict:
+    """A row of the table, with the names of `metrics.json`."""
+    return {
+        "name": each.name,
+        "model": each.model,
+        **{key: value for key, value in metrics.items() if key.endswith(f"/{each.measure}")},
+        "best_epoch": metrics["best_epoch"],
+        "epochs": metrics["epochs"],
+        "parameters": each.parameters,
+        "trained_parameters": each.trained,
+        "flops": each.flops,
+        "per_second": each.per_second,
+        "seconds": each.seconds,
+        "peak_memory": each.memory,
+    }

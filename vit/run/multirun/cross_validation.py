@@ -1,0 +1,142 @@
+"""`vit cross-validate`: a run per fold (and seed), then mean and deviation, out-of-fold predictions and an ensemble."""
+
+import json
+import logging
+import pathlib
+from collections.abc import Sequence
+
+from vit.bundle import load_bundle, save_ensemble
+from vit.data import DataError, Source, TextSplit
+from vit.evaluation.out_of_fold import HeldOut, predict_held_out
+from vit.files.strict_json import json_text
+from vit.report.cross_validation import print_cross_validation
+from vit.run.config.composing import ConfigError, compose, resolve
+from vit.run.console import console
+from vit.run.finish import data_overrides
+from vit.run.multirun.compare import conclude, raise_failed, train_all
+from vit.run.multirun.held_out import held_out
+from vit.run.multirun.soups import fold_soups
+from vit.run.multirun.sweeping import SweptRun, summary
+from vit.run.parts.data_source import build_source
+from vit.run.records.folder import read_config
+from vit.run.result import Run
+
+log = logging.getLogger("vit")
+
+FOLDS = 5
+OWN_KEYS = ("folds", "seeds")  # of this command; all others are overrides of every run
+PREDICTIONS, RESULT, ENSEMBLE = "out_of_fold.csv", "cross_validation.json", "ensemble"
+
+
+def cross_validate(arguments: list[str], predictions: pathlib.Path | None = None) -> Run:
+    """Train a model for each fold and seed, except for finished runs, and combine their results in one folder.
+
+    `cross_validation.json` has mean, deviation and every run, `out_of_fold.csv` (or the file `predictions`, CSV or
+    Parquet) the probabilities of each sample by models that were not trained on it, and `ensemble/` the mean of all
+    models. `resume=FOLDER` continues a stopped cross-validation.
+
+    Args:
+        arguments: overrides, `folds=N` (5 by default) and `seeds=0,1,2`.
+
+    Raises:
+        ConfigError: an invalid argument, before the first run starts.
+        ComparisonError: runs failed.
+        Interrupted: Ctrl-C or SIGTERM; the current run has saved its state.
+    """
+    own, overrides = split_arguments(arguments)
+    check_overrides(overrides)
+    config = resolve(compose(overrides))
+    folder, plan, done, failed = train_all({**config, "compare": fold_runs(own)}, overrides, "cross-validate")
+    raise_failed(folder, failed)
+    conclude(folder, plan, done)
+    return Run(folder, combine(folder, done, predictions))
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The values of `folds` and `seeds`, and the overrides."""
+    own = {key: value for key, _, value in (each.partition("=") for each in arguments) if key in OWN_KEYS}
+    return own, [each for each in arguments if each.partition("=")[0] not in OWN_KEYS]
+
+
+def check_overrides(overrides: list[str]) -> None:
+    """Raises ConfigError for keys that this command sets itself."""
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0]
+        if key in ("data.fold", "seed", "compare"):
+            fix = {"data.fold": "folds=N", "seed": "seeds=N"}.get(key, "vit train compare=...")
+            raise ConfigError(f"{override}: each run of a cross-validation has its own {key}; use {fix}")
+
+
+def fold_runs(own: dict[str, str]) -> dict[str, list[str]]:
+    """Name and overrides of each run.
+
+    Raises:
+        ConfigError: `folds` or `seeds` is invalid.
+    """
+    folds = own.get("folds", str(FOLDS))
+    if not folds.isdecimal() or int(folds) < 2:
+        raise ConfigError(f"folds={folds}: must be a whole number, 2 or more")
+    seeds = [seed.strip() for seed in own.get("seeds", "0").strip("[]").split(",")]
+    if not all(seed.isdecimal() for seed in seeds) or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"seeds={own['seeds']}: must be different whole numbers, such as seeds=0,1,2")
+    several = len(seeds) > 1
+    return {
+        f"fold{k}{f'-seed{seed}' if several else ''}": [f"data.fold={k}/{folds}", f"seed={seed}"]
+        for seed in seeds for k in range(1, int(folds) + 1)
+    }
+
+
+def combine(folder: pathlib.Path, names: list[str], predictions: pathlib.Path | None) -> dict:
+    """The results of the finished runs, written to the folder and printed."""
+    runs = [folder / name for name in names]
+    metrics = {name: json.loads((folder / name / "metrics.json").read_text(encoding="utf-8")) for name in names}
+    (row,) = summary([SweptRun(str(folder / name), {}, 0, each) for name, each in metrics.items()])
+    whole = HeldOut.concat([held_out(run) for run in runs])
+    target = predictions or folder / PREDICTIONS
+    whole.save(target)
+    result = {
+        "runs": metrics, "mean": row["mean"], "deviation": row["deviation"],
+        "out_of_fold": {"samples": len(whole), "accuracy": whole.accuracy}, "predictions": str(target),
+        "soups": fold_soups(folder, runs), "ensemble": build_ensemble(folder, runs, whole),
+    }
+    (folder / RESULT).write_text(json_text(result) + "\n", encoding="utf-8")
+    print_cross_validation(result, console)
+    return result
+
+
+def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], whole: HeldOut) -> dict | None:
+    """Save the ensemble of all models, and test it on the test split that the data states, which took no part in the
+    folds. None for models of texts, whose tokenizers differ between folds.
+    """
+    first = load_bundle(runs[0])
+    if first.preprocessing is None:
+        log.info("no ensemble: the tokenizers of the folds differ")
+        return None
+    config = read_config(runs[0])
+    overrides = [each for each in data_overrides(config) if not each.startswith("data.fold=")]
+    extra = {"data": overrides, "evaluation": first.extra.get("evaluation", {}), "name": config["name"],
+             "split_rule": first.extra.get("split_rule")}
+    path = save_ensemble(folder / ENSEMBLE, runs, {}, extra)
+    result: dict = {"path": str(path), "members": len(runs)}
+    unseen = unseen_test(config["data"], whole)
+    if unseen is not None:
+        settings = first.extra.get("evaluation", {})
+        split = unseen.splits["test"]
+        each = [predict_held_out(load_bundle(model), split, "test", **settings) for model in (*runs, path)]
+        *members, ensemble = (part.accuracy for part in each)
+        result |= {"test_samples": len(split), "test_accuracy": ensemble,
+                   "member_test_accuracy": sum(members) / len(members)}
+    return result
+
+
+def unseen_test(data: dict, whole: HeldOut) -> Source | None:
+    """The data with the test split that it states itself; None if its samples are in the folds."""
+    try:
+        source = build_source({**data, "fold": None})
+    except DataError as error:
+        log.info("no test of the ensemble: %s", error)
+        return None
+    test = source.splits.get("test")
+    if test is None or isinstance(test, TextSplit) or set(test.names) & set(whole.names):
+        return None
+    return source

@@ -1,0 +1,57 @@
+"""Greedy soups of the seeds of each fold of a cross-validation."""
+
+import logging
+import pathlib
+
+from vit.bundle import load_bundle, save_bundle
+from vit.evaluation.out_of_fold import predict_held_out
+from vit.run.parts.data_source import build_source
+from vit.run.records.folder import read_config
+from vit.run.records.splits import read_record
+from vit.training.averaging.soup import State, greedy_soup
+
+log = logging.getLogger("vit")
+
+SOUPS = "soups"
+
+
+def fold_soups(folder: pathlib.Path, runs: list[pathlib.Path]) -> list[dict] | None:
+    """A greedy soup of the models of each fold, chosen on its validation split, measured on its test split.
+
+    A soup of two or more models is saved as `soups/foldK`. Only the seeds of one fold share a validation split that
+    none of them was trained on, and only models from the same initial weights have a useful mean, so the result is
+    None with one seed or without `init_from`.
+    """
+    configs = {run: read_config(run) for run in runs}
+    folds: dict[str, list[pathlib.Path]] = {}
+    for run, config in configs.items():
+        folds.setdefault(config["data"]["fold"], []).append(run)
+    if len(folds) == len(runs):
+        return None
+    if any(config["init_from"] is None for config in configs.values()):
+        log.info("no soups: models that start from random weights have no useful mean; use init_from")
+        return None
+    return [_fold_soup(folder, fold, members, configs[members[0]]) for fold, members in folds.items()]
+
+
+def _fold_soup(folder: pathlib.Path, fold: str, runs: list[pathlib.Path], config: dict) -> dict:
+    source = build_source(config["data"], read_record(runs[0]))
+    bundles = [load_bundle(run) for run in runs]
+    first = bundles[0]
+    settings = first.extra.get("evaluation", {})
+
+    def score(state: State, split: str = "val") -> float:
+        first.model.load_state_dict(state)
+        return predict_held_out(first, source.splits[split], fold, **settings).accuracy
+
+    states = [{name: tensor.clone() for name, tensor in bundle.model.state_dict().items()} for bundle in bundles]
+    soup, chosen = greedy_soup(states, score)
+    singles, tested = [score(state, "test") for state in states], score(soup, "test")
+    result = {"fold": fold, "ingredients": [runs[i].name for i in chosen], "test_accuracy": tested,
+              "single_test_accuracy": sum(singles) / len(singles)}
+    if len(chosen) > 1:
+        path = folder / SOUPS / f"fold{fold.partition('/')[0]}"
+        save_bundle(path, first.model, first.classes, first.preprocessing, {"test/accuracy": tested}, first.extra, soup,
+                    first.tokenizers, first.thresholds)
+        result["path"] = str(path)
+    return result

@@ -1,0 +1,216 @@
+"""`-m`: a run per combination of values, then a table of means and deviations over the seeds of each setting."""
+
+import csv
+import json
+import math
+import pathlib
+import shlex
+import statistics
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig
+
+from vit.run.config.composing import PRIMARY, SEARCH_PATH, ConfigError, compose, prepare_overrides, resolve
+from vit.run.config.overrides import override_text, parse, shown, sweep
+from vit.run.processes.apart import STOPPED, train_apart
+
+HEADLINES = ("accuracy", "map", "exact_match", "loss")  # the first available one is in the table
+SWEEP_FOLDER = "hydra.sweep.dir"
+REPEATED = "seed"  # runs that differ only in it are repetitions of one setting
+
+
+@dataclass(frozen=True)
+class SweptRun:
+    """One run of a sweep; `settings` are the values of the keys that the sweep varies."""
+
+    folder: str
+    settings: dict[str, str]
+    exit_code: int
+    metrics: dict = field(default_factory=dict)
+
+    @property
+    def setting(self) -> dict[str, str]:
+        """Its settings without the seed."""
+        return {key: value for key, value in self.settings.items() if key != REPEATED}
+
+
+def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
+    """Run Hydra's sweeper and launcher with a process per run; returns the highest of their exit codes.
+
+    The results are collected in the folder of the sweep, `hydra.sweep.dir`.
+
+    Raises:
+        ConfigError: an invalid override of any run, before the first one starts.
+    """
+    from vit.run.records.folder import new_path
+
+    jobs = sweep(overrides)
+    configs = [resolve(compose(job)) for job in jobs]  # checks all of them before the first one starts
+    check_folders(configs)
+    parsed = parse(overrides, multirun=True)
+    stated = {override.key_or_group: override.value() for override in parsed}
+    own = stated.get(SWEEP_FOLDER)
+    folder = pathlib.Path(str(own) if own else new_path({**configs[0], "run_dir": None}, suffix="_sweep"))
+    settings = [] if own else [override_text(SWEEP_FOLDER, str(folder)), f"{SWEEP_FOLDER[:-3]}subdir=."]
+    carried = [o.input_line for o in parsed if o.key_or_group in (PRIMARY, SEARCH_PATH)]
+    total = len(jobs) if len(jobs) > 1 and "hydra/sweeper" not in stated else None
+
+    def run_one(config: DictConfig) -> float:
+        return run_one_of_sweep(folder, own is not None, carried, total)
+
+    prepared, name = prepare_sweep(jobs, parsed)
+    with_hydra(run_one, ["--multirun", f"--config-name={name}"], [*prepared, *settings])
+    return gather(folder)
+
+
+def prepare_sweep(jobs: list[list[str]], parsed: list[Override]) -> tuple[list[str], str]:
+    """The overrides of the sweep for Hydra, with `++` for options of a model as in a single run."""
+    prepared, name = prepare_overrides(parse(jobs[0]))
+    first = parse(prepared)
+    added = {override.key_or_group for override in first if override.input_line.startswith("++")}
+    keys = {override.key_or_group for override in parsed}
+    return [*(o.input_line for o in first if o.key_or_group not in keys),
+            *(f"++{o.input_line.lstrip('+')}" if o.key_or_group in added else o.input_line
+              for o in parsed if o.key_or_group != PRIMARY)], name
+
+
+def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], total: int | None) -> float:
+    """One run of a sweep, in its own process; returns the monitored metric of its best epoch, for the sweeper.
+
+    Args:
+        inside: whether the run folder is within that of the sweep.
+        carried: overrides of Hydra's own settings that every run needs.
+        total: number of runs of the sweep, if it is known.
+
+    Raises:
+        SystemExit: the run failed, with its exit code.
+    """
+    from vit.files.strict_json import json_text
+    from vit.run.records.folder import new_path
+
+    hydra = HydraConfig.get()
+    overrides, number = [*hydra.overrides.task, *carried], int(hydra.job.num)
+    print(f"\n[{number + 1}{f'/{total}' if total else ''}] {shlex.join(overrides)}", flush=True)
+    config = resolve(compose(overrides))
+    named = config["run_dir"] or config["resume"]
+    path = pathlib.Path(named or (folder / str(number) if inside else new_path(config)))
+    code = train_apart(overrides if named else [*overrides, override_text("run_dir", str(path))])
+    if code in STOPPED:
+        raise SystemExit(code)
+    metrics = read_metrics(path) if code == 0 else {}
+    record = {"folder": str(path), "overrides": overrides, "exit_code": code, "metrics": metrics}
+    (folder / f"job_{number}.json").write_text(json_text(record), encoding="utf-8")
+    return metrics.get(config["callbacks"]["monitor"], math.nan)
+
+
+def gather(folder: pathlib.Path) -> int:
+    """Collect the records of the runs in `sweep.json`, print their table, and return the highest exit code."""
+    files = sorted(folder.glob("job_*.json"), key=lambda file: int(file.stem.removeprefix("job_")))
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    settings = settings_of([record["overrides"] for record in records])
+    conclude([SweptRun(record["folder"], its, record["exit_code"], record["metrics"])
+              for record, its in zip(records, settings, strict=True)], folder)
+    for file in files:
+        file.unlink()
+    return max(record["exit_code"] for record in records)
+
+
+def check_folders(configs: list[dict]) -> None:
+    """Raises ConfigError if several runs would share a folder."""
+    named = [config["run_dir"] for config in configs if config["run_dir"]]
+    shared = next((path for path in named if named.count(path) > 1), None)
+    if shared is not None:
+        raise ConfigError(f"run_dir={shared}: {named.count(shared)} of the {len(configs)} runs of -m would share this "
+                          f"folder; give {shown('runs', shared)} instead, below which each run has its own folder")
+
+
+def settings_of(jobs: list[list[str]]) -> list[dict[str, str]]:
+    """For each job the values of the keys whose values differ between jobs."""
+    values = [{override.key_or_group: override.input_line.partition("=")[2] for override in parse(overrides)}
+              for overrides in jobs]
+    keys = [key for key in values[0] if len({each.get(key) for each in values}) > 1]
+    return [{key: each[key] for key in keys if key in each} for each in values]
+
+
+def read_metrics(path: pathlib.Path) -> dict:
+    """The final metrics of a run; empty where it has none, as in a comparison."""
+    file = path.expanduser() / "metrics.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def conclude(runs: list[SweptRun], folder: pathlib.Path) -> None:
+    """Write `sweep.json` and `sweep.csv` and print the table."""
+    from vit.files.strict_json import json_text
+
+    rows = summary(runs)
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"runs": [asdict(run) for run in runs], "settings": rows}
+    (folder / "sweep.json").write_text(json_text(content) + "\n", encoding="utf-8")
+    with open(folder / "sweep.csv", "w", newline="", encoding="utf-8") as file:
+        lines = [{"run": run.folder, **run.settings, "exit_code": run.exit_code, **run.metrics} for run in runs]
+        table = csv.DictWriter(file, list(dict.fromkeys(key for line in lines for key in line)))
+        table.writeheader()
+        table.writerows(lines)
+    show(rows, folder)
+
+
+def summary(runs: list[SweptRun]) -> list[dict]:
+    """For each setting: the number of runs and of failed ones, and the mean and sample deviation of each metric."""
+    groups: dict[tuple, list[SweptRun]] = {}
+    for run in runs:
+        groups.setdefault(tuple(run.setting.items()), []).append(run)
+    rows = []
+    for setting, group in groups.items():
+        finished = [run.metrics for run in group if run.metrics]
+        names = [name for name in (finished[0] if finished else {}) if is_metric(name, finished)]
+        values = {name: [each[name] for each in finished] for name in names}
+        rows.append({
+            "setting": dict(setting), "runs": len(group), "failed": sum(run.exit_code != 0 for run in group),
+            "mean": {name: statistics.fmean(numbers) for name, numbers in values.items()},
+            "deviation": {name: statistics.stdev(v) if len(v) > 1 else None for name, v in values.items()},
+        })
+    return rows
+
+
+def is_metric(name: str, finished: list[dict]) -> bool:
+    numbers = [each.get(name) for each in finished]
+    return name.startswith(("test/", "val/")) and all(
+        isinstance(number, int | float) and math.isfinite(number) for number in numbers
+    )
+
+
+def show(rows: list[dict], folder: pathlib.Path) -> None:
+    """Print a row per setting: mean ± deviation of the first of `HEADLINES`."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    from vit.run.console import console
+
+    known = [name for row in rows for name in row["mean"]]
+    preferred = (f"{split}/{name}" for name in HEADLINES for split in ("test", "val"))
+    name = next((each for each in preferred if each in known), "")
+    table = Table(box=SIMPLE_HEAD, title="Sweep", title_justify="left", title_style="bold")
+    table.add_column("setting", overflow="fold")
+    for heading in ("runs", name.replace("/", " ") or "result"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        setting = ", ".join(f"{key}={value}" for key, value in row["setting"].items()) or "all"
+        failed = f" ({row['failed']} failed)" if row["failed"] else ""
+        table.add_row(escape(setting), f"{row['runs']}{failed}", spread(row, name))
+    console.print(table)
+    console.print(f"  {folder / 'sweep.json'}, sweep.csv", markup=False, highlight=False, soft_wrap=True)
+
+
+def spread(row: dict, name: str) -> str:
+    """`93.25 ± 1.10 %`, rates in percent"""
+    if name not in row["mean"]:
+        return "none"
+    mean, deviation = row["mean"][name], row["deviation"][name]
+    scale, unit = (1, "") if name.endswith("/loss") else (100, " %")
+    digits = 4 if scale == 1 else 2
+    around = "" if deviation is None else f" ± {deviation * scale:.{digits}f}"
+    return f"{mean * scale:.{digits}f}{around}{unit}"

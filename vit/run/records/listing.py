@@ -1,0 +1,221 @@
+"""`vit runs`: all runs below a folder with their data, model, numbers, time and state."""
+
+import fnmatch
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from vit.files.untrusted import read_json
+from vit.messages import did_you_mean, first_line, nearest_names
+from vit.report.figures.curves import read_curves
+from vit.run.config.overrides import ConfigError
+from vit.run.records.folder import CONFIG, read_stored
+from vit.training.monitoring.direction import MODES, mode_of
+
+LOCK, METRICS, LOG, CURVES = ".lock", "metrics.json", "log.txt", "metrics.csv"
+FAILED = " DEBUG failed"  # how a run logs the error that ended it
+TAIL = 200  # lines at the end of a log among which that error is searched
+STATES = ("running", "stopped", "failed", "finished", "damaged")
+FILTER = re.compile(r"(\w+)\s*(<=|>=|!=|=|<|>)\s*(.*)")
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """One run. `metric` is the one that selects its best epoch, without its split, and `val` and `test` are its best
+    values, None where they are not known yet. `seconds`: of training, or since the start of an unfinished run.
+    `remark`: why it failed, or what is damaged. `curve`: validation values of the epochs.
+    """
+
+    path: str
+    state: str
+    name: str = ""
+    data: str = ""
+    model: str = ""
+    metric: str = ""
+    val: float | None = None
+    test: float | None = None
+    epochs: int | None = None
+    planned_epochs: int | None = None
+    parameters: int | None = None
+    seconds: float | None = None
+    started: str = ""
+    seed: int | None = None
+    remark: str = ""
+    curve: tuple[float, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for CSV and JSON, without the curve."""
+        return {key: value for key, value in asdict(self).items() if key != "curve"}
+
+
+COLUMNS = [field for field in ListedRun.__dataclass_fields__ if field != "curve"]
+
+
+def list_runs(folder: str | Path) -> list[ListedRun]:
+    """All runs below a folder, newest first; damaged ones are listed with the reason.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+    folder = Path(folder).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: there is no such folder; pass the folder that holds the runs")
+    return sorted(map(_listed, _run_folders(folder)), key=lambda run: run.started, reverse=True)
+
+
+def select(runs: Sequence[ListedRun], filters: Sequence[str] = (), sort: str | None = None) -> list[ListedRun]:
+    """The runs that pass all filters, in the order of a column.
+
+    Args:
+        filters: `KEY=PATTERN` and `KEY!=PATTERN` with * and ?, or `KEY>NUMBER`, `<`, `>=` and `<=`.
+        sort: a column; a leading - sorts from the highest. Runs without a value come last.
+
+    Raises:
+        ConfigError: an unknown column, or a number that is none.
+    """
+    for text in filters:
+        runs = [run for run in runs if _passes(run, *_parse_filter(text))]
+    if sort is not None:
+        key = _column(sort.lstrip("-"))
+        known = [run for run in runs if getattr(run, key) not in (None, "")]
+        unknown = [run for run in runs if getattr(run, key) in (None, "")]
+        runs = [*sorted(known, key=lambda run: getattr(run, key), reverse=sort.startswith("-")), *unknown]
+    return list(runs)
+
+
+def _column(name: str) -> str:
+    if name not in COLUMNS:
+        raise ConfigError(f"{name} is not a column of the runs: {', '.join(COLUMNS)}"
+                          f"{did_you_mean(nearest_names(name, COLUMNS))}")
+    return name
+
+
+def _parse_filter(text: str) -> tuple[str, str, str]:
+    found = FILTER.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(f"--filter {text}: expected KEY=PATTERN or KEY>NUMBER, such as state=failed or test>0.9")
+    key, sign, value = found.groups()
+    if sign not in ("=", "!="):
+        try:
+            float(value)
+        except ValueError:
+            raise ConfigError(f"--filter {text}: {value!r} is not a number") from None
+    return _column(key), sign, value
+
+
+def _passes(run: ListedRun, key: str, sign: str, value: str) -> bool:
+    found = getattr(run, key)
+    if sign in ("=", "!="):
+        return fnmatch.fnmatchcase("" if found is None else str(found), value) == (sign == "=")
+    if not isinstance(found, int | float):
+        return False
+    number = float(value)
+    return {"<": found < number, ">": found > number, "<=": found <= number, ">=": found >= number}[sign]
+
+
+def _run_folders(folder: Path) -> Iterator[Path]:
+    """The folders of runs; what is below a run is not searched."""
+    for parent, folders, files in os.walk(folder):
+        begun = "checkpoints" in folders
+        if CONFIG in files and (begun or METRICS in files) or begun and LOG in files:
+            folders.clear()
+            yield Path(parent)
+        folders.sort()
+
+
+def _listed(path: Path) -> ListedRun:
+    tail = _log_tail(path)
+    try:
+        config = read_stored(path / CONFIG)
+        metrics = read_json(path / METRICS) if (path / METRICS).exists() else {}
+        curves = read_curves(path / CURVES) if (path / CURVES).exists() else {}
+        return _described(path, config, metrics, curves, tail)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        started = _modified(path)
+        if (path / CONFIG).exists():
+            return ListedRun(str(path), "damaged", started=started, remark=first_line(error, 120))
+        state, remark = _unfinished_state(path, tail)
+        return ListedRun(str(path), state, started=started, remark=remark)
+
+
+def _described(path: Path, config: dict, metrics: dict, curves: dict, tail: list[str]) -> ListedRun:
+    monitor = str((config.get("callbacks") or {}).get("monitor") or "val/loss")
+    metric = monitor.rpartition("/")[2]
+    curve = curves.get(monitor)
+    val = metrics.get(monitor)
+    if val is None and curve is not None and metric in MODES:
+        val = float(curve.y[curve.best(mode_of(monitor) == "max")])
+    state, remark = ("finished", "") if metrics else _unfinished_state(path, tail)
+    started = _started(path)
+    seconds = metrics.get("seconds")
+    if seconds is None:
+        seconds = round(_end(path, state) - datetime.fromisoformat(started).timestamp(), 1)
+    data = config.get("data") or {}
+    place = os.path.basename(str(data.get("root") or data.get("path") or data.get("repo") or "").rstrip("/"))
+    named = str(data.get("name", ""))
+    named += f":{place}" if place not in ("", named) else ""
+    named += f" {data['fold']}" if data.get("fold") else ""
+    return ListedRun(
+        str(path), state, str(config.get("name", "")), named,
+        str(config.get("model_name") or metrics.get("model", "")), metric, val, metrics.get(f"test/{metric}"),
+        metrics.get("epochs", round(float(curve.x[-1])) if curve is not None else None),
+        (config.get("recipe") or {}).get("epochs"), metrics.get("parameters"), seconds, started, config.get("seed"),
+        remark, () if curve is None else tuple(map(float, curve.y)),
+    )
+
+
+def _unfinished_state(path: Path, tail: list[str]) -> tuple[str, str]:
+    """`running` while a process holds the lock, `failed` if the log ends with an error, else `stopped`."""
+    if _is_locked(path / LOCK):
+        return "running", ""
+    marks = [i for i, line in enumerate(tail) if FAILED in line or " INFO run folder: " in line]
+    if marks and FAILED in tail[marks[-1]]:
+        return "failed", next((line.strip()[:120] for line in reversed(tail) if line.strip()), "")
+    return "stopped", ""
+
+
+def _is_locked(file: Path) -> bool:
+    """Whether another process holds the lock. It is taken for an instant; a starting run waits longer than that."""
+    if not file.exists():
+        return False
+    try:
+        with FileLock(file, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # a folder that cannot be written: no run of this user is writing there
+        return False
+
+
+def _log_tail(path: Path) -> list[str]:
+    try:
+        with open(path / LOG, encoding="utf-8", errors="replace") as file:
+            return list(deque(file, TAIL))
+    except OSError:
+        return []
+
+
+def _started(path: Path) -> str:
+    """Date and time of the first line of the log; without a log, of the folder."""
+    try:
+        with open(path / LOG, encoding="utf-8", errors="replace") as file:
+            return datetime.fromisoformat(file.readline()[:19]).isoformat(sep=" ")
+    except (OSError, ValueError):
+        return _modified(path)
+
+
+def _modified(path: Path) -> str:
+    return datetime.fromtimestamp(path.stat().st_mtime).isoformat(sep=" ", timespec="seconds")
+
+
+def _end(path: Path, state: str) -> float:
+    log = path / LOG
+    return time.time() if state == "running" or not log.exists() else log.stat().st_mtime

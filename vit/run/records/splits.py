@@ -1,0 +1,127 @@
+"""`splits/` of a run folder: the samples of each split, written once and compared when the run is resumed."""
+
+import logging
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from vit.data import CorpusSource, DataError, PairSource, Source
+from vit.data.splits.files import format_rows, read_rows
+from vit.data.splits.recorded import NEW, Entry, list_entries, restore_splits
+from vit.run.config.composing import ConfigError
+from vit.run.config.overrides import shown
+from vit.run.records.folder import NAMED, RunFolder, check_contents, read_stored
+
+log = logging.getLogger("vit")
+
+AnySource = TypeVar("AnySource", Source, PairSource, CorpusSource)
+LEFT_OUT, CORRECTED = "left_out", "corrected"
+LOCATION = ("_target_", "root", "path", "repo")  # keys of a data node that identify the data
+
+
+@dataclass(frozen=True)
+class DataRecord:
+    """The recorded data of a run; `classes` are empty where it has none."""
+
+    path: Path
+    data: dict
+    classes: list[str]
+    splits: dict[str, list[Entry]]
+    left_out: dict[str, str]  # name -> reason
+
+    def apply(self, source: AnySource, compared: Collection[str] | None = None) -> AnySource:
+        """The source with the recorded samples in the recorded splits; new ones are left out and logged.
+
+        Raises:
+            DataError: samples of the splits that are `compared` (None: all) are missing or changed, or the classes are.
+        """
+        if not self.splits:
+            log.warning("%s has no record of its splits, so they cannot be compared", self.path)
+            return source
+        if not any(entry.fingerprint for entry in self.splits["train"][:1]):
+            log.info("%s has no fingerprints of its samples, so their contents are not compared", self.path)
+        if compared is None:
+            self._check_classes(source)
+        fix = f"restore them, or start a new run from its weights with {shown('init_from', self.path)}"
+        found = restore_splits(source, self.splits, compared, self.left_out, fix)
+        new = [name for name, reason in found.left_out if reason == NEW]
+        if new:
+            log.warning("%d samples are %s and are left out: %s%s", len(new), NEW, ", ".join(new[:NAMED]),
+                        ", ..." if len(new) > NAMED else "")
+        return found
+
+    def is_of(self, data: dict, source: AnySource) -> bool:
+        """Whether this is the recorded data: at the same location, or with more than half of the recorded samples."""
+        if all(_real_path(self.data.get(key)) == _real_path(data.get(key)) for key in LOCATION):
+            return True
+        names = {name for rows in source.split_lists().values() for name, _ in rows}
+        recorded = [entry.name for rows in self.splits.values() for entry in rows]
+        return data["_target_"] == self.data.get("_target_") and 2 * sum(n in names for n in recorded) > len(recorded)
+
+    def check_splits(self, data: dict) -> None:
+        """Checks that a data node does not split the recorded samples differently.
+
+        Raises:
+            ConfigError: names the key.
+        """
+        for key in ("split_seed", "fractions", "val", "fold", "group"):
+            if key in data and key in self.data and data[key] != self.data[key]:
+                raise ConfigError(f"data.{key}={data[key]} would evaluate on training samples of {self.path}, which "
+                                  f"has {self.data[key]}; leave it out, and the recorded splits are used")
+
+    def default_split(self) -> str:
+        return "test" if "test" in self.splits else "val"
+
+    def known(self, source: AnySource, split: str) -> int:
+        """The number of samples of a split that have the content of a recorded training sample."""
+        trained = {entry.fingerprint for entry in self.splits.get("train", ())} - {""}
+        return sum(entry.fingerprint in trained for entry in list_entries(source, [split])[split])
+
+    def _check_classes(self, source: AnySource) -> None:
+        classes = getattr(source, "classes", None) or []
+        if not self.classes or classes == self.classes:  # pre-training on images has no classes
+            return
+        new, gone = ([c for c in one if c not in other] for one, other in ((classes, self.classes),
+                                                                           (self.classes, classes)))
+        what = f"new: {new[:5]}, gone: {gone[:5]}" if new or gone else f"another order: {classes[:5]}"
+        raise DataError(f"{source.name}: its {len(classes)} classes are not the {len(self.classes)} that the run "
+                        f"recorded ({what}); restore the data, or start a new run with "
+                        f"{shown('init_from', self.path)}")
+
+
+def write_record(folder: RunFolder, source: AnySource, left_out: Sequence[tuple[str, str]]) -> None:
+    """Writes splits/SPLIT.tsv with a line per sample (name, class or target, fingerprint), the left-out samples, and
+    the labels that data.corrections changed (name, former label, new label).
+    """
+    corrected = getattr(source, "corrected", [])
+    lists = {**list_entries(source), **({LEFT_OUT: left_out} if left_out else {}),
+             **({CORRECTED: corrected} if corrected else {})}
+    for split, rows in lists.items():
+        folder.write_text(f"splits/{split}.tsv", format_rows(rows))
+
+
+def read_record(path: Path) -> DataRecord:
+    """The record in a run folder; in older runs it has two columns, without fingerprints."""
+    check_contents(path)
+    config = read_stored(path / "config.yaml")
+    files = {file.stem: file for file in sorted((path / "splits").glob("*.tsv"))}
+    splits = {key: [Entry(*row) for row in read_rows(files[key])] for key in ("train", "val", "test") if key in files}
+    splits = splits if "train" in splits else {}
+    escaped = any(entry.fingerprint for entries in splits.values() for entry in entries)
+    left_out = {row[0]: row[-1] for row in read_rows(files[LEFT_OUT], escaped)} if LEFT_OUT in files else {}
+    return DataRecord(path, config.get("data") or {}, config.get("classes") or [], splits, left_out)
+
+
+def record_beside(model: Path) -> DataRecord | None:
+    """The record of the run that a bundle or checkpoint belongs to; None outside a run folder."""
+    for run in list(Path(model).absolute().parents)[:2]:
+        if (run / "config.yaml").is_file() and (run / "splits").is_dir():
+            return read_record(run)
+    return None
+
+
+def _real_path(value: object) -> object:
+    """A path without links and `~`; other values unchanged."""
+    return os.path.realpath(os.path.expanduser(value)) if isinstance(value, str) and os.path.exists(value) else value
