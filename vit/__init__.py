@@ -4,6 +4,9 @@ Names are imported on first use, so that `import vit` costs nothing beyond Pytho
 """
 
 import importlib
+import sys
+
+from vit.moved_modules import MovedModules
 
 __version__ = "0.1.0"
 
@@ -14,6 +17,8 @@ _MODULES = {
     "load": "vit.inference",
     "train": "vit.run",
 }
+
+sys.meta_path.append(MovedModules())  # asked last, for names that no file has
 
 
 def __getattr__(name: str):

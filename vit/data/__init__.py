@@ -1,7 +1,6 @@
 """Sources → samples → batches, in plain torch, NumPy and Pillow, independent of models, Lightning and Hydra."""
 
 import importlib
-import logging
 from types import ModuleType
 
 from vit.counters import permutation, uniform
@@ -27,7 +26,6 @@ from vit.data.images.line_images import LinePreprocessing
 from vit.data.images.preprocessing import Preprocessing
 from vit.data.images.tables import table
 from vit.data.images.unlabelled import UnlabelledImages, unlabelled_images
-from vit.data.moved_modules import MOVED
 from vit.data.pairs.dataset import PairDataset
 from vit.data.pairs.image_text import image_text
 from vit.data.pairs.length_buckets import PairEvalBatches, PairTrainBatches
@@ -48,6 +46,7 @@ from vit.data.text.masked_tokens import MaskedDataset, MaskedTrainBatches
 from vit.data.text.tables import text_table
 from vit.data.text.token_ids import source_tokens, target_tokens
 from vit.data.text.tokenizers import BPETokenizer, ByteTokenizer, CharTokenizer, tokenizer_from_dict, train_tokenizer
+from vit.moved_modules import MOVED
 
 Pictures, pictures = UnlabelledImages, unlabelled_images  # former names that users' configs may contain
 
@@ -71,7 +70,7 @@ def __getattr__(name: str) -> ModuleType:
     Raises:
         AttributeError: no module has or had this name.
     """
-    if name not in MOVED:
+    former = f"{__name__}.{name}"
+    if former not in MOVED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    logging.getLogger("vit").warning("vit.data.%s is now %s", name, MOVED[name])
-    return importlib.import_module(MOVED[name])
+    return importlib.import_module(former)

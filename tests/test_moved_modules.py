@@ -1,12 +1,13 @@
-"""A `_target_` with a former module name still works."""
+"""Former module names still work, in imports and in a `_target_`."""
 
-import importlib.util
+import importlib
+import sys
 
 import pytest
 from hydra.utils import get_object
 
 import vit.data
-from vit.data.moved_modules import MOVED
+from vit.moved_modules import MOVED
 
 OLD = {  # the module that each target stood in, before vit.data had packages
     "augment": ["Augment", "HorizontalFlip", "PadCrop", "RandomChannelPermutation", "RandomErasing", "VerticalFlip"],
@@ -38,12 +39,26 @@ def test_pictures_is_still_a_data_set():
 
 
 @pytest.mark.parametrize("old, new", MOVED.items())
-def test_moved_modules_exist(old, new):
-    assert importlib.util.find_spec(new) and getattr(vit.data, old).__name__ in (new, f"vit.data.{old}")
+def test_a_former_name_is_the_same_module(old, new):
+    assert importlib.import_module(old) is importlib.import_module(new)
+    assert importlib.import_module(new).__spec__.name == new
 
 
-def test_the_new_name_is_logged(caplog):
+def test_names_are_imported_from_a_former_module(caplog, monkeypatch):
+    monkeypatch.delitem(sys.modules, "vit.evaluation.probe", raising=False)
+    from vit.evaluation.probe import run_probes
+
+    from vit.evaluation.features import probe
+
+    assert run_probes is probe.run_probes and "vit.evaluation.probe is now vit.evaluation.features.probe" in caplog.text
+
+
+def test_the_new_name_is_logged(caplog, monkeypatch):
+    monkeypatch.delitem(sys.modules, "vit.data.stories", raising=False)
+    monkeypatch.delattr(vit.data, "stories", raising=False)
     assert vit.data.stories.number_stories is vit.data.number_stories
     assert "vit.data.stories is now vit.data.sets.number_stories" in caplog.text
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         vit.data.nothing  # noqa: B018
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("vit.data.nothing")
