@@ -6,7 +6,6 @@ loaded yet, and paths are quoted (`vit.run.config.overrides`).
 
 import argparse
 import contextlib
-import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from vit.run.config.composing import (
     with_paths,
 )
 from vit.run.config.overrides import parse
+from vit.run.quick_imports import quick_imports
 from vit.training.fault_tolerance.interrupts import StopSignals
 
 GROUPS = ("data", "model", "recipe", "augment", "finetune", "distill", "strategy", "trainer", "logger", "callbacks",
@@ -150,7 +150,7 @@ def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrid
 
 def run_here(config: DictConfig, overrides: list[str]) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # waiting threads of torch sleep instead of spinning
-    with no_collection():
+    with quick_imports():
         from vit.run.training_run import train_composed
 
     try:
@@ -160,20 +160,6 @@ def run_here(config: DictConfig, overrides: list[str]) -> int:
         if os.environ.get("VIT_DEBUG", "0") not in ("", "0"):
             raise
         return report_error(error)
-
-
-@contextlib.contextmanager
-def no_collection() -> Iterator[None]:
-    """Without cyclic garbage collection, which would scan all objects of torch and Lightning again and again while
-    they are imported, and free next to nothing.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextlib.contextmanager
