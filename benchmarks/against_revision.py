@@ -28,8 +28,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from pairs import report
-
 ROOT = Path(__file__).resolve().parents[1]
 OURS, EARLIER = "this checkout", "earlier"
 MEASURED = ("seconds", "processor seconds", "samples/s", "step ms")
@@ -38,6 +36,8 @@ STEPS = "VIT_BENCHMARK_STEPS"  # environment variable: the file into which `trai
 
 
 def main() -> None:
+    from pairs import report  # which an earlier revision, imported by `train_and_time`, may not support
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("revision", help="a commit, tag or branch")
     parser.add_argument("overrides", nargs="*", default=["recipe.epochs=10"], help="of train.py")
