@@ -14,7 +14,7 @@ import torch
 
 import vit
 from tests.faults.file_faults import KINDS, fault_exit, operations_of
-from tests.faults.forking import forks
+from tests.forking import forks
 from tests.faults.promise import Case, Promise
 from vit.bundle import CONFIG, WEIGHTS, BundleError, folder_replacement, load_bundle, save_bundle
 from vit.data import Preprocessing

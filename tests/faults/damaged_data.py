@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tests.faults.forking import forks
+from tests.forking import forks
 from tests.faults.promise import Case, Promise
 
 HERE = "tests.faults.damaged_data"

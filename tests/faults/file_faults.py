@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from tests.faults.forking import Exit, forks
+from tests.forking import Exit, forks
 from tests.faults.promise import Case, Promise
 
 ERRORS = ("ENOSPC", "EIO", "EACCES", "EINTR")

@@ -28,7 +28,7 @@ from safetensors.torch import save_file
 
 import vit
 from tests.faults.bundles import network
-from tests.faults.forking import forks
+from tests.forking import forks
 from tests.faults.promise import Case, Promise
 from vit.bundle import CONFIG, WEIGHTS, save_bundle
 from vit.data import Preprocessing

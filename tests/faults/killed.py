@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.faults.file_faults import CRASHED, fault_exit, operations_of
-from tests.faults.forking import Exit, forks, kill_group
+from tests.forking import Exit, forks, kill_group
 from tests.faults.promise import Case, Promise
 from tests.faults.resume import DIGITS, digests, shared
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from tests.faults.forking import forks
+from tests.forking import forks
 from tests.faults.promise import Case, Promise
 
 VALUES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "1e30": 1e30}

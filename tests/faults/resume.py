@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from tests.faults.forking import Exit, forks, kill_group
+from tests.forking import Exit, forks, kill_group
 from tests.faults.promise import Case, Promise
 
 SMALL = ["recipe.epochs=3", "precision=32-true", "logger=csv", "model.dim=16", "model.num_heads=2", "model.depth=2"]

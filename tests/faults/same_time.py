@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.faults.forking import forks
+from tests.forking import forks
 from tests.faults.promise import Case, Promise
 from tests.faults.tiny_training import DDP, WORDS, orphans
 

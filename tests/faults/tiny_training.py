@@ -1,10 +1,8 @@
 """Tiny trainings in forks, with an injected fault in the middle of a phase."""
 
 import functools
-import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from tests.faults.forking import Exit, forks
+from tests.forking import Exit, ForkedProcess, forks
 
 WORDS = ["recipe.epochs=3", "precision=32-true", "logger=csv", "recipe.batch_size=64", "model.depth=1", "run_dir=run",
          "trainer.accelerator=cpu"]
@@ -78,7 +76,8 @@ def train(words: list[str], faults: list[dict]) -> int:
 
     os.register_at_fork(after_in_child=remember_process)
     remember_process()
-    vit.run.processes.ranks.start = lambda words, environment: ForkedRank(words, environment, faults)
+    vit.run.processes.ranks.start = lambda words, environment: ForkedProcess(
+        functools.partial(rank, words, faults), os.environ | environment)
     if not any(word.startswith("strategy=") for word in words):
         inject(faults)
     return main(words)
@@ -90,47 +89,11 @@ def remember_process() -> None:
     (folder / str(os.getpid())).touch()
 
 
-class ForkedRank:
-    """The interface of `subprocess.Popen` for a rank, without its imports."""
+def rank(words: list[str], faults: list[dict]) -> int:
+    from vit.run.processes.rank import main
 
-    def __init__(self, words: list[str], environment: dict[str, str], faults: list[dict]):
-        self.code: int | None = None
-        self.pid = os.fork()
-        if self.pid == 0:
-            code = 1
-            try:
-                os.setsid()
-                for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
-                    signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
-                os.environ.update(environment)
-                code = self._train(words, faults)
-            except SystemExit as stop:
-                code = stop.code
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
-
-    def _train(self, words: list[str], faults: list[dict]) -> int:
-        import vit.run.processes.rank
-
-        logging.getLogger("vit").handlers.clear()
-        inject(faults)
-        return vit.run.processes.rank.main(words)
-
-    def poll(self) -> int | None:
-        if self.code is None:
-            done, status = os.waitpid(self.pid, os.WNOHANG)
-            self.code = os.waitstatus_to_exitcode(status) if done else None
-        return self.code
-
-    def wait(self) -> int:
-        while self.poll() is None:
-            time.sleep(0.01)
-        return self.code
-
-    def send_signal(self, signum: int) -> None:
-        os.kill(self.pid, signum)
+    inject(faults)
+    return main(words)
 
 
 def inject(faults: list[dict]) -> None:

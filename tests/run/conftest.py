@@ -1,14 +1,13 @@
 """Tiny runs, in this process or as real commands, and small image folders for them."""
 
 import csv
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from tests import commands
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["recipe.epochs=2", "precision=32-true", "logger=csv"]
@@ -39,21 +38,10 @@ def photos(tmp_path):
 
 
 def start(overrides, cwd, **environment):
-    """`python train.py WORDS` as a process of its own, in a session of its own."""
-    variables = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "train.py"), *map(str, overrides)],
-        cwd=cwd,
-        env=os.environ | variables | environment,
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    """`python train.py OVERRIDES` as a command of its own, with the interface of `subprocess.Popen`."""
+    return commands.start(commands.TRAIN, overrides, cwd, **environment)
 
 
 def run(overrides, cwd, **environment):
     """(exit code, standard output, standard error) of a whole command."""
-    process = start(overrides, cwd, **environment)
-    out, err = process.communicate(timeout=240)
-    return process.returncode, out, err
+    return commands.run(commands.TRAIN, overrides, cwd, **environment)

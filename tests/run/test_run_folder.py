@@ -10,7 +10,7 @@ import torch
 import yaml
 from filelock import FileLock
 
-from tests.faults.forking import forks
+from tests.forking import forks
 from tests.faults.resume import DIGITS, run
 from vit.run.config.composing import ConfigError
 from vit.run.records.folder import RunFolder, read_config

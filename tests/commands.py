@@ -1,0 +1,83 @@
+"""`python train.py` and `python -m vit` as commands of their own, in forks of a process that has imported torch.
+
+The start of Python and the imports are not part of what they prove.
+"""
+
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+
+from tests.forking import ROOT, ForkedProcess, forks
+
+TRAIN, VIT = str(ROOT / "train.py"), str(ROOT / "vit" / "__main__.py")
+
+
+class Command:
+    """A running command, with the interface of `subprocess.Popen`. It leads a session of its own."""
+
+    def __init__(self, script: str, arguments: list[object], cwd: Path, environment: dict[str, str]):
+        with tempfile.NamedTemporaryFile(prefix="vit-errors-", delete=False) as file:
+            self.errors = Path(file.name)
+        self.returncode: int | None = None
+        self.pid = forks().start("tests.commands:execute", script, [*map(str, arguments)], folder=Path(cwd),
+                                 environment=environment, errors=self.errors)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = forks().poll(self.pid)
+        return self.returncode
+
+    def send_signal(self, signum: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+    def communicate(self, timeout: float = 240) -> tuple[str, str]:
+        """(standard output, standard error) when it has ended.
+
+        Raises:
+            AssertionError: it takes longer than `timeout` seconds; it is killed.
+        """
+        done = forks().wait(self.pid, timeout)
+        self.returncode = done.code
+        return done.output, self.errors.read_text(encoding="utf-8")
+
+
+def start(script: str, arguments: list[object], cwd: Path, **environment: str) -> Command:
+    return Command(script, arguments, cwd, environment)
+
+
+def run(script: str, arguments: list[object], cwd: Path, **environment: str) -> tuple[int, str, str]:
+    """(exit code, standard output, standard error) of a whole command."""
+    process = start(script, arguments, cwd, **environment)
+    out, err = process.communicate()
+    return process.returncode, out, err
+
+
+# the functions below run in the fork
+
+
+def execute(script: str, arguments: list[str]) -> None:
+    """Runs a script of this project; the processes that it starts are forks too."""
+    from vit.run.processes import apart, ranks
+
+    apart.subprocess = ranks.subprocess = types.SimpleNamespace(Popen=fork_module, DEVNULL=subprocess.DEVNULL)
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
+
+
+def fork_module(command: list[str], env: dict[str, str] | None = None, **_: object) -> ForkedProcess:
+    """`python -m MODULE ARGUMENTS` in a fork of this process."""
+    _, _, module, *arguments = command
+
+    def main() -> int:
+        from vit.cli import main as vit
+        from vit.run.processes.rank import main as rank
+
+        sys.argv = [module, *arguments]
+        return {"vit": vit, "vit.run.processes.rank": rank}[module](arguments)
+
+    return ForkedProcess(main, env)
