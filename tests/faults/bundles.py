@@ -14,8 +14,8 @@ import torch
 
 import vit
 from tests.faults.file_faults import KINDS, fault_exit, operations_of
-from tests.forking import forks
 from tests.faults.promise import Case, Promise
+from tests.forking import forks
 from vit.bundle import CONFIG, WEIGHTS, BundleError, folder_replacement, load_bundle, save_bundle
 from vit.data import Preprocessing
 

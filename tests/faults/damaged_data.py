@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tests.forking import forks
 from tests.faults.promise import Case, Promise
+from tests.forking import forks
 
 HERE = "tests.faults.damaged_data"
 SECONDS, MEMORY = 10, 1 << 30  # per file, and of one fork

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from tests.forking import Exit, forks
 from tests.faults.promise import Case, Promise
+from tests.forking import Exit, forks
 
 ERRORS = ("ENOSPC", "EIO", "EACCES", "EINTR")
 KINDS = (*ERRORS, "crash")

@@ -28,8 +28,8 @@ from safetensors.torch import save_file
 
 import vit
 from tests.faults.bundles import network
-from tests.forking import forks
 from tests.faults.promise import Case, Promise
+from tests.forking import forks
 from vit.bundle import CONFIG, WEIGHTS, save_bundle
 from vit.data import Preprocessing
 from vit.training.checkpointing.checkpoint import AtomicCheckpointIO

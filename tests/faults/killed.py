@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 
 from tests.faults.file_faults import CRASHED, fault_exit, operations_of
-from tests.forking import Exit, forks, kill_group
 from tests.faults.promise import Case, Promise
 from tests.faults.resume import DIGITS, digests, shared
+from tests.forking import Exit, forks, kill_group
 
 WORDS = [*DIGITS, "recipe.epochs=2", "model.depth=1", "callbacks.every_steps=1", "resume=auto", "run_dir=run"]
 KILLS = 3  # of one run

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.forking import forks
 from tests.faults.promise import Case, Promise
 from tests.faults.tiny_training import WORDS, orphans, remember_process
+from tests.forking import forks
 from tests.run.conftest import SMALL, write_photos
 
 TIMEOUT = 5

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from tests.forking import forks
 from tests.faults.promise import Case, Promise
+from tests.forking import forks
 
 VALUES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "1e30": 1e30}
 PLACES = ("loss", "gradient", "parameter", "pixels")

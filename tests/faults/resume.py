@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
-from tests.forking import Exit, forks, kill_group
 from tests.faults.promise import Case, Promise
+from tests.forking import Exit, forks, kill_group
 
 SMALL = ["recipe.epochs=3", "precision=32-true", "logger=csv", "model.dim=16", "model.num_heads=2", "model.depth=2"]
 DIGITS = [*SMALL, "data=digits", "recipe.batch_size=300"]  # 4 steps per epoch

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.forking import forks
 from tests.faults.promise import Case, Promise
 from tests.faults.tiny_training import DDP, WORDS, orphans
+from tests.forking import forks
 
 TRAIN = "tests.faults.tiny_training:train"
 SHORT = [*(word for word in WORDS if not word.startswith("run_dir=")), "recipe.epochs=1"]

@@ -10,8 +10,8 @@ import torch
 import yaml
 from filelock import FileLock
 
-from tests.forking import forks
 from tests.faults.resume import DIGITS, run
+from tests.forking import forks
 from vit.run.config.composing import ConfigError
 from vit.run.records.folder import RunFolder, read_config
 from vit.run.resume import find_resumable
