@@ -6,11 +6,12 @@ under the key `vit` of config.json. Parameters have vit's names in memory and ti
 
 from vit.bundle.calibration import Answered, Calibration, Quantiles, UnknownScore
 from vit.bundle.ensemble import save_ensemble
+from vit.bundle.label_calibration import LabelCalibration
 from vit.bundle.loading import Bundle, find_bundle, is_bundle, load_bundle, model_kind
 from vit.bundle.record import CONFIG, WEIGHTS, BundleError, Contract
 from vit.bundle.saving import save_bundle
 
 __all__ = [
-    "CONFIG", "WEIGHTS", "Answered", "Bundle", "BundleError", "Calibration", "Contract", "Quantiles", "UnknownScore",
-    "find_bundle", "is_bundle", "load_bundle", "model_kind", "save_bundle", "save_ensemble",
+    "CONFIG", "WEIGHTS", "Answered", "Bundle", "BundleError", "Calibration", "Contract", "LabelCalibration", "Quantiles",
+    "UnknownScore", "find_bundle", "is_bundle", "load_bundle", "model_kind", "save_bundle", "save_ensemble",
 ]

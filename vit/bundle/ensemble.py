@@ -38,12 +38,19 @@ def save_ensemble(
     first = bundles[0]
     config = EnsembleConfig(first.model.config.to_dict(), tuple(b.preprocessing.mean for b in bundles),
                             tuple(b.preprocessing.std for b in bundles), bool(first.thresholds),
-                            tuple(1.0 if b.calibration is None else b.calibration.temperature for b in bundles))
+                            tuple(map(_temperature, bundles)))
     model = ClassifierEnsemble(config, [bundle.model for bundle in bundles])
     channels = first.preprocessing.channels
     preprocessing = first.preprocessing.replace(mean=(0.0,) * channels, std=(1.0,) * channels)
     thresholds = np.mean([bundle.thresholds for bundle in bundles], axis=0).tolist() if first.thresholds else ()
     return save_bundle(path, model, first.classes, preprocessing, metrics, extra, thresholds=thresholds)
+
+
+def _temperature(bundle: Bundle) -> float | tuple[float, ...]:
+    """By which logits are divided: one number, or one per label of a multi-label classifier."""
+    if bundle.calibration is None:
+        return 1.0
+    return bundle.calibration.temperatures if bundle.thresholds else bundle.calibration.temperature
 
 
 def _check_member(bundle: Bundle, first: Bundle) -> None:

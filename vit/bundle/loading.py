@@ -14,6 +14,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from vit.bundle.calibration import Calibration, calibration_from_dict
+from vit.bundle.label_calibration import LabelCalibration, label_calibration_from_dict
 from vit.bundle.files import read_file
 from vit.bundle.folder_replacement import recover_folder
 from vit.bundle.record import (
@@ -53,7 +54,8 @@ class Bundle:
         extra: the JSON-able values that the caller of `save_bundle` added.
         record: everything under the key `vit` of config.json.
         thresholds: one per class for models that assign several labels, else empty.
-        calibration: of the probabilities of a classifier; None if it was not calibrated.
+        calibration: of the probabilities of a classifier, a `LabelCalibration` if it assigns several labels; None if
+            it was not calibrated.
     """
 
     path: Path
@@ -65,7 +67,7 @@ class Bundle:
     extra: dict[str, Any]
     record: dict[str, Any]
     thresholds: tuple[float, ...] = ()
-    calibration: Calibration | None = None
+    calibration: Calibration | LabelCalibration | None = None
 
     def tokenizer(self, side: str) -> Tokenizer:
         """The tokenizer of "source" or "target".
@@ -158,7 +160,8 @@ def _build(folder: Path, record: dict[str, Any]) -> Bundle:
     classes, thresholds = list(record["classes"]), tuple(record.get("thresholds", ()))
     check_classes(classes, num_outputs(model))
     check_thresholds(thresholds, classes)
-    calibration = calibration_from_dict(record.get("calibration"), classes)
+    read_calibration = label_calibration_from_dict if thresholds else calibration_from_dict
+    calibration = read_calibration(record.get("calibration"), classes)
     _load_weights(model, folder / WEIGHTS, record["names"])
     return Bundle(folder, model.eval(), classes, preprocessing, tokenizers, record["metrics"], record["extra"], record,
                   thresholds, calibration)

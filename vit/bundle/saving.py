@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import vit
 from vit.bundle.calibration import Calibration
+from vit.bundle.label_calibration import LabelCalibration
 from vit.bundle.folder_replacement import replace_folder
 from vit.bundle.loading import load_bundle
 from vit.bundle.record import (
@@ -50,7 +51,7 @@ def save_bundle(
     state: Mapping[str, Tensor] | None = None,
     tokenizers: Mapping[str, Tokenizer] | None = None,
     thresholds: Sequence[float] = (),
-    calibration: Calibration | None = None,
+    calibration: Calibration | LabelCalibration | None = None,
 ) -> Path:
     """Save the model as one folder, whole or not at all.
 
@@ -64,7 +65,8 @@ def save_bundle(
         tokenizers: of "source" and "target", for models of text.
         thresholds: one probability per class from which the label is assigned, for models with several labels per
             image.
-        calibration: of the probabilities, measured on validation samples.
+        calibration: of the probabilities, measured on validation samples; `thresholds` are those of the calibrated
+            probabilities.
 
     Raises:
         BundleError: the classes do not fit the model, the folder contains something that is not a bundle, it cannot be

@@ -2,14 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vit.bundle import LabelCalibration
+from vit.bundle.label_calibration import label_probabilities, scaled_logits
 from vit.data import BadImage, DataError, Preprocessing, Split
 from vit.evaluation.classification import BatchScores, RunOptions, run_over_split
 from vit.evaluation.progress import Progress
+from vit.evaluation.calibration.reliability import calibration_error
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,13 @@ class LabelScore:
 @dataclass(frozen=True)
 class MultiLabelEvaluation:
     """Metrics and per-sample results. `rows` (N,): indices of the samples in the split; `truth` (N,classes) bool,
-    `probabilities` (N,classes), `losses` (N,).
+    `probabilities` (N,classes), `losses` (N,), both calibrated if the model is; `uncalibrated` (N,classes) are the
+    probabilities without that.
 
     `metrics`: map and f1 are averaged over the labels that occur (macro average); f1_micro is computed over all
-    decisions together; exact_match is the fraction of images with all labels correct; loss is the binary cross entropy.
+    decisions together; exact_match is the fraction of images with all labels correct; loss is the binary cross entropy
+    and ece the mean over all labels of the expected calibration error; of a calibrated model also calibrated_loss and
+    calibrated_ece.
     """
 
     classes: list[str]
@@ -43,6 +50,7 @@ class MultiLabelEvaluation:
     probabilities: np.ndarray
     scores: list[LabelScore]
     unreadable: list[BadImage] = field(default_factory=list)
+    uncalibrated: np.ndarray | None = None
 
     @property
     def predicted(self) -> np.ndarray:
@@ -76,8 +84,12 @@ def evaluate_multi_label(
     on_bad_sample: str = "error",
     device: str | torch.device | None = None,
     progress: Progress | None = None,
+    calibration: LabelCalibration | None = None,
 ) -> MultiLabelEvaluation:
     """Classify a whole split in order; further arguments as in `evaluate`.
+
+    Args:
+        thresholds: of the probabilities, which are calibrated with `calibration`.
 
     Raises:
         BadImage: an image cannot be read and `on_bad_sample` is "error", or no image can be read.
@@ -86,12 +98,18 @@ def evaluate_multi_label(
     """
     check_multi_label(split, classes)
     options = RunOptions(batch_size, precision, on_bad_sample, device, progress)
-    parts, unreadable = run_over_split(model, preprocessing, split, score_batch, options)
-    rows, truth, losses, probabilities = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
+    score = partial(score_batch, calibration=calibration)
+    parts, unreadable = run_over_split(model, preprocessing, split, score, options)
+    rows, truth, plain, losses, before, probabilities = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
     scores = label_scores(classes, truth, probabilities, thresholds)
-    metrics = average_scores(scores, truth, reaches(probabilities, thresholds), losses)
+    metrics = average_scores(scores, truth, reaches(probabilities, thresholds), plain)
+    metrics["ece"] = label_calibration_error(before, truth)
+    if calibration is not None:
+        metrics |= {"calibrated_loss": float(losses.astype(np.float64).mean()),
+                    "calibrated_ece": label_calibration_error(probabilities, truth)}
     thresholds = np.asarray(thresholds, np.float64)
-    return MultiLabelEvaluation(classes, thresholds, metrics, rows, truth, losses, probabilities, scores, unreadable)
+    return MultiLabelEvaluation(classes, thresholds, metrics, rows, truth, losses, probabilities, scores, unreadable,
+                                None if calibration is None else before)
 
 
 def check_multi_label(split: Split, classes: list[str]) -> None:
@@ -109,11 +127,26 @@ def check_multi_label(split: Split, classes: list[str]) -> None:
         raise DataError(f"none of the {len(split)} images of the split has a label; choose a split with labels")
 
 
-def score_batch(logits: Tensor, labels: Tensor, rows: Tensor) -> BatchScores:
-    """logits (B,classes) -> rows (B,), truth (B,classes), losses (B,), probabilities (B,classes), on the CPU"""
+def score_batch(
+    logits: Tensor, labels: Tensor, rows: Tensor, calibration: LabelCalibration | None = None
+) -> BatchScores:
+    """logits (B,classes) -> rows (B,), truth (B,classes), losses without and with calibration (B,), probabilities
+    without and with it (B,classes), on the CPU
+    """
     targets = labels.to(logits.device, torch.float32)
-    losses = nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
-    return rows, labels, losses.cpu(), logits.sigmoid().cpu()
+    found = []
+    for record in (None, calibration):
+        losses = nn.functional.binary_cross_entropy_with_logits(
+            scaled_logits(logits, record), targets, reduction="none").mean(dim=1)
+        found.append((losses.cpu(), label_probabilities(logits, record).cpu()))
+    (plain, before), (losses, after) = found
+    return rows, labels, plain, losses, before, after
+
+
+def label_calibration_error(probabilities: np.ndarray, truth: np.ndarray) -> float:
+    """probabilities, truth (N,classes) -> the mean over the labels of their expected calibration errors"""
+    columns = zip(probabilities.astype(np.float64).T, truth.T, strict=True)
+    return float(np.mean([calibration_error(each, true) for each, true in columns]))
 
 
 def label_scores(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vit.bundle import Contract
 from vit.bundle.calibration import Calibration
+from vit.bundle.label_calibration import LabelCalibration
 from vit.bundle.files import SourceError
 from vit.data.images.npz import are_image_arrays
 from vit.data.text.tokenizers import Tokenizer
@@ -72,7 +73,7 @@ class Checkpoint:
     class_names: list[str] = field(default_factory=list)
     tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
     thresholds: tuple[float, ...] = ()
-    calibration: Calibration | None = None
+    calibration: Calibration | LabelCalibration | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     shared: bool = False

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from vit.bundle import CONFIG, WEIGHTS, Contract, load_bundle, save_bundle
 from vit.bundle.files import SourceError
+from vit.bundle.label_calibration import raw_thresholds
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import Tokenizer
 from vit.exchange import preprocessing, transformers_tokenizer
@@ -97,7 +98,9 @@ def with_metadata(checkpoint: Checkpoint, model: nn.Module, to: str) -> Export:
     if model.config.kind in ("vit", "timm") and to != "torchvision":  # whose files hold tensors only
         prepared = resolve_preprocessing(checkpoint, model.config)
         classes = resolve_class_names(checkpoint, model.config.num_classes) if model.config.num_classes else []
-    thresholds = checkpoint.thresholds if len(checkpoint.thresholds) == len(classes) else ()
+    thresholds = ()
+    if len(checkpoint.thresholds) == len(classes):  # without the calibration, which other libraries do not apply
+        thresholds = tuple(raw_thresholds(checkpoint.thresholds, checkpoint.calibration))
     return Export(model, classes, prepared, checkpoint.tokenizers, thresholds, checkpoint.extra)
 
 

@@ -51,7 +51,9 @@ class Calibrator:
     """
 
     def __init__(self, bundle: Bundle, set_level: float | None = None, abstain: float | None = None) -> None:
-        self.classes, self.record, self.abstain = bundle.classes, bundle.calibration, abstain
+        self.classes, self.abstain = bundle.classes, abstain
+        self.calibrated = bundle.calibration is not None
+        self.record = bundle.calibration if isinstance(bundle.calibration, Calibration) else None
         self.limit = self.threshold = None
         for option, value in (("set", set_level), ("abstain", abstain)):
             if value is not None:
@@ -81,7 +83,7 @@ class Calibrator:
         """
         if self.record is None or self.record.unknown is None or not len(logits):
             captured.clear()
-            return [Statements(self.record is not None)] * len(logits)
+            return [Statements(self.calibrated)] * len(logits)
         logits, record = logits.cpu(), self.record.unknown
         probabilities = self.probabilities(logits)
         strange = unknown_scores(logits, captured.pop() if captured else None, record)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vit.bundle import Bundle
+from vit.bundle.label_calibration import label_probabilities
 from vit.data import BadImage
 from vit.data.images.files import LeftOut
 from vit.inference.calibrated import Calibrator
@@ -57,7 +58,7 @@ class MultiLabelPredictor(Predictor):
     def _best(
         self, logits: Tensor, top_k: int | None, calibrator: Calibrator
     ) -> Iterator[tuple[tuple[str, ...], tuple[float, ...]]]:
-        probabilities = logits.sigmoid().cpu()  # (B,classes)
+        probabilities = label_probabilities(logits, self.bundle.calibration).cpu()  # (B,classes)
         reached = probabilities.double() >= self.thresholds
         for row, above in zip(probabilities, reached, strict=True):
             order = row.argsort(descending=True, stable=True)

@@ -20,7 +20,8 @@ class EnsembleConfig:
     Args:
         member: the config of each member, as a mapping.
         means, stds: of each member's channels (members,C), by which it normalises pixels in 0..1.
-        temperatures: by which the logits of each member are divided, where it is calibrated; () for none.
+        temperatures: by which the logits of each member are divided, where it is calibrated: a number, or one per label
+            with `multi_label`; () for none.
         multi_label: average independent probabilities per label instead of a distribution over classes.
 
     Raises:
@@ -33,7 +34,7 @@ class EnsembleConfig:
     means: tuple[tuple[float, ...], ...]
     stds: tuple[tuple[float, ...], ...]
     multi_label: bool = False
-    temperatures: tuple[float, ...] = ()
+    temperatures: tuple[float | tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("means", "stds"):
@@ -41,10 +42,13 @@ class EnsembleConfig:
         if not self.means or len(self.means) != len(self.stds):
             raise ValueError(f"an ensemble needs a mean and a deviation for each member, but has {len(self.means)} "
                              f"means and {len(self.stds)} stds")
-        object.__setattr__(self, "temperatures", tuple(map(float, self.temperatures)) or (1.0,) * len(self.means))
+        object.__setattr__(self, "temperatures", tuple(map(_numbers, self.temperatures)) or (1.0,) * len(self.means))
         if len(self.temperatures) != len(self.means):
             raise ValueError(f"an ensemble of {len(self.means)} members has {len(self.temperatures)} temperatures; "
                              "give one for each member, or none")
+        wrong = next((each for each in self.temperatures if isinstance(each, tuple) and len(each) != self.num_classes), ())
+        if wrong:
+            raise ValueError(f"a member of an ensemble has {len(wrong)} temperatures for {self.num_classes} labels")
         if self.member.get("kind") == self.kind:
             raise ValueError("a member of an ensemble is an ensemble itself; give its members instead")
 
@@ -64,7 +68,7 @@ class EnsembleConfig:
         """JSON-serializable values with the `kind` that `model_from_config` expects."""
         values = to_dict(self)
         return {**values, "means": [list(row) for row in self.means], "stds": [list(row) for row in self.stds],
-                "temperatures": list(self.temperatures)}
+                "temperatures": [list(each) if isinstance(each, tuple) else each for each in self.temperatures]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "EnsembleConfig":
@@ -74,6 +78,10 @@ class EnsembleConfig:
             ValueError: an unknown key, a missing or an invalid value.
         """
         return from_dict(cls, values)
+
+
+def _numbers(value: float | Sequence[float]) -> float | tuple[float, ...]:
+    return tuple(map(float, value)) if isinstance(value, list | tuple) else float(value)
 
 
 class ClassifierEnsemble(nn.Module):
@@ -88,7 +96,7 @@ class ClassifierEnsemble(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """images (B,C,H,W) with pixels in 0..1 -> logits (B,classes)"""
-        each = [member(self._normalized(images, i)).float() / temperature
+        each = [member(self._normalized(images, i)).float() / torch.tensor(temperature, device=images.device)
                 for i, (member, temperature) in enumerate(zip(self.members, self.config.temperatures, strict=True))]
         if self.config.multi_label:
             return torch.stack([logits.sigmoid() for logits in each]).mean(0).clamp(TINY, 1 - TINY).logit()

@@ -10,7 +10,7 @@ from vit.cli.data.data_sets import compose_data, evaluation_source
 from vit.cli.terminal import ConfigDir, Device, Model, Overrides, Precision, print_written
 
 if TYPE_CHECKING:
-    from vit.bundle import Bundle, Calibration
+    from vit.bundle import Bundle, Calibration, LabelCalibration
     from vit.data import Source
     from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor
 
@@ -32,11 +32,13 @@ def calibrate(
 ) -> None:
     """Calibrate a classifier, by default on the validation split of the data set that it was trained on.
 
-    Writes a copy with a temperature, prediction sets and an unknown score; the model itself is unchanged.
+    Writes a copy with a temperature, prediction sets and an unknown score, or with a temperature per label where
+    inputs have several labels; the model itself is unchanged.
     """
     if output.exists() and (output.is_file() or any(output.iterdir())):
         raise ValueError(f"{output} exists and is not overwritten; choose another --output")
     from vit.bundle import save_bundle
+    from vit.bundle.label_calibration import calibrated_thresholds, raw_thresholds
     from vit.evaluation.calibration.fitting import FULL, TEMPERATURE
     from vit.inference import load
     from vit.run.config.composing import with_config_dir
@@ -46,30 +48,31 @@ def calibrate(
     source = matched_source(compose_data(with_config_dir(overrides or [], config_dir), bundle), bundle, split)
     choice = TEMPERATURE if temperature_only else FULL
     found = fit(predictor, source, split, choice, batch_size)
+    thresholds, used = (), ""
+    if bundle.thresholds:
+        thresholds = calibrated_thresholds(raw_thresholds(bundle.thresholds, bundle.calibration), found)
+        used = f"temperatures {min(found.temperatures):.4g} to {max(found.temperatures):.4g}, one per label,"
     save_bundle(output, bundle.model, bundle.classes, bundle.preprocessing, bundle.metrics, bundle.extra,
-                tokenizers=bundle.tokenizers, calibration=found)
-    typer.echo(f"temperature {found.temperature:.4g} from {found.samples:,} {split} samples of {source.name}")
+                tokenizers=bundle.tokenizers, thresholds=thresholds, calibration=found)
+    typer.echo(f"{used or f'temperature {found.temperature:.4g}'} from {found.samples:,} {split} samples of {source.name}")
     typer.echo(f"log loss {found.loss[0]:.4f} -> {found.loss[1]:.4f}, expected calibration error {found.ece[0]:.4f} -> "
                f"{found.ece[1]:.4f}")
     print_written(f"the calibrated copy to {output}")
 
 
 def check_classifier(predictor: "AnyPredictor") -> "Bundle":
-    """The bundle of a classifier with one label per input.
+    """The bundle of a classifier.
 
     Raises:
         ValueError: the model is of another kind.
     """
-    from vit.inference import MaskedTextPredictor, MultiLabelPredictor, Seq2SeqPredictor
+    from vit.inference import MaskedTextPredictor, Seq2SeqPredictor
 
     bundle = predictor.bundle
     if isinstance(predictor, MaskedTextPredictor):
         raise ValueError(f"{bundle.path} predicts masked words; calibration is for classifiers")
     if isinstance(predictor, Seq2SeqPredictor):
         raise ValueError(f"{bundle.path} generates text; calibration is for classifiers")
-    if isinstance(predictor, MultiLabelPredictor):
-        raise ValueError(f"{bundle.path} assigns several labels per image, each above its own threshold; calibration "
-                         "is for models with one label per input")
     return bundle
 
 
@@ -80,11 +83,11 @@ def matched_source(config: dict, bundle: "Bundle", split: str) -> "Source":
         DataError: there is no such split, or it has a class that the model does not have.
         ValueError: the data is of another kind, or the split is the training split.
     """
-    from vit.cli.evaluation.measurements import IMAGES, TEXTS, kind_of_data
+    from vit.cli.evaluation.measurements import IMAGES, MULTI_LABEL, TEXTS, kind_of_data
     from vit.evaluation import matched_split
 
     source = evaluation_source(config["data"], bundle, split)
-    wanted = TEXTS if bundle.preprocessing is None else IMAGES
+    wanted = MULTI_LABEL if bundle.thresholds else TEXTS if bundle.preprocessing is None else IMAGES
     if (holds := kind_of_data(source)) != wanted:
         raise ValueError(f"{source.name} holds {holds}, but the model is for {wanted}; choose another data set with "
                          "data=NAME")
@@ -98,14 +101,17 @@ def matched_source(config: dict, bundle: "Bundle", split: str) -> "Source":
 
 def fit(
     predictor: "Predictor | TextPredictor", source: "Source", split: str, choice: str, batch_size: int
-) -> "Calibration":
+) -> "Calibration | LabelCalibration":
     """The calibration of a predictor on one split of a source with its classes."""
     from vit.evaluation.classification import RunOptions
-    from vit.inference import TextPredictor
-    from vit.run.parts.calibration import calibrate_images, calibrate_texts
+    from vit.inference import MultiLabelPredictor, TextPredictor
+    from vit.run.parts.calibration import calibrate_images, calibrate_labels, calibrate_texts
 
     if isinstance(predictor, TextPredictor):
         predictor.truncate = True
         return calibrate_texts(predictor, source, choice, batch_size, split)
     options = RunOptions(batch_size, predictor.precision, "error", predictor.device, None)
+    if isinstance(predictor, MultiLabelPredictor):
+        return calibrate_labels(predictor.model, predictor.preprocessing, source.splits[split], source.classes, choice,
+                                options)
     return calibrate_images(predictor.model, predictor.preprocessing, source, choice, options, split)

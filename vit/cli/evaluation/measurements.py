@@ -154,7 +154,7 @@ def measure_multi_label(predictor: "MultiLabelPredictor", task: Measurement) -> 
     from vit.report.multi_label import label_table, write_multi_label_evaluation
 
     evaluation, samples = evaluate_labels(predictor, task)
-    print_metrics(evaluation.metrics, {"images": f"{len(evaluation.rows):,}"}, task.title)
+    print_metrics(named_metrics(evaluation.metrics), {"images": f"{len(evaluation.rows):,}"}, task.title)
     Console().print(label_table(evaluation.class_scores()))
     if task.output is not None:
         write_multi_label_evaluation(task.output, evaluation, samples, predictor.preprocessing, task.title)
@@ -174,6 +174,7 @@ def evaluate_labels(predictor: "MultiLabelPredictor", task: Measurement) -> "tup
         evaluation = evaluate_multi_label(
             predictor.model, predictor.preprocessing, samples, predictor.classes, predictor.bundle.thresholds,
             task.batch_size, task.precision, task.data["on_bad_sample"], predictor.device, progress,
+            predictor.bundle.calibration,
         )
     print_unreadable(evaluation.unreadable, len(samples))
     return evaluation, samples

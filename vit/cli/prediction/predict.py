@@ -145,8 +145,10 @@ def check_statements(predictor: "Predictor | TextPredictor | Seq2SeqPredictor", 
         return
     Calibrator(predictor.bundle, request.set_level, request.abstain)
     if record := predictor.bundle.calibration:
-        stderr().print(f"probabilities are calibrated on {record.samples:,} validation samples (temperature "
-                       f"{record.temperature:.3g})", style="dim", highlight=False, soft_wrap=True)
+        values = getattr(record, "temperatures", None)  # one per label
+        used = f"temperatures {min(values):.3g} to {max(values):.3g}" if values else f"temperature {record.temperature:.3g}"
+        stderr().print(f"probabilities are calibrated on {record.samples:,} validation samples ({used})", style="dim",
+                       highlight=False, soft_wrap=True)
 
 
 def set_max_pixels(predictor: "Predictor | TextPredictor | Seq2SeqPredictor", max_pixels: int) -> None:

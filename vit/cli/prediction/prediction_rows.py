@@ -93,9 +93,11 @@ def image_rows(predictor: "Predictor", request: Request) -> Rows:
     paths, left_out = image_paths(request.inputs)
     if isinstance(predictor, MultiLabelPredictor) and request.top_k is None:
         def row(prediction: "Labels") -> dict:
-            return {"file": prediction.source, **label_cells(prediction, predictor.classes, format)}
+            cells = label_cells(prediction, predictor.classes, format)
+            return {"file": prediction.source, **cells, **dict.fromkeys(stated, "yes")}
 
-        top_k, columns = None, ["labels", "probabilities"]
+        top_k, stated = None, statement_columns(predictor, request)
+        columns = ["labels", "probabilities", *stated]
     else:
         def row(prediction: "Classes") -> dict:
             return {"file": prediction.source, **class_cells(prediction, predictor.classes, stated, format)}
@@ -203,7 +205,7 @@ def statement_columns(predictor: "Predictor | TextPredictor", request: Request) 
     """The columns of what a calibrated classifier states besides probabilities."""
     record = predictor.bundle.calibration
     columns = [] if record is None else ["calibrated"]
-    columns += ["unknown", "p_value"] if record is not None and record.unknown is not None else []
+    columns += ["unknown", "p_value"] if getattr(record, "unknown", None) is not None else []
     columns += ["set"] if request.set_level is not None else []
     return columns + (["unsure"] if request.abstain is not None else [])
 

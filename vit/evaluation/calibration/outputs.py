@@ -8,6 +8,7 @@ from vit.counters import permutation
 from vit.data import Preprocessing, Split, TextSplit
 from vit.evaluation.calibration.fitting import Outputs
 from vit.evaluation.classification import RunOptions, check_labels, run_over_split
+from vit.evaluation.multi_label import check_multi_label
 from vit.evaluation.text_classification import run_over_texts
 from vit.inference import TextPredictor
 from vit.inference.outputs import captured_features
@@ -30,6 +31,20 @@ def image_outputs(
 
         parts, _ = run_over_split(model, preprocessing, split, score, options)
     return Outputs(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def label_outputs(
+    model: nn.Module, preprocessing: Preprocessing, split: Split, classes: list[str], options: RunOptions
+) -> tuple[Tensor, Tensor]:
+    """The logits (N,classes) and labels (N,classes) bool of all images of a split with several labels each.
+
+    Raises:
+        BadImage, DataError: as `vit.evaluation.evaluate_multi_label`.
+    """
+    check_multi_label(split, classes)
+    parts, _ = run_over_split(model, preprocessing, split, lambda logits, labels, rows: (logits.cpu(), labels), options)
+    logits, truth = (torch.cat(column) for column in zip(*parts, strict=True))
+    return logits, truth.bool()
 
 
 def text_outputs(predictor: TextPredictor, split: TextSplit, batch_size: int = 64) -> Outputs:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from vit.evaluation.calibration.reliability import calibration_error, reliability
 from vit.evaluation.intervals.bootstrap import FEWEST, LEVEL, Interval
 from vit.evaluation.intervals.label_bootstrap import RESAMPLES, LabelIntervals, label_intervals
-from vit.report.figures.style import BLUE, FONT, INK, MUTED, RULE, new_figure, save_figure, shorten, style_axes
+from vit.report.figures.style import BLUE, FONT, INK, MUTED, ORANGE, RULE, new_figure, save_figure, shorten, style_axes
 from vit.report.multi_label import labels_picture, names_of
 from vit.report.pages.embedded import figure_url, thumbnail_url
 from vit.report.pages.html_parts import card, cards, drawing, facts, paragraph, table
@@ -63,19 +63,38 @@ def cells(interval: Interval | None) -> tuple[str, str]:
 
 def label_reliability(subject: Subject) -> Section:
     """How often a label is true where the model gives it a probability, for each label."""
-    evaluation = subject.evaluation
-    columns = zip(evaluation.probabilities.astype(float).T, evaluation.truth.T, strict=True)
-    errors = [calibration_error(probabilities, truth) for probabilities, truth in columns]
+    evaluation, fitted = subject.evaluation, subject.predictor.bundle.calibration
+    before = evaluation.probabilities if fitted is None else evaluation.uncalibrated
+    errors = [label_errors(each, evaluation.truth) for each in (before, evaluation.probabilities)]
     order = np.argsort([-score.images for score in evaluation.scores], kind="stable")[:DRAWN]
-    html = drawing(figure_url(reliability_diagrams, subject, order),
-                   f"Reliability diagrams of {len(order)} labels; mean calibration error {np.mean(errors):.3f}")
-    rows = [(score.name, f"{score.images:,}", f"{error:.4f}", f"{probabilities.mean():.2%}", f"{truth.mean():.2%}")
-            for score, error, probabilities, truth in zip(evaluation.scores, errors, evaluation.probabilities.T,
-                                                          evaluation.truth.T, strict=True)]
-    html += table(("label", "images", "calibration error", "mean probability", "share of images"), rows[:SHOWN],
-                  "Calibration of each label", range(1, 5))
-    values = {"mean": float(np.mean(errors)), "classes": dict(zip(evaluation.classes, errors, strict=True))}
+    means = " and ".join(f"{np.mean(each):.3f}" for each in errors[fitted is None :])
+    html = drawing(figure_url(reliability_diagrams, subject, order), f"Reliability diagrams of {len(order)} labels; mean "
+                   f"calibration error {means}" + ("" if fitted is None else ", without and with calibration"))
+    if fitted is None:
+        html += paragraph("The model is not calibrated; vit calibrate saves a calibrated copy.", muted=True)
+    else:
+        html += facts({"temperatures": f"{min(fitted.temperatures):.4g} to {max(fitted.temperatures):.4g}, one per label, "
+                                       f"from {fitted.samples:,} validation images"})
+    temperatures = [None] * len(evaluation.classes) if fitted is None else fitted.temperatures
+    columns = ("label", "images", "calibration error", "calibrated", "temperature", "mean probability",
+               "share of images")
+    rows = [(score.name, f"{score.images:,}", f"{plain:.4f}",
+             *(("", "") if temperature is None else (f"{error:.4f}", f"{temperature:.4g}")),
+             f"{probabilities.mean():.2%}", f"{truth.mean():.2%}")
+            for score, plain, error, temperature, probabilities, truth in zip(
+                evaluation.scores, *errors, temperatures, evaluation.probabilities.T, evaluation.truth.T, strict=True)]
+    html += table(columns, rows[:SHOWN], "Calibration of each label", range(1, len(columns)))
+    plain, calibrated = ({"mean": float(np.mean(each)), "classes": dict(zip(evaluation.classes, each, strict=True))}
+                         for each in errors)
+    values = {**plain, "calibrated": None if fitted is None else calibrated,
+              "temperatures": None if fitted is None else list(fitted.temperatures)}
     return Section("calibration", "Calibration", html, values)
+
+
+def label_errors(probabilities: np.ndarray, truth: np.ndarray) -> list[float]:
+    """probabilities, truth (N,classes) -> the expected calibration error of each label"""
+    columns = zip(probabilities.astype(float).T, truth.T, strict=True)
+    return [calibration_error(each, true) for each, true in columns]
 
 
 def reliability_diagrams(path: str, subject: Subject, chosen: np.ndarray) -> str:
@@ -86,22 +105,30 @@ def reliability_diagrams(path: str, subject: Subject, chosen: np.ndarray) -> str
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axes in panels[len(chosen):]:
         axes.set_axis_off()
+    evaluation = subject.evaluation
+    lines = [("calibrated", BLUE, evaluation.probabilities)]
+    if evaluation.uncalibrated is None:
+        lines = [("as trained", BLUE, evaluation.probabilities)]
+    else:
+        lines.insert(0, ("as trained", ORANGE, evaluation.uncalibrated))
     for axes, c in zip(panels, chosen, strict=False):
-        draw_label(axes, subject.evaluation.probabilities[:, c].astype(float), subject.evaluation.truth[:, c])
-        axes.set_title(shorten(subject.evaluation.classes[c]), loc="left", fontsize=9, color=INK, family=FONT)
+        style_axes(axes)
+        axes.plot([0, 1], [0, 1], color=RULE, linewidth=2)
+        for name, colour, probabilities in lines:
+            draw_label(axes, probabilities[:, c].astype(float), evaluation.truth[:, c], colour, name)
+        axes.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05))
+        axes.set_title(shorten(evaluation.classes[c]), loc="left", fontsize=9, color=INK, family=FONT)
+    panels[0].legend(frameon=False, fontsize=7.5, labelcolor=MUTED, loc="upper left")
     figure.supxlabel("probability of the label", fontsize=9, color=MUTED, family=FONT)
     figure.supylabel("share of images that have it", fontsize=9, color=MUTED, family=FONT)
     return save_figure(figure, path)
 
 
-def draw_label(axes: Axes, probabilities: np.ndarray, truth: np.ndarray) -> None:
+def draw_label(axes: Axes, probabilities: np.ndarray, truth: np.ndarray, colour: str, name: str) -> None:
     """A point per bin of the probability (N,), whose size grows with its images."""
-    style_axes(axes)
     parts = np.array(reliability(probabilities, truth))
-    axes.plot([0, 1], [0, 1], color=RULE, linewidth=2)
-    axes.plot(parts[:, 1], parts[:, 2], color=BLUE, linewidth=1.2)
-    axes.scatter(parts[:, 1], parts[:, 2], s=8 + 80 * parts[:, 0] / len(truth), color=BLUE, alpha=0.7)
-    axes.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05))
+    axes.plot(parts[:, 1], parts[:, 2], color=colour, linewidth=1.2, label=name)
+    axes.scatter(parts[:, 1], parts[:, 2], s=8 + 80 * parts[:, 0] / len(truth), color=colour, alpha=0.7)
 
 
 def wrong_labels(subject: Subject) -> Section:

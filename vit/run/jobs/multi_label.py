@@ -7,17 +7,17 @@ import numpy as np
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
+from vit.bundle.label_calibration import calibrated_thresholds
 from vit.data import DataError
 from vit.evaluation import best_thresholds, evaluate_multi_label
-from vit.evaluation.calibration.fitting import NONE
+from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress
 from vit.inference import MultiLabelPredictor
-from vit.models import model_from_config
 from vit.report.multi_label import write_multi_label_evaluation
 from vit.run.config.composing import ConfigError, stated
 from vit.run.jobs.base import Tested
 from vit.run.jobs.images import ImageClassificationJob
-from vit.run.parts.calibration import calibration_choice
+from vit.run.parts.calibration import calibrate_labels, calibration_choice, trained_copy
 from vit.run.records.folder import RunFolder
 from vit.tasks import MultiLabel
 
@@ -55,16 +55,16 @@ class MultiLabelJob(ImageClassificationJob):
                  labels.mean(), f"{int((labels == 0).sum()):,}", callbacks["monitor"])
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
-        """Save the bundle, with a threshold per class."""
-        model = model_from_config(self.model.config.to_dict())
-        model.load_state_dict(weights)
-        thresholds = self.thresholds(model, extra["evaluation"])
-        if calibration_choice(self.config) != NONE:
-            log.info("calibrate=%s is for one label per image and is left out: this model has a threshold per class",
-                     self.config["calibrate"])
-        save_bundle(
-            path, model, self.source.classes, self.preprocessing, metrics, extra, thresholds=thresholds
+        """Save the bundle, calibrated and with a threshold per class."""
+        model = trained_copy(self.model, weights)
+        options = RunOptions(
+            **extra["evaluation"], on_bad_sample=self.config["data"]["on_bad_sample"], device=None, progress=None
         )
+        val, classes = self.evaluated("val"), self.source.classes
+        calibration = calibrate_labels(model, self.preprocessing, val, classes, calibration_choice(self.config), options)
+        thresholds = calibrated_thresholds(self.thresholds(model, extra["evaluation"]), calibration)
+        save_bundle(path, model, classes, self.preprocessing, metrics, extra, thresholds=thresholds,
+                    calibration=calibration)
 
     def thresholds(self, model: nn.Module, settings: dict) -> list[float]:
         """The threshold of each class that gives the best F1 on the validation images."""
@@ -97,6 +97,7 @@ class MultiLabelJob(ImageClassificationJob):
             **settings,
             on_bad_sample=self.config["data"]["on_bad_sample"],
             progress=progress,
+            calibration=bundle.calibration,
         )
         write_multi_label_evaluation(
             folder.path, evaluation, samples, bundle.preprocessing, f"{self.config['name']}, {self.split}"

@@ -4,6 +4,7 @@ import logging
 import pathlib
 
 from vit.bundle import load_bundle, save_bundle
+from vit.bundle.label_calibration import raw_thresholds
 from vit.evaluation.out_of_fold import predict_held_out
 from vit.run.parts.data_source import build_source
 from vit.run.records.folder import read_config
@@ -52,6 +53,6 @@ def _fold_soup(folder: pathlib.Path, fold: str, runs: list[pathlib.Path], config
     if len(chosen) > 1:
         path = folder / SOUPS / f"fold{fold.partition('/')[0]}"
         save_bundle(path, first.model, first.classes, first.preprocessing, {"test/accuracy": tested}, first.extra, soup,
-                    first.tokenizers, first.thresholds)
+                    first.tokenizers, raw_thresholds(first.thresholds, first.calibration))
         result["path"] = str(path)
     return result

@@ -4,10 +4,11 @@ import logging
 
 from torch import Tensor, nn
 
-from vit.bundle import Calibration
-from vit.data import Preprocessing, Source
+from vit.bundle import Calibration, LabelCalibration
+from vit.data import Preprocessing, Source, Split
 from vit.evaluation.calibration.fitting import CHOICES, FULL, NONE, fit_calibration
-from vit.evaluation.calibration.outputs import image_outputs, sample_for_means, text_outputs
+from vit.evaluation.calibration.labels import fit_label_calibration
+from vit.evaluation.calibration.outputs import image_outputs, label_outputs, sample_for_means, text_outputs
 from vit.evaluation.classification import RunOptions
 from vit.inference import TextPredictor
 from vit.models import model_from_config
@@ -51,6 +52,20 @@ def calibrate_images(
         sample = sample_for_means(source.splits["train"], source.num_classes)
         train = image_outputs(model, preprocessing, sample, source.classes, options)
     return fit_calibration(source.classes, found, train, choice)
+
+
+def calibrate_labels(
+    model: nn.Module, preprocessing: Preprocessing, val: Split, classes: list[str], choice: str, options: RunOptions
+) -> LabelCalibration | None:
+    """The calibration of a multi-label classifier on a split with a column for each of its labels.
+
+    Raises:
+        BadImage: an image cannot be read, and the options do not skip it.
+        DataError: the split is empty or has other labels.
+    """
+    if choice == NONE:
+        return None
+    return fit_label_calibration(classes, *label_outputs(model, preprocessing, val, classes, options))
 
 
 def calibrate_texts(

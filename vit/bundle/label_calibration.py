@@ -1,0 +1,84 @@
+"""The calibration of a multi-label classifier in a bundle: a temperature for the logit of each label."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vit.bundle.calibration import number
+
+NEEDED = {"samples", "temperatures", "loss", "ece"}
+
+
+@dataclass(frozen=True)
+class LabelCalibration:
+    """What validation images say about the probabilities of a multi-label classifier.
+
+    Args:
+        samples: number of validation images.
+        temperatures: by which the logit of each label is divided (classes,).
+        loss, ece: log loss and expected calibration error of these images, means over the labels, without and with the
+            temperatures.
+        absent: labels that no validation image has, or all have; their temperature is 1.
+    """
+
+    samples: int
+    temperatures: tuple[float, ...]
+    loss: tuple[float, float]
+    ece: tuple[float, float]
+    absent: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+
+def label_calibration_from_dict(values: Mapping[str, Any] | None, classes: Sequence[str]) -> LabelCalibration | None:
+    """The calibration that `to_dict` described.
+
+    Raises:
+        ValueError: a value is missing, of another type or out of range.
+    """
+    if values is None:
+        return None
+    if missing := NEEDED - set(values):
+        raise ValueError(f"calibration.{sorted(missing)[0]} is missing")
+    temperatures = tuple(number(each, "temperatures") for each in values["temperatures"])
+    loss, ece = (tuple(number(each, key) for each in values[key]) for key in ("loss", "ece"))
+    if len(temperatures) != len(classes) or len(loss) != 2 or len(ece) != 2:
+        raise ValueError(f"calibration has {len(temperatures)} temperatures, {len(loss)} losses and {len(ece)} errors; "
+                         f"it must have {len(classes)}, one per label, and 2 each")
+    if (samples := int(values["samples"])) < 1 or min(temperatures) <= 0:
+        raise ValueError(f"calibration has {samples} samples and temperatures from {min(temperatures)} on; all must be "
+                         "above 0")
+    return LabelCalibration(samples, temperatures, loss, ece, tuple(values.get("absent", ())))
+
+
+def label_probabilities(logits: Tensor, record: LabelCalibration | None) -> Tensor:
+    """logits (B,classes) -> sigmoid(logits / temperatures) (B,classes); without a record the sigmoid alone"""
+    return scaled_logits(logits, record).sigmoid()
+
+
+def scaled_logits(logits: Tensor, record: LabelCalibration | None) -> Tensor:
+    """logits (B,classes) -> logits / temperatures (B,classes)"""
+    return logits if record is None else logits / logits.new_tensor(record.temperatures)
+
+
+def calibrated_thresholds(thresholds: Sequence[float], record: LabelCalibration | None) -> list[float]:
+    """Thresholds of the probabilities without calibration (classes,) -> those with it that select the same labels."""
+    if record is None or not len(thresholds):
+        return list(thresholds)
+    return _scaled(thresholds, 1 / torch.tensor(record.temperatures, dtype=torch.float64))
+
+
+def raw_thresholds(thresholds: Sequence[float], record: LabelCalibration | None) -> list[float]:
+    """The inverse of `calibrated_thresholds`."""
+    if record is None or not len(thresholds):
+        return list(thresholds)
+    return _scaled(thresholds, torch.tensor(record.temperatures, dtype=torch.float64))
+
+
+def _scaled(thresholds: Sequence[float], factors: Tensor) -> list[float]:
+    """Thresholds (classes,) after their logits are multiplied by `factors` (classes,)."""
+    return (torch.tensor(thresholds, dtype=torch.float64).logit() * factors).sigmoid().tolist()
