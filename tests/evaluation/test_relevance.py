@@ -1,5 +1,6 @@
 """Class-specific maps: gradient-weighted rollout and Grad-CAM against plain autograd, and the deletion curve."""
 
+import importlib.util
 import math
 from functools import partial
 
@@ -22,16 +23,17 @@ def network(**options):
     return model
 
 
-def reference(model, image, c):
+def reference(model, image, c, pre_norm):
     """Chefer et al. for one image of a model with a class token, each block written out."""
     x = model.embed(image[None])
     weights = []
     for block in model.encoder.blocks:
         attn = block.attn
-        q, k, v = attn.qkv(block.norm1(x)).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = attn.qkv(block.norm1(x) if pre_norm else x).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
         weights.append((q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1))
-        x = x + attn.proj((weights[-1] @ v).transpose(1, 2).flatten(2))
-        x = x + block.mlp(block.norm2(x))
+        mixed = attn.proj((weights[-1] @ v).transpose(1, 2).flatten(2))
+        x = x + mixed if pre_norm else block.norm1(x + mixed)
+        x = x + block.mlp(block.norm2(x)) if pre_norm else block.norm2(x + block.mlp(x))
     logits = model.head(model.encoder.norm(x)[:, 0])
     assert torch.allclose(logits, model(image[None]), atol=1e-4)
     gradients = torch.autograd.grad(logits[0, c], weights)
@@ -41,16 +43,23 @@ def reference(model, image, c):
     return relevance[0, 1:].reshape(4, 4)
 
 
-def test_the_map_of_a_class_is_that_of_the_paper_written_out():
-    model, images = network(pool="class"), torch.randn(2, 1, 16, 16)
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_the_map_of_a_class_is_that_of_the_paper_written_out(pre_norm):
+    model, images = network(pool="class", pre_norm=pre_norm), torch.randn(2, 1, 16, 16)
     before = model(images)
     found = class_relevance(model, images, torch.tensor([0, 2]))
     for each, image, c in zip(found, images, (0, 2), strict=True):
-        assert torch.allclose(each, reference(model, image, c), rtol=1e-3, atol=1e-5)
+        assert torch.allclose(each, reference(model, image, c, pre_norm), rtol=1e-3, atol=1e-5)
     assert torch.equal(model(images), before) and not torch.allclose(found[0], found[1])
 
 
-@pytest.mark.parametrize("options", [{"pool": "mean"}, {"pool": "attention"}, {"positions": "rotary"}])
+OTHERS = [{"pool": "mean"}, {"pool": "attention"}, {"positions": "rotary"}, {"pool": "sum", "pre_norm": False},
+          {"pool": "class_mean"}, {"pool": "attention", "pool_prefix": True, "class_token": True, "registers": 2},
+          {"pool": "mean", "pool_prefix": True, "class_token": True}, {"block": "res_post_norm"},
+          {"block": "parallel", "pool": "class"}, {"residual": False, "pre_norm": False, "pool": "mean"}]
+
+
+@pytest.mark.parametrize("options", OTHERS, ids=str)
 def test_other_models_have_maps(options):
     model = network(**options)
     found = class_relevance(model, torch.randn(2, 1, 16, 16), torch.tensor([1, 1]))
@@ -63,21 +72,37 @@ def test_the_map_includes_what_the_distillation_token_reads():
     assert class_relevance(model, torch.randn(1, 1, 16, 16), torch.tensor([1])).max() > 0
 
 
-def test_grad_cam_weights_the_tokens_by_their_mean_gradient():
+@pytest.mark.parametrize("options", [
+    {"pool": "class"}, {"pool": "class", "pre_norm": False}, {"pool": "class", "block": "res_post_norm"},
+    {"pool": "attention", "class_token": False, "pre_norm": False}, {"pool": "mean", "class_token": False},
+], ids=str)
+def test_grad_cam_weights_the_tokens_by_their_mean_gradient(options):
+    """Also where norms follow the attention: there the tokens that enter the last block are weighted."""
     pytest.importorskip("captum")
-    model, image, seen = network(pool="class"), torch.randn(1, 1, 16, 16), []
+    model, image, seen = network(**options), torch.randn(1, 1, 16, 16), []
 
     def keep(module, inputs, output):
         output.retain_grad()
         seen.append(output)
 
-    hook = model.encoder.blocks[-1].norm1.register_forward_hook(keep)
-    model(image)[0, 1].backward()
+    norm_first = model.config.pre_norm and model.config.block != "res_post_norm"
+    layer = model.encoder.blocks[-1].norm1 if norm_first else model.encoder.blocks[-2]
+    hook, prefix = layer.register_forward_hook(keep), model.embed.prefix
+    before = model(image)
+    before[0, 1].backward()
     hook.remove()
-    tokens, gradient = seen[0][0, 1:], seen[0].grad[0, 1:]  # (patches,D)
+    tokens, gradient = seen[0][0, prefix:], seen[0].grad[0, prefix:]  # (patches,D)
     expected = (tokens * gradient.mean(dim=0)).sum(dim=1).clamp(min=0).reshape(4, 4)
-    assert torch.allclose(grad_cam(model, image, torch.tensor([1]))[0], expected, atol=1e-5)
-    assert not hasattr(model.encoder.blocks[-1].norm1, "maps")
+    found = grad_cam(model, image, torch.tensor([1]))[0]
+    assert found.max() > 0 and torch.allclose(found, expected, atol=1e-5) and torch.equal(model(image), before)
+
+
+def test_models_without_maps_are_named():
+    model = network(mixer="fnet")
+    assert not has_relevance(model)
+    for function in (class_relevance, *([grad_cam] if importlib.util.find_spec("captum") else [])):
+        with pytest.raises(ValueError, match="need an image classifier of patches with attention"):
+            function(model, torch.randn(1, 1, 16, 16), torch.tensor([0]))
 
 
 @pytest.mark.parametrize("multi_label", [False, True])

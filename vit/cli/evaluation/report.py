@@ -58,6 +58,7 @@ def report(
     if severity and not corruptions:
         raise ValueError("--severity belongs to --corruptions; add it, or leave --severity out")
     from vit.cli.evaluation.measurements import Measurement, check_kind, evaluated
+    from vit.evaluation.attribution.relevance import check_relevance
     from vit.inference import load
     from vit.report.pages.model_report import write_report
     from vit.report.sections.subject import Subject
@@ -74,6 +75,8 @@ def report(
     batch_size = batch_size or tested.get("batch_size") or 64
     task = Measurement(source, split, config["data"], batch_size, predictor.precision, None)
     check_options(check_kind(predictor, task), corruptions, grad_cam)
+    if grad_cam:
+        check_relevance(predictor.model)
     evaluation, samples = evaluated(predictor, task)
     facts = header_facts(command(*context.obj["arguments"]), predictor.precision, batch_size)
     audited = replace(source, splits={name: each for name, each in source.splits.items() if name != ALL})

@@ -6,6 +6,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from vit.evaluation.attribution.relevance import check_relevance
+from vit.nn import ResPostNormBlock
+
 
 def check_captum() -> None:
     """
@@ -20,39 +23,46 @@ def check_captum() -> None:
 
 
 class PatchChannels(nn.Module):
-    """A norm whose patch tokens pass `maps` as channels (B,D,patches), the layout that captum expects of a layer."""
+    """The identity, in which the patch tokens pass `maps` as channels (B,D,patches), the layout that captum expects of
+    a layer.
+    """
 
-    def __init__(self, norm: nn.Module, prefix: int) -> None:
+    def __init__(self, prefix: int) -> None:
         super().__init__()
-        self.norm, self.prefix, self.maps = norm, prefix, nn.Identity()
+        self.prefix, self.maps = prefix, nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         """(B,N,D) -> (B,N,D)"""
-        x = self.norm(x)
         patches = self.maps(x[:, self.prefix :].transpose(1, 2))
         return torch.cat([x[:, : self.prefix], patches.transpose(1, 2)], dim=1)
 
 
 @contextmanager
 def patch_channels(model: nn.Module) -> Iterator[nn.Module]:
-    """The layer whose output are the patch tokens (B,D,patches) that enter the attention of the last block."""
-    block = model.encoder.blocks[-1]
-    norm = block.norm1
-    block.norm1 = PatchChannels(norm, model.embed.prefix)
+    """The layer whose output are the patch tokens (B,D,patches) that the last attention reads: those after the first
+    norm of the last block, or where norms follow the attention, those that enter the block. Later tokens of patches
+    do not reach a class token.
+    """
+    block, channels = model.encoder.blocks[-1], PatchChannels(model.embed.prefix)
+    if block.pre_norm and not isinstance(block, ResPostNormBlock):
+        hook = block.norm1.register_forward_hook(lambda _, inputs, output: channels(output))
+    else:
+        hook = block.register_forward_pre_hook(lambda _, inputs: (channels(inputs[0]), *inputs[1:]))
     try:
-        yield block.norm1.maps
+        yield channels.maps
     finally:
-        block.norm1 = norm
+        hook.remove()
 
 
 def grad_cam(model: nn.Module, inputs: Tensor, classes: Tensor) -> Tensor:
-    """Normalized inputs (B,C,H,W), classes (B,) -> float32 (B,rows,columns), not negative: the patch tokens that enter
-    the attention of the last block, weighted by the mean gradient of the logit of the class per channel.
+    """Normalized inputs (B,C,H,W), classes (B,) -> float32 (B,rows,columns), not negative: the patch tokens that the
+    last attention reads, weighted by the mean gradient of the logit of the class per channel.
 
     Raises:
-        ValueError: captum is not installed.
+        ValueError: captum is not installed, or the model has no grid of patches with attention.
     """
     check_captum()
+    check_relevance(model)
     from captum.attr import LayerGradCam
 
     with torch.enable_grad(), patch_channels(model) as layer:

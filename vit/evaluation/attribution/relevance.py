@@ -6,7 +6,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from vit.nn import Attention, Mean
+from vit.nn import Attention, AttentionPool, ClassMean, ClassToken, Mean, NoResidualBlock
+
+POOLS = (ClassToken, Mean, ClassMean, AttentionPool)  # Mean includes the sum
 
 
 class RecordedScore(nn.Module):
@@ -42,9 +44,19 @@ def recorded_scores(model: nn.Module) -> Iterator[dict[str, list[tuple[Tensor, T
 
 
 def has_relevance(model: nn.Module) -> bool:
-    """Whether a model has a grid of patches and attention between them in each block."""
-    return hasattr(getattr(model, "embed", None), "grid") and any(
+    """Whether a model has a grid of patches, attention between them, and a pooling of `POOLS`."""
+    return hasattr(getattr(model, "embed", None), "grid") and isinstance(model.pool, POOLS) and any(
         isinstance(layer, Attention) for layer in model.encoder.modules())
+
+
+def check_relevance(model: nn.Module) -> None:
+    """
+    Raises:
+        ValueError: the maps of a class are not defined for the model.
+    """
+    if not has_relevance(model):
+        raise ValueError(f"maps of a class need an image classifier of patches with attention that pools by class "
+                         f"token, mean, sum or attention, not {type(model).__name__}")
 
 
 def class_relevance(model: nn.Module, inputs: Tensor, classes: Tensor) -> Tensor:
@@ -52,8 +64,13 @@ def class_relevance(model: nn.Module, inputs: Tensor, classes: Tensor) -> Tensor
     (B,rows,columns), not negative.
 
     The relevance R of tokens starts as the identity; a block adds its attention, weighted by the positive part of its
-    product with the gradient of the logit and averaged over heads, times R.
+    product with the gradient of the logit and averaged over heads, times R. Without residual connections that product
+    replaces R.
+
+    Raises:
+        ValueError: the model has no grid of patches, no attention between them, or another pooling.
     """
+    check_relevance(model)
     with torch.enable_grad(), recorded_scores(model) as recorded:
         logits = model(inputs)
         blocks = [calls[-1] for name, calls in recorded.items() if name.startswith("encoder.blocks.") and calls]
@@ -62,8 +79,9 @@ def class_relevance(model: nn.Module, inputs: Tensor, classes: Tensor) -> Tensor
         gradients = torch.autograd.grad(chosen, [change for _, change in layers], allow_unused=True)
     weighted = [weight_by_gradient(weights, gradient) for (weights, _), gradient in zip(layers, gradients, strict=True)]
     relevance = torch.eye(blocks[0][0].shape[-1], device=inputs.device).expand(len(inputs), -1, -1)
+    residual = not any(isinstance(block, NoResidualBlock) for block in model.encoder.blocks)
     for layer in weighted[: len(blocks)]:
-        relevance = relevance + layer @ relevance
+        relevance = residual * relevance + layer @ relevance
     return patch_relevance(model, relevance, weighted[len(blocks):])
 
 
@@ -78,11 +96,13 @@ def weight_by_gradient(weights: Tensor, gradient: Tensor | None) -> Tensor:
 
 def patch_relevance(model: nn.Module, relevance: Tensor, pool: list[Tensor]) -> Tensor:
     """relevance of all tokens (B,N,N) -> that of the patches to the pooled output (B,rows,columns)"""
-    prefix = model.embed.prefix
+    prefix, layer = model.embed.prefix, model.pool
     if pool:
-        rows = (pool[0] @ relevance[:, prefix:])[:, 0]  # (B,1,patches) @ (B,patches,N)
-    elif isinstance(model.pool, Mean):
-        rows = relevance[:, prefix:].mean(dim=1)
+        rows = (pool[0] @ relevance[:, layer.prefix :])[:, 0]  # (B,1,S) @ (B,S,N), S of the tokens that are pooled
+    elif isinstance(layer, Mean):
+        rows = relevance[:, layer.prefix :].mean(dim=1)
+    elif isinstance(layer, ClassMean):
+        rows = (relevance[:, 0] + relevance[:, layer.mean.prefix :].mean(dim=1)) / 2
     else:
         rows = relevance[:, 0]
     if getattr(model, "head_dist", None) is not None:  # whose logits are averaged with those of the pooled output

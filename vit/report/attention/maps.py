@@ -41,7 +41,7 @@ class ImageMaps:
         image: uint8 (height,width,C), the region that the model sees, at any resolution.
         grid: (rows, columns) in patches.
         prefix: names of the tokens before the patches (class token, registers).
-        pooling: "class", "mean", or the weights (patches,) of an attention pooling.
+        pooling: "class", "mean" of the patches, or the weights (patches,) or (N,) of the tokens in the pooled output.
 
     Raises:
         ValueError: the weights do not match the number of tokens.
@@ -95,7 +95,7 @@ def pool_rows(weights: np.ndarray, prefix: int, pooling: str | np.ndarray) -> np
     if isinstance(pooling, str):
         rows = weights[..., 0, :] if pooling == "class" else weights[..., prefix:, :].mean(axis=-2)
     else:
-        rows = pooling @ weights[..., prefix:, :]
+        rows = pooling @ weights[..., weights.shape[-2] - len(pooling) :, :]
     return rows[..., prefix:]
 
 

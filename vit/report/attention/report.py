@@ -1,5 +1,6 @@
 """The report of `vit attention`: attention maps of a saved model for one input, as figures or an HTML page."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -13,7 +14,7 @@ from vit.data import TextInputs
 from vit.data.images.preprocessing import ImageLike
 from vit.data.text.tokenizers import BOS, EOS
 from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor, forward
-from vit.nn import Attention, AttentionPool, Mean, PatchEmbed, attention_maps
+from vit.nn import Attention, AttentionPool, ClassMean, Mean, PatchEmbed, attention_maps
 from vit.report.attention.figures import image_picture, image_to_text_picture, tokens_picture
 from vit.report.attention.maps import ImageMaps, TokenMaps, recorded_layers, select_layers
 from vit.report.attention.page import image_page, image_to_text_page, tokens_page
@@ -96,7 +97,7 @@ def image_attention(predictor: Predictor, image: ImageLike, name: str = "") -> I
     pixels, embed = predictor.preprocessing.image(image, name), predictor.model.embed  # (C,H,W) uint8
     with attention_maps(predictor.model) as recorded:
         forward(predictor.model, predictor.preprocessing, pixels[None], predictor.precision)
-    pooling = pooling_weights(predictor.model.pool, recorded)
+    pooling = pooling_weights(predictor.model.pool, recorded, embed.prefix + math.prod(embed.grid))
     preview = predictor.preprocessing.preview(image, name)
     return ImageMaps(preview, recorded_layers(recorded), embed.grid, prefix_names(embed), pooling)
 
@@ -108,11 +109,18 @@ def prefix_names(embed: PatchEmbed) -> list[str]:
     return named + [f"register {i}" for i in range(1, 1 + embed.prefix - len(named))]
 
 
-def pooling_weights(pool: nn.Module, recorded: dict[str, list[Tensor]]) -> str | np.ndarray:
-    """ "class", "mean", or the recorded weights (patches,) of an attention pooling."""
+def pooling_weights(pool: nn.Module, recorded: dict[str, list[Tensor]], tokens: int) -> str | np.ndarray:
+    """ "class", "mean" of the patches, or the weight of each pooled token (patches,) or (N,): in an attention pooling,
+    and where the class token is pooled together with the patches.
+    """
     if isinstance(pool, AttentionPool):
-        return recorded["pool.attn"][-1][0].float().mean(dim=0)[0].cpu().numpy()  # (1,H,1,patches) -> (patches,)
-    return "mean" if isinstance(pool, Mean) else "class"
+        return recorded["pool.attn"][-1][0].float().mean(dim=0)[0].cpu().numpy()  # (1,H,1,S) -> (S,)
+    if isinstance(pool, ClassMean):
+        patches = tokens - pool.mean.prefix
+        return np.array([0.5, *[0.0] * (pool.mean.prefix - 1), *[0.5 / patches] * patches])
+    if isinstance(pool, Mean):
+        return "mean" if pool.prefix else np.full(tokens, 1 / tokens)
+    return "class"
 
 
 def text_attention(predictor: TextPredictor, texts: Sequence[str]) -> TokenMaps:
