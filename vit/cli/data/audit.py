@@ -1,16 +1,19 @@
 """`vit audit` and `vit models`: problems in a data set, and the models that exist."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vit.cli.data.data_sets import compose_data, open_source
-from vit.cli.terminal import ConfigDir, Overrides, check_writable, print_written, staged, write_json
+from vit.cli.terminal import ConfigDir, Device, Overrides, check_writable, print_written, staged, write_json
 
 if TYPE_CHECKING:
     from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
+    from vit.data.quality.near_copies import NearCopy, Progress
+    from vit.inference.features import Featurizer
 
 
 def audit(
@@ -20,6 +23,9 @@ def audit(
         min=0, help="Time limit for decoding; by default all images are decoded.", show_default=False)] = None,
     near: Annotated[bool, typer.Option(
         "--near-copies", help="Also find resized, recompressed, cropped, mirrored and brightened copies.")] = False,
+    model: Annotated[Path | None, typer.Option(
+        help="Also find near copies by the features of this model: a saved one, or weights of timm, transformers, ...",
+        show_default=False)] = None,
     labels: Annotated[Path | None, typer.Option(
         help="Folder of a cross-validation or a run: rank likely label errors by its held-out predictions instead.",
         show_default=False)] = None,
@@ -29,6 +35,7 @@ def audit(
     limit: Annotated[int | None, typer.Option(
         min=1, help="With --labels: so many samples; by default those that are likely errors.",
         show_default=False)] = None,
+    device: Device = None,
     config_dir: ConfigDir = None,
 ) -> None:
     """Check the images of a data set: unreadable ones, duplicates across splits, class counts, sizes, mean and std.
@@ -36,13 +43,16 @@ def audit(
     The exit code is 1 if an image is unreadable. --labels FOLDER looks for label errors, with the data of that folder.
     """
     if labels is not None:
+        if model is not None or near:
+            raise ValueError("--near-copies and --model look for copies, --labels FOLDER for label errors; run vit audit "
+                             "once for each")
         show_label_errors(labels, overrides or [], (json_file, csv_file, html), limit)
         return
     if csv_file or html or limit:
         raise ValueError("--csv, --html and --limit belong to --labels FOLDER; add it, or leave them out")
     check_writable(json_file)
     from vit.data.quality.audit import audit as audit_source
-    from vit.data.quality.near_copies import describe_pairs, near_copies
+    from vit.data.quality.near_copies import describe_pairs
     from vit.run.config.composing import with_config_dir
 
     data = compose_data(with_config_dir(overrides or [], config_dir))["data"]
@@ -51,14 +61,48 @@ def audit(
                          "its first step and names file and line of an invalid one")
     source = as_unlabelled_images(open_source(data))
     preprocessing, bit_depth = audit_preprocessing(data, source)
+    featurizer = None if model is None else open_featurizer(model, device)
+    near = near or featurizer is not None
     with staged("audit") as progress:
         report = audit_source(source, preprocessing, seconds, progress)
-        pairs = near_copies(source, preprocessing, progress) if near else []
+        pairs = find_near_copies(source, preprocessing, featurizer, progress) if near else []
     typer.echo(report.text() + (f"\npixels: {bit_depth}" if bit_depth else ""))
     if near:
         typer.echo(describe_pairs(pairs))
     write_json(report.to_dict() | ({"near_copies": [asdict(pair) for pair in pairs]} if near else {}), json_file)
     raise typer.Exit(1 if report.unreadable else 0)
+
+
+def open_featurizer(model: Path, device: str | None) -> "Featurizer":
+    """The features of a model of images.
+
+    Raises:
+        SourceError, BundleError, FileNotFoundError: it cannot be opened.
+        ValueError: it does not reduce an image to one vector.
+    """
+    from vit.exchange import open_model
+    from vit.inference import best_device
+    from vit.inference.features import Featurizer
+
+    bundle = open_model(model, features_only=True)
+    if bundle.preprocessing is None:
+        raise ValueError(f"--model {model} reads texts, but near copies are images; choose a model of images")
+    return Featurizer(bundle.model, bundle.preprocessing, best_device(device), "32-true")
+
+
+def find_near_copies(
+    source: "Source", preprocessing: "Preprocessing | LinePreprocessing", featurizer: "Featurizer | None",
+    progress: "Progress",
+) -> "list[NearCopy]":
+    """Near copies by the pixels and, with a featurizer, by its features."""
+    from vit.data.quality.feature_copies import near_copies_by_model
+    from vit.data.quality.near_copies import near_copies
+    from vit.evaluation.features.positions import features_at
+
+    if featurizer is None:
+        return near_copies(source, preprocessing, progress)
+    return near_copies_by_model(source, preprocessing, partial(features_at, featurizer, source, progress=progress),
+                                progress)
 
 
 def show_label_errors(

@@ -10,7 +10,7 @@ For N images this costs 2 * 63 * 20 * N^2 operations in blocks (10 s on one core
 60,000) and about 5 kB of memory per image, most of it for a thumbnail of 64x64 pixels.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +29,7 @@ COARSE_OFFSETS, FINE_OFFSETS = 3, 9  # positions of a window per side
 COARSE_LIMIT, FINE_LIMIT = 0.85, 0.92  # similarities from which a pair is a candidate, and a near copy
 BLOCK = 2048  # images per block of the comparison
 MAX_CANDIDATES = 200_000  # the most similar ones are compared again
+PIXELS = "pixels"  # how a pair was found: by frequencies
 FLAT = 4.0  # standard deviation of gray values below which an image shows nothing to compare
 
 Progress = Callable[[str, int, int], None]
@@ -37,11 +38,14 @@ Contract = Preprocessing | LinePreprocessing
 
 @dataclass(frozen=True)
 class NearCopy:
-    """Two images of (split, name, label) that show the same, and their similarity in [0.92, 1]."""
+    """Two images of (split, name, label) that show the same, how they were found and their similarity: by "pixels" in
+    [0.92, 1]; with a model also as a "crop" in [0.85, 1] and by "features" in [0.5, 1].
+    """
 
     one: tuple[str, str, str]
     other: tuple[str, str, str]
     similarity: float
+    found_by: str = PIXELS
 
     @property
     def across_splits(self) -> bool:
@@ -65,19 +69,33 @@ def near_copies(source: Source, preprocessing: Contract, progress: Progress | No
 
     Unreadable images, and those of one colour, are not compared.
     """
-    pixels = preprocessing.pixels if isinstance(preprocessing, LinePreprocessing) else preprocessing
-    thumbnails = read_thumbnails(source, pixels, progress)
-    found = []
-    for i, j, similarity in find_pairs(thumbnails.pixels, progress):
-        ends = []
-        for key, row in (thumbnails.positions[i], thumbnails.positions[j]):
-            ends.append((key, source.splits[key].names[row], source.label_text(key, row) if source.classes else ""))
-        found.append(NearCopy(*ends, round(similarity, 4)))
-    return sorted(found, key=lambda pair: (not pair.across_splits, not pair.across_classes, -pair.similarity))
+    thumbnails = read_thumbnails(source, preprocessing, progress)
+    return named_pairs(source, thumbnails.positions, {PIXELS: find_pairs(thumbnails.pixels, progress)})
 
 
-def read_thumbnails(source: Source, preprocessing: Preprocessing, progress: Progress | None = None) -> Thumbnails:
+def named_pairs(
+    source: Source, positions: list[tuple[str, int]], found: Mapping[str, list[tuple[int, int, float]]]
+) -> list[NearCopy]:
+    """Pairs (i, j, similarity) of the images at `positions` with names and labels, each pair once, in the order of
+    `near_copies`; those found in the same way are sorted by similarity.
+
+    Args:
+        found: how they were found -> pairs.
+    """
+    pairs: dict[tuple[int, int], NearCopy] = {}
+    for way, each in found.items():
+        for i, j, similarity in each:
+            ends = [(key, source.splits[key].names[row], source.label_text(key, row) if source.classes else "")
+                    for key, row in (positions[i], positions[j])]
+            pairs.setdefault((i, j), NearCopy(*ends, round(similarity, 4), way))
+    ways = list(found)
+    return sorted(pairs.values(), key=lambda pair: (not pair.across_splits, not pair.across_classes,
+                                                    ways.index(pair.found_by), -pair.similarity))
+
+
+def read_thumbnails(source: Source, preprocessing: Contract, progress: Progress | None = None) -> Thumbnails:
     """The thumbnails of all images that can be decoded and are not of one colour."""
+    preprocessing = preprocessing.pixels if isinstance(preprocessing, LinePreprocessing) else preprocessing
     pixels, positions = [], []
     total, done = sum(map(len, source.splits.values())), 0
     for key, split in source.splits.items():
@@ -108,14 +126,14 @@ def find_pairs(pixels: np.ndarray, progress: Progress | None = None) -> list[tup
     rows, columns = _candidates(pixels, progress)
     if not len(rows):
         return []
-    space = _Space(pixels, FINE)
-    similarity = np.maximum(_compare_windows(pixels, rows, columns, space, progress),
-                            _compare_windows(pixels, columns, rows, space, progress))
+    space = Space(pixels, FINE)
+    similarity = np.maximum(compare_windows(pixels, rows, columns, space, progress),
+                            compare_windows(pixels, columns, rows, space, progress))
     kept = np.flatnonzero(similarity >= FINE_LIMIT)
     return [(int(rows[k]), int(columns[k]), float(min(similarity[k], 1))) for k in kept]
 
 
-class _Space:
+class Space:
     """Descriptors of thumbnails, normalised by mean and deviation over a data set."""
 
     def __init__(self, pixels: np.ndarray, frequencies: int):
@@ -153,8 +171,8 @@ def basis(start: float, length: float, frequencies: int) -> np.ndarray:
     return waves.astype(np.float32)
 
 
-def _windows(count: int, frequencies: int) -> list[np.ndarray]:
-    length = WINDOW * GRID
+def _windows(size: float, count: int, frequencies: int) -> list[np.ndarray]:
+    length = size * GRID
     return [basis(offset, length, frequencies) for offset in np.linspace(0, GRID - length, count)]
 
 
@@ -164,8 +182,8 @@ def _unit(values: np.ndarray) -> np.ndarray:
 
 def _candidates(pixels: np.ndarray, progress: Progress | None) -> tuple[np.ndarray, np.ndarray]:
     """The pairs i < j of which a variant of one (whole or cropped, mirrored or not) is similar to the other."""
-    space = _Space(pixels, COARSE)
-    windows = _windows(COARSE_OFFSETS, COARSE)
+    space = Space(pixels, COARSE)
+    windows = _windows(WINDOW, COARSE_OFFSETS, COARSE)
     pairs = [(space.whole, space.whole), *((rows, columns) for rows in windows for columns in windows)]
     starts = range(0, len(pixels), BLOCK)
     whole = _stacked(space.normalized(space.raw(pixels[s : s + BLOCK], *pairs[0])) for s in starts)
@@ -216,27 +234,35 @@ class _MostSimilar:
             self.limit = float(self.similarities.min())
 
 
-def _compare_windows(
-    pixels: np.ndarray, rows: np.ndarray, columns: np.ndarray, space: _Space, progress: Progress | None
+def compare_windows(
+    pixels: np.ndarray, rows: np.ndarray, columns: np.ndarray, space: Space, progress: Progress | None,
+    sizes: Sequence[tuple[float, int]] = ((WINDOW, FINE_OFFSETS),),
 ) -> np.ndarray:
     """The highest similarity (P,) of each pair between the whole image `rows` or a window of it and the whole
     `columns`.
+
+    Args:
+        sizes: (share of each side, positions per side) of the windows.
     """
-    windows = np.stack(_windows(FINE_OFFSETS, FINE))  # (W,K,64)
+    stacks = [np.stack(_windows(size, count, FINE)) for size, count in sizes]  # (W,K,64) each
     best = np.full(len(rows), -1.0)
     for start in range(0, len(rows), 128):
         if progress:
             progress("verifies", start, len(rows))
         part = slice(start, start + 128)
         image = pixels[rows[part]].astype(np.float32)
-        down = np.einsum("okh,nhw->nokw", windows, image, optimize=True)
-        cut = np.einsum("nokw,xlw->noxkl", down, windows, optimize=True).reshape(len(image), -1, FINE * FINE)[..., 1:]
-        variants = np.concatenate([cut, space.raw(image, space.whole, space.whole)[:, None]], axis=1)
         target = space.normalized(space.raw(pixels[columns[part]], space.whole, space.whole))
-        for each in (variants, variants * space.mirror):
-            found = np.einsum("nvd,nd->nv", space.normalized(each), target).max(1)
-            best[part] = np.maximum(best[part], found)
+        for variants in (space.raw(image, space.whole, space.whole)[:, None], *(_cut(image, each) for each in stacks)):
+            for each in (variants, variants * space.mirror):
+                found = np.einsum("nvd,nd->nv", space.normalized(each), target).max(1)
+                best[part] = np.maximum(best[part], found)
     return best
+
+
+def _cut(image: np.ndarray, windows: np.ndarray) -> np.ndarray:
+    """thumbnails (n,64,64), windows (W,K,64) of one axis -> frequencies of all windows (n,W*W,D), without the mean"""
+    down = np.einsum("okh,nhw->nokw", windows, image, optimize=True)
+    return np.einsum("nokw,xlw->noxkl", down, windows, optimize=True).reshape(len(image), -1, FINE * FINE)[..., 1:]
 
 
 def describe_pairs(pairs: Sequence[NearCopy], limit: int = 10) -> str:
@@ -247,5 +273,6 @@ def describe_pairs(pairs: Sequence[NearCopy], limit: int = 10) -> str:
     for pair in pairs[:limit]:
         ends = " = ".join(f"{split}: {name}" + (f" ({label})" if label else "") for split, name, label in
                           (pair.one, pair.other))
-        lines.append(f"  {pair.similarity:.3f}  {ends}")
+        way = "" if pair.found_by == PIXELS else f"  ({pair.found_by})"
+        lines.append(f"  {pair.similarity:.3f}  {ends}{way}")
     return "\n".join(lines)

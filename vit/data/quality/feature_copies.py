@@ -1,0 +1,132 @@
+"""Near copies by the features of a model: rotated, recoloured and strongly cropped versions, which frequencies of pixels
+do not find.
+
+Features are centred and whitened over the data set (Jegou and Chum, ECCV 2012), with shrinkage: without it all photos of
+one kind are similar to each other. Pairs with a cosine of `FEATURE_LIMIT` or more are near copies. Each image and the one
+with the most similar features are also compared as a crop of each other, by the frequencies of windows of 60 to 88 % of
+a side.
+
+For N images with D features this costs 2 * D * N^2 operations in blocks, an eigendecomposition of (D,D), 5 ms per image
+for the crops, and 4 * D bytes of memory per image.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vit.data.errors import DataError
+from vit.data.quality.near_copies import (
+    BLOCK,
+    FINE,
+    GRID,
+    PIXELS,
+    Contract,
+    NearCopy,
+    Progress,
+    Space,
+    compare_windows,
+    find_pairs,
+    named_pairs,
+    read_thumbnails,
+)
+from vit.data.source import Source
+
+FEWEST = 20  # images over which features are whitened
+SHRINKAGE = 0.1  # of the mean variance, added to each
+FEATURE_LIMIT = 0.5  # cosine of whitened features from which a pair is a near copy
+CROP_LIMIT, CROP_FEATURES = 0.85, 0.1  # similarity of a window from which it is a crop, and the least cosine of features
+CROPS = tuple((size, int(np.ceil((1 - size) * GRID / 2)) + 1) for size in (0.62, 0.66, 0.7, 0.74, 0.78, 0.82, 0.86))
+MAX_PAIRS = 200_000  # the most similar ones are returned
+
+Featurize = Callable[[list[tuple[str, int]]], np.ndarray]  # (split, index) of N images -> features (N,D)
+
+
+def near_copies_by_model(
+    source: Source, preprocessing: Contract, featurize: Featurize, progress: Progress | None = None
+) -> list[NearCopy]:
+    """`near_copies`, and those that only the features of a model show.
+
+    Raises:
+        BadImage: an image cannot be read for the model.
+        DataError: as `find_feature_pairs`.
+    """
+    thumbnails = read_thumbnails(source, preprocessing, progress)
+    found = {PIXELS: find_pairs(thumbnails.pixels, progress)}
+    found |= find_feature_pairs(featurize(thumbnails.positions), thumbnails.pixels, progress)
+    return named_pairs(source, thumbnails.positions, found)
+
+
+def find_feature_pairs(
+    features: np.ndarray, pixels: np.ndarray, progress: Progress | None = None
+) -> dict[str, list[tuple[int, int, float]]]:
+    """features (N,D), thumbnails (N,64,64) -> pairs (i, j, similarity), i < j, by "features" and by "crop"
+
+    Raises:
+        DataError: there are fewer than `FEWEST` images, or a feature is not finite.
+    """
+    if len(features) < FEWEST:
+        raise DataError(f"{len(features)} images are too few for near copies by features, which are compared relative to "
+                        f"the data set; {FEWEST} or more are needed: leave the model out")
+    if len(wrong := np.flatnonzero(~np.isfinite(features).all(axis=1))):
+        raise DataError(f"{len(wrong)} of {len(features)} feature vectors have values that are not finite, the first one "
+                        f"of image {wrong[0]}; choose another model")
+    vectors = whitened(features)
+    pairs, nearest, cosines = similar_pairs(vectors, progress)
+    crops = crop_pairs(pixels, nearest, cosines >= CROP_FEATURES, progress)
+    return {"crop": crops, "features": pairs}
+
+
+def crop_pairs(
+    pixels: np.ndarray, nearest: np.ndarray, chosen: np.ndarray, progress: Progress | None = None
+) -> list[tuple[int, int, float]]:
+    """thumbnails (N,64,64), another image for each (N,), which to compare (N,) bool -> pairs i < j that are crops"""
+    one = np.arange(len(nearest))
+    codes = np.unique(np.minimum(one, nearest)[chosen] * len(one) + np.maximum(one, nearest)[chosen])
+    rows, columns = np.divmod(codes, len(one))
+    if not len(rows):
+        return []
+    space = Space(pixels, FINE)
+    similarity = np.maximum(compare_windows(pixels, rows, columns, space, progress, CROPS),
+                            compare_windows(pixels, columns, rows, space, progress, CROPS))
+    kept = np.flatnonzero(similarity >= CROP_LIMIT)
+    return [(int(rows[k]), int(columns[k]), float(min(similarity[k], 1))) for k in kept]
+
+
+def whitened(features: np.ndarray) -> Tensor:
+    """(N,D) -> float32 (N,D) of length 1, in the axes of the covariance, each divided by its shrunk deviation"""
+    x = torch.from_numpy(features).double()
+    x = x - x.mean(dim=0)
+    variances, axes = torch.linalg.eigh(x.T @ x / len(x))
+    scale = (variances.clamp(min=0) + SHRINKAGE * variances.mean().clamp(min=1e-12)).sqrt()
+    return torch.nn.functional.normalize(x @ axes / scale, dim=1).float()
+
+
+def similar_pairs(
+    vectors: Tensor, progress: Progress | None = None
+) -> tuple[list[tuple[int, int, float]], np.ndarray, np.ndarray]:
+    """vectors (N,D) of length 1 -> pairs i < j with a cosine of `FEATURE_LIMIT` or more, the most similar other vector
+    of each (N,), and their cosine (N,)
+    """
+    count, limit = len(vectors), FEATURE_LIMIT
+    nearest, cosines = torch.zeros(count, dtype=torch.long), torch.full((count,), -1.0)
+    found: list[tuple[int, int, float]] = []
+    for start in range(0, count, BLOCK):
+        if progress:
+            progress("compares features", start, count)
+        rows = torch.arange(start, min(start + BLOCK, count))
+        for other in range(0, count, BLOCK):
+            similar = vectors[rows] @ vectors[other : other + BLOCK].T
+            columns = torch.arange(other, other + similar.shape[1])
+            similar[rows[:, None] == columns] = -1
+            best, position = similar.max(dim=1)
+            better = best > cosines[rows]
+            cosines[rows[better]], nearest[rows[better]] = best[better], position[better] + other
+            similar[rows[:, None] > columns] = -1
+            i, j = (similar >= limit).nonzero(as_tuple=True)
+            found += zip((i + start).tolist(), (j + other).tolist(), similar[i, j].tolist(), strict=True)
+            if len(found) > MAX_PAIRS:
+                found = sorted(found, key=lambda pair: -pair[2])[:MAX_PAIRS]
+                limit = found[-1][2]
+    return [(i, j, min(value, 1.0)) for i, j, value in found], nearest.numpy(), cosines.numpy()

@@ -1,0 +1,36 @@
+"""Features of single images of a source, by their positions in its splits."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vit.data import Source
+from vit.inference import decode_ahead
+from vit.inference.features import Featurizer
+
+BATCH_SIZE = 64
+
+
+def features_at(
+    featurizer: Featurizer, source: Source, positions: list[tuple[str, int]],
+    progress: Callable[[str, int, int], None] | None = None, batch_size: int = BATCH_SIZE,
+) -> np.ndarray:
+    """(split, index) of N images -> their features (N,D) float32, after the preprocessing of the model.
+
+    Raises:
+        BadImage: an image cannot be read.
+    """
+
+    def decode(position: tuple[str, int]) -> Tensor:
+        split, i = source.splits[position[0]], position[1]
+        return featurizer.preprocessing.image(split.read(i), split.names[i])
+
+    parts, done = [], 0
+    for batch in decode_ahead(positions, decode, batch_size):
+        parts.append(featurizer.of_images(torch.stack(batch)).numpy())
+        done += len(batch)
+        if progress:
+            progress("features", done, len(positions))
+    return np.concatenate(parts) if parts else np.zeros((0, 1), np.float32)
