@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from vit.nn import (
+    CompactStem,
     ConvStem,
     LinearPatches,
     PatchEmbed,
@@ -56,12 +57,29 @@ def test_a_fixed_table_is_not_saved_and_not_trained() -> None:
     torch.testing.assert_close(embed(images)[:, 1:], embed.proj(images) + sincos_2d((2, 2), 8), **CLOSE)
 
 
-@pytest.mark.parametrize("stem", [ConvStem, PooledConvStem])
+@pytest.mark.parametrize("stem", [CompactStem, ConvStem, PooledConvStem])
 @pytest.mark.parametrize(("image", "patch"), [((16, 16), (4, 4)), ((16, 32), (4, 8)), ((8, 6), (2, 1))])
 def test_convolutions_have_the_grid_of_the_patches(stem, image, patch) -> None:
     embed = PatchEmbed(stem(3, 24, patch), image, prefix=Prefix(class_token=False))
     tokens = embed(torch.randn(2, 3, *image))
     assert tokens.shape == (2, embed.grid[0] * embed.grid[1], 24) and tokens.is_contiguous()
+
+
+def test_the_compact_stem_is_its_convolutions_and_pooling() -> None:
+    """In the order of the paper, and a token depends on a neighbourhood that overlaps with that of the next one."""
+    torch.manual_seed(0)
+    stem = CompactStem(3, 24, (8, 8))
+    images = torch.randn(2, 3, 32, 32)
+    x = F.conv2d(images, stem.first.weight, stem.first.bias, stride=2, padding=1)
+    for layer in stem.later:
+        x = F.conv2d(F.gelu(x), layer.weight, padding=1)
+        x = x.unfold(2, 2, 2).unfold(3, 2, 2).amax((-2, -1))
+    x = F.layer_norm(x.flatten(2).transpose(1, 2), (24,), stem.norm.weight, stem.norm.bias)
+    tokens = stem(images)
+    torch.testing.assert_close(tokens, F.gelu(x), **CLOSE)
+    images[:, :, :, 16] += 1  # the first column of the third patch of each row
+    changed = (stem(images) != tokens).any(-1)[0].view(4, 4)
+    assert changed[:, 1:3].all() and not changed[:, 0].any()
 
 
 def small(**options) -> PatchEmbed:
@@ -78,6 +96,8 @@ def small(**options) -> PatchEmbed:
         (lambda: small(pos_embed=learned(7, 8)), r"pos_embed has 7 rows.*needs 4, or 5"),
         (lambda: ConvStem(3, 8, (6, 6)), "powers of two"),
         (lambda: PooledConvStem(3, 8, (0, 4)), "powers of two"),
+        (lambda: CompactStem(3, 8, (4, 12)), "powers of two"),
+        (lambda: PatchEmbed(CompactStem(3, 8, (4, 4)), (8, 8), flexible=True), "CompactStem mixes an image"),
         (lambda: small()(torch.zeros(1, 1, 8, 8)), "images have 1 channels.*in_chans 3"),
         (lambda: small()(torch.zeros(1, 3, 8, 12)), "8x12 pixels.*image_size 8x8"),
         (lambda: small()(torch.zeros(3, 8, 8)), r"must be a batch \(B,C,H,W\)"),

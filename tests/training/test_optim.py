@@ -4,6 +4,7 @@ import torch
 from timm.optim import param_groups_layer_decay
 from torch import nn
 
+from vit.models import VisionTransformer, VisionTransformerConfig
 from vit.nn import MixedRotary
 from vit.training.optimization.gradient_clipping import clip_gradients
 from vit.training.optimization.optim import build_optimizer, layer_numbers, parameter_groups, scaled_lr, undecayed
@@ -190,6 +191,64 @@ def test_any_torch_or_timm_optimizer_takes_a_step(name):
         optimizer.step()
     assert torch.isfinite(model.head.weight).all() and not torch.equal(before, model.head.weight)
     assert {g["weight_decay"] for g in optimizer.param_groups} == {0.0, 0.1}
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_muon_updates_hidden_matrices_as_torchs_and_the_rest_as_adamw(nesterov):
+    ours, reference = small_vit(), small_vit()
+    reference.load_state_dict(ours.state_dict())
+    coefficients = [3.4445, -4.775, 2.0315]
+    options = {"adjust_lr_fn": "original", "ns_coefficients": coefficients, "fallback_lr_scale": 0.1, "momentum": 0.9,
+               "nesterov": nesterov, "betas": [0.8, 0.9], "eps": 1e-7}
+    optimizer = build_optimizer(ours, "muon", lr=0.02, weight_decay=0.3, options=options)
+    groups = {"hidden": [], "matrices": [], "rest": []}
+    for name, parameter in reference.named_parameters():
+        hidden = "blocks" in name and parameter.ndim == 2
+        decays = name.endswith("weight") and parameter.ndim > 1
+        groups["hidden" if hidden else "matrices" if decays else "rest"].append(parameter)
+    assert {key: len(value) for key, value in groups.items()} == {"hidden": 8, "matrices": 2, "rest": 22}
+    muon = torch.optim.Muon(groups["hidden"], lr=0.02, weight_decay=0.3, momentum=0.9, nesterov=nesterov,
+                            ns_coefficients=tuple(coefficients))
+    adamw = timm.optim.NAdamW if nesterov else torch.optim.AdamW
+    others = adamw([{"params": groups["matrices"], "weight_decay": 0.3}, {"params": groups["rest"], "weight_decay": 0}],
+                   lr=0.002, betas=(0.8, 0.9), eps=1e-7)
+    start = {name: parameter.detach().clone() for name, parameter in ours.named_parameters()}
+    for step in range(3):
+        images = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(step))
+        for model, optimizers in ((ours, [optimizer]), (reference, [muon, others])):
+            for each in optimizers:
+                each.zero_grad()
+            nn.functional.cross_entropy(model(images), torch.arange(8) % 3).backward()
+            for each in optimizers:
+                each.step()
+    for (name, a), b in zip(ours.named_parameters(), reference.parameters(), strict=True):
+        moved = (b - start[name]).norm()
+        assert moved > 0 and (a - b).norm() <= 0.02 * moved, name  # both orthogonalize in bfloat16
+
+
+def test_muon_has_the_later_convolutions_of_a_stem_but_neither_pixels_nor_classes():
+    model = small_vit(stem="compact", pool="attention", class_token=False)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    optimizer = build_optimizer(model, "nmuon", lr=0.02, layer_decay=0.5)
+    orthogonalized = {
+        names[id(parameter)]: group["lr"]
+        for group in optimizer.param_groups if not group.get("use_fallback") for parameter in group["params"]
+    }
+    layers = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+    blocks = {f"encoder.blocks.{i}.{layer}.weight": 0.02 * 0.5 ** (2 - i) for i in range(2) for layer in layers}
+    assert orthogonalized == pytest.approx({"embed.proj.later.0.weight": 0.02 * 0.5**3, **blocks})
+    assert {id(p) for group in optimizer.param_groups for p in group["params"]} == set(names)
+
+
+def test_muon_needs_numbered_blocks():
+    with pytest.raises(ValueError, match="muon orthogonalizes.*Linear has none; use another optimizer, such as adamw"):
+        build_optimizer(nn.Linear(4, 4), "muon")
+
+
+def small_vit(**values):
+    options = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 2, "num_heads": 2, "num_classes": 3, **values}
+    torch.manual_seed(0)
+    return VisionTransformer(VisionTransformerConfig(**options))
 
 
 def test_wrong_names_are_answered_with_the_nearest():

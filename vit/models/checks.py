@@ -16,7 +16,7 @@ CHOICES = {
     "decoder_mixer": (None, "attention", "lstm", "gru", "conv1d"),
     "rotary_pairs": ("rotate_half", "interleaved"),
     "rotary_coordinates": ("steps", "centred"),
-    "stem": ("linear", "normed", "conv", "masked_conv", "pooled_conv"),
+    "stem": ("linear", "normed", "conv", "compact", "masked_conv", "pooled_conv"),
     "pool": ("class", "mean", "sum", "class_mean", "attention"),
     "final_norm": ("tokens", "pooled", "none"),
     "norm": ("layer", "rms", "batch"),

@@ -17,6 +17,7 @@ from vit.nn.stem import Stem
 STEMS = {
     "normed": parts.NormedPatches,
     "conv": parts.ConvStem,
+    "compact": parts.CompactStem,
     "masked_conv": parts.MaskedConvStem,
     "pooled_conv": parts.PooledConvStem,
 }

@@ -34,14 +34,15 @@ from vit.nn.position import (
 from vit.nn.projections import Heads, KeylessBias, Sliced, Unprojected, stacked
 from vit.nn.relative import RelativePositions, TextRelativePositions
 from vit.nn.scores import Additive, Bilinear, Cosine, DotProduct, ScaledDotProduct
-from vit.nn.stem import ConvStem, LinearPatches, MaskedConvStem, NormedPatches, PooledConvStem
+from vit.nn.stem import CompactStem, ConvStem, LinearPatches, MaskedConvStem, NormedPatches, PooledConvStem
 from vit.nn.transformer import Decoder, Encoder
 
 BranchNormBlock, Halves, Neighbours = ResPostNormBlock, RotateHalf, Interleaved  # former names, kept as aliases
 
 __all__ = [
     "Additive", "Attention", "AttentionPool", "BatchNorm", "Bilinear", "Block", "BranchNormBlock", "Cache",
-    "ClassMean", "ClassToken", "ConvStem", "Convolution", "Cosine", "Decoder", "DotProduct", "DropPath", "Dropout",
+    "ClassMean", "ClassToken", "CompactStem", "ConvStem", "Convolution", "Cosine", "Decoder", "DotProduct", "DropPath",
+    "Dropout",
     "Encoder", "Fourier", "Halves", "Heads", "Interleaved", "KeylessBias", "LayerNorm", "LayerScale", "LinearPatches",
     "Local", "MaskedConvStem", "Mean", "MixedRotary", "Mixer", "Mlp", "Neighbours", "NoResidualBlock",
     "NormedPatches", "ParallelBlock", "PatchDropout", "PatchEmbed", "PooledConvStem", "Pooler", "Prefix", "RMSNorm",

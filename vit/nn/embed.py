@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vit.nn.cpu import Packed, linear
 from vit.nn.drop import Dropout
 from vit.nn.norm import identity
-from vit.nn.stem import ConvStem, Stem
+from vit.nn.stem import CompactStem, ConvStem, Stem
 
 
 class Prefix(NamedTuple):
@@ -73,9 +73,9 @@ class PatchEmbed(nn.Module):
         register_pos_embed(self, pos_embed)
         self.norm = norm or identity
         self.drop = Dropout(dropout)
-        if flexible and type(stem) is ConvStem:
-            raise ValueError("a ConvStem mixes an image with its padding; use MaskedConvStem or PooledConvStem for "
-                             "flexible sizes")
+        if flexible and type(stem) in (CompactStem, ConvStem):
+            raise ValueError(f"a {type(stem).__name__} mixes an image with its padding; use MaskedConvStem or "
+                             "PooledConvStem for flexible sizes")
         patches = math.prod(self.grid)
         if pos_embed is not None and pos_embed.shape[1] not in (patches, self.prefix + patches):
             raise ValueError(f"pos_embed has {pos_embed.shape[1]} rows, but the grid {self.grid} needs {patches}, or "

@@ -1,6 +1,7 @@
 """Stems: images to patch tokens by a linear projection or by convolutions."""
 
 import math
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -94,6 +95,41 @@ class ConvStem(nn.Sequential):
     def forward(self, images: Tensor, mask: None = None) -> Tensor:
         """(B,C,H,W) -> (B,N,D), for images without padding"""
         return super().forward(images).flatten(2).transpose(1, 2).contiguous()
+
+
+class CompactStem(nn.Module):
+    """Convolutions and max pooling down to the patch grid, after the tokenizer of Compact Convolutional Transformers
+    (arXiv 2104.05704): neighbouring patches overlap, which learns faster on few pixels.
+
+    The first convolution has stride 2, so that no features of full resolution are computed; each halving that follows
+    is a 3x3 convolution with max pooling. The norm is per token, so that an image is independent of the rest of the
+    batch. Channels are the last axis in memory: on a CPU convolutions and pooling are then faster, and the tokens are
+    contiguous.
+
+    Raises:
+        ValueError: `patch_size` does not consist of powers of two.
+    """
+
+    def __init__(self, in_chans: int, dim: int, patch_size: tuple[int, int]) -> None:
+        super().__init__()
+        steps = halvings(patch_size)
+        count = max(steps)
+        self.strides = [tuple(2 if i < step else 1 for step in steps) for i in range(count)]
+        widths = [max(8, dim >> (count - 1 - i)) for i in range(count)]  # ... dim/4, dim/2, dim
+        kernel = tuple(stride + 2 for stride in self.strides[0])  # 4 where it halves: no pixel has more weight
+        self.first = nn.Conv2d(in_chans, widths[0], kernel, self.strides[0], padding=1)
+        self.later = nn.ModuleList(
+            nn.Conv2d(width, out, 3, padding=1, bias=False) for width, out in pairwise(widths)
+        )
+        self.norm = nn.LayerNorm(dim)
+        self.in_chans, self.dim, self.patch_size = in_chans, dim, patch_size
+
+    def forward(self, images: Tensor, mask: None = None) -> Tensor:
+        """(B,C,H,W) -> (B,N,D), for images without padding"""
+        x = self.first(images.contiguous(memory_format=torch.channels_last))
+        for convolution, stride in zip(self.later, self.strides[1:], strict=True):
+            x = F.max_pool2d(convolution(F.gelu(x)), stride)
+        return F.gelu(self.norm(x.permute(0, 2, 3, 1).flatten(1, 2)))
 
 
 class MaskedConvStem(ConvStem):

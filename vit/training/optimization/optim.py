@@ -19,15 +19,25 @@ BLOCK = re.compile(r"(^|\.)blocks\.(\d+)\.")
 STEM = re.compile(r"^(model\.)?(embed|encoder\.rotary|rope|patch_embed|cls_token|dist_token|reg_token|pos_embed)\b")
 # torch.optim classes that need sparse gradients, a closure or only matrices
 UNSUPPORTED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
+ORTHOGONALIZING = {"muon", "nmuon", "adamuon", "nadamuon"}  # optimizers of timm with an update of their own for matrices
+LATER_CONVOLUTION = re.compile(r"(^|\.)embed\.proj\.(later\.\d|[1-9])")  # of a convolutional stem
 
 
 def parameter_groups(
-    model: nn.Module, weight_decay: float, layer_decay: float | None = None, lr: float = 1e-3
+    model: nn.Module,
+    weight_decay: float,
+    layer_decay: float | None = None,
+    lr: float = 1e-3,
+    orthogonalize: bool = False,
 ) -> list[dict]:
     """The trainable parameters in groups, one for each pair of `lr` and `weight_decay`.
 
     With `layer_decay` the rate of layer i of n is `lr * layer_decay ** (n - i)` (BEiT, arXiv 2106.08254). It is stored
     as the group's `lr`, the only rate that torch's schedulers read.
+
+    Args:
+        orthogonalize: for Muon, which is meant for hidden matrices only: all other parameters are in groups of their
+            own, with `use_fallback=True`, which timm's Muon updates with AdamW.
 
     Raises:
         ValueError: `layer_decay` is not in (0, 1] or the model has no numbered blocks, or no parameter is trainable.
@@ -39,24 +49,41 @@ def parameter_groups(
     exempt = undecayed(model)
     layers = layer_numbers(model) if layer_decay not in (None, 1) else {}
     top = max(layers.values(), default=0)
-    groups: dict[tuple[int, bool], dict] = {}
+    hidden = hidden_matrices(model) if orthogonalize else set()
+    groups: dict[tuple[int, bool, bool], dict] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         name = clean_name(name)
         layer, decays = layers.get(name, top), weight_decay > 0 and name not in exempt
+        fallback = {"use_fallback": True} if orthogonalize and name not in hidden else {}
         group = groups.setdefault(
-            (layer, decays),
+            (layer, decays, bool(fallback)),
             {
                 "params": [],
                 "lr": lr * (layer_decay or 1.0) ** (top - layer),
                 "weight_decay": weight_decay if decays else 0.0,
+                **fallback,
             },
         )
         group["params"].append(parameter)
     if not groups:
         raise ValueError("the model has no trainable parameter: every one has requires_grad=False")
     return [groups[key] for key in sorted(groups)]
+
+
+def hidden_matrices(model: nn.Module) -> set[str]:
+    """Names of the matrices and kernels between the first layer and the last one, for which Muon is meant
+    (https://kellerjordan.github.io/posts/muon/): those of numbered blocks and the later convolutions of a stem.
+
+    Raises:
+        ValueError: the model has no numbered blocks.
+    """
+    decayed = {clean_name(name) for name, _ in model.named_parameters()} - undecayed(model)
+    if not any(BLOCK.search(name) for name in decayed):
+        raise ValueError(f"muon orthogonalizes the updates of the matrices in numbered blocks (`blocks.N.`), and "
+                         f"{type(model).__name__} has none; use another optimizer, such as adamw")
+    return {name for name in decayed if BLOCK.search(name) or LATER_CONVOLUTION.search(name)}
 
 
 def undecayed(model: nn.Module) -> set[str]:
@@ -120,13 +147,18 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer over `parameter_groups`: a class of torch.optim by its case-insensitive name, else one of timm.
 
+    With "muon", "nmuon" (Nesterov momentum), "adamuon" or "nadamuon" only the `hidden_matrices` have its update; all
+    other parameters have that of AdamW (of NAdamW with Nesterov momentum), at `lr` times the option
+    `fallback_lr_scale`.
+
     Args:
         options: keyword arguments of its constructor.
 
     Raises:
         ValueError: an unknown name or option, or what `parameter_groups` raises.
     """
-    groups = parameter_groups(model, weight_decay, layer_decay, lr)
+    orthogonalize = name.lower().removeprefix("lookahead_") in ORTHOGONALIZING
+    groups = parameter_groups(model, weight_decay, layer_decay, lr, orthogonalize)
     options = {key: tuple(value) if isinstance(value, list) else value for key, value in (options or {}).items()}
     optimizer_class = torch_optimizers().get(name.lower())
     if optimizer_class is None:
