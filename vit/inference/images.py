@@ -27,6 +27,7 @@ from vit.data.images.decode import EXTENSIONS
 from vit.data.images.files import LeftOut, image_files, summary
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode, layout
+from vit.inference.mirrored import averaged, check_tta
 
 Pixels = bytes | Image.Image | np.ndarray | Tensor
 File = Path | ArchivedFile
@@ -111,7 +112,7 @@ class Predictor:
 
     def predict(
         self, images: Images, top_k: int | None = None, batch_size: int = 64, on_error: str = "raise", *,
-        set: float | None = None, abstain: float | None = None,
+        set: float | None = None, abstain: float | None = None, tta: int = 1,
     ) -> Predictions:
         """Classify images: paths, folders and .zip archives (recursively), PIL images, arrays (H,W[,C]),
         tensors (C,H,W), encoded bytes, or any iterable of those.
@@ -122,18 +123,21 @@ class Predictor:
             on_error: "raise" stops at the first image that cannot be read, "skip" collects them in `.unreadable`.
             set: such as 0.9: `prediction.set` are the labels that contain the true one with this probability.
             abstain: such as 0.05: the label is "unsure" where the model cannot keep this error rate.
+            tta: test-time augmentation: 2 averages the logits over the image and its mirror image, for models trained
+                with horizontal flips.
 
         Raises:
             BadImage: an image cannot be read; the message has its name and the reason.
             FileNotFoundError: a folder or archive has no image.
             TypeError: an item is not an image.
-            ValueError: `top_k` or `batch_size` is below 1, `on_error` is unknown, or the model is not calibrated for
-                `set` or `abstain`.
+            ValueError: `top_k` or `batch_size` is below 1, `on_error` is unknown, `tta` is neither 1 nor 2, or the
+                model is not calibrated for `set` or `abstain`.
         """
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error={on_error!r} is not one of raise, skip")
         predictions = Predictions()
-        for prediction in self.stream(images, top_k, batch_size, predictions.left_out, set=set, abstain=abstain):
+        requests = {"set": set, "abstain": abstain, "tta": tta}
+        for prediction in self.stream(images, top_k, batch_size, predictions.left_out, **requests):
             if not isinstance(prediction, BadImage):
                 predictions.append(prediction)
             elif on_error == "raise":
@@ -144,7 +148,7 @@ class Predictor:
 
     def stream(
         self, images: Images, top_k: int | None = None, batch_size: int = 64, left_out: list[LeftOut] | None = None, *,
-        set: float | None = None, abstain: float | None = None,
+        set: float | None = None, abstain: float | None = None, tta: int = 1,
     ) -> Iterator[Prediction | BadImage]:
         """One item per image, in order, as soon as its batch is done: a Prediction, or the BadImage that names the
         reason why there is none.
@@ -158,19 +162,20 @@ class Predictor:
         """
         top_k = clamp_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
+        check_tta(tta)
         calibrator = Calibrator(self.bundle, set, abstain)
         size = max(batch_size, IMAGES) if self.fast and self.fast_mode is None else batch_size
         for batch in decode_ahead(named_images(images, left_out), self._decode, size):
             pixels = [image for _, image in batch if isinstance(image, Tensor)]
-            found = self._classify(torch.stack(pixels), top_k, calibrator) if pixels else iter(())
+            found = self._classify(torch.stack(pixels), top_k, calibrator, tta) if pixels else iter(())
             for name, image in batch:
                 yield self.prediction_type(name, *next(found)) if isinstance(image, Tensor) else image
 
-    def _classify(self, images: Tensor, top_k: int | None, calibrator: Calibrator) -> Iterator[tuple]:
+    def _classify(self, images: Tensor, top_k: int | None, calibrator: Calibrator, tta: int) -> Iterator[tuple]:
         """uint8 (B,C,H,W) -> B times the fields of a prediction after its name"""
         mode = self._mode(images, calibrator)
         with calibrator.captured(self.model) as captured:
-            logits = self._logits(images, mode)
+            logits = self._logits(images, mode, tta)
         statements = calibrator.statements(logits, captured, lambda: image_contents(images))
         for best, stated in zip(self._best(logits, top_k, calibrator), statements, strict=True):
             yield *best, *stated
@@ -192,10 +197,10 @@ class Predictor:
             log.info("%s", self.fast_mode)
         return Mode(self.precision) if self.fast_mode is None else self.fast_mode.mode
 
-    def _logits(self, images: Tensor, mode: Mode) -> Tensor:
+    def _logits(self, images: Tensor, mode: Mode, tta: int = 1) -> Tensor:
         """uint8 (B,C,H,W) -> float32 (B,classes)"""
         images = images.contiguous(memory_format=layout(mode))
-        return forward(self.model, self.preprocessing, images, mode.precision)
+        return forward(averaged(self.model, tta), self.preprocessing, images, mode.precision)
 
     def _best(
         self, logits: Tensor, top_k: int | None, calibrator: Calibrator

@@ -46,14 +46,15 @@ class MultiLabelPredictor(Predictor):
 
     def stream(
         self, images: Images, top_k: int | None = None, batch_size: int = 64, left_out: list[LeftOut] | None = None, *,
-        set: float | None = None, abstain: float | None = None,
+        set: float | None = None, abstain: float | None = None, tta: int = 1,
     ) -> Iterator[MultiLabelPrediction | BadImage]:
         """One prediction per image, in order: the labels that reach their thresholds, or the `top_k` most probable.
 
         Raises:
-            ValueError: `top_k` or `batch_size` is below 1, or `set` or `abstain` is given, for one label per image.
+            ValueError: `top_k` or `batch_size` is below 1, `tta` is neither 1 nor 2, or `set` or `abstain` is given, for
+                one label per image.
         """
-        return super().stream(images, top_k, batch_size, left_out, set=set, abstain=abstain)
+        return super().stream(images, top_k, batch_size, left_out, set=set, abstain=abstain, tta=tta)
 
     def _best(
         self, logits: Tensor, top_k: int | None, calibrator: Calibrator

@@ -26,6 +26,8 @@ def evaluate(
         help="By default that of the test after training.", show_default=False)] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all metrics to this file.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A folder for predictions and figures.")] = None,
+    tta: Annotated[int, typer.Option(
+        min=1, max=2, help="Image classifiers: 2 averages over the image and its mirror image.")] = 1,
     device: Device = None,
     config_dir: ConfigDir = None,
 ) -> None:
@@ -38,6 +40,8 @@ def evaluate(
 
     overrides = with_config_dir(overrides or [], config_dir)
     masked_autoencoder = model_kind(model) == "mae"
+    if masked_autoencoder and tta != 1:
+        raise typer.BadParameter(f"--tta is for classifiers of images, but {model} reconstructs masked patches")
     predictor = None if masked_autoencoder else load(model, device)
     bundle = load_bundle(model) if masked_autoencoder else predictor.bundle
     config = compose_data(overrides, bundle, None if masked_autoencoder else "task.decode")
@@ -47,7 +51,7 @@ def evaluate(
     tested = bundle.extra.get("evaluation", {})
     precision = str(precision or tested.get("precision", "32-true"))
     batch_size = batch_size or tested.get("batch_size") or 64
-    task = Measurement(source, split, config["data"], batch_size, precision, output)
+    task = Measurement(source, split, config["data"], batch_size, precision, output, tta)
     write_json(measure_reconstruction(bundle, task, device) if masked_autoencoder else measure(predictor, task),
                json_file)
 

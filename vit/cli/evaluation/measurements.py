@@ -21,7 +21,12 @@ IMAGE_TEXT, TEXT_PAIRS, PLAIN_TEXT = "images and their texts", "pairs of texts",
 
 @dataclass(frozen=True)
 class Measurement:
-    """A split of a source, its `data` config node, and how it is evaluated; `output` is a folder for report files."""
+    """A split of a source, its `data` config node, and how it is evaluated.
+
+    Args:
+        output: a folder for report files.
+        tta: 2 averages over the mirror images, for classifiers of images.
+    """
 
     source: "Source | PairSource"
     split: str
@@ -29,10 +34,11 @@ class Measurement:
     batch_size: int
     precision: str
     output: Path | None
+    tta: int = 1
 
     @property
     def title(self) -> str:
-        return f"{self.source.name}, {self.split}"
+        return f"{self.source.name}, {self.split}{', averaged over mirror images' if self.tta == 2 else ''}"
 
     def samples(self) -> "Split | PairSplit":
         """The samples of the split.
@@ -49,9 +55,13 @@ def measure(predictor: "AnyPredictor", task: Measurement) -> dict:
     """The metrics of a predictor.
 
     Raises:
-        ValueError: the data is not of the kind that the model reads.
+        ValueError: the data is not of the kind that the model reads, or `tta` is given for another model than a
+            classifier of images.
     """
     kind = check_kind(predictor, task)
+    if task.tta != 1 and kind not in (IMAGES, MULTI_LABEL):
+        raise ValueError(f"--tta is for classifiers of images; {predictor.bundle.path} is for {kind}, of which images "
+                         "and their texts have task.decode.tta=N instead")
     predictor.precision = task.precision
     functions = {IMAGES: measure_images, MULTI_LABEL: measure_multi_label, TEXTS: measure_texts,
                  PLAIN_TEXT: measure_masked_words}
@@ -132,12 +142,13 @@ def evaluate_images(predictor: "Predictor", task: Measurement) -> "tuple[Evaluat
         DataError: there is no such split, or its classes are not those of the model.
     """
     from vit.evaluation import evaluate, matched_split
+    from vit.inference.mirrored import averaged
 
     samples = matched_split(task.source, predictor.classes, task.split)
     with counted("evaluate", len(samples)) as progress:
         evaluation = evaluate(
-            predictor.model, predictor.preprocessing, samples, predictor.classes, task.batch_size, task.precision,
-            task.data["on_bad_sample"], predictor.device, progress, predictor.bundle.calibration,
+            averaged(predictor.model, task.tta), predictor.preprocessing, samples, predictor.classes, task.batch_size,
+            task.precision, task.data["on_bad_sample"], predictor.device, progress, predictor.bundle.calibration,
         )
     print_unreadable(evaluation.unreadable, len(samples))
     return evaluation, samples
@@ -168,13 +179,14 @@ def evaluate_labels(predictor: "MultiLabelPredictor", task: Measurement) -> "tup
         BadImage, DataError: as `evaluate_images`.
     """
     from vit.evaluation import evaluate_multi_label, matched_split
+    from vit.inference.mirrored import averaged
 
     samples = matched_split(task.source, predictor.classes, task.split)
     with counted("evaluate", len(samples)) as progress:
         evaluation = evaluate_multi_label(
-            predictor.model, predictor.preprocessing, samples, predictor.classes, predictor.bundle.thresholds,
-            task.batch_size, task.precision, task.data["on_bad_sample"], predictor.device, progress,
-            predictor.bundle.calibration,
+            averaged(predictor.model, task.tta), predictor.preprocessing, samples, predictor.classes,
+            predictor.bundle.thresholds, task.batch_size, task.precision, task.data["on_bad_sample"], predictor.device,
+            progress, predictor.bundle.calibration,
         )
     print_unreadable(evaluation.unreadable, len(samples))
     return evaluation, samples

@@ -58,7 +58,8 @@ def predict(
         help="Of --sample: below 1 it favours probable tokens.", show_default=False)] = None,
     seed: Annotated[int | None, typer.Option(help="Of --sample.", show_default=False)] = None,
     tta: Annotated[int | None, typer.Option(
-        min=1, help="Test-time augmentation of image-to-text models: views per image.", show_default=False)] = None,
+        min=1, help="Test-time augmentation. Image classifiers: 2 averages over the image and its mirror image. "
+                    "Image-to-text models: the number of versions of an image.", show_default=False)] = None,
     views: Annotated[int | None, former_option("--views", "--tta")] = None,
     ensemble: Annotated[list[Path] | None, typer.Option(
         help="Another text generation model whose probabilities are averaged; repeatable.", show_default=False)] = None,
@@ -85,16 +86,18 @@ def predict(
     if format is Format.parquet and output is None:
         raise typer.BadParameter("a Parquet file cannot be printed; add --output FILE")
     check_writable(output)
-    from vit.inference import MaskedTextPredictor, Seq2SeqPredictor, TextPredictor, load
+    from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor, load
 
     predictor, tta = load(model, device, precision, ensemble or (), fast=fast), tta or views
     if max_pixels is not None:
         set_max_pixels(predictor, max_pixels)
-    request = Request([Path(each) for each in inputs or []], top_k, batch_size, format, set_level, abstain)
+    request = Request([Path(each) for each in inputs or []], top_k, batch_size, format, set_level, abstain, tta or 1)
     check_statements(predictor, request)
     options = {"beam": beam, "tta": tta, "length_penalty": length_penalty, "prefix": prefix, "sample": sample or None,
                "temperature": temperature, "seed": seed}
     options = {key: value for key, value in options.items() if value is not None}
+    if isinstance(predictor, Predictor):
+        options.pop("tta", None)  # of images, and in the request
     if isinstance(predictor, Seq2SeqPredictor):
         rows = generated_rows(predictor, request, options)
     elif options:

@@ -48,6 +48,7 @@ class Request:
     format: Format | None
     set_level: float | None = None
     abstain: float | None = None
+    tta: int = 1
 
     @property
     def is_stdin(self) -> bool:
@@ -104,7 +105,7 @@ def image_rows(predictor: "Predictor", request: Request) -> Rows:
 
         stated = statement_columns(predictor, request)
         columns = [*prediction_columns(min(top_k, len(predictor.classes))), *stated]
-    predictions = predictor.stream(paths, top_k, request.batch_size, **request.statements)
+    predictions = predictor.stream(paths, top_k, request.batch_size, **request.statements, tta=request.tta)
     return Rows(predictions, ["file", *columns], row, format, "files", len(paths), left_out)
 
 
