@@ -245,6 +245,28 @@ def test_muon_needs_numbered_blocks():
         build_optimizer(nn.Linear(4, 4), "muon")
 
 
+def test_a_saved_state_of_muon_goes_on_bit_by_bit(tmp_path):
+    def steps(model, optimizer, first, last):
+        for step in range(first, last):
+            optimizer.zero_grad()
+            images = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(step))
+            model(images).square().mean().backward()
+            optimizer.step()
+
+    whole, interrupted, resumed = small_vit(), small_vit(), small_vit()
+    options = {"lr": 0.02, "options": {"nesterov": True, "fallback_lr_scale": 0.1}}
+    steps(whole, build_optimizer(whole, "muon", **options), 0, 4)
+    optimizer = build_optimizer(interrupted, "muon", **options)
+    steps(interrupted, optimizer, 0, 2)
+    torch.save({"model": interrupted.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    resumed.load_state_dict(state["model"])
+    optimizer = build_optimizer(resumed, "muon", **options)
+    optimizer.load_state_dict(state["optimizer"])
+    steps(resumed, optimizer, 2, 4)
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
+
+
 def small_vit(**values):
     options = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 2, "num_heads": 2, "num_classes": 3, **values}
     torch.manual_seed(0)
