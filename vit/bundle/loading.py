@@ -14,9 +14,9 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from vit.bundle.calibration import Calibration, calibration_from_dict
-from vit.bundle.label_calibration import LabelCalibration, label_calibration_from_dict
 from vit.bundle.files import read_file
 from vit.bundle.folder_replacement import recover_folder
+from vit.bundle.label_calibration import LabelCalibration, label_calibration_from_dict
 from vit.bundle.record import (
     CONFIG,
     WEIGHTS,

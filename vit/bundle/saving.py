@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import vit
 from vit.bundle.calibration import Calibration
-from vit.bundle.label_calibration import LabelCalibration
 from vit.bundle.folder_replacement import replace_folder
+from vit.bundle.label_calibration import LabelCalibration
 from vit.bundle.loading import load_bundle
 from vit.bundle.record import (
     CONFIG,

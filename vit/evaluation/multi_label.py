@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from vit.bundle import LabelCalibration
 from vit.bundle.label_calibration import label_probabilities, scaled_logits
 from vit.data import BadImage, DataError, Preprocessing, Split
+from vit.evaluation.calibration.reliability import calibration_error
 from vit.evaluation.classification import BatchScores, RunOptions, run_over_split
 from vit.evaluation.progress import Progress
-from vit.evaluation.calibration.reliability import calibration_error
 
 
 @dataclass(frozen=True)

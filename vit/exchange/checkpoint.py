@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vit.bundle import Contract
 from vit.bundle.calibration import Calibration
-from vit.bundle.label_calibration import LabelCalibration
 from vit.bundle.files import SourceError
+from vit.bundle.label_calibration import LabelCalibration
 from vit.data.images.npz import are_image_arrays
 from vit.data.text.tokenizers import Tokenizer
 from vit.exchange.options import Hints

@@ -19,7 +19,8 @@ BLOCK = re.compile(r"(^|\.)blocks\.(\d+)\.")
 STEM = re.compile(r"^(model\.)?(embed|encoder\.rotary|rope|patch_embed|cls_token|dist_token|reg_token|pos_embed)\b")
 # torch.optim classes that need sparse gradients, a closure or only matrices
 UNSUPPORTED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
-ORTHOGONALIZING = {"muon", "nmuon", "adamuon", "nadamuon"}  # optimizers of timm with an update of their own for matrices
+# optimizers of timm with an update of their own for matrices
+ORTHOGONALIZING = {"muon", "nmuon", "adamuon", "nadamuon"}
 LATER_CONVOLUTION = re.compile(r"(^|\.)embed\.proj\.(later\.\d|[1-9])")  # of a convolutional stem
 
 
