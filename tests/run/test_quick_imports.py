@@ -1,7 +1,12 @@
-"""Deferred imports behave as the modules that they stand for. Each case runs in a process of its own."""
+"""Imports of the command. A deferred module behaves as the module that it stands for, in processes of its own."""
 
+import gc
 import subprocess
 import sys
+
+import pytest
+
+from vit.run.quick_imports import quick_imports
 
 START = "import sys; from vit.run.quick_imports import quick_imports\nwith quick_imports(): import torchmetrics\n"
 NOT_LOADED = "assert 'scipy.signal.windows' not in sys.modules\n"
@@ -32,3 +37,16 @@ def test_scipy_signal_is_imported_when_it_is_used():
     inspected = "import inspect; inspect.getmodule(sys._getframe()); [inspect.getmodule(len) for _ in range(2)]\n"
     code = "import os\n" + START + NOT_LOADED + inspected + NOT_LOADED + FORK.format(uses=USES, check=CHECK)
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_garbage_collection_is_as_before_after_the_imports(enabled):
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(ImportError), quick_imports():
+            assert not gc.isenabled()
+            raise ImportError
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
