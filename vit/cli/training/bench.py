@@ -52,7 +52,9 @@ def bench(
     batch: Annotated[str | None, typer.Option(
         metavar="N,N", help="Batch sizes: by default 16 for step, 1,16 for inference, 64 for loader and predict, 1,32 "
                             "for generation.", show_default=False)] = None,
-    precision: Annotated[str, typer.Option(metavar="NAME,NAME", help="32-true, bf16-mixed, 16-mixed.")]
+    precision: Annotated[str, typer.Option(
+        metavar="NAME,NAME", help="32-true, bf16-mixed, 16-mixed; for predict also fast: vit as with predict --fast, "
+                                  "other libraries in bf16-mixed.")]
     = "32-true,bf16-mixed",
     mode: Annotated[str, typer.Option(metavar="NAME,NAME", help="eager, compiled.")] = "eager",
     rounds: Annotated[int | None, typer.Option(
@@ -160,13 +162,13 @@ def build_settings(
         BadParameter: an unknown precision or mode.
         ValueError: a clock that does not fit the device.
     """
-    from vit.benchmarking import DTYPES, Settings
+    from vit.benchmarking import DTYPES, FAST, Settings
     from vit.run.parts.devices import check_compiler
     from vit.training.precision import check_precision
 
-    precisions = tuple(check_precision(name) for name in names["precision"])
-    if wrong := [name for name in precisions if name not in DTYPES]:
-        raise typer.BadParameter(f"--precision {wrong[0]}: must be of {', '.join(DTYPES)}")
+    precisions = tuple(name if name == FAST else check_precision(name) for name in names["precision"])
+    if wrong := [name for name in precisions if name not in (*DTYPES, FAST)]:
+        raise typer.BadParameter(f"--precision {wrong[0]}: must be of {', '.join(DTYPES)}; for predict also {FAST}")
     if "compiled" in names["mode"]:
         check_compiler(device)
     return Settings(peers, precisions, names["mode"], (1,), rounds or 1, clock, device)
@@ -180,8 +182,13 @@ def plan(
     runs.
 
     Raises:
-        ConfigError, ValueError: a wrong override or option, or one that no benchmark reads.
+        ConfigError, BadParameter, ValueError: a wrong override or option, or one that no benchmark reads.
     """
+    from vit.benchmarking import FAST
+
+    if FAST in settings.precisions and request.benchmarks != ("predict",):
+        raise typer.BadParameter(f"--precision {FAST} is of the benchmark predict only, not of "
+                                 f"{', '.join(name for name in request.benchmarks if name != 'predict')}")
     config = compose_model(request)
     build = model_builder(config) if set(MODELS) & set(request.benchmarks) else None
     photos = folder_of_photos(request, config)
