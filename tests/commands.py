@@ -7,7 +7,6 @@ import os
 import runpy
 import subprocess
 import sys
-import tempfile
 import types
 from pathlib import Path
 
@@ -20,11 +19,9 @@ class Command:
     """A running command, with the interface of `subprocess.Popen`. It leads a session of its own."""
 
     def __init__(self, script: str, arguments: list[object], cwd: Path, environment: dict[str, str]):
-        with tempfile.NamedTemporaryFile(prefix="vit-errors-", delete=False) as file:
-            self.errors = Path(file.name)
         self.returncode: int | None = None
         self.pid = forks().start("tests.commands:execute", script, [*map(str, arguments)], folder=Path(cwd),
-                                 environment=environment, errors=self.errors)
+                                 environment=environment, split=True)
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -43,7 +40,7 @@ class Command:
         """
         done = forks().wait(self.pid, timeout)
         self.returncode = done.code
-        return done.output, self.errors.read_text(encoding="utf-8")
+        return done.output, forks().errors(self.pid)
 
 
 def start(script: str, arguments: list[object], cwd: Path, **environment: str) -> Command:
@@ -74,9 +71,12 @@ def fork_module(command: list[str], env: dict[str, str] | None = None, **_: obje
     _, _, module, *arguments = command
 
     def main() -> int:
+        from hydra.core.global_hydra import GlobalHydra
+
         from vit.cli import main as vit
         from vit.run.processes.rank import main as rank
 
+        GlobalHydra.instance().clear()
         sys.argv = [module, *arguments]
         return {"vit": vit, "vit.run.processes.rank": rank}[module](arguments)
 

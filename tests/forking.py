@@ -59,17 +59,18 @@ class Forks:
             text=True,
             start_new_session=True,
         )
+        atexit.register(self.close)
 
     def start(
         self, function: str, *arguments: object, folder: Path, environment: Mapping[str, str] | None = None,
-        errors: Path | None = None,
+        split: bool = False,
     ) -> int:
         """Calls `module:function` with JSON arguments in a fork; returns its process id, which is also its group id.
 
         Args:
             folder: its working directory.
             environment: variables besides those that the server was given, or those of this process.
-            errors: file for its standard error; by default it is part of the output.
+            split: whether its standard error is separate (`errors`) instead of part of the output.
 
         Raises:
             ValueError: a variable of `environment` that libraries read when they are imported differs from the
@@ -82,7 +83,7 @@ class Forks:
         variables = self.variables() | dict(environment or {})
         output = Path(self.folder.name) / str(len(self.outputs))
         pid = self._ask(function=function, arguments=arguments, folder=str(folder), environment=variables,
-                        output=str(output), errors=str(errors or output))
+                        output=str(output), errors=str(output.with_suffix(".errors") if split else output))
         self.outputs[pid] = output
         return pid
 
@@ -105,7 +106,11 @@ class Forks:
         return Exit(code, self.output(pid))
 
     def output(self, pid: int) -> str:
-        return self.outputs[pid].read_text(errors="replace")
+        return self.outputs[pid].read_text(encoding="utf-8", errors="replace")
+
+    def errors(self, pid: int) -> str:
+        """The standard error of a fork that was started with `split`."""
+        return self.outputs[pid].with_suffix(".errors").read_text(encoding="utf-8", errors="replace")
 
     def run(self, function: str, *arguments: object, folder: Path, seconds: float = 120, **environment: str) -> Exit:
         return self.wait(self.start(function, *arguments, folder=folder, environment=environment), seconds)
@@ -125,9 +130,7 @@ class Forks:
 @cache
 def forks() -> Forks:
     """The server of this process."""
-    server = Forks()
-    atexit.register(server.close)
-    return server
+    return Forks()
 
 
 def kill_group(pid: int, signum: int = signal.SIGKILL) -> None:

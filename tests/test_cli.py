@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 import vit
+from tests import commands
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.cli.data.data_sets import recorded_overrides
@@ -42,11 +43,6 @@ def photos(tmp_path):
     return folder
 
 
-def run(*words):
-    """A real command in a process of its own."""
-    return subprocess.run([sys.executable, "-m", "vit", *map(str, words)], capture_output=True, text=True)
-
-
 def test_help_is_answered_without_torch():
     code = ("import sys; from vit.cli import main; code = main(['--help']); "
             "sys.exit(code or len({'torch', 'numpy', 'matplotlib', 'hydra', 'PIL'} & set(sys.modules)))")
@@ -58,15 +54,15 @@ def test_help_is_answered_without_torch():
 
 def test_predict_as_a_real_command(model, photos):
     (photos / "bad.jpg").write_bytes(b"no image")
-    done = run("predict", model, photos, "--top-k", 3)
-    assert done.returncode == 3, done.stderr
-    *rows, last = csv.DictReader(io.StringIO(done.stdout))
+    code, out, err = commands.run(commands.VIT, ["predict", model, photos, "--top-k", 3], photos)
+    assert code == 3, err
+    *rows, last = csv.DictReader(io.StringIO(out))
     assert last["file"].endswith("bad.jpg") and last["error"].startswith("cannot be opened") and not last["label"]
     expected = vit.load(model).predict([photos / f"{i}.png" for i in range(4)], top_k=3)
     assert [row["file"] for row in rows] == [answer.source for answer in expected]
     assert [(row["label"], row["label_2"], row["label_3"]) for row in rows] == [answer.names for answer in expected]
     assert float(rows[0]["probability_3"]) == pytest.approx(expected[0].probabilities[2], abs=1e-6)
-    assert "1 of 5 files could not be read:" in done.stderr and "bad.jpg" in done.stderr
+    assert "1 of 5 files could not be read:" in err and "bad.jpg" in err
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])

@@ -1,8 +1,6 @@
 """`vit convert`: what it writes opens elsewhere with the same answers, and comes back bit for bit."""
 
 import json
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from safetensors.torch import load_file
 from torchvision.models import VisionTransformer
 
 import vit
+from tests import commands
 from tests.exchange.conftest import CLOSE, SIZE, images, scramble
 from tests.exchange.test_transformers import CASES, expected
 from vit.bundle import load_bundle, save_bundle
@@ -378,15 +377,14 @@ def test_nothing_that_is_there_is_changed(tmp_path) -> None:
 def test_as_a_real_command(tmp_path) -> None:
     source = bundle(tmp_path / "ours")
     torch.save(torchvision_vit().state_dict(), tmp_path / "vit.pth")
-    command = [sys.executable, "-m", "vit", "convert", str(tmp_path / "vit.pth"), str(tmp_path / "bundle"),
-               "--to", "bundle", "--num-heads", "4"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0 and "format: torchvision" in done.stdout, done.stderr
-    assert done.stderr.count("\n") == 2 and "does not name its 5 classes" in done.stderr
-    command = [sys.executable, "-m", "vit", "convert", str(source), str(tmp_path / "theirs"), "--to", "transformers"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "32 loaded, 0 resized, 0 new, 0 unused" in done.stdout and f"wrote {tmp_path / 'theirs'}" in done.stdout
+    words = ["convert", tmp_path / "vit.pth", tmp_path / "bundle", "--to", "bundle", "--num-heads", 4]
+    code, out, err = commands.run(commands.VIT, words, tmp_path)
+    assert code == 0 and "format: torchvision" in out, err
+    assert err.count("\n") == 2 and "does not name its 5 classes" in err
+    words = ["convert", source, tmp_path / "theirs", "--to", "transformers"]
+    code, out, err = commands.run(commands.VIT, words, tmp_path)
+    assert code == 0, err
+    assert "32 loaded, 0 resized, 0 new, 0 unused" in out and f"wrote {tmp_path / 'theirs'}" in out
     assert json.loads((tmp_path / "theirs" / "config.json").read_text())["model_type"] == "vit"
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "exists and is not overwritten" in done.stderr
+    code, _, err = commands.run(commands.VIT, words, tmp_path)
+    assert code == 1 and err.count("\n") == 1 and "exists and is not overwritten" in err

@@ -1,9 +1,9 @@
 """Models go to a hub and come back: real commands and programs against a hub that runs beside them."""
 
+import contextlib
+import io
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,20 +12,56 @@ from huggingface_hub import ModelCard
 
 import vit
 from tests.exchange.hub_server import TOKEN, Hub
+from tests.forking import Forks
 from tests.run.conftest import QUICK, SMALL, write_photos
-
-ROOT = Path(__file__).parents[2]
-NOWHERE = "http://127.0.0.1:1"  # nobody answers here
-SESSION = """
-import contextlib, io, json, os, sys, traceback
-import vit
 from vit.cli import main
 from vit.exchange.hub import fetch
 from vit.exchange.importing import import_weights
 
+NOWHERE = "http://127.0.0.1:1"  # nobody answers here
+
+
+SERVERS = {}
+
+
+def server(place, endpoint, **more):
+    """A process that has imported the libraries with the variables of this hub."""
+    if found := SERVERS.get((endpoint, *more)):
+        return found
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(place / "home"), "HF_HUB_DISABLE_XET": "1",
+                "HF_HUB_DISABLE_TELEMETRY": "1"}
+    return SERVERS.setdefault((endpoint, *more), Forks(clean | settings | more))
+
+
+def session(place, endpoint, *steps, **more):
+    """(result, standard output, standard error) of each step, all in one process that knows this hub."""
+    plain = json.loads(json.dumps(steps, default=str))
+    done = server(place, endpoint, **more).run("tests.exchange.test_hub:perform", plain, folder=place)
+    assert done.code == 0, done.output
+    return json.loads(done.output.splitlines()[-1])
+
+
+def perform(steps):
+    """In the fork: prints the results as JSON."""
+    found = []
+    for kind, token, *arguments in steps:
+        os.environ.pop("HF_TOKEN", None)
+        os.environ.update({"HF_TOKEN": token} if token else {})
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                result = STEPS[kind](*arguments)
+            except ValueError as error:
+                result = f"refused: {error}"
+        found.append([result, out.getvalue(), err.getvalue()])
+    print("\n" + json.dumps(found))
+
+
 def load(name, photo):
     answer = vit.load(name).predict(photo, top_k=3)[0]
     return [answer.names, answer.probabilities]
+
 
 STEPS = {
     "vit": lambda *words: main(list(words)),
@@ -34,30 +70,6 @@ STEPS = {
     "forget": lambda name, file: os.remove(fetch(name) / file),
     "import": lambda name: import_weights(name)[0].head.weight.double().sum().item(),
 }
-found = []
-for kind, token, *arguments in json.loads(sys.argv[1]):
-    os.environ.pop("HF_TOKEN", None)
-    os.environ |= {"HF_TOKEN": token} if token else {}
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            result = STEPS[kind](*arguments)
-        except ValueError as error:
-            result = f"refused: {error}"
-    found.append([result, out.getvalue(), err.getvalue()])
-print("\\n" + json.dumps(found))
-"""
-
-
-def session(place, endpoint, *steps, **more):
-    """(result, standard output, standard error) of each step, all in one process that knows this hub."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
-    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(place / "home"), "HF_HUB_DISABLE_XET": "1",
-                "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", SESSION, json.dumps(steps, default=str)], cwd=place, text=True,
-                          capture_output=True, env=clean | settings | more)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +78,8 @@ def hub():
         running.commit("models/me/notes", {"notes.txt": b"no weights", "tf_model.h5": b"x"})
         running.commit("models/me/open", {})
         yield running
+    for each in SERVERS.values():
+        each.close()
 
 
 @pytest.fixture(scope="module")
@@ -217,8 +231,6 @@ def test_what_cannot_be_is_told_in_one_line(hub, pushed, place, run):
 
 
 def test_a_card_that_somebody_wrote_is_not_overwritten(run, capsys):
-    from vit.cli import main
-
     readme = run / "model" / "README.md"
     readme.write_text("# My own words\n")
     assert main(["card", str(run)]) == 1 and readme.read_text() == "# My own words\n"

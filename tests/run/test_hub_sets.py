@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import datasets
@@ -11,7 +9,8 @@ import yaml
 
 import vit
 from tests.exchange.hub_server import Hub
-from tests.run.conftest import QUICK, ROOT, SMALL, write_photos
+from tests.forking import Forks
+from tests.run.conftest import QUICK, SMALL, write_photos
 from vit.cli import main as vit_main
 
 NAMES = ["zebra", "ant", "mule"]
@@ -52,20 +51,20 @@ def test_a_set_of_the_hub_stays_the_commit_it_was(tmp_path):
     clean = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
     with Hub() as hub:
         settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1",
-                    "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_DISABLE_TELEMETRY": "1"}
+                    "HF_HUB_DISABLE_TELEMETRY": "1"}
+        server = Forks(clean | settings)
 
         def command(*overrides):
-            done = subprocess.run([sys.executable, "-m", "vit", *overrides], cwd=tmp_path, capture_output=True,
-                                  text=True,
-                                  env=clean | settings)
-            assert done.returncode == 0, done.stderr
-            return done
+            done = server.run("vit.cli:main", overrides, folder=tmp_path)
+            assert done.code == 0, done.output
+            return done.output
 
         commit = hub.commit("datasets/me/pets", {"data/train.parquet": (tmp_path / "a.parquet").read_bytes()})
-        said = command("train", *QUICK, *SMALL, "data=hub", "data.repo=me/pets", "run_dir=run").stdout
+        said = command("train", *QUICK, *SMALL, "data=hub", "data.repo=me/pets", "run_dir=run")
         assert f"data.repo=me/pets is commit {commit}; set data.revision={commit} to load the same" in said
         hub.commit("datasets/me/pets", {"data/train.parquet": (tmp_path / "b.parquet").read_bytes()})
         command("evaluate", "run", "--json", "again.json")
+        server.close()
     metrics, again = (json.loads((tmp_path / name).read_text()) for name in ("run/metrics.json", "again.json"))
     assert again["test/loss"] == metrics["test/loss"] and again["images"] == 5
     assert vit_main(["card", str(tmp_path / "run")]) == 0

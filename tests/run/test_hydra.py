@@ -16,7 +16,7 @@ from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
 import vit
-from tests.run.conftest import QUICK, start
+from tests.run.conftest import QUICK, run, start
 from tests.run.test_targets import forge_manifest
 from vit.run import ConfigError, main
 from vit.run.config.composing import compose, config_folder
@@ -158,9 +158,10 @@ def test_a_sweep_that_the_config_names(own, capfd):
     assert [settings for settings, *_ in swept(Path("out"))] == [{"seed": "3"}, {"seed": "4"}]
 
 
-def test_a_sweep_of_several_processes_each(own, capfd):
+def test_a_sweep_of_several_processes_each(own, tmp_path):
     overrides = [*TINY, "recipe=brief", "strategy=ddp", "trainer.devices=2", "seed=1,2", "hydra.sweep.dir=out"]
-    assert main(["--config-dir", str(own), "-m", *overrides]) == 0
+    code, _, err = run(["--config-dir", own, "-m", *overrides], tmp_path)
+    assert code == 0, err
     assert [code for _, code, _ in swept(Path("out"))] == [0, 0]
     assert vit.load(Path("out/1")).model.config.depth == 1
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import vit
-from tests.run.conftest import QUICK, table, write_photos
+from tests.run.conftest import QUICK, run, table, write_photos
 from tests.run.test_resume import assert_same, stopped_and_resumed
 from tests.run.test_strategies import TWO
 from vit.report.figures.curves import read_curves
@@ -132,9 +132,10 @@ def test_two_processes_put_the_scores_of_their_samples_together(source, tmp_path
     overrides = [*DIGITS, "recipe.optimizer.lr=1e-30", "recipe.epochs=1", f"init_from={source}"]
     states = []
     for name, others in (("one", []), ("two", ["strategy=ddp", *TWO])):
-        run = vit.train([*overrides, *others, f"run_dir={tmp_path / name}"])
-        assert run.metrics["best_epoch"] == 0
-        states.append(start_scores(run.path))
+        code, _, err = run([*overrides, *others, f"run_dir={name}"], tmp_path)
+        assert code == 0, err
+        assert json.loads((tmp_path / name / "metrics.json").read_text())["best_epoch"] == 0
+        states.append(start_scores(tmp_path / name))
     assert torch.equal(states[0]["index"], states[1]["index"]) and states[0]["index"].tolist() == list(range(180))
     assert torch.equal(states[0]["score"], states[1]["score"])
 

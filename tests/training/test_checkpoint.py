@@ -5,11 +5,14 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.faults.file_faults import FileFaults
+from tests.forking import forks
 from vit.files.atomic import CheckpointError, link_atomically, sweep, temporary_path
 from vit.files.checkpoints import verify
 from vit.training.checkpointing.checkpoint import AtomicCheckpointIO, newest_valid, settle
@@ -68,49 +71,37 @@ def test_copy_is_a_file_of_its_own_once_the_source_is_replaced(tmp_path):
     assert checkpoints(tmp_path) == ["best.ckpt", "last.ckpt", "previous.ckpt"]
 
 
-KILLS = """
-import os, random, signal, sys, time
-from pathlib import Path
-from test_checkpoint import content
-from vit.training.checkpointing.checkpoint import AtomicCheckpointIO, newest_valid
-
-folder, rng, step = Path(sys.argv[1]), random.Random(0), 0
-for kill in range(40):
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        while True:
-            step += 1
-            state = content(step, 100_000)
-            os.write(writer, b"x")  # a save begins
-            AtomicCheckpointIO().save_checkpoint(state, folder / "last.ckpt")
-            (folder / f"done.{step}").touch()
-    os.read(reader, 1), os.read(reader, 1)
-    time.sleep(rng.uniform(0, 0.004))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    os.close(reader), os.close(writer)
-    done = max(int(path.suffix[1:]) for path in folder.glob("done.*"))
-    path, skipped = newest_valid(folder)
-    assert path and not skipped, skipped
-    step = AtomicCheckpointIO().load_checkpoint(path)["step"]
-    assert done <= step <= done + 1, (done, step)
-print("finished", step)
-"""
+def save_and_kill():
+    """In a fork: prints how many writers were killed, each within a save."""
+    folder, rng, step = Path(), random.Random(0), 0
+    for _ in range(40):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            while True:
+                step += 1
+                state = content(step, 100_000)
+                os.write(writer, b"x")  # a save begins
+                AtomicCheckpointIO().save_checkpoint(state, folder / "last.ckpt")
+                (folder / f"done.{step}").touch()
+        os.read(reader, 1), os.read(reader, 1)
+        time.sleep(rng.uniform(0, 0.004))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader), os.close(writer)
+        done = max(int(path.suffix[1:]) for path in folder.glob("done.*"))
+        path, skipped = newest_valid(folder)
+        assert path and not skipped, skipped
+        step = AtomicCheckpointIO().load_checkpoint(path)["step"]
+        assert done <= step <= done + 1, (done, step)
+    print("finished", step)
 
 
 def test_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
     """Forty writers, each killed within a save: the newest finished checkpoint or a newer one can always be loaded."""
-    places = [os.path.dirname(__file__), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLS, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[-1]) >= 40
+    done = forks().run("tests.training.test_checkpoint:save_and_kill", folder=tmp_path)
+    assert done.code == 0, done.output
+    assert int(done.output.split()[-1]) >= 40
     left = list(tmp_path.glob(".*.tmp"))
     assert sorted(sweep(tmp_path)) == sorted(left) and not list(tmp_path.glob(".*.tmp"))
 
@@ -216,42 +207,31 @@ def test_a_folder_without_a_manifest_is_checked_by_the_files_own_checksums(tmp_p
     assert same(load(tmp_path / "previous.ckpt"), content(2))
 
 
-CRASHES = """
-import os, sys
-from pathlib import Path
-from tests.faults.file_faults import FileFaults
-from tests.training.test_checkpoint import content
-from vit.files.checkpoints import verify
-from vit.training.checkpointing.checkpoint import AtomicCheckpointIO, settle
-
-folder = Path(sys.argv[1])
-for crash in range(100):
-    place = folder / str(crash)
-    for step in (1, 2):
-        saved = {**content(step), "global_step": step, "is_best": True}
-        AtomicCheckpointIO().save_checkpoint(saved, place / "last.ckpt")
-    if os.fork() == 0:
-        FileFaults(place, "crash", crash).install()
-        saved = {**content(3), "global_step": 3, "is_best": True}
-        AtomicCheckpointIO().save_checkpoint(saved, place / "last.ckpt")
-        os._exit(0)
-    if os.wait()[1] == 0:
-        break
-    settle(place)
-    last, best = (AtomicCheckpointIO().load_checkpoint(place / name)["step"] for name in ("last.ckpt", "best.ckpt"))
-    assert last == best and last in (2, 3), (crash, last, best)
-    assert verify(place / "previous.ckpt") in (None, "there is no such file")
-print("crashes", crash)
-"""
+def crash_at_every_operation():
+    """In a fork: prints how many file operations a save has."""
+    for crash in range(100):
+        place = Path(str(crash))
+        for step in (1, 2):
+            saved = {**content(step), "global_step": step, "is_best": True}
+            AtomicCheckpointIO().save_checkpoint(saved, place / "last.ckpt")
+        if os.fork() == 0:
+            FileFaults(place, "crash", crash).install()
+            saved = {**content(3), "global_step": 3, "is_best": True}
+            AtomicCheckpointIO().save_checkpoint(saved, place / "last.ckpt")
+            os._exit(0)
+        if os.wait()[1] == 0:
+            break
+        settle(place)
+        last, best = (AtomicCheckpointIO().load_checkpoint(place / name)["step"] for name in ("last.ckpt", "best.ckpt"))
+        assert last == best and last in (2, 3), (crash, last, best)
+        assert verify(place / "previous.ckpt") in (None, "there is no such file")
+    print("crashes", crash)
 
 
 def test_after_a_crash_at_any_operation_the_best_is_the_one_that_the_last_names(tmp_path):
-    places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
-    command = [sys.executable, "-c", CRASHES, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[-1]) > 20
+    done = forks().run("tests.training.test_checkpoint:crash_at_every_operation", folder=tmp_path)
+    assert done.code == 0, done.output
+    assert int(done.output.split()[-1]) > 20
 
 
 class Harm:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from pytorch_lightning.strategies import ModelParallelStrategy
 
+from tests.forking import forks
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import build_strategy, newest_valid
 from vit.training.checkpointing.checkpoint import AtomicCheckpointIO
@@ -21,6 +22,7 @@ EPOCHS = 4
 
 
 def start(folder, *options, **environment):
+    """Lets Lightning start the second process."""
     root = Path(__file__).parents[2]
     environment |= {
         "OMP_NUM_THREADS": "1",
@@ -33,15 +35,17 @@ def start(folder, *options, **environment):
 
 
 def run_two(folder, *options):
-    """Both processes at once, as a cluster starts them; the other tests let Lightning start the second."""
+    """Both processes at once, as a cluster starts them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "NODE_RANK": "0"}
-    ranks = [start(folder, *options, **places, LOCAL_RANK=str(rank)) for rank in (0, 1)]
+    arguments = [str(folder), "--devices", "2", *options]
+    ranks = [forks().start("tests.training.tiny_run:main", arguments, folder=folder,
+                           environment=places | {"LOCAL_RANK": str(rank)}) for rank in (0, 1)]
     for rank in ranks:
-        _, errors = rank.communicate(timeout=120)
-        assert rank.returncode == 0, errors
+        done = forks().wait(rank)
+        assert done.code == 0, done.output
 
 
 def losses(folder):

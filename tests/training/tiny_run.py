@@ -162,7 +162,7 @@ def outcome(task, run):
     return [tensor.clone() for tensor in tensors]
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--strategy", default="auto")
@@ -172,7 +172,7 @@ def main():
     parser.add_argument("--resume", default=None)
     parser.add_argument("--precision", default="32-true")
     parser.add_argument("--slow", type=float, default=0.0, help="seconds per step, to be interrupted in")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     torch.set_num_threads(1)
 
     class Slow(pl.Callback):
