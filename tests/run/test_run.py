@@ -3,6 +3,7 @@
 import csv
 import json
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from vit.run.config.composing import ConfigError
 from vit.run.records.folder import RunFolder
 from vit.run.reporting import finish_with_report, run_subject
 from vit.run.training_run import how_to_resume
+from vit.training import Interrupted, StopSignals
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +82,21 @@ def test_a_report_that_fails_or_is_not_wanted_does_not_end_the_run(tmp_path, cap
         assert finish_with_report(job, folder, tested, {}) is None
     assert "the report failed (ZeroDivisionError: division by zero)" in caplog.text
     assert f"vit report {tmp_path}" in caplog.text
+
+
+def test_a_stop_during_the_report_is_a_stop_and_not_a_failed_report(tmp_path, caplog, monkeypatch):
+    """Also where a library answers the stop with an error of its own."""
+    def interrupted(*parts):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except BaseException:
+            raise RuntimeError("figure is locked")  # noqa: B904  libraries do not name the cause
+
+    job, tested = SimpleNamespace(config={"report": True}), jobs.Tested({}, (), "predictor", "evaluation")
+    monkeypatch.setattr("vit.run.reporting.run_subject", interrupted)
+    with caplog.at_level("WARNING", "vit"), pytest.raises(Interrupted) as stop, StopSignals(False).handled():
+        finish_with_report(job, SimpleNamespace(path=tmp_path), tested, {})
+    assert stop.value.code == 143 and not caplog.records
 
 
 def test_the_report_of_a_run_names_the_batches_of_its_test_and_the_limit_of_its_audit(tmp_path):

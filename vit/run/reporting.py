@@ -13,6 +13,7 @@ from vit.run.console import command
 from vit.run.jobs import Job, Tested
 from vit.run.records.environment import environment
 from vit.run.records.folder import RunFolder
+from vit.training.fault_tolerance.interrupts import find_stop
 
 log = logging.getLogger("vit")
 
@@ -26,12 +27,17 @@ def finish_with_report(job: Job, folder: RunFolder, tested: Tested, settings: di
     """Write `report.html` and `report.json`; None without `report`, and where the task has none.
 
     An error is logged as a warning: the run is finished without its report.
+
+    Raises:
+        Interrupted: a stop signal, also where a library answered it with an error of its own.
     """
     if not job.config["report"] or tested.evaluation is None:
         return None
     try:
         page, _ = write_report(folder.path / PAGE, run_subject(job, folder, tested, settings))
     except Exception as error:  # noqa: BLE001  whatever is wrong with a page must not fail a trained model
+        if (stop := find_stop(error)) is not None:
+            raise stop from error
         log.warning("the report failed (%s: %s); the run is complete without it, and %s tries again",
                     type(error).__name__, first_line(error, 200), command("report", folder.path))
         log.debug("report", exc_info=error)

@@ -27,6 +27,15 @@ class Interrupted(SystemExit):
         self.signal, self.agreed = signal.Signals(signum), agreed
 
 
+def find_stop(error: BaseException | None) -> Interrupted | None:
+    """The stop that an error goes back to, None if there is none: a library that is interrupted in the middle of its
+    work may answer with an error of its own.
+    """
+    while error is not None and not isinstance(error, Interrupted):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 Handler = Callable[[int, FrameType | None], None]
 
 
