@@ -134,7 +134,7 @@ def bash_commands(text):
     return [command[3:] for command in commands]
 
 
-QUICK = ["recipe.epochs=1", "trainer.accelerator=cpu", "precision=32-true", "logger=csv"]
+QUICK = ["recipe.epochs=1", "trainer.accelerator=cpu", "precision=32-true", "logger=csv", "report=false"]
 
 
 def test_the_command_of_a_pre_trained_model_runs(tmp_path, monkeypatch):

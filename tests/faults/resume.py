@@ -18,7 +18,8 @@ import torch
 from tests.faults.promise import Case, Promise
 from tests.forking import Exit, forks, kill_group
 
-SMALL = ["recipe.epochs=3", "precision=32-true", "logger=csv", "model.dim=16", "model.num_heads=2", "model.depth=2"]
+SMALL = ["recipe.epochs=3", "precision=32-true", "logger=csv", "report=false", "model.dim=16", "model.num_heads=2",
+         "model.depth=2"]
 DIGITS = [*SMALL, "data=digits", "recipe.batch_size=300"]  # 4 steps per epoch
 TEXTS = [*SMALL, "model.depth=1", "recipe.batch_size=64"]
 PAIRS = [*TEXTS, "model.decoder_depth=1", "data.train=200", "data.val=20", "data.test=20"]

@@ -13,8 +13,8 @@ import torch
 
 from tests.forking import Exit, ForkedProcess, forks
 
-WORDS = ["recipe.epochs=3", "precision=32-true", "logger=csv", "recipe.batch_size=64", "model.depth=1", "run_dir=run",
-         "trainer.accelerator=cpu"]
+WORDS = ["recipe.epochs=3", "precision=32-true", "logger=csv", "report=false", "recipe.batch_size=64",
+         "model.depth=1", "run_dir=run", "trainer.accelerator=cpu"]
 DDP = ["strategy=ddp", "trainer.devices=2"]
 PHASES = ("start", "training", "validation", "saving", "test")
 

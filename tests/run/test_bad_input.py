@@ -14,7 +14,7 @@ from tests.run.conftest import SMALL, run, start, write_photos
 from vit.cli import main as vit_main
 from vit.run import main
 
-QUICK = ["recipe.epochs=2", "precision=32-true", "logger=csv"]
+QUICK = ["recipe.epochs=2", "precision=32-true", "logger=csv", "report=false"]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from vit.run.config.composing import ConfigError
 from vit.run.multirun.cross_validation import cross_validate, fold_runs
 from vit.run.records.splits import read_record
 
-SHORT = ["data=digits", "recipe.epochs=1", "logger=csv", "precision=32-true", "model.depth=1",
+SHORT = ["data=digits", "recipe.epochs=1", "logger=csv", "report=false", "precision=32-true", "model.depth=1",
          "trainer.accelerator=cpu"]
 
 

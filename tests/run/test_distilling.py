@@ -19,7 +19,7 @@ from vit.run.config.composing import ConfigError
 from vit.run.parts.distillation import load_teacher, match_classes
 from vit.tasks import Classification
 
-QUICK = ["precision=32-true", "logger=csv", "recipe.batch_size=64"]
+QUICK = ["precision=32-true", "logger=csv", "report=false", "recipe.batch_size=64"]
 STUDENT = [*QUICK, "model.dim=16", "model.num_heads=1", "model.depth=1", "recipe.epochs=2"]
 TOKEN = ["model=tiny", "data.patch_size=4", "distill=token", *STUDENT]
 

@@ -17,7 +17,7 @@ from vit.run.multirun.sweeping import SweptRun, settings_of, summary
 from vit.run.parts.trainer import max_time
 from vit.run.records.metrics_table import counted_from_one
 
-FAST = ["data=folder", *SMALL, "precision=32-true", "logger=csv", "trainer.accelerator=cpu"]
+FAST = ["data=folder", *SMALL, "precision=32-true", "logger=csv", "report=false", "trainer.accelerator=cpu"]
 
 
 @pytest.mark.parametrize(

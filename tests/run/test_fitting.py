@@ -18,8 +18,8 @@ from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.parts.auto_values import fit_recipe, steps_per_epoch
 from vit.run.parts.head_fit import evenly
 
-FAST = ["trainer.accelerator=cpu", "precision=32-true", "logger=csv", "data.audit_seconds=1", "data.image_size=16",
-        "data.patch_size=8"]
+FAST = ["trainer.accelerator=cpu", "precision=32-true", "logger=csv", "report=false", "data.audit_seconds=1",
+        "data.image_size=16", "data.patch_size=8"]
 
 
 def recipe_of(samples, *overrides, world=1):

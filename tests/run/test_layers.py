@@ -14,8 +14,8 @@ from vit.nn import attention_maps
 from vit.run.config.composing import compose, resolve
 from vit.run.parts.networks import text_model
 
-FAST = ["precision=32-true", "logger=csv", "trainer.accelerator=cpu", "model.dim=16", "model.num_heads=2",
-        "model.depth=1"]
+FAST = ["precision=32-true", "logger=csv", "report=false", "trainer.accelerator=cpu", "model.dim=16",
+        "model.num_heads=2", "model.depth=1"]
 PHOTOS = ["data=folder", "data.image_size=16", "data.patch_size=4", "model=micro", "recipe.batch_size=8",
           "data.audit_seconds=1", "recipe.epochs=2", *FAST]
 SPELL = ["data=spelled_numbers", "data.limit=1000", "data.train=200", "data.val=20", "data.test=24", "recipe.epochs=1",

@@ -22,7 +22,7 @@ from vit.tasks import MaskedImages
 
 TINY = ["experiment=mae", "data.image_size=16", "model.dim=32", "model.num_heads=2", "model.depth=2", "recipe.epochs=2"]
 TINY += ["model.decoder_dim=16", "model.decoder_depth=1", "recipe.batch_size=64", "precision=32-true"]
-QUIET = [*TINY, "logger=csv", "task.examples=0"]
+QUIET = [*TINY, "logger=csv", "report=false", "task.examples=0"]
 
 
 def rows_of(file):

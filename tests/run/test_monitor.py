@@ -7,7 +7,8 @@ from tests.run.conftest import table
 from tests.run.test_accumulate import TASKS, made, places  # noqa: F401 (a fixture)
 from vit.training import mode_of
 
-DIGITS = ["recipe.epochs=4", "precision=32-true", "logger=csv", "recipe.ema=null", "model.depth=1", "model.dim=16"]
+DIGITS = ["recipe.epochs=4", "precision=32-true", "logger=csv", "report=false", "recipe.ema=null", "model.depth=1",
+          "model.dim=16"]
 
 
 @pytest.mark.parametrize(("monitor", "best"), [("val/loss", min), ("val/accuracy", max), ("train/loss", min)])

@@ -10,7 +10,7 @@ from pathlib import Path
 import vit
 from tests.run.conftest import ROOT
 
-TINY = ["recipe.epochs=1", "precision=32-true", "logger=csv", "model=micro", "recipe.batch_size=256"]
+TINY = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "model=micro", "recipe.batch_size=256"]
 WINDOWS = """
 import os, signal, sys
 for name in ("fcntl", "resource", "pwd", "grp", "termios"):

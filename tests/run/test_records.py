@@ -16,7 +16,8 @@ from vit.data import DataError
 from vit.run.config.composing import ConfigError
 from vit.run.records.splits import read_record, write_record
 
-QUICK = ["precision=32-true", "logger=csv", "recipe.epochs=3", "recipe.batch_size=16", "data.audit_seconds=1", *SMALL]
+QUICK = ["precision=32-true", "logger=csv", "report=false", "recipe.epochs=3", "recipe.batch_size=16",
+         "data.audit_seconds=1", *SMALL]
 
 
 def photos(root, classes, each=25, first=0):

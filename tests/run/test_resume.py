@@ -16,7 +16,7 @@ import vit
 from tests.run.conftest import SMALL, start, table, write_photos
 from vit.run.config.composing import ConfigError
 
-DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "recipe.batch_size=32", "model.depth=1"]
+DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "report=false", "recipe.batch_size=32", "model.depth=1"]
 SPEED = {"train/images_per_second", "train/sentences_per_second", "train/data_wait"}
 
 

@@ -14,7 +14,8 @@ from vit.run.jobs import prepare
 from vit.run.parts.devices import find_devices
 from vit.run.records.folder import read_config
 
-SMALL = ["recipe.epochs=1", "precision=32-true", "logger=csv", "model.dim=16", "model.num_heads=2", "model.depth=1"]
+SMALL = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "model.dim=16", "model.num_heads=2",
+         "model.depth=1"]
 STILL = ["recipe.optimizer.lr=0.0", "recipe.ema=null"]  # nothing moves: what was taken can be seen in the result
 FEW = ["data.train=64", "data.val=16", "data.test=16", "recipe.batch_size=32", "model.decoder_depth=1"]
 OVERRIDES = {

@@ -18,7 +18,7 @@ STEPS = [
     "recipe.epochs=22",
     "recipe.optimizer.lr=0.001",
     "precision=32-true",
-    "logger=csv",
+    "logger=csv", "report=false",
     "recipe.loss.label_smoothing=0.0",
     "runs=runs",
 ]

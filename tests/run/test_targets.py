@@ -21,7 +21,7 @@ from vit.run.config.composing import ConfigError, config_folder
 from vit.run.config.targets import TARGETS, check_stored, targets_of_conf
 from vit.run.records.folder import read_config
 
-TINY = [*SMALL, "recipe.epochs=2", "precision=32-true", "logger=csv", "debug=true", "model.depth=1"]
+TINY = [*SMALL, "recipe.epochs=2", "precision=32-true", "logger=csv", "report=false", "debug=true", "model.depth=1"]
 SET = "import vit.data\ndef flowers(split_seed=0):\n    return vit.data.digits()\n"
 CALLS = {"_target_": "os.mkdir", "path": "marker"}
 

@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import vit
-from tests.run.conftest import run, table
+from tests.run.conftest import run, table, write_questions, write_stories
 from vit.bundle import load_bundle
 from vit.cli import main
 from vit.data import DataError
@@ -22,12 +22,13 @@ from vit.generation import Generation
 from vit.run.config.composing import ConfigError
 from vit.tasks import Seq2Seq
 
-QUICK = ["recipe.epochs=2", "recipe.batch_size=32", "precision=32-true", "logger=csv"]
+QUICK = ["recipe.epochs=2", "recipe.batch_size=32", "precision=32-true", "logger=csv", "report=false"]
 QUICK += ["model.dim=16", "model.num_heads=2"]
 SHORT = ["data.train=200", "data.val=20", "data.test=24"]
 SPELL = ["data=spelled_numbers", "data.limit=1000", *SHORT, *QUICK, "model.depth=1", "model.decoder_depth=1"]
 STRIPS = ["data=digit_strips", "data.digits=2", *SHORT, *QUICK, "model.depth=1", "model.decoder_depth=1"]
-STORIES = ["data=corpus", *QUICK, "model.depth=1", "recipe.batch_size=64", "recipe.epochs=1"]
+STORIES = ["data=corpus", *QUICK, "model.depth=1", "recipe.batch_size=16", "recipe.epochs=1",
+           "recipe.optimizer.lr=0.02"]
 
 
 @pytest.fixture(scope="module")
@@ -191,13 +192,15 @@ def test_two_processes_have_the_losses_of_one(tmp_path, strategy):
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-    return vit.train([*STORIES, f"run_dir={tmp_path_factory.mktemp('runs') / 'bert'}"])
+    folder = tmp_path_factory.mktemp("runs")
+    return vit.train([*STORIES, write_stories(folder), f"run_dir={folder / 'bert'}"])
 
 
 def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
     metrics = pretrained.metrics
-    assert metrics["test/loss"] > 0 and 0 <= metrics["test/token_accuracy"] <= 1 and "test/pair_accuracy" in metrics
-    overrides = ["data=text_table", f"init_from={pretrained.path}", "model.pool=pooler", "recipe.epochs=1",
+    assert metrics["test/loss"] > 0 and 0 < metrics["test/token_accuracy"] <= 1 and "test/pair_accuracy" in metrics
+    questions = write_questions(tmp_path / "questions.csv")
+    overrides = ["data=text_table", questions, f"init_from={pretrained.path}", "model.pool=pooler", "recipe.epochs=1",
                  "logger=csv"]
     tuned = vit.train([*overrides, "precision=32-true", f"run_dir={tmp_path / 'tuned'}"])
     config = load_bundle(tuned.path).model.config
@@ -216,7 +219,7 @@ def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
 def test_a_masked_language_model_in_use(pretrained, tmp_path, capfdbinary):
     assert main(["evaluate", str(pretrained.path), "--json", str(tmp_path / "again.json")]) == 0
     again = json.loads((tmp_path / "again.json").read_text())
-    assert again.pop("pairs") == 2015 and len(again) == 3
+    assert again.pop("pairs") == 300 and len(again) == 3
     assert again == {name: pretrained.metrics[name] for name in again}
     texts = ["ann has [MASK] coins and <mask> pears", "ann has\tshe [MASK] coins"]
     capfdbinary.readouterr()
@@ -234,22 +237,24 @@ def test_a_masked_language_model_in_use(pretrained, tmp_path, capfdbinary):
 def test_word_vectors_initialize_the_embeddings(tmp_path):
     lines = [f"has{' 0.5' * 16}", f"who{' -0.5' * 16}", ""]
     (tmp_path / "vectors.txt").write_text("\n".join(lines))
-    small = ["model.dim=16", "model.num_heads=2", "model.depth=1", "recipe.epochs=1", "recipe.batch_size=1000"]
+    small = ["model.dim=16", "model.num_heads=2", "model.depth=1", "recipe.epochs=1", "recipe.batch_size=200"]
     small += ["logger=csv"]
     vectors = [f"model.vectors={tmp_path / 'vectors.txt'}", "recipe.optimizer.lr=1.0e-9", "recipe.ema=null"]
-    run = vit.train(["data=text_table", *small, *vectors, "precision=32-true", f"run_dir={tmp_path / 'run'}"])
+    questions = ["data=text_table", write_questions(tmp_path / "questions.csv")]
+    run = vit.train([*questions, *small, *vectors, "precision=32-true", f"run_dir={tmp_path / 'run'}"])
     bundle = load_bundle(run.path)
     (has,) = bundle.tokenizers["source"].encode(" has")
     torch.testing.assert_close(bundle.model.embed.token.weight[has], torch.full((16,), 0.5), rtol=0, atol=1e-5)
     assert "vectors from" in (run.path / "log.txt").read_text()
-    masked = vit.train(["data=corpus", *small, *vectors, "precision=32-true", f"run_dir={tmp_path / 'masked'}"])
+    stories = ["data=corpus", write_stories(tmp_path)]
+    masked = vit.train([*stories, *small, *vectors, "precision=32-true", f"run_dir={tmp_path / 'masked'}"])
     bundle = load_bundle(masked.path)
     (has,) = bundle.tokenizers["source"].encode(" has")
     torch.testing.assert_close(bundle.model.embed.token.weight[has], torch.full((16,), 0.5), rtol=0, atol=1e-5)
     with pytest.raises(ConfigError, match=r"model.vectors=x are word vectors of the source, but this data is images"):
         vit.train([*STRIPS, "+model.vectors=x"])
     with pytest.raises(ConfigError, match="word vectors have 16 numbers each, but the model's dim is 32"):
-        vit.train(["data=text_table", *small, *vectors, "model.dim=32"])
+        vit.train([*questions, *small, *vectors, "model.dim=32"])
 
 
 def test_draws_follow_from_the_line_and_not_from_its_neighbours(spelled):
