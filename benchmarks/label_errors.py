@@ -8,15 +8,13 @@ Each class has one other class that its flipped labels become. By hand: `CleanLe
 makes its own folds. Precision and recall are equal where as many samples are looked at as were flipped.
 """
 
-import argparse
-import json
-
 import numpy as np
 from cleanlab.classification import CleanLearning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.feature_files import measure_files
 from vit.data.splits.folds import assign_folds
 from vit.evaluation.labelling.label_errors import find_label_errors
 from vit.evaluation.out_of_fold import HeldOut
@@ -69,15 +67,10 @@ def measure(path, seed):
             "their_recall": len(counted & wrong) / len(wrong)}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("features", nargs="+", help="files of vit probe --save")
-    parser.add_argument("--seeds", type=int, default=3)
-    options = parser.parse_args()
-    for path in options.features:
-        for seed in range(options.seeds):
-            print(json.dumps(measure(path, seed)), flush=True)
+def measure_seeds(path, seeds):
+    for seed in range(seeds):
+        yield measure(path, seed)
 
 
 if __name__ == "__main__":
-    main()
+    measure_files(__doc__, measure_seeds, seeds=3)

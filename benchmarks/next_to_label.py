@@ -8,13 +8,11 @@ labelled, and it is fitted again. Accuracy on the test split. Every seed has oth
 methods.
 """
 
-import argparse
-import json
-
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.feature_files import measure_files
 from vit.evaluation.labelling.next_to_label import POOL
 from vit.evaluation.labelling.selection import choose_diverse, directions, most_uncertain, residuals, uncertainty
 
@@ -67,15 +65,5 @@ def measure(path, seeds):
                "runs": found[:, -1].round(4).tolist()}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("features", nargs="+", help="files of vit probe --save")
-    parser.add_argument("--seeds", type=int, default=10)
-    options = parser.parse_args()
-    for path in options.features:
-        for row in measure(path, options.seeds):
-            print(json.dumps(row), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    measure_files(__doc__, measure, seeds=10)

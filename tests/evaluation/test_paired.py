@@ -76,14 +76,14 @@ def test_the_command_prints_and_writes_the_comparison(tmp_path, capsys):
 def write_texts(folder, texts, references):
     folder.mkdir()
     with open(folder / "predictions.csv", "w", newline="") as file:
-        csv.writer(file).writerows([("name", "reference", "answer"), *zip("abcdefghijklmnopqrst", references, texts,
+        csv.writer(file).writerows([("name", "reference", "answer"), *zip(range(len(texts)), references, texts,
                                                                           strict=True)])
     return str(folder)
 
 
 def test_translators_are_compared_by_the_paired_bootstrap_of_sacrebleu(tmp_path, capsys):
     random = np.random.default_rng(3)
-    references = [" ".join(random.choice(["a", "the", "cat", "dog", "sat", "on", "it"], 9)) for _ in range(20)]
+    references = [" ".join(random.choice(["a", "the", "cat", "dog", "sat", "on", "it"], 9)) for _ in range(40)]
     good, bad = ([" ".join(word for word in each.split() if random.random() < kept) for each in references]
                  for kept in (0.95, 0.8))
     runs = [write_texts(tmp_path / name, texts, references) for name, texts in (("good", good), ("bad", bad))]
@@ -96,6 +96,19 @@ def test_translators_are_compared_by_the_paired_bootstrap_of_sacrebleu(tmp_path,
     assert found["p_value"] == pytest.approx(theirs["BLEU"][1].p_value, abs=0.02) and "bleu" in capsys.readouterr().out
     other = write_texts(tmp_path / "other", good, references[::-1])
     assert main(["compare", runs[0], other]) == 1 and "other references from row 1 on" in capsys.readouterr().err
+
+
+def test_a_few_texts_have_no_p_value_of_bleu_but_the_exact_test(tmp_path, capsys):
+    """29 texts: of 8 that only one translator gets right, all are the first one's, so p = 2 / 2^8."""
+    references = [f"the cat number {i} sat" for i in range(29)]
+    wrong = [text.replace("cat", "dog") if i < 8 else text for i, text in enumerate(references)]
+    runs = [write_texts(tmp_path / name, texts, references) for name, texts in (("a", references), ("b", wrong))]
+    assert main(["compare", *runs, "--json", str(tmp_path / "n.json")]) == 0
+    found = json.loads((tmp_path / "n.json").read_text())["compared"][runs[1]]
+    assert found["exact_match"]["p_value"] == pytest.approx(2 / 2**8)
+    assert found["exact_match"]["value"] == pytest.approx(-8 / 29) and found["exact_match"]["low"] is None
+    assert found["bleu"]["value"] < 0 and found["bleu"]["p_value"] is None and found["bleu"]["low"] is None
+    assert "need 30 or more" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(("change", "says"), [

@@ -21,7 +21,7 @@ def compare(
 ) -> None:
     """Compare models on the same samples: difference of the accuracy with an interval, and McNemar's test.
 
-    Of translators and OCR models, differences of BLEU, character errors and exact match by a paired bootstrap.
+    Of translators and OCR models, differences of BLEU and character errors by a paired bootstrap, and of exact match.
 
     Reads the predictions.csv of each folder. The p-values are not corrected for several comparisons.
     """
@@ -70,19 +70,26 @@ def compare_texts(runs: list[Path], json_file: Path | None) -> None:
 
 
 def text_table(first: str, pairs: int, found: "dict[str, dict]") -> "Table":
-    """A row per compared run and metric."""
+    """A row per compared run and metric; the cells of what `pairs` texts do not allow are empty."""
     from rich import markup
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    from vit.evaluation.intervals.text_bootstrap import FEWEST_TEXTS
+
+    caption = f"compared with {markup.escape(first)} on {pairs:,} texts"
+    if pairs < FEWEST_TEXTS:
+        caption += (f"; intervals, and p-values of BLEU and character errors, need {FEWEST_TEXTS} or more, so only exact "
+                    "match has a p-value")
     table = Table(box=SIMPLE_HEAD, caption_justify="left",
-                  caption=f"compared with {markup.escape(first)} on {pairs:,} texts")
-    for name in ("run", "metric", "difference", "95% interval", "p (bootstrap)"):
+                  caption=f"{caption} (p: McNemar's exact test of exact match, else paired bootstrap)")
+    for name in ("run", "metric", "difference", "95% interval", "p"):
         table.add_column(name, justify="left" if name in ("run", "metric") else "right", overflow="fold")
     for run, metrics in found.items():
         for metric, (change, p) in metrics.items():
             table.add_row(markup.escape(run), metric.replace("_", " "), f"{change.value:+.2%}",
-                          f"{change.low:+.2%} to {change.high:+.2%}", f"{p:.3g}")
+                          "" if change.low is None else f"{change.low:+.2%} to {change.high:+.2%}",
+                          "" if p is None else f"{p:.3g}")
     return table
 
 

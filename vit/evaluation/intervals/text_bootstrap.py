@@ -7,11 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vit.evaluation.intervals.bootstrap import BOOTSTRAP, LEVEL, Interval, percentiles, resampled_counts
+from vit.evaluation.intervals.bootstrap import BOOTSTRAP, LEVEL, NONE, Interval, percentiles, resampled_counts
+from vit.evaluation.intervals.paired import mcnemar
 from vit.evaluation.text_metrics import character_errors
 
 RESAMPLES = 1000
 ORDERS = 4  # n-grams of BLEU
+FEWEST_TEXTS = 30  # of a paired comparison: with 10, 1 of 8 equal systems would have p < 0.05
+MATCH = "exact_match"
 
 
 class TextStatistics:
@@ -34,7 +37,7 @@ class TextStatistics:
     def metrics(self, counts: np.ndarray) -> dict[str, np.ndarray]:
         """How often each text occurs, (R,N) -> exact_match, cer and bleu (R,)."""
         sums = counts.astype(np.float64) @ self.rows
-        return {"exact_match": sums[:, 0] / counts.sum(axis=1), "cer": sums[:, 1] / np.maximum(sums[:, 2], 1),
+        return {MATCH: sums[:, 0] / counts.sum(axis=1), "cer": sums[:, 1] / np.maximum(sums[:, 2], 1),
                 "bleu": np.array([corpus_bleu(each[3:]) for each in sums])}
 
     def resampled(self, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, np.ndarray]:
@@ -58,19 +61,28 @@ def corpus_bleu(sums: np.ndarray) -> float:
     return BLEU.compute_bleu(correct, total, int(sums[0]), int(sums[1])).score / 100
 
 
-def paired_bootstrap(first: TextStatistics, second: TextStatistics, resamples: int = RESAMPLES) -> dict:
+def paired_bootstrap(
+    first: TextStatistics, second: TextStatistics, resamples: int = RESAMPLES
+) -> dict[str, tuple[Interval, float | None]]:
     """name -> (difference second minus first with its interval, two-sided p-value), on the same texts.
 
-    The p-value is that of sacreBLEU's paired bootstrap: the share of resamples whose difference, shifted to mean 0, is
-    at least as large as the observed one (Koehn 2004, Riezler and Maxwell 2005).
+    The p-value of the exact match is that of McNemar's exact test. That of BLEU and character errors is that of
+    sacreBLEU's paired bootstrap: the share of resamples whose difference, shifted to mean 0, is at least as large as
+    the observed one (Koehn 2004, Riezler and Maxwell 2005). With fewer than `FEWEST_TEXTS` texts the bootstrap is too
+    short: there are no intervals, and these p-values are None.
     """
     ones = np.ones((1, len(first.rows)), np.int64)
     before, after = first.metrics(ones), second.metrics(ones)
-    drawn = first.resampled(resamples), second.resampled(resamples)
-    found = {}
-    for name in before:
-        observed, differences = float(after[name][0] - before[name][0]), drawn[1][name] - drawn[0][name]
-        beyond = np.abs(differences - differences.mean()) >= abs(observed)
-        found[name] = (Interval(observed, *percentiles(differences, LEVEL), BOOTSTRAP),
-                       float((beyond.sum() + 1) / (resamples + 1)))
+    observed = {name: float(after[name][0] - value[0]) for name, value in before.items()}
+    p_match = mcnemar(*(int((one.rows[:, 0] > other.rows[:, 0]).sum()) for one, other in ((first, second),
+                                                                                        (second, first))))
+    if len(first.rows) < FEWEST_TEXTS:
+        return {name: (Interval(value, None, None, NONE), p_match if name == MATCH else None)
+                for name, value in observed.items()}
+    drawn, found = (first.resampled(resamples), second.resampled(resamples)), {}
+    for name, value in observed.items():
+        differences = drawn[1][name] - drawn[0][name]
+        beyond = np.abs(differences - differences.mean()) >= abs(value)
+        found[name] = (Interval(value, *percentiles(differences, LEVEL), BOOTSTRAP),
+                       p_match if name == MATCH else float((beyond.sum() + 1) / (resamples + 1)))
     return found
