@@ -7,7 +7,7 @@ import pytest
 
 from vit.benchmarking import steps
 from vit.cli import main
-from vit.cli.training.bench import parse_arguments
+from vit.cli.training.bench_options import parse_arguments
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["data.image_size=16", "data.patch_size=8", "model.dim=32", "model.num_heads=2", "model.depth=1",

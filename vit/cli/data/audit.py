@@ -44,8 +44,8 @@ def audit(
     """
     if labels is not None:
         if model is not None or near:
-            raise ValueError("--near-copies and --model look for copies, --labels FOLDER for label errors; run vit audit "
-                             "once for each")
+            raise ValueError("--near-copies and --model look for copies, --labels FOLDER for label errors; run vit "
+                             "audit once for each")
         show_label_errors(labels, overrides or [], (json_file, csv_file, html), limit)
         return
     if csv_file or html or limit:

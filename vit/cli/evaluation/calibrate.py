@@ -54,7 +54,8 @@ def calibrate(
         used = f"temperatures {min(found.temperatures):.4g} to {max(found.temperatures):.4g}, one per label,"
     save_bundle(output, bundle.model, bundle.classes, bundle.preprocessing, bundle.metrics, bundle.extra,
                 tokenizers=bundle.tokenizers, thresholds=thresholds, calibration=found)
-    typer.echo(f"{used or f'temperature {found.temperature:.4g}'} from {found.samples:,} {split} samples of {source.name}")
+    used = used or f"temperature {found.temperature:.4g}"
+    typer.echo(f"{used} from {found.samples:,} {split} samples of {source.name}")
     typer.echo(f"log loss {found.loss[0]:.4f} -> {found.loss[1]:.4f}, expected calibration error {found.ece[0]:.4f} -> "
                f"{found.ece[1]:.4f}")
     print_written(f"the calibrated copy to {output}")

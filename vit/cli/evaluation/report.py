@@ -1,12 +1,13 @@
 """`vit report`: everything about a trained model in one HTML file."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vit.cli.data.data_sets import ALL, compose_data, evaluation_split
+from vit.cli.option_groups import with_option_groups
 from vit.cli.terminal import (
     ConfigDir,
     Device,
@@ -21,8 +22,62 @@ from vit.cli.terminal import (
 if TYPE_CHECKING:
     from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor
     from vit.report.sections.run_record import RunRecord
+    from vit.report.sections.subject import Subject
+
+    AnyPredictor = Predictor | TextPredictor | Seq2SeqPredictor
 
 
+@dataclass(frozen=True)
+class SectionOptions:
+    """What the page shows besides the numbers that every model has."""
+
+    attention: Annotated[int, typer.Option(min=0, max=12, help="Images with attention maps.")] = 4
+    grad_cam: Annotated[bool, typer.Option(
+        "--grad-cam", help="Also Grad-CAM of these images, by captum: pip install captum.")] = False
+    seconds: Annotated[float | None, typer.Option(
+        min=0, help="Time limit for decoding in the audit of the data.")] = 10.0
+    corruptions: Annotated[bool, typer.Option(
+        "--corruptions", help="Also evaluate under 15 kinds of corruption in each severity, which takes 75 further "
+                              "evaluations.")] = False
+    severity: Annotated[list[int] | None, typer.Option(
+        min=1, max=5, help="With --corruptions: only this severity; may be repeated.", show_default=False)] = None
+
+    @property
+    def severities(self) -> tuple[int, ...]:
+        """Those of the corruptions, none without --corruptions."""
+        return tuple(sorted(set(self.severity or range(1, 6)))) if self.corruptions else ()
+
+    def check(self, kind: str) -> None:
+        """Check that the options fit the kind of model, before the computation.
+
+        Raises:
+            ValueError: they do not, captum is not installed, or the model is a masked language model.
+        """
+        from vit.cli.evaluation.measurements import IMAGES, MULTI_LABEL, PLAIN_TEXT
+        from vit.evaluation.attribution.grad_cam import check_captum
+
+        if kind == PLAIN_TEXT:
+            raise ValueError("there is no report about a masked language model; vit evaluate prints its numbers")
+        if self.corruptions and kind != IMAGES:
+            raise ValueError("--corruptions is for classifiers of images with one label per image; leave it out")
+        if self.grad_cam and kind not in (IMAGES, MULTI_LABEL):
+            raise ValueError("--grad-cam is for classifiers of images; leave it out")
+        if self.grad_cam:
+            check_captum()
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How the model is evaluated."""
+
+    batch_size: Annotated[int | None, typer.Option(
+        min=1, help="By default that of the test after training.", show_default=False)] = None
+    precision: Annotated[Precision | None, typer.Option(
+        help="By default that of the test after training.", show_default=False)] = None
+    device: Device = None
+
+
+@with_option_groups
 def report(
     context: typer.Context,
     model: Model,
@@ -32,21 +87,9 @@ def report(
              "split.", show_default=False)] = None,
     output: Annotated[Path, typer.Option(
         "--output", "-o", help="The page; the same numbers are in the .json file of this name.")] = Path("report.html"),
-    attention: Annotated[int, typer.Option(min=0, max=12, help="Images with attention maps.")] = 4,
-    grad_cam: Annotated[bool, typer.Option(
-        "--grad-cam", help="Also Grad-CAM of these images, by captum: pip install captum.")] = False,
-    seconds: Annotated[float | None, typer.Option(
-        min=0, help="Time limit for decoding in the audit of the data.")] = 10.0,
-    corruptions: Annotated[bool, typer.Option(
-        "--corruptions", help="Also evaluate under 15 kinds of corruption in each severity, which takes 75 further "
-                              "evaluations.")] = False,
-    severity: Annotated[list[int] | None, typer.Option(
-        min=1, max=5, help="With --corruptions: only this severity; may be repeated.", show_default=False)] = None,
-    batch_size: Annotated[int | None, typer.Option(
-        min=1, help="By default that of the test after training.", show_default=False)] = None,
-    precision: Annotated[Precision | None, typer.Option(
-        help="By default that of the test after training.", show_default=False)] = None,
-    device: Device = None,
+    *,
+    sections: SectionOptions,
+    options: EvaluationOptions,
     config_dir: ConfigDir = None,
 ) -> None:
     """Write a page about a model: its numbers with intervals, errors, calibration, attention, training and data.
@@ -55,56 +98,51 @@ def report(
     model was trained on; data=folder data.root=photos chooses another one.
     """
     check_output(output)
-    if severity and not corruptions:
+    if sections.severity and not sections.corruptions:
         raise ValueError("--severity belongs to --corruptions; add it, or leave --severity out")
-    from vit.cli.evaluation.measurements import Measurement, check_kind, evaluated
-    from vit.evaluation.attribution.relevance import check_relevance
     from vit.inference import load
     from vit.report.pages.model_report import write_report
-    from vit.report.sections.subject import Subject
     from vit.run.config.composing import with_config_dir
     from vit.run.console import command
-    from vit.run.reporting import header_facts
 
-    predictor = load(model, device)
-    bundle, run = predictor.bundle, run_of(predictor)
-    config = compose_data(with_config_dir(overrides or [], config_dir), bundle)
-    source, split = evaluation_split(config["data"], bundle, split)
-    tested = bundle.extra.get("evaluation", {})
-    predictor.precision = str(precision or tested.get("precision", "32-true"))
-    batch_size = batch_size or tested.get("batch_size") or 64
-    task = Measurement(source, split, config["data"], batch_size, predictor.precision, None)
-    check_options(check_kind(predictor, task), corruptions, grad_cam)
-    if grad_cam:
-        check_relevance(predictor.model)
-    evaluation, samples = evaluated(predictor, task)
-    facts = header_facts(command(*context.obj["arguments"]), predictor.precision, batch_size)
-    audited = replace(source, splits={name: each for name, each in source.splits.items() if name != ALL})
-    subject = Subject(predictor, evaluation, samples, audited, split, task.title, facts, run, batch_size, seconds,
-                      attention, tuple(sorted(set(severity or range(1, 6)))) if corruptions else (), grad_cam=grad_cam)
+    predictor = load(model, options.device)
+    config = compose_data(with_config_dir(overrides or [], config_dir), predictor.bundle)
+    line = command(*context.obj["arguments"])
+    subject = evaluated_subject(predictor, config["data"], split, sections, options, line)
     with staged("report") as progress:
         files = write_report(output, subject, progress)
     for file in files:
         print_written(str(file))
 
 
-def check_options(kind: str, corruptions: bool, grad_cam: bool) -> None:
-    """Check that the options fit the kind of model, before the computation.
+def evaluated_subject(
+    predictor: "AnyPredictor", data: dict, split: str | None, sections: SectionOptions, options: EvaluationOptions,
+    line: str,
+) -> "Subject":
+    """Evaluate the model on a split; with the batch size and precision of its test where the options leave them out.
 
     Raises:
-        ValueError: they do not, captum is not installed, or the model is a masked language model.
+        DataError: there is no such split, or the data does not fit the model.
+        ValueError: the sections do not fit the model, or a file of its run is damaged.
     """
-    from vit.cli.evaluation.measurements import IMAGES, MULTI_LABEL, PLAIN_TEXT
-    from vit.evaluation.attribution.grad_cam import check_captum
+    from vit.cli.evaluation.measurements import Measurement, check_kind, evaluated
+    from vit.evaluation.attribution.relevance import check_relevance
+    from vit.report.sections.subject import Subject
+    from vit.run.reporting import header_facts
 
-    if kind == PLAIN_TEXT:
-        raise ValueError("there is no report about a masked language model; vit evaluate prints its numbers")
-    if corruptions and kind != IMAGES:
-        raise ValueError("--corruptions is for classifiers of images with one label per image; leave it out")
-    if grad_cam and kind not in (IMAGES, MULTI_LABEL):
-        raise ValueError("--grad-cam is for classifiers of images; leave it out")
-    if grad_cam:
-        check_captum()
+    source, split = evaluation_split(data, predictor.bundle, split)
+    run, tested = run_of(predictor), predictor.bundle.extra.get("evaluation", {})
+    predictor.precision = str(options.precision or tested.get("precision", "32-true"))
+    batch_size = options.batch_size or tested.get("batch_size") or 64
+    task = Measurement(source, split, data, batch_size, predictor.precision, None)
+    sections.check(check_kind(predictor, task))
+    if sections.grad_cam:
+        check_relevance(predictor.model)
+    evaluation, samples = evaluated(predictor, task)
+    facts = header_facts(line, predictor.precision, batch_size)
+    audited = replace(source, splits={name: each for name, each in source.splits.items() if name != ALL})
+    return Subject(predictor, evaluation, samples, audited, split, task.title, facts, run, batch_size,
+                   sections.seconds, sections.attention, sections.severities, grad_cam=sections.grad_cam)
 
 
 def check_output(output: Path) -> None:
@@ -126,7 +164,7 @@ def check_output(output: Path) -> None:
             raise ValueError(f"{beside} exists and is not the JSON file of a report; choose another --output")
 
 
-def run_of(predictor: "Predictor | TextPredictor | Seq2SeqPredictor") -> "RunRecord | None":
+def run_of(predictor: "AnyPredictor") -> "RunRecord | None":
     """The record of the run that a model is from; None outside a run folder.
 
     Raises:

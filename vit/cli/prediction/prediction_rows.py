@@ -4,12 +4,13 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
+
+from vit.cli.prediction.options import Format, Request
 
 if TYPE_CHECKING:
     from vit.data.formats.lines import Line
@@ -28,41 +29,6 @@ if TYPE_CHECKING:
     from vit.inference.images import File
 
 Prediction = TypeVar("Prediction")
-STDIN = Path("-")
-
-
-class Format(StrEnum):
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
-    text = "text"
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is predicted: the inputs, the number of predictions per input, and the format of the rows."""
-
-    inputs: list[Path]
-    top_k: int | None
-    batch_size: int
-    format: Format | None
-    set_level: float | None = None
-    abstain: float | None = None
-    tta: int = 1
-
-    @property
-    def is_stdin(self) -> bool:
-        return self.inputs in ([], [STDIN])
-
-    @property
-    def statements(self) -> dict[str, float | None]:
-        """What is asked of a calibrated classifier besides probabilities, as arguments of `stream`."""
-        return {"set": self.set_level, "abstain": self.abstain}
-
-    @property
-    def line_batch_size(self) -> int:
-        """1 if a person types the lines and expects the prediction after each."""
-        return 1 if self.is_stdin and sys.stdin.isatty() else self.batch_size
 
 
 @dataclass(frozen=True)
@@ -91,7 +57,7 @@ def image_rows(predictor: "Predictor", request: Request) -> Rows:
     if not request.inputs:
         raise typer.BadParameter("this model classifies images; pass image files or folders")
     format, top_k = table_format(request), request.top_k or 1
-    paths, left_out = image_paths(request.inputs)
+    paths, left_out = image_paths(request.paths)
     if isinstance(predictor, MultiLabelPredictor) and request.top_k is None:
         def row(prediction: "Labels") -> dict:
             cells = label_cells(prediction, predictor.classes, format)
@@ -105,7 +71,8 @@ def image_rows(predictor: "Predictor", request: Request) -> Rows:
 
         stated = statement_columns(predictor, request)
         columns = [*prediction_columns(min(top_k, len(predictor.classes))), *stated]
-    predictions = predictor.stream(paths, top_k, request.batch_size, **request.statements, tta=request.tta)
+    tta = request.augmentations or 1
+    predictions = predictor.stream(paths, top_k, request.batch_size, **request.statements, tta=tta)
     return Rows(predictions, ["file", *columns], row, format, "files", len(paths), left_out)
 
 
@@ -157,18 +124,16 @@ def generated_rows(predictor: "Seq2SeqPredictor", request: Request, options: dic
 
     format = request.format or (Format.csv if images or top_k > 1 else Format.text)
     if images:
-        paths, left_out = image_paths(request.inputs)
+        paths, left_out = image_paths(request.paths)
         predictions = predictor.stream(paths, settings, request.batch_size)
         return Rows(predictions, columns, row, format, "files", len(paths), left_out)
     predictions = predictor.stream(read_lines(request), settings, request.line_batch_size)
     return Rows(predictions, columns, row, format)
 
 
-def masked_rows(predictor: "MaskedTextPredictor", request: Request, arguments: list[str]) -> Rows:
-    """Per mask of a text the most probable words; by default five.
-
-    Args:
-        arguments: files with one text per line, and texts that contain a mask.
+def masked_rows(predictor: "MaskedTextPredictor", request: Request) -> Rows:
+    """Per mask of a text the most probable words; by default five. Inputs are files with one text per line, and texts
+    that contain a mask.
 
     Raises:
         BadParameter: the format is text.
@@ -178,8 +143,8 @@ def masked_rows(predictor: "MaskedTextPredictor", request: Request, arguments: l
     from vit.report.tables import prediction_cells, prediction_columns
 
     format, top_k = table_format(request), request.top_k or 5
-    texts = [[each] if is_masked_text(each) else read_lines(replace(request, inputs=[Path(each)]))
-             for each in arguments]
+    texts = [[each] if is_masked_text(each) else read_lines(replace(request, inputs=[each]))
+             for each in request.inputs or []]
     found = predictor.stream(chain.from_iterable(texts or [read_lines(request)]), top_k, request.line_batch_size)
 
     def row(prediction: "MaskedWord") -> dict:
@@ -277,4 +242,4 @@ def read_lines(request: Request) -> Iterator["Line"]:
 
     if request.is_stdin:
         return number_lines(sys.stdin.buffer)
-    return chain.from_iterable([iterate_lines(path) for path in request.inputs])
+    return chain.from_iterable([iterate_lines(path) for path in request.paths])

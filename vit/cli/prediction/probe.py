@@ -47,13 +47,7 @@ def probe(
     """Evaluate the frozen features of a model with k nearest neighbours and logistic regression."""
     check_outputs(save, json_file)
     ks = [parse_k(text) for text in k.split(",")] if k else None
-    paths = [argument for argument in arguments or [] if "=" not in argument or Path(argument).exists()]
-    if paths and len(paths) < len(arguments):
-        raise typer.BadParameter(f"pass either config overrides or images: {paths[0]} is not of the form key=value")
-    if paths and save is None:
-        raise typer.BadParameter("images without labels have no accuracy; add --save FILE to save their features")
-    from vit.evaluation.features.embeddings import save_embeddings
-    from vit.evaluation.features.probe import Labelled, run_probes
+    paths = unlabelled_paths(arguments or [], save)
     from vit.exchange import open_model
     from vit.inference import best_device
     from vit.inference.features import Featurizer
@@ -62,25 +56,51 @@ def probe(
     bundle = open_model(model, features_only=True)
     featurizer = Featurizer(bundle.model, bundle.preprocessing, best_device(device), str(precision))
     if paths:
-        parts, classes = {"": embed_paths(featurizer, paths, batch_size)}, []
-    else:
-        data = compose_data(with_config_dir(arguments or [], config_dir), bundle)["data"]
-        source = evaluation_source(data, bundle)
-        check_source(source, bundle)
-        ks = choose_ks(ks, len(source.splits["train"]))
-        parts, classes = embed_source(bundle, featurizer, source, data, batch_size), source.classes
-    if save is not None:
-        save_embeddings(save, parts, classes)
-        rows, width = sum(map(len, parts.values())), parts[next(iter(parts))].features.shape[1]
-        print_written(f"{rows:,} vectors of dimension {width} to {save}")
-    if paths:
+        save_features(save, {"": embed_paths(featurizer, paths, batch_size)}, [])
         return
-    labelled = {key: Labelled(part.features, part.labels) for key, part in parts.items()}
-    with staged("probe") as progress:
-        rows = run_probes(labelled, ks, progress)
+    data = compose_data(with_config_dir(arguments or [], config_dir), bundle)["data"]
+    source = evaluation_source(data, bundle)
+    check_source(source, bundle)
+    ks = choose_ks(ks, len(source.splits["train"]))
+    parts = embed_source(bundle, featurizer, source, data, batch_size)
+    if save is not None:
+        save_features(save, parts, source.classes)
+    rows = probe_features(parts, ks)
     print_probes(rows, f"{source.name}, frozen features")
     sizes = {key: len(split) for key, split in source.splits.items()}
     write_json({"model": str(model), "data": source.name, "samples": sizes, "probes": rows}, json_file)
+
+
+def unlabelled_paths(arguments: list[str], save: Path | None) -> list[str]:
+    """The arguments if they are images and folders, or none if they are overrides.
+
+    Raises:
+        BadParameter: they are of both kinds, or images without `save`.
+    """
+    paths = [argument for argument in arguments if "=" not in argument or Path(argument).exists()]
+    if paths and len(paths) < len(arguments):
+        raise typer.BadParameter(f"pass either config overrides or images: {paths[0]} is not of the form key=value")
+    if paths and save is None:
+        raise typer.BadParameter("images without labels have no accuracy; add --save FILE to save their features")
+    return paths
+
+
+def save_features(file: Path, parts: dict[str, "Embeddings"], classes: list[str]) -> None:
+    """Save the features of all splits and print their number."""
+    from vit.evaluation.features.embeddings import save_embeddings
+
+    save_embeddings(file, parts, classes)
+    rows, width = sum(map(len, parts.values())), parts[next(iter(parts))].features.shape[1]
+    print_written(f"{rows:,} vectors of dimension {width} to {file}")
+
+
+def probe_features(parts: dict[str, "Embeddings"], ks: list[int]) -> list[dict]:
+    """A row per probe with its accuracy on each split."""
+    from vit.evaluation.features.probe import Labelled, run_probes
+
+    labelled = {key: Labelled(part.features, part.labels) for key, part in parts.items()}
+    with staged("probe") as progress:
+        return run_probes(labelled, ks, progress)
 
 
 def check_outputs(save: Path | None, json_file: Path | None) -> None:

@@ -1,15 +1,23 @@
 """`vit bench`: the speed of training, inference, loading and generation, alone and against other libraries."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vit.cli.terminal import ConfigDir, Device, check_writable, print_error, print_written, stderr, write_json
-from vit.messages import did_you_mean, nearest_names
+from vit.cli.option_groups import with_option_groups
+from vit.cli.terminal import ConfigDir, check_writable, print_error, print_written, stderr, write_json
+from vit.cli.training.bench_options import (
+    ROUNDS,
+    Request,
+    ResultOptions,
+    SearchOptions,
+    TimingOptions,
+    parse_arguments,
+    split_names,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,29 +25,14 @@ if TYPE_CHECKING:
     from vit.benchmarking import Case, Settings
     from vit.models import VisionTransformer
 
-ROUNDS = {"step": 11, "inference": 11, "loader": 7, "predict": 5, "generation": 5, "train": 1}  # by default
 BATCHES = {"step": (16,), "inference": (1, 16), "loader": (64,), "predict": (64,), "generation": (1, 32), "train": (1,)}
-PEERS = ("timm", "torchvision", "transformers", "vit-pytorch", "ctranslate2", "uncached")
 PHOTOS = ("loader", "predict")  # benchmarks that read image files
 MODELS = ("step", "inference", "predict")  # benchmarks of the model of the overrides
 FILE_WIDTH = 180  # characters
 CLASSES = 1000  # unless model.num_classes is given, since the data is not read
 
 
-class Clock(StrEnum):
-    wall = "wall"
-    processor = "processor"
-
-
-@dataclass(frozen=True)
-class Request:
-    """The benchmarks, peers and overrides of a command line."""
-
-    benchmarks: tuple[str, ...]
-    peers: tuple[str, ...]
-    overrides: tuple[str, ...]
-
-
+@with_option_groups
 def bench(
     arguments: Annotated[list[str] | None, typer.Argument(
         metavar="[BENCHMARK | KEY=VALUE]...", show_default=False,
@@ -49,29 +42,10 @@ def bench(
         metavar="PEER [PEER]...", show_default=False,
         help="Libraries to compare with: timm, torchvision, transformers, vit-pytorch; for generation also ctranslate2 "
              "and uncached.")] = None,
-    batch: Annotated[str | None, typer.Option(
-        metavar="N,N", help="Batch sizes: by default 16 for step, 1,16 for inference, 64 for loader and predict, 1,32 "
-                            "for generation.", show_default=False)] = None,
-    precision: Annotated[str, typer.Option(
-        metavar="NAME,NAME", help="32-true, bf16-mixed, 16-mixed; for predict also fast: vit as with predict --fast, "
-                                  "other libraries in bf16-mixed.")]
-    = "32-true,bf16-mixed",
-    mode: Annotated[str, typer.Option(metavar="NAME,NAME", help="eager, compiled.")] = "eager",
-    rounds: Annotated[int | None, typer.Option(
-        min=1, help="Each round runs all programs once: by default 11, 7 for loader, 5 for predict and generation, 1 "
-                    "for train.", show_default=False)] = None,
-    clock: Annotated[Clock, typer.Option(
-        help="wall, or processor: the time of all threads on a processor, for a machine that other programs use. Not "
-             "for GPUs.")] = Clock.wall,
-    shape: Annotated[str, typer.Option(help="Model of generation: multi30k, marian-base.")] = "multi30k",
-    beam: Annotated[int, typer.Option(min=1, help="Beam width of generation.")] = 5,
-    tokens: Annotated[int, typer.Option(min=1, help="Generated tokens per text.")] = 64,
-    device: Device = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all times and ratios to this file.")] = None,
-    baseline: Annotated[Path | None, typer.Option(
-        help="An earlier --json file: the exit code is 1 if a ratio has fallen.", show_default=False)] = None,
-    tolerance: Annotated[float, typer.Option(
-        min=0, max=1, help="By which share a ratio may be lower than in the baseline.")] = 0.1,
+    *,
+    timing: TimingOptions,
+    search: SearchOptions,
+    results: ResultOptions,
     config_dir: ConfigDir = None,
 ) -> None:
     """Measure the speed of this project on this machine, alone or in turns with other libraries.
@@ -82,16 +56,28 @@ def bench(
     complete rounds are printed.
     """
     request = parse_arguments(arguments or [], against or [])
-    names = {"precision": split_names(precision), "mode": split_names(mode)}
-    check_writable(json_file)
+    check_writable(results.json_file)
     from vit.benchmarking import compare_with_baseline, read_baseline
-    from vit.inference import best_device
     from vit.run.config.composing import with_config_dir
 
-    expected = read_baseline(baseline) if baseline else None
-    settings = build_settings(names, rounds, str(clock), str(best_device(device)), request.peers)
+    expected = read_baseline(results.baseline) if results.baseline else None
+    settings = build_settings(timing, request.peers)
     request = replace(request, overrides=tuple(with_config_dir(list(request.overrides), config_dir)))
-    plans = plan(request, settings, rounds, parse_batches(batch), (shape, beam, tokens))
+    report = run_benchmarks(plan(request, settings, timing, search), settings, results.json_file)
+    if expected is not None:
+        comparison = compare_with_baseline(report, expected, results.tolerance)
+        typer.echo("\n".join(comparison.lines()))
+        raise typer.Exit(1 if comparison.fallen else 0)
+
+
+def run_benchmarks(
+    plans: list[Callable[["list[Case]"], None]], settings: "Settings", json_file: Path | None
+) -> dict[str, Any]:
+    """Run the benchmarks and report them; after Ctrl-C or an error, what was measured so far.
+
+    Raises:
+        Exit: interrupted, with code 130.
+    """
     cases: list[Case] = []
     complete = False
     try:
@@ -100,62 +86,12 @@ def bench(
         complete = True
     except KeyboardInterrupt:
         raise typer.Exit(print_error("interrupted: only complete rounds count", 130)) from None
-    finally:  # after Ctrl-C or an error too: what was measured so far
+    finally:
         report = finish_report(cases, settings, complete, json_file)
-    if expected is not None:
-        comparison = compare_with_baseline(report, expected, tolerance)
-        typer.echo("\n".join(comparison.lines()))
-        raise typer.Exit(1 if comparison.fallen else 0)
+    return report
 
 
-def parse_arguments(arguments: list[str], against: list[str]) -> Request:
-    """Sort the arguments: names of benchmarks, names of peers (`--against timm torchvision` has two), overrides.
-
-    Raises:
-        BadParameter: an unknown name, or peers without --against.
-    """
-    benchmarks, peers, overrides = [], list(against), []
-    for argument in arguments:
-        if "=" in argument:
-            overrides.append(argument)
-        elif argument in ROUNDS:
-            benchmarks.append(argument)
-        elif argument in PEERS:
-            peers.append(argument)
-        else:
-            near = did_you_mean(nearest_names(argument, [*ROUNDS, *PEERS]))
-            raise typer.BadParameter(f"{argument} is neither a benchmark ({', '.join(ROUNDS)}) nor a library nor "
-                                     f"key=value{near}")
-    if peers and not against:
-        raise typer.BadParameter(f"to compare with {peers[0]}, write --against {' '.join(peers)}")
-    for name in against:
-        if name not in PEERS:
-            near = did_you_mean(nearest_names(name, PEERS))
-            raise typer.BadParameter(f"--against {name}: must be one of {', '.join(PEERS)}{near}")
-    unique = tuple(dict.fromkeys(benchmarks)) or ("step", "inference")
-    return Request(unique, tuple(dict.fromkeys(peers)), tuple(overrides))
-
-
-def split_names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def parse_batches(text: str | None) -> tuple[int, ...] | None:
-    """Comma-separated positive numbers.
-
-    Raises:
-        BadParameter: the text is something else.
-    """
-    if text is None:
-        return None
-    if not all(each.isdigit() and int(each) for each in split_names(text)) or not split_names(text):
-        raise typer.BadParameter(f"--batch {text}: must be numbers of images with commas, such as 1,64")
-    return tuple(int(each) for each in split_names(text))
-
-
-def build_settings(
-    names: dict[str, tuple[str, ...]], rounds: int | None, clock: str, device: str, peers: tuple[str, ...]
-) -> "Settings":
+def build_settings(timing: TimingOptions, peers: tuple[str, ...]) -> "Settings":
     """The settings that all benchmarks share.
 
     Raises:
@@ -163,20 +99,21 @@ def build_settings(
         ValueError: a clock that does not fit the device.
     """
     from vit.benchmarking import DTYPES, FAST, Settings
+    from vit.inference import best_device
     from vit.run.parts.devices import check_compiler
     from vit.training.precision import check_precision
 
-    precisions = tuple(name if name == FAST else check_precision(name) for name in names["precision"])
+    modes, device = split_names(timing.mode), str(best_device(timing.device))
+    precisions = tuple(name if name == FAST else check_precision(name) for name in split_names(timing.precision))
     if wrong := [name for name in precisions if name not in (*DTYPES, FAST)]:
         raise typer.BadParameter(f"--precision {wrong[0]}: must be of {', '.join(DTYPES)}; for predict also {FAST}")
-    if "compiled" in names["mode"]:
+    if "compiled" in modes:
         check_compiler(device)
-    return Settings(peers, precisions, names["mode"], (1,), rounds or 1, clock, device)
+    return Settings(peers, precisions, modes, (1,), timing.rounds or 1, str(timing.clock), device)
 
 
 def plan(
-    request: Request, settings: "Settings", rounds: int | None, batches: tuple[int, ...] | None,
-    search: tuple[str, int, int],
+    request: Request, settings: "Settings", timing: TimingOptions, search: SearchOptions
 ) -> list[Callable[["list[Case]"], None]]:
     """A function per benchmark that extends a list of cases. What can be checked is checked here, before any of them
     runs.
@@ -189,19 +126,20 @@ def plan(
     if FAST in settings.precisions and request.benchmarks != ("predict",):
         raise typer.BadParameter(f"--precision {FAST} is of the benchmark predict only, not of "
                                  f"{', '.join(name for name in request.benchmarks if name != 'predict')}")
+    batches = timing.batches
     config = compose_model(request)
     build = model_builder(config) if set(MODELS) & set(request.benchmarks) else None
     photos = folder_of_photos(request, config)
     plans = []
     for name in request.benchmarks:
-        own = replace(settings, rounds=rounds or ROUNDS[name], batches=batches or BATCHES[name])
+        own = replace(settings, rounds=timing.rounds or ROUNDS[name], batches=batches or BATCHES[name])
         plans.append(plan_one(name, request, own, build, photos, search))
     return plans
 
 
 def plan_one(
     name: str, request: Request, settings: "Settings", build: "Callable[[], VisionTransformer] | None",
-    photos: Path | None, search: tuple[str, int, int],
+    photos: Path | None, search: SearchOptions,
 ) -> Callable[["list[Case]"], None]:
     """The benchmark `name`, ready to run."""
     from vit import benchmarking
@@ -210,7 +148,7 @@ def plan_one(
         overrides = list(request.overrides)
         return lambda cases: benchmarking.bench_training_run(overrides, settings, cases, print_progress)
     if name == "generation":
-        size = benchmarking.Search(*search)
+        size = benchmarking.Search(search.shape, search.beam, search.tokens)
         return lambda cases: benchmarking.bench_generation(size, settings, cases, print_progress)
     if name == "loader":
         return lambda cases: benchmarking.bench_loader(photos, settings, cases, print_progress)

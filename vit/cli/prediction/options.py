@@ -1,0 +1,132 @@
+"""The options of `vit predict`, grouped by what they concern."""
+
+import sys
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vit.cli.terminal import Device, Precision, former_option
+
+if TYPE_CHECKING:
+    from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor
+
+STDIN = "-"
+
+
+class Format(StrEnum):
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+    text = "text"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is predicted: the inputs, the number of predictions per input, and the format of the rows."""
+
+    inputs: Annotated[list[str] | None, typer.Argument(
+        help="Images: files, folders and .zip archives. Texts: files with one text per line; by default, or with -, "
+             "standard input. Masked language models also take texts, such as \"ann has [MASK] coins\".",
+        show_default=False)] = None
+    top_k: Annotated[int | None, typer.Option(
+        "--top-k", "-k", min=1, show_default=False,
+        help="Predictions per input: by default the best one, or for a multi-label model all labels that reach their "
+             "thresholds; per mask the best five words.")] = None
+    format: Annotated[Format | None, typer.Option(
+        "--format", "-f", help="By default text for generated lines, else csv.", show_default=False)] = None
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of standard output.")] = None
+    set_level: Annotated[float | None, typer.Option(
+        "--set", metavar="LEVEL", show_default=False,
+        help="Also the labels that contain the true one with this probability, such as 0.9; averaged over inputs like "
+             "the validation data.")] = None
+    abstain: Annotated[float | None, typer.Option(
+        metavar="RATE", show_default=False,
+        help="The label is unsure where the model cannot keep this error rate, such as 0.05, or where the input is "
+             "unlike the validation data.")] = None
+    batch_size: Annotated[int, typer.Option(min=1)] = 64
+    tta: Annotated[int | None, typer.Option(
+        min=1, help="Test-time augmentation. Image classifiers: 2 averages over the image and its mirror image. "
+                    "Image-to-text models: the number of versions of an image.", show_default=False)] = None
+    views: Annotated[int | None, former_option("--views", "--tta")] = None
+
+    @property
+    def augmentations(self) -> int | None:
+        """The value of --tta, or of its former name --views."""
+        return self.tta or self.views
+
+    @property
+    def paths(self) -> list[Path]:
+        return [Path(each) for each in self.inputs or []]
+
+    @property
+    def is_stdin(self) -> bool:
+        return self.inputs in (None, [], [STDIN])
+
+    @property
+    def statements(self) -> dict[str, float | None]:
+        """What is asked of a calibrated classifier besides probabilities, as arguments of `stream`."""
+        return {"set": self.set_level, "abstain": self.abstain}
+
+    @property
+    def line_batch_size(self) -> int:
+        """1 if a person types the lines and expects the prediction after each."""
+        return 1 if self.is_stdin and sys.stdin.isatty() else self.batch_size
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """Options of models that generate text."""
+
+    beam: Annotated[int | None, typer.Option(
+        min=1, help="Beam width of text generation; by default as saved.", show_default=False)] = None
+    length_penalty: Annotated[float | None, typer.Option(
+        help="Text generation: scores are divided by length to this power; above 1 it favours longer texts.",
+        show_default=False)] = None
+    prefix: Annotated[str | None, typer.Option(
+        help="Text generation: every text starts with this one.", show_default=False)] = None
+    sample: Annotated[bool, typer.Option(
+        "--sample", help="Text generation: sample tokens instead of searching; -k K prints K samples.")] = False
+    temperature: Annotated[float | None, typer.Option(
+        help="Of --sample: below 1 it favours probable tokens.", show_default=False)] = None
+    seed: Annotated[int | None, typer.Option(help="Of --sample.", show_default=False)] = None
+
+    def settings(self) -> dict[str, object]:
+        """Name and value of the options that the command line has."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None and value is not False}
+
+
+@dataclass(frozen=True)
+class LoadingOptions:
+    """How the model is loaded and computed."""
+
+    ensemble: Annotated[list[Path] | None, typer.Option(
+        help="Another text generation model whose probabilities are averaged; repeatable.", show_default=False)] = None
+    precision: Precision = Precision.full
+    fast: Annotated[bool, typer.Option(
+        "--fast", help="Image classifiers: bf16, channels last or int8 where faster on this machine, with the same "
+                       "predictions for 64 of the images.")] = False
+    device: Device = None
+    max_pixels: Annotated[int | None, typer.Option(
+        min=1, show_default=False,
+        help="Largest accepted image in pixels, instead of the model's limit.")] = None
+
+    def load(self, model: Path) -> "Predictor | TextPredictor | MaskedTextPredictor | Seq2SeqPredictor":
+        """The predictor of a saved model.
+
+        Raises:
+            BadParameter: --max-pixels, but the model reads texts.
+            ValueError: as `vit.load`.
+        """
+        from vit.inference import load
+
+        predictor = load(model, self.device, self.precision, self.ensemble or (), fast=self.fast)
+        if self.max_pixels is not None:
+            preprocessing = getattr(predictor, "preprocessing", None)
+            if preprocessing is None:
+                raise typer.BadParameter("--max-pixels is for models that read images, but this model reads texts")
+            predictor.preprocessing = preprocessing.replace(max_pixels=self.max_pixels)
+        return predictor
