@@ -18,7 +18,7 @@ def timms(name="vit_tiny_patch16_224"):
     return timm.create_model(name, num_classes=5, **size)
 
 
-def writer():
+def seq2seq():
     sizes = {"vocab_size": 11, "max_len": 9, "dim": 16, "depth": 2, "decoder_depth": 2, "num_heads": 2}
     return model_from_config({"kind": "encoder_decoder", **sizes})
 
@@ -31,7 +31,7 @@ def names(model):
     return {name for name, _ in model.named_parameters()}
 
 
-@pytest.mark.parametrize("make", [ours, timms, lambda: timms("test_resnet"), writer])
+@pytest.mark.parametrize("make", [ours, timms, lambda: timms("test_resnet"), seq2seq])
 def test_full_is_everything(make):
     model = make()
     assert trained(model) == names(model)
@@ -53,8 +53,8 @@ def test_the_head_alone(make, head):
     assert {name for name, p in model.named_parameters() if p.requires_grad} == found
 
 
-def test_a_writers_head_is_its_decoder():
-    found = trained(writer(), trainable="head")
+def test_the_head_of_a_seq2seq_model_is_its_decoder():
+    found = trained(seq2seq(), trainable="head")
     assert found and all(name.startswith("decoder.") for name in found)  # the embedding is the reader's as well (tied)
 
 
@@ -163,13 +163,22 @@ def test_what_rests_has_no_optimizer_state_and_does_not_decay(name):
         ({"lora": {"matrices": ["q"]}}, "trainable is all; set trainable=head with it"),
     ],
 )
-def test_what_cannot_be_is_told(options, says):
+def test_invalid_options_are_errors(options, says):
     with pytest.raises(ValueError, match=says):
         Finetune(**options).start(ours(), 10)
 
 
-def test_a_network_without_attention_or_head_is_told():
+def test_a_network_without_attention_or_head_is_an_error():
     with pytest.raises(ValueError, match="trainable is attention, but ResNet has none"):
         Finetune(trainable="attention").start(timms("test_resnet"), 10)
     with pytest.raises(ValueError, match="has no head to train"):
         Finetune(trainable="head").start(create_model("vit_tiny", image_size=8, patch_size=4, num_classes=0), 10)
+
+
+@pytest.mark.parametrize("former, name, value", [
+    ("trains", "trainable", "head"), ("always", "always_trainable", ("embed.",)), ("over", "unfreeze_epochs", 0.5),
+])
+def test_former_arguments_are_those_of_the_present_name(former, name, value):
+    with pytest.warns(DeprecationWarning, match=f"{former}= is deprecated; use {name}="):
+        found = Finetune(**{former: value})
+    assert found == Finetune(**{name: value}) != Finetune()

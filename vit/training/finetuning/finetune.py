@@ -2,8 +2,9 @@
 
 import math
 import re
+import warnings
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 from torch import nn
 
@@ -37,6 +38,7 @@ class Finetune:
             training images (LP-FT, arXiv 2202.10054); "auto" is "fit" where pretrained weights are loaded.
         batch_norm: "frozen" uses the pretrained running statistics, which small batches estimate badly; "train"
             updates them; "auto" is "frozen" where pretrained weights are loaded.
+        trains, always, over: deprecated names of `trainable`, `always_trainable` and `unfreeze_epochs`.
 
     Raises:
         ValueError: an unknown value, or values that contradict each other.
@@ -50,8 +52,17 @@ class Finetune:
     lora: Mapping[str, object] | None = None
     head_init: str = "auto"
     batch_norm: str = "auto"
+    trains: InitVar[str | None] = None
+    always: InitVar[tuple[str, ...] | None] = None
+    over: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, trains: str | None, always: tuple[str, ...] | None, over: float | None) -> None:
+        former = (("trains", "trainable", trains), ("always", "always_trainable", always),
+                  ("over", "unfreeze_epochs", over))
+        for old, name, value in former:
+            if value is not None:
+                warnings.warn(f"{old}= is deprecated; use {name}=", DeprecationWarning, stacklevel=3)
+                object.__setattr__(self, name, value)
         object.__setattr__(self, "always_trainable", tuple(self.always_trainable))
         if self.trainable not in KINDS:
             hint = did_you_mean(nearest_names(self.trainable, KINDS, cutoff=0.3))
@@ -115,7 +126,7 @@ class Finetune:
         return found
 
     def selected(self, name: str) -> bool:
-        """Whether `trains` selects the parameter, regardless of its block."""
+        """Whether `trainable` selects the parameter, regardless of its block."""
         if self.trainable == "attention":
             return bool(ATTENTION.search(name) or POSITIONS.search(name))
         return self.trainable == "all" or is_added(name)
