@@ -29,9 +29,9 @@ COPIES = 300
 
 def images(source, limit=None, splits=None):
     preprocessing = Preprocessing((64, 64), mean=[0.5] * 3, std=[0.5] * 3)
-    places = [(split, i) for key, split in source.splits.items() if splits is None or key in splits
+    positions = [(split, i) for key, split in source.splits.items() if splits is None or key in splits
               for i in range(len(split))][:limit]
-    return [preprocessing.decode(split.read(i), split.names[i]) for split, i in places]
+    return [preprocessing.decode(split.read(i), split.names[i]) for split, i in positions]
 
 
 def planted(image, kind, rng):

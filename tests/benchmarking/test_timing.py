@@ -88,7 +88,7 @@ def test_no_round_is_refused():
         in_turns({"a": int}, 0)
 
 
-def test_the_processor_clock_stands_still_while_a_program_waits():
+def test_the_processor_clock_stops_while_a_program_waits():
     import time
 
     waiting = {name: seconds_of(lambda: time.sleep(0.2), clock) for name, clock in CLOCKS.items()}

@@ -106,7 +106,7 @@ WORDS = {
 }
 
 
-def test_words_lose_the_place_and_keep_the_rest():
+def test_paths_in_overrides_are_left_out():
     assert dict(zip(WORDS, overrides_without_folders(list(WORDS)), strict=True)) == WORDS
     assert escaped("a|b\n<script>") == "a\\|b &lt;script>"
 

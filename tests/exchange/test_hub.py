@@ -198,7 +198,7 @@ def test_what_was_broken_off_is_fetched_again(hub, pushed, place, run):
     assert there.keys() == {*pieces, "model.safetensors.index.json", "config.json"}
 
 
-def test_offline_is_said(hub, place):
+def test_an_offline_error_names_the_cause(hub, place):
     ((said, *_),) = session(place, hub.endpoint, ["fetch", TOKEN, "hub:me/other"], HF_HUB_OFFLINE="1")
     assert "hub:me/other: it cannot be fetched and is not in the cache: HF_HUB_OFFLINE=1 forbids requests" in said
 
@@ -220,7 +220,7 @@ PUSHED = [
 ]
 
 
-def test_what_cannot_be_is_told_in_one_line(hub, pushed, place, run):
+def test_invalid_values_are_errors_of_one_line(hub, pushed, place, run):
     found = session(place, hub.endpoint, *(["fetch", token, name] for name, token, _ in FETCHED),
                     *(["vit", token, "push", str(run), *words] for words, token, _ in PUSHED))
     for (result, *_), (*_, says) in zip(found[: len(FETCHED)], FETCHED, strict=True):

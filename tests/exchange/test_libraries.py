@@ -84,7 +84,7 @@ def test_vit_pytorch_in_memory_knows_its_heads() -> None:
     same(model, reference, images())
 
 
-def test_vit_pytorch_heads_of_usual_width_are_said() -> None:
+def test_vit_pytorch_heads_of_usual_width_are_reported() -> None:
     reference = scramble(VIT_PYTORCH["ViT"]())
     model, report = import_weights(reference.state_dict())
     same(model, reference, images())
@@ -155,7 +155,7 @@ def test_openclip_with_a_tower_of_timm(pool: str, proj: str, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "module.", "model.", "net._orig_mod.", "teacher.backbone."])
-def test_wrappers_of_names_are_taken_off(prefix: str, tmp_path) -> None:
+def test_prefixes_of_wrappers_are_removed(prefix: str, tmp_path) -> None:
     reference = torchvision_vit()
     state = {prefix + name: tensor for name, tensor in reference.state_dict().items()}
     torch.save({"epoch": 3, "pytorch-lightning_version": "2.6", "state_dict": state, "optimizer_states": [{}]},
@@ -165,7 +165,7 @@ def test_wrappers_of_names_are_taken_off(prefix: str, tmp_path) -> None:
     assert any(prefix in note for note in report.notes) and not unplaced(report)
 
 
-def test_of_two_copies_the_teacher_is_taken() -> None:
+def test_of_two_copies_the_teacher_is_loaded() -> None:
     teacher, student = torchvision_vit(), torchvision_vit()
     with torch.no_grad():
         student.heads.head.bias += 1

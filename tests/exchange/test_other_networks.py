@@ -170,7 +170,7 @@ def test_a_projection_is_no_answer(clip_folder) -> None:
             vit.load(source)
 
 
-def test_tensors_without_a_config_are_told_by_their_width_or_doubted() -> None:
+def test_tensors_without_a_config_are_recognized_by_their_width_or_refused() -> None:
     wide = tiny("eva02_enormous_patch14_clip_224", embed_dim=1792, depth=1, num_heads=16, mlp_ratio=0.1)
     model, report = import_weights(wide.state_dict(), num_heads=16)
     same(model, wide)
@@ -202,7 +202,7 @@ def small_network() -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("form", ["file", "folder", "module", "bundle"])
-def test_a_network_of_timm_that_is_no_vision_transformer_is_taken_by_every_entrance(form: str, tmp_path) -> None:
+def test_a_network_of_timm_that_is_no_vision_transformer_is_read_by_every_function(form: str, tmp_path) -> None:
     reference = small_network()
     source = tmp_path / "test_efficientnet.safetensors"
     if form == "file":

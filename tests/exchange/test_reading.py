@@ -356,7 +356,7 @@ def test_pieces_that_are_not_there(folder) -> None:
     refused(folder, "cannot be read as JSON")
 
 
-def test_argparse_words_in_a_checkpoint_are_harmless(tmp_path) -> None:
+def test_argparse_namespaces_in_a_checkpoint_are_harmless(tmp_path) -> None:
     import argparse
 
     state = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5).state_dict()

@@ -228,7 +228,7 @@ def test_a_row_ends_as_soon_as_nothing_can_beat_what_it_has(beam: int) -> None:
     assert best[0].ids == () and len(table.asked) == (1 if beam == 1 else 12)
 
 
-def test_equal_continuations_are_taken_in_order() -> None:
+def test_equal_continuations_are_ordered_by_token() -> None:
     table = Table(torch.zeros(4, 300, 300))
     source = torch.zeros(1, 1).long()
     (found,) = generate(table, source, None, Generation(beam=3, n_best=3, max_len=2, min_len=2))
@@ -636,7 +636,7 @@ def test_wrong_settings_are_one_clear_line(settings: dict, message: str) -> None
     ({"prefix": (-1,)}, "prefix has the id -1"),
     ({"eos": V}, f"eos has the id {V}"),
 ])
-def test_ids_that_the_model_does_not_know_are_told(settings: dict, message: str) -> None:
+def test_ids_outside_the_vocabulary_are_an_error(settings: dict, message: str) -> None:
     made = model()
     for each in (made, Uncached(made)):
         with pytest.raises(ValueError, match=message):

@@ -26,7 +26,7 @@ def pairs(lengths: tuple[int, ...] = (12, 5, 8)) -> dict[str, Tensor]:
     return {"source": ids, "mask": mask, "segment": (torch.arange(N) >= 3).long().expand(len(lengths), -1)}
 
 
-def test_logits_at_some_places_equal_those_of_all() -> None:
+def test_logits_at_some_positions_equal_those_at_all() -> None:
     model, batch = small().eval(), pairs()
     tokens, pair = model(**batch)
     assert tokens.shape == (3, 12, 30) and pair.shape == (3, 2)
@@ -70,7 +70,7 @@ def test_gradients_reach_every_parameter_with_checkpointing_too() -> None:
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
-def test_compiles_as_one_graph_for_any_number_of_places() -> None:
+def test_compiles_as_one_graph_for_any_number_of_positions() -> None:
     model, batch = small(depth=1).train(), pairs()
     torch._dynamo.reset()
     backend = CompileCounterWithBackend("aot_eager")

@@ -76,7 +76,7 @@ def test_half_precision_stays_close_and_gradients_reach_every_parameter(variant:
         torch.testing.assert_close(result.float(), exact, rtol=0.1, atol=0.1 * exact.abs().max().item())
 
 
-def test_segments_and_order_count_only_where_they_are_told() -> None:
+def test_segments_and_order_count_only_where_they_are_passed() -> None:
     batch = texts()
     other = {**batch, "segment": 1 - batch["segment"]}
     assert not torch.allclose(small()(**batch), small()(**other))

@@ -92,7 +92,7 @@ def test_attention_is_recorded_through_a_copy():
     assert all(len(found) == 1 for found in maps.values())
 
 
-def test_a_module_without_parts_and_one_that_stands_in_two_places():
+def test_a_module_without_parts_and_one_with_two_names():
     shared = nn.Linear(3, 3)
     made, x = nn.Sequential(shared, nn.Sequential(), nn.Identity(), shared), torch.randn(2, 3)
     assert torch.equal(fast_call(made)(x), made(x))

@@ -130,6 +130,6 @@ def test_mixed_rotary_of_some_tokens_is_part_of_all() -> None:
         MixedRotary((2, 3), 6, 2, 5)
 
 
-def test_stretched_places_keep_their_range_at_every_resolution() -> None:
+def test_scaled_positions_have_one_range_at_every_resolution() -> None:
     assert stretched(4, 0, (8, 6)).tolist() == [0, 2, 4, 6] and stretched(12, 1, (8, 6))[-1] == 5.5
     torch.testing.assert_close(centred(6, 0), -centred(6, 0).flip(0))

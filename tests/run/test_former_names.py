@@ -102,14 +102,14 @@ def run(stopped, tmp_path):
     return shutil.copytree(stopped, tmp_path / "run")
 
 
-def test_a_config_with_words_is_read(run):
+def test_a_config_with_the_former_key_is_read(run):
     overrides = read_config(run)["overrides"]
     assert "recipe.epochs=2" in overrides
     (run / "config.yaml").unlink()
     assert read_config(run)["overrides"] == overrides
 
 
-def test_a_run_with_words_is_resumed(run):
+def test_a_run_with_the_former_key_is_resumed(run):
     finished = vit.train([f"resume={run}"])
     assert finished.metrics["epochs"] == 2
     assert yaml.safe_load((run / "config.yaml").read_text())["overrides"] == read_config(run)["overrides"] != []
@@ -121,7 +121,7 @@ def test_resume_auto_finds_a_run_with_words(stopped, tmp_path):
     assert vit.train(overrides).path.name == "2026-01-01_00-00-00"
 
 
-def test_a_comparison_with_words_is_resumed(tmp_path):
+def test_a_comparison_with_the_former_key_is_resumed(tmp_path):
     runs = {name: [*QUICK, "recipe.epochs=1", f"model.depth={depth}", f"name=x/{name}"] for name, depth in
             (("a", 1), ("b", 2))}
     plan = {"name": "x", "words": list(QUICK), "runs": runs}

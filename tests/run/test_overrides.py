@@ -24,7 +24,7 @@ def value(config, key):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_path_is_taken_literally(name):
+def test_a_path_is_literal(name):
     """On the command line, from Python, and as we print it."""
     for path in (name, f"/data/{name}/x"):
         for key in KEYS:

@@ -77,7 +77,7 @@ def test_a_number_that_cannot_be_is_an_error_with_key_and_range(override, range)
     "data.image_size=[8,16]", "recipe.schedule.warmup=100", "trainer.devices=auto", "recipe.ema=null", "seed=-1",
     "data.split_seed=7",
 ])
-def test_what_can_be_is_taken(override):
+def test_valid_values_are_accepted(override):
     resolve(compose([override]))
 
 

@@ -152,7 +152,7 @@ def test_decoders_have_a_query_and_a_fused_key_and_value_for_their_memory():
         ([], 2, "lora.matrices is empty; name some of q, k, v, proj, fc1, fc2"),
     ],
 )
-def test_what_cannot_be_is_told(matrices, rank, says):
+def test_invalid_values_are_errors(matrices, rank, says):
     with pytest.raises(ValueError, match=says):
         add_lora(ours(), matrices, rank)
 

@@ -19,7 +19,7 @@ def test_a_steps_randomness_depends_on_its_counters_alone():
     assert torch.equal(first, draw())
 
 
-def test_every_counter_matters_and_none_stands_for_another():
+def test_every_counter_changes_the_numbers_and_none_equals_another():
     keys = list(itertools.product(range(6), repeat=4))
     assert len({mix(*key) for key in keys}) == len(keys)
     draws = set()

@@ -63,8 +63,8 @@ def write_atomically(path: Path, write: Callable[[Any], Any], commit: Callable[[
         if isinstance(error, CheckpointError):
             raise
         cause = error if isinstance(error, OSError) else error.__context__ or error
-        kept = "the earlier one is kept" if path.exists() else "nothing was saved"
-        raise CheckpointError(f"cannot write {path}: {cause}; {kept}") from error
+        state = "the earlier file is unchanged" if path.exists() else "nothing was saved"
+        raise CheckpointError(f"cannot write {path}: {cause}; {state}") from error
     except BaseException:
         with suppress(OSError):
             temporary.unlink()

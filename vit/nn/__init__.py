@@ -37,7 +37,7 @@ from vit.nn.scores import Additive, Bilinear, Cosine, DotProduct, ScaledDotProdu
 from vit.nn.stem import CompactStem, ConvStem, LinearPatches, MaskedConvStem, NormedPatches, PooledConvStem
 from vit.nn.transformer import Decoder, Encoder
 
-BranchNormBlock, Halves, Neighbours = ResPostNormBlock, RotateHalf, Interleaved  # former names, kept as aliases
+BranchNormBlock, Halves, Neighbours = ResPostNormBlock, RotateHalf, Interleaved  # aliases: former names
 
 __all__ = [
     "Additive", "Attention", "AttentionPool", "BatchNorm", "Bilinear", "Block", "BranchNormBlock", "Cache",

@@ -89,13 +89,13 @@ class Encoder(Stack):
             positions: (N,) or (B,N), indices of the tokens in the table of rotary positions; 0 ... N-1 by default.
             features: a list to which the output (B,N,D) of each block is appended.
         """
-        N, kept = x.shape[1], None
+        N, remaining = x.shape[1], None
         if self.patch_dropout is not None:
-            x, kept = self.patch_dropout(x)  # (B,N',D), (B,N')
-            mask = mask if mask is None or kept is None else mask.gather(1, kept)
+            x, remaining = self.patch_dropout(x)  # (B,N',D), (B,N')
+            mask = mask if mask is None or remaining is None else mask.gather(1, remaining)
         rotary = None
         if self.rotary is not None:
-            positions = positions if kept is None else kept if positions is None else positions[kept]
+            positions = positions if remaining is None else remaining if positions is None else positions[remaining]
             rotary = self.rotary.part(0, N) if positions is None else self.rotary(positions)
         x = self.run(x, mask, None, None, False, rotary=rotary, features=features)
         return masked_norm(self.norm, x, mask)

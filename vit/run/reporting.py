@@ -59,17 +59,17 @@ def run_subject(job: Job, folder: RunFolder, tested: Tested, settings: dict) -> 
         drawn=folder.path)
 
 
-def header_facts(words: str, precision: str, batch_size: int) -> dict[str, str]:
+def header_facts(line: str, precision: str, batch_size: int) -> dict[str, str]:
     """The lines of the header about the report itself.
 
     Args:
-        words: the command that writes it.
+        line: the command that writes the report.
     """
     found = environment()
     versions = {"vit": __version__, "python": found["python"], **found["versions"]}
     return {
         "date": datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
-        "command": words,
+        "command": line,
         "evaluated with": f"batches of {batch_size}, precision {precision}",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "processor": found["processor"],

@@ -11,7 +11,7 @@ from vit.tasks.multi_label import MultiLabel
 from vit.tasks.seq2seq import Seq2Seq, ValidationTexts
 from vit.tasks.text_classification import TextClassification
 
-Optimizing, Writing = Optimization, ValidationTexts  # former names, kept as aliases
+Optimizing, Writing = Optimization, ValidationTexts  # aliases: former names
 
 __all__ = [
     "Batches", "BinaryCrossEntropy", "Classification", "CrossEntropy", "Distillation", "MaskedImages", "MaskedTokens",

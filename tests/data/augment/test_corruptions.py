@@ -112,7 +112,7 @@ def test_jpeg_and_pixelate_are_those_of_pillow():
     assert len(np.unique(found.reshape(-1, 3), axis=0)) <= (50 // 4 + 1) * (40 // 4 + 1)
 
 
-def test_kernels_are_means_over_the_right_places():
+def test_kernels_are_means_over_the_right_pixels():
     kernel = corruptions.disk(5.0)
     rows, columns = np.mgrid[-5:6, -5:6]
     assert kernel.sum() == pytest.approx(1) and kernel.shape == (11, 11) and (kernel >= 0).all()

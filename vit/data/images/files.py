@@ -135,7 +135,7 @@ def _reason_to_skip(real: str, above: tuple[str, ...], read: set[str]) -> str | 
 
 
 def _reason(entry: os.DirEntry) -> str | None:
-    """Why an entry is left out, else None; a dangling link with an image suffix is kept as an unreadable image."""
+    """Why an entry is left out, else None; a dangling link with an image suffix is an unreadable image."""
     if entry.name.startswith("."):
         return "hidden"
     if entry.is_dir():

@@ -38,11 +38,11 @@ def apply_corrections(source: Source, path: str | Path) -> Source:
     if not changes:
         log.info("data.corrections=%s: no row has a new_label, so nothing changes", path)
         return source
-    places = _places(source)
+    positions = _positions(source)
     labels = {key: split.labels.copy() for key, split in source.splits.items()}
     corrected = []
     for line, (name, label, new) in changes:
-        key, row = _find(path, line, name, places)
+        key, row = _find(path, line, name, positions)
         before = source.label_text(key, row)
         value = _encoded(path, line, new, source)
         if label and to_nfc(label) != to_nfc(before):
@@ -94,22 +94,22 @@ def _read(path: Path) -> list[tuple[int, Change]]:
     return found
 
 
-def _places(source: Source) -> dict[str, list[tuple[str, int]]]:
-    places: dict[str, list[tuple[str, int]]] = {}
+def _positions(source: Source) -> dict[str, list[tuple[str, int]]]:
+    positions: dict[str, list[tuple[str, int]]] = {}
     for key, split in source.splits.items():
         for i, name in enumerate(split.names):
-            places.setdefault(to_nfc(name.replace("\\", "/")), []).append((key, i))
-    return places
+            positions.setdefault(to_nfc(name.replace("\\", "/")), []).append((key, i))
+    return positions
 
 
-def _find(path: Path, line: int, name: str, places: dict[str, list[tuple[str, int]]]) -> tuple[str, int]:
-    found = places.get(to_nfc(name.replace("\\", "/")), [])
+def _find(path: Path, line: int, name: str, positions: dict[str, list[tuple[str, int]]]) -> tuple[str, int]:
+    found = positions.get(to_nfc(name.replace("\\", "/")), [])
     if len(found) == 1:
         return found[0]
     if found:
         raise DataError(f"{path} line {line}: {len(found)} samples are called {printable(name)}; remove the line")
     end = name.rpartition("/")[2]
-    likely = [each for each in places if each.rpartition("/")[2] == end] or list(places)[:SIMILAR]
+    likely = [each for each in positions if each.rpartition("/")[2] == end] or list(positions)[:SIMILAR]
     raise DataError(f"{path} line {line}: the data has no sample {printable(name)!r}"
                     f"{did_you_mean(nearest_names(name, likely))}")
 

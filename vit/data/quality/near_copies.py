@@ -129,8 +129,8 @@ def find_pairs(pixels: np.ndarray, progress: Progress | None = None) -> list[tup
     space = Space(pixels, FINE)
     similarity = np.maximum(compare_windows(pixels, rows, columns, space, progress),
                             compare_windows(pixels, columns, rows, space, progress))
-    kept = np.flatnonzero(similarity >= FINE_LIMIT)
-    return [(int(rows[k]), int(columns[k]), float(min(similarity[k], 1))) for k in kept]
+    similar = np.flatnonzero(similarity >= FINE_LIMIT)
+    return [(int(rows[k]), int(columns[k]), float(min(similarity[k], 1))) for k in similar]
 
 
 class Space:
@@ -225,12 +225,12 @@ class _MostSimilar:
         if not len(codes):
             return
         codes, values = np.concatenate([self.codes, codes]), np.concatenate([self.similarities, values])
-        self.codes, places = np.unique(codes, return_inverse=True)
+        self.codes, inverse = np.unique(codes, return_inverse=True)
         self.similarities = np.full(len(self.codes), -1, np.float32)
-        np.maximum.at(self.similarities, places, values)
+        np.maximum.at(self.similarities, inverse, values)
         if len(self.codes) > MAX_CANDIDATES:
-            kept = np.sort(np.argpartition(self.similarities, -MAX_CANDIDATES)[-MAX_CANDIDATES:])
-            self.codes, self.similarities = self.codes[kept], self.similarities[kept]
+            largest = np.sort(np.argpartition(self.similarities, -MAX_CANDIDATES)[-MAX_CANDIDATES:])
+            self.codes, self.similarities = self.codes[largest], self.similarities[largest]
             self.limit = float(self.similarities.min())
 
 

@@ -82,9 +82,9 @@ def next_to_label(
     candidates = most_uncertain(scores, max(POOL * count, MIN_POOL))
     copies = set() if texts else \
         repeated([found.sources[i] for i in candidates], predictor.preprocessing.decode)
-    kept = np.delete(candidates, sorted(copies))
-    chosen = kept[choose_diverse(directions(found.features)[kept],
-                                 residuals(found.probabilities[kept], thresholds), count, seed)]
+    distinct = np.delete(candidates, sorted(copies))
+    chosen = distinct[choose_diverse(directions(found.features)[distinct],
+                                     residuals(found.probabilities[distinct], thresholds), count, seed)]
     return NextToLabel([described(found, int(i), float(scores[i]), rank, bundle.classes, thresholds)
                         for rank, i in enumerate(chosen, 1)], len(found.sources), len(copies), found.unreadable)
 

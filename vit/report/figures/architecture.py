@@ -44,8 +44,8 @@ def shown_parts(explanation: Explanation) -> list[Part]:
 
 def prefixes(name: str) -> list[str]:
     """The names of all that a part belongs to: `a` and `a.b` for `a.b.c`."""
-    words = name.split(".")
-    return [".".join(words[:count]) for count in range(1, len(words))]
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
 
 
 def short(number: int) -> str:

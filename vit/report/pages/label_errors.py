@@ -7,7 +7,7 @@ from PIL import Image
 
 from vit.evaluation.labelling.label_errors import LabelError
 from vit.report.pages.embedded import thumbnail_url
-from vit.report.pages.page import plain_page
+from vit.report.pages.page import html_page
 
 SHOWN = 300  # pictures of one page, about 4 MB
 
@@ -26,7 +26,7 @@ def label_page(errors: Sequence[LabelError], picture: Callable[[str], Image.Imag
             f"itself: fill in the column <code>new_label</code> of <code>{escape(csv_name)}</code>, and train with "
             f"<code>data.corrections={escape(csv_name)}</code>.</p>")
     cards = "".join(_card(number, error, picture(error.name)) for number, error in enumerate(errors[:SHOWN], 1))
-    return plain_page(heading, f"{text}<div class=cards>{cards}</div>")
+    return html_page(heading, f"{text}<div class=cards>{cards}</div>")
 
 
 def _card(number: int, error: LabelError, image: Image.Image | None) -> str:

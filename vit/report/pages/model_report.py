@@ -9,7 +9,7 @@ from vit.files.strict_json import json_text
 from vit.files.untrusted import read_json
 from vit.inference import MultiLabelPredictor, Seq2SeqPredictor, TextPredictor
 from vit.report.pages.html_parts import text
-from vit.report.pages.page import plain_page
+from vit.report.pages.page import html_page
 from vit.report.sections.attended import attention, text_attention_maps
 from vit.report.sections.errors import confusion, gallery
 from vit.report.sections.generated import characters, lengths, pairs_data, source_attention, texts, worst_texts
@@ -97,4 +97,4 @@ def report_page(heading: str, sections: Sequence[Section]) -> str:
     body = "".join(f'<section id={each.key} aria-labelledby="{each.key}-heading">'
                    f'<h2 id="{each.key}-heading">{text(each.heading)}</h2>\n{each.html}</section>\n'
                    for each in sections)
-    return plain_page(heading, f'<nav aria-label="Sections"><ul>{links}</ul></nav>\n{body}', style=STYLE)
+    return html_page(heading, f'<nav aria-label="Sections"><ul>{links}</ul></nav>\n{body}', style=STYLE)

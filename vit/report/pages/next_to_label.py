@@ -14,7 +14,7 @@ from vit.files.strict_json import json_text
 from vit.report.multi_label import join_cell
 from vit.report.pages.embedded import thumbnail_url
 from vit.report.pages.html_parts import card, cards, paragraph, table
-from vit.report.pages.page import plain_page
+from vit.report.pages.page import html_page
 
 CSV, TASKS, INTERFACE, PAGE = "next.csv", "label_studio.json", "label_studio.xml", "next.html"
 COLUMNS = ("path", "label", "probability", "score", "rank")
@@ -91,7 +91,7 @@ def page(found: NextToLabel, picture: Callable[[str], Image.Image] | None) -> st
         body = table(("rank", "text", "label", "score"),
                      [(each.rank, each.source, caption(each), f"{each.score:.3f}") for each in found.chosen],
                      "Texts to label next")
-    return plain_page("What to label next", paragraph(text) + body)
+    return html_page("What to label next", paragraph(text) + body)
 
 
 def lines(each: ToLabel) -> list[str]:

@@ -30,7 +30,7 @@ figure img { max-width: 100%; height: 120px; object-fit: contain; image-renderin
 SCRIPTS = "; script-src 'unsafe-inline'"
 
 
-def plain_page(heading: str, body: str, script: str = "", style: str = "") -> str:
+def html_page(heading: str, body: str, script: str = "", style: str = "") -> str:
     """The text of a page.
 
     Args:

@@ -9,7 +9,7 @@ from rich import markup
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from vit.report.pages.page import plain_page
+from vit.report.pages.page import html_page
 
 STYLES = {"running": "blue", "failed": "red", "damaged": "red", "stopped": "yellow", "finished": "green"}
 HEADINGS = ("run", "state", "data", "model", "metric", "val", "test", "epochs", "time", "started")
@@ -61,10 +61,10 @@ def runs_page(runs: Sequence[Any], heading: str) -> str:
     """The text of the page: a table that sorts by a click on a heading, and a box that searches."""
     head = "".join(f"<th scope=col><button type=button>{name}</button></th>" for name in (*HEADINGS, "curve"))
     rows = "".join(_html_row(run) for run in runs)
-    search = ("<p><label>Search <input id=search type=search placeholder='words in any column'></label> "
+    search = ("<p><label>Search <input id=search type=search placeholder='text in any column'></label> "
               "<span id=count aria-live=polite></span></p>")
     table = f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-    return plain_page(heading, search + table, SORTING)
+    return html_page(heading, search + table, SORTING)
 
 
 def _cells(run: Any) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from vit.report.sections.generated import matrix_url
 from vit.report.sections.subject import Section, Subject, missing, shortened
 
 KEY, TITLE = "attention", "Attention"
-WORDS = {"rollout": "rollout over all layers", "patches": "what speaks for {}", "class": "attention for {}",
+TITLES = {"rollout": "rollout over all layers", "patches": "what speaks for {}", "class": "attention for {}",
          "head": "last layer, head {}", "grad_cam": "Grad-CAM of {}"}
 
 
@@ -71,12 +71,12 @@ def image_maps(subject: Subject, i: int) -> str:
     predictor, name = subject.predictor, subject.name(i)
     sample = subject.samples.read(int(subject.evaluation.rows[i]))
     maps = image_attention(predictor, sample, name)
-    shown = {WORDS["rollout"]: maps.pooled_rollout()}
+    shown = {TITLES["rollout"]: maps.pooled_rollout()}
     if has_relevance(predictor.model):
         pixels = predictor.preprocessing.image(sample, name)[None].to(predictor.device)
         shown |= dict(class_maps(subject, predictor.preprocessing.normalize(pixels), explained_classes(subject, i)))
     last = list(maps.pooled_layers().values())[-1]
-    shown |= {WORDS["head"].format(j): head for j, head in enumerate(last)}
+    shown |= {TITLES["head"].format(j): head for j, head in enumerate(last)}
     pictures = [card(thumbnail_url(enlarged(maps.image)), f"{name}, as the model sees it", ["image"])]
     pictures += [card(thumbnail_url(heat_picture(maps.image, values)), f"{name}: {what}, {peak(values)}", [what])
                  for what, values in shown.items()]
@@ -92,11 +92,11 @@ def class_maps(subject: Subject, inputs: torch.Tensor, classes: list[int]) -> It
     for c in classes:
         for kind, function in functions.items():
             values = function(model, inputs, torch.tensor([c], device=inputs.device))[0]
-            yield WORDS[kind].format(subject.evaluation.classes[c]), values.cpu().numpy()
+            yield TITLES[kind].format(subject.evaluation.classes[c]), values.cpu().numpy()
 
 
 def peak(values: np.ndarray) -> str:
-    """Where a map is highest, in words."""
+    """Where a map is highest, as text."""
     row, column = np.unravel_index(values.argmax(), values.shape)
     return f"highest in row {row + 1} of {values.shape[0]}, column {column + 1} of {values.shape[1]}"
 

@@ -59,10 +59,10 @@ def _predictions(folder: Path) -> tuple[HeldOut, Path]:
 
 def _pictures(run: Path) -> Callable[[str], Image.Image | None]:
     source, bundle = build_source(read_config(run)["data"]), load_bundle(run)
-    places = {name: (split, i) for split in source.splits.values() for i, name in enumerate(split.names)}
+    positions = {name: (split, i) for split in source.splits.values() for i, name in enumerate(split.names)}
 
     def picture(name: str) -> Image.Image | None:
-        split, i = places.get(name, (None, 0))
+        split, i = positions.get(name, (None, 0))
         if split is None or isinstance(split, TextSplit) or not isinstance(bundle.preprocessing, Preprocessing):
             return None
         try:
