@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forking import forks
+
 ROOT = Path(__file__).parents[1]
 LEARN = ROOT / "docs/learn"
 FORMULAS = (LEARN / "formulas.md").read_text(encoding="utf-8")
@@ -88,12 +90,29 @@ def test_a_stored_notebook_is_its_source_executed_and_small(name):
     assert path.stat().st_size < 150_000
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in NOTEBOOKS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(SLOW))
 def test_a_notebook_runs(name, tmp_path):
     executed = build().execute(name, tmp_path)
     assert all(output.output_type != "error" for cell in executed.cells for output in cell.get("outputs", []))
+
+
+@pytest.mark.parametrize("name", sorted(set(NOTEBOOKS) - SLOW))
+def test_the_cells_of_a_notebook_run(name, tmp_path):
+    """In a fork, which saves the imports of a kernel."""
+    done = forks().run("tests.test_learn:run_cells", name, folder=tmp_path, seconds=300, IPYTHONDIR=str(tmp_path))
+    assert done.code == 0, done.output
+
+
+def run_cells(name):
+    """In the fork: the cells in order, in an interactive shell."""
+    from IPython.terminal.interactiveshell import TerminalInteractiveShell
+    from traitlets.config import Config
+
+    shell = TerminalInteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    for cell in build().read(name).cells:
+        if cell.cell_type == "code":
+            shell.run_cell(cell.source).raise_error()
 
 
 def test_stored_notebooks_name_no_path_of_a_machine():
