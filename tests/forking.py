@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,15 +43,16 @@ class Forks:
 
     Args:
         environment: the variables of the server; by default those of this process.
+        modules: that it imports before the first fork.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None, modules: Sequence[str] = WARM) -> None:
         self.given = environment
         self.environment = self.variables()
         self.outputs: dict[int, Path] = {}
         self.folder = tempfile.TemporaryDirectory(prefix="vit-forks-", ignore_cleanup_errors=True)
         self.server = subprocess.Popen(
-            [sys.executable, "-c", "from tests.forking import serve; serve()"],
+            [sys.executable, "-c", f"from tests.forking import serve; serve({list(modules)})"],
             cwd=ROOT,
             env=self.environment,
             stdin=subprocess.PIPE,
@@ -202,11 +203,11 @@ def forked(function: Callable[[], int | None]) -> int:
 # the functions below run in the server and its forks
 
 
-def serve() -> None:
-    """Answers requests until standard input ends, then kills the remaining forks."""
+def serve(modules: Sequence[str]) -> None:
+    """Imports the modules, then answers requests until standard input ends, then kills the remaining forks."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the imports print is no answer
-    for module in WARM:
+    for module in modules:
         importlib.import_module(module)
     if os.path.isdir("/proc/self/task") and len(os.listdir("/proc/self/task")) > 1:
         raise RuntimeError("an import started a thread, which a fork would not have")

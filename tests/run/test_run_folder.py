@@ -11,7 +11,6 @@ import yaml
 from filelock import FileLock
 
 from tests.faults.resume import DIGITS, run
-from tests.forking import forks
 from vit.run.config.composing import ConfigError
 from vit.run.records.folder import RunFolder, read_config
 from vit.run.resume import find_resumable
@@ -137,10 +136,6 @@ def test_a_run_resumes_with_another_strategy(tmp_path, before, after):
     assert resumed["global_step"] == 12
     steps = {int(state["step"]) for state in resumed["optimizer_states"][0]["state"].values()}
     assert steps == {12}
-
-
-def test_the_server_of_forks_reports_exit_codes(tmp_path):
-    assert forks().run("os:_exit", 5, folder=tmp_path).code == 5
 
 
 def test_a_start_waits_for_vit_runs_but_not_for_a_run(tmp_path):
