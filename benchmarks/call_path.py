@@ -21,7 +21,7 @@ from types import CodeType, FrameType
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = f"{ROOT / 'vit'}{os.sep}"
-UNCOUNTED = ("<module>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+UNCOUNTED = ("<module>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "find_spec")  # the last one imports
 QUICK = ["recipe.epochs=2", "data.workers=0"]
 WARM = 10  # training steps before the one that is counted
 STEP = ("vit/nn/", "vit/models/", "vit/tasks/")

@@ -302,7 +302,7 @@ def test_shapes_that_contradict_each_other(folder) -> None:
 def test_tensors_left_over_or_missing(folder) -> None:
     model, _ = vit.import_weights(folder)
     state = dict(timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5).state_dict())
-    refused({**state, "adapter.weight": torch.zeros(3)}, "no place for 1 tensors: adapter.weight (3,)", "strict=False")
+    refused({**state, "adapter.weight": torch.zeros(3)}, "does not use 1 tensors: adapter.weight (3,)", "strict=False")
     _, report = vit.import_weights({**state, "adapter.weight": torch.zeros(3)}, strict=False)
     assert report.named("unused") == ["adapter.weight"]
     missing = {name: tensor for name, tensor in state.items() if name != "blocks.3.norm2.bias"}

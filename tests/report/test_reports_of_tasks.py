@@ -107,7 +107,7 @@ def test_a_multi_label_model(labelled, tmp_path):
         assert interval["low"] < reference["average_precision"] == score["average_precision"] < interval["high"]
         assert score["threshold"] == reference["threshold"]
     assert set(found["calibration"]["classes"]) == set(NAMES) and "a<b>" in page.text
-    assert "what speaks for" in page.text and len(found["errors"]["samples"]) <= found["errors"]["wrong"]
+    assert "evidence for" in page.text and len(found["errors"]["samples"]) <= found["errors"]["wrong"]
 
 
 def test_weighted_scores_are_those_of_scikit_learn_on_the_drawn_images():

@@ -168,7 +168,7 @@ def test_unlabelled_photos(tmp_path):
 
 
 @pytest.mark.parametrize(("overrides", "said"), [
-    (["model.name=vit_tiny"], "model=vit_tiny: task=masked_image trains masked autoencoders; take model=mae"),
+    (["model.name=vit_tiny"], "model=vit_tiny: task=masked_image trains masked autoencoders; use model=mae"),
     (["model.mask_ratio=0.95", "data.image_size=8"], "model: mask_ratio 0.95 leaves 0 of 4 patches"),
     (["model.decoder_dim=30"], "decoder_dim 30 is not divisible by 4"),
     (["task.examples_every=0"], "task.examples_every=0: must be a whole number, 1 or more"),

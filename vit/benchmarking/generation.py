@@ -97,7 +97,7 @@ def missing_peers(settings: Settings) -> dict[str, str]:
 
 
 def check_generator(name: str, clock: str) -> None:
-    """That a library generates text, is installed, and can be measured with the clock.
+    """Checks that a library generates text, is installed, and can be measured with the clock.
 
     Raises:
         MissingPeer: names the reason.

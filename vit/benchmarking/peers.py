@@ -163,7 +163,7 @@ INSTALL = {  # peer -> how to install it
 
 
 def check_installed(name: str) -> None:
-    """That the library of a peer can be imported.
+    """Checks that the library of a peer can be imported.
 
     Raises:
         MissingPeer: it is not installed.

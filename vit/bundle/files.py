@@ -176,7 +176,7 @@ def check_old_pickle(path: Path) -> None:
 
 
 def check_size(content: Any, size: int) -> None:
-    """That the tensors do not need far more memory than the file of `size` bytes.
+    """Checks that the tensors do not need far more memory than the file of `size` bytes.
 
     A single stored number can be expanded to any shape, and one tensor can have any number of names.
 

@@ -182,7 +182,7 @@ def _same_types(model: nn.Module, weights: Mapping[str, Tensor]) -> bool:
 
 
 def _check_size(config: dict[str, Any], weights: Path) -> None:
-    """That a config does not describe a model far larger than the file of its weights, before it is built.
+    """Checks that a config does not describe a model far larger than the file of its weights, before it is built.
 
     Only if it has large numbers is the model built on the meta device and its tensors counted.
 

@@ -55,7 +55,7 @@ def read_record(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def check_record(record: Mapping[str, Any], file: Path) -> None:
-    """That a record has the supported format, all keys, and values of the right types.
+    """Checks that a record has the supported format, all keys, and values of the right types.
 
     Raises:
         BundleError: it does not.
@@ -103,7 +103,7 @@ def tied_weights(model: nn.Module) -> dict[str, str]:
 
 
 def check_classes(classes: Sequence[str], outputs: int) -> None:
-    """That there is one class name per output, and no name twice.
+    """Checks that there is one class name per output, and no name twice.
 
     Raises:
         BundleError: there is not.
@@ -118,7 +118,7 @@ def check_classes(classes: Sequence[str], outputs: int) -> None:
 
 
 def check_thresholds(thresholds: Sequence[float], classes: Sequence[str]) -> None:
-    """That there is no threshold, or one probability per class.
+    """Checks that there is no threshold, or one probability per class.
 
     Raises:
         BundleError: the number is another one, or a value is outside 0..1.
@@ -150,7 +150,7 @@ def text_with_checksum(config: Mapping[str, Any]) -> str:
 
 
 def check_checksum(text: str, record: Mapping[str, Any], file: Path) -> None:
-    """That the text of a config.json is what was saved; line endings may differ.
+    """Checks that the text of a config.json is what was saved; line endings may differ.
 
     Raises:
         BundleError: it was changed.

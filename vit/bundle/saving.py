@@ -143,7 +143,7 @@ def _versions() -> dict[str, str]:
 
 
 def _check_target(path: Path) -> None:
-    """That only a bundle is overwritten, and no other work.
+    """Checks that only a bundle is overwritten, and no other work.
 
     Raises:
         BundleError: the path is a file, or a folder with other content.
@@ -168,7 +168,7 @@ def _write(path: Path, weights: dict[str, Tensor], config: Mapping[str, Any], re
 
 
 def _check_loads(folder: Path, model: nn.Module, state: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
-    """That the saved folder loads, and that weights and record are those that were saved.
+    """Checks that the saved folder loads, and that weights and record are those that were saved.
 
     Raises:
         BundleError: it does not load, or something differs.

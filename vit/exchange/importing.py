@@ -129,7 +129,7 @@ def build_model(
 
 def check_complete(checkpoint: Checkpoint, report: KeyReport, head: bool) -> None:
     """Raises SourceError for tensors left over or missing, except those of another head."""
-    for status, what in (("unused", "has no place for"), ("new", "finds nothing for")):
+    for status, what in (("unused", "does not use"), ("new", "lacks")):
         rows = [row for row in report.rows if row.status == status and (head or not row.name.startswith(HEADS))]
         if rows:
             some = "; ".join(f"{row.name} {format_shapes(row)}" for row in rows[:MAX_ROWS])

@@ -19,7 +19,7 @@ IMPROBABLE, STRANGE = "low probability", "unlike the validation data"  # reasons
 
 
 class Statements(NamedTuple):
-    """What a prediction says beyond its probabilities; None is what was not asked for.
+    """What a prediction has besides its probabilities; None where it was not requested.
 
     Attributes:
         calibrated: whether the probabilities are calibrated on validation samples.

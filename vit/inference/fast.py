@@ -92,18 +92,18 @@ def choose_mode(
             seconds = timed(lambda mode=mode: compute(images[:TIMED], mode), device)
             if number:  # the first round is a warm-up
                 times[mode].append(1000 * seconds / len(images[:TIMED]))
-    taken = {mode: statistics.median(each) for mode, each in times.items()}
-    faster = sorted((mode for mode in modes if taken[mode] * GAIN < taken[Mode()]), key=taken.get)
+    seconds = {mode: statistics.median(each) for mode, each in times.items()}
+    faster = sorted((mode for mode in modes if seconds[mode] * GAIN < seconds[Mode()]), key=seconds.get)
     apply(model, Mode(), layers)
     expected, rejected = predicted(compute(images, Mode())) if faster else [], []
     for mode in faster:
         apply(model, mode, layers)
         differing = sum(a != b for a, b in zip(predicted(compute(images, mode)), expected, strict=True))
         if not differing:
-            return FastMode(mode, taken, tuple(rejected), len(images))
+            return FastMode(mode, seconds, tuple(rejected), len(images))
         rejected.append((mode, differing))
     apply(model, Mode(), layers)
-    return FastMode(Mode(), taken, tuple(rejected), len(images))
+    return FastMode(Mode(), seconds, tuple(rejected), len(images))
 
 
 def apply(model: nn.Module, mode: Mode, layers: Int8Layers | None) -> None:

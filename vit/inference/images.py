@@ -44,7 +44,7 @@ class Prediction:
 
     Args:
         calibrated: whether the probabilities are calibrated on validation samples.
-        set: the labels of the prediction set, if one was asked for.
+        set: the labels of the prediction set, if one was requested.
         unknown: a score that is higher for inputs less like those of training; None if the model is not calibrated.
         p_value: the share of validation samples that are at least as strange, (1 + k) / (1 + n).
         unsure: why the model abstains; empty where it answers.

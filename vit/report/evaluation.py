@@ -45,7 +45,7 @@ def write_predictions(path: str | PathLike[str], evaluation: Evaluation, split: 
 
 def write_misclassified(path: str | PathLike[str], evaluation: Evaluation, split: Split, preprocessing: Preprocessing,
                         limit: int = 24) -> Path:
-    """The images, as the model sees them, of the wrong predictions with the highest probability."""
+    """The model's input images of the wrong predictions with the highest probability."""
     wrong = np.flatnonzero(evaluation.predictions[:, 0] != evaluation.labels)
     shown = wrong[np.argsort(-evaluation.probabilities[wrong, 0], kind="stable")][:limit]
     rows = [int(evaluation.rows[i]) for i in shown]

@@ -47,7 +47,7 @@ def infer_config(state: State, config_values: Mapping[str, Any]) -> dict[str, An
 
 
 def check_declared(config: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
-    """That a config which was inferred from tensors agrees with the declared one.
+    """Checks that a config which was inferred from tensors agrees with the declared one.
 
     Raises:
         ConfigMismatch: a value differs, or a declared part is not in the tensors; names both.
@@ -110,7 +110,7 @@ def infer_relative_positions(state: State) -> dict[str, Any]:
 
 
 def check_first_block(state: State) -> None:
-    """That the matrices of the first block are there and their shapes fit together.
+    """Checks that the matrices of the first block are there and their shapes fit together.
 
     Raises:
         ValueError: one is missing, or two do not fit.
@@ -126,7 +126,7 @@ def check_first_block(state: State) -> None:
 
 
 def check_equal_blocks(state: State, depth: int) -> None:
-    """That every block has the names and shapes of the first one.
+    """Checks that every block has the names and shapes of the first one.
 
     Raises:
         ValueError: a block differs; names the parameter and both shapes.

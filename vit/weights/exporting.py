@@ -35,7 +35,7 @@ def check_exportable(
     config: Any, target: str, allowed: Mapping[str, Collection[Any]] = {}, ignored: Collection[str] = (),
     kind: str = "vit",
 ) -> None:
-    """That a model with this config can be exported as `target`; keys that the config does not have are not checked.
+    """Checks that a model with this config can be exported as `target`; keys that it does not have are not checked.
 
     Args:
         target: its name in the error message.
@@ -57,7 +57,7 @@ def check_exportable(
 
 
 def check_square(config: Any, target: str) -> None:
-    """That images and patches are square.
+    """Checks that images and patches are square.
 
     Raises:
         ValueError: they are not.

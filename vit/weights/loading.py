@@ -204,7 +204,7 @@ def is_head(name: str, model: nn.Module) -> bool:
 
 
 def check_coverage(model: nn.Module, rows: list[KeyRow]) -> None:
-    """That at least half of the model's tensors, without the head, are in the source.
+    """Checks that at least half of the model's tensors, without the head, are in the source.
 
     Raises:
         ValueError: they are not; names a tensor of another shape or an unknown name.

@@ -67,7 +67,7 @@ class Request:
 
     @property
     def statements(self) -> dict[str, float | None]:
-        """What is asked of a calibrated classifier besides probabilities, as arguments of `stream`."""
+        """What a calibrated classifier states besides probabilities, as arguments of `stream`."""
         return {"set": self.set_level, "abstain": self.abstain}
 
     @property

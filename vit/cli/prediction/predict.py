@@ -25,8 +25,8 @@ def predict(
 ) -> None:
     """Predict classes with probabilities, or generate texts, for images or texts: one row per input, in order.
 
-    The probabilities of a calibrated model are calibrated, and the column calibrated says so; the column unknown is
-    higher for stranger inputs, and p_value is the share of validation samples that are at least as strange.
+    Probabilities of a calibrated model are calibrated, which the column calibrated states. The column unknown is higher
+    for inputs less like the validation samples, and p_value is the share of those with at least this score.
 
     The row of an input that cannot be read has the reason in the column error.
 
@@ -86,7 +86,7 @@ def exit_code(predicted: int, unreadable: int, strict: bool) -> int:
 
 
 def check_statements(predictor: "Predictor | TextPredictor | Seq2SeqPredictor", request: Request) -> None:
-    """Check that the model can make the statements that are asked for, and print what its probabilities are.
+    """Check that the model can state what --set and --abstain request, and print how it is calibrated.
 
     Raises:
         BadParameter: the model is no classifier.
@@ -95,11 +95,11 @@ def check_statements(predictor: "Predictor | TextPredictor | Seq2SeqPredictor", 
     from vit.inference import MaskedTextPredictor, Seq2SeqPredictor
     from vit.inference.calibrated import Calibrator
 
-    asked = [f"--{name}" for name, value in request.statements.items() if value is not None]
+    requested = [f"--{name}" for name, value in request.statements.items() if value is not None]
     if isinstance(predictor, Seq2SeqPredictor | MaskedTextPredictor):
-        if asked:
+        if requested:
             does = "generates text" if isinstance(predictor, Seq2SeqPredictor) else "predicts masked words"
-            raise typer.BadParameter(f"{asked[0]} is for classifiers, but this model {does}")
+            raise typer.BadParameter(f"{requested[0]} is for classifiers, but this model {does}")
         return
     Calibrator(predictor.bundle, request.set_level, request.abstain)
     if record := predictor.bundle.calibration:

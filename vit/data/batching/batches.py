@@ -75,8 +75,8 @@ class TrainBatches(Epochs):
     """Endless epochs of shuffled batches; with `drop_last` the incomplete last step is left out.
 
     `batch_size` counts the samples of an optimizer step over all ranks and micro-batches. Each batch contains it as
-    `samples`, the divisor of the loss. Skipped samples are part of this number and add no loss, because a rank does not
-    know how many samples other ranks skip.
+    `samples`, the divisor of the loss. Skipped samples are part of this number and add no loss, because the number that
+    other ranks skip is unknown.
 
     Without `drop_last` every sample is used: if the samples do not divide evenly, an epoch has one step more, and the
     sizes of its steps differ by at most one sample, as do the parts of a step. An empty part is one row without a loss.

@@ -60,7 +60,8 @@ class ImageDataset(Dataset):
             raise ValueError(f"cache={cache!r} is not one of true, false, auto, memory, disk")
         if resampling not in LIBRARIES:
             raise ValueError(f"resampling={resampling!r} is not one of {', '.join(LIBRARIES)}")
-        select(decoder)
+        if split.pixels is None:
+            select(decoder)  # its errors now, not at the first image
         self.split, self.preprocessing, self.sizing = split, preprocessing, sizing
         self.decoder, self.resampling = decoder, resampling
         self.on_bad_sample = on_bad_sample

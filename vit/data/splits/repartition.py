@@ -36,8 +36,8 @@ def repartition(source: Source, wanted: Partition) -> Source:
     """The source with new splits.
 
     With a fold k/n, all samples of train and val (of all data where it states no splits) are divided into n folds; the
-    k-th is "test", and "val" is held out of the others. A test split that the data states is left out. With groups
-    only, a split that the function made is made again with whole groups, and stated splits are compared.
+    k-th is "test", and "val" is held out of the others. A test split that the data states is left out. Without a fold,
+    splits that were made by `fractions` are made again from whole groups; splits that the data states are only checked.
 
     Raises:
         DataError: as `parse_fold`, `assign_folds`, `group_keys` and `check_apart`.

@@ -10,7 +10,7 @@ def integrated_gradients(
     model: nn.Module, inputs: Tensor, classes: Tensor, steps: int = STEPS, multi_label: bool = False
 ) -> Tensor:
     """The contribution of each patch to the log-probability of a class: normalized inputs (B,C,H,W), classes (B,) ->
-    float32 (B,rows,columns), negative where a patch speaks against the class.
+    float32 (B,rows,columns), negative where a patch lowers the score of the class.
 
     The baseline is the image's mean per channel. Contributions sum to the change of the log-probability from the
     baseline to the image, up to the error of `steps` midpoints of the integral.

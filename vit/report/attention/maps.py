@@ -38,7 +38,7 @@ class ImageMaps:
     """Self-attention of an image classifier: weights (H,N,N) of all layers, and how the last tokens are pooled.
 
     Args:
-        image: uint8 (height,width,C), the region that the model sees, at any resolution.
+        image: uint8 (height,width,C), the region that the model reads, at any resolution.
         grid: (rows, columns) in patches.
         prefix: names of the tokens before the patches (class token, registers).
         pooling: "class", "mean" of the patches, or the weights (patches,) or (N,) of the tokens in the pooled output.

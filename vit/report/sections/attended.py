@@ -19,7 +19,7 @@ from vit.report.sections.generated import matrix_url
 from vit.report.sections.subject import Section, Subject, missing, shortened
 
 KEY, TITLE = "attention", "Attention"
-TITLES = {"rollout": "rollout over all layers", "patches": "what speaks for {}", "class": "attention for {}",
+TITLES = {"rollout": "rollout over all layers", "patches": "evidence for {}", "class": "attention for {}",
          "head": "last layer, head {}", "grad_cam": "Grad-CAM of {}"}
 
 
@@ -77,7 +77,7 @@ def image_maps(subject: Subject, i: int) -> str:
         shown |= dict(class_maps(subject, predictor.preprocessing.normalize(pixels), explained_classes(subject, i)))
     last = list(maps.pooled_layers().values())[-1]
     shown |= {TITLES["head"].format(j): head for j, head in enumerate(last)}
-    pictures = [card(thumbnail_url(enlarged(maps.image)), f"{name}, as the model sees it", ["image"])]
+    pictures = [card(thumbnail_url(enlarged(maps.image)), f"{name}, the input of the model", ["image"])]
     pictures += [card(thumbnail_url(heat_picture(maps.image, values)), f"{name}: {what}, {peak(values)}", [what])
                  for what, values in shown.items()]
     return heading(sample_title(subject, i)) + cards(pictures)

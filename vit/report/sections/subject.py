@@ -85,7 +85,7 @@ class Subject:
         return self.samples.names[int(self.evaluation.rows[i])]
 
     def preview(self, i: int) -> np.ndarray:
-        """The i-th evaluated sample as the model sees it: uint8 (H,W,C)."""
+        """The i-th evaluated image after resizing and cropping: uint8 (H,W,C)."""
         row = int(self.evaluation.rows[i])
         return self.predictor.preprocessing.preview(self.samples.read(row), self.samples.names[row])
 

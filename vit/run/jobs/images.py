@@ -111,7 +111,7 @@ class ImageClassificationJob(ImageJob):
         """Raises ConfigError for images without labels."""
         if not self.source.classes:
             raise ConfigError(f"data={self.config['data']['name']}: its images have no labels, which task="
-                              "classification needs; take data=folder or data=table, or pre-train on them with "
+                              "classification needs; use data=folder or data=table, or pre-train on them with "
                               "task=masked_image model=mae")
 
     def build_model(self, initial: Initial | None) -> nn.Module:

@@ -43,7 +43,7 @@ class MaskedImageJob(ImageJob):
         kind = model.get("kind") or (model["name"] or "").split("_")[0]
         if kind != MaskedImageConfig.kind:
             name = model["name"] or model.get("kind")
-            raise ConfigError(f"model={name}: task=masked_image trains masked autoencoders; take model=mae, and for a "
+            raise ConfigError(f"model={name}: task=masked_image trains masked autoencoders; use model=mae, and for a "
                               "size model.name=mae_small (mae_tiny, mae_base, ...)")
         return build_model(model, self.config["data"]["patch_size"], self.preprocessing, [], None)
 

@@ -167,7 +167,7 @@ def check_batch(recipe: dict, train: int, unit: str) -> None:
         parts = recipe["accumulate"]
         raise ConfigError(
             f"recipe.batch_size={recipe['batch_size']} is larger than the training set of {train} {unit}; "
-            f"take recipe.batch_size={max(1, train // 2 // parts) * parts}"
+            f"use recipe.batch_size={max(1, train // 2 // parts) * parts}"
         )
 
 

@@ -64,7 +64,7 @@ def find_devices(trainer: dict) -> Devices:
         raise ConfigError(f"trainer.devices={number}: must be a number of devices, or auto")
     if accelerator == "gpu" and number > gpus:
         raise ConfigError(
-            f"trainer.devices={number}: this machine has {gpus} GPUs; take {gpus}, or trainer.accelerator=cpu"
+            f"trainer.devices={number}: this machine has {gpus} GPUs; use {gpus}, or trainer.accelerator=cpu"
         )
     return Devices(accelerator, number, trainer["num_nodes"])
 
@@ -103,7 +103,7 @@ def compile_model(model: nn.Module, devices: Devices) -> None:
 
 
 def check_compiler(device: str, option: str = "--mode compiled", fix: str = "use --mode eager") -> None:
-    """That `torch.compile` can be used on a device.
+    """Checks that `torch.compile` can be used on a device.
 
     Raises:
         ConfigError: there is no C++ compiler for a CPU.

@@ -1,7 +1,7 @@
 """A new head's first weights: logistic regression on the features that the loaded weights make of the training images.
 
-A random head sends large gradients into good features before it knows anything (LP-FT, arXiv 2202.10054), and in the
-few steps of a small set it may not even reach what this fit starts from.
+The large gradients of a random head distort good features (LP-FT, arXiv 2202.10054), and in the few steps of a small
+data set a random head may not reach the accuracy that the fitted one starts with.
 """
 
 import logging

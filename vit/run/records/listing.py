@@ -183,7 +183,7 @@ def _unfinished_state(path: Path, tail: list[str]) -> tuple[str, str]:
 
 
 def _is_locked(file: Path) -> bool:
-    """Whether another process holds the lock. It is taken for an instant; a starting run waits longer than that."""
+    """Whether another process holds the lock. The test locks the file for an instant; a starting run waits longer."""
     if not file.exists():
         return False
     try:

@@ -30,7 +30,7 @@ def parse_config(source_config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_model_type(source_config: Mapping[str, Any], supported: Sequence[str]) -> None:
-    """That the config is of one of these model types: several models of transformers share parameter names.
+    """Checks that the config is of one of these model types: several models of transformers share parameter names.
 
     Raises:
         ValueError: it is of another one.
