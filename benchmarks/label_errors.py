@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.feature_files import measure_files
+from feature_files import measure_files
 from vit.data.splits.folds import assign_folds
 from vit.evaluation.labelling.label_errors import find_label_errors
 from vit.evaluation.out_of_fold import HeldOut

@@ -34,9 +34,10 @@ from vit.data.quality.near_copies import (
 from vit.data.source import Source
 
 FEWEST = 20  # images over which features are whitened
+MIN_SIDE = 16  # pixels; smaller images are enlarged so much that their features and windows are all similar
 SHRINKAGE = 0.1  # of the mean variance, added to each
 FEATURE_LIMIT = 0.5  # cosine of whitened features from which a pair is a near copy
-CROP_LIMIT, CROP_FEATURES = 0.85, 0.1  # similarity of a window from which it is a crop, and the least cosine of features
+CROP_LIMIT, CROP_FEATURES = 0.9, 0.1  # similarity of a window from which it is a crop, and the least cosine of features
 CROPS = tuple((size, int(np.ceil((1 - size) * GRID / 2)) + 1) for size in (0.62, 0.66, 0.7, 0.74, 0.78, 0.82, 0.86))
 MAX_PAIRS = 200_000  # the most similar ones are returned
 
@@ -46,15 +47,22 @@ Featurize = Callable[[list[tuple[str, int]]], np.ndarray]  # (split, index) of N
 def near_copies_by_model(
     source: Source, preprocessing: Contract, featurize: Featurize, progress: Progress | None = None
 ) -> list[NearCopy]:
-    """`near_copies`, and those that only the features of a model show.
+    """`near_copies`, and those that only the features of a model show, of images with sides of `MIN_SIDE` or more.
 
     Raises:
         BadImage: an image cannot be read for the model.
-        DataError: as `find_feature_pairs`.
+        DataError: there are fewer than `FEWEST` such images, or as `find_feature_pairs`.
     """
     thumbnails = read_thumbnails(source, preprocessing, progress)
+    large = np.flatnonzero(thumbnails.sides >= MIN_SIDE)
+    if len(large) < FEWEST:
+        raise DataError(f"{len(large)} of the {len(thumbnails.sides)} images are too few for near copies by features, which "
+                        f"are compared relative to the data set: {FEWEST} or more are needed that can be decoded, are not of "
+                        f"one colour and have sides of {MIN_SIDE} pixels or more; leave the model out")
+    features = featurize([thumbnails.positions[i] for i in large])
     found = {PIXELS: find_pairs(thumbnails.pixels, progress)}
-    found |= find_feature_pairs(featurize(thumbnails.positions), thumbnails.pixels, progress)
+    for way, pairs in find_feature_pairs(features, thumbnails.pixels[large], progress).items():
+        found[way] = [(int(large[i]), int(large[j]), similarity) for i, j, similarity in pairs]
     return named_pairs(source, thumbnails.positions, found)
 
 
@@ -64,11 +72,8 @@ def find_feature_pairs(
     """features (N,D), thumbnails (N,64,64) -> pairs (i, j, similarity), i < j, by "features" and by "crop"
 
     Raises:
-        DataError: there are fewer than `FEWEST` images, or a feature is not finite.
+        DataError: a feature is not finite.
     """
-    if len(features) < FEWEST:
-        raise DataError(f"{len(features)} images are too few for near copies by features, which are compared relative to "
-                        f"the data set; {FEWEST} or more are needed: leave the model out")
     if len(wrong := np.flatnonzero(~np.isfinite(features).all(axis=1))):
         raise DataError(f"{len(wrong)} of {len(features)} feature vectors have values that are not finite, the first one "
                         f"of image {wrong[0]}; choose another model")

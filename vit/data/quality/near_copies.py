@@ -39,7 +39,7 @@ Contract = Preprocessing | LinePreprocessing
 @dataclass(frozen=True)
 class NearCopy:
     """Two images of (split, name, label) that show the same, how they were found and their similarity: by "pixels" in
-    [0.92, 1]; with a model also as a "crop" in [0.85, 1] and by "features" in [0.5, 1].
+    [0.92, 1]; with a model also as a "crop" in [0.9, 1] and by "features" in [0.5, 1].
     """
 
     one: tuple[str, str, str]
@@ -58,10 +58,11 @@ class NearCopy:
 
 @dataclass(frozen=True)
 class Thumbnails:
-    """Gray images (N,64,64) uint8 with the (split, index) of each."""
+    """Gray images (N,64,64) uint8 with the (split, index) and the shorter side (N,) in pixels of each image."""
 
     pixels: np.ndarray
     positions: list[tuple[str, int]]
+    sides: np.ndarray
 
 
 def near_copies(source: Source, preprocessing: Contract, progress: Progress | None = None) -> list[NearCopy]:
@@ -96,7 +97,7 @@ def named_pairs(
 def read_thumbnails(source: Source, preprocessing: Contract, progress: Progress | None = None) -> Thumbnails:
     """The thumbnails of all images that can be decoded and are not of one colour."""
     preprocessing = preprocessing.pixels if isinstance(preprocessing, LinePreprocessing) else preprocessing
-    pixels, positions = [], []
+    pixels, positions, sides = [], [], []
     total, done = sum(map(len, source.splits.values())), 0
     for key, split in source.splits.items():
         for i in range(len(split)):
@@ -104,13 +105,16 @@ def read_thumbnails(source: Source, preprocessing: Contract, progress: Progress 
             if progress and done % 100 == 0:
                 progress("reads", done, total)
             try:
-                image = thumbnail(preprocessing.decode(split.read(i), split.names[i]))
+                decoded = preprocessing.decode(split.read(i), split.names[i])
             except (BadImage, OSError):
                 continue
+            image = thumbnail(decoded)
             if image.std() >= FLAT:
                 pixels.append(image)
                 positions.append((key, i))
-    return Thumbnails(np.stack(pixels) if pixels else np.zeros((0, GRID, GRID), np.uint8), positions)
+                sides.append(min(decoded.size))
+    stacked = np.stack(pixels) if pixels else np.zeros((0, GRID, GRID), np.uint8)
+    return Thumbnails(stacked, positions, np.array(sides, np.int64))
 
 
 def thumbnail(image: Image.Image) -> np.ndarray:
