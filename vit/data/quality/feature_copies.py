@@ -38,7 +38,8 @@ MIN_SIDE = 16  # pixels; smaller images are enlarged so much that their features
 SHRINKAGE = 0.1  # of the mean variance, added to each
 FEATURE_LIMIT = 0.5  # cosine of whitened features from which a pair is a near copy
 CROP_LIMIT, CROP_FEATURES = 0.9, 0.1  # similarity of a window from which it is a crop, and the least cosine of features
-CROPS = tuple((size, int(np.ceil((1 - size) * GRID / 2)) + 1) for size in (0.62, 0.66, 0.7, 0.74, 0.78, 0.82, 0.86))
+STEP = 1.6  # pixels of a thumbnail between windows
+CROPS = tuple((size, int(np.ceil((1 - size) * GRID / STEP)) + 1) for size in (0.62, 0.66, 0.7, 0.74, 0.78, 0.82, 0.86))
 MAX_PAIRS = 200_000  # the most similar ones are returned
 
 Featurize = Callable[[list[tuple[str, int]]], np.ndarray]  # (split, index) of N images -> features (N,D)
