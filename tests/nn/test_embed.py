@@ -70,13 +70,17 @@ def test_the_compact_stem_is_its_convolutions_and_pooling() -> None:
     torch.manual_seed(0)
     stem = CompactStem(3, 24, (8, 8))
     images = torch.randn(2, 3, 32, 32)
+    for layer in stem.norms:
+        torch.nn.init.normal_(layer.weight)
     x = F.conv2d(images, stem.first.weight, stem.first.bias, stride=2, padding=1)
-    for layer in stem.later:
-        x = F.conv2d(F.gelu(x), layer.weight, padding=1)
-        x = x.unfold(2, 2, 2).unfold(3, 2, 2).amax((-2, -1))
-    x = F.layer_norm(x.flatten(2).transpose(1, 2), (24,), stem.norm.weight, stem.norm.bias)
+    for i, norm in enumerate(stem.norms):
+        if i:
+            x = F.conv2d(x, stem.later[i - 1].weight, padding=1)
+            x = x.unfold(2, 2, 2).unfold(3, 2, 2).amax((-2, -1))
+        deviation = (x.var(1, correction=0, keepdim=True) + norm.eps).sqrt()
+        x = F.gelu((x - x.mean(1, keepdim=True)) / deviation * norm.weight[:, None, None] + norm.bias[:, None, None])
     tokens = stem(images)
-    torch.testing.assert_close(tokens, F.gelu(x), **CLOSE)
+    torch.testing.assert_close(tokens, x.flatten(2).transpose(1, 2), **CLOSE)
     images[:, :, :, 16] += 1  # the first column of the third patch of each row
     changed = (stem(images) != tokens).any(-1)[0].view(4, 4)
     assert changed[:, 1:3].all() and not changed[:, 0].any()

@@ -102,8 +102,8 @@ class CompactStem(nn.Module):
     (arXiv 2104.05704): neighbouring patches overlap, which learns faster on few pixels.
 
     The first convolution has stride 2, so that no features of full resolution are computed; each halving that follows
-    is a 3x3 convolution with max pooling. The norm is per token, so that an image is independent of the rest of the
-    batch. Channels are the last axis in memory: on a CPU convolutions and pooling are then faster, and the tokens are
+    is a 3x3 convolution with max pooling. The norms are per position, so that an image is independent of the rest of
+    the batch. Channels are the last axis in memory: on a CPU convolutions and pooling are then faster, and the tokens are
     contiguous.
 
     Raises:
@@ -121,15 +121,19 @@ class CompactStem(nn.Module):
         self.later = nn.ModuleList(
             nn.Conv2d(width, out, 3, padding=1, bias=False) for width, out in pairwise(widths)
         )
-        self.norm = nn.LayerNorm(dim)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for width in widths)
         self.in_chans, self.dim, self.patch_size = in_chans, dim, patch_size
 
     def forward(self, images: Tensor, mask: None = None) -> Tensor:
         """(B,C,H,W) -> (B,N,D), for images without padding"""
-        x = self.first(images.contiguous(memory_format=torch.channels_last))
-        for convolution, stride in zip(self.later, self.strides[1:], strict=True):
-            x = F.max_pool2d(convolution(F.gelu(x)), stride)
-        return F.gelu(self.norm(x.permute(0, 2, 3, 1).flatten(1, 2)))
+        x = self.activated(self.first(images.contiguous(memory_format=torch.channels_last)), 0)
+        for i, (convolution, stride) in enumerate(zip(self.later, self.strides[1:], strict=True), start=1):
+            x = self.activated(F.max_pool2d(convolution(x), stride), i)
+        return x.permute(0, 2, 3, 1).flatten(1, 2)  # a view
+
+    def activated(self, x: Tensor, layer: int) -> Tensor:
+        """(B,C,H,W) -> (B,C,H,W), the channels last in memory, after the norm of the layer and GELU"""
+        return F.gelu(self.norms[layer](x.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
 
 
 class MaskedConvStem(ConvStem):
