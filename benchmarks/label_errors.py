@@ -10,11 +10,11 @@ makes its own folds. Precision and recall are equal where as many samples are lo
 
 import numpy as np
 from cleanlab.classification import CleanLearning
+from feature_files import measure_files
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from feature_files import measure_files
 from vit.data.splits.folds import assign_folds
 from vit.evaluation.labelling.label_errors import find_label_errors
 from vit.evaluation.out_of_fold import HeldOut

@@ -9,10 +9,10 @@ methods.
 """
 
 import numpy as np
+from feature_files import measure_files
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from feature_files import measure_files
 from vit.evaluation.labelling.next_to_label import POOL
 from vit.evaluation.labelling.selection import choose_diverse, directions, most_uncertain, residuals, uncertainty
 
