@@ -22,7 +22,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-WARM = ("vit.run.training_run", "vit.run.command", "vit.run.jobs.images", "torch.optim.adamw", "matplotlib.pyplot")
+WARM = ("vit.run.training_run", "vit.run.command", "vit.run.jobs.images", "torch.optim.adamw", "matplotlib.pyplot",
+        "vit.cli")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 READ_AT_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH_", "CUDA_", "LD_", "PYTHON", "HF_",
                   "XDG_", "MPL", "HOME")  # prefixes of variables
@@ -225,6 +226,7 @@ def serve(modules: Sequence[str]) -> None:
     for pid, code in codes.items():
         if code is None:
             kill_group(pid)
+    os._exit(0)  # without the messages of libraries that are unloaded
 
 
 def exit_code(pid: int) -> int | None:
