@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TextIO
 
 ROOT = Path(__file__).parents[1]
 WARM = ("vit.run.training_run", "vit.run.command", "vit.run.jobs.images", "torch.optim.adamw", "matplotlib.pyplot",
@@ -214,6 +215,19 @@ def serve(modules: Sequence[str]) -> None:
         raise RuntimeError("an import started a thread, which a fork would not have")
     gc.freeze()
     codes: dict[int, int | None] = {}
+    try:
+        answer_requests(answers, codes)
+    except BrokenPipeError:
+        pass  # the owner has ended before it read an answer
+    finally:
+        for pid, code in codes.items():
+            if code is None:
+                kill_group(pid)
+    os._exit(0)  # without the messages of libraries that are unloaded
+
+
+def answer_requests(answers: TextIO, codes: dict[int, int | None]) -> None:
+    """Until standard input ends. `codes` has the exit codes of all forks, None while one is running."""
     for line in sys.stdin:
         request = json.loads(line)
         if pid := request.get("poll"):
@@ -223,10 +237,6 @@ def serve(modules: Sequence[str]) -> None:
             codes[answer] = None
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
-    for pid, code in codes.items():
-        if code is None:
-            kill_group(pid)
-    os._exit(0)  # without the messages of libraries that are unloaded
 
 
 def exit_code(pid: int) -> int | None:

@@ -1,5 +1,7 @@
 """The server of forks that other tests use, without the libraries that it usually imports."""
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -79,3 +81,26 @@ def test_server_and_forks_end_with_their_owner(tmp_path, signum):
     while any(is_alive(pid) for pid in pids) and time.monotonic() < end:
         time.sleep(0.01)
     assert not any(is_alive(pid) for pid in pids)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="reads the states of processes from /proc")
+def test_a_request_whose_owner_has_ended_leaves_no_fork(tmp_path):
+    """The request is in the pipe when the owner ends, which reads no answer."""
+    forks = Forks(modules=[])
+    forks.server.stdout.close()
+    request = {"function": "os:system", "arguments": ["sleep 600"], "folder": str(tmp_path),
+               "environment": forks.environment, "output": str(tmp_path / "output"), "errors": str(tmp_path / "output")}
+    forks.server.stdin.write(json.dumps(request) + "\n")
+    forks.close()
+    end = time.monotonic() + 5
+    while (pids := list(running_in(tmp_path))) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert forks.server.returncode == 0 and not pids
+
+
+def running_in(folder):
+    """The processes whose working directory it is."""
+    for process in (name for name in os.listdir("/proc") if name.isdigit()):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{process}/cwd") == str(folder) and is_alive(int(process)):
+                yield int(process)
