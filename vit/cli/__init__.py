@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from vit.cli.data.audit import audit, models
+from vit.cli.data.audit import audit
 from vit.cli.data.next import choose_next
 from vit.cli.evaluation.calibrate import calibrate
 from vit.cli.evaluation.compare import compare
@@ -17,6 +17,7 @@ from vit.cli.evaluation.evaluate import evaluate
 from vit.cli.evaluation.report import report
 from vit.cli.exchange.convert import convert
 from vit.cli.exchange.hub import card, push
+from vit.cli.exchange.models import models
 from vit.cli.prediction.attention import attention
 from vit.cli.prediction.explain import explain
 from vit.cli.prediction.predict import predict

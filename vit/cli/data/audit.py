@@ -1,6 +1,6 @@
-"""`vit audit` and `vit models`: problems in a data set, and the models that exist."""
+"""`vit audit`: problems in a data set."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.data.data_sets import compose_data, open_source
+from vit.cli.option_groups import with_option_groups
 from vit.cli.terminal import ConfigDir, Device, Overrides, check_writable, print_written, staged, write_json
 
 if TYPE_CHECKING:
@@ -16,41 +17,69 @@ if TYPE_CHECKING:
     from vit.inference.features import Featurizer
 
 
+@dataclass(frozen=True)
+class CopyOptions:
+    """How near copies are looked for."""
+
+    near: Annotated[bool, typer.Option(
+        "--near-copies", help="Also find resized, recompressed, cropped, mirrored and brightened copies.")] = False
+    model: Annotated[Path | None, typer.Option(
+        help="Also find near copies by the features of this model: a saved one, or weights of timm, transformers, ...",
+        show_default=False)] = None
+    device: Device = None
+
+    @property
+    def wanted(self) -> bool:
+        return self.near or self.model is not None
+
+
+@dataclass(frozen=True)
+class LabelOptions:
+    """Where label errors are looked for, and the files that list them."""
+
+    labels: Annotated[Path | None, typer.Option(
+        help="Folder of a cross-validation or a run: rank likely label errors by its held-out predictions instead.",
+        show_default=False)] = None
+    csv_file: Annotated[Path | None, typer.Option(
+        "--csv", help="With --labels: the corrections file to edit.", show_default=False)] = None
+    html: Annotated[Path | None, typer.Option(help="With --labels: the page.", show_default=False)] = None
+    limit: Annotated[int | None, typer.Option(
+        min=1, help="With --labels: so many samples; by default those that are likely errors.",
+        show_default=False)] = None
+
+    def check(self, copies: CopyOptions) -> None:
+        """Check that the options fit each other.
+
+        Raises:
+            ValueError: options of --labels without it, or --labels together with a search for copies.
+        """
+        if self.labels is None and (self.csv_file or self.html or self.limit):
+            raise ValueError("--csv, --html and --limit belong to --labels FOLDER; add it, or leave them out")
+        if self.labels is not None and copies.wanted:
+            raise ValueError("--near-copies and --model look for copies, --labels FOLDER for label errors; run vit "
+                             "audit once for each")
+
+
+@with_option_groups
 def audit(
     overrides: Overrides = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole report to this file.")] = None,
     seconds: Annotated[float | None, typer.Option(
         min=0, help="Time limit for decoding; by default all images are decoded.", show_default=False)] = None,
-    near: Annotated[bool, typer.Option(
-        "--near-copies", help="Also find resized, recompressed, cropped, mirrored and brightened copies.")] = False,
-    model: Annotated[Path | None, typer.Option(
-        help="Also find near copies by the features of this model: a saved one, or weights of timm, transformers, ...",
-        show_default=False)] = None,
-    labels: Annotated[Path | None, typer.Option(
-        help="Folder of a cross-validation or a run: rank likely label errors by its held-out predictions instead.",
-        show_default=False)] = None,
-    csv_file: Annotated[Path | None, typer.Option(
-        "--csv", help="With --labels: the corrections file to edit.", show_default=False)] = None,
-    html: Annotated[Path | None, typer.Option(help="With --labels: the page.", show_default=False)] = None,
-    limit: Annotated[int | None, typer.Option(
-        min=1, help="With --labels: so many samples; by default those that are likely errors.",
-        show_default=False)] = None,
-    device: Device = None,
+    *,
+    copies: CopyOptions,
+    label_errors: LabelOptions,
     config_dir: ConfigDir = None,
 ) -> None:
     """Check the images of a data set: unreadable ones, duplicates across splits, class counts, sizes, mean and std.
 
     The exit code is 1 if an image is unreadable. --labels FOLDER looks for label errors, with the data of that folder.
     """
-    if labels is not None:
-        if model is not None or near:
-            raise ValueError("--near-copies and --model look for copies, --labels FOLDER for label errors; run vit "
-                             "audit once for each")
-        show_label_errors(labels, overrides or [], (json_file, csv_file, html), limit)
-        return
-    if csv_file or html or limit:
-        raise ValueError("--csv, --html and --limit belong to --labels FOLDER; add it, or leave them out")
+    label_errors.check(copies)
     check_writable(json_file)
+    if label_errors.labels is not None:
+        show_label_errors(label_errors, overrides or [], json_file)
+        return
     from vit.data.quality.audit import audit as audit_source
     from vit.data.quality.near_copies import describe_pairs
     from vit.run.config.composing import with_config_dir
@@ -61,15 +90,16 @@ def audit(
                          "its first step and names file and line of an invalid one")
     source = as_unlabelled_images(open_source(data))
     preprocessing, bit_depth = audit_preprocessing(data, source)
-    featurizer = None if model is None else open_featurizer(model, device)
-    near = near or featurizer is not None
+    featurizer = None if copies.model is None else open_featurizer(copies.model, copies.device)
     with staged("audit") as progress:
         report = audit_source(source, preprocessing, seconds, progress)
-        pairs = find_near_copies(source, preprocessing, featurizer, progress) if near else []
+        pairs = find_near_copies(source, preprocessing, featurizer, progress) if copies.wanted else []
     typer.echo(report.text() + (f"\npixels: {bit_depth}" if bit_depth else ""))
-    if near:
+    found = report.to_dict()
+    if copies.wanted:
         typer.echo(describe_pairs(pairs))
-    write_json(report.to_dict() | ({"near_copies": [asdict(pair) for pair in pairs]} if near else {}), json_file)
+        found["near_copies"] = [asdict(pair) for pair in pairs]
+    write_json(found, json_file)
     raise typer.Exit(1 if report.unreadable else 0)
 
 
@@ -105,23 +135,20 @@ def find_near_copies(
                                 progress)
 
 
-def show_label_errors(
-    folder: Path, overrides: list[str], files: tuple[Path | None, Path | None, Path | None], limit: int | None
-) -> None:
+def show_label_errors(options: LabelOptions, overrides: list[str], json_file: Path | None) -> None:
     """Write and print the likely label errors.
 
     Raises:
         ValueError: overrides are given, since the folder records its data.
     """
-    for file in files:
-        check_writable(file)
+    check_writable(options.csv_file)
+    check_writable(options.html)
     if overrides:
-        raise ValueError(f"{overrides[0]} changes nothing here: --labels reads the data that {folder} records; leave "
-                         "it out")
+        raise ValueError(f"{overrides[0]} changes nothing here: --labels reads the data that {options.labels} records; "
+                         "leave it out")
     from vit.run.multirun.label_audit import audit_labels
 
-    json_file, csv_file, html = files
-    errors, samples, csv_file, page = audit_labels(folder, csv_file, html, limit)
+    errors, samples, csv_file, page = audit_labels(options.labels, options.csv_file, options.html, options.limit)
     typer.echo(f"{len(errors)} of {samples} labels are likely wrong")
     for error in errors[:10]:
         typer.echo(f"  {error.name}: {error.label} ({error.label_probability:.3f}), suggested {error.suggested} "
@@ -170,13 +197,3 @@ def as_unlabelled_images(source: "Source | PairSource") -> "Source":
         return source
     splits = {key: Split(zeros(len(each), int), each.names, each.read) for key, each in source.splits.items()}
     return UnlabelledImages(source.name, [], splits, source.left_out)
-
-
-def models(pattern: Annotated[str, typer.Argument(help="Names with * and ?, such as 'vit_small*'.")] = "*") -> None:
-    """List the names of the models that can be created."""
-    from vit.models import list_models
-
-    names = list_models(pattern)
-    if not names:
-        raise ValueError(f"no model name matches {pattern!r}; vit models lists all {len(list_models())}")
-    typer.echo("\n".join(names))
