@@ -34,7 +34,8 @@ def test_temperatures_are_those_of_a_logistic_regression_without_offset():
     logits, truth = overconfident()
     found = fit_label_calibration(CLASSES, logits, truth)
     for c, temperature in enumerate(found.temperatures):
-        theirs = LogisticRegression(C=1e6, fit_intercept=False, tol=1e-8).fit(logits[:, [c]].numpy(), truth[:, c].numpy())
+        fitted = LogisticRegression(C=1e6, fit_intercept=False, tol=1e-8)
+        theirs = fitted.fit(logits[:, [c]].numpy(), truth[:, c].numpy())
         assert temperature == pytest.approx(1 / theirs.coef_[0, 0], rel=2e-3)
     for each, expected in zip(found.loss, (np.ones(3), np.array(found.temperatures)), strict=True):
         p = torch.sigmoid(logits / torch.tensor(expected)).numpy()
@@ -56,7 +57,8 @@ def test_thresholds_go_with_the_temperatures_and_back():
     ours = calibrated_thresholds(raw, RECORD)
     logits = np.log(p / (1 - p)) / np.array(RECORD.temperatures)
     assert np.array_equal(1 / (1 + np.exp(-logits)) >= ours, p >= raw) and ours[0] != raw[0]
-    assert raw_thresholds(ours, RECORD) == pytest.approx(raw) and calibrated_thresholds([0.0, 1.0, 0.5], RECORD)[:2] == [0, 1]
+    assert raw_thresholds(ours, RECORD) == pytest.approx(raw)
+    assert calibrated_thresholds([0.0, 1.0, 0.5], RECORD)[:2] == [0, 1]
     assert raw_thresholds((), RECORD) == [] and raw_thresholds(raw, None) == raw
 
 
@@ -87,7 +89,8 @@ def test_predictions_are_calibrated_and_select_the_same_labels(folders, tmp_path
     for one, other in zip(plain.predict(pictures(), top_k=3), calibrated.predict(pictures(), top_k=3), strict=True):
         p, q = (dict(zip(each.names, each.probabilities, strict=True)) for each in (one, other))
         for name, temperature in zip(CLASSES, RECORD.temperatures, strict=True):
-            assert np.log(q[name] / (1 - q[name])) == pytest.approx(np.log(p[name] / (1 - p[name])) / temperature, abs=1e-3)
+            before, after = (np.log(each[name] / (1 - each[name])) for each in (p, q))
+            assert after == pytest.approx(before / temperature, abs=1e-3)
         assert other.calibrated and not one.calibrated
     chosen = [[set(each.names) for each in predictor.predict(pictures())] for predictor in (plain, calibrated)]
     assert chosen[0] == chosen[1]

@@ -100,7 +100,8 @@ def evaluate_multi_label(
     options = RunOptions(batch_size, precision, on_bad_sample, device, progress)
     score = partial(score_batch, calibration=calibration)
     parts, unreadable = run_over_split(model, preprocessing, split, score, options)
-    rows, truth, plain, losses, before, probabilities = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
+    columns = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
+    rows, truth, plain, losses, before, probabilities = columns
     scores = label_scores(classes, truth, probabilities, thresholds)
     metrics = average_scores(scores, truth, reaches(probabilities, thresholds), plain)
     metrics["ece"] = label_calibration_error(before, truth)

@@ -46,8 +46,8 @@ class EnsembleConfig:
         if len(self.temperatures) != len(self.means):
             raise ValueError(f"an ensemble of {len(self.means)} members has {len(self.temperatures)} temperatures; "
                              "give one for each member, or none")
-        wrong = next((each for each in self.temperatures if isinstance(each, tuple) and len(each) != self.num_classes), ())
-        if wrong:
+        per_label = (each for each in self.temperatures if isinstance(each, tuple))
+        if wrong := next((each for each in per_label if len(each) != self.num_classes), ()):
             raise ValueError(f"a member of an ensemble has {len(wrong)} temperatures for {self.num_classes} labels")
         if self.member.get("kind") == self.kind:
             raise ValueError("a member of an ensemble is an ensemble itself; give its members instead")

@@ -79,8 +79,8 @@ def text_table(first: str, pairs: int, found: "dict[str, dict]") -> "Table":
 
     caption = f"compared with {markup.escape(first)} on {pairs:,} texts"
     if pairs < FEWEST_TEXTS:
-        caption += (f"; intervals, and p-values of BLEU and character errors, need {FEWEST_TEXTS} or more, so only exact "
-                    "match has a p-value")
+        caption += (f"; intervals, and p-values of BLEU and character errors, need {FEWEST_TEXTS} or more, so only "
+                    "exact match has a p-value")
     table = Table(box=SIMPLE_HEAD, caption_justify="left",
                   caption=f"{caption} (p: McNemar's exact test of exact match, else paired bootstrap)")
     for name in ("run", "metric", "difference", "95% interval", "p"):

@@ -1,10 +1,9 @@
-"""Near copies by the features of a model: rotated, recoloured and strongly cropped versions, which frequencies of pixels
-do not find.
+"""Near copies by the features of a model: rotated, recoloured and strongly cropped versions.
 
-Features are centred and whitened over the data set (Jegou and Chum, ECCV 2012), with shrinkage: without it all photos of
-one kind are similar to each other. Pairs with a cosine of `FEATURE_LIMIT` or more are near copies. Each image and the one
-with the most similar features are also compared as a crop of each other, by the frequencies of windows of 60 to 88 % of
-a side.
+Features are centred and whitened over the data set (Jegou and Chum, ECCV 2012), with shrinkage: without it all photos
+of one kind are similar to each other. Pairs with a cosine of `FEATURE_LIMIT` or more are near copies. Each image and
+the one with the most similar features are also compared as crops of each other, by the frequencies of windows of 62 to
+86 % of a side.
 
 For N images with D features this costs 2 * D * N^2 operations in blocks, an eigendecomposition of (D,D), 5 ms per image
 for the crops, and 4 * D bytes of memory per image.
@@ -57,9 +56,9 @@ def near_copies_by_model(
     thumbnails = read_thumbnails(source, preprocessing, progress)
     large = np.flatnonzero(thumbnails.sides >= MIN_SIDE)
     if len(large) < FEWEST:
-        raise DataError(f"{len(large)} of the {len(thumbnails.sides)} images are too few for near copies by features, which "
-                        f"are compared relative to the data set: {FEWEST} or more are needed that can be decoded, are not of "
-                        f"one colour and have sides of {MIN_SIDE} pixels or more; leave the model out")
+        raise DataError(f"{len(large)} of the {len(thumbnails.sides)} images are too few for near copies by features, "
+                        f"which are compared relative to the data set: {FEWEST} or more are needed that can be decoded, "
+                        f"are not of one colour and have sides of {MIN_SIDE} pixels or more; leave the model out")
     features = featurize([thumbnails.positions[i] for i in large])
     found = {PIXELS: find_pairs(thumbnails.pixels, progress)}
     for way, pairs in find_feature_pairs(features, thumbnails.pixels[large], progress).items():
@@ -76,8 +75,8 @@ def find_feature_pairs(
         DataError: a feature is not finite.
     """
     if len(wrong := np.flatnonzero(~np.isfinite(features).all(axis=1))):
-        raise DataError(f"{len(wrong)} of {len(features)} feature vectors have values that are not finite, the first one "
-                        f"of image {wrong[0]}; choose another model")
+        raise DataError(f"{len(wrong)} of {len(features)} feature vectors have values that are not finite, the first "
+                        f"one of image {wrong[0]}; choose another model")
     vectors = whitened(features)
     pairs, nearest, cosines = similar_pairs(vectors, progress)
     crops = crop_pairs(pixels, nearest, cosines >= CROP_FEATURES, progress)

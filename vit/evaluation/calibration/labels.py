@@ -27,7 +27,8 @@ def fit_label_calibration(classes: Sequence[str], logits: Tensor, truth: Tensor)
     temperatures = tuple(fit_temperature(two[:, c], truth[:, c].long()) if known[c] else 1.0
                          for c in range(len(classes)))
     found = LabelCalibration(count, temperatures, (0.0, 0.0), (0.0, 0.0))
-    loss = tuple(float(F.binary_cross_entropy_with_logits(scaled_logits(logits, each), targets)) for each in (None, found))
+    loss = tuple(float(F.binary_cross_entropy_with_logits(scaled_logits(logits, each), targets))
+                 for each in (None, found))
     ece = tuple(label_calibration_error(label_probabilities(logits, each).numpy(), truth.numpy())
                 for each in (None, found))
     absent = tuple(name for name, is_known in zip(classes, known, strict=True) if not is_known)
@@ -38,8 +39,8 @@ def fit_label_calibration(classes: Sequence[str], logits: Tensor, truth: Tensor)
 
 def report(found: LabelCalibration) -> None:
     """Log the temperatures and the labels about which the images say nothing."""
-    log.info("calibration on %d validation images: temperatures per label %.3f to %.3f, log loss %.4f -> %.4f, expected "
-             "calibration error, mean over labels, %.4f -> %.4f", found.samples, min(found.temperatures),
+    log.info("calibration on %d validation images: temperatures per label %.3f to %.3f, log loss %.4f -> %.4f, "
+             "expected calibration error, mean over labels, %.4f -> %.4f", found.samples, min(found.temperatures),
              max(found.temperatures), *found.loss, *found.ece)
     if found.absent:
         more = f" and {len(found.absent) - 3} more labels" if len(found.absent) > 3 else ""

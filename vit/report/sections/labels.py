@@ -68,13 +68,14 @@ def label_reliability(subject: Subject) -> Section:
     errors = [label_errors(each, evaluation.truth) for each in (before, evaluation.probabilities)]
     order = np.argsort([-score.images for score in evaluation.scores], kind="stable")[:DRAWN]
     means = " and ".join(f"{np.mean(each):.3f}" for each in errors[fitted is None :])
-    html = drawing(figure_url(reliability_diagrams, subject, order), f"Reliability diagrams of {len(order)} labels; mean "
-                   f"calibration error {means}" + ("" if fitted is None else ", without and with calibration"))
+    shown = f"Reliability diagrams of {len(order)} labels; mean calibration error {means}"
+    html = drawing(figure_url(reliability_diagrams, subject, order),
+                   shown + ("" if fitted is None else ", without and with calibration"))
     if fitted is None:
         html += paragraph("The model is not calibrated; vit calibrate saves a calibrated copy.", muted=True)
     else:
-        html += facts({"temperatures": f"{min(fitted.temperatures):.4g} to {max(fitted.temperatures):.4g}, one per label, "
-                                       f"from {fitted.samples:,} validation images"})
+        html += facts({"temperatures": f"{min(fitted.temperatures):.4g} to {max(fitted.temperatures):.4g}, one per "
+                                       f"label, from {fitted.samples:,} validation images"})
     temperatures = [None] * len(evaluation.classes) if fitted is None else fitted.temperatures
     columns = ("label", "images", "calibration error", "calibrated", "temperature", "mean probability",
                "share of images")

@@ -60,8 +60,8 @@ class MultiLabelJob(ImageClassificationJob):
         options = RunOptions(
             **extra["evaluation"], on_bad_sample=self.config["data"]["on_bad_sample"], device=None, progress=None
         )
-        val, classes = self.evaluated("val"), self.source.classes
-        calibration = calibrate_labels(model, self.preprocessing, val, classes, calibration_choice(self.config), options)
+        val, classes, choice = self.evaluated("val"), self.source.classes, calibration_choice(self.config)
+        calibration = calibrate_labels(model, self.preprocessing, val, classes, choice, options)
         thresholds = calibrated_thresholds(self.thresholds(model, extra["evaluation"]), calibration)
         save_bundle(path, model, classes, self.preprocessing, metrics, extra, thresholds=thresholds,
                     calibration=calibration)
