@@ -89,6 +89,8 @@ def test_a_finished_fold_is_not_run_again_and_a_stopped_one_resumes(finished, tm
     (["folds=1"], "folds=1: must be a whole number, 2 or more"), (["folds=x"], "folds=x"),
     (["seeds=0,0"], "must be different whole numbers"), (["seeds=a"], "seeds=a"),
     (["data.fold=1/5"], "use folds=N"), (["seed=1"], "use seeds=N"), (["recipe.epoch=1"], "recipe.epochs"),
+    (["data=spelled_numbers"], "task=seq2seq cannot be cross-validated: folds are made of images or texts with"),
+    (["task=masked_image"], "task=masked_image cannot be cross-validated"),
 ])
 def test_wrong_arguments_are_errors_before_the_first_run(tmp_path, arguments, message):
     with pytest.raises(ConfigError, match=message):

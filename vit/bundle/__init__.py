@@ -13,5 +13,6 @@ from vit.bundle.saving import save_bundle
 
 __all__ = [
     "CONFIG", "WEIGHTS", "Answered", "Bundle", "BundleError", "Calibration", "Contract", "LabelCalibration",
-    "Quantiles", "UnknownScore", "find_bundle", "is_bundle", "load_bundle", "model_kind", "save_bundle", "save_ensemble",
+    "Quantiles", "UnknownScore", "find_bundle", "is_bundle", "load_bundle", "model_kind", "save_bundle",
+    "save_ensemble",
 ]

@@ -14,7 +14,7 @@ from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.console import console
 from vit.run.finish import data_overrides
 from vit.run.multirun.compare import conclude, raise_failed, train_all
-from vit.run.multirun.held_out import held_out
+from vit.run.multirun.held_out import TASKS, held_out
 from vit.run.multirun.soups import fold_soups
 from vit.run.multirun.sweeping import SweptRun, summary
 from vit.run.parts.data_source import build_source
@@ -46,6 +46,7 @@ def cross_validate(arguments: list[str], predictions: pathlib.Path | None = None
     own, overrides = split_arguments(arguments)
     check_overrides(overrides)
     config = resolve(compose(overrides))
+    check_task(config)
     folder, plan, done, failed = train_all({**config, "compare": fold_runs(own)}, overrides, "cross-validate")
     raise_failed(folder, failed)
     conclude(folder, plan, done)
@@ -65,6 +66,14 @@ def check_overrides(overrides: list[str]) -> None:
         if key in ("data.fold", "seed", "compare"):
             fix = {"data.fold": "folds=N", "seed": "seeds=N"}.get(key, "vit train compare=...")
             raise ConfigError(f"{override}: each run of a cross-validation has its own {key}; use {fix}")
+
+
+def check_task(config: dict) -> None:
+    """Raises ConfigError for a task without classes, whose samples have no out-of-fold predictions."""
+    task, data = config["task"]["name"], config["data"]
+    if task not in TASKS or "fold" not in data:
+        raise ConfigError(f"data={data['name']} with task={task} cannot be cross-validated: folds are made of images "
+                          "or texts with classes; vit train -m seed=0,1,2 repeats other runs")
 
 
 def fold_runs(own: dict[str, str]) -> dict[str, list[str]]:
