@@ -83,7 +83,7 @@ def write_texts(folder, texts, references):
 
 def test_translators_are_compared_by_the_paired_bootstrap_of_sacrebleu(tmp_path, capsys):
     random = np.random.default_rng(3)
-    references = [" ".join(random.choice(["a", "the", "cat", "dog", "sat", "on", "it"], 9)) for _ in range(40)]
+    references = [" ".join(random.choice(["a", "the", "cat", "dog", "sat", "on", "it"], 9)) for _ in range(60)]
     good, bad = ([" ".join(word for word in each.split() if random.random() < kept) for each in references]
                  for kept in (0.95, 0.8))
     runs = [write_texts(tmp_path / name, texts, references) for name, texts in (("good", good), ("bad", bad))]
@@ -108,7 +108,7 @@ def test_a_few_texts_have_no_p_value_of_bleu_but_the_exact_test(tmp_path, capsys
     assert found["exact_match"]["p_value"] == pytest.approx(2 / 2**8)
     assert found["exact_match"]["value"] == pytest.approx(-8 / 29) and found["exact_match"]["low"] is None
     assert found["bleu"]["value"] < 0 and found["bleu"]["p_value"] is None and found["bleu"]["low"] is None
-    assert "need 30 or more" in " ".join(capsys.readouterr().out.split())
+    assert "need 50 or more" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(("change", "says"), [

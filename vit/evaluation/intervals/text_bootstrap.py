@@ -13,7 +13,7 @@ from vit.evaluation.text_metrics import character_errors
 
 RESAMPLES = 1000
 ORDERS = 4  # n-grams of BLEU
-FEWEST_TEXTS = 30  # of a paired comparison: with 10, 1 of 8 equal systems would have p < 0.05
+FEWEST_TEXTS = 50  # of a paired comparison: with 10, 1 of 8 equal systems would have p < 0.05
 MATCH = "exact_match"
 
 
