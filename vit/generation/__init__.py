@@ -6,8 +6,9 @@ is the number of beams per row.
 """
 
 from vit.generation.generate import generate
+from vit.generation.search_tree import SearchTree
 from vit.generation.settings import Generation, Hypothesis
 from vit.generation.uncached import Uncached
 from vit.generation.utf8 import Utf8
 
-__all__ = ["Generation", "Hypothesis", "Uncached", "Utf8", "generate"]
+__all__ = ["Generation", "Hypothesis", "SearchTree", "Uncached", "Utf8", "generate"]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vit.generation.candidates import candidates
 from vit.generation.ensemble import ActiveRows, Ensemble
+from vit.generation.search_tree import Outcome, SearchTree
 from vit.generation.settings import Generation, Hypothesis, NBest
 
 COMPACT_EVERY = 16  # steps after which tokens of dropped beams are removed from the caches
@@ -22,7 +23,9 @@ class Beam(NamedTuple):
     parent: int = 0
 
 
-def beam_search(ensemble: Ensemble, first: Tensor, settings: Generation, longest: int) -> list[list[Hypothesis]]:
+def beam_search(
+    ensemble: Ensemble, first: Tensor, settings: Generation, longest: int, trees: Sequence[SearchTree] = ()
+) -> list[list[Hypothesis]]:
     """The best texts of every row.
 
     Texts that end among the best `beam` continuations are collected, and a row is done when no beam can beat them any
@@ -34,7 +37,9 @@ def beam_search(ensemble: Ensemble, first: Tensor, settings: Generation, longest
     Args:
         first: (B,P), the forced ids.
         longest: maximum number of tokens to generate.
+        trees: one per row, to which the continuations of each step are added; none by default.
     """
+    recorded = dict(enumerate(trees))  # those of the rows that are not done
     best, active = [NBest(settings.n_best) for _ in first], ActiveRows(len(first))
     log_probs = ensemble.advance(first)  # (B,1,V)
     beams = [[Beam(0.0, settings.prefix)] for _ in first]
@@ -46,10 +51,11 @@ def beam_search(ensemble: Ensemble, first: Tensor, settings: Generation, longest
         count = min(2 * settings.beam, W * V)
         found = candidates(log_probs, scores, count)
         width = min(settings.beam, max(1, count - W))  # each beam has one continuation by eos
-        beams = [extend(*each, V, width, step, longest, best[row], settings)
+        beams = [extend(*each, V, width, step, longest, best[row], settings, recorded.get(row))
                  for row, *each in zip(active.rows, beams, *found, strict=True)]
         done = [is_done(row[0], step, longest, best[number], settings)
                 for number, row in zip(active.rows, beams, strict=True)]
+        recorded = {row: tree for row, tree in recorded.items() if not done[active.rows.index(row)]}
         if all(done):
             break
         parents = torch.tensor([[beam.parent for beam in row] for row in beams], device=first.device)
@@ -69,14 +75,15 @@ def beam_search(ensemble: Ensemble, first: Tensor, settings: Generation, longest
 
 def extend(
     beams: Sequence[Beam], values: Sequence[float], indices: Sequence[int], V: int, width: int, step: int, longest: int,
-    best: NBest, settings: Generation,
+    best: NBest, settings: Generation, tree: SearchTree | None = None,
 ) -> list[Beam]:
     """The next `width` beams of a row, best first, out of its best continuations; finished texts are added to `best`.
 
     Args:
         values, indices: of the continuations, as from `candidates`.
+        tree: the continuations are added to it.
     """
-    extended = []
+    extended, outcomes = [], []
     for rank, (value, index) in enumerate(zip(values, indices, strict=True)):
         parent, token = divmod(index, V)
         text, end = beams[parent].text, token == settings.eos
@@ -84,8 +91,15 @@ def extend(
             break
         if rank < settings.beam and (end or step == longest):
             best.add(Hypothesis(text if end else (*text, token), settings.score(value, step), end))
+            outcomes.append(Outcome.ended if end else Outcome.cut)
+        else:
+            is_last = end or step == longest or len(extended) == width
+            outcomes.append(Outcome.dropped if is_last else Outcome.extended)
         if not end and len(extended) < width:
             extended.append(Beam(value, (*text, token), parent))
+    if tree is not None:
+        tree.add_step([(*divmod(index, V), value, outcome)
+                       for index, value, outcome in zip(indices, values, outcomes, strict=False)])
     if values[0] == -torch.inf and not best.found:  # every continuation is suppressed: return the unfinished texts
         for beam in beams:
             if beam.score > -torch.inf:

@@ -11,6 +11,7 @@ from vit.generation.beam import beam_search
 from vit.generation.ctc import rescore_with_ctc
 from vit.generation.ensemble import Ensemble
 from vit.generation.sampling import sample
+from vit.generation.search_tree import SearchTree
 from vit.generation.settings import Generation, Hypothesis
 from vit.generation.tta import augmented_images
 from vit.generation.uncached import Uncached, bypassed
@@ -27,6 +28,7 @@ def generate(
     settings: Generation | None = None,
     rows: Sequence[int] | None = None,
     utf8: Utf8 | None = None,
+    record: list[SearchTree] | None = None,
 ) -> list[list[Hypothesis]]:
     """Generate the `n_best` texts of every source, best first; fewer if there are no more.
 
@@ -40,16 +42,19 @@ def generate(
         settings: greedy search by default.
         rows: numbers of the sources, from which random numbers of sampling are derived; 0 ... B-1 by default.
         utf8: the constraint of the texts to valid UTF-8; None for none.
+        record: a list to which the tree of the search of each source is appended; with `ctc` of the search before
+            rescoring.
 
     Raises:
-        ValueError: the model has no positions for tokens after the prefix, ids are out of range, or `tta` or `ctc`
-            are set for a source that is no image.
+        ValueError: the model has no positions for tokens after the prefix, ids are out of range, `tta` or `ctc` are set
+            for a source that is no image, or `record` is given for sampling.
     """
     models, settings = [models] if isinstance(models, nn.Module) else list(models), settings or Generation()
     settings.check_vocabulary(min(model.vocab_size for model in models))
     names = list(range(len(source))) if rows is None else [int(row) for row in rows]
     first = torch.tensor([settings.bos, *settings.prefix], device=source.device).repeat(len(source), 1)  # (B,P)
     longest = max_tokens(models, first.shape[1], settings.max_len)
+    trees = new_trees(record, len(source), settings)
     if len(source) == 0:
         return []
     with torch.inference_mode(), evaluating(models):
@@ -58,10 +63,10 @@ def generate(
         capacity = first.shape[1] + settings.beam * min(longest, CAPACITY)
         ensemble = Ensemble(models, sources, source_mask, capacity, utf8)
         if settings.ctc:
-            found = search(ensemble, first, replace(settings, n_best=settings.beam), longest)
+            found = search(ensemble, first, replace(settings, n_best=settings.beam), longest, trees)
             return rescore_with_ctc(models, sources, source_mask, found, settings, longest, utf8)
         if not settings.sample:
-            return search(ensemble, first, settings, longest)
+            return search(ensemble, first, settings, longest, trees)
         times = settings.n_best  # independent samples per row
         if times > 1:
             ensemble.select_rows(torch.arange(len(source), device=source.device).repeat_interleave(times))
@@ -71,11 +76,29 @@ def generate(
     return [sorted(each, key=lambda text: -text.score) for each in texts]
 
 
-def search(ensemble: Ensemble, first: Tensor, settings: Generation, longest: int) -> list[list[Hypothesis]]:
-    """The texts of greedy search or beam search for the forced ids `first` (B,P)."""
+def new_trees(record: list[SearchTree] | None, count: int, settings: Generation) -> list[SearchTree]:
+    """The trees of the next search, which are appended to the record; none without a record.
+
+    Raises:
+        ValueError: there is a record, but sampling is no search.
+    """
+    if record is None:
+        return []
+    if settings.sample:
+        raise ValueError("a search tree is recorded, but sample is true, and sampling is no search; use sample=false")
+    trees = [SearchTree(settings) for _ in range(count)]
+    record.extend(trees)
+    return trees
+
+
+def search(
+    ensemble: Ensemble, first: Tensor, settings: Generation, longest: int, trees: Sequence[SearchTree] = ()
+) -> list[list[Hypothesis]]:
+    """The texts of greedy search or beam search for the forced ids `first` (B,P); `trees` as in `beam_search`."""
     if settings.beam > 1:
-        return beam_search(ensemble, first, settings, longest)
-    return [[text] for text in sample(ensemble, first, settings, longest, [(row,) for row in range(len(first))])]
+        return beam_search(ensemble, first, settings, longest, trees)
+    counters = [(row,) for row in range(len(first))]
+    return [[text] for text in sample(ensemble, first, settings, longest, counters, trees)]
 
 
 def max_tokens(models: Sequence[nn.Module], forced: int, max_len: int) -> int:

@@ -1,16 +1,22 @@
 """Greedy search and sampling."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from vit.counters import hash_to_int
-from vit.generation.candidates import best
+from vit.generation.candidates import best, candidates
 from vit.generation.ensemble import ActiveRows, Ensemble
+from vit.generation.search_tree import Outcome, SearchTree
 from vit.generation.settings import Generation, Hypothesis
+
+ALTERNATIVES = 5  # continuations per step of greedy search that a search tree shows
 
 
 def sample(
-    ensemble: Ensemble, first: Tensor, settings: Generation, longest: int, names: list[tuple]
+    ensemble: Ensemble, first: Tensor, settings: Generation, longest: int, names: list[tuple],
+    trees: Sequence[SearchTree] = (),
 ) -> list[Hypothesis]:
     """One text per row by greedy search, or by sampling with `settings.sample`.
 
@@ -18,6 +24,7 @@ def sample(
         first: (B,P), the forced ids.
         longest: maximum number of tokens to generate.
         names: counters of each row from which the random numbers of sampling are derived.
+        trees: one per row of greedy search, to which the best continuations of each step are added; none by default.
     """
     found: dict[int, Hypothesis] = {}
     active, ids, texts = ActiveRows(len(first)), first, [settings.prefix for _ in first]
@@ -26,6 +33,9 @@ def sample(
         log_probs = ensemble.advance(ids)  # (B,1,V)
         ensemble.suppress(log_probs, [[text] for text in texts], step, settings)
         ids = choose(log_probs[:, 0], settings, [(*names[row], step) for row in active.rows])  # (B,1)
+        if trees:
+            add_alternatives({i: trees[row] for i, row in enumerate(active.rows) if row not in found}, log_probs, total,
+                             settings, step == longest)
         before, total = total, total + log_probs[:, 0].gather(1, ids)
         for i, (row, (token,), (value,)) in enumerate(zip(active.rows, ids.tolist(), total.tolist(), strict=True)):
             dead = value == -torch.inf  # every continuation is suppressed
@@ -41,6 +51,25 @@ def sample(
             ensemble.select_rows(index)
             texts, total, ids = [texts[i] for i in remaining], total[index], ids[index]
     return [found[row] for row in range(len(first))]
+
+
+def add_alternatives(
+    trees: dict[int, SearchTree], log_probs: Tensor, total: Tensor, settings: Generation, is_last: bool
+) -> None:
+    """Add the best continuations of a step of greedy search to the trees, of which it follows the first one.
+
+    Args:
+        trees: index in the batch -> tree.
+        log_probs, total: (B,1,V) of each id and (B,1) of the texts so far.
+        is_last: whether this is the last step.
+    """
+    found = list(zip(*candidates(log_probs, total, min(ALTERNATIVES, log_probs.shape[-1])), strict=True))
+    for i, tree in trees.items():
+        tokens = [(0, token, value) for value, token in zip(*found[i], strict=True) if value > -torch.inf]
+        followed = Outcome.cut if is_last else Outcome.extended
+        outcomes = [Outcome.ended if token == settings.eos else followed for _, token, _ in tokens[:1]]
+        outcomes += [Outcome.dropped] * (len(tokens) - 1)
+        tree.add_step([(*each, outcome) for each, outcome in zip(tokens, outcomes, strict=True)])
 
 
 def choose(log_probs: Tensor, settings: Generation, counters: list[tuple[int, ...]]) -> Tensor:

@@ -18,7 +18,7 @@ from vit.data import BadImage
 from vit.data.errors import printable
 from vit.data.formats.lines import BadText, Line
 from vit.data.text.tokenizers import EOS, PAD
-from vit.generation import Generation, Hypothesis, Utf8, generate
+from vit.generation import Generation, Hypothesis, SearchTree, Utf8, generate
 from vit.inference.images import Images, autocast, best_device, check_batch_size, named_images
 from vit.inference.text_inputs import BadInput, named_texts, raise_first_error, text_of
 
@@ -45,6 +45,26 @@ class GeneratedText:
     def certainty(self) -> float:
         """exp(score): with the default length penalty of 1, the geometric mean of the token probabilities."""
         return math.exp(self.score)
+
+
+@dataclass(frozen=True)
+class RecordedSearch:
+    """The generated texts for one source with the tree of their search.
+
+    Args:
+        tokens: text of the last token of each node of the tree, empty for the root.
+        nodes: the node of each text of the answer, best first; None if the search has not found it.
+    """
+
+    answer: GeneratedText
+    tree: SearchTree
+    tokens: Sequence[str]
+    nodes: Sequence[int | None]
+
+    @property
+    def chosen(self) -> frozenset[int]:
+        """Indices of the nodes on the way to the best text; none if the search has not found it."""
+        return frozenset() if self.nodes[0] is None else frozenset([0, *self.tree.path(self.nodes[0])])
 
 
 class Seq2SeqPredictor:
@@ -224,13 +244,35 @@ class Seq2SeqPredictor:
 
     @torch.inference_mode()
     def generate(
-        self, source: Tensor, mask: Tensor, settings: Generation | None = None, rows: Sequence[int] | None = None
+        self, source: Tensor, mask: Tensor, settings: Generation | None = None, rows: Sequence[int] | None = None,
+        record: list[SearchTree] | None = None,
     ) -> list[list[Hypothesis]]:
-        """source (B,S) or (B,C,H,W), mask (B,S) -> B lists of hypotheses, best first; `rows` seed the sampling."""
+        """source (B,S) or (B,C,H,W), mask (B,S) -> B lists of hypotheses, best first; `rows` seed the sampling.
+
+        `record` is extended by the tree of each search.
+        """
         settings = settings or self.settings
         self.check_settings(settings)
         with autocast(self.device, self.precision):
-            return generate(self.models, source, mask, settings, rows, self.utf8)
+            return generate(self.models, source, mask, settings, rows, self.utf8, record)
+
+    def search(self, source: object, settings: Generation | None = None, name: str = "the source") -> RecordedSearch:
+        """The generated texts of one source with the tree of their search, greedy or by beams.
+
+        Args:
+            name: of an image in memory, for errors.
+
+        Raises:
+            BadText, BadImage: the source cannot be read.
+            ValueError: the settings sample instead of searching.
+        """
+        record: list[SearchTree] = []
+        encoded = self.encode(source, name)
+        found = self.generate(*(x.to(self.device) for x in self.collate([encoded])), settings, record=record)[0]
+        (tree,) = record
+        tokens = ["", *self.tokenizer.tokens(node.token for node in tree.nodes[1:])]
+        label = name if self.is_image_to_text else source
+        return RecordedSearch(self.decode(label, found), tree, tokens, [tree.find(each) for each in found])
 
     def decode(self, source: str, hypotheses: list[Hypothesis]) -> GeneratedText:
         """The texts and scores of the hypotheses of one source, which has the name or text `source`."""

@@ -100,6 +100,22 @@ class GenerationOptions:
 
 
 @dataclass(frozen=True)
+class ExplanationOptions:
+    """How a text is generated, shown instead of the table."""
+
+    explain: Annotated[bool, typer.Option(
+        "--explain", help="Text generation: show the search as a tree, with the log-probability of each hypothesis. "
+                          "An input that is no file is a text. With --output FILE.svg, .png or .pdf as a figure.")
+    ] = False
+    dark: Annotated[bool, typer.Option("--dark", help="Of --explain: a figure for dark slides.")] = False
+
+    def check(self) -> None:
+        """Raises BadParameter for --dark without --explain."""
+        if self.dark and not self.explain:
+            raise typer.BadParameter("--dark belongs to --explain; add it, or leave --dark out")
+
+
+@dataclass(frozen=True)
 class LoadingOptions:
     """How the model is loaded and computed."""
 

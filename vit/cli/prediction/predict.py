@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vit.cli.option_groups import with_option_groups
-from vit.cli.prediction.options import Format, GenerationOptions, LoadingOptions, Request
+from vit.cli.prediction.options import ExplanationOptions, Format, GenerationOptions, LoadingOptions, Request
 from vit.cli.prediction.prediction_rows import Rows, generated_rows, image_rows, masked_rows, text_rows
+from vit.cli.prediction.search_trees import show_searches
 from vit.cli.terminal import Model, check_writable, counted, print_left_out, print_unreadable, print_written, stderr
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def predict(
     model: Model,
     request: Request,
     generation: GenerationOptions,
+    explanation: ExplanationOptions,
     loading: LoadingOptions,
     strict: Annotated[bool, typer.Option(
         "--strict", help="Exit with 1 instead of 3 if an input cannot be read.")] = False,
@@ -34,9 +36,13 @@ def predict(
     """
     if request.format is Format.parquet and request.output is None:
         raise typer.BadParameter("a Parquet file cannot be printed; add --output FILE")
+    explanation.check()
     check_writable(request.output)
     predictor = loading.load(model)
     check_statements(predictor, request)
+    if explanation.explain:
+        show_searches(predictor, request, generation.settings(), explanation.dark)
+        return
     counts = write_rows(predicted_rows(predictor, request, generation.settings(), model), request.output)
     if loading.fast:
         print_fast_mode(predictor)

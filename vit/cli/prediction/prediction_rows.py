@@ -15,6 +15,7 @@ from vit.cli.prediction.options import Format, Request
 if TYPE_CHECKING:
     from vit.data.formats.lines import Line
     from vit.data.images.files import LeftOut
+    from vit.generation import Generation
     from vit.inference import (
         BadInput,
         GeneratedText,
@@ -106,16 +107,7 @@ def generated_rows(predictor: "Seq2SeqPredictor", request: Request, options: dic
         FileNotFoundError: an input file does not exist, or a folder has no image.
     """
     images, top_k = predictor.is_image_to_text, request.top_k or 1
-    if options.get("tta") and not images:
-        raise typer.BadParameter("--tta is for image-to-text models, but this model reads texts")
-    if images and not request.inputs:
-        raise typer.BadParameter("this model reads images; pass image files or folders")
-    if not options.get("sample"):
-        options["beam"] = max(options.get("beam") or predictor.settings.beam, top_k)
-    try:
-        settings = predictor.changed_settings(n_best=top_k, **options)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    settings = generation_settings(predictor, request, options)
     columns = ["file" if images else "source", *text_columns(top_k)]
 
     def row(prediction: "GeneratedText") -> dict:
@@ -129,6 +121,28 @@ def generated_rows(predictor: "Seq2SeqPredictor", request: Request, options: dic
         return Rows(predictions, columns, row, format, "files", len(paths), left_out)
     predictions = predictor.stream(read_lines(request), settings, request.line_batch_size)
     return Rows(predictions, columns, row, format)
+
+
+def generation_settings(predictor: "Seq2SeqPredictor", request: Request, options: dict) -> "Generation":
+    """The settings of generation with the options of the command.
+
+    Args:
+        options: settings that differ from the saved ones.
+
+    Raises:
+        BadParameter: an image-to-text model without inputs, or an option that the model or another option excludes.
+    """
+    top_k = request.top_k or 1
+    if options.get("tta") and not predictor.is_image_to_text:
+        raise typer.BadParameter("--tta is for image-to-text models, but this model reads texts")
+    if predictor.is_image_to_text and not request.inputs:
+        raise typer.BadParameter("this model reads images; pass image files or folders")
+    if not options.get("sample"):
+        options = options | {"beam": max(options.get("beam") or predictor.settings.beam, top_k)}
+    try:
+        return predictor.changed_settings(n_best=top_k, **options)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def masked_rows(predictor: "MaskedTextPredictor", request: Request) -> Rows:

@@ -16,9 +16,9 @@ ORANGE = "#d9622b"  # training, wrong predictions
 FONT = ["DejaVu Sans"]  # ships with matplotlib: the same picture on every machine
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """A white figure of `width` x `height` inches with constrained layout."""
-    figure = Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
+def new_figure(width: float, height: float, paper: str = "white") -> Figure:
+    """A figure of `width` x `height` inches on the colour `paper`, with constrained layout."""
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor=paper)
     FigureCanvasAgg(figure)
     return figure
 

@@ -1,0 +1,61 @@
+"""`vit predict --explain`: the trees on the terminal and in a figure, for texts and images."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vit
+from tests.inference.tiny_models import save_classifier, save_image_to_text, save_translator
+from vit.cli import main
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    save_translator(folder / "translator")
+    save_classifier(folder / "classifier")
+    save_image_to_text(folder / "image_to_text")
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8)).save(folder / "line.png")
+    return folder
+
+
+def test_the_search_of_a_text_is_printed_and_drawn(models, tmp_path, capfd):
+    output = tmp_path / "tree.svg"
+    options = ["--explain", "--beam", "3", "-k", "2", "--dark", "-o", str(output)]
+    assert main(["predict", str(models / "translator"), "ab", *options]) == 0
+    printed = capfd.readouterr()
+    predictor = vit.load(models / "translator")
+    settings = predictor.changed_settings(beam=3, n_best=2)
+    search, (answer,) = predictor.search("ab", settings), predictor.predict(["ab"], settings)
+    assert search.answer == answer and [search.tree.score(i) for i in search.nodes] == list(answer.scores)
+    assert printed.out.startswith(f"ab → {answer.text}   score {answer.score:.4f}, beam 3, ")
+    assert f"score {answer.scores[1]:.4f}, text 2" in printed.out
+    assert printed.err == f"wrote {output}\n" and "<svg" in output.read_text()
+
+
+def test_lines_of_files_and_images_have_trees(models, tmp_path, capfd):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("ab\ncd\n")
+    assert main(["predict", str(models / "translator"), str(lines), "--explain"]) == 0
+    headings = [line for line in capfd.readouterr().out.splitlines() if " hypotheses" in line]
+    assert [line.split(" → ")[0] for line in headings] == ["ab", "cd"]
+    image, output = str(models / "line.png"), tmp_path / "tree.png"
+    assert main(["predict", str(models / "image_to_text"), image, "--explain", "-o", str(output)]) == 0
+    assert capfd.readouterr().out.startswith(f"{image} → ") and output.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("arguments", "code", "says"), [
+    (["{classifier}", "{image}", "--explain"], 2, "this model generates none; vit attention shows what it reads"),
+    (["{translator}", "ab", "--explain", "--sample"], 2, "--sample draws tokens"),
+    (["{translator}", "ab", "--explain", "--format", "csv"], 2, "--format is for tables"),
+    (["{translator}", "ab", "cd", "--explain", "-o", "{folder}/a.png"], 2, "of one source, but there are 2"),
+    (["{translator}", "ab", "--explain", "-o", "{folder}/a.csv"], 1, "must end with .png, .svg or .pdf"),
+    (["{translator}", "ab", "--dark"], 2, "--dark belongs to --explain"),
+    (["{translator}", "a" * 20, "--explain"], 1, "the text: has 21 tokens, but the model reads at most 9"),
+])
+def test_what_has_no_tree_is_an_error(models, tmp_path, capfd, arguments, code, says):
+    names = {"translator": models / "translator", "classifier": models / "classifier", "image": models / "line.png",
+             "folder": tmp_path}
+    assert main(["predict", *(argument.format(**names) for argument in arguments)]) == code
+    error = capfd.readouterr().err
+    assert says in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
