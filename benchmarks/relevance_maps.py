@@ -21,7 +21,7 @@ from vit.evaluation.attribution.grad_cam import grad_cam
 from vit.evaluation.attribution.integrated_gradients import integrated_gradients
 from vit.evaluation.attribution.relevance import class_relevance
 from vit.inference import Predictor
-from vit.report.attention.report import image_attention
+from vit.report.attention.recording import image_attention
 
 DRAWS = 2000
 

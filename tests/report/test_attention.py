@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import re
 from dataclasses import replace
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vit.report.attention.figures import image_picture, image_to_text_picture, tokens_picture
-from vit.report.attention.maps import ImageMaps, TokenMaps, pool_rows, rollout, select_layers
+from vit.report.attention.figures import tokens_picture
+from vit.report.attention.image_figures import image_picture, image_to_text_picture
+from vit.report.attention.maps import ImageMaps, TokenMaps, head_entropy, pool_rows, rollout, select_layers
 from vit.report.attention.page import image_page, image_to_text_page, image_tokens, tokens_page
 from vit.report.attention.positions import _mosaic, positions_picture, similarity
 
@@ -51,6 +53,13 @@ def test_rollout_of_identity_uniform_and_empty_attention():
     flow = rollout([np.full((2, N, N), 1 / N)] * 30)
     np.testing.assert_allclose(flow, np.full((N, N), 1 / N), atol=1e-6)
     np.testing.assert_allclose(rollout([np.zeros((1, N, N))] * 2), np.eye(N))  # all through the residual
+
+
+def test_entropy_of_a_head_is_the_mean_of_its_rows_in_bits():
+    weights = random_weights(2, 5, 8)
+    by_hand = [sum(-p * math.log2(p) for row in head for p in row.tolist() if p > 0) / 5 for head in weights]
+    np.testing.assert_allclose(head_entropy(weights), by_hand, rtol=1e-6)
+    np.testing.assert_allclose(head_entropy(np.stack([np.eye(8), np.full((8, 8), 1 / 8)])), [0, 3])
 
 
 LEARNED = np.array([0.5, 0, 0, 0, 0.2, 0.3])
@@ -141,6 +150,31 @@ def test_tokens_picture_takes_any_text_layers_of_unlike_heads_and_long_texts(tmp
     np.testing.assert_allclose(maps.mean(), (layers["layer 0"].mean(0) + layers["layer 1"][0]) / 2)
 
 
+@pytest.mark.parametrize("kind", ["tokens", "image", "lines"])
+def test_dark_figures_and_the_texts_of_a_figure(kind, tmp_path):
+    """The ground is dark; tokens, layers, heads, entropies, colour scale and title are in the drawing."""
+    maps = TokenMaps({"layer 0": random_weights(2, 3, 3), "layer 1": random_weights(2, 3, 3, seed=1)}, *["abc", "abc"])
+    draw = {
+        "tokens": lambda path, dark: tokens_picture(path, maps, "a b c → yes 98.3%", dark),
+        "image": lambda path, dark: image_picture(path, image_maps(), None, "a.png → yes 98.3%", dark),
+        "lines": lambda path, dark: image_to_text_picture(path, np.zeros((8, 32, 1), np.uint8), TokenMaps(
+            {"layer 0": random_weights(2, 3, 6)}, "abc", "123456"), GRID, "a.png → abc 98.3%", dark),
+    }[kind]
+    corners = [np.asarray(Image.open(draw(tmp_path / f"{dark}.png", dark)).convert("L"))[-3:, -3:].mean()
+               for dark in (False, True)]
+    assert corners[0] == 255 and corners[1] < 40
+    drawn = re.findall(r"<!-- (.*?) -->", draw(tmp_path / "a.svg", True).read_text())
+    assert any("98.3%" in each for each in drawn)
+    if kind == "lines":
+        return
+    assert {"mean", "head 0", "head 1", "layer 0", "layer 1", "maximum"} <= set(drawn)
+    assert any(each.startswith("rollout over") for each in drawn)
+    weights = (maps if kind == "tokens" else image_maps()).layers["layer 1"]
+    assert sum(each.endswith(f", {head_entropy(weights)[1]:.1f} bit") for each in drawn) >= 1
+    if kind == "tokens":
+        assert [drawn.count(token) for token in "abc"] == [2 + 2 + 2 + 3] * 3  # two large maps, two rows, three columns
+
+
 def test_image_picture_is_bright_where_the_pooled_output_attends(tmp_path):
     weights = np.zeros((1, N, N), np.float32)
     weights[..., 2 + 3] = 1  # all tokens attend to row 1, column 0
@@ -149,7 +183,8 @@ def test_image_picture_is_bright_where_the_pooled_output_attends(tmp_path):
     yellow = (pixels[..., 0] > 200) & (pixels[..., 1] > 180) & (pixels[..., 2] < 120)
     columns = np.diff(yellow.sum(0) > 20, prepend=False, append=False).nonzero()[0]
     assert len(columns) == 2 * 3  # one patch in the rollout, one in the layer's mean, one in its head, and nothing else
-    assert size(image_picture(tmp_path / "b.png", maps))[1] > len(pixels)  # more layers, more rows
+    deep = image_maps(weights=weights, depth=9)
+    assert size(image_picture(tmp_path / "b.png", deep))[1] > len(pixels)  # more layers, more rows
 
 
 def test_image_to_text_picture_shows_every_token(tmp_path):

@@ -1,5 +1,7 @@
 """`vit attention`: recorded attention against numpy, and the command."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,17 +12,18 @@ from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import LinePreprocessing, Preprocessing
 from vit.data.text.tokenizers import ByteTokenizer
+from vit.inference import MultiLabelPrediction
 from vit.models.seq2seq import EncoderDecoderConfig, Transformer
 from vit.models.text import TextClassifier, TextClassifierConfig
 from vit.nn import attention_maps
-from vit.report.attention.report import (
+from vit.report.attention.recording import (
     image_attention,
     position_vectors,
     seq2seq_attention,
     teacher_forced_attention,
     text_attention,
-    write_attention,
 )
+from vit.report.attention.report import class_title, generated_title, write_attention
 
 SIZE = {"image_size": (8, 12), "patch_size": 4, "num_classes": 3, "dim": 12, "num_heads": 2, "depth": 2}
 POOLS = {
@@ -145,6 +148,34 @@ def test_attention_of_a_saved_translator(tmp_path):
     assert [file.name for file in write_attention(predictor, "abc", tmp_path / "a.html")] == ["a.html"]
 
 
+def test_titles_are_predictions_with_their_probability(tmp_path, image):
+    predictor = vit.load(saved(tmp_path / "model"))
+    with torch.no_grad():
+        logits = predictor.model(predictor.preprocessing.normalize(predictor.preprocessing.image(image)[None]))
+    best = logits.softmax(-1).max(-1)
+    assert class_title("photo.png", predictor.predict([image])[0]) == (
+        f"photo.png → {'abc'[best.indices[0]]} {best.values[0]:.1%}")
+    labels = MultiLabelPrediction("photo.png", ("cat", "dog"), (0.91, 0.62))
+    assert class_title("photo.png", labels) == "photo.png → cat 91.0%, dog 62.0%"
+    assert class_title("photo.png", MultiLabelPrediction("photo.png", (), ())) == "photo.png → no label"
+
+
+@pytest.mark.parametrize("penalty", [1.0, 0.3])
+def test_the_probability_of_a_generated_text_is_the_product_of_those_of_its_tokens(tmp_path, penalty):
+    settings = {"beam": 2, "max_len": 5, "length_penalty": penalty}
+    predictor = vit.load(save_bundle(tmp_path / "model", seq2seq_model(), extra={"generation": settings}, tokenizers={
+        "source": ByteTokenizer(), "target": ByteTokenizer()}))
+    recorded = seq2seq_attention(predictor, "abc")
+    source, ids = torch.tensor([[*(byte + 5 for byte in b"abc"), 2]]), predictor.search("abc").tree
+    text = ids.text(ids.collected()[0])
+    whole = [*text, *([2] if ids.nodes[ids.collected()[0]].outcome == "ended" else [])]
+    with torch.no_grad():
+        table = predictor.model(source, torch.tensor([[1, *whole[:-1]]]), None)[0].double().softmax(-1)
+    expected = math.prod(float(table[i, token]) for i, token in enumerate(whole))
+    assert recorded.probability == pytest.approx(expected, rel=1e-4)
+    assert generated_title("abc", recorded) == f"abc → {recorded.text} {expected:.1%}"
+
+
 def test_attention_of_a_saved_image_to_text_model(tmp_path, image):
     model = seq2seq_model(source="image", image_size=(8, 24), patch_size=4, in_chans=1, tied="target",
                           class_token=True, registers=1)
@@ -155,8 +186,9 @@ def test_attention_of_a_saved_image_to_text_model(tmp_path, image):
     assert recorded.grid == (2, 3) and recorded.prefix == 2 and recorded.image.shape == (8, 12, 1)
     cross = recorded.maps["target to source"]
     assert cross.keys[:3] == ["class token", "register 1", "row 0, column 0"] and len(cross.keys) == 2 + 6
-    for ending in ("png", "html"):
-        assert write_attention(predictor, str(image), tmp_path / f"a.{ending}", [0])[0].exists()
+    written = [file.name for ending in ("png", "html")
+               for file in write_attention(predictor, str(image), tmp_path / f"a.{ending}", [0])]
+    assert written == ["a.png", "a-heads.png", "a.html"] and all((tmp_path / name).exists() for name in written)
 
 
 def test_the_command_writes_pictures_and_pages(tmp_path, image, capsys):
@@ -176,6 +208,7 @@ def test_the_command_writes_pictures_and_pages(tmp_path, image, capsys):
     (["{model}", "{model}/config.json"], 1, "config.json"),
     (["{model}", "{image}", "--layer", "2"], 1, "no layer 2: the model has 2, 0 to 1"),
     (["{model}", "{image}", "--output", "{folder}"], 1, "is a folder"),
+    (["{model}", "{image}", "--dark", "-o", "{folder}/a.html"], 1, "leave out dark, or write a.svg"),
     (["{model}", "{image}", "--output", "{folder}/a.gif"], 1, ".png, .svg, .pdf or .html"),
     (["{timm}", "{image}"], 1, "use a vit_... model"),
     (["{timm}", "--positions"], 1, "use a vit_... model"),

@@ -14,6 +14,7 @@ Layers = Annotated[list[int] | None, typer.Option(
     "--layer", help="Index of a layer to show, from 0, or -1 for the last; repeatable. By default all.",
     show_default=False)]
 Positions = Annotated[bool, typer.Option("--positions", help="Also show the similarity of the position embeddings.")]
+Dark = Annotated[bool, typer.Option("--dark", help="Figures for dark slides.")]
 
 
 def attention(
@@ -22,14 +23,18 @@ def attention(
     output: Output = Path("attention.png"),
     layer: Layers = None,
     positions: Positions = False,
+    dark: Dark = False,
     device: Device = None,
 ) -> None:
-    """Show the attention of a model for one input: each layer and head, and the attention rollout over an image."""
+    """Show the attention of a model for one input: each layer and head with its entropy, and the attention rollout.
+
+    The title is the prediction with its probability.
+    """
     if source is None and not positions:
         raise typer.BadParameter("pass an image or a text, or add --positions")
     check_writable(output)
     from vit.inference import load
     from vit.report.attention.report import write_attention
 
-    for file in write_attention(load(model, device), source, output, layer or [], positions):
+    for file in write_attention(load(model, device), source, output, layer or [], positions, dark):
         print_written(str(file))

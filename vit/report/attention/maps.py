@@ -28,6 +28,11 @@ class TokenMaps:
                 raise ValueError(f"{name} has weights {weights.shape[1:]} for {len(self.queries)} queries and "
                                  f"{len(self.keys)} keys; pass one name per token")
 
+    @property
+    def is_self_attention(self) -> bool:
+        """Whether tokens attend to themselves and each other."""
+        return list(self.queries) == list(self.keys)
+
     def mean(self) -> np.ndarray:
         """Mean over all layers and heads: (N,S)."""
         return np.mean([weights.mean(axis=0) for weights in self.layers.values()], axis=0)
@@ -88,6 +93,16 @@ def rollout(layers: Sequence[np.ndarray]) -> np.ndarray:
         mixed = 0.5 * weights.astype(np.float64).mean(axis=0) + 0.5 * np.eye(len(flow))  # (N,N)
         flow = mixed / mixed.sum(axis=-1, keepdims=True) @ flow  # a row of zero weights becomes the identity
     return flow
+
+
+def head_entropy(weights: np.ndarray) -> np.ndarray:
+    """weights (H,N,S) -> the entropy of each head in bits (H,), the mean over its queries.
+
+    It is 0 where each query attends to one key, and log2(S) where all keys have the same weight.
+    """
+    weights = weights.astype(np.float64)
+    logarithms = np.log2(weights, out=np.zeros_like(weights), where=weights > 0)
+    return -(weights * logarithms).sum(axis=-1).mean(axis=-1)
 
 
 def pool_rows(weights: np.ndarray, prefix: int, pooling: str | np.ndarray) -> np.ndarray:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vit.report.figures.style import FONT, INK, MUTED, new_figure, save_figure
+from vit.report.figures.style import FONT, new_figure, save_figure
+from vit.report.figures.theme import theme
 
 MAX_MAPS = 16  # per axis; of a larger grid every second, third, ... position is shown
 
@@ -19,7 +20,7 @@ def similarity(table: np.ndarray) -> np.ndarray:
 
 
 def positions_picture(path: str | PathLike[str], table: np.ndarray, grid: tuple[int, ...],
-                      heading: str = "Similarity of position embeddings") -> Path:
+                      heading: str = "Similarity of position embeddings", dark: bool = False) -> Path:
     """Vectors (N,D) of a sequence, grid (N,), as one matrix; of an image grid (rows, columns), as one map per position.
 
     The map of a position shows the cosine to each position of the grid.
@@ -36,20 +37,22 @@ def positions_picture(path: str | PathLike[str], table: np.ndarray, grid: tuple[
         cells, ticks = _mosaic(similarity(table), *grid)
     height, width = cells.shape
     unit = max(min(7.5 / max(height, width), 0.4), 4.0 / max(height, width))
-    figure = new_figure(unit * width + 1.5, unit * height + 0.9)
+    colours = theme(dark)
+    figure = new_figure(unit * width + 1.5, unit * height + 0.9, colours.paper)
     axes = figure.subplots()
     image = axes.imshow(cells, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
+    axes.set_facecolor(colours.paper)
     axes.spines[:].set_visible(False)
-    axes.tick_params(length=0, colors=MUTED, labelsize=8)
+    axes.tick_params(length=0, colors=colours.muted, labelsize=10)
     if ticks is not None:
         axes.set_yticks(*ticks[0])
         axes.set_xticks(*ticks[1])
-    axes.set_xlabel("column" if ticks else "position", fontsize=9, color=MUTED, family=FONT)
-    axes.set_ylabel("row" if ticks else "position", fontsize=9, color=MUTED, family=FONT)
+    axes.set_xlabel("column" if ticks else "position", fontsize=11, color=colours.muted, family=FONT)
+    axes.set_ylabel("row" if ticks else "position", fontsize=11, color=colours.muted, family=FONT)
     bar = figure.colorbar(image, ax=axes, shrink=0.7, aspect=30)
     bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=8, colors=MUTED)
-    figure.suptitle(heading, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK, family=FONT)
+    bar.ax.tick_params(length=0, labelsize=10, colors=colours.muted)
+    figure.suptitle(heading, x=0.01, ha="left", fontsize=13, fontweight="bold", color=colours.ink, family=FONT)
     return save_figure(figure, path)
 
 

@@ -1,33 +1,42 @@
 """The report of `vit attention`: attention maps of a saved model for one input, as figures or an HTML page."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-
-from vit.data import TextInputs
-from vit.data.images.preprocessing import ImageLike
-from vit.data.text.tokenizers import BOS, EOS
-from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor, forward
-from vit.nn import Attention, AttentionPool, ClassMean, Mean, PatchEmbed, attention_maps
-from vit.report.attention.figures import image_picture, image_to_text_picture, tokens_picture
-from vit.report.attention.maps import ImageMaps, TokenMaps, recorded_layers, select_layers
+from vit.inference import (
+    MaskedTextPredictor,
+    MultiLabelPrediction,
+    Prediction,
+    Predictor,
+    Seq2SeqPredictor,
+    TextPredictor,
+)
+from vit.nn import Attention
+from vit.report.attention.figures import tokens_picture
+from vit.report.attention.image_figures import image_picture, image_to_text_picture
+from vit.report.attention.maps import ImageMaps, TokenMaps, select_layers
 from vit.report.attention.page import image_page, image_to_text_page, tokens_page
 from vit.report.attention.positions import positions_picture
+from vit.report.attention.recording import (
+    NamedMaps,
+    Seq2SeqAttention,
+    image_attention,
+    masked_text_attention,
+    position_vectors,
+    seq2seq_attention,
+    text_attention,
+)
 
 FILE_TYPES = (".png", ".svg", ".pdf", ".html")
 AnyPredictor = Predictor | TextPredictor | Seq2SeqPredictor | MaskedTextPredictor
-NamedMaps = dict[str, TokenMaps]  # kind of attention -> its maps; the first one is the main one
+PAGE_SIDE, FIGURE_SIDE = 1024, 2048  # pixels of a photo in a page and in a figure, at most
 
 
 def write_attention(
     predictor: AnyPredictor, source: str | None, output: str | PathLike[str],
-    layers: Sequence[int] = (), positions: bool = False,
+    layers: Sequence[int] = (), positions: bool = False, dark: bool = False,
 ) -> list[Path]:
     """Write the attention of a model for one input, and return the files.
 
@@ -36,24 +45,29 @@ def write_attention(
         output: the extension selects the format: .html for an interactive page, .png, .svg or .pdf for figures.
         layers: indices of the layers to show, from the end if negative; all by default.
         positions: also write the similarity of the position embeddings.
+        dark: figures for dark slides; a page follows the colour scheme of its reader.
 
     Raises:
         BadImage: the image cannot be read.
         BadText: the text is longer than the model's limit.
-        ValueError: the model is a timm model, the output has another extension, or a layer does not exist.
+        ValueError: the model is a timm model, the output has another extension or is a page with `dark`, or a layer
+            does not exist.
     """
     output = Path(output)
+    if dark and output.suffix == ".html":
+        raise ValueError(f"{output} is a page, which is light or dark as its reader's screen; leave out dark, or write "
+                         f"{output.with_suffix('.svg').name}")
     if output.suffix not in FILE_TYPES:
         raise ValueError(f"{output} must end with {', '.join(FILE_TYPES[:-1])} or {FILE_TYPES[-1]}")
     if not hasattr(predictor.model, "embed"):
         raise ValueError(f"{predictor.bundle.path} is a model of kind {predictor.model.config.kind!r}, whose attention "
                          "cannot be recorded; use a vit_... model")
     check_has_attention(predictor, source)
-    files = [] if source is None else write_source_attention(predictor, source, output, layers)
+    files = [] if source is None else write_source_attention(predictor, source, output, layers, dark)
     if positions:
         path = output if source is None else output.with_name(f"{output.stem}-positions{output.suffix}")
         path = path.with_suffix(".png") if path.suffix == ".html" else path
-        files.append(positions_picture(path, *position_vectors(predictor.model)))
+        files.append(positions_picture(path, *position_vectors(predictor.model), dark=dark))
     return files
 
 
@@ -69,143 +83,47 @@ def check_has_attention(predictor: AnyPredictor, source: str | None) -> None:
 
 
 def write_source_attention(
-    predictor: AnyPredictor, source: str, output: Path, layers: Sequence[int]
+    predictor: AnyPredictor, source: str, output: Path, layers: Sequence[int], dark: bool = False
 ) -> list[Path]:
-    """Write the attention for one input, in the form that fits the kind of model.
+    """Write the attention for one input, in the form that fits the kind of model; the title is its prediction.
 
     Raises:
         BadImage, BadText, ValueError: as `write_attention`.
     """
     if isinstance(predictor, Seq2SeqPredictor):
         recorded = seq2seq_attention(predictor, source)
+        title = generated_title(source if recorded.image is None else Path(source).name, recorded)
         if recorded.image is not None:
-            return [write_image_to_text(output, recorded, layers, f"{Path(source).name}: {recorded.text}")]
-        return write_tokens(output, recorded.maps, layers, recorded.text)
-    if isinstance(predictor, TextPredictor | MaskedTextPredictor):
-        maps = (masked_text_attention(predictor, source) if isinstance(predictor, MaskedTextPredictor)
-                else text_attention(predictor, source.split("\t")))
-        return write_tokens(output, {"text": maps}, layers, source)
-    return [write_image(output, image_attention(predictor, source), layers, Path(source).name)]
+            return write_image_to_text(output, recorded, layers, title, dark)
+        return write_tokens(output, recorded.maps, layers, title, dark)
+    if isinstance(predictor, MaskedTextPredictor):
+        return write_tokens(output, {"text": masked_text_attention(predictor, source)}, layers, source, dark)
+    if isinstance(predictor, TextPredictor):
+        texts = tuple(source.split("\t"))
+        maps = text_attention(predictor, texts)
+        title = class_title(source, predictor.predict([texts[0] if len(texts) == 1 else texts])[0])
+        return write_tokens(output, {"text": maps}, layers, title, dark)
+    side = PAGE_SIDE if output.suffix == ".html" else FIGURE_SIDE
+    title = class_title(Path(source).name, predictor.predict([source])[0])
+    return [write_image(output, image_attention(predictor, source, side=side), layers, title, dark)]
 
 
-def image_attention(predictor: Predictor, image: ImageLike, name: str = "") -> ImageMaps:
-    """Attention of an image classifier; `name` is that of an image in memory.
-
-    Raises:
-        BadImage: the image cannot be read.
-    """
-    pixels, embed = predictor.preprocessing.image(image, name), predictor.model.embed  # (C,H,W) uint8
-    with attention_maps(predictor.model) as recorded:
-        forward(predictor.model, predictor.preprocessing, pixels[None], predictor.precision)
-    pooling = pooling_weights(predictor.model.pool, recorded, embed.prefix + math.prod(embed.grid))
-    preview = predictor.preprocessing.preview(image, name)
-    return ImageMaps(preview, recorded_layers(recorded), embed.grid, prefix_names(embed), pooling)
+def class_title(name: str, prediction: Prediction) -> str:
+    """The input, and the predicted class with its probability, or the predicted labels with theirs."""
+    if isinstance(prediction, MultiLabelPrediction):
+        labels = zip(prediction.names, prediction.probabilities, strict=True)
+        return f"{name} → " + (", ".join(f"{label} {value:.1%}" for label, value in labels) or "no label")
+    return f"{name} → {prediction.label} {prediction.probability:.1%}"
 
 
-def prefix_names(embed: PatchEmbed) -> list[str]:
-    """Names of the tokens before the patches."""
-    tokens = {"class token": embed.cls_token, "distillation token": embed.dist_token}
-    named = [name for name, token in tokens.items() if token is not None]
-    return named + [f"register {i}" for i in range(1, 1 + embed.prefix - len(named))]
+def generated_title(name: str, recorded: Seq2SeqAttention) -> str:
+    """The source, and the generated text with its probability."""
+    probability = "" if recorded.probability is None else f" {recorded.probability:.1%}"
+    return f"{name} → {recorded.text}{probability}"
 
 
-def pooling_weights(pool: nn.Module, recorded: dict[str, list[Tensor]], tokens: int) -> str | np.ndarray:
-    """ "class", "mean" of the patches, or the weight of each pooled token (patches,) or (N,): in an attention pooling,
-    and where the class token is pooled together with the patches.
-    """
-    if isinstance(pool, AttentionPool):
-        return recorded["pool.attn"][-1][0].float().mean(dim=0)[0].cpu().numpy()  # (1,H,1,S) -> (S,)
-    if isinstance(pool, ClassMean):
-        patches = tokens - pool.mean.prefix
-        return np.array([0.5, *[0.0] * (pool.mean.prefix - 1), *[0.5 / patches] * patches])
-    if isinstance(pool, Mean):
-        return "mean" if pool.prefix else np.full(tokens, 1 / tokens)
-    return "class"
-
-
-def text_attention(predictor: TextPredictor, texts: Sequence[str]) -> TokenMaps:
-    """Attention of a text classifier for one text, or for the two texts of a pair.
-
-    Raises:
-        BadText: a text is longer than the model's limit.
-    """
-    texts = tuple(texts)
-    with attention_maps(predictor.model) as recorded:
-        predictor.logits([texts], ["the text"])
-    inputs = TextInputs(predictor.tokenizer, [[each] for each in texts], predictor.model.config.max_len)
-    tokens = predictor.tokenizer.tokens(inputs.batch(np.arange(1))["source"][0].tolist())
-    return TokenMaps(recorded_layers(recorded), tokens, tokens)
-
-
-def masked_text_attention(predictor: MaskedTextPredictor, text: str) -> TokenMaps:
-    """Attention of a masked language model; a tab separates the two texts of a pair, masks are not necessary.
-
-    Raises:
-        BadText: the text is longer than the model's limit.
-    """
-    found = predictor.encode(text)
-    with torch.inference_mode(), attention_maps(predictor.model) as recorded:
-        predictor.model(*predictor.batch([found]))
-    tokens = predictor.tokenizer.tokens(found.ids)
-    return TokenMaps(recorded_layers(recorded), tokens, tokens)
-
-
-@dataclass(frozen=True)
-class Seq2SeqAttention:
-    """A generated text with its attention; for an image source also the pixels (H,W,C) and the patch grid."""
-
-    text: str
-    maps: NamedMaps
-    image: np.ndarray | None = None
-    grid: tuple[int, int] = (0, 0)
-    prefix: int = 0
-
-
-def seq2seq_attention(predictor: Seq2SeqPredictor, source: str) -> Seq2SeqAttention:
-    """Attention of an encoder-decoder for its best generated text; the source is a text or the path of an image.
-
-    Raises:
-        BadImage: the image cannot be read.
-        BadText: the text is longer than the model's limit.
-    """
-    encoded = predictor.encode(source, source if predictor.is_image_to_text else "the text")
-    inputs, mask = (x.to(predictor.device) for x in predictor.collate([encoded]))
-    best = predictor.generate(inputs, mask)[0][0]
-    target = [BOS, *best.ids, *([EOS] if best.ended else [])]
-    text, names = predictor.tokenizer.decode(best.ids), predictor.tokenizer.tokens(target)
-    embed, ids = predictor.model.embed, torch.tensor([target], device=predictor.device)
-    if not isinstance(embed, PatchEmbed):
-        source_names = predictor.bundle.tokenizers["source"].tokens(encoded.tolist())
-        return Seq2SeqAttention(text, teacher_forced_attention(predictor.model, inputs, mask, ids, source_names, names))
-    rows, columns = embed.size(inputs)
-    source_names = [*prefix_names(embed), *(f"row {i}, column {j}" for i in range(rows) for j in range(columns))]
-    maps = teacher_forced_attention(predictor.model, inputs, mask, ids, source_names, names)
-    return Seq2SeqAttention(text, maps, encoded.permute(1, 2, 0).numpy(), (rows, columns), embed.prefix)
-
-
-def teacher_forced_attention(
-    model: nn.Module, source: Tensor, source_mask: Tensor | None, target: Tensor, source_tokens: Sequence[str],
-    target_tokens: Sequence[str],
-) -> NamedMaps:
-    """Attention of an encoder-decoder for one given text: source (1,S) or (1,C,H,W), mask (1,S), target ids (1,T).
-
-    A row of the decoder is named after the token that it predicts, not after its input token.
-
-    Args:
-        target_tokens: a name per target id, BOS and EOS included.
-    """
-    with torch.inference_mode(), attention_maps(model) as recorded:
-        model(source, target[:, :-1], source_mask)
-    inputs, predicted = list(target_tokens[:-1]), list(target_tokens[1:])
-    kinds = {
-        "target to source": (recorded_layers(recorded, "decoder", "cross_attn"), predicted, list(source_tokens)),
-        "source": (recorded_layers(recorded, "encoder"), list(source_tokens), list(source_tokens)),
-        "target": (recorded_layers(recorded, "decoder"), predicted, inputs),
-    }
-    return {name: TokenMaps(*maps) for name, maps in kinds.items() if maps[0]}  # other layers have no maps
-
-
-def write_image(output: Path, maps: ImageMaps, layers: Sequence[int] = (), heading: str = "Attention") -> Path:
+def write_image(output: Path, maps: ImageMaps, layers: Sequence[int] = (), heading: str = "Attention",
+                dark: bool = False) -> Path:
     """A page or a figure of the selected layers; the rollout is always over all layers.
 
     Raises:
@@ -214,10 +132,11 @@ def write_image(output: Path, maps: ImageMaps, layers: Sequence[int] = (), headi
     shown = list(select_layers(maps.layers, layers))
     if output.suffix == ".html":
         return image_page(output, maps, shown, heading)
-    return image_picture(output, maps, shown, heading)
+    return image_picture(output, maps, shown, heading, dark)
 
 
-def write_tokens(output: Path, maps: NamedMaps, layers: Sequence[int] = (), heading: str = "Attention") -> list[Path]:
+def write_tokens(output: Path, maps: NamedMaps, layers: Sequence[int] = (), heading: str = "Attention",
+                 dark: bool = False) -> list[Path]:
     """A page with all kinds of attention, or a figure for each; the first figure has the name of the output.
 
     Raises:
@@ -226,15 +145,20 @@ def write_tokens(output: Path, maps: NamedMaps, layers: Sequence[int] = (), head
     maps = {name: replace(each, layers=select_layers(each.layers, layers)) for name, each in maps.items()}
     if output.suffix == ".html":
         return [tokens_page(output, maps, heading)]
-    paths = [output, *(output.with_name(f"{output.stem}-{name.replace(' ', '-')}{output.suffix}")
-                       for name in list(maps)[1:])]
-    return [tokens_picture(path, each, f"{heading}: {name}" if len(maps) > 1 else heading)
+    paths = [output, *(with_suffix_name(output, name) for name in list(maps)[1:])]
+    return [tokens_picture(path, each, f"{heading}: {name}" if len(maps) > 1 else heading, dark)
             for path, (name, each) in zip(paths, maps.items(), strict=True)]
 
 
+def with_suffix_name(path: Path, name: str) -> Path:
+    """`a.png` and `target to source` -> `a-target-to-source.png`."""
+    return path.with_name(f"{path.stem}-{name.replace(' ', '-')}{path.suffix}")
+
+
 def write_image_to_text(output: Path, recorded: Seq2SeqAttention, layers: Sequence[int] = (),
-                        heading: str = "Attention") -> Path:
-    """A page, or a figure with the mean cross-attention of each token over layers and heads.
+                        heading: str = "Attention", dark: bool = False) -> list[Path]:
+    """A page, or two figures: the mean cross-attention of each token over the image, and that of each layer and head
+    along the columns of the image.
 
     Raises:
         ValueError: a layer does not exist.
@@ -246,29 +170,9 @@ def write_image_to_text(output: Path, recorded: Seq2SeqAttention, layers: Sequen
     if output.suffix == ".html":
         others = {name: replace(maps, layers=select_layers(maps.layers, layers))
                   for name, maps in recorded.maps.items() if name == "target"}  # none in a recurrent decoder
-        return image_to_text_page(output, recorded.image, recorded.grid, cross, others, heading)
-    return image_to_text_picture(output, recorded.image, cross, recorded.grid, heading)
-
-
-def position_vectors(model: nn.Module) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Vectors of the positions (N,D) and their grid, without class token and registers.
-
-    A rotary embedding (arXiv 2104.09864) is represented by the cosines and sines of its angles: the cosine between two
-    such vectors is the factor by which the rotation scales the dot product of two equal tokens, averaged over blocks
-    and heads if each has its own angles.
-
-    Raises:
-        ValueError: the model has no position embedding.
-    """
-    table = getattr(model.embed, "pos_embed", None)
-    if table is not None:
-        table = table[0]
-    elif model.encoder.rotary is not None:
-        angles = model.encoder.rotary()
-        parts = [part for each in (angles if isinstance(angles, tuple) else [angles]) for part in (each.cos, each.sin)]
-        table = torch.cat([part.movedim(-2, 0).flatten(1) for part in parts], dim=1)  # (N,K) or (H,N,K) -> (N,...)
-    else:
-        raise ValueError("the model has no position embedding; train one with model.positions=learned, sincos or "
-                         "rotary")
-    grid = getattr(model.embed, "grid", (len(table),))
-    return table[len(table) - int(np.prod(grid)):].detach().float().cpu().numpy(), grid
+        return [image_to_text_page(output, recorded.image, recorded.grid, cross, others, heading)]
+    columns = TokenMaps({name: weights.reshape(*weights.shape[:2], *recorded.grid).sum(axis=2)
+                         for name, weights in cross.layers.items()}, cross.queries,
+                        [f"column {i}" for i in range(recorded.grid[1])])
+    return [image_to_text_picture(output, recorded.image, cross, recorded.grid, heading, dark),
+            tokens_picture(with_suffix_name(output, "heads"), columns, heading, dark)]

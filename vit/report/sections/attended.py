@@ -12,7 +12,7 @@ from vit.evaluation.attribution.relevance import class_relevance, has_relevance
 from vit.evaluation.multi_label import MultiLabelEvaluation
 from vit.nn import Attention
 from vit.report.attention.heat import enlarged, heat_picture
-from vit.report.attention.report import image_attention, text_attention
+from vit.report.attention.recording import image_attention, text_attention
 from vit.report.pages.embedded import thumbnail_url
 from vit.report.pages.html_parts import card, cards, drawing, heading, paragraph
 from vit.report.sections.generated import matrix_url

@@ -11,10 +11,12 @@ from vit.evaluation.intervals.bootstrap import LEVEL
 from vit.evaluation.intervals.text_bootstrap import RESAMPLES, TextStatistics
 from vit.evaluation.text_metrics import character_errors
 from vit.nn import Attention
-from vit.report.attention.figures import MIN_SPACING, WEIGHT, image_to_text_picture
+from vit.report.attention.figures import MIN_SPACING
+from vit.report.attention.image_figures import image_to_text_picture
 from vit.report.attention.maps import TokenMaps
-from vit.report.attention.report import Seq2SeqAttention, seq2seq_attention
+from vit.report.attention.recording import Seq2SeqAttention, seq2seq_attention
 from vit.report.figures.style import FONT, INK, RULE, new_figure, save_figure, set_title, shorten
+from vit.report.figures.theme import LIGHT
 from vit.report.pages.embedded import figure_url, thumbnail_url
 from vit.report.pages.html_parts import card, cards, drawing, facts, paragraph, table
 from vit.report.sections.subject import Section, Subject, missing, shortened
@@ -202,7 +204,7 @@ def matrix_picture(path: str, maps: TokenMaps, heading: str) -> str:
     wide, tall = min(max(cell * len(names[1]), 3.0), 16.0), min(max(cell * len(names[0]), 0.8), 8.0)
     figure = new_figure(wide + 1.0, tall + 1.2)
     axes = figure.subplots()
-    axes.imshow(maps.mean().T, vmin=0, cmap=WEIGHT, interpolation="nearest", aspect="auto")
+    axes.imshow(maps.mean().T, vmin=0, cmap=LIGHT.weights, interpolation="nearest", aspect="auto")
     style = {"fontsize": 7, "color": INK, "family": FONT}
     if wide / len(names[1]) > MIN_SPACING:
         axes.set_xticks(range(len(names[1])), [shorten(name, 12) for name in names[1]], rotation=90, **style)

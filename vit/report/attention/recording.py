@@ -1,0 +1,173 @@
+"""Recording the attention of a saved model for one input."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vit.data import TextInputs
+from vit.data.images.preprocessing import ImageLike
+from vit.data.text.tokenizers import BOS, EOS
+from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor, forward
+from vit.nn import AttentionPool, ClassMean, Mean, PatchEmbed, attention_maps
+from vit.report.attention.maps import ImageMaps, TokenMaps, recorded_layers
+
+NamedMaps = dict[str, TokenMaps]  # kind of attention -> its maps; the first one is the main one
+
+
+def image_attention(predictor: Predictor, image: ImageLike, name: str = "", side: int = 480) -> ImageMaps:
+    """Attention of an image classifier.
+
+    Args:
+        name: of an image in memory, for errors.
+        side: the image is shown at its own resolution up to this number of pixels.
+
+    Raises:
+        BadImage: the image cannot be read.
+    """
+    pixels, embed = predictor.preprocessing.image(image, name), predictor.model.embed  # (C,H,W) uint8
+    with attention_maps(predictor.model) as recorded:
+        forward(predictor.model, predictor.preprocessing, pixels[None], predictor.precision)
+    pooling = pooling_weights(predictor.model.pool, recorded, embed.prefix + math.prod(embed.grid))
+    preview = predictor.preprocessing.preview(image, name, side)
+    return ImageMaps(preview, recorded_layers(recorded), embed.grid, prefix_names(embed), pooling)
+
+
+def prefix_names(embed: PatchEmbed) -> list[str]:
+    """Names of the tokens before the patches."""
+    tokens = {"class token": embed.cls_token, "distillation token": embed.dist_token}
+    named = [name for name, token in tokens.items() if token is not None]
+    return named + [f"register {i}" for i in range(1, 1 + embed.prefix - len(named))]
+
+
+def pooling_weights(pool: nn.Module, recorded: dict[str, list[Tensor]], tokens: int) -> str | np.ndarray:
+    """ "class", "mean" of the patches, or the weight of each pooled token (patches,) or (N,): in an attention pooling,
+    and where the class token is pooled together with the patches.
+    """
+    if isinstance(pool, AttentionPool):
+        return recorded["pool.attn"][-1][0].float().mean(dim=0)[0].cpu().numpy()  # (1,H,1,S) -> (S,)
+    if isinstance(pool, ClassMean):
+        patches = tokens - pool.mean.prefix
+        return np.array([0.5, *[0.0] * (pool.mean.prefix - 1), *[0.5 / patches] * patches])
+    if isinstance(pool, Mean):
+        return "mean" if pool.prefix else np.full(tokens, 1 / tokens)
+    return "class"
+
+
+def text_attention(predictor: TextPredictor, texts: Sequence[str]) -> TokenMaps:
+    """Attention of a text classifier for one text, or for the two texts of a pair.
+
+    Raises:
+        BadText: a text is longer than the model's limit.
+    """
+    texts = tuple(texts)
+    with attention_maps(predictor.model) as recorded:
+        predictor.logits([texts], ["the text"])
+    inputs = TextInputs(predictor.tokenizer, [[each] for each in texts], predictor.model.config.max_len)
+    tokens = predictor.tokenizer.tokens(inputs.batch(np.arange(1))["source"][0].tolist())
+    return TokenMaps(recorded_layers(recorded), tokens, tokens)
+
+
+def masked_text_attention(predictor: MaskedTextPredictor, text: str) -> TokenMaps:
+    """Attention of a masked language model; a tab separates the two texts of a pair, masks are not necessary.
+
+    Raises:
+        BadText: the text is longer than the model's limit.
+    """
+    found = predictor.encode(text)
+    with torch.inference_mode(), attention_maps(predictor.model) as recorded:
+        predictor.model(*predictor.batch([found]))
+    tokens = predictor.tokenizer.tokens(found.ids)
+    return TokenMaps(recorded_layers(recorded), tokens, tokens)
+
+
+@dataclass(frozen=True)
+class Seq2SeqAttention:
+    """A generated text with its attention; for an image source also the pixels (H,W,C) and the patch grid.
+
+    Args:
+        probability: that of the text, eos included; None if its score combines it with that of CTC.
+        prefix: number of tokens before the patches.
+    """
+
+    text: str
+    maps: NamedMaps
+    probability: float | None = None
+    image: np.ndarray | None = None
+    grid: tuple[int, int] = (0, 0)
+    prefix: int = 0
+
+
+def seq2seq_attention(predictor: Seq2SeqPredictor, source: str) -> Seq2SeqAttention:
+    """Attention of an encoder-decoder for its best generated text; the source is a text or the path of an image.
+
+    Raises:
+        BadImage: the image cannot be read.
+        BadText: the text is longer than the model's limit.
+    """
+    encoded = predictor.encode(source, source if predictor.is_image_to_text else "the text")
+    inputs, mask = (x.to(predictor.device) for x in predictor.collate([encoded]))
+    best, settings = predictor.generate(inputs, mask)[0][0], predictor.settings
+    length = len(best.ids) - len(settings.prefix) + best.ended
+    probability = None if settings.ctc else math.exp(best.score * length**settings.length_penalty)
+    target = [BOS, *best.ids, *([EOS] if best.ended else [])]
+    text, names = predictor.tokenizer.decode(best.ids), predictor.tokenizer.tokens(target)
+    embed, ids = predictor.model.embed, torch.tensor([target], device=predictor.device)
+    if not isinstance(embed, PatchEmbed):
+        source_names = predictor.bundle.tokenizers["source"].tokens(encoded.tolist())
+        maps = teacher_forced_attention(predictor.model, inputs, mask, ids, source_names, names)
+        return Seq2SeqAttention(text, maps, probability)
+    rows, columns = embed.size(inputs)
+    source_names = [*prefix_names(embed), *(f"row {i}, column {j}" for i in range(rows) for j in range(columns))]
+    maps = teacher_forced_attention(predictor.model, inputs, mask, ids, source_names, names)
+    pixels = encoded.permute(1, 2, 0).numpy()
+    return Seq2SeqAttention(text, maps, probability, pixels, (rows, columns), embed.prefix)
+
+
+def teacher_forced_attention(
+    model: nn.Module, source: Tensor, source_mask: Tensor | None, target: Tensor, source_tokens: Sequence[str],
+    target_tokens: Sequence[str],
+) -> NamedMaps:
+    """Attention of an encoder-decoder for one given text: source (1,S) or (1,C,H,W), mask (1,S), target ids (1,T).
+
+    A row of the decoder is named after the token that it predicts, not after its input token.
+
+    Args:
+        target_tokens: a name per target id, BOS and EOS included.
+    """
+    with torch.inference_mode(), attention_maps(model) as recorded:
+        model(source, target[:, :-1], source_mask)
+    inputs, predicted = list(target_tokens[:-1]), list(target_tokens[1:])
+    kinds = {
+        "target to source": (recorded_layers(recorded, "decoder", "cross_attn"), predicted, list(source_tokens)),
+        "source": (recorded_layers(recorded, "encoder"), list(source_tokens), list(source_tokens)),
+        "target": (recorded_layers(recorded, "decoder"), predicted, inputs),
+    }
+    return {name: TokenMaps(*maps) for name, maps in kinds.items() if maps[0]}  # other layers have no maps
+
+
+def position_vectors(model: nn.Module) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Vectors of the positions (N,D) and their grid, without class token and registers.
+
+    A rotary embedding (arXiv 2104.09864) is represented by the cosines and sines of its angles: the cosine between two
+    such vectors is the factor by which the rotation scales the dot product of two equal tokens, averaged over blocks
+    and heads if each has its own angles.
+
+    Raises:
+        ValueError: the model has no position embedding.
+    """
+    table = getattr(model.embed, "pos_embed", None)
+    if table is not None:
+        table = table[0]
+    elif model.encoder.rotary is not None:
+        angles = model.encoder.rotary()
+        parts = [part for each in (angles if isinstance(angles, tuple) else [angles]) for part in (each.cos, each.sin)]
+        table = torch.cat([part.movedim(-2, 0).flatten(1) for part in parts], dim=1)  # (N,K) or (H,N,K) -> (N,...)
+    else:
+        raise ValueError("the model has no position embedding; train one with model.positions=learned, sincos or "
+                         "rotary")
+    grid = getattr(model.embed, "grid", (len(table),))
+    return table[len(table) - int(np.prod(grid)):].detach().float().cpu().numpy(), grid
