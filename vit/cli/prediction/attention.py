@@ -14,6 +14,9 @@ Layers = Annotated[list[int] | None, typer.Option(
     "--layer", help="Index of a layer to show, from 0, or -1 for the last; repeatable. By default all.",
     show_default=False)]
 Positions = Annotated[bool, typer.Option("--positions", help="Also show the similarity of the position embeddings.")]
+Similar = Annotated[bool, typer.Option(
+    "--similarity", help="Also show what each block changes: how similar tokens are to each other after it, and to "
+                         "themselves before it.")]
 Dark = Annotated[bool, typer.Option("--dark", help="Figures for dark slides.")]
 
 
@@ -23,6 +26,7 @@ def attention(
     output: Output = Path("attention.png"),
     layer: Layers = None,
     positions: Positions = False,
+    similarity: Similar = False,
     dark: Dark = False,
     device: Device = None,
 ) -> None:
@@ -36,5 +40,5 @@ def attention(
     from vit.inference import load
     from vit.report.attention.report import write_attention
 
-    for file in write_attention(load(model, device), source, output, layer or [], positions, dark):
+    for file in write_attention(load(model, device), source, output, layer or [], positions, dark, similarity):
         print_written(str(file))

@@ -14,7 +14,9 @@ from vit.data.text.tokenizers import BOS, EOS
 from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor, forward
 from vit.nn import AttentionPool, ClassMean, Mean, PatchEmbed, attention_maps
 from vit.report.attention.maps import ImageMaps, TokenMaps, recorded_layers
+from vit.report.attention.similarity import Similarity, recorded_blocks, stack_similarities
 
+AnyPredictor = Predictor | TextPredictor | Seq2SeqPredictor | MaskedTextPredictor
 NamedMaps = dict[str, TokenMaps]  # kind of attention -> its maps; the first one is the main one
 
 
@@ -82,6 +84,26 @@ def masked_text_attention(predictor: MaskedTextPredictor, text: str) -> TokenMap
         predictor.model(*predictor.batch([found]))
     tokens = predictor.tokenizer.tokens(found.ids)
     return TokenMaps(recorded_layers(recorded), tokens, tokens)
+
+
+def token_similarity(predictor: AnyPredictor, source: str) -> dict[str, Similarity]:
+    """How similar tokens are after each block, and to what they were before it: of the encoder, and of the decoder for
+    its generated text. The source is a text or the path of an image.
+
+    Raises:
+        BadImage: the image cannot be read.
+        BadText: the text is longer than the model's limit.
+    """
+    with recorded_blocks(predictor.model) as recorded:
+        if isinstance(predictor, Seq2SeqPredictor):
+            seq2seq_attention(predictor, source)
+        elif isinstance(predictor, MaskedTextPredictor):
+            masked_text_attention(predictor, source)
+        elif isinstance(predictor, TextPredictor):
+            text_attention(predictor, source.split("\t"))
+        else:
+            image_attention(predictor, source)
+    return stack_similarities(recorded)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from vit.inference import (
     MaskedTextPredictor,
     MultiLabelPrediction,
     Prediction,
-    Predictor,
     Seq2SeqPredictor,
     TextPredictor,
 )
@@ -20,6 +19,7 @@ from vit.report.attention.maps import ImageMaps, TokenMaps, select_layers
 from vit.report.attention.page import image_page, image_to_text_page, tokens_page
 from vit.report.attention.positions import positions_picture
 from vit.report.attention.recording import (
+    AnyPredictor,
     NamedMaps,
     Seq2SeqAttention,
     image_attention,
@@ -27,16 +27,18 @@ from vit.report.attention.recording import (
     position_vectors,
     seq2seq_attention,
     text_attention,
+    token_similarity,
 )
+from vit.report.attention.similarity import similarity_picture
 
 FILE_TYPES = (".png", ".svg", ".pdf", ".html")
-AnyPredictor = Predictor | TextPredictor | Seq2SeqPredictor | MaskedTextPredictor
 PAGE_SIDE, FIGURE_SIDE = 1024, 2048  # pixels of a photo in a page and in a figure, at most
 
 
 def write_attention(
     predictor: AnyPredictor, source: str | None, output: str | PathLike[str],
     layers: Sequence[int] = (), positions: bool = False, dark: bool = False,
+    similarity: bool = False,
 ) -> list[Path]:
     """Write the attention of a model for one input, and return the files.
 
@@ -46,14 +48,17 @@ def write_attention(
         layers: indices of the layers to show, from the end if negative; all by default.
         positions: also write the similarity of the position embeddings.
         dark: figures for dark slides; a page follows the colour scheme of its reader.
+        similarity: also write how similar tokens are after each block, and to what they were before it.
 
     Raises:
         BadImage: the image cannot be read.
         BadText: the text is longer than the model's limit.
-        ValueError: the model is a timm model, the output has another extension or is a page with `dark`, or a layer
-            does not exist.
+        ValueError: the model is a timm model, the output has another extension or is a page with `dark`, a layer
+            does not exist, or there is no source whose similarity could be shown.
     """
     output = Path(output)
+    if similarity and source is None:
+        raise ValueError("the similarity of tokens is that of one input; pass an image or a text")
     if dark and output.suffix == ".html":
         raise ValueError(f"{output} is a page, which is light or dark as its reader's screen; leave out dark, or write "
                          f"{output.with_suffix('.svg').name}")
@@ -64,9 +69,13 @@ def write_attention(
                          "cannot be recorded; use a vit_... model")
     check_has_attention(predictor, source)
     files = [] if source is None else write_source_attention(predictor, source, output, layers, dark)
+    drawn = output.with_suffix(".png") if output.suffix == ".html" else output
+    if similarity:
+        heading = f"{source if is_text(predictor) else Path(source).name}: what each block changes"
+        path = with_suffix_name(drawn, "similarity")
+        files.append(similarity_picture(path, token_similarity(predictor, source), heading, dark))
     if positions:
-        path = output if source is None else output.with_name(f"{output.stem}-positions{output.suffix}")
-        path = path.with_suffix(".png") if path.suffix == ".html" else path
+        path = drawn if source is None else with_suffix_name(drawn, "positions")
         files.append(positions_picture(path, *position_vectors(predictor.model), dark=dark))
     return files
 
@@ -106,6 +115,11 @@ def write_source_attention(
     side = PAGE_SIDE if output.suffix == ".html" else FIGURE_SIDE
     title = class_title(Path(source).name, predictor.predict([source])[0])
     return [write_image(output, image_attention(predictor, source, side=side), layers, title, dark)]
+
+
+def is_text(predictor: AnyPredictor) -> bool:
+    """Whether the model reads texts; else it reads images."""
+    return getattr(predictor, "preprocessing", None) is None
 
 
 def class_title(name: str, prediction: Prediction) -> str:
