@@ -106,4 +106,5 @@ def _draw_lines(axes: Axes, name: str, found: Similarity, colours: Theme) -> Non
     axes.grid(True, color=colours.rule, linewidth=0.8)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, colors=colours.muted, labelsize=11)
-    axes.legend(loc="lower left", frameon=False, labelcolor=colours.ink, prop={"family": FONT, "size": 11})
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, labelcolor=colours.ink,
+                prop={"family": FONT, "size": 11})
