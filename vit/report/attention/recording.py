@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.data import TextInputs
-from vit.data.images.preprocessing import ImageLike
+from vit.data.images.preprocessing import ImageLike, Preprocessing
 from vit.data.text.tokenizers import BOS, EOS
 from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor, forward
 from vit.nn import AttentionPool, ClassMean, Mean, PatchEmbed, attention_maps
@@ -30,12 +30,24 @@ def image_attention(predictor: Predictor, image: ImageLike, name: str = "", side
     Raises:
         BadImage: the image cannot be read.
     """
-    pixels, embed = predictor.preprocessing.image(image, name), predictor.model.embed  # (C,H,W) uint8
-    with attention_maps(predictor.model) as recorded:
-        forward(predictor.model, predictor.preprocessing, pixels[None], predictor.precision)
-    pooling = pooling_weights(predictor.model.pool, recorded, embed.prefix + math.prod(embed.grid))
-    preview = predictor.preprocessing.preview(image, name, side)
-    return ImageMaps(preview, recorded_layers(recorded), embed.grid, prefix_names(embed), pooling)
+    pixels = predictor.preprocessing.image(image, name)  # (C,H,W) uint8
+    picture = predictor.preprocessing.preview(image, name, side)
+    return image_maps(predictor.model, predictor.preprocessing, pixels, picture, predictor.precision)[0]
+
+
+def image_maps(
+    model: nn.Module, preprocessing: Preprocessing, pixels: Tensor, picture: np.ndarray, precision: str = "32-true"
+) -> tuple[ImageMaps, Tensor]:
+    """uint8 (C,H,W) -> the attention of an image classifier, and its logits (1,classes)
+
+    Args:
+        picture: uint8 (height,width,C), the pixels at any resolution, to be shown below the maps.
+    """
+    with attention_maps(model) as recorded:
+        logits = forward(model, preprocessing, pixels[None], precision)
+    pooling = pooling_weights(model.pool, recorded, model.embed.prefix + math.prod(model.embed.grid))
+    layers = recorded_layers(recorded)
+    return ImageMaps(picture, layers, model.embed.grid, prefix_names(model.embed), pooling), logits
 
 
 def prefix_names(embed: PatchEmbed) -> list[str]:

@@ -73,6 +73,7 @@ SAMPLES = replace(or_null(AT_LEAST_0), names=None)  # a number, a fraction, or t
 RANGES: dict[str, Number] = {  # key -> range; * matches any name
     "seed": SEED,
     "callbacks.every_steps": or_null(COUNT),
+    "callbacks.film": or_null(COUNT),
     "callbacks.patience": or_null(COUNT),
     "callbacks.start_margin": AT_LEAST_0,
     "data.audit_seconds": AT_LEAST_0,

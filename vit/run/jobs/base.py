@@ -243,6 +243,15 @@ class Job(ABC):
         """Callbacks of this task alone."""
         return []
 
+    def film(self, folder: RunFolder, count: int) -> Callback:
+        """The callback that records a film of `count` validation images.
+
+        Raises:
+            ConfigError: the task does not classify images.
+        """
+        raise ConfigError(f"callbacks.film={count} shows how images are classified, but task="
+                          f"{self.config['task']['name']} has no such images; leave callbacks.film out")
+
     @abstractmethod
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         """Save the bundle of the best epoch."""

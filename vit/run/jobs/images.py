@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import Calibration, load_bundle, save_bundle
@@ -21,6 +22,7 @@ from vit.models import flops
 from vit.report.evaluation import write_evaluation
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
+from vit.run.film import Film
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts.auto_values import steps_per_epoch
 from vit.run.parts.batches import build_augment, build_batches, check_devices
@@ -164,6 +166,10 @@ class ImageClassificationJob(ImageJob):
             config=config,
             distillation=distillation,
         )
+
+    def film(self, folder: RunFolder, count: int) -> Callback:
+        split, metric = self.source.splits["val"], self.config["callbacks"]["monitor"]
+        return Film(folder.path, split, self.source.classes, self.preprocessing, count, metric)
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         calibration = self.calibrate(weights, extra["evaluation"])

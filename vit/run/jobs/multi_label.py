@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import numpy as np
+from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
@@ -53,6 +54,11 @@ class MultiLabelJob(ImageClassificationJob):
         labels = np.concatenate([split.labels for split in source.splits.values()]).sum(axis=1)
         log.info("labels: %.2f per image, %s images without any; binary cross entropy per class, monitored: %s",
                  labels.mean(), f"{int((labels == 0).sum()):,}", callbacks["monitor"])
+
+    def film(self, folder: RunFolder, count: int) -> Callback:
+        """Raises ConfigError: a film shows one class per image."""
+        raise ConfigError(f"callbacks.film={count} shows the one class of an image, but these images have several "
+                          "labels each; leave callbacks.film out")
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         """Save the bundle, calibrated and with a threshold per class."""

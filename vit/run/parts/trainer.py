@@ -48,7 +48,7 @@ log = logging.getLogger("vit")
 UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 SHORT = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?:in)?)?(?:(?P<s>\d+)s)?", re.IGNORECASE)
 LONG = re.compile(r"(?P<d>\d+):(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)")
-OPTIONS = ("monitor", "mode", "patience", "every_steps", "start_margin")  # keys of the callbacks node
+OPTIONS = ("monitor", "mode", "patience", "every_steps", "start_margin", "film")  # keys of the callbacks node
 
 
 def build_trainer(
@@ -149,6 +149,7 @@ def build_callbacks(
         *([Patience(chosen["monitor"], mode=mode, patience=chosen["patience"])] if chosen["patience"] else []),
         *unfreezing(job),
         *job.callbacks(folder),
+        *([job.film(folder, chosen["film"])] if chosen.get("film") else []),
         *own_callbacks(chosen),
         MetricsTable(folder.path / "metrics.csv", done),
         Checkpoints(folder.checkpoints, chosen["monitor"], mode, chosen["every_steps"], margin, job.task.sample_scores),

@@ -1,0 +1,100 @@
+"""A film of a training: the attention and the predictions of a few images after each epoch, as an animated GIF."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from os import PathLike
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from vit.report.attention.heat import enlarged, heat_picture
+from vit.report.figures.style import BLUE, INK, MUTED, ORANGE, RULE
+
+SIDE, GAP, TEXT, TOP = 160, 16, 46, 52  # pixels: an image, between images, below each, and above all
+SECONDS, LAST = 0.4, 2.5  # per frame, and of the last one
+COLOURS = 96  # of a frame
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One image after an epoch.
+
+    Args:
+        image: uint8 (height,width,C), as the model sees it.
+        rollout: (rows,columns), the share of each patch in the pooled output; None of a model without attention.
+        label, predicted: the true and the predicted class.
+        probability: of the predicted class, in [0,1].
+    """
+
+    image: np.ndarray
+    rollout: np.ndarray | None
+    label: str
+    predicted: str
+    probability: float
+
+
+def film_frame(shots: Sequence[Shot], title: str) -> Image.Image:
+    """The images in rows of four, each with its predicted class and a bar of its probability: blue if it is right, else
+    orange.
+    """
+    columns = min(len(shots), 4)
+    rows = -(-len(shots) // columns)
+    frame = Image.new("RGB", (GAP + columns * (SIDE + GAP), TOP + rows * (SIDE + TEXT)), "white")
+    draw = ImageDraw.Draw(frame)
+    draw.text((GAP, 12), title, INK, font(22, True))
+    for place, shot in enumerate(shots):
+        row, column = divmod(place, columns)
+        draw_shot(frame, draw, shot, GAP + column * (SIDE + GAP), TOP + row * (SIDE + TEXT))
+    return frame
+
+
+def draw_shot(frame: Image.Image, draw: ImageDraw.ImageDraw, shot: Shot, x: int, y: int) -> None:
+    """The image with its rollout at (x, y), and its prediction below."""
+    picture = enlarged(shot.image) if shot.rollout is None else Image.fromarray(heat_picture(shot.image, shot.rollout))
+    picture = picture.convert("RGB")
+    scale = SIDE / max(picture.size)
+    size = max(round(picture.width * scale), 1), max(round(picture.height * scale), 1)
+    frame.paste(picture.resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BILINEAR), (x, y))
+    right = shot.predicted == shot.label
+    draw.rectangle((x, y + SIDE + 5, x + SIDE - 1, y + SIDE + 9), RULE)
+    if (length := round(SIDE * shot.probability)) > 0:
+        draw.rectangle((x, y + SIDE + 5, x + length - 1, y + SIDE + 9), BLUE if right else ORANGE)
+    text = f"{fitting(draw, shot.predicted)} {shot.probability:.0%}"
+    draw.text((x, y + SIDE + 13), text, INK if right else ORANGE, font(16, right))
+    if not right:
+        draw.text((x + draw.textlength(text, font(16)) + 8, y + SIDE + 15), f"not {fitting(draw, shot.label)}", MUTED,
+                  font(13))
+
+
+def fitting(draw: ImageDraw.ImageDraw, name: str) -> str:
+    """The name, cut to half of the width of an image."""
+    name = "".join(letter if letter.isprintable() else "?" for letter in name)
+    while draw.textlength(name, font(16)) > SIDE / 2 and len(name) > 2:
+        name = f"{name[:-2]}…"
+    return name
+
+
+@cache
+def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
+    """The font of all figures, which ships with matplotlib."""
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name, size)
+
+
+def write_film(path: str | PathLike[str], frames: Sequence[str | PathLike[str]]) -> Path:
+    """Join the pictures of the frames, in order, to an animated GIF that repeats.
+
+    Raises:
+        ValueError: there are no frames.
+    """
+    path = Path(path)
+    if not frames:
+        raise ValueError(f"{path} needs at least one frame, but there are none")
+    first, *others = [Image.open(each).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE) for each in frames]
+    durations = [round(1000 * SECONDS)] * len(others) + [round(1000 * LAST)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    first.save(path, "GIF", save_all=True, append_images=others, duration=durations, loop=0)
+    return path
