@@ -5,6 +5,7 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -49,8 +50,39 @@ def test_a_row_leads_to_function_test_and_picture(row):
         assert find(name, LEARN / path) is not None, f"{path} has no {name}"
     if "$" in row[1] and len(links) == 2:  # a formula, not a row of the table of costs
         assert [path.split("/")[2] for _, path in links] == ["vit", "tests"] and links[1][0].startswith("test_")
-        picture = re.search(r"\]\(([^)]+)\)$", row[4])
-        assert picture and (LEARN / picture[1]).is_file(), row[4]
+        pictures = re.findall(r"\]\(([^)]+)\)", row[4])
+        assert pictures and all((LEARN / picture).is_file() for picture in pictures), row[4]
+        assert all(picture.endswith(".ipynb") or "/formulas/" in picture for picture in pictures), "one that shows it"
+
+
+def load_pictures(monkeypatch):
+    monkeypatch.syspath_prepend(LEARN)
+    spec = importlib.util.spec_from_file_location("formula_pictures", LEARN / "pictures.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_stored_pictures_are_those_that_the_functions_draw(monkeypatch):
+    """Up to the last digit of a coordinate, which may differ between processors."""
+    module, value = load_pictures(monkeypatch), re.compile(r"-?\d+\.?\d*")
+    names = {draw.__name__ for draw in module.PICTURES}
+    assert names == {path.stem for path in module.FOLDER.iterdir()} == set(re.findall(r"formulas/(\w+)\.svg", FORMULAS))
+    for draw in module.PICTURES:
+        stored, drawn = (module.FOLDER / f"{draw.__name__}.svg").read_text(encoding="utf-8"), draw().svg()
+        assert value.sub("", stored) == value.sub("", drawn) and len(stored) < 30_000, draw.__name__
+        numbers = ([float(each) for each in value.findall(text)] for text in (stored, drawn))
+        assert list(next(numbers)) == pytest.approx(list(next(numbers)), abs=0.21), draw.__name__
+        ElementTree.fromstring(stored)
+
+
+def test_the_pictures_of_scores_and_pools_show_their_formulas(monkeypatch):
+    module = load_pictures(monkeypatch)
+    tokens = module.seeded(1, 6, 8)
+    assert module.read(module.Mean(), tokens) == pytest.approx([1 / 6] * 6)
+    assert module.read(module.Sum(), tokens) == pytest.approx([1] * 6)
+    assert module.read(module.ClassToken(), tokens) == pytest.approx([1, 0, 0, 0, 0, 0])
+    assert [module.allowed(*pair) for pair in ((0, 0), (0, 1), (1, 3), (0, 2), (1, 0))] == [True, True, True, False, False]
 
 
 def test_formulas_are_latex():
