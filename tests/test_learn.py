@@ -82,7 +82,8 @@ def test_the_pictures_of_scores_and_pools_show_their_formulas(monkeypatch):
     assert module.read(module.Mean(), tokens) == pytest.approx([1 / 6] * 6)
     assert module.read(module.Sum(), tokens) == pytest.approx([1] * 6)
     assert module.read(module.ClassToken(), tokens) == pytest.approx([1, 0, 0, 0, 0, 0])
-    assert [module.allowed(*pair) for pair in ((0, 0), (0, 1), (1, 3), (0, 2), (1, 0))] == [True, True, True, False, False]
+    steps = ((0, 0), (0, 1), (1, 3), (0, 2), (1, 0))
+    assert [module.allowed(*pair) for pair in steps] == [True, True, True, False, False]
 
 
 def test_formulas_are_latex():

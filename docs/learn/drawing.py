@@ -76,7 +76,7 @@ class Drawing:
         for i, (value, label) in enumerate(zip(values, labels, strict=True)):
             high = height * value / top
             self.rect(x + (i + 0.15) * step, y - high, 0.7 * step, high, "blue")
-            self.text(x + (i + 0.5) * step, y - high - 5, f"{value:.2g}", "muted m")
+            self.text(x + (i + 0.5) * step, y - high - 5, f"{value:.2f}".strip("0").rstrip(".") or "0", "muted m")
             self.text(x + (i + 0.5) * step, y + 17, label, "ink m")
         self.line([(x, y), (x + width, y)], "rule")
 

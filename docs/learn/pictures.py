@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from drawing import Drawing
 from torch import nn
 
-from drawing import Drawing
 from vit.evaluation.text_metrics import character_errors, text_metrics
 from vit.nn import Attention, AttentionPool
 from vit.nn.drop import LayerScale
@@ -40,7 +40,7 @@ def heads() -> Drawing:
     shared, own, wide = stacked(dim, 2, [4], bias=False), Sliced(dim, 2, [4], bias=False), stacked(dim, 2, [dim], False)
     for seed, layer in enumerate((shared, own, wide)):
         layer.weight.data = seeded(*layer.weight.shape, seed=seed)
-    kinds = {"split: 2 heads, 4 wide": shared, "sliced: a part of the token each": own, "full: 2 heads, 8 wide": wide}
+    kinds = {"split: 2 heads, 4 wide": shared, "sliced: 2 heads, 4 wide": own, "full: 2 heads, 8 wide": wide}
     for x, (name, layer) in zip((40, 280, 520), kinds.items(), strict=True):
         values = layer(torch.eye(dim)[None])[0].detach().numpy()  # (8, queries)
         drawing.text(x, 30, name, "ink t")
@@ -116,28 +116,28 @@ def blocks() -> Drawing:
     for place, (name, (parts, residual)) in enumerate(BLOCKS.items()):
         x, y = 30 + 150 * place, 215
         drawing.text(x, 24, name, "ink t")
-        drawing.text(x + 45, 262, "x", "ink m t")
-        drawing.arrow((x + 45, 246), (x + 45, y + 26))
+        drawing.text(x + 45, 274, "x", "ink m t")
+        drawing.arrow((x + 45, 260), (x + 45, y + 27))
         for part in parts:
             if part == "+":
                 drawing.text(x + 45, y + 19, "+", "ink m t")
                 if residual:
-                    drawing.arrow((x + 45, 240), (x + 105, 240), (x + 105, y + 14), (x + 53, y + 14))
+                    drawing.arrow((x + 45, 252), (x + 105, 252), (x + 105, y + 14), (x + 53, y + 14))
             else:
                 drawing.box(x, y, 90, part)
             drawing.arrow((x + 45, y), (x + 45, y - 24))
             y -= 50
     x = 640
     drawing.text(x, 24, "parallel block", "ink t")
-    drawing.text(x + 75, 262, "x", "ink m t")
-    drawing.arrow((x + 75, 246), (x + 75, 241))
+    drawing.text(x + 75, 274, "x", "ink m t")
+    drawing.arrow((x + 75, 260), (x + 75, 242))
     drawing.box(x + 30, 215, 90, "Norm")
     for left, name in ((0, "Attention"), (85, "MLP")):
         drawing.arrow((x + 75, 215), (x + left + 38, 215 - 10), (x + left + 38, 191))
         drawing.box(x + left, 165, 76, name)
         drawing.arrow((x + left + 38, 165), (x + left + 38, 129), (x + 67 + 16 * (left > 0), 129))
     drawing.text(x + 75, 134, "+", "ink m t")
-    drawing.arrow((x + 75, 244), (x + 185, 244), (x + 185, 108), (x + 75, 108), (x + 75, 120))
+    drawing.arrow((x + 75, 252), (x + 185, 252), (x + 185, 108), (x + 75, 108), (x + 75, 120))
     drawing.arrow((x + 75, 120), (x + 75, 70))
     return drawing
 
@@ -152,7 +152,7 @@ def layer_scale() -> Drawing:
             x = (x + scale(branch)).detach()
             lengths.append(float(x.norm() / x0.norm()))
         series[f"gamma {gamma:g}"] = lengths
-    drawing.plot(50, 40, 400, 180, list(range(25)), series, (0, 6), ("block", "length of a token, relative to the input"))
+    drawing.plot(50, 40, 400, 180, list(range(25)), series, (0, 6), ("block", "length of a token: 1 is the input"))
     return drawing
 
 
@@ -161,7 +161,7 @@ def pooling() -> Drawing:
     drawing, tokens = Drawing(900, 230, pooling.__doc__), seeded(1, 6, 8, seed=4)
     score, query = ScorePool(8, 8), AttentionPool(8, Attention(8, 1), nn.Identity(), nn.Identity())
     for seed, parameter in enumerate([*score.parameters(), query.latent]):
-        parameter.data = 1.5 * seeded(*parameter.shape, seed=seed)
+        parameter.data = 0.8 * seeded(*parameter.shape, seed=seed)
     queries = query.latent @ tokens.mT / 8**0.5  # a query that reads the tokens themselves
     weights = {"class token": read(ClassToken(), tokens), "mean": read(Mean(), tokens), "sum": read(Sum(), tokens),
                "scores": score.weights(tokens)[0].tolist(), "learned query": queries[0, 0].softmax(-1).tolist()}
@@ -202,7 +202,7 @@ def ctc() -> Drawing:
                 drawing.rect(66 + 100 * t, 46 + 48 * i, 28, 28, "p")
                 drawing.rect(66 + 100 * t, 46 + 48 * i, 28, 28, "blue", passed[i, t] / total)
                 drawing.rect(66 + 100 * t, 46 + 48 * i, 28, 28, "rule")
-    drawing.text(66, 28, f"column 0 to {T - 1}; the sum over all ways is p(ab) = {total:.3f}, its loss {-math.log(total):.2f}")
+    drawing.text(66, 28, f"columns 0 to {T - 1}; all ways together: p(ab) = {total:.3f}, loss {-math.log(total):.2f}")
     return drawing
 
 
