@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vit.models import Classifier, VisionTransformer, create_model, flops
+from vit.models import Classifier, VisionTransformer, VisionTransformerConfig, create_model, flops
 from vit.nn import Attention, Block, Encoder, LayerNorm, Mean, Mlp, TokenEmbed, attention_maps, learned
 
 SMALL = {"image_size": (16, 24), "patch_size": (4, 8), "dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
@@ -188,3 +188,17 @@ def test_a_hook_on_a_linear_layer_is_called_whatever_its_size(monkeypatch) -> No
     with torch.inference_mode():
         model(pixels())
     assert called == layers
+
+
+def test_init_std_is_the_deviation_of_all_matrices_but_the_head_and_the_patches() -> None:
+    torch.manual_seed(0)
+    options = {"image_size": 16, "patch_size": 4, "dim": 64, "depth": 2, "num_heads": 2, "num_classes": 3}
+    model = VisionTransformer(VisionTransformerConfig(**options, init_std=0.02, pool="attention"))
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            assert module.weight.std().item() == pytest.approx(0.02, rel=0.1), name
+            assert not module.bias.any()
+    xavier = VisionTransformer(VisionTransformerConfig(**options))
+    assert xavier.encoder.blocks[0].mlp.fc1.weight.std().item() == pytest.approx((2 / (64 + 256)) ** 0.5, rel=0.1)
+    with pytest.raises(ValueError, match="init_std is 0, but must be above 0"):
+        VisionTransformerConfig(**options, init_std=0)

@@ -44,6 +44,15 @@ def test_wsd_equals_transformers_warmup_stable_decay():
     torch.testing.assert_close(rates(ours, 40)[5:], rates(theirs, 40)[5:], rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.parametrize("total", [1755, 1750, 11, 15])
+def test_fractions_that_add_up_to_all_steps_fit(total):
+    """0.1 and 0.9 of 1,755 steps are 175.5 and 1,579.5, both rounded up."""
+    warmup = round(0.1 * total)
+    seen = rates(build_schedule(optimizer(1.0), "wsd", total, warmup, cooldown_fraction=0.9), total + 1)[:, 0]
+    assert seen[0] == 0 and seen[warmup] == 1 and seen[-1] == 0
+    torch.testing.assert_close(seen[warmup:].diff(), torch.full_like(seen[warmup + 1:], -1 / (total - warmup)))
+
+
 def test_trapezoid_is_a_former_name_of_wsd():
     assert torch.equal(rates(build_schedule(optimizer(), "trapezoid", 20, 3), 20),
                        rates(build_schedule(optimizer(), "wsd", 20, 3), 20))

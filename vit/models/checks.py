@@ -33,7 +33,7 @@ FORMER_VALUES = {
 }
 SIZES = ("image_size", "patch_size", "rotary_span")
 POSITIVE = ("in_chans", "vocab_size", "max_len", "dim", "depth", "decoder_depth", "num_heads", "mlp_ratio", "norm_eps",
-            "rotary_theta", "relative_hidden", "head_dim", "value_dim", "dilation", "kernel")
+            "rotary_theta", "relative_hidden", "head_dim", "value_dim", "dilation", "kernel", "init_std")
 ATTENTION_DEFAULTS = {  # keys that only attention has, with their default
     "attention": "scaled", "heads": "split", "head_dim": None, "value_dim": None, "projection": "linear",
     "qk_norm": False, "attn_norm": False, "key_bias": True,

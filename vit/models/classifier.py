@@ -81,7 +81,7 @@ class VisionTransformer(Classifier):
         self.head_dist = build_head(config) if config.dist_token else None
         self.distilled_training = False
         self.config = config
-        init_weights(self)
+        init_weights(self, config.init_std)
 
     def forward(
         self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None

@@ -50,6 +50,7 @@ class StackConfig:
         sincos_channels: of fixed tables: "interleaved", sine and cosine of each frequency in turn (arXiv 1706.03762),
             or "halves", all sines before all cosines.
         rotary_pairs: channel pairs of rotary positions, "rotate_half" for (i, i + K/2) or "interleaved" for (2i, 2i+1).
+        init_std: standard deviation of the initial matrices, such as 0.02 in BERT and timm; None for Xavier.
         layer_scale: initial value of LayerScale (arXiv 2103.17239); None for none.
         drop_path: stochastic depth rate of the last block, growing linearly from 0 at the first.
     """
@@ -86,6 +87,7 @@ class StackConfig:
     proj_bias: bool = True
     sincos_channels: str = "halves"  # what models saved without this key have
     rotary_pairs: str = "rotate_half"
+    init_std: float | None = None
     layer_scale: float | None = None
     dropout: float = 0.0
     attention_dropout: float = 0.0

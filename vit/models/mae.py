@@ -121,7 +121,7 @@ class MaskedAutoencoder(nn.Module):
         inner, pixels = config.decoder, math.prod(config.patch_size) * config.in_chans
         self.decoder = PixelDecoder(build_blocks(inner), build_norm(inner)(inner.dim), config.grid, config.dim,
                                     inner.dim, pixels, config.prefix)
-        init_weights(self)
+        init_weights(self, config.init_std)
 
     def forward(self, images: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """images (B,C,H,W), noise (B,N) -> pixels (B,N,ph*pw*C), masked (B,N) bool

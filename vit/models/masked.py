@@ -95,4 +95,4 @@ class Bert(MaskedText):
             nn.Linear(config.dim, 2),
         )
         self.config = config
-        init_weights(self)
+        init_weights(self, config.init_std)

@@ -263,7 +263,7 @@ class Transformer(EncoderDecoder):
         if config.tied == "all":
             self.target_embed.token = self.embed.token
         self.config = config
-        init_weights(self)
+        init_weights(self, config.init_std)
 
 
 def build_source_embed(config: EncoderDecoderConfig) -> TokenEmbed | PatchEmbed:

@@ -11,17 +11,22 @@ from vit.nn.pool import AttentionPool
 from vit.nn.stem import LinearPatches
 
 
-def init_weights(model: nn.Module) -> None:
+def init_weights(model: nn.Module, std: float | None = None) -> None:
     """Initialize the weights of a model in place, as the original ViT and big_vision do: Xavier matrices, zero biases.
 
     The patch projection is initialized as a matrix (MAE, arXiv 2111.06377). Token, segment and position tables have
     std D^-1/2 (big_vision), so that their sums are balanced. Class token and registers have std 1e-6, a `head` 0.02.
     Norms, LayerScale and the convolutions of a stem keep their own initialization.
+
+    Args:
+        std: deviation of the matrices, from a truncated normal distribution as in BERT and timm, instead of Xavier.
     """
     for name, module in model.named_modules():
         leaf = name.rpartition(".")[2]
         if isinstance(module, nn.Linear) and leaf in ("head", "head_dist"):
             nn.init.trunc_normal_(module.weight, std=0.02)
+        elif isinstance(module, nn.Linear) and std is not None:
+            nn.init.trunc_normal_(module.weight, std=std)
         elif isinstance(module, nn.Linear):
             parts = getattr(module, "parts", [module.out_features])  # several matrices in one
             for matrix in module.weight.detach().split(parts):

@@ -122,6 +122,7 @@ RANGES: dict[str, Number] = {  # key -> range; * matches any name
     "model.global_tokens": or_null(FROM_0),
     "model.head_dim": or_null(COUNT),
     "model.image_size": or_null(COUNT),
+    "model.init_std": or_null(POSITIVE),
     "model.kernel": or_null(COUNT),
     "model.mask_ratio": BETWEEN,
     "model.mlp_ratio": POSITIVE,

@@ -86,6 +86,8 @@ def build_schedule(
     """
     name = FORMER_NAMES.get(name, name)
     cooldown_steps = round(cooldown_fraction * total_steps)
+    if warmup_steps + cooldown_steps == total_steps + 1:  # both were rounded up
+        cooldown_steps -= 1
     check_lengths(name, total_steps, warmup_steps, cooldown_steps if name == "wsd" else 0)
     shapes: dict[str, Callable[[int], float]] = {
         "cosine": partial(cosine, total_steps=total_steps, warmup_steps=warmup_steps, final=final),
