@@ -19,6 +19,7 @@ import vit
 from tests.run.conftest import QUICK, SMALL, table, write_photos
 from vit.cli import main as vit_main
 from vit.data import digits
+from vit.files.atomic import CheckpointError
 from vit.run import jobs
 from vit.run.config.composing import ConfigError
 from vit.run.records.folder import RunFolder
@@ -82,6 +83,15 @@ def test_a_report_that_fails_or_is_not_wanted_does_not_end_the_run(tmp_path, cap
         assert finish_with_report(job, folder, tested, {}) is None
     assert "the report failed (ZeroDivisionError: division by zero)" in caplog.text
     assert f"vit report {tmp_path}" in caplog.text
+
+
+def test_a_report_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):
+    job, tested = SimpleNamespace(config={"report": True}), jobs.Tested({}, (), "predictor", "evaluation")
+    (tmp_path / "report.html").mkdir()
+    monkeypatch.setattr("vit.run.reporting.run_subject", lambda *parts: None)
+    monkeypatch.setattr("vit.run.reporting.write_report", lambda path, subject: path.write_text("page"))
+    with pytest.raises(CheckpointError, match=r"the report failed .*report\.html.*vit report .* tries again"):
+        finish_with_report(job, SimpleNamespace(path=tmp_path), tested, {})
 
 
 def test_a_stop_during_the_report_is_a_stop_and_not_a_failed_report(tmp_path, caplog, monkeypatch):

@@ -51,8 +51,8 @@ class MultiLabelPredictor(Predictor):
         """One prediction per image, in order: the labels that reach their thresholds, or the `top_k` most probable.
 
         Raises:
-            ValueError: `top_k` or `batch_size` is below 1, `tta` is neither 1 nor 2, or `set` or `abstain` is given, for
-                one label per image.
+            ValueError: `top_k` or `batch_size` is below 1, `tta` is neither 1 nor 2, or `set` or `abstain` is given,
+                which need one label per image.
         """
         return super().stream(images, top_k, batch_size, left_out, set=set, abstain=abstain, tta=tta)
 

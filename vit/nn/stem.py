@@ -103,8 +103,8 @@ class CompactStem(nn.Module):
 
     The first convolution has stride 2, so that no features of full resolution are computed; each halving that follows
     is a 3x3 convolution with max pooling. The norms are per position, so that an image is independent of the rest of
-    the batch. Channels are the last axis in memory: on a CPU convolutions and pooling are then faster, and the tokens are
-    contiguous.
+    the batch. Channels are the last axis in memory: on a CPU convolutions and pooling are then faster, and the tokens
+    are contiguous.
 
     Raises:
         ValueError: `patch_size` does not consist of powers of two.

@@ -63,8 +63,10 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"], loss_note(job.config))
     samples = job.save_samples(folder)
     folder.write("metrics.json", metrics)
-    finish_with_report(job, folder, tested, settings)
-    show(job, folder, metrics, text, samples)
+    try:
+        finish_with_report(job, folder, tested, settings)
+    finally:  # the run is complete, also without its report
+        show(job, folder, metrics, text, samples)
     return metrics
 
 

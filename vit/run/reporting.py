@@ -5,6 +5,7 @@ from datetime import datetime
 from pathlib import Path
 
 from vit import __version__
+from vit.files.atomic import CheckpointError
 from vit.messages import first_line
 from vit.report.pages.model_report import write_report
 from vit.report.sections.run_record import read_run
@@ -26,9 +27,10 @@ AUDIT_SECONDS = 0.5  # of decoding, where the run has not audited its data
 def finish_with_report(job: Job, folder: RunFolder, tested: Tested, settings: dict) -> Path | None:
     """Write `report.html` and `report.json`; None without `report`, and where the task has none.
 
-    An error is logged as a warning: the run is finished without its report.
+    What is wrong with the page itself is logged as a warning: the run is finished without its report.
 
     Raises:
+        CheckpointError: a file cannot be read or written, as on a full disk.
         Interrupted: a stop signal, also where a library answered it with an error of its own.
     """
     if not job.config["report"] or tested.evaluation is None:
@@ -38,8 +40,10 @@ def finish_with_report(job: Job, folder: RunFolder, tested: Tested, settings: di
     except Exception as error:  # noqa: BLE001  whatever is wrong with a page must not fail a trained model
         if (stop := find_stop(error)) is not None:
             raise stop from error
-        log.warning("the report failed (%s: %s); the run is complete without it, and %s tries again",
-                    type(error).__name__, first_line(error, 200), command("report", folder.path))
+        again = f"the run is complete without it, and {command('report', folder.path)} tries again"
+        if isinstance(error, CheckpointError | OSError):
+            raise CheckpointError(f"the report failed ({first_line(error, 200)}); {again}") from error
+        log.warning("the report failed (%s: %s); %s", type(error).__name__, first_line(error, 200), again)
         log.debug("report", exc_info=error)
         return None
     log.info("report: %s", page)
