@@ -56,8 +56,8 @@ def near_copies_by_model(
     thumbnails = read_thumbnails(source, preprocessing, progress)
     large = np.flatnonzero(thumbnails.sides >= MIN_SIDE)
     if len(large) < FEWEST:
-        raise DataError(f"{len(large)} of the {len(thumbnails.sides)} images are too few for near copies by features, "
-                        f"which are relative to the data set: it needs {FEWEST} or more that can be decoded, are not of "
+        raise DataError(f"{len(large)} of the {len(thumbnails.sides)} images are too few for near copies by features "
+                        f"(relative to the data set): it needs {FEWEST} or more that can be decoded, are not of "
                         f"one colour and have sides of {MIN_SIDE} pixels or more; leave the model out")
     features = featurize([thumbnails.positions[i] for i in large])
     found = {PIXELS: find_pairs(thumbnails.pixels, progress)}
