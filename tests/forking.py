@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[1]
 WARM = ("vit.run.training_run", "vit.run.command", "vit.run.jobs.images", "torch.optim.adamw", "matplotlib.pyplot",
         "vit.cli")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-READ_AT_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH_", "CUDA_", "LD_", "PYTHON", "HF_",
-                  "XDG_", "MPL", "HOME")  # prefixes of variables
+READ_AT_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_",
+                  "CUDA_", "LD_", "PYTHON", "HF_", "XDG_", "MPL", "HOME")  # prefixes of variables
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def workplace(tmp_path_factory):
     for row in range(200):
         place = folder / "photos" / str(digits.target[row]) / f"{row}.png"
         place.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray((digits.images[row] * 15).astype("uint8")).save(place)
+        Image.fromarray((digits.images[row] * 15).astype("uint8")).resize((32, 32)).save(place)
     (folder / "photo.png").write_bytes(place.read_bytes())
     network = timm.create_model("vit_small_patch14_reg4_dinov2", img_size=28)
     torch.save(network.state_dict(), folder / "dinov2_vits14_reg4_pretrain.pth")
