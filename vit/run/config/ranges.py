@@ -160,6 +160,7 @@ RANGES: dict[str, Number] = {  # key -> range; * matches any name
     "recipe.optimizer.lr_base_batch": or_null(COUNT),
     "recipe.optimizer.options.betas": SHARE_BELOW_1,
     "recipe.optimizer.options.eps": AT_LEAST_0,
+    "recipe.optimizer.options.fallback_lr_scale": AT_LEAST_0,
     "recipe.optimizer.options.momentum": SHARE_BELOW_1,
     "recipe.optimizer.weight_decay": AT_LEAST_0,
     "recipe.schedule.cooldown": SHARE,
