@@ -140,7 +140,7 @@ def test_a_full_disk_is_one_line_and_keeps_the_old_file(tmp_path):
     for limit in (0, 700, 5000, 15_000):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         try:
-            with pytest.raises(CheckpointError, match=r"cannot write .*last.ckpt: .*File too large.* kept") as e:
+            with pytest.raises(CheckpointError, match=r"cannot write .*last.ckpt: .*File too large.* unchanged") as e:
                 save(tmp_path / "last.ckpt", 2)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
