@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 import vit
-from tests.inference.tiny_models import save_classifier, save_image_to_text, save_translator
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import Preprocessing
@@ -18,15 +17,6 @@ from vit.generation import Generation
 from vit.report.tables import TABLES, open_table
 
 LONG = "123456789"
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    save_translator(folder / "translator")
-    save_classifier(folder / "classifier")
-    save_image_to_text(folder / "image_to_text")
-    return folder
 
 
 @pytest.fixture

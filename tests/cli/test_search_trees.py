@@ -5,18 +5,15 @@ import pytest
 from PIL import Image
 
 import vit
-from tests.inference.tiny_models import save_classifier, save_image_to_text, save_translator
 from vit.cli import main
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    save_translator(folder / "translator")
-    save_classifier(folder / "classifier")
-    save_image_to_text(folder / "image_to_text")
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8)).save(folder / "line.png")
-    return folder
+def line(tmp_path_factory):
+    """The path of an image."""
+    path = tmp_path_factory.mktemp("line") / "line.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8)).save(path)
+    return path
 
 
 def test_the_search_of_a_text_is_printed_and_drawn(models, tmp_path, capfd):
@@ -33,13 +30,13 @@ def test_the_search_of_a_text_is_printed_and_drawn(models, tmp_path, capfd):
     assert printed.err == f"wrote {output}\n" and "<svg" in output.read_text()
 
 
-def test_lines_of_files_and_images_have_trees(models, tmp_path, capfd):
+def test_lines_of_files_and_images_have_trees(models, line, tmp_path, capfd):
     lines = tmp_path / "lines.txt"
     lines.write_text("ab\ncd\n")
     assert main(["predict", str(models / "translator"), str(lines), "--explain"]) == 0
     headings = [line for line in capfd.readouterr().out.splitlines() if " hypotheses" in line]
     assert [line.split(" → ")[0] for line in headings] == ["ab", "cd"]
-    image, output = str(models / "line.png"), tmp_path / "tree.png"
+    image, output = str(line), tmp_path / "tree.png"
     assert main(["predict", str(models / "image_to_text"), image, "--explain", "-o", str(output)]) == 0
     assert capfd.readouterr().out.startswith(f"{image} → ") and output.stat().st_size > 10_000
 
@@ -53,8 +50,8 @@ def test_lines_of_files_and_images_have_trees(models, tmp_path, capfd):
     (["{translator}", "ab", "--dark"], 2, "--dark belongs to --explain"),
     (["{translator}", "a" * 20, "--explain"], 1, "the text: has 21 tokens, but the model reads at most 9"),
 ])
-def test_what_has_no_tree_is_an_error(models, tmp_path, capfd, arguments, code, says):
-    names = {"translator": models / "translator", "classifier": models / "classifier", "image": models / "line.png",
+def test_what_has_no_tree_is_an_error(models, line, tmp_path, capfd, arguments, code, says):
+    names = {"translator": models / "translator", "classifier": models / "classifier", "image": line,
              "folder": tmp_path}
     assert main(["predict", *(argument.format(**names) for argument in arguments)]) == code
     error = capfd.readouterr().err

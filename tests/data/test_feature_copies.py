@@ -28,7 +28,7 @@ def test_without_shrinkage_the_features_are_those_of_the_inverse_covariance(monk
     assert np.allclose(found @ found.T, expected, atol=1e-4)
 
 
-def test_pairs_are_those_of_all_products_in_every_block(monkeypatch):
+def test_pairs_are_those_of_all_products_in_every_block(monkeypatch, caplog):
     rng = np.random.default_rng(1)
     vectors = rng.normal(size=(60, 6))
     vectors[40:] = vectors[:20] + 0.5 * rng.normal(size=(20, 6))
@@ -42,9 +42,11 @@ def test_pairs_are_those_of_all_products_in_every_block(monkeypatch):
         assert {(i, j) for i, j, _ in pairs} == wanted and len(pairs) == len(wanted) > 20
         assert all(value == pytest.approx(products[i, j], abs=1e-5) for i, j, value in pairs)
         assert np.array_equal(nearest, products.argmax(1)) and np.allclose(cosines, products.max(1), atol=1e-5)
+    assert not caplog.records
     monkeypatch.setattr("vit.data.quality.feature_copies.MAX_PAIRS", 5)
     best = sorted(products[i, j] for i, j in wanted)[-5:]
     assert sorted(value for *_, value in similar_pairs(torch.from_numpy(vectors))[0]) == pytest.approx(best, abs=1e-5)
+    assert f"more than 5 pairs have similar features: those with a cosine of {best[0]:.3f}" in caplog.text
 
 
 def strong_crop(image):

@@ -1,7 +1,7 @@
 """The calibration in a bundle: what was measured on validation samples so that predictions state how sure they are."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -118,6 +118,10 @@ class Calibration:
     answered: tuple[Answered, ...] = ()
     absent: tuple[str, ...] = ()
 
+    @property
+    def temperature_text(self) -> str:
+        return f"temperature {self.temperature:.4g}"
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "samples": self.samples,
@@ -139,19 +143,40 @@ def calibration_from_dict(values: Mapping[str, Any] | None, classes: Sequence[st
     """
     if values is None:
         return None
-    if missing := NEEDED - set(values):
-        raise ValueError(f"calibration.{sorted(missing)[0]} is missing")
-    samples, temperature = int(values["samples"]), number(values["temperature"], "temperature")
-    if samples < 1 or not temperature > 0:
-        raise ValueError(f"calibration has {samples} samples and temperature {temperature}; both must be above 0")
-    loss, ece = (tuple(number(each, key) for each in values[key]) for key in ("loss", "ece"))
-    if len(loss) != 2 or len(ece) != 2:
-        raise ValueError("calibration.loss and calibration.ece must have two numbers each")
+    samples, loss, ece = read_errors(values, NEEDED)
+    temperature = read_temperature(values["temperature"])
     answered = tuple(Answered(number(each["probability"], "answered"), int(each["samples"]), int(each["wrong"]))
                      for each in values["answered"])
     sets = {name: read_quantiles(each, f"sets.{name}") for name, each in values["sets"].items()}
     unknown = None if values["unknown"] is None else read_unknown(values["unknown"], classes)
     return Calibration(samples, temperature, loss, ece, sets, unknown, answered, tuple(values.get("absent", ())))
+
+
+def read_errors(values: Mapping[str, Any], needed: Set[str]) -> tuple[int, tuple[float, float], tuple[float, float]]:
+    """The number of samples, and their log loss and expected calibration error without and with the temperature.
+
+    Raises:
+        ValueError: a key of `needed` is missing, there is no sample, or the numbers are not two each.
+    """
+    if missing := needed - set(values):
+        raise ValueError(f"calibration.{sorted(missing)[0]} is missing")
+    if (samples := int(values["samples"])) < 1:
+        raise ValueError(f"calibration.samples is {samples}; it must be above 0")
+    loss, ece = (tuple(number(each, key) for each in values[key]) for key in ("loss", "ece"))
+    if len(loss) != 2 or len(ece) != 2:
+        raise ValueError("calibration.loss and calibration.ece must have two numbers each")
+    return samples, loss, ece
+
+
+def read_temperature(value: Any) -> float:
+    """A number by which logits are divided.
+
+    Raises:
+        ValueError: it is not above 0.
+    """
+    if (temperature := number(value, "temperature")) <= 0:
+        raise ValueError(f"calibration.temperature is {temperature}; it must be above 0")
+    return temperature
 
 
 def read_quantiles(values: Mapping[str, Any], key: str) -> Quantiles:

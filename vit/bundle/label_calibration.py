@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.bundle.calibration import number
+from vit.bundle.calibration import read_errors, read_temperature
 
 NEEDED = {"samples", "temperatures", "loss", "ece"}
 
@@ -30,6 +30,10 @@ class LabelCalibration:
     ece: tuple[float, float]
     absent: tuple[str, ...] = ()
 
+    @property
+    def temperature_text(self) -> str:
+        return f"temperatures {min(self.temperatures):.4g} to {max(self.temperatures):.4g} (one per label)"
+
     def to_dict(self) -> dict[str, Any]:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
@@ -42,16 +46,11 @@ def label_calibration_from_dict(values: Mapping[str, Any] | None, classes: Seque
     """
     if values is None:
         return None
-    if missing := NEEDED - set(values):
-        raise ValueError(f"calibration.{sorted(missing)[0]} is missing")
-    temperatures = tuple(number(each, "temperatures") for each in values["temperatures"])
-    loss, ece = (tuple(number(each, key) for each in values[key]) for key in ("loss", "ece"))
-    if len(temperatures) != len(classes) or len(loss) != 2 or len(ece) != 2:
-        raise ValueError(f"calibration has {len(temperatures)} temperatures, {len(loss)} losses and {len(ece)} errors; "
-                         f"it must have {len(classes)}, one per label, and 2 each")
-    if (samples := int(values["samples"])) < 1 or min(temperatures) <= 0:
-        raise ValueError(f"calibration has {samples} samples and temperatures from {min(temperatures)} on; all must be "
-                         "above 0")
+    samples, loss, ece = read_errors(values, NEEDED)
+    temperatures = tuple(map(read_temperature, values["temperatures"]))
+    if len(temperatures) != len(classes):
+        raise ValueError(f"calibration has {len(temperatures)} temperatures; it must have {len(classes)}, "
+                         "one per label")
     return LabelCalibration(samples, temperatures, loss, ece, tuple(values.get("absent", ())))
 
 

@@ -6,6 +6,7 @@ import pytorch_lightning as pl
 import torch
 
 from vit.data import Preprocessing, Split
+from vit.files.atomic import write_atomically
 from vit.inference import forward
 from vit.nn import Attention
 from vit.report.attention.recording import image_maps
@@ -37,10 +38,9 @@ class Film(pl.Callback):
         shots = self.shots(pl_module.model)
         if trainer.is_global_zero:
             epoch, found = trainer.current_epoch + 1, trainer.callback_metrics.get(self.metric)
-            frames = self.folder / "film"
-            frames.mkdir(exist_ok=True)
             title = f"epoch {epoch}" + ("" if found is None else f"   {self.metric} {float(found):.4f}")
-            film_frame(shots, title).save(frames / f"epoch_{epoch:04d}.png")
+            frame = film_frame(shots, title)
+            write_atomically(self.folder / "film" / f"epoch_{epoch:04d}.png", lambda file: frame.save(file, "PNG"))
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         frames = sorted((self.folder / "film").glob("epoch_*.png"))

@@ -48,14 +48,12 @@ def calibrate(
     source = matched_source(compose_data(with_config_dir(overrides or [], config_dir), bundle), bundle, split)
     choice = TEMPERATURE if temperature_only else FULL
     found = fit(predictor, source, split, choice, batch_size)
-    thresholds, used = (), ""
+    thresholds = ()
     if bundle.thresholds:
         thresholds = calibrated_thresholds(raw_thresholds(bundle.thresholds, bundle.calibration), found)
-        used = f"temperatures {min(found.temperatures):.4g} to {max(found.temperatures):.4g}, one per label,"
     save_bundle(output, bundle.model, bundle.classes, bundle.preprocessing, bundle.metrics, bundle.extra,
                 tokenizers=bundle.tokenizers, thresholds=thresholds, calibration=found)
-    used = used or f"temperature {found.temperature:.4g}"
-    typer.echo(f"{used} from {found.samples:,} {split} samples of {source.name}")
+    typer.echo(f"{found.temperature_text} from {found.samples:,} {split} samples of {source.name}")
     typer.echo(f"log loss {found.loss[0]:.4f} -> {found.loss[1]:.4f}, expected calibration error {found.ece[0]:.4f} -> "
                f"{found.ece[1]:.4f}")
     print_written(f"the calibrated copy to {output}")

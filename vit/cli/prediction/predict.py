@@ -109,11 +109,8 @@ def check_statements(predictor: "Predictor | TextPredictor | Seq2SeqPredictor", 
         return
     Calibrator(predictor.bundle, request.set_level, request.abstain)
     if record := predictor.bundle.calibration:
-        values = getattr(record, "temperatures", None)  # one per label
-        used = f"temperatures {min(values):.3g} to {max(values):.3g}" if values else \
-            f"temperature {record.temperature:.3g}"
-        stderr().print(f"probabilities are calibrated on {record.samples:,} validation samples ({used})", style="dim",
-                       highlight=False, soft_wrap=True)
+        stderr().print(f"probabilities are calibrated on {record.samples:,} validation samples: "
+                       f"{record.temperature_text}", style="dim", highlight=False, soft_wrap=True)
 
 
 def write_rows(rows: Rows, output: Path | None) -> tuple[int, int]:

@@ -9,6 +9,7 @@ For N images with D features this costs 2 * D * N^2 operations in blocks, an eig
 for the crops, and 4 * D bytes of memory per image.
 """
 
+import logging
 from collections.abc import Callable
 
 import numpy as np
@@ -31,6 +32,8 @@ from vit.data.quality.near_copies import (
     read_thumbnails,
 )
 from vit.data.source import Source
+
+log = logging.getLogger("vit")
 
 FEWEST = 20  # images over which features are whitened
 MIN_SIDE = 16  # pixels; smaller images are enlarged so much that their features and windows are all similar
@@ -134,4 +137,7 @@ def similar_pairs(
             if len(found) > MAX_PAIRS:
                 found = sorted(found, key=lambda pair: -pair[2])[:MAX_PAIRS]
                 limit = found[-1][2]
+    if limit > FEATURE_LIMIT:
+        log.warning("more than %s pairs have similar features: those with a cosine of %.3f or more are listed",
+                    f"{MAX_PAIRS:,}", limit)
     return [(i, j, min(value, 1.0)) for i, j, value in found], nearest.numpy(), cosines.numpy()

@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from vit.files.atomic import write_atomically
 from vit.report.attention.heat import enlarged, heat_picture
 from vit.report.figures.style import BLUE, INK, MUTED, ORANGE, RULE
 
@@ -88,6 +89,7 @@ def write_film(path: str | PathLike[str], frames: Sequence[str | PathLike[str]])
     """Join the pictures of the frames, in order, to an animated GIF that repeats.
 
     Raises:
+        CheckpointError: the file cannot be written.
         ValueError: there are no frames.
     """
     path = Path(path)
@@ -95,6 +97,6 @@ def write_film(path: str | PathLike[str], frames: Sequence[str | PathLike[str]])
         raise ValueError(f"{path} needs at least one frame, but there are none")
     first, *others = [Image.open(each).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE) for each in frames]
     durations = [round(1000 * SECONDS)] * len(others) + [round(1000 * LAST)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    first.save(path, "GIF", save_all=True, append_images=others, duration=durations, loop=0)
+    options = {"save_all": True, "append_images": others, "duration": durations, "loop": 0}
+    write_atomically(path, lambda file: first.save(file, "GIF", **options))
     return path
