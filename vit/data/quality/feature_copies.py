@@ -5,8 +5,8 @@ of one kind are similar to each other. Pairs with a cosine of `FEATURE_LIMIT` or
 the one with the most similar features are also compared as crops of each other, by the frequencies of windows of 62 to
 86 % of a side.
 
-For N images with D features this costs 2 * D * N^2 operations in blocks, an eigendecomposition of (D,D), less than 10 ms
-per image for the crops, and 4 * D bytes of memory per image.
+For N images with D features this costs 2 * D * N^2 operations in blocks, an eigendecomposition of (D,D), less than
+10 ms per image for the crops, and 4 * D bytes of memory per image.
 """
 
 import logging
