@@ -134,14 +134,6 @@ def test_predictions_from_files_are_measured(tmp_path):
     assert all(program["first_batch_seconds"] > program["load_seconds"] > 0 for program in case["programs"].values())
 
 
-def test_predictions_in_the_fast_mode_are_measured_against_bfloat16(tmp_path):
-    settings, cases = Settings(("timm",), ("fast",), rounds=1, batches=(4,)), []
-    bench_prediction(build(), make_photos(tmp_path, 70), settings, cases, quiet)
-    case = checked_report(cases, settings)["cases"][0]
-    assert case["setting"]["precision"] == "fast" and set(case["programs"]) == {"vit", "timm"}
-    assert case["programs"]["vit"]["remark"].startswith("fast: ") and "remark" not in case["programs"]["timm"]
-
-
 def test_generation_is_measured():
     settings = Settings(("uncached", "transformers", "timm"), rounds=1, batches=(2,))
     cases = []

@@ -85,7 +85,6 @@ def test_what_was_measured_is_printed_before_an_error(tmp_path, capsys):
     (["--batch", "1,x"], 2, "--batch 1,x: must be numbers of images"),
     (["--precision", "int8"], 1, "precision is 'int8'"),
     (["--precision", "64-true"], 2, "--precision 64-true: must be of 32-true, bf16-mixed, 16-mixed"),
-    (["step", "predict", "--precision", "fast"], 2, "--precision fast is of the benchmark predict only, not of step"),
     (["--mode", "fast"], 1, "mode fast is not one of eager, compiled"),
     (["--device", "cuda", "--clock", "processor"], 1, "the processor clock does not see the time of cuda"),
     (["generation", "model=small"], 2, "generation has models of its own; choose one with --shape"),

@@ -11,7 +11,6 @@ _MODULES = {
     "Case": "vit.benchmarking.results",
     "Comparison": "vit.benchmarking.baseline",
     "DTYPES": "vit.benchmarking.hardware",
-    "FAST": "vit.benchmarking.prediction",
     "GENERATION_PEERS": "vit.benchmarking.generation",
     "LOADER_PEERS": "vit.benchmarking.loaders",
     "MODEL_PEERS": "vit.benchmarking.peers",

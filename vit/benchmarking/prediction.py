@@ -23,7 +23,6 @@ from vit.models import VisionTransformer, flops
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TIMM_WORKERS = 2  # the default of timm's inference.py
-FAST = "fast"  # instead of a precision: this project as with `vit predict --fast`, the other libraries in bfloat16
 Answers = Iterator[tuple[str, str]]  # name of the file, label
 Reader = Callable[[], Answers]
 
@@ -32,13 +31,13 @@ def bench_prediction(
     model: VisionTransformer, photos: Path | None, settings: Settings, cases: list[Case],
     progress: Callable[[str], None] = print,
 ) -> None:
-    """Label all images of a folder (synthetic photos by default) in each precision, or `FAST`, with each batch size.
+    """Label all images of a folder (synthetic photos by default) in each precision with each batch size.
 
     Raises:
         FileNotFoundError: the folder has no image.
         ValueError: the model cannot be saved for timm and transformers, and peers are named.
     """
-    rates = matrix_rates(tuple(map(arithmetic, settings.precisions)), settings.device, settings.read_clock)
+    rates = matrix_rates(settings.precisions, settings.device, settings.read_clock)
     with tempfile.TemporaryDirectory() as made:
         root = make_photos(Path(made, "photos")) if photos is None else photos
         count = sum(1 for _ in named_images(root))
@@ -46,16 +45,10 @@ def bench_prediction(
         for precision in settings.precisions:
             for batch in settings.batches:
                 setting = {"model": describe(model), "precision": precision, "files": count, "batch": batch}
-                rate = rates[arithmetic(precision)]
-                case = Case("predict", setting, "images", count, float(flops(model) * count), rate)
+                case = Case("predict", setting, "images", count, float(flops(model) * count), rates[precision])
                 progress(case.key)
                 cases.append(case)
                 measure(case, weights, root, settings)
-
-
-def arithmetic(precision: str) -> str:
-    """The precision of the other libraries and of the matrix rate."""
-    return "bf16-mixed" if precision == FAST else precision
 
 
 def describe(model: VisionTransformer) -> str:
@@ -87,8 +80,6 @@ def measure(case: Case, weights: Path, root: Path, settings: Settings) -> None:
         seconds = time.perf_counter() - start
         labels[name] = dict([first, *answers])
         case.facts[name] = {"load_seconds": loaded, "first_batch_seconds": seconds}
-        if isinstance(reader, VitReader) and reader.remark:
-            case.facts[name]["remark"] = reader.remark
         case.facts[name]["same_results"] = agreement(labels[OURS], labels[name])
         readers[name] = reader
     programs = {name: lambda reader=reader: [None for _ in reader()] for name, reader in readers.items()}
@@ -121,21 +112,14 @@ def build_reader(name: str, weights: Path, root: Path, case: Case, device: str) 
     return PREDICT_PEERS[name](weights, root, batch, device, precision)
 
 
-class VitReader:
-    """`vit predict`."""
+def by_vit(weights: Path, root: Path, batch: int, device: str, precision: str) -> Reader:
+    predictor = load(weights, device, precision)
 
-    def __init__(self, weights: Path, root: Path, batch: int, device: str, precision: str):
-        self.predictor = load(weights, device, fast=True) if precision == FAST else load(weights, device, precision)
-        self.root, self.batch = root, batch
+    def read() -> Answers:
+        for prediction in predictor.stream(root, 1, batch):
+            yield relative(prediction.source, root), prediction.label
 
-    def __call__(self) -> Answers:
-        for prediction in self.predictor.stream(self.root, 1, self.batch):
-            yield relative(prediction.source, self.root), prediction.label
-
-    @property
-    def remark(self) -> str | None:
-        """What `--fast` has chosen."""
-        return None if self.predictor.fast_mode is None else str(self.predictor.fast_mode)
+    return read
 
 
 def by_timm(weights: Path, root: Path, batch: int, device: str, precision: str) -> Reader:
@@ -154,7 +138,7 @@ def by_timm(weights: Path, root: Path, batch: int, device: str, precision: str) 
         names = iter(dataset.filenames(basename=False, absolute=True))
         with torch.no_grad():
             for images, _ in loader:
-                with autocast(torch.device(device), arithmetic(precision)):
+                with autocast(torch.device(device), precision):
                     output = network(images.to(device))
                 _, indices = output.softmax(-1).topk(1, dim=1)
                 yield from ((relative(next(names), root), classes[i]) for i in indices[:, 0].tolist())
@@ -174,7 +158,7 @@ def by_transformers(weights: Path, root: Path, batch: int, device: str, precisio
     def read() -> Answers:
         found = iter(classify((file for file in files), batch_size=batch, top_k=1))
         for file in files:
-            with autocast(torch.device(device), arithmetic(precision)):
+            with autocast(torch.device(device), precision):
                 best = next(found)
             yield relative(file, root), best[0]["label"]
 
@@ -185,4 +169,4 @@ def relative(file: str, root: Path) -> str:
     return Path(file).resolve().relative_to(root.resolve()).as_posix()
 
 
-PREDICT_PEERS: dict[str, Callable[..., Reader]] = {OURS: VitReader, "timm": by_timm, "transformers": by_transformers}
+PREDICT_PEERS: dict[str, Callable[..., Reader]] = {OURS: by_vit, "timm": by_timm, "transformers": by_transformers}

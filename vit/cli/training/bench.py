@@ -98,15 +98,15 @@ def build_settings(timing: TimingOptions, peers: tuple[str, ...]) -> "Settings":
         BadParameter: an unknown precision or mode.
         ValueError: a clock that does not fit the device.
     """
-    from vit.benchmarking import DTYPES, FAST, Settings
+    from vit.benchmarking import DTYPES, Settings
     from vit.inference import best_device
     from vit.run.parts.devices import check_compiler
     from vit.training.precision import check_precision
 
     modes, device = split_names(timing.mode), str(best_device(timing.device))
-    precisions = tuple(name if name == FAST else check_precision(name) for name in split_names(timing.precision))
-    if wrong := [name for name in precisions if name not in (*DTYPES, FAST)]:
-        raise typer.BadParameter(f"--precision {wrong[0]}: must be of {', '.join(DTYPES)}; for predict also {FAST}")
+    precisions = tuple(check_precision(name) for name in split_names(timing.precision))
+    if wrong := [name for name in precisions if name not in DTYPES]:
+        raise typer.BadParameter(f"--precision {wrong[0]}: must be of {', '.join(DTYPES)}")
     if "compiled" in modes:
         check_compiler(device)
     return Settings(peers, precisions, modes, (1,), timing.rounds or 1, str(timing.clock), device)
@@ -119,13 +119,8 @@ def plan(
     runs.
 
     Raises:
-        ConfigError, BadParameter, ValueError: a wrong override or option, or one that no benchmark reads.
+        ConfigError, ValueError: a wrong override or option, or one that no benchmark reads.
     """
-    from vit.benchmarking import FAST
-
-    if FAST in settings.precisions and request.benchmarks != ("predict",):
-        raise typer.BadParameter(f"--precision {FAST} is of the benchmark predict only, not of "
-                                 f"{', '.join(name for name in request.benchmarks if name != 'predict')}")
     batches = timing.batches
     config = compose_model(request)
     build = model_builder(config) if set(MODELS) & set(request.benchmarks) else None

@@ -27,8 +27,7 @@ class TimingOptions:
         metavar="N,N", help="Batch sizes: by default 16 for step, 1,16 for inference, 64 for loader and predict, 1,32 "
                             "for generation.", show_default=False)] = None
     precision: Annotated[str, typer.Option(
-        metavar="NAME,NAME", help="32-true, bf16-mixed, 16-mixed; for predict also fast: vit as with predict --fast, "
-                                  "other libraries in bf16-mixed.")] = "32-true,bf16-mixed"
+        metavar="NAME,NAME", help="32-true, bf16-mixed, 16-mixed.")] = "32-true,bf16-mixed"
     mode: Annotated[str, typer.Option(metavar="NAME,NAME", help="eager, compiled.")] = "eager"
     rounds: Annotated[int | None, typer.Option(
         min=1, help="Each round runs all programs once: by default 11, 7 for loader, 5 for predict and generation, 1 "
