@@ -13,7 +13,7 @@ import torch
 
 from tests.faults.file_faults import FileFaults
 from tests.forking import forks
-from vit.files.atomic import CheckpointError, link_atomically, sweep, temporary_path
+from vit.files.atomic import CheckpointError, link_atomically, remove_stale_files, temporary_path
 from vit.files.checkpoints import verify
 from vit.training.checkpointing.checkpoint import AtomicCheckpointIO, newest_valid, settle
 
@@ -103,7 +103,7 @@ def test_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
     assert done.code == 0, done.output
     assert int(done.output.split()[-1]) >= 40
     left = list(tmp_path.glob(".*.tmp"))
-    assert sorted(sweep(tmp_path)) == sorted(left) and not list(tmp_path.glob(".*.tmp"))
+    assert sorted(remove_stale_files(tmp_path)) == sorted(left) and not list(tmp_path.glob(".*.tmp"))
 
 
 def test_every_truncation_is_found_and_the_one_before_is_used(tmp_path):
@@ -264,9 +264,9 @@ def test_sweeping_leaves_the_living_alone(tmp_path):
         theirs.touch()
         elsewhere = mine.with_name(".last.ckpt.otherhost.999999.tmp")
         elsewhere.touch()
-        assert sweep(tmp_path) == []
+        assert remove_stale_files(tmp_path) == []
     finally:
         sleeper.send_signal(signal.SIGKILL)
         sleeper.wait()
-    assert sweep(tmp_path) == [theirs]
+    assert remove_stale_files(tmp_path) == [theirs]
     assert mine.exists() and elsewhere.exists()

@@ -113,12 +113,12 @@ def file_sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sweep(folder: str | Path) -> list[Path]:
+def remove_stale_files(folder: str | Path) -> list[Path]:
     """Removes the temporary files of killed processes of this machine; those of running processes stay."""
-    swept = []
+    removed = []
     for path in Path(folder).glob(".*.tmp"):
         found = TEMPORARY.match(path.name)
         if found and found["host"] == host_name() and not is_alive(int(found["pid"])):
             path.unlink(missing_ok=True)
-            swept.append(path)
-    return swept
+            removed.append(path)
+    return removed

@@ -53,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_command(argv: list[str], debug: bool) -> int:
+    """Print the help, or do what the arguments select; returns the exit code."""
     options, overrides = read_arguments(argv)
     if options.help:
         print(help_text())
@@ -149,6 +150,7 @@ def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrid
 
 
 def run_here(config: DictConfig, overrides: list[str]) -> int:
+    """Train in this process; returns the exit code. Errors are printed, because Hydra would wrap them in its own."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # waiting threads of torch sleep instead of spinning
     with quick_imports():
         from vit.run.training_run import train_composed

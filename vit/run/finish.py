@@ -20,15 +20,15 @@ from vit.run.jobs import Job
 from vit.run.parts.finetuning import whole_size
 from vit.run.records.folder import RunFolder
 from vit.run.records.splits import read_record
-from vit.run.reporting import CHOSEN, finish_with_report
+from vit.run.reporting import NO_TEST_SPLIT, finish_with_report
 from vit.training import Checkpoints, Patience, PeakMemory, ThroughputMeter, trained_weights
 
 log = logging.getLogger("vit")
 
-CLEARLY = " by more than callbacks.start_margin=%g standard errors of the difference on the same samples"
-BEFORE = " (the start of training: no epoch was better)"
-PIXELS = ("resampling", "cache", "cache_side")  # keys of data that determine the random crops of training
-SPLIT_RULE = "hash"  # of samples in splits by fractions; bundles that do not have it were split by position
+BY_START_MARGIN = " by more than callbacks.start_margin=%g standard errors of the difference on the same samples"
+EPOCH_0 = " (the start of training: no epoch was better)"
+PIXEL_KEYS = ("resampling", "cache", "cache_side")  # keys of data that determine the random crops of training
+SPLIT_RULE = "hash"  # how fractions assign samples to splits; bundles without it were split by position
 
 
 def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
@@ -36,22 +36,18 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     numbers = speed(job, trainer)
     checkpoints = next(c for c in trainer.callbacks if isinstance(c, Checkpoints))
     settings = {"batch_size": job.config["recipe"]["batch_size"], "precision": trainer.precision}
-    extra = {"data": data_overrides(job.config), "evaluation": settings, "name": job.config["name"]}
-    extra["split_rule"] = SPLIT_RULE
-    if pixels := {key: job.config["data"][key] for key in PIXELS if key in job.config["data"]}:
-        extra["training_pixels"] = pixels
     weights, score, epoch = checkpoints.final_weights()
     why, text = find_ending(trainer, job.config)
     log.info("ended: %s", text)
     if epoch == 0:
         log.info("best epoch: 0, the start of training: no epoch was better by %s%s", checkpoints.monitor,
-                 "" if checkpoints.start_scores is None else CLEARLY % checkpoints.margin)
+                 "" if checkpoints.start_scores is None else BY_START_MARGIN % checkpoints.margin)
     metrics = {checkpoints.monitor: score, "best_epoch": epoch, "ended": why}
-    with warnings.catch_warnings(record=True) as remarks:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        job.save(folder.model, trained_weights(weights), metrics, extra)
-    for remark in remarks:
-        log.warning("model: %s", remark.message)
+        job.save(folder.model, trained_weights(weights), metrics, bundle_extra(job.config, settings))
+    for warning in caught:
+        log.warning("model: %s", warning.message)
     check_samples(job, folder)
     with progress_bar(console) as bar:
         tested = job.test(folder, settings, partial(bar.advance, bar.add_task(job.split, total=job.count)))
@@ -59,16 +55,22 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer) -> dict:
     metrics[f"{job.split}/{job.task.unit}"] = job.count - len(tested.unreadable)
     metrics |= numbers | left_out(job, tested.unreadable) | {"measured_on": job.split}
     if job.split != "test":
-        log.warning("%s", CHOSEN)
+        log.warning("%s", NO_TEST_SPLIT)
     curves_picture(folder.path / "curves.png", folder.path / "metrics.csv", job.config["name"], loss_note(job.config))
     samples = job.save_samples(folder)
     folder.write("metrics.json", metrics)
     try:
         finish_with_report(job, folder, tested, settings)
-    finally:  # the run is complete, also without its report
+    finally:  # the run is complete even if its report fails
         show(job, folder, metrics, text, samples)
     return metrics
 
+
+def bundle_extra(config: dict, evaluation: dict) -> dict:
+    """What the bundle stores beside the model: how to load the data set again, and the settings of the evaluation."""
+    extra = {"data": data_overrides(config), "evaluation": evaluation, "name": config["name"], "split_rule": SPLIT_RULE}
+    pixels = {key: config["data"][key] for key in PIXEL_KEYS if key in config["data"]}
+    return {**extra, "training_pixels": pixels} if pixels else extra
 
 def find_ending(trainer: Trainer, config: dict) -> tuple[str, str]:
     """(`epochs`, `max_time`, `patience` or `callback`; a description for the log and the summary)."""
@@ -160,11 +162,11 @@ def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path |
     trained, parameters = metrics["trained_parameters"], metrics["parameters"]
     facts = {
         **job.headline(metrics),
-        **({} if job.split == "test" else {"note": CHOSEN}),
+        **({} if job.split == "test" else {"note": NO_TEST_SPLIT}),
         **({"trained": f"{trained:,} of {parameters:,} parameters"} if trained < parameters else {}),
         "time": f"{minutes} min {seconds} s" if minutes else f"{seconds} s",
         f"{unit}/s": f"{metrics[f'{unit}_per_second']:,.0f}",
-        "best epoch": f"{metrics['best_epoch']} of {metrics['epochs']}{BEFORE if metrics['best_epoch'] == 0 else ''}",
+        "best epoch": f"{metrics['best_epoch']} of {metrics['epochs']}{EPOCH_0 if metrics['best_epoch'] == 0 else ''}",
         "ended": ended,
         "model": str(folder.model),
     }

@@ -1,4 +1,4 @@
-"""The report at the end of a run: the page of `vit report`, from the test that has just been made."""
+"""The report at the end of a run: the page of `vit report`, from the results of its test."""
 
 import logging
 from datetime import datetime
@@ -18,7 +18,8 @@ from vit.training.fault_tolerance.interrupts import find_stop
 
 log = logging.getLogger("vit")
 
-CHOSEN = "measured on val, which also selected the best epoch: new data may give worse results; there is no test split"
+NO_TEST_SPLIT = ("measured on val, which also selected the best epoch: new data may give worse results; there is no "
+                 "test split")
 PAGE = "report.html"
 ATTENTION = 2  # samples with maps
 AUDIT_SECONDS = 0.5  # of decoding, where the run has not audited its data
@@ -27,17 +28,17 @@ AUDIT_SECONDS = 0.5  # of decoding, where the run has not audited its data
 def finish_with_report(job: Job, folder: RunFolder, tested: Tested, settings: dict) -> Path | None:
     """Write `report.html` and `report.json`; None without `report`, and where the task has none.
 
-    What is wrong with the page itself is logged as a warning: the run is finished without its report.
+    An error of the page itself is logged as a warning, and the run is finished without its report.
 
     Raises:
         CheckpointError: a file cannot be read or written, as on a full disk.
-        Interrupted: a stop signal, also where a library answered it with an error of its own.
+        Interrupted: a stop signal, also where a library raised its own error because of it.
     """
     if not job.config["report"] or tested.evaluation is None:
         return None
     try:
         page, _ = write_report(folder.path / PAGE, run_subject(job, folder, tested, settings))
-    except Exception as error:  # noqa: BLE001  whatever is wrong with a page must not fail a trained model
+    except Exception as error:  # noqa: BLE001  no error of a page may fail a trained model
         if (stop := find_stop(error)) is not None:
             raise stop from error
         again = f"the run is complete without it, and {command('report', folder.path)} tries again"
@@ -54,7 +55,7 @@ def run_subject(job: Job, folder: RunFolder, tested: Tested, settings: dict) -> 
     """What the report is about."""
     batch_size = settings["batch_size"] or 64  # as in the test, where batches of training have a number of tokens
     facts = header_facts(command("report", folder.path), settings["precision"], batch_size)
-    facts |= {} if job.split == "test" else {"note": CHOSEN}
+    facts |= {} if job.split == "test" else {"note": NO_TEST_SPLIT}
     audit = getattr(job, "audit", None)
     seconds = AUDIT_SECONDS if audit is None else job.config["data"]["audit_seconds"]
     return Subject(

@@ -64,7 +64,7 @@ def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
     """The run of a config that Hydra has composed from `overrides`, preceded by the recorded ones of a resumed run.
 
     Raises:
-        As `train`.
+        ConfigError, DataError, Interrupted, RankError: as `train`.
     """
     main = is_main_process()
     quiet_lightning()
@@ -173,6 +173,7 @@ def explain_errors(config: dict, folder: RunFolder) -> Iterator[None]:
 
 
 def how_to_resume(folder: RunFolder) -> str:
+    """A line for the user of a stopped run, with the command that resumes it."""
     if not folder.used:
         return "Training had not started, nothing was saved."
     if folder.finished:  # a resumed run would be refused

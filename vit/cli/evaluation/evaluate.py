@@ -67,5 +67,5 @@ def override_decoding(predictor: "Seq2SeqPredictor", config: dict, overrides: li
 
     decode = config["task"].get("decode", {})  # missing for another kind of data, which is rejected afterwards
     values = {key: decode[key] for key in stated(overrides, "task.decode") if decode[key] is not None}
-    predictor.settings = checked("task.decode", partial(replace, predictor.settings), values, spread=True)
+    predictor.settings = checked("task.decode", partial(replace, predictor.settings), values, unpack=True)
     checked("task.decode", predictor.check_settings, predictor.settings)

@@ -23,7 +23,7 @@ from vit.data.errors import DataError
 from vit.data.images.decode import BadImage
 from vit.data.images.prepared import Prepared
 from vit.data.splits.split import content_of
-from vit.files.atomic import sweep, write_atomically
+from vit.files.atomic import remove_stale_files, write_atomically
 from vit.files.strict_json import json_text
 
 log = logging.getLogger("vit")
@@ -70,7 +70,7 @@ class DiskCache:
         self.paths = [folder / name for name in file_names(prepared, self.rows)]
         self._files: dict[int, StoredImages | None] = {}
         open_folder(folder)
-        sweep(folder)
+        remove_stale_files(folder)
         self._fill(prepared, on_bad_sample)
 
     def get(self, i: int) -> np.ndarray | None:

@@ -9,15 +9,15 @@ from vit.data import DataError
 from vit.run.config.overrides import ConfigError
 
 
-def checked(key: str, build: Callable, values: Any, spread: bool = False) -> Any:
-    """`build(values)`, or `build(**values)` with `spread`.
+def checked(key: str, build: Callable, values: Any, unpack: bool = False) -> Any:
+    """`build(values)`, or `build(**values)` with `unpack`.
 
     Raises:
         ConfigError: `build` rejected the values; the message starts with `key`.
         DataError, OSError, MemoryError: as `build` raised them.
     """
     try:
-        return build(**values) if spread else build(values)
+        return build(**values) if unpack else build(values)
     except (TypeError, ValueError, HydraException) as error:
         cause = error.__cause__ or error  # Hydra's `instantiate` wraps what its target raises
         if isinstance(cause, DataError | OSError | MemoryError):

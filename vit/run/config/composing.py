@@ -30,7 +30,7 @@ from vit.run.config.ranges import out_of_range
 log = logging.getLogger("vit")
 
 # nodes to which a command may add keys; the code that reads them rejects unknown ones
-OPEN = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger",
+EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimizer.options", "logger",
         "strategy", "callbacks")
 
 PRIMARY, SEARCH_PATH, RUN_FOLDER = "hydra.job.config_name", "hydra.searchpath", "hydra.run.dir"
@@ -64,7 +64,7 @@ def compose(overrides: list[str]) -> DictConfig:
     """Compose the primary config with overrides such as `data=folder`, `recipe.epochs=10`.
 
     Raises:
-        ConfigError: an override that names no group, option or key, or a value of the wrong kind.
+        ConfigError: an override that names no group, option or key, or a value of the wrong type.
     """
     parsed = parse(overrides)
     return with_paths(compose_with(*prepare_overrides(parsed))[0], parsed)
@@ -102,14 +102,14 @@ def prepare_overrides(parsed: list[Override]) -> tuple[list[str], str]:
     _check_groups(parsed, search)
     groups = [o.input_line for o in parsed if _is_group(o.key_or_group, search)]
     chosen, choices = compose_with([*search, *groups], name)
-    suited = defaults_of_init_from(parsed, chosen.task.name, choices.get("recipe"))
-    if suited:
-        chosen, choices = compose_with([*search, *suited, *groups], name)
+    defaults = defaults_of_init_from(parsed, chosen.task.name, choices.get("recipe"))
+    if defaults:
+        chosen, choices = compose_with([*search, *defaults, *groups], name)
     for group, option in choices.items():
         log_former_name(group, option)
     known = dict(_nodes(OmegaConf.to_container(chosen, resolve=False)))
     _check_keys(known, parsed, search)
-    return [*suited, *(_added(override, known) for override in parsed)], name
+    return [*defaults, *(_added(override, known) for override in parsed)], name
 
 
 @functools.cache
@@ -124,14 +124,14 @@ def defaults_of_init_from(parsed: list[Override], task: str, recipe: str | None)
     no model or recipe; jobs on texts take the architecture of `init_from` themselves.
 
     Args:
-        recipe: the option of the group without these defaults; that of a data set with an own recipe stays;
-            None for a primary config without the group.
+        recipe: the option of the group without these defaults, None for a primary config without the group. Only
+            `scratch` is replaced: some data sets select a recipe of their own.
     """
     values = {override.key_or_group: override.value() for override in parsed}
     if not values.get("init_from") or task != "classification" or "experiment" in values:
         return []
-    suited = {"model": "pretrained"} | ({"recipe": "finetune"} if recipe == "scratch" else {})
-    return [f"{group}={option}" for group, option in suited.items() if group not in values]
+    defaults = {"model": "pretrained"} | ({"recipe": "finetune"} if recipe == "scratch" else {})
+    return [f"{group}={option}" for group, option in defaults.items() if group not in values]
 
 
 def chosen_option(overrides: list[str], group: str) -> str | None:
@@ -294,8 +294,8 @@ def _check_keys(known: dict, parsed: list[Override], search: tuple[str, ...]) ->
         if override.is_delete() and key in known:
             raise ConfigError(f"~{key}: keys cannot be removed; write {key}=null")
         if key in known and not is_group:
-            _check_kind(override, known[key])
-        if is_group or key in known or added and key.startswith(tuple(f"{node}." for node in OPEN)):
+            _check_type(override, known[key])
+        if is_group or key in known or added and key.startswith(tuple(f"{node}." for node in EXTENSIBLE)):
             continue
         if known.get(key.rpartition(".")[0]) == {}:
             raise ConfigError(f"{key} is a new key: write +{override.input_line}")
@@ -304,7 +304,7 @@ def _check_keys(known: dict, parsed: list[Override], search: tuple[str, ...]) ->
         raise ConfigError(f"unknown key {key}{nearest(key, list(known))} (see all of them with: --cfg job)")
 
 
-def _check_kind(override: Override, default: object) -> None:
+def _check_type(override: Override, default: object) -> None:
     """Raises ConfigError for a scalar in place of a node, and for a string in place of a number or boolean."""
     value = override.value()
     if isinstance(default, dict) and default and value is not None and not isinstance(value, dict):

@@ -76,7 +76,7 @@ def is_path(key: str) -> bool:
 def override_text(key: str, value: str) -> str:
     """`key=value` for `parse`, quoted where the bare value would be parsed as something else."""
     unquoted = f"{key}={value}"
-    if "${" not in value and _reads_as(_literal(unquoted, False), value):
+    if "${" not in value and _parses_to(_literal(unquoted, False), value):
         return unquoted
     escaped = re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", value)  # no interpolation
     return f"{key}={quoted(escaped)}"
@@ -140,15 +140,15 @@ def _bracketed(override: str) -> str:
 def _literal(override: str, multirun: bool) -> str:
     """The override with its path quoted, where Hydra would parse the bare path as something else."""
     key, _, value = override.partition("=")
-    if not is_path(key.lstrip("+")) or _reads_as(override, value) and not value.startswith("~"):
+    if not is_path(key.lstrip("+")) or _parses_to(override, value) and not value.startswith("~"):
         return override
-    if _HYDRA_SYNTAX.fullmatch(value) and _reads_as(override, None):
+    if _HYDRA_SYNTAX.fullmatch(value) and _parses_to(override, None):
         return override
     values = value.split(",") if multirun else [value]
     return f"{key}={','.join(quoted(os.path.expanduser(each)) for each in values)}"
 
 
-def _reads_as(override: str, value: str | None) -> bool:
+def _parses_to(override: str, value: str | None) -> bool:
     """Whether Hydra parses an override to this value; with None, whether it can parse it."""
     try:
         found = OverridesParser.create().parse_override(override).value()

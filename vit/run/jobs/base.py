@@ -55,9 +55,9 @@ class Tested(NamedTuple):
 class Job(ABC):
     """The parts of a run: data, model, task and batches.
 
-    Constructing a job builds them, with every check before the long work. The order is the same for all tasks;
-    subclasses implement the steps. `config` ends as the resolved config that the run records: `complete_recipe` fills
-    in the numbers of the recipe, in place, and `resolve_config` everything else, once.
+    The constructor builds them, with every check before the long work. The order is the same for all tasks; subclasses
+    implement the steps. Afterwards `config` is the resolved config that the run records: `complete_recipe` fills in
+    the numbers of the recipe, in place, and `resolve_config` everything else, once.
 
     Args:
         config: of the run, as plain values.
@@ -95,7 +95,7 @@ class Job(ABC):
 
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
-        """What can be checked before the data is read.
+        """Checks what can be checked before the data is read.
 
         Raises:
             ConfigError: names the key.
@@ -103,9 +103,10 @@ class Job(ABC):
         check_devices(config, devices.world)
 
     def check_source(self) -> None:
-        """
+        """Checks that the task can use this data.
+
         Raises:
-            ConfigError, DataError: the task cannot use this data.
+            ConfigError, DataError: it cannot.
         """
         check_validation(self.source, self.unit)
 

@@ -153,7 +153,7 @@ class ImageClassificationJob(ImageJob):
         config, recipe, mixup = self.config, self.config["recipe"], None
         distillation = build_distillation(config, self.model, self.source, self.preprocessing)
         if recipe["mixup"]:
-            mixup = checked("recipe.mixup", partial(Mixup, self.source.num_classes), recipe["mixup"], spread=True)
+            mixup = checked("recipe.mixup", partial(Mixup, self.source.num_classes), recipe["mixup"], unpack=True)
         return self.task_class(
             self.model,
             self.preprocessing,
@@ -226,7 +226,7 @@ class ImageClassificationJob(ImageJob):
 
 
 def audit_source(source: Source, preprocessing: Preprocessing, data: dict) -> tuple[Source, AuditReport | None]:
-    """The source after a look at its files: unreadable ones stop the run, or are left out with on_bad_sample=skip.
+    """The source after an audit of its files: unreadable ones stop the run, or are left out with on_bad_sample=skip.
 
     Only images with an unreadable header are left out here, because they are the same in every process and in every
     resumed run. How many are decoded depends on the time, so damaged pixels are left out where training meets them.

@@ -65,7 +65,7 @@ class MaskedImageJob(ImageJob):
     def description(self) -> str:
         config = self.model.config
         total = config.grid[0] * config.grid[1]
-        return (f"mae, {config.dim} wide, {config.depth} deep, sees {config.visible} of {total} patches; decoder "
+        return (f"mae, {config.dim} wide, {config.depth} deep, encodes {config.visible} of {total} patches; decoder "
                 f"{config.decoder_dim} wide, {config.decoder_depth} deep")
 
     def resolve_config(self, loaded: KeyReport | None) -> dict:

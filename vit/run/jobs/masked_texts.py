@@ -37,8 +37,8 @@ class MaskedTextJob(TextJob):
         self.tokenizers = build_tokenizers(self.config, {"source": texts}, initial, self.checkpoint)
 
     def build_model(self, initial: Initial | None) -> nn.Module:
-        fits = {"vocab_size": self.tokenizer.vocab_size, "max_len": self.config["data"]["max_len"]}
-        return networks.text_model(self.config, fits, MaskedTextConfig, initial)
+        required = {"vocab_size": self.tokenizer.vocab_size, "max_len": self.config["data"]["max_len"]}
+        return networks.text_model(self.config, required, MaskedTextConfig, initial)
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         self.load_word_vectors()

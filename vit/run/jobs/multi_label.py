@@ -24,7 +24,7 @@ from vit.tasks import MultiLabel
 
 log = logging.getLogger("vit")
 
-FEW = 5  # a threshold from fewer images of a class is logged as uncertain
+MIN_IMAGES = 5  # a threshold from fewer images of a class is logged as unreliable
 
 
 class MultiLabelJob(ImageClassificationJob):
@@ -86,8 +86,8 @@ class MultiLabelJob(ImageClassificationJob):
         chosen = best_thresholds(found.truth, found.probabilities)
         if absent := [score.name for score in found.scores if not score.images]:
             log.warning("no validation image has %s: threshold one half", shortened(absent))
-        if few := [score.name for score in found.scores if 0 < score.images < FEW]:
-            log.warning("fewer than %d validation images have %s: a threshold from so few is a guess", FEW,
+        if few := [score.name for score in found.scores if 0 < score.images < MIN_IMAGES]:
+            log.warning("fewer than %d validation images have %s: a threshold from so few is unreliable", MIN_IMAGES,
                         shortened(few))
         return chosen
 

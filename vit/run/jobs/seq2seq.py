@@ -94,7 +94,7 @@ class Seq2SeqJob(Job):
             config["data"], self.source, self.preprocessing, self.tokenizers, self.model.config.max_len, augment)
 
     def complete_recipe(self) -> None:
-        """Nothing is auto here, and batches are filled by tokens."""
+        """Nothing: no value is `auto`, and batches may be limited by tokens instead of samples."""
 
     def name_model(self, initial: Initial | None) -> str:
         return "encoder_decoder"
@@ -103,8 +103,9 @@ class Seq2SeqJob(Job):
     def data_facts(self) -> str:
         """Vocabularies and lengths."""
         kinds = ", ".join(f"{each.vocab_size:,} {each.kind} tokens ({side})" for side, each in self.tokenizers.items())
-        mean, longest = (getattr(self.datasets["train"].lengths, name)(0) for name in ("mean", "max"))
-        return f"{kinds}, {mean[0]:.1f} to {mean[1]:.1f} tokens in the mean, {longest[0]} to {longest[1]} at most"
+        lengths = self.datasets["train"].lengths
+        mean, longest = lengths.mean(0), lengths.max(0)
+        return f"{kinds}, {mean[0]:.1f} to {mean[1]:.1f} tokens on average, {longest[0]} to {longest[1]} at most"
 
     @property
     def description(self) -> str:
@@ -141,12 +142,12 @@ class Seq2SeqJob(Job):
             raise ConfigError(f"task.decode.tta={values['tta']} is for images of text, but this data is text; set "
                               "task.decode.tta=1")
         longest = data["max_target_len"] or self.model.config.max_len
-        return checked("task.decode", Generation, {"max_len": longest, **values}, spread=True)
+        return checked("task.decode", Generation, {"max_len": longest, **values}, unpack=True)
 
     def build_task(self) -> Seq2Seq:
-        config, line, train = self.config, self.preprocessing, self.datasets["train"]
+        config, preprocessing, train = self.config, self.preprocessing, self.datasets["train"]
         recipe, task, data = config["recipe"], config["task"], config["data"]
-        loss = build_text_loss(recipe["loss"], line, train)
+        loss = build_text_loss(recipe["loss"], preprocessing, train)
         references = self.source.splits["val"].targets
         warn_of_lossy_texts(self.tokenizers["target"], references)
         generation = self.build_generation()
@@ -154,7 +155,7 @@ class Seq2SeqJob(Job):
             log.warning("task.decode.ctc=0: the CTC output, which recipe.loss.ctc=%g trains, is not used to generate "
                         "texts", recipe["loss"]["ctc"])
         use = {"generation": asdict(generation), "cuts": truncates(data), "ctc_loss": recipe["loss"].get("ctc", 0.0)}
-        if line is None:
+        if preprocessing is None:
             use["max_source_len"] = data["max_source_len"] or self.model.config.max_len
         rows = 0 if config["strategy"]["name"] == "fsdp" else task["decode_rows"]
         if rows < task["decode_rows"]:
@@ -166,9 +167,9 @@ class Seq2SeqJob(Job):
             self.tokenizers["target"],
             build_optimization(recipe, self.model, batches // recipe["accumulate"]),
             ValidationTexts(references, generation, rows, task["examples"]),
-            prepare=line.normalize if line else None,
+            prepare=preprocessing.normalize if preprocessing else None,
             loss=loss,
-            unit="images" if line else "sentences",
+            unit="images" if preprocessing else "sentences",
             seed=config["seed"],
             config=with_tokenizers(config, self.tokenizers, use),
         )

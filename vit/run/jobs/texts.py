@@ -35,7 +35,7 @@ SAMPLES = 8  # lines in samples/lines.txt
 
 
 class TextJob(Job):
-    """A job on texts that one encoder reads; `tokenizers` has the side "source" only."""
+    """A job on texts for a single encoder; `tokenizers` has the side "source" only."""
 
     counts_tokenized = True
     tokenizers: dict[str, Tokenizer]
@@ -75,9 +75,9 @@ class TextClassificationJob(TextJob):
     def build_model(self, initial: Initial | None) -> nn.Module:
         """The network of `model`, with the sizes of a pretrained one, for these tokens and classes."""
         known = (initial.model or {}) if initial is not None else {}
-        fits = {"vocab_size": self.tokenizer.vocab_size, "num_classes": self.source.num_classes,
-                "max_len": known.get("max_len", self.config["data"]["max_len"])}
-        return networks.text_model(self.config, fits, TextClassifierConfig, initial)
+        required = {"vocab_size": self.tokenizer.vocab_size, "num_classes": self.source.num_classes,
+                    "max_len": known.get("max_len", self.config["data"]["max_len"])}
+        return networks.text_model(self.config, required, TextClassifierConfig, initial)
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         self.load_word_vectors()
@@ -85,8 +85,8 @@ class TextClassificationJob(TextJob):
         return load_initial_weights(initial, self.model, head=head)
 
     def build_datasets(self) -> None:
-        """All splits, so that an error in any of them is raised now; evaluated texts are cut where those of training
-        are left out.
+        """All splits, so that an error in any of them is raised before training. With data.on_long=skip long texts are
+        left out of training, and truncated in the other splits.
         """
         on_long, max_len = self.config["data"]["on_long"], self.model.config.max_len
         evaluated = "cut" if on_long == "skip" else on_long

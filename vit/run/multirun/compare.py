@@ -23,15 +23,12 @@ from vit.training import Interrupted
 
 log = logging.getLogger("vit")
 
-METRICS = ("accuracy", "map", "exact_match")  # the first that all runs have is compared
+METRICS = ("accuracy", "map", "exact_match")  # runs are compared by the first one that all of them have
 PLAN, RESULT = "comparison.yaml", "comparison.json"
 
 
 class ComparisonError(ValueError):
     """Runs of a comparison failed."""
-
-
-
 def is_comparison(config: dict) -> bool:
     """Whether the config describes several runs: by `compare`, or by resuming the folder of a comparison."""
     resumed = config["resume"] is not None and (pathlib.Path(config["resume"]) / PLAN).exists()
@@ -193,17 +190,17 @@ def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
     """Collect the metrics of the finished runs, write the table and the figure, and print the table."""
     metrics = {name: json.loads((folder / name / "metrics.json").read_text(encoding="utf-8")) for name in done}
     split, metric = shared_metric(list(metrics.values()))
-    contenders = [contender(folder / name, name, numbers, split, metric) for name, numbers in metrics.items()]
-    rows = [row(each, metrics[each.name]) for each in contenders]
+    models = [compared_model(folder / name, name, numbers, split, metric) for name, numbers in metrics.items()]
+    rows = [row(each, metrics[each.name]) for each in models]
     with open(folder / "comparison.csv", "w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, list(rows[0]))
         table.writeheader()
         table.writerows(rows)
-    comparison_picture(folder / "comparison.png", contenders, plan["name"])
+    comparison_picture(folder / "comparison.png", models, plan["name"])
     if len(done) == len(plan["runs"]):
         (folder / RESULT).write_text(json_text({**plan, "results": rows}) + "\n", encoding="utf-8")
     console.print()
-    console.print(comparison_table(contenders, plan["name"]))
+    console.print(comparison_table(models, plan["name"]))
     console.print(f"  {folder / 'comparison.png'}", highlight=False, soft_wrap=True)
     return {each["name"]: each for each in rows}
 
@@ -223,7 +220,8 @@ def shared_metric(metrics: list[dict]) -> tuple[str, str]:
         raise ConfigError(f"the runs cannot be compared: none of {names} is a metric of all of them") from None
 
 
-def contender(run: pathlib.Path, name: str, metrics: dict, split: str, metric: str) -> ComparedModel:
+def compared_model(run: pathlib.Path, name: str, metrics: dict, split: str, metric: str) -> ComparedModel:
+    """The row of a finished run, from its final metrics and the validation curve in its `metrics.csv`."""
     curves = read_curves(run / "metrics.csv")
     return ComparedModel(
         name,

@@ -31,7 +31,7 @@ def compare_finetuning(overrides: list[str], methods: Sequence[str] = METHODS) -
 
 
 def default_overrides(overrides: list[str]) -> list[str]:
-    """The default override: a folder name."""
+    """`name=compare_finetuning`, unless the overrides name the runs or resume a comparison."""
     named = {override.partition("=")[0] for override in overrides}
     resumes = any(override.startswith("resume=") and override != "resume=auto" for override in overrides)
     return [] if resumes or "name" in named else [f"name={NAME}"]

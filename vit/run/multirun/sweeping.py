@@ -110,9 +110,9 @@ def gather(folder: pathlib.Path) -> int:
     """Collect the records of the runs in `sweep.json`, print their table, and return the highest exit code."""
     files = sorted(folder.glob("job_*.json"), key=lambda file: int(file.stem.removeprefix("job_")))
     records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    settings = settings_of([record["overrides"] for record in records])
-    conclude([SweptRun(record["folder"], its, record["exit_code"], record["metrics"])
-              for record, its in zip(records, settings, strict=True)], folder)
+    varied = settings_of([record["overrides"] for record in records])
+    conclude([SweptRun(record["folder"], settings, record["exit_code"], record["metrics"])
+              for record, settings in zip(records, varied, strict=True)], folder)
     for file in files:
         file.unlink()
     return max(record["exit_code"] for record in records)
@@ -176,6 +176,7 @@ def summary(runs: list[SweptRun]) -> list[dict]:
 
 
 def is_metric(name: str, finished: list[dict]) -> bool:
+    """Whether this is a metric of val or test that is a finite number in all finished runs."""
     numbers = [each.get(name) for each in finished]
     return name.startswith(("test/", "val/")) and all(
         isinstance(number, int | float) and math.isfinite(number) for number in numbers
@@ -200,17 +201,17 @@ def show(rows: list[dict], folder: pathlib.Path) -> None:
     for row in rows:
         setting = ", ".join(f"{key}={value}" for key, value in row["setting"].items()) or "all"
         failed = f" ({row['failed']} failed)" if row["failed"] else ""
-        table.add_row(escape(setting), f"{row['runs']}{failed}", spread(row, name))
+        table.add_row(escape(setting), f"{row['runs']}{failed}", mean_and_deviation(row, name))
     console.print(table)
     console.print(f"  {folder / 'sweep.json'}, sweep.csv", markup=False, highlight=False, soft_wrap=True)
 
 
-def spread(row: dict, name: str) -> str:
-    """`93.25 ± 1.10 %`, rates in percent"""
+def mean_and_deviation(row: dict, name: str) -> str:
+    """`93.25 ± 1.10 %`; rates are in percent, losses are not."""
     if name not in row["mean"]:
         return "none"
     mean, deviation = row["mean"][name], row["deviation"][name]
     scale, unit = (1, "") if name.endswith("/loss") else (100, " %")
     digits = 4 if scale == 1 else 2
-    around = "" if deviation is None else f" ± {deviation * scale:.{digits}f}"
-    return f"{mean * scale:.{digits}f}{around}{unit}"
+    plus_minus = "" if deviation is None else f" ± {deviation * scale:.{digits}f}"
+    return f"{mean * scale:.{digits}f}{plus_minus}{unit}"

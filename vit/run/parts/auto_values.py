@@ -1,11 +1,11 @@
-"""Recipe values that are `auto`: batch size, epochs and average from the number of training samples.
+"""Recipe values that are `auto`: batch size, epochs and decay of the weight average, from the number of samples.
 
 The rules, for N training samples:
 
-- `batch_size`: the largest power of two up to N/16, at least 8 and at most 64: an epoch has 16 steps or more.
-- `epochs`: 30; more, up to 100, where that is less than 300 optimizer steps; fewer, down to 5, where it is more than
-  20,000.
-- `ema`: the average has a time constant of a twentieth of all steps, 10 to 5,000 steps.
+- `batch_size`: the largest power of two up to N/16, so that an epoch has at least 16 steps, within 8 to 64.
+- `epochs`: 30. Where these are fewer than 300 optimizer steps, more epochs, up to 100; where they are more than 20,000
+  steps, fewer, down to 5.
+- `ema`: the decay of an average with a time constant of a twentieth of all steps, within 10 to 5,000 steps.
 - `drop_last`: the incomplete last batch of an epoch is dropped if it is less than 5 % of the data. Otherwise all
   batches become a little smaller, and each sample is used once per epoch.
 """
@@ -18,9 +18,11 @@ from vit.run.config.composing import ConfigError
 log = logging.getLogger("vit")
 
 AUTO = "auto"
-BATCH, STEPS_PER_EPOCH = (8, 64), 16
-EPOCHS, FEWEST, MOST = 30, (300, 100), (20_000, 5)  # (steps, the epochs at most or at least)
-SHARE, WINDOW = 0.05, (10, 5_000)  # time constant of the average: fraction of all steps, and limits in steps
+BATCH_SIZES, STEPS_PER_EPOCH = (8, 64), 16
+EPOCHS = 30
+MIN_STEPS, MAX_EPOCHS = 300, 100
+MAX_STEPS, MIN_EPOCHS = 20_000, 5
+EMA_FRACTION, EMA_STEPS = 0.05, (10, 5_000)  # time constant of the average: fraction of all steps, limits in steps
 DROPPED = 0.05  # fraction of the data
 
 
@@ -44,7 +46,7 @@ def fit_recipe(config: dict, samples: int, world: int, unit: str = "images") -> 
         recipe["epochs"] = epochs(steps_per_epoch(recipe, samples))
     steps = recipe["epochs"] * steps_per_epoch(recipe, samples)
     if recipe["ema"] == AUTO:
-        recipe["ema"] = average(steps)
+        recipe["ema"] = ema_decay(steps)
     if filled:
         values = ", ".join(f"{key} {recipe[key]}" for key in filled)
         log.info("recipe for %s training %s: %s; %s steps in all", f"{samples:,}", unit, values, f"{steps:,}")
@@ -57,7 +59,7 @@ def fit_recipe(config: dict, samples: int, world: int, unit: str = "images") -> 
 
 def batch_size(samples: int, multiple: int) -> int:
     """The global batch size of the rule above, a multiple of devices x micro-batches."""
-    target = min(max(samples // STEPS_PER_EPOCH, BATCH[0]), BATCH[1])
+    target = min(max(samples // STEPS_PER_EPOCH, BATCH_SIZES[0]), BATCH_SIZES[1])
     size = min(2 ** int(math.log2(target)), max(samples, 1))
     return max(round(size / multiple), 1) * multiple
 
@@ -68,13 +70,13 @@ def steps_per_epoch(recipe: dict, samples: int) -> int:
 
 
 def epochs(steps: int) -> int:
-    """The number of epochs for so many steps per epoch, by the rule above."""
+    """The number of epochs for this number of steps per epoch, by the rule above."""
     steps = max(steps, 1)
-    if EPOCHS * steps < FEWEST[0]:
-        return min(math.ceil(FEWEST[0] / steps), FEWEST[1])
-    return max(min(EPOCHS, MOST[0] // steps), MOST[1])
+    if EPOCHS * steps < MIN_STEPS:
+        return min(math.ceil(MIN_STEPS / steps), MAX_EPOCHS)
+    return max(min(EPOCHS, MAX_STEPS // steps), MIN_EPOCHS)
 
 
-def average(steps: int) -> float:
-    """The decay of the weight average, by the rule above."""
-    return round(1 - 1 / min(max(SHARE * steps, WINDOW[0]), WINDOW[1]), 6)
+def ema_decay(steps: int) -> float:
+    """The decay of the weight average for this number of steps in all, by the rule above."""
+    return round(1 - 1 / min(max(EMA_FRACTION * steps, EMA_STEPS[0]), EMA_STEPS[1]), 6)

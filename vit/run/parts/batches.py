@@ -55,7 +55,8 @@ def build_batches(config: dict, source: Source, preprocessing: Preprocessing) ->
 
 
 def image_loading(data: dict) -> dict:
-    """How the `data` node reads images. Runs from before `data.resampling` existed used Pillow.
+    """The arguments of `ImageDataset` that the `data` node selects. Runs of versions without `data.resampling` used
+    Pillow.
 
     Raises:
         ConfigError: names the key with an invalid value.
@@ -77,26 +78,26 @@ def image_loading(data: dict) -> dict:
 def build_pair_datasets(
     data: dict,
     source: PairSource,
-    line: LinePreprocessing | None,
+    preprocessing: LinePreprocessing | None,
     tokenizers: Mapping[str, Tokenizer],
     max_len: int,
     augment: Augment | None,
 ) -> dict[str, PairDataset]:
-    """The tokenized splits that training reads. With `data.on_long=error` all of them, so that a text that is too long
-    is reported now; else evaluated texts are cut, never left out.
+    """The tokenized train and val splits. With `data.on_long=error` also test, so that a text that is too long is
+    reported before training; otherwise long texts of val are truncated, never left out.
 
     Args:
         max_len: the model's limit of tokens, where the config has none.
     """
     limits = {
-        "max_source_len": data["max_source_len"] or (None if line else max_len),
+        "max_source_len": data["max_source_len"] or (None if preprocessing else max_len),
         "max_target_len": data["max_target_len"] or max_len,
     }
     strict = data["on_long"] == "error"
     made = {
         key: PairDataset(
             split,
-            line or tokenizers["source"],
+            preprocessing or tokenizers["source"],
             tokenizers["target"],
             **limits,
             on_long=data["on_long"] if strict or key == "train" else "cut",
@@ -112,7 +113,7 @@ def build_pair_datasets(
         if dataset.squeezed:
             log.warning("%d of %d images of %s are squeezed, because they are wider than data.preprocessing.max_width="
                         "%d, such as %s: %s; raise it, or set it to null", len(dataset.squeezed), len(dataset.split),
-                        key, line.max_width, *dataset.squeezed[0])
+                        key, preprocessing.max_width, *dataset.squeezed[0])
     return made
 
 

@@ -21,7 +21,7 @@ LOADING = {  # keys of a data node that configure how samples are read, not whic
     "decoder", "resampling", "cache", "cache_side", "cache_limit", "cache_dir",
 }
 SPLITTING = ("fold", "group")  # keys that are applied to the source that the function returns, as are corrections
-# shared keys with their defaults, not of every function
+# keys of all data sets, with defaults that are accepted where the function has no such parameter
 OPTIONAL = {"split_seed": 0, "fold": None, "group": None, "corrections": None, "on_unknown_split": "error"}
 FRACTIONS = (0.8, 0.1, 0.1)
 UNDIVIDED = (1.0, 0.0, 0.0)
@@ -59,7 +59,7 @@ def build_source(data: dict, record: DataRecord | None = None) -> Source:
     if data.get("corrections"):
         if not isinstance(source, Source):
             raise DataError(f"data.corrections: {source.name} has no labels to correct; leave it out")
-        source = apply_corrections(source, data["corrections"])  # after the split, so that no sample changes sides
+        source = apply_corrections(source, data["corrections"])  # a corrected label moves no sample to another split
     return source if record is None else record.apply(source)
 
 

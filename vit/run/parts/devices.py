@@ -16,7 +16,8 @@ from vit.training import resolve_precision
 
 log = logging.getLogger("vit")
 
-NARROW = 128  # speed of bf16 over float32 on two cores with AVX512-BF16: 0.8 at width 64, 1.2 at 128, 1.4 at 192
+# speed of bf16 over float32 on two cores with AVX512-BF16: 0.8 at width 64, 1.2 at 128, 1.4 at 192
+BF16_MIN_WIDTH = 128
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 SMALL_STEP = 1e9  # operations per step; 8x8 digits need 3e8 and are twice as fast on one thread as on two
 BF16_RESIDUAL = "bf16-residual"  # bf16-mixed with the residual connections in bf16 as well
@@ -25,7 +26,7 @@ PRECISIONS = ("32-true", "bf16-mixed", BF16_RESIDUAL, "16-mixed")
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices of a run: their kind, their number per node, and the number of nodes."""
+    """The devices of a run: the accelerator, their number per node, and the number of nodes."""
 
     accelerator: str
     number: int
@@ -78,8 +79,8 @@ def choose_precision(wanted: str, accelerator: str, model: nn.Module) -> str:
     """
     if wanted == BF16_RESIDUAL:
         return "bf16-mixed"
-    width = getattr(model.config, "dim", NARROW)
-    if wanted == "auto" and accelerator == "cpu" and width < NARROW:
+    width = getattr(model.config, "dim", BF16_MIN_WIDTH)
+    if wanted == "auto" and accelerator == "cpu" and width < BF16_MIN_WIDTH:
         log.info("precision: 32-true (auto: a model of width %d is not faster in bf16)", width)
         return "32-true"
     chosen = str(wanted) if wanted != "auto" else resolve_precision(wanted, accelerator)

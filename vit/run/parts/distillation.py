@@ -90,7 +90,7 @@ def build_distillation(
     log.info("teacher: %s, %s parameters, %d classes, distill=%s", name, f"{parameters:,}",
              len(loaded.classes), kind)
     values = {key: node[key] for key in ("target", "alpha", "tau")}
-    return checked("distill", partial(Distillation, teacher), values, spread=True)
+    return checked("distill", partial(Distillation, teacher), values, unpack=True)
 
 
 def load_teacher(name: str) -> TeacherModel:

@@ -16,9 +16,14 @@ from vit.weights.training_checkpoint import is_added
 
 log = logging.getLogger("vit")
 
+
 def read_finetune(config: dict) -> Finetune:
-    """The `finetune` node; configs of older runs have none and train all weights."""
-    return checked("finetune", Finetune, config.get("finetune") or {}, spread=True)
+    """The `finetune` node; configs of older runs have none and train all weights.
+
+    Raises:
+        ConfigError: an unknown key or an invalid value.
+    """
+    return checked("finetune", Finetune, config.get("finetune") or {}, unpack=True)
 
 
 def start_finetuning(
@@ -51,7 +56,7 @@ def start_finetuning(
         new = any(is_head(name, model) for name in without_source(model, loaded))
         if new and fit_head() is None and finetune.head_init == "fit":
             raise ConfigError("finetune.head_init=fit needs a single linear head and one label per image; use auto")
-    if finetune.batch_norm == "auto":  # a resumed run has recorded which
+    if finetune.batch_norm == "auto":  # never in a resumed run, whose config has the resolved value
         finetune = replace(finetune, batch_norm="train" if loaded is None else "frozen")
     begins = checked("finetune", partial(finetune.start, model), config["recipe"]["epochs"])
     if finetune.freezes or config["init_from"]:

@@ -1,4 +1,4 @@
-"""A new head's first weights: logistic regression on the features that the loaded weights make of the training images.
+"""Initialization of a new head: logistic regression on the pretrained features of the training images.
 
 The large gradients of a random head distort good features (LP-FT, arXiv 2202.10054), and in the few steps of a small
 data set a random head may not reach the accuracy that the fitted one starts with.
@@ -24,17 +24,19 @@ from vit.training.finetuning.finetune import head_layer
 
 log = logging.getLogger("vit")
 
-IMAGES = 5000  # that the fit looks at, or ten of each class where these are more
+IMAGES, IMAGES_PER_CLASS = 5000, 10  # of the fit; the larger number counts
 
 
 def start_head(
     model: nn.Module, source: Source, preprocessing: Preprocessing, devices: Devices, on_bad_sample: str
 ) -> LinearFit | None:
-    """Fit the head in place; None where it is not one linear layer, or the set is too small to fit anything."""
+    """Fit the head in place. None, and an unchanged head, where it is not one linear layer on the features of the
+    model, or where images have several labels.
+    """
     layer = head_layer(model)
     if layer is None or source.multi_label or not isinstance(model, Classifier) and model.config.kind != "timm":
         return None
-    split = evenly(source.splits["train"], max(IMAGES, 10 * source.num_classes))
+    split = class_balanced(source.splits["train"], max(IMAGES, IMAGES_PER_CLASS * source.num_classes))
     found = features(model, split, preprocessing, devices, on_bad_sample)
     if found is None or layer.in_features != found.features.shape[1]:
         return None
@@ -42,13 +44,13 @@ def start_head(
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(fit.weight))
         layer.bias.copy_(torch.from_numpy(fit.bias))
-    log.info("head: logistic regression on the features of %s training images (C=%g, %s of them right when left out)",
+    log.info("head: logistic regression on the features of %s training images (C=%g, accuracy in cross-validation %s)",
              f"{len(found.labels):,}", fit.C, f"{fit.accuracy:.2%}")
     return fit
 
 
-def evenly(split: Split, count: int) -> Split:
-    """At most `count` samples, of all classes alike as far as they have them, in a fixed random order."""
+def class_balanced(split: Split, count: int) -> Split:
+    """At most `count` samples in a fixed random order, equally many of each class as far as it has them."""
     order = permutation(0, 0, len(split)).numpy()
     labels = split.labels[order]
     rank = np.empty(len(order), dtype=np.int64)  # of each sample within its class
@@ -60,7 +62,11 @@ def evenly(split: Split, count: int) -> Split:
 def features(
     model: nn.Module, split: Split, preprocessing: Preprocessing, devices: Devices, on_bad_sample: str
 ) -> Labelled | None:
-    """What the frozen model makes of each image; the model is left as it was."""
+    """The features of each image, by the model in eval mode; its device and modes are restored afterwards.
+
+    Raises:
+        BadImage: an image cannot be read, and `on_bad_sample` is not skip.
+    """
     modes, home = {module: module.training for module in model.modules()}, next(model.parameters()).device
     device = torch.device("cuda", torch.cuda.current_device()) if devices.accelerator == "gpu" else home
     try:

@@ -22,8 +22,8 @@ from vit.run.parts.preprocessing import as_size
 log = logging.getLogger("vit")
 
 NAMING = ("name", "fallback", "library")  # keys of a model node that select the network
-BLOCKS = [field.name for field in dataclasses.fields(StackConfig)  # the keys that a block's weights depend on
-          if field.name not in ("depth", "layer_scale", "norm_eps", *RATES)]
+BLOCK_KEYS = [field.name for field in dataclasses.fields(StackConfig)  # the keys that a block's weights depend on
+              if field.name not in ("depth", "layer_scale", "norm_eps", *RATES)]
 SET_BY = {  # key of the model that follows from the data -> what sets it
     "image_size": "it is set by data.image_size",
     "in_chans": "it is set by data.preprocessing.mode: L has 1 channel, RGB 3",
@@ -43,26 +43,30 @@ def build_model(
     """
     if model.get("kind"):
         return checked("model", model_from_config, model)
-    fits = {"image_size": preprocessing.size, "in_chans": preprocessing.channels}
-    fits |= {"num_classes": len(classes)} if classes else {}  # none in pre-training
+    required = {"image_size": preprocessing.size, "in_chans": preprocessing.channels}
+    required |= {"num_classes": len(classes)} if classes else {}  # none in pre-training
     stated = {key: value for key, value in model.items() if value is not None and key not in NAMING}
-    for key, value in fits.items():
+    for key, value in required.items():
         if key in stated and (as_size(stated[key]) if key == "image_size" else stated[key]) != value:
-            raise ConfigError(f"model.{key}={stated[key]}, but the data has {key} {_listed(fits)[key]}; {SET_BY[key]}")
+            raise ConfigError(f"model.{key}={stated[key]}, but the data has {key} {_listed(required)[key]}; "
+                              f"{SET_BY[key]}")
     if model["name"] is None and initial is not None and initial.model is not None:
-        return checked("model", model_from_config, {**initial.classifier, **_listed(fits), **_listed(stated)})
+        return checked("model", model_from_config, {**initial.classifier, **_listed(required), **_listed(stated)})
     if model["name"] is None and initial is not None and initial.reason:
         raise ConfigError(f"init_from={initial.name}: {initial.reason}; or choose a model, such as model=small")
     name = model_name(model)
     if not name.startswith("timm:") and "_patch" not in name:
         stated.setdefault("patch_size", patch_size)
-    return checked("model", partial(create_model, name), {**fits, **stated}, spread=True)
+    return checked("model", partial(create_model, name), {**required, **stated}, unpack=True)
 
 
-def text_model(config: dict, fits: dict, cls: type, initial: Initial | None) -> nn.Module:
-    """A network on texts. In the order of precedence its values are those that the data requires, those of overrides,
-    those of `init_from` and those of the config. Embeddings are scaled by sqrt(dim) with sin-cos positions unless the
-    config says otherwise.
+def text_model(config: dict, required: dict, cls: type, initial: Initial | None) -> nn.Module:
+    """A network on texts. Its values are, in this order of precedence, those that the data requires, those of
+    overrides, those of `init_from` and those of the config. With sin-cos positions embeddings are scaled by sqrt(dim)
+    unless the config sets `scale_embed`.
+
+    Raises:
+        ConfigError: a value that the model rejects.
     """
     model = config["model"]
     if model.get("kind"):
@@ -71,34 +75,38 @@ def text_model(config: dict, fits: dict, cls: type, initial: Initial | None) -> 
     named = {key: value for key, value in stated_values(config).items() if key in values}
     names = {field.name for field in dataclasses.fields(cls)}
     known = (initial.model or {}) if initial is not None else {}
-    known = {key: value for key, value in known.items() if key in names and key not in fits}
+    known = {key: value for key, value in known.items() if key in names and key not in required}
     if not known:
         values.setdefault("scale_embed", values.get("positions", cls.positions) == "sincos")  # null in the config
-    return checked("model", model_from_config, {"kind": cls.kind, **values, **known, **named, **fits})
+    return checked("model", model_from_config, {"kind": cls.kind, **values, **known, **named, **required})
 
 
 def seq2seq_model(
-    config: dict, line: LinePreprocessing | None, tokenizers: Mapping[str, Tokenizer], initial: Initial | None
+    config: dict, preprocessing: LinePreprocessing | None, tokenizers: Mapping[str, Tokenizer], initial: Initial | None
 ) -> nn.Module:
-    """The encoder-decoder of `model`, or that of `init_from`, for these tokens and, of images of text, these pixels.
+    """The encoder-decoder of `model`, or that of `init_from`, for these tokens and, for images of text, these pixels.
 
     Raises:
         ConfigError: `init_from` is not a model that can start this one.
     """
     data = config["data"]
     if initial is not None and not initial.generates_text:
-        if line is None:
+        if preprocessing is None:
             raise ConfigError(f"init_from={initial.name} is not a seq2seq model, and a translator can start from no "
                               "other; use init_from=null")
         initial = as_image_encoder(config, initial)
     limits = [data[key] for key in ("max_source_len", "max_target_len") if data[key]]
-    fits = {"vocab_size": tokenizers["target"].vocab_size, **({"max_len": max(limits)} if limits else {})}
-    if line is None:
-        fits |= {"source": "text", "source_vocab": tokenizers["source"].vocab_size}
-    else:
-        sizes = {"image_size": [line.height, line.max_width], "patch_size": list(line.patch_size)}
-        fits |= {"source": "image", "in_chans": line.channels, **sizes}
-    return text_model(config, fits, EncoderDecoderConfig if line is None else ImageToTextConfig, initial)
+    required = {"vocab_size": tokenizers["target"].vocab_size, **({"max_len": max(limits)} if limits else {})}
+    if preprocessing is None:
+        required |= {"source": "text", "source_vocab": tokenizers["source"].vocab_size}
+        return text_model(config, required, EncoderDecoderConfig, initial)
+    required |= {
+        "source": "image",
+        "in_chans": preprocessing.channels,
+        "image_size": [preprocessing.height, preprocessing.max_width],
+        "patch_size": list(preprocessing.patch_size),
+    }
+    return text_model(config, required, ImageToTextConfig, initial)
 
 
 def stated_values(config: dict) -> dict:
@@ -124,7 +132,7 @@ def as_image_encoder(config: dict, initial: Initial) -> Initial:
         raise ConfigError(f"init_from={initial.name} is a network that only timm computes, and an image-to-text model "
                           "cannot start from it; use a Vision Transformer listed in docs/guides/weights-of-others.md")
     known = VisionTransformerConfig.from_dict(known).to_dict()
-    for key in BLOCKS:
+    for key in BLOCK_KEYS:
         if named.get(key, known[key]) != known[key]:
             raise ConfigError(f"model.{key}={named[key]}, but the classifier of init_from={initial.name} has blocks "
                               f"with {key}={known[key]}; leave it out, or set init_from=null")
@@ -164,6 +172,7 @@ def model_name(model: dict, initial: Initial | None = None) -> str:
 
 
 def _listed(values: dict) -> dict:
+    """The values with lists instead of tuples, as a config has them."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 

@@ -38,19 +38,23 @@ def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:
     return LOSSES[loss["name"]](loss["label_smoothing"], weights)
 
 
-def build_text_loss(loss: dict, line: LinePreprocessing | None, train: PairDataset) -> TextLoss:
-    """Cross entropy per token, with a share of CTC for images of text.
+def build_text_loss(loss: dict, preprocessing: LinePreprocessing | None, train: PairDataset) -> TextLoss:
+    """Cross entropy per token, for images of text also a CTC loss of weight `recipe.loss.ctc`.
+
+    Args:
+        preprocessing: of images of text; None for texts.
 
     Raises:
         ConfigError: a CTC loss on texts, or a value out of range.
     """
-    if loss.get("ctc") and line is None:
+    if loss.get("ctc") and preprocessing is None:
         raise ConfigError(f"recipe.loss.ctc={loss['ctc']} is for images of text, but this data is text; set "
                           "recipe.loss.ctc=0")
-    made = checked("recipe.loss", TextLoss, {**loss, "rows": line.rows if line else 1}, spread=True)
+    rows = preprocessing.rows if preprocessing else 1
+    made = checked("recipe.loss", TextLoss, {**loss, "rows": rows}, unpack=True)
     if made.ctc:
         patches, tokens = train.lengths[train.rows].T
-        longer = int((patches // line.rows < tokens - 1).sum())
+        longer = int((patches // rows < tokens - 1).sum())
         if longer:
             log.warning("%d of %d texts have more tokens than their image has columns of patches; the CTC loss ignores "
                         "them, and narrower patches (data.patch_size) avoid that", longer, len(tokens))

@@ -17,6 +17,7 @@ log = logging.getLogger("vit")
 
 CHECKED = 1000  # validation texts that are tokenized and decoded before training
 
+
 def build_tokenizers(
     config: dict, texts: Mapping[str, Iterable[str]], initial: Initial | None, checkpoint: Path | None
 ) -> dict[str, Tokenizer]:
@@ -50,7 +51,7 @@ def load_tokenizers(checkpoint: Path) -> dict[str, Tokenizer]:
 
 def train(node: dict, texts: Iterable[str]) -> Tokenizer:
     options = {key: value for key, value in node.items() if key != "shared"}
-    return checked("data.tokenizer", train_tokenizer, {**options, "lines": texts}, spread=True)
+    return checked("data.tokenizer", train_tokenizer, {**options, "lines": texts}, unpack=True)
 
 
 def check_stated(config: dict, found: Mapping[str, Tokenizer], origin: str) -> None:
@@ -72,7 +73,7 @@ def check_stated(config: dict, found: Mapping[str, Tokenizer], origin: str) -> N
 
 
 def check_vocabulary(initial: Initial, found: Mapping[str, Tokenizer]) -> None:
-    """Checks that embeddings are not loaded without the tokenizer that numbered their tokens.
+    """Checks that embeddings are not loaded without the tokenizer that defines their token ids.
 
     Raises:
         ConfigError: the sizes match, so the embeddings would be loaded, but for other tokens.

@@ -128,7 +128,8 @@ def check_timeout(trainer: dict) -> float | None:
 def build_callbacks(
     job: Job, folder: RunFolder, devices: Devices, signals: StopSignals, heartbeat: Heartbeat | None, done: int
 ) -> list[Callback]:
-    """All callbacks of a run, in the order of their calls: what the last one saves, the others have completed.
+    """All callbacks of a run, in the order of their calls. `Checkpoints` is last, so that it saves what the others have
+    computed.
 
     Raises:
         ConfigError: names the key of `callbacks` or `recipe`.

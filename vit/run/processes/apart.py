@@ -16,4 +16,4 @@ def train_apart(overrides: list[str]) -> int:
     process = subprocess.Popen([sys.executable, "-m", "vit", "train", *overrides], start_new_session=True)
     with handled(lambda signum, frame: process.send_signal(signum)):
         code = process.wait()
-    return 128 - code if code < 0 else code  # Python has -15 where a shell has 143
+    return 128 - code if code < 0 else code  # -15 of `subprocess` is 143 in a shell

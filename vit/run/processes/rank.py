@@ -9,7 +9,7 @@ import traceback
 from vit.messages import error_message
 from vit.training.fault_tolerance.interrupts import StopSignals
 
-BROKEN = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")
+CONNECTION_ERRORS = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")  # parts of messages
 
 
 def main(overrides: list[str]) -> int:
@@ -44,7 +44,7 @@ def lost_peer(error: BaseException) -> bool:
 
     text = str(error).lower()
     return isinstance(error, torch.distributed.DistError) or (
-        isinstance(error, RuntimeError) and any(sign in text for sign in BROKEN)
+        isinstance(error, RuntimeError) and any(sign in text for sign in CONNECTION_ERRORS)
     )
 
 

@@ -43,6 +43,8 @@ class RankError(ChildProcessError):
 
 @dataclass
 class Rank:
+    """A rank on this machine: its global number and its process."""
+
     number: int
     process: subprocess.Popen
 
@@ -109,6 +111,7 @@ def run_ranks(overrides: list[str], devices: "Devices", folder: pathlib.Path, ti
 
 
 def start(overrides: list[str], environment: dict[str, str]) -> subprocess.Popen:
+    """Start a rank as the leader of its own session."""
     command = [sys.executable, "-m", "vit.run.processes.rank", *overrides]
     variables = {**os.environ, **environment}
     return subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -144,6 +147,7 @@ def rendezvous(devices: "Devices") -> tuple["Store", dict[str, str]]:
 
 
 def watch_of(store: "Store", world: int, timeout: float | None) -> "Watch | None":
+    """The watch over the heartbeats of all ranks; None without a timeout."""
     from vit.training.fault_tolerance.watchdog import Watch, connect
 
     return Watch(connect(store), world, timeout) if timeout else None
@@ -162,7 +166,11 @@ def ended_together(ranks: list[Rank]) -> Iterator[None]:
 
 
 def supervise(ranks: list[Rank], store: "Store", watch: "Watch | None") -> None:
-    """Wait for the ranks. A stop signal is passed on to them; if one fails or hangs, all are ended."""
+    """Wait for the ranks. A stop signal is passed on to them; if one fails or hangs, all are ended.
+
+    Raises:
+        RankError, ConfigError, DataError, Interrupted: as `run_ranks`.
+    """
     stops: list[int] = []
 
     def forward(signum: int, frame: object = None) -> None:
@@ -171,7 +179,7 @@ def supervise(ranks: list[Rank], store: "Store", watch: "Watch | None") -> None:
             rank.send(signum)
 
     lost: dict[int, str] = {}
-    deadline, looked = float("inf"), time.monotonic()
+    deadline, checked_at = float("inf"), time.monotonic()
     with handled(forward):
         while any(rank.process.poll() is None for rank in ranks) and time.monotonic() < deadline and not lost:
             time.sleep(POLL)
@@ -180,8 +188,8 @@ def supervise(ranks: list[Rank], store: "Store", watch: "Watch | None") -> None:
                 if not stops and (first := next((rank for rank in ranks if rank.signal), None)):
                     print(f"{signal.Signals(first.signal).name}: stopping, as rank {first.number} did", file=sys.stderr)
                     forward(first.signal)
-            if watch and deadline == float("inf") and time.monotonic() - looked > 1:
-                lost, looked = watch.lost(), time.monotonic()
+            if watch and deadline == float("inf") and time.monotonic() - checked_at > 1:
+                lost, checked_at = watch.lost(), time.monotonic()
     conclude(ranks, store, lost, stops)
 
 

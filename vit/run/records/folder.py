@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import yaml
 from filelock import FileLock, Timeout
 
-from vit.files.atomic import CheckpointError, sweep, write_atomically
+from vit.files.atomic import CheckpointError, remove_stale_files, write_atomically
 from vit.files.checkpoints import LAST
 from vit.files.manifest import MANIFEST, Manifest
 from vit.files.strict_json import json_text
@@ -40,9 +40,9 @@ class RunFolder:
     path.
 
     A run is finished when `metrics.json` exists; until then it can be resumed, and afterwards if `trainer.max_time`
-    ended it. Within `with RunFolder(path, main)` the
-    first process holds the folder's lock, which the operating system releases however the process ends, and log
-    records also go to `log.txt`. A run that fails before `config.yaml` is written leaves no new folder.
+    ended it. Within `with RunFolder(path, main)` the first process holds the folder's lock, which the operating system
+    releases however the process ends, and log records also go to `log.txt`. A run that fails before `config.yaml` is
+    written leaves no new folder.
     """
 
     def __init__(self, path: pathlib.Path, main: bool = True):
@@ -69,9 +69,10 @@ class RunFolder:
                 self._lock.release()
 
     def _close_log(self, error: BaseException | None) -> None:
-        """
+        """Log the error that ended the run, and close `log.txt`.
+
         Raises:
-            OSError: a line of the log could not be written, and nothing else went wrong.
+            CheckpointError: a line of the log could not be written, and nothing else failed.
         """
         if error is not None and not isinstance(error, SystemExit):
             log.debug("failed", exc_info=error)
@@ -150,7 +151,7 @@ class RunFolder:
                 f"run_dir={self.path} already contains {found}, which a new run would overwrite; choose another run_dir"
             )
         for folder in (self.path, self.path / "splits"):
-            sweep(folder)
+            remove_stale_files(folder)
         self._log = LogFile(self.path / "log.txt", encoding="utf-8")
         self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(self._log)

@@ -29,9 +29,14 @@ FILTER = re.compile(r"(\w+)\s*(<=|>=|!=|=|<|>)\s*(.*)")
 
 @dataclass(frozen=True)
 class ListedRun:
-    """One run. `metric` is the one that selects its best epoch, without its split, and `val` and `test` are its best
-    values, None where they are not known yet. `seconds`: of training, or since the start of an unfinished run.
-    `remark`: why it failed, or what is damaged. `curve`: validation values of the epochs.
+    """One run.
+
+    Args:
+        metric: the one that selects the best epoch, without its split.
+        val, test: its values in the best epoch; None where they are not known yet.
+        seconds: duration of the training; of an unfinished run, the time since its start.
+        remark: why the run failed, or what is damaged.
+        curve: the metric on the validation split, per epoch.
     """
 
     path: str
@@ -79,7 +84,7 @@ def select(runs: Sequence[ListedRun], filters: Sequence[str] = (), sort: str | N
         sort: a column; a leading - sorts from the highest. Runs without a value come last.
 
     Raises:
-        ConfigError: an unknown column, or a number that is none.
+        ConfigError: an unknown column, or a value that is not a number.
     """
     for text in filters:
         runs = [run for run in runs if _passes(run, *_parse_filter(text))]
@@ -158,18 +163,21 @@ def _described(path: Path, config: dict, metrics: dict, curves: dict, tail: list
     seconds = metrics.get("seconds")
     if seconds is None:
         seconds = round(_end(path, state) - datetime.fromisoformat(started).timestamp(), 1)
-    data = config.get("data") or {}
-    place = os.path.basename(str(data.get("root") or data.get("path") or data.get("repo") or "").rstrip("/"))
-    named = str(data.get("name", ""))
-    named += f":{place}" if place not in ("", named) else ""
-    named += f" {data['fold']}" if data.get("fold") else ""
     return ListedRun(
-        str(path), state, str(config.get("name", "")), named,
+        str(path), state, str(config.get("name", "")), _data_name(config.get("data") or {}),
         str(config.get("model_name") or metrics.get("model", "")), metric, val, metrics.get(f"test/{metric}"),
         metrics.get("epochs", round(float(curve.x[-1])) if curve is not None else None),
         (config.get("recipe") or {}).get("epochs"), metrics.get("parameters"), seconds, started, config.get("seed"),
         remark, () if curve is None else tuple(map(float, curve.y)),
     )
+
+
+def _data_name(data: dict) -> str:
+    """The name of the data set, the last part of its path and its fold, such as `folder:photos 1/5`."""
+    location = os.path.basename(str(data.get("root") or data.get("path") or data.get("repo") or "").rstrip("/"))
+    name = str(data.get("name", ""))
+    name += f":{location}" if location not in ("", name) else ""
+    return name + (f" {data['fold']}" if data.get("fold") else "")
 
 
 def _unfinished_state(path: Path, tail: list[str]) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
-from vit.files.atomic import CheckpointError, sweep, write_atomically
+from vit.files.atomic import CheckpointError, remove_stale_files, write_atomically
 from vit.files.checkpoints import BEST, IS_BEST, LAST, verify
 from vit.training.checkpointing.checkpoint import saved_step, settle
 from vit.training.checkpointing.resume import batches_done, validates_start
@@ -83,7 +83,7 @@ class Checkpoints(Checkpoint):
             probe = self.folder / "probe"
             write_atomically(probe, lambda file: file.write(b"x"))
             probe.unlink()
-            sweep(self.folder)
+            remove_stale_files(self.folder)
             settle(self.folder)
 
     def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
