@@ -147,7 +147,7 @@ def main() -> None:
     else:
         model = Crnn(line.channels, tokenizer.vocab_size, line.height == 64, options.width, recurrent=options.recurrent)
         model = model.to(memory_format=torch.channels_last)
-    optimizer = job.task.optimizing.optimizer(model)
+    optimizer = job.task.optimization.optimizer(model)
     rates = [group["lr"] for group in optimizer.param_groups]
     average = WeightAverage(model, recipe["ema"])
     batches = PairTrainBatches(job.datasets["train"], batch_size=recipe["batch_size"], seed=options.seed)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vit.messages import did_you_mean, error_message, first_line, nearest_names, one_line
+from vit.messages import did_you_mean, duration, error_message, first_line, nearest_names, one_line
 
 
 def test_the_first_line_leaves_advice_below_it_out():
@@ -35,3 +35,7 @@ def test_near_names_come_first_and_others_not_at_all():
 def test_hints_join_names():
     assert did_you_mean(["adam", "adamw"]) == "; did you mean adam or adamw?"
     assert did_you_mean([]) == ""
+
+
+def test_duration_reads_like_a_clock():
+    assert [duration(s) for s in (1.25, 42.4, 185, 7620)] == ["1.2 s", "42 s", "3 min 05 s", "2 h 07 min"]

@@ -1,4 +1,4 @@
-"""Parts of messages for users: the text of an error on one line, and hints at the nearest valid names."""
+"""Parts of messages for users: errors on one line, hints at the nearest valid names, durations."""
 
 import difflib
 from collections.abc import Iterable
@@ -38,3 +38,11 @@ def did_you_mean(names: Iterable[str]) -> str:
     """`; did you mean X or Y?` to append to a message; empty for no names."""
     text = " or ".join(names)
     return f"; did you mean {text}?" if text else ""
+
+
+def duration(seconds: float) -> str:
+    """`1.2 s`, `42 s`, `3 min 05 s`, `2 h 07 min`"""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table, duration
+from vit.report.figures.comparison import ComparedModel, comparison_picture, comparison_table
 from vit.report.figures.curves import Curve
 
 
@@ -62,7 +62,3 @@ def test_picture_of_any_number_of_curves(tmp_path, curves):
     path = comparison_picture(tmp_path / "new" / "comparison.png", contenders, "heading")
     with Image.open(path) as picture:
         assert min(picture.size) > 500
-
-
-def test_duration_reads_like_a_clock():
-    assert [duration(s) for s in (1.25, 42.4, 185, 7620)] == ["1.2 s", "42 s", "3 min 05 s", "2 h 07 min"]

@@ -15,6 +15,7 @@ from vit.data.source import separator_of
 from vit.data.splits.files import read_rows
 from vit.exchange.private_paths import overrides_without_folders
 from vit.exchange.usage import usage
+from vit.messages import duration
 
 README = "README.md"
 MARK = "<!-- written by vit card -->"  # a card without it was written by hand
@@ -31,10 +32,12 @@ CLASSES = 200  # listed in full up to here
 
 
 @dataclass(frozen=True)
-class Run:
-    """Records of the run that made a bundle; empty where the bundle is not in a run folder.
+class RunRecords:
+    """The records of the run that saved a bundle; empty where the bundle is not in a run folder.
 
-    `counts`: split -> class -> samples.
+    Args:
+        counts: split -> class -> number of samples.
+        sizes: split -> number of samples.
     """
 
     config: dict[str, Any] = field(default_factory=dict)
@@ -44,13 +47,13 @@ class Run:
     sizes: dict[str, int] = field(default_factory=dict)
 
 
-def read_run(bundle: Bundle) -> Run:
+def read_records(bundle: Bundle) -> RunRecords:
     """The run in whose folder the bundle is `model/`."""
     import yaml
 
     run = bundle.path.parent
     if not (run / "config.yaml").is_file() or not (run / "metrics.json").is_file():
-        return Run()
+        return RunRecords()
     values = [json.loads((run / name).read_text()) if (run / name).is_file() else {}
               for name in ("metrics.json", "environment.json")]
     lists = {key: (run / "splits" / f"{key}.tsv") for key in ("train", "val", "test")}
@@ -62,21 +65,21 @@ def read_run(bundle: Bundle) -> Run:
                   for key, cells in labels.items()}
     counts = {key: dict(Counter(names)) for key, names in labels.items()}
     config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-    return Run(config, *values, counts, {key: len(each) for key, each in rows.items()})
+    return RunRecords(config, *values, counts, {key: len(each) for key, each in rows.items()})
 
 
 def model_card(bundle: Bundle, repo: str | None = None, licence: str | None = None) -> str:
     """The text of README.md: metadata for the hub, then a description; of paths only the last part is named.
 
     Raises:
-        SourceError: the licence is no identifier of the hub.
+        SourceError: the licence is not an identifier of the hub.
     """
     from huggingface_hub import ModelCardData
 
     if licence is not None and not LICENCE.fullmatch(licence):
         raise SourceError(f"--licence {licence!r} is not an identifier of the hub; write it like apache-2.0, mit, "
                           "cc-by-4.0, other")
-    run = read_run(bundle)
+    run = read_records(bundle)
     name = repo.split("/")[1] if repo else title(bundle, run)
     facts = {
         "license": licence,
@@ -96,11 +99,13 @@ def model_card(bundle: Bundle, repo: str | None = None, licence: str | None = No
 
 
 def tags(bundle: Bundle) -> list[str]:
+    """The tags by which the hub lists the model."""
     family = "vision-transformer" if bundle.preprocessing is not None else "transformer"
     return ["vit", family, *(["multi-label"] if bundle.thresholds else [])]
 
 
-def title(bundle: Bundle, run: Run) -> str:
+def title(bundle: Bundle, run: RunRecords) -> str:
+    """The heading of a model without a repository, `vit_tiny-digits`."""
     parts = run.config.get("model_name", bundle.model.config.kind), run.config.get("name", "model")
     return re.sub(r"[/:]", "-", "-".join(parts))
 
@@ -112,6 +117,7 @@ def bundle_config(bundle: Bundle) -> dict[str, Any]:
 
 
 def pipeline(bundle: Bundle) -> str | None:
+    """The hub's name of the task; None for a model that predicts nothing."""
     kind = bundle.model.config.kind
     if kind == "encoder_decoder" and bundle.preprocessing is not None:
         return "image-to-text"
@@ -126,7 +132,7 @@ def base_model(source: str | None) -> str | None:
     return f"timm/{name}" if scheme == "timm" else None
 
 
-def final_metrics(bundle: Bundle, run: Run) -> tuple[str, dict[str, float]]:
+def final_metrics(bundle: Bundle, run: RunRecords) -> tuple[str, dict[str, float]]:
     """(split, its metrics) of the finished model, or without a run folder those of the best epoch in the bundle."""
     found = run.metrics or bundle.metrics
     for split in ("test", "val"):
@@ -137,7 +143,8 @@ def final_metrics(bundle: Bundle, run: Run) -> tuple[str, dict[str, float]]:
     return "", {}
 
 
-def eval_results(bundle: Bundle, run: Run) -> list:
+def eval_results(bundle: Bundle, run: RunRecords) -> list:
+    """The final metrics as `EvalResult` of huggingface_hub."""
     from huggingface_hub import EvalResult
 
     split, found = final_metrics(bundle, run)
@@ -152,25 +159,25 @@ def eval_results(bundle: Bundle, run: Run) -> list:
     ]
 
 
-def data_name(run: Run) -> str:
+def data_name(run: RunRecords) -> str:
     """The name of the data: on the hub, else the last part of its path, else its kind."""
     data = run.config.get("data", {})
     path = data.get("root") or data.get("path")
     return data.get("repo") or (Path(path).name if path else None) or data.get("name") or "unknown"
 
 
-def about(bundle: Bundle, run: Run) -> str:
+def about(bundle: Bundle, run: RunRecords) -> str:
     config = bundle.model.config
     parameters = sum(p.numel() for p in bundle.model.parameters())
-    made = run.metrics.get("model") or config.kind
+    description = run.metrics.get("model") or config.kind
     source = base_model(run.config.get("init_from"))
     start = f", trained from the weights of `{source}`" if source else ""
     start = start or (", trained from other weights" if run.config.get("init_from") else "")
-    return f"{made}; {parameters:,} parameters{start}. {task_sentence(bundle)}"
+    return f"{description}; {parameters:,} parameters{start}. {task_sentence(bundle)}"
 
 
 def task_sentence(bundle: Bundle) -> str:
-    """What the model predicts from what."""
+    """A sentence on the inputs and outputs of the model."""
     task, classes = pipeline(bundle), len(bundle.classes)
     if task is None:
         return "It is pre-trained and makes no predictions; it is a start for training."
@@ -184,7 +191,7 @@ def task_sentence(bundle: Bundle) -> str:
     return f"It assigns {source} one of {classes} classes."
 
 
-def metrics_section(bundle: Bundle, run: Run) -> str:
+def metrics_section(bundle: Bundle, run: RunRecords) -> str:
     split, found = final_metrics(bundle, run)
     if not found:
         return ""
@@ -195,7 +202,7 @@ def metrics_section(bundle: Bundle, run: Run) -> str:
     return f"## Metrics\n\n{measured_on}{measured}.\n\n{table(['metric', 'value'], rows)}"
 
 
-def classes_section(bundle: Bundle, run: Run) -> str:
+def classes_section(bundle: Bundle, run: RunRecords) -> str:
     """The classes in the order of the outputs, with their training samples and thresholds."""
     if not bundle.classes:
         return ""
@@ -208,7 +215,7 @@ def classes_section(bundle: Bundle, run: Run) -> str:
     return f"## Classes\n\n{table(head, rows)}{more}"
 
 
-def data_section(run: Run) -> str:
+def data_section(run: RunRecords) -> str:
     data = run.config.get("data")
     if not data:
         return ""
@@ -234,7 +241,7 @@ def best_epoch(metrics: Mapping[str, Any]) -> int | None:
     return epoch if epoch is None or "ended" in metrics else epoch + 1
 
 
-def recipe_section(bundle: Bundle, run: Run) -> str:
+def recipe_section(bundle: Bundle, run: RunRecords) -> str:
     """The command and the main values of its config."""
     if not run.config:
         return ""
@@ -268,12 +275,9 @@ def described(values: Mapping[str, Any] | None) -> str:
     return ", ".join(f"{key} {value}" if key != "name" else str(value) for key, value in (values or {}).items())
 
 
-def duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
-
 
 def hardware(environment: Mapping[str, Any]) -> str:
+    """`2 x NVIDIA H100`, or `2 cores of AMD EPYC`"""
     cards = Counter(environment.get("accelerators") or [])
     listed = ", ".join(f"{count} x {name}" for name, count in cards.items())
     return listed or f"{environment.get('cores', '?')} cores of {environment.get('processor', 'a processor')}"

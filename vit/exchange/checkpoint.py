@@ -218,4 +218,4 @@ def check_all_tensors(checkpoint: Checkpoint, model: Mapping[str, Any]) -> None:
         first, more = missing[0], f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         raise ConfigMismatchError(f"the config beside the weights describes a network with {first} "
                                  f"{tuple(needed[first].shape)}, but the file has no tensor for it{more}; the file is "
-                                 "cut", checkpoint.name)
+                                 "truncated", checkpoint.name)

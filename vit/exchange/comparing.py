@@ -18,7 +18,7 @@ from vit.exchange.importing import import_checkpoint
 from vit.exchange.options import Hints
 from vit.exchange.read import read_checkpoint
 
-CLOSE = 1e-5  # of the largest output, computed in float64: rounding in another order stays far below
+TOLERANCE = 1e-5  # of the largest output; in float64, another order of summation changes far less
 Reading = tuple[str, Callable[[], list[Tensor]]]  # a library, and a function that computes its outputs
 
 
@@ -40,7 +40,7 @@ def check_same(path: Path, to: str, model: nn.Module) -> None:
                 raise SourceError(f"{library} cannot read the model that --to {to} would save ({type(error).__name__}: "
                                   f"{reason}); nothing was saved, --to bundle saves it unchanged") from error
             difference = max(map(relative_difference, found, expected))
-            if len(found) != len(expected) or not difference <= CLOSE:
+            if len(found) != len(expected) or not difference <= TOLERANCE:
                 raise SourceError(f"the model that --to {to} would save has other outputs when {library} reads it: "
                                   f"they differ by {difference:.2g} of the largest; nothing was saved, --to bundle "
                                   "saves it unchanged")
@@ -90,11 +90,12 @@ def outputs(model: nn.Module, probe: dict[str, Tensor]) -> list[Tensor]:
 
 
 def in_float64(model: nn.Module) -> nn.Module:
-    """The model, cast in place: float32 sums in another order may differ by more than two networks do."""
+    """The model, cast in place: in float32 another order of summation may change outputs more than a wrong weight."""
     return model.eval().double()
 
 
 def readings(path: Path, to: str, config: Any, probe: dict[str, Tensor]) -> Iterator[Reading]:
+    """The installed libraries that can read the saved model, this project first."""
     if config.kind != "mae" or to == "bundle":  # of a ViTMAE folder, only the encoder is imported
         yield "vit", lambda: outputs(read_back(path, config), probe)
     if to in ("timm", "bundle") and "architecture" in read_config(path) and find_spec("timm"):

@@ -40,7 +40,8 @@ FILE_ENDINGS = (".safetensors", ".pth", ".pt")  # of torchvision's state dicts
 class Export:
     """A model with everything that is exported beside its weights.
 
-    `extra`: what a bundle records about the use of its model.
+    Args:
+        extra: what a bundle records about the use of its model.
     """
 
     model: nn.Module
@@ -105,7 +106,7 @@ def with_metadata(checkpoint: Checkpoint, model: nn.Module, to: str) -> Export:
 
 
 def check_target(dest: Path, to: str) -> None:
-    """Raises SourceError, before the long work, for what would make the export impossible."""
+    """Raises SourceError for an unknown `to`, a wrong file ending or an existing `dest`, before the long work."""
     if to not in EXPORTERS:
         raise SourceError(f"--to {to} is unknown; it must be one of {', '.join(EXPORTERS)}")
     if to == "torchvision" and dest.suffix not in FILE_ENDINGS:

@@ -151,6 +151,7 @@ def hub_errors_explained(
 
 
 def unreached(name: str, reason: str, action: str) -> SourceError:
+    """The error of a hub that cannot be reached, for the `action` that it prevents."""
     if action != "fetched":
         return SourceError(f"it was not {action}: {reason}; try again later, or with a network", name)
     return SourceError(f"it cannot be fetched and is not in the cache: {reason}; fetch it once with a network, or use "

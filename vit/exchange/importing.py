@@ -18,7 +18,7 @@ from vit.weights.key_report import MAX_ROWS, format_shapes
 
 HEADS = ("head.", "head_dist.")
 IMAGE_KINDS = ("vit", "mae")
-COUNTERS = ("num_batches_tracked",)  # of a BatchNorm, whole numbers among the weights
+COUNTERS = ("num_batches_tracked",)  # integer buffers of BatchNorm
 PARTS = ("embed.", "encoder.", "decoder.", "pool.", "head")  # first parts of our own names
 
 

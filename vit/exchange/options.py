@@ -1,4 +1,4 @@
-"""Options of an import: what the caller states about the network, and how the model shall differ from it."""
+"""Options of an import: what the caller states about the network, and how the model is to differ from it."""
 
 import warnings
 from collections.abc import Sequence
@@ -34,9 +34,12 @@ class Hints:
 
 @dataclass(frozen=True)
 class Changes:
-    """How the imported model shall differ from the source's; None leaves a value as it is.
+    """How the imported model is to differ from the source's; None leaves a value as it is.
 
     Positions and the patch projection are resampled; the head of another number of classes is new.
+
+    Raises:
+        SourceError: a value that no network can have.
     """
 
     image_size: Size | None = None
@@ -75,5 +78,3 @@ def check_size(key: str, value: Any) -> None:
 
 def is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-

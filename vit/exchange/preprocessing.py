@@ -1,4 +1,4 @@
-"""The preprocessing of images as timm, OpenCLIP and transformers write it, and as our `Preprocessing`."""
+"""The preprocessing of images in the configs of timm, OpenCLIP and transformers, and as our `Preprocessing`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -108,8 +108,6 @@ PUBLISHED = {
     "Google's npz": ("squash", 1.0, "bilinear", *HALF),
     "torchvision": ("shorter", 0.875, "bilinear", *IMAGENET),
 }
-
-
 DEFAULT = ("shorter", 0.875, "bicubic", *IMAGENET)  # timm's, where nothing is stated
 
 

@@ -1,4 +1,4 @@
-"""The state dict inside what a program saved."""
+"""Finds the state dict in the content of a checkpoint of any program."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ WRAPPERS = ("state_dict_ema", "model_ema", "ema_state_dict", "ema", "state_dict"
 
 
 def find_state_dict(content: Any, name: str) -> tuple[dict[str, Tensor], list[str]]:
-    """The state dict inside what a program saved, and notes on what was left out around it.
+    """The state dict in the content of a checkpoint, and notes on what was left out around it.
 
     Raises:
         SourceError: there is none.

@@ -15,13 +15,13 @@ from vit.weights.formats.timm import build_meta_model
 RATES = re.compile(r"(Dropout\w*\(p=|DropPath\(drop_prob=)[\d.e-]+")  # act in training only
 
 
-def no_facts(state: Any, source_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises ValueError: such a network has no config of a Vision Transformer."""
+def no_config_values(state: Any, source_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises ValueError: such a network has no values of a Vision Transformer's config."""
     raise ValueError("it is not a Vision Transformer")
 
 
 # a network of timm that is not a Vision Transformer, under its own names
-OTHER_NETWORK = WeightFormat("another network of timm", lambda state: False, dict, no_facts)
+OTHER_NETWORK = WeightFormat("another network of timm", lambda state: False, dict, no_config_values)
 
 
 def find_timm_config(source_config: Mapping[str, Any]) -> TimmConfig | None:

@@ -28,5 +28,5 @@ def tokenizer_files(tokenizer: Tokenizer, max_len: int) -> dict[str, Any]:
     named = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK, "mask": MASK}
     config = {f"{name}_token": SPECIALS[i] for name, i in named.items()}
     config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_len, "split_special_tokens": True,
-             "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+               "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     return {"tokenizer.json": json.loads(library.to_str()), "tokenizer_config.json": config}

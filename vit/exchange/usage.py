@@ -23,7 +23,7 @@ print(pipeline("image-classification", model="{repo}")("photo.jpg"))
 ```"""
 CALLS = {
     "single_label": 'for answer in predictor.predict("photo.jpg", top_k={count}):\n'
-           "    print(answer.names, answer.probabilities)",
+                    "    print(answer.names, answer.probabilities)",
     "multi_label": 'for answer in predictor.predict("photo.jpg"):\n    print(answer.names, answer.probabilities)',
     "text_classes": 'for answer in predictor.predict(["a text"]):\n    print(answer.names, answer.probabilities)',
     "masked_words": 'print(predictor.predict("a text with a [MASK]")[0].masks)',

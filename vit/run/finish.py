@@ -11,6 +11,7 @@ from pytorch_lightning.callbacks import Timer
 
 from vit.data import BadImage
 from vit.data.splits.recorded import check_unchanged
+from vit.messages import duration
 from vit.report.bar import progress_bar
 from vit.report.figures.curves import curves_picture
 from vit.report.summary import print_summary
@@ -157,14 +158,13 @@ def left_out(job: Job, unreadable: Sequence[BadImage]) -> dict:
 
 def show(job: Job, folder: RunFolder, metrics: dict, ended: str, samples: Path | None) -> None:
     """Print the result, the facts about the run, and the next command."""
-    minutes, seconds = divmod(round(metrics["seconds"]), 60)
     unit = job.task.unit
     trained, parameters = metrics["trained_parameters"], metrics["parameters"]
     facts = {
         **job.headline(metrics),
         **({} if job.split == "test" else {"note": NO_TEST_SPLIT}),
         **({"trained": f"{trained:,} of {parameters:,} parameters"} if trained < parameters else {}),
-        "time": f"{minutes} min {seconds} s" if minutes else f"{seconds} s",
+        "time": duration(metrics["seconds"]),
         f"{unit}/s": f"{metrics[f'{unit}_per_second']:,.0f}",
         "best epoch": f"{metrics['best_epoch']} of {metrics['epochs']}{EPOCH_0 if metrics['best_epoch'] == 0 else ''}",
         "ended": ended,

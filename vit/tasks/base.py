@@ -48,13 +48,13 @@ class Task(LightningModule, ABC):
     def __init__(
         self,
         model: nn.Module,
-        optimizing: Optimization,
+        optimization: Optimization,
         seed: int = 0,
         config: dict | None = None,
     ):
         super().__init__()
         self.model = model
-        self.optimizing, self.seed, self.config = optimizing, seed, config or {}
+        self.optimization, self.seed, self.config = optimization, seed, config or {}
         self.inputs: Tensor | None = None  # floating point input of this micro-batch, checked by FiniteLoss
         self.gradient_norm: Tensor | None = None  # of this step, computed by FiniteLoss
         self.train_loss = WeightedMean()
@@ -113,9 +113,9 @@ class Task(LightningModule, ABC):
         self.log("lr", max(group["lr"] for group in self.optimizers().param_groups))
 
     def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
-        if self.optimizing.clip is not None:
+        if self.optimization.clip is not None:
             parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-            clip_gradients(parameters, self.optimizing.clip, self.gradient_norm)
+            clip_gradients(parameters, self.optimization.clip, self.gradient_norm)
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         """Called in every process: each resumes with its own sum of losses, because the order of summation matters."""
@@ -139,9 +139,9 @@ class Task(LightningModule, ABC):
             shard(self.model, self.device_mesh["data_parallel"], **options)
 
     def configure_optimizers(self):
-        optimizer = self.optimizing.optimizer(self.model)
+        optimizer = self.optimization.optimizer(self.model)
         total = int(self.trainer.estimated_stepping_batches)
-        schedule = self.optimizing.schedule(optimizer, total)
+        schedule = self.optimization.schedule(optimizer, total)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 

@@ -27,14 +27,14 @@ class Classification(Task):
         preprocessing: Preprocessing,
         num_classes: int,
         loss: nn.Module,
-        optimizing: Optimization,
+        optimization: Optimization,
         augment: Augment | None = None,
         mixup: Mixup | None = None,
         seed: int = 0,
         config: dict | None = None,
         distillation: Distillation | None = None,
     ):
-        super().__init__(model, optimizing, seed, config)
+        super().__init__(model, optimization, seed, config)
         self.distillation = distillation
         self.preprocessing, self.loss = preprocessing, loss
         self.augment, self.mixup = augment, mixup

@@ -102,4 +102,4 @@ class TextLoss(nn.Module):
         lengths = ((labels != PAD) & (labels != EOS)).sum(1)  # (B,)
         log_probs = columns.log_softmax(-1).transpose(0, 1)
         each = F.ctc_loss(log_probs, labels, widths, lengths, blank=PAD, reduction="none", zero_infinity=True)  # (B,)
-        return (each * (labels != PAD).any(1)).sum()  # an empty text still has eos; rows without are padding
+        return (each * (labels != PAD).any(1)).sum()  # an empty text still has eos; rows without any token are padding

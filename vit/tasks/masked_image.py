@@ -18,12 +18,12 @@ class MaskedImages(Task):
         self,
         model: MaskedAutoencoder,
         preprocessing: Preprocessing,
-        optimizing: Optimization,
+        optimization: Optimization,
         augment: Augment | None = None,
         seed: int = 0,
         config: dict | None = None,
     ):
-        super().__init__(model, optimizing, seed, config)
+        super().__init__(model, optimization, seed, config)
         self.preprocessing, self.augment = preprocessing, augment
         rows, columns = model.config.grid
         self.patches = rows * columns

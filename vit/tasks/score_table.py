@@ -32,12 +32,12 @@ class ScoreTable(Metric):
         self.rows.append(torch.stack([weight, *scores], dim=1).float())  # (B,1+metrics)
 
     def compute(self) -> Tensor:
-        """(N,2+metrics) float64 on the CPU: index, weight, scores; in one tensor, as torchmetrics squeezes scalars."""
+        """(N,2+metrics) float64 on the CPU: index, weight, scores; one tensor: torchmetrics squeezes scalars."""
         index, rows = dim_zero_cat(self.index).cpu(), dim_zero_cat(self.rows).cpu()
         return torch.cat([index[:, None].double(), rows.double()], dim=1)
 
     def scores(self, metric: str) -> SampleScores:
-        """The scores by sample."""
+        """The scores of one metric with the indices of their samples, in ascending order, without padding."""
         table = self.compute()
         table = table[table[:, 1] > 0]
         index, order = table[:, 0].long().sort()

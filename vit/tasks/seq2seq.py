@@ -43,7 +43,7 @@ class Seq2Seq(Task):
     The loss is the mean over the target tokens of an optimizer step, over all processes and micro-batches.
 
     Args:
-        writing: the texts to generate in validation.
+        validation: the texts to generate in validation.
         prepare: converts the source of a batch to the model's input, such as uint8 images to normalized ones; None for
             ids.
         loss: label-smoothed cross entropy by default.
@@ -56,24 +56,24 @@ class Seq2Seq(Task):
         self,
         model: nn.Module,
         tokenizer: Tokenizer,
-        optimizing: Optimization,
-        writing: ValidationTexts,
+        optimization: Optimization,
+        validation: ValidationTexts,
         prepare: Callable[[Tensor], Tensor] | None = None,
         loss: TextLoss | None = None,
         unit: str = "sentences",
         seed: int = 0,
         config: dict | None = None,
     ):
-        super().__init__(model, optimizing, seed, config)
-        self.tokenizer, self.writing, self.prepare, self.unit = tokenizer, writing, prepare, unit
+        super().__init__(model, optimization, seed, config)
+        self.tokenizer, self.validation, self.prepare, self.unit = tokenizer, validation, prepare, unit
         self.utf8 = Utf8(tokenizer.pieces, EOS)
         self.loss = loss or TextLoss(label_smoothing=0.1)
         self.generated: list[tuple[int, str, str]] = []  # row, generated text, reference
 
     @property
     def metric_names(self) -> list[str]:
-        text_metrics = [f"val/{name}" for name in TEXT_METRICS] if self.writing.rows else []
-        return ["val/loss", "val/token_accuracy", *text_metrics, "train/loss"]
+        of_texts = [f"val/{name}" for name in TEXT_METRICS] if self.validation.rows else []
+        return ["val/loss", "val/token_accuracy", *of_texts, "train/loss"]
 
     def forward(self, batch: dict[str, Tensor], **options: bool) -> Tensor:
         """batch -> logits (B,T-1,V) of all target tokens but the first; options as in `EncoderDecoder.forward`"""
@@ -104,22 +104,22 @@ class Seq2Seq(Task):
         self.val_accuracy.update((logits.argmax(-1) == labels).float(), real.float())
         self.log("val/loss", self.val_loss)
         self.log("val/token_accuracy", self.val_accuracy)
-        if self.writing.rows:
+        if self.validation.rows:
             self.generate_texts(batch)
 
     def generate_texts(self, batch: dict[str, Tensor]) -> None:
         """Generate the texts of the rows of a batch that are among the first ones of the validation data."""
-        rows = ((batch["index"] < self.writing.rows) & (batch["weight"] > 0)).nonzero()[:, 0]
+        rows = ((batch["index"] < self.validation.rows) & (batch["weight"] > 0)).nonzero()[:, 0]
         if len(rows) == 0:
             return
         source, mask = self.source(batch)[rows], batch["source_mask"][rows]
-        found = generate(self.model, source, mask, self.writing.decode.greedy, utf8=self.utf8)
+        found = generate(self.model, source, mask, self.validation.decode.greedy, utf8=self.utf8)
         for row, hypotheses in zip(rows.tolist(), found, strict=True):
             number, text = int(batch["index"][row]), self.tokenizer.decode(hypotheses[0].ids, "ignore")
-            self.generated.append((number, text, self.writing.references[number]))
+            self.generated.append((number, text, self.validation.references[number]))
 
     def on_validation_epoch_end(self) -> None:
-        if not self.writing.rows:
+        if not self.validation.rows:
             return
         parts = [self.generated]
         if self.trainer.world_size > 1:
@@ -129,5 +129,5 @@ class Seq2Seq(Task):
         texts, references = [row[1] for row in rows], [row[2] for row in rows]
         metrics = text_metrics(texts, references) if rows else dict.fromkeys(TEXT_METRICS, 0.0)  # few with debug=true
         self.log_dict({f"val/{name}": metrics[name] for name in TEXT_METRICS}, prog_bar=True)
-        for _, text, reference in rows[: self.writing.examples] if self.trainer.is_global_zero else ():
+        for _, text, reference in rows[: self.validation.examples] if self.trainer.is_global_zero else ():
             log.info("  %s\n    should be: %s", printable(text), printable(reference))

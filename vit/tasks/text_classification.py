@@ -17,11 +17,11 @@ class TextClassification(Task):
         model: nn.Module,
         num_classes: int,
         loss: nn.Module,
-        optimizing: Optimization,
+        optimization: Optimization,
         seed: int = 0,
         config: dict | None = None,
     ):
-        super().__init__(model, optimizing, seed, config)
+        super().__init__(model, optimization, seed, config)
         self.loss = loss
         self.val_scores = accuracies(num_classes)
         self.val_table = ScoreTable(TABLE_METRICS)

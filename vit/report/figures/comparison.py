@@ -12,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from vit.messages import duration
 from vit.report.figures.curves import Curve
 from vit.report.figures.style import (
     BLUE,
@@ -186,11 +187,3 @@ def _draw_bars(axes: Axes, models: Sequence[ComparedModel], fact: Fact) -> None:
 
 def _colours(models: Sequence[ComparedModel]) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(len(models))]
-
-
-def duration(seconds: float) -> str:
-    """`42 s`, `3 min 05 s`, `2 h 07 min`."""
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes >= 60:
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"

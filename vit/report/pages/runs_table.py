@@ -9,6 +9,7 @@ from rich import markup
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from vit.messages import duration
 from vit.report.pages.page import html_page
 
 STYLES = {"running": "blue", "failed": "red", "damaged": "red", "stopped": "yellow", "finished": "green"}
@@ -71,20 +72,12 @@ def _cells(run: Any) -> tuple[str, ...]:
     planned = f"/{run.planned_epochs}" if run.planned_epochs else ""
     epochs = "" if run.epochs is None else f"{run.epochs}{planned}"
     return (run.path, run.state, run.data, run.model, run.metric, _number(run.val), _number(run.test), epochs,
-            duration(run.seconds), run.started)
+            "" if run.seconds is None else duration(run.seconds), run.started)
 
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
-
-def duration(seconds: float | None) -> str:
-    """`42 s`, `3 min 5 s`, `2 h 10 min`; empty for None."""
-    if seconds is None:
-        return ""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _html_row(run: Any) -> str:

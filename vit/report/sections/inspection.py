@@ -1,9 +1,9 @@
 """The sections about training and data: learning curves with speed and memory, and the audit."""
 
 from vit.data.quality.audit import audit
+from vit.messages import duration
 from vit.report.figures.curves import curves_picture
 from vit.report.pages.html_parts import drawing, facts, heading, paragraph, preformatted, table
-from vit.report.pages.runs_table import duration
 from vit.report.sections.subject import Section, Subject, missing
 
 LISTED = 20  # files of each kind in the audit; the JSON file has all
