@@ -132,10 +132,10 @@ def refused(folder: Path) -> bool:
 
 def digest(folder: Path) -> None:
     """Updates the SHA-256 of the bundle to that of the incomplete weights."""
-    from vit.bundle.record import sha256
+    from vit.files.atomic import file_sha256
 
     config = json.loads((folder / "config.json").read_text())
-    config["vit"]["sha256"] = sha256(folder / "model.safetensors")
+    config["vit"]["sha256"] = file_sha256(folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config))
 
 

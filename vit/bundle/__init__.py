@@ -8,8 +8,11 @@ from vit.bundle.calibration import Answered, Calibration, Quantiles, UnknownScor
 from vit.bundle.ensemble import save_ensemble
 from vit.bundle.label_calibration import LabelCalibration
 from vit.bundle.loading import Bundle, find_bundle, is_bundle, load_bundle, model_kind
-from vit.bundle.record import CONFIG, WEIGHTS, BundleError, Contract
+from vit.bundle.record import CONFIG, WEIGHTS, BundleError
 from vit.bundle.saving import save_bundle
+from vit.data import AnyPreprocessing
+
+Contract = AnyPreprocessing  # alias: former name
 
 __all__ = [
     "CONFIG", "WEIGHTS", "Answered", "Bundle", "BundleError", "Calibration", "Contract", "LabelCalibration",

@@ -1,4 +1,6 @@
-"""The calibration in a bundle: what was measured on validation samples so that predictions state how sure they are."""
+"""The calibration in a bundle: what was measured on validation samples, for calibrated probabilities, prediction sets
+and unknown scores.
+"""
 
 import math
 from collections.abc import Mapping, Sequence, Set
@@ -7,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-STORED = 1000  # order statistics that are stored of more samples
+STORED = 1000  # maximum number of order statistics that are stored
 DIGITS = 1e6  # stored scores are rounded up to multiples of 1/DIGITS
 METHODS = ("aps", "raps")
 MAX_FEATURES = 1 << 20  # numbers of class means in config.json
@@ -18,8 +20,8 @@ NEEDED = {"samples", "temperature", "loss", "ece", "sets", "unknown", "answered"
 class Quantiles:
     """Upper quantiles of the scores of `count` exchangeable samples, for split conformal prediction.
 
-    Of up to `STORED` samples all scores are stored. Of more, a fixed subset of their order statistics is, and a
-    quantile is the next stored one above it, so that statements remain valid.
+    All scores of up to `STORED` samples are stored. Of more samples a fixed subset of the order statistics is stored,
+    and a quantile is the next stored one above it, so that the coverage remains valid.
     """
 
     count: int

@@ -277,6 +277,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def damage_error(path: Path, error: Exception) -> SourceError:
+    """The error of a file that cannot be read, by the exception that reading it raised."""
     if isinstance(error, LimitError):
         return SourceError(f"the file is cut off or damaged, or made to fill the memory: {error}; get it again from a "
                            "source you trust", path)

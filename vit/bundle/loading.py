@@ -21,17 +21,17 @@ from vit.bundle.record import (
     CONFIG,
     WEIGHTS,
     BundleError,
-    Contract,
     check_checksum,
     check_classes,
     check_thresholds,
-    contract_from_dict,
     num_outputs,
+    preprocessing_from_dict,
     read_record,
-    sha256,
     tied_weights,
 )
+from vit.data import AnyPreprocessing
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
+from vit.files.atomic import file_sha256
 from vit.files.untrusted import check_regular, megabytes, unpacked_limit
 from vit.messages import one_line
 from vit.models import model_from_config
@@ -40,7 +40,7 @@ from vit.weights.formats.timm import from_timm
 
 LARGE = 10_000  # pixels, channels, tokens or classes
 TRIES = 100
-PAUSE = 0.05  # seconds; without an atomic exchange of folders there is none for a moment while it is replaced
+PAUSE = 0.05  # seconds; where folders cannot be exchanged atomically, none exists for a moment of the replacement
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Bundle:
     path: Path
     model: nn.Module
     classes: list[str]
-    preprocessing: Contract | None
+    preprocessing: AnyPreprocessing | None
     tokenizers: dict[str, Tokenizer]
     metrics: dict[str, float]
     extra: dict[str, Any]
@@ -144,7 +144,7 @@ def _load(folder: Path) -> Bundle:
 
 def _check_weights(folder: Path, record: Mapping[str, Any]) -> None:
     check_regular(folder / WEIGHTS)
-    found = sha256(folder / WEIGHTS)
+    found = file_sha256(folder / WEIGHTS)
     if found != record["sha256"]:
         raise BundleError(f"{folder / WEIGHTS} is damaged or belongs to another model: its SHA-256 is {found[:16]}…, "
                           f"but {CONFIG} expects {str(record['sha256'])[:16]}…; copy the folder again")
@@ -155,7 +155,7 @@ def _build(folder: Path, record: dict[str, Any]) -> Bundle:
     _check_size(record["model"], folder / WEIGHTS)
     with SkipInit():
         model = model_from_config(record["model"])
-    preprocessing = contract_from_dict(record["preprocessing"])
+    preprocessing = preprocessing_from_dict(record["preprocessing"])
     tokenizers = {name: tokenizer_from_dict(each) for name, each in record.get("tokenizers", {}).items()}
     classes, thresholds = list(record["classes"]), tuple(record.get("thresholds", ()))
     check_classes(classes, num_outputs(model))

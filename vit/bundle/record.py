@@ -10,14 +10,13 @@ from typing import Any
 from torch import Tensor, nn
 
 import vit
-from vit.data import LinePreprocessing, Preprocessing
+from vit.data import AnyPreprocessing, LinePreprocessing, Preprocessing
 from vit.files.strict_json import json_text
 from vit.files.untrusted import parse_json, read_text
 from vit.messages import one_line
 
 log = logging.getLogger("vit")
 
-Contract = Preprocessing | LinePreprocessing
 FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 CHECKSUM, NO_CHECKSUM = "config_sha256", "0" * 64  # key of config.json's own SHA-256, and its value while computing it
@@ -130,16 +129,11 @@ def check_thresholds(thresholds: Sequence[float], classes: Sequence[str]) -> Non
         raise BundleError(f"threshold {wrong[0]} is not a probability; it must be in 0..1")
 
 
-def contract_from_dict(values: dict[str, Any] | None) -> Contract | None:
+def preprocessing_from_dict(values: dict[str, Any] | None) -> AnyPreprocessing | None:
     """The preprocessing that `to_dict` described: of line images of any width, or of images of one size."""
     if values is None:
         return None
     return (LinePreprocessing if "max_width" in values else Preprocessing).from_dict(values)
-
-
-def sha256(file: Path) -> str:
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def text_with_checksum(config: Mapping[str, Any]) -> str:

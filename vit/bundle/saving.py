@@ -23,17 +23,16 @@ from vit.bundle.record import (
     FORMAT,
     WEIGHTS,
     BundleError,
-    Contract,
     check_classes,
     check_thresholds,
     num_outputs,
-    sha256,
     text_with_checksum,
     tied_weights,
 )
 from vit.bundle.timm_folder import timm_folder
-from vit.data import Preprocessing
+from vit.data import AnyPreprocessing, Preprocessing
 from vit.data.text.tokenizers import Tokenizer
+from vit.files.atomic import file_sha256
 from vit.files.strict_json import replace_nonfinite
 from vit.messages import one_line
 from vit.weights.formats.timm import to_timm
@@ -45,7 +44,7 @@ def save_bundle(
     path: str | PathLike[str],
     model: nn.Module,
     classes: Sequence[str] = (),
-    preprocessing: Contract | None = None,
+    preprocessing: AnyPreprocessing | None = None,
     metrics: Mapping[str, float] | None = None,
     extra: Mapping[str, Any] | None = None,
     state: Mapping[str, Tensor] | None = None,
@@ -98,9 +97,9 @@ def save_bundle(
 
 
 def _inputs_and_outputs(
-    classes: Sequence[str], preprocessing: Contract | None, tokenizers: Mapping[str, Tokenizer]
+    classes: Sequence[str], preprocessing: AnyPreprocessing | None, tokenizers: Mapping[str, Tokenizer]
 ) -> dict[str, Any]:
-    """The part of the record that says what goes into the model and what its outputs are."""
+    """The part of the record about inputs and outputs: class names, preprocessing and tokenizers."""
     return {
         "classes": list(classes),
         "preprocessing": None if preprocessing is None else preprocessing.to_dict(),
@@ -160,7 +159,7 @@ def _write(path: Path, weights: dict[str, Tensor], config: Mapping[str, Any], re
     try:
         with replace_folder(path, (WEIGHTS, CONFIG)) as folder:
             save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
-            content = {**config, "vit": {**record, "sha256": sha256(folder / WEIGHTS)}}
+            content = {**config, "vit": {**record, "sha256": file_sha256(folder / WEIGHTS)}}
             (folder / CONFIG).write_text(text_with_checksum(content), encoding="utf-8")
             check(folder)
     except (OSError, SafetensorError) as error:

@@ -12,8 +12,7 @@ from vit.data.errors import DataError
 from vit.data.images.bit_depth import FULL, MeasuredRange, measure_range
 from vit.data.images.dataset import ImageDataset
 from vit.data.images.decode import BadImage
-from vit.data.images.line_images import LinePreprocessing
-from vit.data.images.preprocessing import Preprocessing
+from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
 from vit.data.pairs.source import PairSplit
 from vit.data.splits.split import Split
 
@@ -42,7 +41,7 @@ class ChannelSums:
 
 def estimate(
     split: Split | PairSplit,
-    preprocessing: Preprocessing | LinePreprocessing,
+    preprocessing: AnyPreprocessing,
     limit: int = 2000,
     images: Tensor | None = None,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -76,7 +75,7 @@ def estimate(
 
 
 def find_range(
-    split: Split | PairSplit, preprocessing: Preprocessing | LinePreprocessing, rule: str, limit: int = 1000
+    split: Split | PairSplit, preprocessing: AnyPreprocessing, rule: str, limit: int = 1000
 ) -> MeasuredRange | None:
     """The range by `rule` of the images of more than 8 bits among `limit` images of a split; None if there are none.
 
@@ -99,8 +98,8 @@ def find_range(
 
 
 def resolve_range(
-    split: Split | PairSplit, preprocessing: Preprocessing | LinePreprocessing, rule: str
-) -> tuple[Preprocessing | LinePreprocessing, str | None]:
+    split: Split | PairSplit, preprocessing: AnyPreprocessing, rule: str
+) -> tuple[AnyPreprocessing, str | None]:
     """The preprocessing with the range that `rule` (auto, full or percentile) finds, and a line for the log if there
     are images of more than 8 bits.
     """

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vit.bundle import Contract
 from vit.bundle.calibration import Calibration
 from vit.bundle.files import SourceError
 from vit.bundle.label_calibration import LabelCalibration
+from vit.data import AnyPreprocessing
 from vit.data.images.npz import are_image_arrays
 from vit.data.text.tokenizers import Tokenizer
 from vit.exchange.options import Hints
@@ -69,7 +69,7 @@ class Checkpoint:
     state: dict[str, Tensor]
     source_config: Mapping[str, Any] = field(default_factory=dict)
     model_config: dict[str, Any] | None = None
-    stated_preprocessing: Contract | None = None
+    stated_preprocessing: AnyPreprocessing | None = None
     class_names: list[str] = field(default_factory=list)
     tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
     thresholds: tuple[float, ...] = ()
@@ -117,7 +117,7 @@ class Checkpoint:
         return self.architecture.config
 
     @cached_property
-    def preprocessing(self) -> Contract | None:
+    def preprocessing(self) -> AnyPreprocessing | None:
         """The stated preprocessing, else that of all published models of the format, else None."""
         model = self.architecture.config
         if self.stated_preprocessing is not None or model is None or model["kind"] != VisionTransformerConfig.kind:

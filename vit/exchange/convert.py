@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from vit.bundle import CONFIG, WEIGHTS, Contract, load_bundle, save_bundle
+from vit.bundle import CONFIG, WEIGHTS, load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.bundle.label_calibration import raw_thresholds
-from vit.data import Preprocessing
+from vit.data import AnyPreprocessing, Preprocessing
 from vit.data.text.tokenizers import Tokenizer
 from vit.exchange import preprocessing, transformers_tokenizer
 from vit.exchange.checkpoint import Checkpoint
@@ -46,7 +46,7 @@ class Export:
 
     model: nn.Module
     classes: list[str]
-    preprocessing: Contract | None
+    preprocessing: AnyPreprocessing | None
     tokenizers: dict[str, Tokenizer]
     thresholds: tuple[float, ...]
     extra: Mapping[str, Any]

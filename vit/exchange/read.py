@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vit.bundle import load_bundle
 from vit.bundle.files import Mapped, SourceError, read_file, read_json
-from vit.bundle.record import contract_from_dict
+from vit.bundle.record import preprocessing_from_dict
 from vit.data import Preprocessing
 from vit.data.text.tokenizers import tokenizer_from_dict
 from vit.exchange import preprocessing
@@ -169,7 +169,7 @@ def read_training_checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoi
     if config["model"].get("tied") == "all":  # an average has the shared matrix under one name
         state.setdefault("target_embed.token.weight", state["embed.token.weight"])
     return Checkpoint(str(path), state, model_config=dict(config["model"]),
-                      stated_preprocessing=contract_from_dict(config["data"].get("preprocessing")),
+                      stated_preprocessing=preprocessing_from_dict(config["data"].get("preprocessing")),
                       class_names=list(config.get("classes", ())), tokenizers=tokenizers, extra=config.get("use", {}))
 
 

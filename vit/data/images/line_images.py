@@ -175,3 +175,6 @@ class LinePreprocessing:
         colour = self.pixels.decode(np.array([[self.background]], dtype=np.uint8)).getpixel((0, 0))
         colours = torch.tensor(colour, dtype=torch.uint8).view(1, -1, 1, 1)
         return colours.repeat(count, 1, height, width)
+
+
+AnyPreprocessing = Preprocessing | LinePreprocessing

@@ -2,7 +2,7 @@
 
 import logging
 
-from vit.data import LinePreprocessing, PairSource, PairSplit, Preprocessing, Source, Split, estimate
+from vit.data import AnyPreprocessing, LinePreprocessing, PairSource, PairSplit, Preprocessing, Source, Split, estimate
 from vit.data.images.bit_depth import FULL, RULES
 from vit.data.pairs.line_widths import fitting_width
 from vit.data.statistics import resolve_range
@@ -12,7 +12,6 @@ from vit.run.parts.init_from import Initial
 log = logging.getLogger("vit")
 
 DEFAULT_SIZE = 224  # pixels
-AnyPreprocessing = Preprocessing | LinePreprocessing
 
 
 def build_preprocessing(data: dict, source: Source, initial: Initial | None) -> Preprocessing:

@@ -82,6 +82,7 @@ def from_siglip(state: State) -> RenamedState:
 
 
 def convert_tower(state: State) -> RenamedState:
+    """The tensors of the tower under vit's names; queries, keys and values are fused."""
     converted = RenamedState(state, NAME_MAP.to_vit)
     converted.fuse(("q", "k", "v"), "qkv")
     converted.make("embed.pos_embed", ["embed.pos_embed"], lambda table: table[None])  # (1,N,D)
@@ -171,6 +172,7 @@ def export_classifier(
 
 
 def in_vision_model(tower: State) -> dict[str, Tensor]:
+    """The tower under the names that it has within a whole model."""
     return {f"vision_model.{name}": tensor for name, tensor in tower.items()}
 
 
