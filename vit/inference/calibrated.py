@@ -19,7 +19,7 @@ IMPROBABLE, STRANGE = "low probability", "unlike the validation data"  # reasons
 
 
 class Statements(NamedTuple):
-    """What a prediction has besides its probabilities; None where it was not requested.
+    """The fields of a prediction besides its names and probabilities; None where one was not requested.
 
     Attributes:
         calibrated: whether the probabilities are calibrated on validation samples.
@@ -37,7 +37,7 @@ class Statements(NamedTuple):
 
 
 class Calibrator:
-    """Turns logits into statements with stated error rates, by the calibration of a bundle.
+    """Computes calibrated probabilities, prediction sets, unknown scores and abstention from logits.
 
     Args:
         set_level: probability with which the prediction set contains the true label, such as 0.9.

@@ -1,4 +1,4 @@
-"""The fastest way to compute a model on this machine that predicts the same: its precision and memory layout."""
+"""Chooses by measurement the fastest precision and memory layout of a model with the predictions of float32."""
 
 import statistics
 import time
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from vit.inference.int8 import Int8Layers, has_int8, quantizable, quantize_layers
 
-IMAGES = 64  # of the given ones, for which the predictions must be equal
+IMAGES = 64  # number of input images for which the predictions must be equal
 TIMED = 16  # images per timed batch
 ROUNDS = 3
-GAIN = 1.05  # a mode must be so many times as fast as float32, or its gain is noise
+GAIN = 1.05  # the least speed relative to float32 for which a mode is chosen: smaller gains are noise
 CONVOLUTIONS = 4  # of a network that may gain from channels_last; a Vision Transformer has one
 
 
@@ -107,8 +107,8 @@ def choose_mode(
 
 
 def apply(model: nn.Module, mode: Mode, layers: Int8Layers | None) -> None:
-    """Stores the weights of convolutions in the layout of the images, and uses the quantized layers or the model's own;
-    the values of the weights stay.
+    """Stores the weights of convolutions in the layout of the images, and switches between the quantized layers and the
+    model's own. The values of the weights do not change.
     """
     model.to(memory_format=layout(mode))
     if layers is not None:
@@ -120,7 +120,7 @@ def layout(mode: Mode) -> torch.memory_format:
 
 
 def timed(program: Callable[[], object], device: torch.device) -> float:
-    """Seconds, with all work of the device."""
+    """The seconds that a call takes, until the device has finished its work."""
     start = time.perf_counter()
     program()
     if device.type == "cuda":

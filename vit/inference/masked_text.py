@@ -172,16 +172,16 @@ class MaskedTextPredictor:
         best = probabilities.topk(top_k)
         rows = iter(zip(best.values.tolist(), best.indices.tolist(), strict=True))
         follows = pairs.float().softmax(-1)[:, 0].tolist()
-        return [self._filled(each, [next(rows) for _ in each.positions], then)
-                for each, then in zip(inputs, follows, strict=True)]
+        return [self._filled(each, [next(rows) for _ in each.positions], probability)
+                for each, probability in zip(inputs, follows, strict=True)]
 
     def _filled(self, found: MaskedInput, rows: list[tuple[list[float], list[int]]], follows: float) -> FilledText:
         pieces, masks, text = PATTERN.split(found.source), [], ""
-        then = follows if found.second < len(found.ids) else None
+        next_text = follows if found.second < len(found.ids) else None
         for number, (values, ids) in enumerate(rows, 1):
             before, tokens = text + pieces[number - 1], self.tokenizer.tokens(ids)
             names = tuple(self._name(token, before) for token in tokens)
-            masks.append(MaskedWord(found.source, number, names, tuple(values), then))
+            masks.append(MaskedWord(found.source, number, names, tuple(values), next_text))
             text = (before.removesuffix(" ") if self._joins_spaces else before) + tokens[0]
         return FilledText(found.source, tuple(masks), text + pieces[-1])
 

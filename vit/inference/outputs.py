@@ -12,8 +12,8 @@ from vit.models import Classifier
 def captured_features(model: nn.Module) -> Iterator[list[Tensor]]:
     """Within the context, each forward pass appends the input of the head, float32 (B,D), to the list.
 
-    The logits are those of a forward pass without it. Of a timm model whose head is not one linear layer nothing is
-    appended.
+    The logits are those of a forward pass without it. For a timm model whose head is not one linear layer the list
+    stays empty.
     """
     found: list[Tensor] = []
 

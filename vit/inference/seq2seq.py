@@ -96,7 +96,7 @@ class Seq2SeqPredictor:
         self.models = [each.model.eval().to(self.device) for each in self.bundles]
         self.model = self.models[0]
         self.preprocessing = bundle.preprocessing
-        self.truncate = bundle.extra.get("cuts", False)  # whether too long a text is cut, as in training, or rejected
+        self.truncate = bundle.extra.get("cuts", False)  # texts over the limit: truncate as in training, or reject
         self.max_source_len = bundle.extra.get("max_source_len", self.model.config.max_len)  # tokens
         self.tokenizer = bundle.tokenizer("target")
         self.utf8 = Utf8(self.tokenizer.pieces, EOS)

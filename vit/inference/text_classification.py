@@ -27,7 +27,7 @@ class TextPredictor:
         self.model = bundle.model.eval().to(self.device)
         self.classes, self.tokenizer = bundle.classes, bundle.tokenizer("source")
         self.columns = bundle.extra.get("columns", 1)  # 2: the model classifies pairs
-        self.truncate = bundle.extra.get("cuts", False)  # whether too long a text is cut, as in training, or rejected
+        self.truncate = bundle.extra.get("cuts", False)  # texts over the limit: truncate as in training, or reject
 
     def predict(
         self, texts: Iterable[Text], top_k: int = 1, batch_size: int = 64, *, set: float | None = None,

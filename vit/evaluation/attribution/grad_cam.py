@@ -11,9 +11,10 @@ from vit.nn import ResPostNormBlock
 
 
 def check_captum() -> None:
-    """
+    """Checks that captum is installed.
+
     Raises:
-        ValueError: captum is not installed.
+        ValueError: it is not.
     """
     try:
         import captum.attr  # noqa: F401

@@ -12,8 +12,8 @@ POOLS = (ClassToken, Mean, ClassMean, AttentionPool)  # Mean includes the sum
 
 
 class RecordedScore(nn.Module):
-    """A score with a change of its weights by zero, whose gradient is that of the weights, whatever kernel computes
-    them.
+    """A score that adds zero to its attention weights: the gradient of the zeros is that of the weights, also where a
+    fused kernel computes them.
     """
 
     def __init__(self, score: nn.Module) -> None:
@@ -50,9 +50,10 @@ def has_relevance(model: nn.Module) -> bool:
 
 
 def check_relevance(model: nn.Module) -> None:
-    """
+    """Checks that the maps of a class are defined for the model.
+
     Raises:
-        ValueError: the maps of a class are not defined for the model.
+        ValueError: they are not.
     """
     if not has_relevance(model):
         raise ValueError(f"maps of a class need an image classifier of patches with attention that pools by class "

@@ -20,7 +20,7 @@ from vit.inference.unknown import unknown_scores
 
 log = logging.getLogger("vit")
 
-SPREAD = 1.0  # standard deviation of the normal prior of log temperature
+PRIOR_STD = 1.0  # of the normal prior of log temperature
 LIMIT = 5.0  # largest absolute log temperature
 FULL, TEMPERATURE, NONE = "full", "temperature", "none"
 CHOICES = (FULL, TEMPERATURE, NONE)
@@ -81,7 +81,7 @@ def with_statements(
 
 
 def report(found: Calibration) -> None:
-    """Log the temperature and what the samples do not suffice for."""
+    """Log the temperature, and warn where there are too few samples for prediction sets or none of a class."""
     log.info("calibration on %d validation samples: temperature %.3f, log loss %.4f -> %.4f, expected calibration "
              "error %.4f -> %.4f", found.samples, found.temperature, *found.loss, *found.ece)
     if found.samples < required_samples(0.9):
@@ -107,7 +107,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
         return float(F.cross_entropy(logits / np.exp(log_temperature), labels))
 
     def objective(log_temperature: float) -> float:
-        return loss(log_temperature) + (log_temperature / SPREAD) ** 2 / (2 * count)
+        return loss(log_temperature) + (log_temperature / PRIOR_STD) ** 2 / (2 * count)
 
     best = float(minimize_scalar(objective, bounds=(-LIMIT, LIMIT), method="bounded", options={"xatol": 1e-6}).x)
     return round(float(np.exp(best)), 6) if loss(np.log(round(float(np.exp(best)), 6))) < loss(0.0) else 1.0

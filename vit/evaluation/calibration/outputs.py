@@ -13,7 +13,7 @@ from vit.evaluation.text_classification import run_over_texts
 from vit.inference import TextPredictor
 from vit.inference.outputs import captured_features
 
-MEANS, PER_CLASS = 2000, 20  # training samples from which class means are computed: so many, or per class
+SAMPLES, SAMPLES_PER_CLASS = 2000, 20  # of training, for the class means; the larger number counts
 
 
 def image_outputs(
@@ -62,7 +62,7 @@ def text_outputs(predictor: TextPredictor, split: TextSplit, batch_size: int = 6
 
 def sample_for_means(split: Split | TextSplit, classes: int) -> Split | TextSplit:
     """The training samples from which class means are computed: a fixed subset, in order."""
-    count = max(MEANS, PER_CLASS * classes)
+    count = max(SAMPLES, SAMPLES_PER_CLASS * classes)
     if len(split) <= count:
         return split
     return split.take(np.sort(permutation(0, 0, len(split))[:count].numpy()))

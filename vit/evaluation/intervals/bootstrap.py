@@ -55,9 +55,10 @@ def accuracies(evaluation: Evaluation, resamples: int = RESAMPLES, level: float 
     drawn = resampled_counts(cells, classes * OUTCOMES, resamples, seed).reshape(resamples, classes, OUTCOMES)
     observed = counts.reshape(1, classes, OUTCOMES)
     total = observed.sum(axis=1), drawn.sum(axis=1)  # (1,OUTCOMES), (resamples,OUTCOMES)
-    top5 = share(total[0], total[1], level, first=1) if classes > 5 else None
-    per_class = [share(observed[:, i], drawn[:, i], level) if observed[0, i].any() else None for i in range(classes)]
-    return Accuracies(share(*total, level), top5, macro(observed, drawn, level), per_class)
+    top5 = rate_interval(total[0], total[1], level, first=1) if classes > 5 else None
+    per_class = [rate_interval(observed[:, i], drawn[:, i], level) if observed[0, i].any() else None
+                 for i in range(classes)]
+    return Accuracies(rate_interval(*total, level), top5, macro_interval(observed, drawn, level), per_class)
 
 
 def resampled_counts(cells: np.ndarray, count: int, resamples: int, seed: int = 0) -> np.ndarray:
@@ -77,8 +78,10 @@ def resampled_counts(cells: np.ndarray, count: int, resamples: int, seed: int = 
     return torch.cat(found).numpy()
 
 
-def share(observed: np.ndarray, drawn: np.ndarray, level: float, first: int = OUTCOMES - 1) -> Interval:
-    """The share of the outcomes from `first` on, of counts observed (1,OUTCOMES) and drawn (resamples,OUTCOMES)."""
+def rate_interval(observed: np.ndarray, drawn: np.ndarray, level: float, first: int = OUTCOMES - 1) -> Interval:
+    """The rate of the outcomes from `first` on, from the observed counts (1,OUTCOMES) and those of the resamples
+    (resamples,OUTCOMES).
+    """
     total, right = int(observed.sum()), int(observed[:, first:].sum())
     if min(right, total - right) < FEWEST:
         return Interval(right / total, *exact_interval(right, total, level), EXACT)
@@ -87,8 +90,10 @@ def share(observed: np.ndarray, drawn: np.ndarray, level: float, first: int = OU
     return Interval(right / total, *percentiles(values, level), BOOTSTRAP)
 
 
-def macro(observed: np.ndarray, drawn: np.ndarray, level: float) -> Interval:
-    """The mean accuracy of the classes, of counts (1 or resamples, classes, OUTCOMES)."""
+def macro_interval(observed: np.ndarray, drawn: np.ndarray, level: float) -> Interval:
+    """The mean accuracy of the classes, from the observed counts (1,classes,OUTCOMES) and those of the resamples
+    (resamples,classes,OUTCOMES).
+    """
     value = float(class_mean(observed)[0])
     wrong = int(observed[0, :, :-1].sum())
     if min(wrong, int(observed.sum()) - wrong) < FEWEST:
@@ -117,4 +122,3 @@ def exact_interval(right: int, total: int, level: float = LEVEL) -> tuple[float,
     low = float(beta.ppf(tail, right, total - right + 1)) if right else 0.0
     high = float(beta.ppf(1 - tail, right + 1, total - right)) if right < total else 1.0
     return low, high
-

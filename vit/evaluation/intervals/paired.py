@@ -108,14 +108,15 @@ def read_texts(run: str | PathLike[str]) -> list[tuple[str, str]]:
 
 
 def check_same_references(first: list[tuple[str, str]], second: list[tuple[str, str]], names: tuple) -> None:
-    """
+    """Checks that two runs generated texts for the same references in the same order.
+
     Raises:
-        DataError: the two runs generated texts for other references, or for the same ones in another order.
+        DataError: they did not; names the first row that differs, or both numbers of pairs.
     """
-    same = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a[0] != b[0]), None)
-    if same is not None or len(first) != len(second):
-        where = f"{len(first)} and {len(second)} pairs" if same is None else f"other references from row {same + 1} on"
-        raise DataError(f"{names[0]} and {names[1]} have {where}; evaluate both on the same data: vit evaluate MODEL "
+    row = next((i for i, (a, b) in enumerate(zip(first, second, strict=False), 1) if a[0] != b[0]), None)
+    if row is not None or len(first) != len(second):
+        found = f"{len(first)} and {len(second)} pairs" if row is None else f"other references from row {row} on"
+        raise DataError(f"{names[0]} and {names[1]} have {found}; evaluate both on the same data: vit evaluate MODEL "
                         "data=... --output FOLDER")
 
 
