@@ -146,8 +146,13 @@ def score_batch(
 
 def label_calibration_error(probabilities: np.ndarray, truth: np.ndarray) -> float:
     """probabilities, truth (N,classes) -> the mean over the labels of their expected calibration errors"""
+    return float(np.mean(label_calibration_errors(probabilities, truth)))
+
+
+def label_calibration_errors(probabilities: np.ndarray, truth: np.ndarray) -> list[float]:
+    """probabilities, truth (N,classes) -> the expected calibration error of each label"""
     columns = zip(probabilities.astype(np.float64).T, truth.T, strict=True)
-    return float(np.mean([calibration_error(each, true) for each, true in columns]))
+    return [calibration_error(each, true) for each, true in columns]
 
 
 def label_scores(

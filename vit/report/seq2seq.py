@@ -13,7 +13,8 @@ MAX_IMAGES = 24  # in mistakes.png
 
 
 def write_seq2seq_evaluation(
-    folder: str | PathLike[str], evaluation: Seq2SeqEvaluation, split: PairSplit, line: LinePreprocessing | None
+    folder: str | PathLike[str], evaluation: Seq2SeqEvaluation, split: PairSplit,
+    preprocessing: LinePreprocessing | None,
 ) -> None:
     """Write a row per pair in the order of the split: name, source, reference, generated text, its errors and score,
     and where the texts differ (`marked_differences`).
@@ -30,19 +31,19 @@ def write_seq2seq_evaluation(
             cells = {"reference": reference, "answer": generated.text, "right": exact, "cer": cer,
                      "score": generated.score, "difference": marked_differences(reference, generated.text)}
             table.write({"name": generated.source, **source, **cells})
-    if line is not None:
-        write_wrong_predictions(folder / "mistakes.png", evaluation, split, line)
+    if preprocessing is not None:
+        write_wrong_predictions(folder / "mistakes.png", evaluation, split, preprocessing)
 
 
 def write_wrong_predictions(
-    path: Path, evaluation: Seq2SeqEvaluation, split: PairSplit, line: LinePreprocessing
+    path: Path, evaluation: Seq2SeqEvaluation, split: PairSplit, preprocessing: LinePreprocessing
 ) -> Path:
     """The images of the wrong texts with the highest scores."""
     predictions, references = evaluation.predictions, evaluation.references
     wrong = [i for i in range(len(predictions)) if predictions[i].text != references[i]]
     shown = sorted(wrong, key=lambda i: -predictions[i].score)[:MAX_IMAGES]
     rows = [evaluation.rows[i] for i in shown]
-    images = [line.preview(split.read(row), split.names[row]) for row in rows]
+    images = [preprocessing.preview(split.read(row), split.names[row]) for row in rows]
     certainties = [predictions[i].certainty for i in shown]
     names = [split.names[row] for row in rows]
     truths, texts = zip(*(different_parts(references[i], predictions[i].text) for i in shown), strict=True) if shown \
@@ -69,7 +70,7 @@ def different_parts(reference: str, text: str, length: int = 14) -> tuple[str, s
     """Both texts from shortly before their first difference on, marked by an ellipsis where something is cut; whole if
     they are short.
     """
-    same = next((i for i, (a, b) in enumerate(zip(reference, text, strict=False)) if a != b),
-                min(len(reference), len(text)))
-    start = max(0, same - length // 3) if max(len(reference), len(text)) > length else 0
+    first = next((i for i, (a, b) in enumerate(zip(reference, text, strict=False)) if a != b),
+                 min(len(reference), len(text)))
+    start = max(0, first - length // 3) if max(len(reference), len(text)) > length else 0
     return tuple(("…" if start else "") + each[start:] for each in (reference, text))

@@ -35,7 +35,8 @@ def runs(
     if not found:
         typer.echo(f"{folder} holds no runs")
     else:
-        Console().print(runs_table(chosen, folder))
+        console = Console()
+        console.print(runs_table(chosen, folder, console.width))
         counts = {state: sum(run.state == state for run in chosen) for state in sorted({run.state for run in chosen})}
         typer.echo(f"{len(chosen)} of {len(found)} runs: " + ", ".join(f"{n} {state}" for state, n in counts.items()))
     if csv_file is not None:

@@ -43,7 +43,7 @@ def shown_parts(explanation: Explanation) -> list[Part]:
 
 
 def prefixes(name: str) -> list[str]:
-    """The names of all that a part belongs to: `a` and `a.b` for `a.b.c`."""
+    """The names of the modules that contain a part: `a` and `a.b` for `a.b.c`."""
     parts = name.split(".")
     return [".".join(parts[:count]) for count in range(1, len(parts))]
 

@@ -36,9 +36,12 @@ MAX_COLUMNS = 3  # models; the table of more models has a row per model instead 
 class ComparedModel:
     """One model of a comparison with the numbers of its run.
 
-    `curve`: validation metric over the epochs. `accuracy`: the metric named `measure` of the final model on `split`.
-    `flops`: forward pass of one sample. `trained`: number of trained parameters, all by default. `memory`: peak in
-    bytes, 0 if unknown.
+    Args:
+        curve: validation metric over the epochs.
+        accuracy: the metric named `measure` of the final model on `split`.
+        flops: forward pass of one sample.
+        trained: number of trained parameters, all by default.
+        memory: peak in bytes, 0 if unknown.
     """
 
     name: str
@@ -80,6 +83,7 @@ def facts(models: Sequence[ComparedModel]) -> list[Fact]:
 
 
 def trained(entry: ComparedModel) -> int:
+    """The number of trained parameters."""
     return entry.parameters if entry.trained is None else entry.trained
 
 
@@ -107,6 +111,7 @@ def list_models(models: Sequence[ComparedModel]) -> str:
 
 
 def cells(models: Sequence[ComparedModel], fact: Fact) -> list[str]:
+    """The values of one fact for all models, the best one in bold."""
     _, number, text, higher = fact
     values = [number(entry) for entry in models]
     best = None if higher is None else max(values) if higher else min(values)

@@ -24,7 +24,7 @@ class Shot:
     """One image after an epoch.
 
     Args:
-        image: uint8 (height,width,C), as the model sees it.
+        image: uint8 (height,width,C), the input of the model.
         rollout: (rows,columns), the share of each patch in the pooled output; None of a model without attention.
         label, predicted: the true and the predicted class.
         probability: of the predicted class, in [0,1].

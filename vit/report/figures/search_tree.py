@@ -23,7 +23,7 @@ LONGEST = 400  # inches, so that a figure of 150 dpi has fewer than 2**16 pixels
 def write_search(path: str | PathLike[str], search: RecordedSearch, dark: bool = False) -> Path:
     """Draw the search: a column per step, an entry per hypothesis with the sum of its log-probabilities.
 
-    The way to the best text is the straight line in the middle. Hypotheses with a grey line were dropped.
+    The path to the best text is the straight line in the middle. Hypotheses with a grey line were dropped.
 
     Raises:
         ValueError: the file has another extension than .png, .svg or .pdf.
@@ -72,7 +72,7 @@ def node_rows(search: RecordedSearch) -> np.ndarray:
     for step in range(1, 1 + max(node.step for node in nodes)):
         column = [index for index, node in enumerate(nodes) if node.step == step]
         column.sort(key=lambda index: (rows[nodes[index].parent], -nodes[index].total))
-        middle = [place for place, index in enumerate(column) if index in search.chosen]
+        middle = [row for row, index in enumerate(column) if index in search.chosen]
         rows[column] = np.arange(len(column)) - (middle[0] if middle else (len(column) - 1) // 2)
     return rows
 
@@ -119,16 +119,16 @@ def search_lines(search: RecordedSearch) -> Iterator[Text]:
     tree, children = search.tree, search.tree.children()
     yield Text(f"{heading(search)}, {max(node.step for node in tree.nodes)} steps, {len(tree.nodes) - 1} hypotheses",
                style="bold")
-    waiting = [(0, "", "")]  # node, what is in front of its line, and of the lines that follow it
-    while waiting:
-        index, first, rest = waiting.pop()
-        live = [child for child in children[index] if tree.nodes[child].outcome is not Outcome.dropped]
-        gone = [child for child in children[index] if tree.nodes[child].outcome is Outcome.dropped]
-        yield node_line(search, index, first, gone)
-        main = [child for child in live if child in search.chosen] or live[:1]
-        others = [child for child in live if child not in main]
-        waiting += [(child, rest, rest) for child in main]
-        waiting += [(child, f"{rest}├─ ", f"{rest}│  ") for child in reversed(others)]
+    stack = [(0, "", "")]  # node, the prefix of its line, and that of the lines that follow it
+    while stack:
+        index, first, rest = stack.pop()
+        extended = [child for child in children[index] if tree.nodes[child].outcome is not Outcome.dropped]
+        dropped = [child for child in children[index] if tree.nodes[child].outcome is Outcome.dropped]
+        yield node_line(search, index, first, dropped)
+        main = [child for child in extended if child in search.chosen] or extended[:1]
+        others = [child for child in extended if child not in main]
+        stack += [(child, rest, rest) for child in main]
+        stack += [(child, f"{rest}├─ ", f"{rest}│  ") for child in reversed(others)]
 
 
 def node_line(search: RecordedSearch, index: int, first: str, dropped: list[int]) -> Text:
@@ -138,9 +138,9 @@ def node_line(search: RecordedSearch, index: int, first: str, dropped: list[int]
     name = root_name(search) if node.parent is None else f"{search.tokens[index]}  {node.total:.3f}"
     line.append(name, style="bold blue" if chosen else "not dim")
     if node.outcome in COLLECTED:
-        place = [number for number, found in enumerate(search.nodes, 1) if found == index]
+        rank = [number for number, found in enumerate(search.nodes, 1) if found == index]
         line.append(f"  {node.outcome}, score {search.tree.score(index):.4f}", style="not dim yellow")
-        line.append(f", text {place[0]}" if place else "", style="not dim yellow")
+        line.append(f", text {rank[0]}" if rank else "", style="not dim yellow")
     if dropped:
         parts = [f"{search.tokens[child]} {search.tree.nodes[child].total:.2f}" for child in dropped]
         line.append(f"   dropped: {', '.join(parts)}")

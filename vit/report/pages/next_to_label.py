@@ -102,4 +102,3 @@ def caption(each: ToLabel) -> str:
     """The predicted labels with their probabilities."""
     pairs = zip(each.labels, each.probabilities, strict=True)
     return ", ".join(f"{name} ({p:.3f})" for name, p in pairs) or "no label"
-

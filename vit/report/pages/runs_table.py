@@ -1,4 +1,4 @@
-"""A list of runs in the terminal, and as one HTML file that needs nothing else."""
+"""A list of runs in the terminal, and as one self-contained HTML file."""
 
 import os
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from typing import Any
 
 from rich import markup
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.table import Table
 
 from vit.messages import duration
@@ -15,6 +16,9 @@ from vit.report.pages.page import html_page
 STYLES = {"running": "blue", "failed": "red", "damaged": "red", "stopped": "yellow", "finished": "green"}
 HEADINGS = ("run", "state", "data", "model", "metric", "val", "test", "epochs", "time", "started")
 NUMBERS = ("val", "test", "epochs", "time")
+ABBREVIATED, LONGEST = ("data", "model"), 12  # columns of a narrow terminal with at most so many characters
+MIN_NAME = 12  # characters of the name of a run, also where the table is then wider than the terminal
+DROPPED = ("time", "epochs", "data", "model", "metric")  # columns that a narrower one leaves out, in this order
 WIDTH, HEIGHT = 90, 22  # of a curve, in pixels
 
 SORTING = """
@@ -38,24 +42,54 @@ box.addEventListener('input', filter); filter();
 """
 
 
-def runs_table(runs: Sequence[Any], folder: str | os.PathLike[str]) -> Table:
-    """A row per run, named relative to `folder`; `runs` as `vit.run.records.listing.list_runs` returns them."""
-    several = len({run.metric for run in runs if run.metric}) > 1
-    hidden = ("started",) if several else ("started", "metric")  # a page and a file have all
-    shown = [heading for heading in HEADINGS if heading not in hidden]
-    metric = next((run.metric for run in runs if run.metric), "")
-    table = Table(box=SIMPLE_HEAD, caption="" if several else f"val and test: {metric}", caption_justify="left")
-    for heading in shown:
-        narrow = heading in NUMBERS or heading == "state"
-        table.add_column(heading, justify="right" if heading in NUMBERS else "left", overflow="fold", no_wrap=narrow)
-    for run in runs:
-        cells = dict(zip(HEADINGS, map(markup.escape, _cells(run)), strict=True))
-        cells["run"] = markup.escape(os.path.relpath(run.path, folder))
+def runs_table(runs: Sequence[Any], folder: str | os.PathLike[str], width: int = 80) -> Table:
+    """A row per run, named relative to `folder`.
+
+    Args:
+        runs: as `vit.run.records.listing.list_runs` returns them.
+        width: characters of the terminal. Where it is too narrow for the names of the runs on one line, other columns
+            are abbreviated or left out, which the caption says.
+    """
+    rows = [{**dict(zip(HEADINGS, _cells(run), strict=True)), "run": os.path.relpath(run.path, folder)} for run in runs]
+    metrics = {run.metric for run in runs if run.metric}
+    hidden = ("started",) if len(metrics) > 1 else ("started", "metric")  # a page and a file have all
+    widths, dropped = _fitting_columns(rows, [name for name in HEADINGS if name not in hidden], width)
+    notes = [f"val and test: {min(metrics)}"] if len(metrics) == 1 else []
+    notes += [f"a wider terminal, --csv and --html also have {', '.join(dropped)}"] if dropped else []
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="; ".join(notes), caption_justify="left")
+    remark = max((cell_len(run.remark) for run in runs), default=0)  # below the name
+    room = width - _total(widths)  # negative where not even the names fit, which are then folded
+    widths["run"] = max(min(max(widths["run"], remark), widths["run"] + room), MIN_NAME)
+    for name, size in widths.items():
+        table.add_column(name, justify="right" if name in NUMBERS else "left", width=size,
+                         overflow="ellipsis" if name in ABBREVIATED else "fold", no_wrap=name != "run")
+    for run, row in zip(runs, rows, strict=True):
+        cells = {name: markup.escape(text) for name, text in row.items()}
         cells["state"] = f"[{STYLES[run.state]}]{run.state}[/]"
         if run.remark:
             cells["run"] += f"\n[dim]{markup.escape(run.remark)}[/]"
-        table.add_row(*(cells[heading] for heading in shown))
+        table.add_row(*(cells[name] for name in widths))
     return table
+
+
+def _fitting_columns(
+    rows: Sequence[dict[str, str]], names: Sequence[str], width: int
+) -> tuple[dict[str, int], list[str]]:
+    """The columns that fit into the terminal with their widths, and those that are left out."""
+    widths = {name: max(map(cell_len, (name, *(row[name] for row in rows)))) for name in names}
+    if _total(widths) > width:
+        widths |= {name: min(widths[name], LONGEST) for name in ABBREVIATED}
+    dropped = []
+    for name in DROPPED:
+        if _total(widths) > width and name in widths:
+            dropped.append(name)
+            del widths[name]
+    return widths, dropped
+
+
+def _total(widths: dict[str, int]) -> int:
+    """The width of a table: two characters between columns, one at the left edge and two at the right one."""
+    return sum(widths.values()) + 2 * len(widths) + 1
 
 
 def runs_page(runs: Sequence[Any], heading: str) -> str:
@@ -77,9 +111,6 @@ def _cells(run: Any) -> tuple[str, ...]:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
-
-
-
 def _html_row(run: Any) -> str:
     values = (None, None, None, None, None, run.val, run.test, run.epochs, run.seconds, None)
     cells = []

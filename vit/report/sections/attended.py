@@ -1,4 +1,4 @@
-"""The section about what a model reads: attention maps of images, and attention between the tokens of texts."""
+"""The section about attention: maps of images, and attention between the tokens of texts."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -20,7 +20,7 @@ from vit.report.sections.subject import Section, Subject, missing, shortened
 
 KEY, TITLE = "attention", "Attention"
 TITLES = {"rollout": "rollout over all layers", "patches": "evidence for {}", "class": "attention for {}",
-         "head": "last layer, head {}", "grad_cam": "Grad-CAM of {}"}
+          "head": "last layer, head {}", "grad_cam": "Grad-CAM of {}"}
 
 
 def attention(subject: Subject) -> Section:
@@ -32,8 +32,8 @@ def attention(subject: Subject) -> Section:
         return missing(KEY, TITLE, "no layer of the model has attention")
     chosen = attention_samples(subject)
     html = paragraph("Rollout and heads show which patches the pooled output reads. The maps of a class show which "
-                     "patches speak for it, by integrated gradients (arXiv 1703.01365), and its attention, weighted by "
-                     "the gradient of its logit (arXiv 2103.15679).")
+                     "patches are evidence for it, by integrated gradients (arXiv 1703.01365), and its attention, "
+                     "weighted by the gradient of its logit (arXiv 2103.15679).")
     for i in chosen:
         html += image_maps(subject, i)
     return Section(KEY, TITLE, html, {"samples": [named(subject, i) for i in chosen]})

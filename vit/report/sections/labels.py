@@ -5,9 +5,10 @@ from dataclasses import asdict
 import numpy as np
 from matplotlib.axes import Axes
 
-from vit.evaluation.calibration.reliability import calibration_error, reliability
+from vit.evaluation.calibration.reliability import reliability
 from vit.evaluation.intervals.bootstrap import FEWEST, LEVEL, Interval
 from vit.evaluation.intervals.label_bootstrap import RESAMPLES, LabelIntervals, label_intervals
+from vit.evaluation.multi_label import label_calibration_errors
 from vit.report.figures.style import BLUE, FONT, INK, MUTED, ORANGE, RULE, new_figure, save_figure, shorten, style_axes
 from vit.report.multi_label import labels_picture, names_of
 from vit.report.pages.embedded import figure_url, thumbnail_url
@@ -65,7 +66,7 @@ def label_reliability(subject: Subject) -> Section:
     """How often a label is true where the model gives it a probability, for each label."""
     evaluation, fitted = subject.evaluation, subject.predictor.bundle.calibration
     before = evaluation.probabilities if fitted is None else evaluation.uncalibrated
-    errors = [label_errors(each, evaluation.truth) for each in (before, evaluation.probabilities)]
+    errors = [label_calibration_errors(each, evaluation.truth) for each in (before, evaluation.probabilities)]
     order = np.argsort([-score.images for score in evaluation.scores], kind="stable")[:DRAWN]
     means = " and ".join(f"{np.mean(each):.3f}" for each in errors[fitted is None :])
     shown = f"Reliability diagrams of {len(order)} labels; mean calibration error {means}"
@@ -91,11 +92,6 @@ def label_reliability(subject: Subject) -> Section:
               "temperatures": None if fitted is None else list(fitted.temperatures)}
     return Section("calibration", "Calibration", html, values)
 
-
-def label_errors(probabilities: np.ndarray, truth: np.ndarray) -> list[float]:
-    """probabilities, truth (N,classes) -> the expected calibration error of each label"""
-    columns = zip(probabilities.astype(float).T, truth.T, strict=True)
-    return [calibration_error(each, true) for each, true in columns]
 
 
 def reliability_diagrams(path: str, subject: Subject, chosen: np.ndarray) -> str:

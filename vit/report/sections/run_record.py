@@ -27,7 +27,7 @@ class RunRecord:
 
 
 def read_run(path: str | PathLike[str]) -> RunRecord:
-    """The record of a run, which may come from anyone.
+    """The record of a run, which may come from a third party.
 
     Raises:
         ValueError: one of its files is damaged; the message names it.

@@ -39,7 +39,7 @@ class Subject:
         facts: further lines of the header: date, command, versions.
         run: the run that the model is from, if there is one.
         batch_size: of further evaluations.
-        audit_seconds: limit of decoding in the audit of the data, also of that in `audit`.
+        audit_seconds: time limit of decoding in the audit of the data, including the one in `audit`.
         attention_images: how many images have attention maps.
         severities: of the corruptions that the model is evaluated on, from 1 to 5; none by default.
         grad_cam: whether images also have Grad-CAM, which needs captum.

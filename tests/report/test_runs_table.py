@@ -1,0 +1,44 @@
+"""The list of runs in terminals of different widths."""
+
+import pytest
+from rich.console import Console
+
+from vit.report.pages.runs_table import runs_table
+from vit.run.records.listing import ListedRun
+
+DIGITS = ListedRun("runs/digits/2026-11-25_13-44-10", "finished", "digits", "digits", "vit_tiny", "accuracy", 0.9876,
+                   0.9812, 30, 30, 500_000, 65.2)
+PHOTOS = ListedRun("runs/cifar10_speedrun/2026-11-24_09-00-00", "failed", "x", "folder:clothing_small",
+                   "vit_base_patch16_clip_224", "accuracy", 0.5, None, 3, 30, 1, 7623.0,
+                   remark="recipe.batch_size=64 is larger than the training set of 42 images")
+
+
+def lines(width: int, *runs: ListedRun) -> list[str]:
+    console = Console(width=width)
+    with console.capture() as shown:
+        console.print(runs_table(runs, "runs", width))
+    return [line.rstrip() for line in shown.get().splitlines()]
+
+
+def test_a_wide_terminal_has_all_columns():
+    shown = lines(140, DIGITS, PHOTOS)
+    assert shown[1].split() == ["run", "state", "data", "model", "val", "test", "epochs", "time"]
+    assert "vit_base_patch16_clip_224" in shown[4] and "2 h 07 min" in shown[4]
+    assert shown[-1] == "val and test: accuracy"
+
+
+@pytest.mark.parametrize("width", [65, 80, 100])
+def test_names_stay_on_one_line_and_other_columns_are_left_out(width):
+    shown = lines(width, DIGITS, PHOTOS)
+    assert max(map(len, shown)) <= width
+    assert shown[3].startswith(" digits/2026-11-25_13-44-10 ") and shown[3].endswith("0.9876  0.9812")
+    assert any(line.startswith(" cifar10_speedrun/2026-11-24_09-00-00 ") for line in shown)
+    headings, note = shown[1].split(), " ".join(shown).partition("also have ")[2]
+    assert {"run", "state", "val", "test"} <= set(headings)
+    assert {"data", "model", "epochs", "time"} - set(headings) == set(note.split(", "))
+
+
+def test_a_name_without_room_is_folded_and_numbers_stay_whole():
+    shown = lines(50, PHOTOS)
+    assert max(map(len, shown)) <= 50 and "0.5000" in shown[3] and "failed" in shown[3]
+    assert "".join(line.split()[0] for line in shown[3:5]) == "cifar10_speedrun/2026-11-24_09-00-00"
