@@ -11,7 +11,7 @@ import json
 
 import numpy as np
 
-from vit.evaluation.intervals.bootstrap import FEWEST, OUTCOMES, macro, resampled_counts, share
+from vit.evaluation.intervals.bootstrap import FEWEST, OUTCOMES, macro_interval, rate_interval, resampled_counts
 
 CLASSES = 10
 
@@ -23,7 +23,7 @@ def covered(random: np.random.Generator, accuracy: float, size: int, resamples: 
     cells = labels * OUTCOMES + np.where(random.random(size) < rates[labels], OUTCOMES - 1, 0)
     drawn = resampled_counts(cells, CLASSES * OUTCOMES, resamples, seed).reshape(resamples, CLASSES, OUTCOMES)
     observed = np.bincount(cells, minlength=CLASSES * OUTCOMES).reshape(1, CLASSES, OUTCOMES)
-    found = share(observed.sum(axis=1), drawn.sum(axis=1), 0.95), macro(observed, drawn, 0.95)
+    found = rate_interval(observed.sum(axis=1), drawn.sum(axis=1), 0.95), macro_interval(observed, drawn, 0.95)
     return tuple(each.low is None or each.low <= rates.mean() <= each.high for each in found)
 
 

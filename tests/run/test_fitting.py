@@ -16,7 +16,7 @@ from vit.data import Preprocessing, folder
 from vit.evaluation.features.probe import Labelled, fit_linear
 from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.parts.auto_values import fit_recipe, steps_per_epoch
-from vit.run.parts.head_fit import evenly
+from vit.run.parts.head_fit import class_balanced
 
 FAST = ["trainer.accelerator=cpu", "precision=32-true", "logger=csv", "report=false", "data.audit_seconds=1",
         "data.image_size=16", "data.patch_size=8"]
@@ -100,8 +100,8 @@ def test_classes_without_a_vector_and_single_vectors_can_be_fitted():
 
 def test_samples_are_chosen_evenly(tmp_path):
     split = folder(write_photos(tmp_path, {"cat": 40, "dog": 5, "emu": 20}), (1, 0, 0)).splits["train"]
-    assert np.bincount(evenly(split, 25).labels).tolist() == [10, 5, 10]
-    assert len(evenly(split, 1000)) == 65
+    assert np.bincount(class_balanced(split, 25).labels).tolist() == [10, 5, 10]
+    assert len(class_balanced(split, 1000)) == 65
 
 
 def test_fine_tuning_begins_at_a_probe_of_the_frozen_features(tmp_path):

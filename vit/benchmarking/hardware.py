@@ -2,12 +2,12 @@
 
 import os
 import platform
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from vit.benchmarking.timing import Clock, Program, in_turns, wall_seconds
+from vit.files.processes import available_cores, processor_name
 from vit.nn.cpu import linear
 
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
@@ -19,7 +19,7 @@ def machine(device: str = "cpu") -> dict[str, object]:
     gpu = torch.device(device).type == "cuda"
     return {
         "processor": processor_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": available_cores(),
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "gpu": torch.cuda.get_device_name(device) if gpu else None,
@@ -28,14 +28,6 @@ def machine(device: str = "cpu") -> dict[str, object]:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
-
-
-def processor_name() -> str:
-    """The name that Linux reports, elsewhere that of the platform module."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
 
 
 def matrix_rates(

@@ -111,7 +111,7 @@ def _encode_single_labels(
     names = known or stored or [str(v) for v in found]
     if not (known or stored):
         warn_about_similar_names(path, names)
-        _log_trimmed(path, raw)
+        _warn_about_merged_labels(path, raw)
     if broken := next((name for name in names if lone_surrogate(name)), None):
         row = f" row {rows[values.index(broken)]}" if broken in values else ""
         raise DataError(f"{path}{row}: the label {broken!r} has {lone_surrogate(broken)}, half of a character; write "
@@ -156,7 +156,7 @@ def _list_cells(path: Path | str, values: list[Any]) -> list[list[Any]]:
     return [list(value) if value is not None else [] for value in values]
 
 
-def _log_trimmed(path: Path | str, raw: Sequence[Any]) -> None:
+def _warn_about_merged_labels(path: Path | str, raw: Sequence[Any]) -> None:
     """Warns about labels that differ only by surrounding white space or Unicode form and become one class."""
     forms = defaultdict(set)
     for value in raw:
@@ -169,9 +169,10 @@ def _log_trimmed(path: Path | str, raw: Sequence[Any]) -> None:
 
 def _is_number(value: str) -> bool:
     try:
-        return bool(float(value) or True)
+        float(value)
     except ValueError:
         return False
+    return True
 
 
 def _as_numbers(values: list[Any]) -> np.ndarray | None:

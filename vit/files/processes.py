@@ -1,7 +1,14 @@
-"""Host and process id in the names of temporary files, so that those of dead processes can be removed."""
+"""This machine and its processes.
+
+Temporary files have host and process id in their names, so that those of dead processes can be removed.
+"""
 
 import os
+import platform
 import socket
+from pathlib import Path
+
+ASSUMED_MEMORY = 2**34  # bytes, where the system does not state it
 
 
 def host_name() -> str:
@@ -20,3 +27,23 @@ def is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def available_cores() -> int:
+    """The number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def total_memory() -> int:
+    """The bytes of main memory; 16 GiB on systems that do not state it, such as Windows."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else ASSUMED_MEMORY
+
+
+def processor_name() -> str:
+    """The name that Linux reports, elsewhere that of the platform module."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())

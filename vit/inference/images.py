@@ -4,7 +4,6 @@ Preprocessing and forward pass are those of the evaluation during training.
 """
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +24,7 @@ from vit.data import BadImage, Preprocessing
 from vit.data.formats.zip_archives import ArchivedFile, is_archive, open_archive
 from vit.data.images.decode import EXTENSIONS
 from vit.data.images.files import LeftOut, image_files, summary
+from vit.files.processes import available_cores
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode, layout
 from vit.inference.mirrored import averaged, check_tta
@@ -286,7 +286,7 @@ def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Itera
     """
     check_batch_size(batch_size)
     items, pending = iter(items), deque[list[Future]]()
-    pool = ThreadPoolExecutor(min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4, 8))
+    pool = ThreadPoolExecutor(min(available_cores(), 8))
     try:
         while batch := [pool.submit(decode, item) for item in islice(items, batch_size)]:
             pending.append(batch)

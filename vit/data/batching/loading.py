@@ -14,6 +14,7 @@ from vit.data.errors import DataError
 from vit.data.images.dataset import Batch
 from vit.data.images.decode import BadImage
 from vit.data.system_limits import SystemLimitError, explain_limit, explain_lost_worker
+from vit.files.processes import available_cores
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
 
@@ -137,7 +138,7 @@ def _workers(workers: int | str, dataset: Samples, world: int) -> int:
     if workers == "auto":
         if dataset.cached:
             return 0
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = available_cores()
         local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
         return min(16, max(1, cores // local - 1))
     if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:

@@ -83,11 +83,11 @@ def resolve_files(root: Path, names: Sequence[str]) -> tuple[list[str], list[int
     """File names of a table as paths below `root`, backslashes replaced if necessary, and the rows of missing files."""
     found, missing = [], []
     for row, name in enumerate(names):
-        if not (there := os.path.isfile(root / name)) and "\\" in name:
+        if not (present := os.path.isfile(root / name)) and "\\" in name:
             name = name.replace("\\", "/")
-            there = os.path.isfile(root / name)
+            present = os.path.isfile(root / name)
         found.append(name)
-        missing += [] if there else [row]
+        missing += [] if present else [row]
     return found, missing
 
 

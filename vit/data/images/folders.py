@@ -17,7 +17,7 @@ from vit.data.sample_names import PackedStrings
 from vit.data.source import Source
 from vit.data.splits.names import match_splits
 from vit.data.splits.split import Split, file_split
-from vit.data.splits.splitting import three_ways, with_validation
+from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 
 
 def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split_seed: int = 0) -> Source:
@@ -46,8 +46,8 @@ def folder(root: str | Path, fractions: Sequence[float] = (0.8, 0.1, 0.1), split
         splits[key] = _read(root, directory, classes, files)
         if len(splits[key]) == 0 and key != "train":
             raise DataError(f"{root / directory}: the {key} folder has 0 images; add images or remove the folder")
-    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
-    return Source(root.resolve().name, classes, with_validation(splits, None, share, split_seed), files.left_out)
+    fraction = validation_fraction(fractions)
+    return Source(root.resolve().name, classes, with_validation(splits, None, fraction, split_seed), files.left_out)
 
 
 def open_folder(root: str | Path, expected: str) -> Path | Archive:

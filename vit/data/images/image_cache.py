@@ -24,6 +24,7 @@ from vit.data.images.decode import BadImage
 from vit.data.images.prepared import Prepared
 from vit.data.splits.split import content_of
 from vit.files.atomic import remove_stale_files, write_atomically
+from vit.files.processes import available_cores
 from vit.files.strict_json import json_text
 
 log = logging.getLogger("vit")
@@ -217,19 +218,18 @@ def prepare(prepared: Prepared, rows: range, on_bad_sample: str) -> Iterator[np.
                 raise
             return None
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with ThreadPoolExecutor(min(16, cores)) as pool:
+    with ThreadPoolExecutor(min(16, available_cores())) as pool:
         for first in range(rows.start, rows.stop, PARALLEL):
             yield from pool.map(load, range(first, min(first + PARALLEL, rows.stop)))
 
 
-def announce(place: str, prepared: Prepared, limit: int) -> float:
+def announce(location: str, prepared: Prepared, limit: int) -> float:
     """Logs the size of the cache, estimated from a few images → bytes per image."""
     sampled = np.unique(np.linspace(0, len(prepared) - 1, min(SAMPLED, len(prepared))).astype(int))
     sizes = [image.nbytes for i in sampled for image in prepare(prepared, range(i, i + 1), "skip") if image is not None]
     each = sum(sizes) / max(1, len(sizes))
     log.info("cache: %d images of about %.0f kB, %.2f of at most %.2f GB, in %s", len(prepared), each / 1e3,
-             each * len(prepared) / 1e9, limit / 1e9, place)
+             each * len(prepared) / 1e9, limit / 1e9, location)
     return each
 
 

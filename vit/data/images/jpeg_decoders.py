@@ -73,7 +73,7 @@ def select(decoder: str) -> Decoder | None:
     if decoder == "auto":
         return None
     raise DataError(f"data.decoder={name}: its pixels differ from those of Pillow {Image.__version__} on this machine, "
-                    "which would change what a model sees; set data.decoder=pillow")
+                    "which would change the inputs of a model; set data.decoder=pillow")
 
 
 def equals_pillow(decoder: Decoder) -> bool:

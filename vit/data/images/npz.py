@@ -1,6 +1,5 @@
 """Images and labels as arrays in one .npz file, in the layouts of MedMNIST and Keras."""
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,7 +11,8 @@ from vit.data.sample_names import RowNames
 from vit.data.source import Source
 from vit.data.splits.names import SPLIT_NAMES
 from vit.data.splits.split import ReadArray, Split, array_split
-from vit.data.splits.splitting import three_ways, with_validation
+from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
+from vit.files.processes import total_memory
 from vit.files.untrusted import open_zip, read_arrays
 
 IMAGES = ("images", "image", "x", "data")
@@ -45,8 +45,8 @@ def npz(
     left_out = [(f"{path.name} {name}", "an unused array") for name in arrays if name not in used]
     if whole is not None:
         return Source(path.stem, names, three_ways(splits["train"], fractions, split_seed), left_out)
-    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
-    return Source(path.stem, names, with_validation(splits, None, share, split_seed), left_out)
+    fraction = validation_fraction(fractions)
+    return Source(path.stem, names, with_validation(splits, None, fraction, split_seed), left_out)
 
 
 def are_image_arrays(names: Iterable[str]) -> bool:
@@ -58,7 +58,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
     try:
         with open_zip(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**34
+        memory = total_memory()
         if size > memory // 2:
             raise DataError(f"{path}: decompresses to {size / 1e9:.1f} GB, over half of the {memory / 1e9:.1f} GB of "
                             "memory; write the images to class folders and use data=folder")

@@ -1,7 +1,6 @@
 """Tables of labelled images: a column of paths or encoded images, a column of labels, optionally one of splits."""
 
 import json
-import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,7 +20,8 @@ from vit.data.source import Source
 from vit.data.splits.groups import group_column
 from vit.data.splits.names import SPLIT_NAMES, match_splits
 from vit.data.splits.split import Raw, Split, file_split
-from vit.data.splits.splitting import three_ways, with_validation
+from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
+from vit.files.processes import total_memory
 from vit.files.untrusted import LimitError, check_regular, megabytes, read_bytes, read_json, unpacked_limit
 from vit.messages import did_you_mean, nearest_names
 
@@ -85,16 +85,16 @@ def table(
         values = _to_list(columns[_column(path, columns, column, (), "group")])
         whole = replace(whole, groups=PackedStrings([clean_label(value) for value in values]))
     left_out = [(whole.names[i], "the file does not exist") for i in missing]
-    there = np.delete(np.arange(len(whole)), missing)
-    whole = whole.take(there) if missing else whole
+    present = np.delete(np.arange(len(whole)), missing)
+    whole = whole.take(present) if missing else whole
     if split is not None:
         split = _column(path, columns, split, (), "split")
     elif (split := find_column(path, columns, "split", "split")) is None:
         return Source(path.stem, classes, three_ways(whole, fractions, split_seed), left_out)
     values = _to_list(columns[split])
-    splits = _by_column(path, whole, [values[i] for i in there])
-    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
-    return Source(path.stem, classes, with_validation(splits, None, share, split_seed), left_out)
+    splits = _by_column(path, whole, [values[i] for i in present])
+    fraction = validation_fraction(fractions)
+    return Source(path.stem, classes, with_validation(splits, None, fraction, split_seed), left_out)
 
 
 def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], dict[str, Split]] | None:
@@ -186,7 +186,7 @@ def read_parquet(paths: list[Path]) -> tuple[dict[str, Any], dict[str, list[str]
         size = sum(_uncompressed(parquet.ParquetFile(p).metadata) for p in paths)
         if size > unpacked_limit(packed):
             raise LimitError(f"{megabytes(packed)} would decompress to {megabytes(size)}")
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = total_memory()
         if size > memory // 2:
             raise DataError(
                 f"{paths[0]}: the {len(paths)} Parquet files decompress to {size / 1e9:.1f} GB, over half of the "

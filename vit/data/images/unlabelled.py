@@ -13,7 +13,7 @@ from vit.data.images.folders import file_samples, open_folder
 from vit.data.source import Source
 from vit.data.splits.names import match_splits
 from vit.data.splits.split import Split
-from vit.data.splits.splitting import three_ways, with_validation
+from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ def unlabelled_images(
         splits = three_ways(_split(root, files.images), fractions, split_seed)
     else:
         found = {key: _split(root, files.below(directory)) for key, directory in directories.items()}
-        share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
-        splits = with_validation(found, None, share, split_seed)
+        splits = with_validation(found, None, validation_fraction(fractions), split_seed)
     return UnlabelledImages(root.resolve().name, [], splits, files.left_out)
 
 

@@ -12,7 +12,7 @@ from vit.data.images.decode import BadImage
 from vit.data.sample_names import ConcatSequence, SelectedStrings
 from vit.data.splits.names import SPLIT_NAMES
 from vit.data.splits.split import Raw, ReadConcat, ReadRows, content_of, keys
-from vit.data.splits.splitting import assign_splits
+from vit.data.splits.splitting import assign_splits, validation_fraction
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def add_missing_splits(splits: dict[str, PairSplit], fractions: Sequence[float],
     Pairs with the same source stay together, so that no source of the test split is in train with another target.
     """
     if set(splits) != {"train"}:
-        share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
+        share = validation_fraction(fractions)
         if "val" in splits or "train" not in splits or share == 0:
             return splits
         fractions = (1 - share, share, 0.0)

@@ -20,7 +20,7 @@ from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.source import Source
 from vit.data.splits.names import SPLIT_NAMES, match_splits
 from vit.data.splits.split import Raw, Split
-from vit.data.splits.splitting import three_ways, with_validation
+from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.files.untrusted import read_bytes
 
 log = logging.getLogger("vit")
@@ -89,8 +89,8 @@ def hub(
         made[key] = _make_split(rows, columns[0], numbers, key, Path(root).expanduser() if root else None)
     if list(made) == ["train"]:
         return Source(title, classes, three_ways(made["train"], fractions, split_seed), left_out, pinned)
-    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
-    return Source(title, classes, with_validation(made, None, share, split_seed), left_out, pinned)
+    fraction = validation_fraction(fractions)
+    return Source(title, classes, with_validation(made, None, fraction, split_seed), left_out, pinned)
 
 
 def _import_datasets() -> Any:
@@ -157,18 +157,18 @@ def _select_splits(
     """The existing splits among train, val and test, in this order, and the other splits as left out."""
     if not isinstance(found, dict):
         return {"train": found}, []
-    there = ", ".join(found)
+    stated = ", ".join(found)
     if splits:
         for key, split in splits.items():
             if key not in SPLIT_NAMES or split not in found:
-                raise DataError(f"{name}: data.splits={{{key}: {split}}} must name one of its splits ({there}) for "
+                raise DataError(f"{name}: data.splits={{{key}: {split}}} must name one of its splits ({stated}) for "
                                 "train, val or test")
         selected = {key: splits[key] for key in SPLIT_NAMES if key in splits}
     else:
         selected = match_splits(name, found)
     if "train" not in selected:
         only = next(iter(found)) if len(found) == 1 else "NAME"
-        raise DataError(f"{name}: none of its splits ({there}) is called train; set data.splits={{train: {only}}}")
+        raise DataError(f"{name}: none of its splits ({stated}) is called train; set data.splits={{train: {only}}}")
     left_out = [(f"split {split}", "neither train, val nor test") for split in found if split not in selected.values()]
     return {key: found[split] for key, split in selected.items()}, left_out
 

@@ -164,4 +164,3 @@ def _problem(name: str, problems: Sequence[tuple[str, str]], total: int, fix: st
     shown = ", ".join(f"{printable(each)} ({reason})" for each, reason in problems[:3])
     more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
     return f"{name}: {len(problems)} of the {total} samples that the run recorded have changed: {shown}{more}; {fix}"
-

@@ -10,7 +10,7 @@ from vit.data.source import Source
 from vit.data.splits.folds import assign_folds, parse_fold
 from vit.data.splits.groups import check_apart, group_keys
 from vit.data.splits.split import keys
-from vit.data.splits.splitting import assign_splits
+from vit.data.splits.splitting import assign_splits, validation_fraction
 
 log = logging.getLogger("vit")
 
@@ -89,8 +89,7 @@ def _val_share(source: Source, wanted: Partition) -> float:
     if "val" in source.splits:
         count = len(source.splits["val"])
         return count / (count + len(source.splits["train"]))
-    train, val, _ = wanted.fractions
-    return val / max(train + val, 1e-9)
+    return validation_fraction(wanted.fractions)
 
 
 def _divided(source: Source, named: list[str], fractions: tuple[float, float, float], seed: int) -> Source:

@@ -31,7 +31,7 @@ def assign_splits(
     (N,), or (N,classes) bool.
 
     Raises:
-        ValueError: `fractions` are not three numbers of at lower 0 that add up to 1.
+        ValueError: `fractions` are not three numbers of at least 0 that add up to 1.
     """
     _check_fractions(fractions)
     _, val, test = fractions
@@ -140,6 +140,11 @@ def _quotas(counts: np.ndarray, total: int, seed: int) -> np.ndarray:
             if quotas.sum() < total and quotas[c] < counts[c] - 1:
                 quotas[c] += 1
     return quotas
+
+
+def validation_fraction(fractions: Sequence[float]) -> float:
+    """The fraction of the samples of train and val together that fractions of train, val and test give to val."""
+    return fractions[1] / max(fractions[0] + fractions[1], 1e-9)
 
 
 def with_validation(splits: dict[str, Split], count: int | None, fraction: float, seed: int) -> dict[str, Split]:

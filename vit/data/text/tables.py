@@ -15,7 +15,7 @@ from vit.data.sample_names import PackedStrings, RowNames
 from vit.data.sets.number_stories import number_questions
 from vit.data.source import Source
 from vit.data.splits.groups import group_column
-from vit.data.splits.splitting import three_ways, with_validation
+from vit.data.splits.splitting import three_ways, validation_fraction, with_validation
 from vit.data.text.dataset import TextSplit
 
 
@@ -59,8 +59,8 @@ def text_table(
     if "split" not in columns:
         return Source(path.stem, found, three_ways(whole, fractions, split_seed), left_out)
     parts = rows_by_split([columns["split"][i] for i in rows], whole.names)
-    share = fractions[1] / max(fractions[0] + fractions[1], 1e-9)
-    splits = with_validation({key: whole.take(part) for key, part in parts.items()}, None, share, split_seed)
+    fraction = validation_fraction(fractions)
+    splits = with_validation({key: whole.take(part) for key, part in parts.items()}, None, fraction, split_seed)
     return Source(path.stem, found, splits, left_out)
 
 

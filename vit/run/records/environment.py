@@ -1,12 +1,13 @@
 """`environment.json` of a run folder."""
 
-import os
 import pathlib
 import platform
 import shlex
 import subprocess
 import sys
 from importlib import metadata
+
+from vit.files.processes import available_cores, processor_name
 
 RECORDED = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy", "pillow", "safetensors")
 
@@ -21,22 +22,12 @@ def environment() -> dict:
         "platform": platform.platform(),
         "versions": {name: metadata.version(name) for name in RECORDED}
         | {"torch": torch.__version__},  # with its build
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processor": processor_name(),
+        "cores": available_cores(),
         "threads": torch.get_num_threads(),
         "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "commit": _commit(),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
 
 
 def _commit() -> str | None:
