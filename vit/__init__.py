@@ -11,6 +11,7 @@ from vit.moved_modules import MovedModules
 __version__ = "0.1.0"
 
 _MODULES = {
+    "convert": "vit.exchange.convert",
     "create_model": "vit.models",
     "import_weights": "vit.exchange",
     "list_models": "vit.models",

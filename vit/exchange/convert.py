@@ -1,9 +1,10 @@
 """`vit convert`: any source of weights in the form of another library, or as a bundle of this project."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,12 +14,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from vit.bundle import CONFIG, WEIGHTS, load_bundle, save_bundle
+from vit.bundle import CONFIG, WEIGHTS, Calibration, load_bundle, save_bundle
 from vit.bundle.files import SourceError
-from vit.bundle.label_calibration import raw_thresholds
+from vit.bundle.label_calibration import LabelCalibration, raw_thresholds
 from vit.data import AnyPreprocessing, Preprocessing
 from vit.data.text.tokenizers import Tokenizer
-from vit.exchange import preprocessing, transformers_tokenizer
+from vit.exchange import preprocessing, programs, transformers_tokenizer
 from vit.exchange.checkpoint import Checkpoint
 from vit.exchange.comparing import check_same, read_config
 from vit.exchange.importing import import_checkpoint
@@ -33,7 +34,8 @@ from vit.weights import KeyReport, timm_arguments
 from vit.weights.formats.torchvision import to_torchvision
 from vit.weights.transformers_export import to_transformers
 
-FILE_ENDINGS = (".safetensors", ".pth", ".pt")  # of torchvision's state dicts
+PROGRAMS = tuple(programs.ENDINGS)
+FILE_ENDINGS = {"torchvision": (".safetensors", ".pth", ".pt"), **programs.ENDINGS}  # of targets that are one file
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Export:
     """A model with everything that is exported beside its weights.
 
     Args:
+        thresholds: of a multi-label model, for its probabilities with `calibration`.
+        calibration: only for a program; other libraries do not apply it.
         extra: what a bundle records about the use of its model.
     """
 
@@ -49,6 +53,7 @@ class Export:
     preprocessing: AnyPreprocessing | None
     tokenizers: dict[str, Tokenizer]
     thresholds: tuple[float, ...]
+    calibration: Calibration | LabelCalibration | None
     extra: Mapping[str, Any]
 
 
@@ -66,10 +71,11 @@ def convert(
     strict: bool = True,
     act: str | None = None,
 ) -> KeyReport:
-    """Save a source's model for another library: a folder, or for torchvision a file with its state dict.
+    """Save a source's model for another library: a folder, for torchvision a file with its state dict, or a program.
 
     Args:
-        to: "timm", "transformers", "torchvision" or "bundle" (which is a timm folder where timm can express the model).
+        to: "timm", "transformers", "torchvision" or "bundle" (which is a timm folder where timm can express the model);
+            "onnx" or "torch_export" for one file that runs without this project (`vit.exchange.programs`).
         num_heads, activation, image_size, patch_size, in_chans, num_classes, strict, act: as for `import_weights`.
 
     Raises:
@@ -86,31 +92,34 @@ def convert(
     if to != "bundle" and (checkpoint.model_config or {}).get("kind") == "timm":
         checkpoint = as_timm_module(checkpoint)
     model, report = import_checkpoint(checkpoint, changes, strict)
-    export = with_metadata(checkpoint, model, to)
+    export = with_metadata(checkpoint, model, to, changed=changes != Changes())
     EXPORTERS[to](dest, export)
     if text := preprocessing_difference(dest, to, export):
         warnings.warn(text, stacklevel=2)
     return report
 
 
-def with_metadata(checkpoint: Checkpoint, model: nn.Module, to: str) -> Export:
-    """The model with what the source states beside its weights."""
+def with_metadata(checkpoint: Checkpoint, model: nn.Module, to: str, changed: bool) -> Export:
+    """The model with what the source states beside its weights; `changed`: the calibration is that of another model."""
     prepared, classes = checkpoint.stated_preprocessing, checkpoint.class_names
     if model.config.kind in ("vit", "timm") and to != "torchvision":  # whose files hold tensors only
         prepared = resolve_preprocessing(checkpoint, model.config)
         classes = resolve_class_names(checkpoint, model.config.num_classes) if model.config.num_classes else []
-    thresholds = ()
-    if len(checkpoint.thresholds) == len(classes):  # without the calibration, which other libraries do not apply
-        thresholds = tuple(raw_thresholds(checkpoint.thresholds, checkpoint.calibration))
-    return Export(model, classes, prepared, checkpoint.tokenizers, thresholds, checkpoint.extra)
+    thresholds = checkpoint.thresholds if len(checkpoint.thresholds) == len(classes) else ()
+    calibration = checkpoint.calibration
+    if to not in PROGRAMS or changed:
+        thresholds, calibration = tuple(raw_thresholds(thresholds, calibration)), None
+    return Export(model, classes, prepared, checkpoint.tokenizers, thresholds, calibration, checkpoint.extra)
 
 
 def check_target(dest: Path, to: str) -> None:
     """Raises SourceError for an unknown `to`, a wrong file ending or an existing `dest`, before the long work."""
     if to not in EXPORTERS:
         raise SourceError(f"--to {to} is unknown; it must be one of {', '.join(EXPORTERS)}")
-    if to == "torchvision" and dest.suffix not in FILE_ENDINGS:
-        raise SourceError(f"{dest} has no file ending of torchvision's models; use one of {', '.join(FILE_ENDINGS)}")
+    if to in FILE_ENDINGS and dest.suffix not in FILE_ENDINGS[to]:
+        raise SourceError(f"{dest} has no file ending of --to {to}; use {' or '.join(FILE_ENDINGS[to])}")
+    if to in PROGRAMS:
+        programs.check_libraries(to)
     if dest.exists() and (dest.is_file() or any(dest.iterdir())):
         raise SourceError(f"{dest} exists and is not overwritten; choose another path")
 
@@ -118,7 +127,7 @@ def check_target(dest: Path, to: str) -> None:
 def copy_bundle(source: str | PathLike[str], dest: Path) -> KeyReport:
     """Copy a bundle with all it holds; the report is that of an unchanged model."""
     bundle = load_bundle(source)
-    with verified_target(dest, "bundle", bundle.model) as path:
+    with verified_target(dest, partial(check_same, to="bundle", model=bundle.model)) as path:
         save_bundle(path, bundle.model, bundle.classes, bundle.preprocessing, bundle.metrics, bundle.extra,
                     tokenizers=bundle.tokenizers, thresholds=bundle.thresholds, calibration=bundle.calibration)
     return import_checkpoint(read_checkpoint(bundle.model))[1]
@@ -132,20 +141,20 @@ def as_timm_module(checkpoint: Checkpoint) -> Checkpoint:
 
 
 @contextmanager
-def verified_target(dest: Path, to: str, model: nn.Module) -> Iterator[Path]:
-    """A temporary path to save to; it is renamed to `dest` once the saved model computes what `model` does."""
+def verified_target(dest: Path, check: Callable[[Path], None]) -> Iterator[Path]:
+    """A temporary path to save to; it is renamed to `dest` once `check` found that it computes what the model does."""
     dest.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{dest.name}.part-", dir=dest.parent) as part:
         path = Path(part) / dest.name
         yield path
-        check_same(path, to, model)
+        check(path)
         if dest.is_dir():
             dest.rmdir()  # an empty one, as `check_target` made sure
         path.rename(dest)
 
 
 def export_bundle(dest: Path, export: Export, to: str = "bundle") -> None:
-    with verified_target(dest, to, export.model) as path:
+    with verified_target(dest, partial(check_same, to=to, model=export.model)) as path:
         save_bundle(path, export.model, export.classes, export.preprocessing, extra=export.extra,
                     tokenizers=export.tokenizers, thresholds=export.thresholds)
 
@@ -171,7 +180,7 @@ def export_torchvision(dest: Path, export: Export) -> None:
         weights = contiguous_copies(to_torchvision(export.model.state_dict(), export.model.config))
     except ValueError as error:
         raise SourceError(f"{error}; --to bundle saves it unchanged") from None
-    with verified_target(dest, "torchvision", export.model) as path:
+    with verified_target(dest, partial(check_same, to="torchvision", model=export.model)) as path:
         save_file(weights, path) if dest.suffix == ".safetensors" else torch.save(weights, path)
 
 
@@ -197,16 +206,29 @@ def export_transformers(dest: Path, export: Export) -> None:
         files[PROCESSOR_FILE], _ = preprocessing.to_transformers(export.preprocessing)
     if (tokenizer := export.tokenizers.get("source")) is not None:
         files |= transformers_tokenizer.tokenizer_files(tokenizer, export.model.config.max_len)
-    with verified_target(dest, "transformers", export.model) as path:
+    with verified_target(dest, partial(check_same, to="transformers", model=export.model)) as path:
         path.mkdir()
         save_file(contiguous_copies(weights), path / WEIGHTS, metadata={"format": "pt"})
         for name, values in files.items():
             (path / name).write_text(json_text(values, ascii_only=False) + "\n", encoding="utf-8")
 
 
+def export_program(dest: Path, export: Export, to: str) -> None:
+    """One file that maps pixels to probabilities.
+
+    Raises:
+        SourceError: the model is no image classifier, or a layer cannot be exported.
+    """
+    program = programs.image_program(export.model, export.preprocessing, export.classes, export.thresholds,
+                                     export.calibration)
+    with verified_target(dest, partial(programs.check_program, to=to, program=program)) as path:
+        programs.WRITERS[to](path, program, programs.metadata(
+            export.preprocessing, export.classes, export.thresholds, export.calibration is not None))
+
+
 def preprocessing_difference(dest: Path, to: str, export: Export) -> str:
     """The measured difference of the preprocessing of the library that opens `dest`; "" where there is none."""
-    if not isinstance(export.preprocessing, Preprocessing):
+    if not isinstance(export.preprocessing, Preprocessing) or to in PROGRAMS:
         return ""
     shift = ProbabilityShift(export.model, multi_label=bool(export.thresholds)) if export.classes else None
     if to == "transformers":
@@ -220,4 +242,4 @@ def contiguous_copies(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 EXPORTERS = {"timm": export_timm, "transformers": export_transformers, "torchvision": export_torchvision,
-             "bundle": export_bundle}
+             "bundle": export_bundle, **{to: partial(export_program, to=to) for to in PROGRAMS}}

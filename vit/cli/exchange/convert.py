@@ -1,4 +1,4 @@
-"""`vit convert`: convert a model between the formats of vit, timm, transformers and torchvision."""
+"""`vit convert`: convert a model between the formats of vit, timm, transformers and torchvision, or to a program."""
 
 import re
 from enum import StrEnum
@@ -15,13 +15,18 @@ class Target(StrEnum):
     transformers = "transformers"
     torchvision = "torchvision"
     bundle = "bundle"
+    onnx = "onnx"
+    torch_export = "torch_export"
 
 
 def convert(
     source: Annotated[str, typer.Argument(
         help="A file, a folder, a run, timm:NAME or hub:OWNER/NAME.", show_default=False)],
-    dest: Annotated[Path, typer.Argument(help="A new folder; for torchvision a new file.", show_default=False)],
-    to: Annotated[Target, typer.Option(help="Library that will load the model; a bundle is vit's own format.")],
+    dest: Annotated[Path, typer.Argument(
+        help="A new folder; a new file for torchvision, onnx (.onnx) and torch_export (.pt2).", show_default=False)],
+    to: Annotated[Target, typer.Option(
+        help="Library that will load the model; a bundle is vit's own format. onnx and torch_export are programs from "
+             "pixels to probabilities, which run without vit.")],
     num_heads: Annotated[int | None, typer.Option(
         help="Number of heads, if it cannot be inferred from the source.", show_default=False)] = None,
     activation: Annotated[str | None, typer.Option(
@@ -36,7 +41,7 @@ def convert(
         help="Change the number of classes: initializes a new head; 0 for no head.")] = None,
     strict: Annotated[bool, typer.Option(help="Fail if a tensor is unused or missing.")] = True,
 ) -> None:
-    """Convert a model for timm, transformers, torchvision or vit, with a report on every tensor."""
+    """Convert a model for timm, transformers, torchvision, vit, ONNX or torch.export; report on every tensor."""
     from vit.exchange.convert import convert as write
 
     report = write(source, dest, str(to), num_heads=num_heads, activation=activation or act,
