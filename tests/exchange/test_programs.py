@@ -15,7 +15,7 @@ from torch import nn
 import vit
 from tests import commands
 from tests.exchange.conftest import scramble
-from vit.bundle import LabelCalibration, save_bundle
+from vit.bundle import LabelCalibration, save_bundle, save_ensemble
 from vit.data import Preprocessing
 from vit.evaluation.calibration.fitting import Outputs, fit_calibration
 from vit.exchange import SourceError, programs
@@ -101,6 +101,35 @@ def test_the_calibration_is_part_of_the_program(ending, photos, tmp_path):
     found = run(program, pixels_of(model, photos))
     assert found == pytest.approx(predicted(model, photos), abs=1e-5)
     assert abs(found - predicted(saved(tmp_path / "raw"), photos)).max() > 0.05
+
+
+def test_an_ensemble_is_one_program(photos, tmp_path):
+    """Each member has its own normalization and temperature."""
+    members = [saved(tmp_path / "a", calibration=calibration()), saved(tmp_path / "b")]
+    model = save_ensemble(tmp_path / "both", members)
+    convert(model, tmp_path / "both.onnx", "onnx")
+    assert run(tmp_path / "both.onnx", pixels_of(model, photos)) == pytest.approx(predicted(model, photos), abs=1e-5)
+
+
+def test_an_ensemble_is_copied_and_otherwise_refused(photos, tmp_path):
+    model = save_ensemble(tmp_path / "both", [saved(tmp_path / "a", calibration=calibration()), saved(tmp_path / "b")])
+    assert convert(model, tmp_path / "copy").count("loaded") == 2 * len(vit.load(tmp_path / "a").model.state_dict())
+    assert (predicted(tmp_path / "copy", photos) == predicted(model, photos)).all()
+    for to, changes in (("timm", {}), ("transformers", {}), ("bundle", {"num_classes": 3})):
+        with pytest.raises(SourceError, match="this is an ensemble"):
+            convert(model, tmp_path / "other", to, **changes)
+
+
+def test_what_onnx_lacks_is_a_named_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "trace", lambda program: torch.export.export(WithoutEquivalent(), (torch.ones(2),)))
+    with pytest.raises(SourceError, match="ONNX has no equivalent .*torch_export keeps"):
+        convert(saved(tmp_path / "model"), tmp_path / "model.onnx", "onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+class WithoutEquivalent(nn.Module):
+    def forward(self, x):
+        return torch.special.bessel_j0(x)
 
 
 def test_a_changed_model_has_no_calibration(tmp_path):

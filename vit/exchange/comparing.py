@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vit.bundle import CONFIG
+from vit.bundle import CONFIG, load_bundle
 from vit.bundle.files import SourceError, read_file
 from vit.exchange.importing import import_checkpoint
 from vit.exchange.options import Hints
@@ -67,7 +67,7 @@ def make_probe(config: Any) -> dict[str, Tensor]:
     """Two random inputs for a float64 model of this config."""
     generator = torch.Generator().manual_seed(0)
     draw = {"generator": generator, "dtype": torch.float64}
-    if config.kind in ("vit", "timm", "mae"):
+    if config.kind in ("vit", "timm", "ensemble", "mae"):
         height, width = config.image_size
         noise = {"noise": torch.rand(2, config.grid[0] * config.grid[1], **draw)} if config.kind == "mae" else {}
         return {"images": torch.randn(2, config.in_chans, height, width, **draw), **noise}
@@ -112,7 +112,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_back(path: Path, config: Any) -> nn.Module:
-    """The model as `import_weights` reads it; a file of a state dict states neither heads nor activation."""
+    """The model as `import_weights` reads it, and an ensemble, which is saved only as a bundle, as `vit.load` does. A
+    file of a state dict states neither heads nor activation.
+    """
+    if config.kind == "ensemble":
+        return load_bundle(path).model
     hints = Hints() if path.is_dir() else Hints(config.num_heads, config.activation)
     return import_checkpoint(read_checkpoint(path, hints))[0]
 

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from vit.bundle import CONFIG, WEIGHTS, Calibration, load_bundle, save_bundle
+from vit.bundle import CONFIG, WEIGHTS, Bundle, Calibration, load_bundle, save_bundle
 from vit.bundle.files import SourceError
 from vit.bundle.label_calibration import LabelCalibration, raw_thresholds
 from vit.data import AnyPreprocessing, Preprocessing
@@ -30,7 +30,7 @@ from vit.exchange.read import MULTI_LABEL, THRESHOLDS, read_checkpoint
 from vit.exchange.sources import PROCESSOR_FILE, WeightSource, is_foreign
 from vit.files.strict_json import json_text
 from vit.models import model_from_config
-from vit.weights import KeyReport, timm_arguments
+from vit.weights import KeyReport, KeyRow, timm_arguments
 from vit.weights.formats.torchvision import to_torchvision
 from vit.weights.transformers_export import to_transformers
 
@@ -86,9 +86,12 @@ def convert(
     hints = Hints(num_heads, current_activation(activation, act), image_size)
     changes = Changes(image_size, patch_size, in_chans, num_classes)
     unchanged = (hints, changes) == (Hints(), Changes())
-    if to == "bundle" and unchanged and not is_foreign(source) and Path(source).expanduser().exists():
-        return copy_bundle(source, dest)
+    if to in AS_SAVED and unchanged and not is_foreign(source) and Path(source).expanduser().exists():
+        return AS_SAVED[to](dest, load_bundle(source))
     checkpoint = read_checkpoint(source, hints)
+    if (checkpoint.model_config or {}).get("kind") == "ensemble":
+        raise checkpoint.error("this is an ensemble, which other libraries do not have; convert its members one by "
+                               f"one, or the ensemble without changes --to {', '.join(AS_SAVED)}")
     if to != "bundle" and (checkpoint.model_config or {}).get("kind") == "timm":
         checkpoint = as_timm_module(checkpoint)
     model, report = import_checkpoint(checkpoint, changes, strict)
@@ -124,13 +127,25 @@ def check_target(dest: Path, to: str) -> None:
         raise SourceError(f"{dest} exists and is not overwritten; choose another path")
 
 
-def copy_bundle(source: str | PathLike[str], dest: Path) -> KeyReport:
-    """Copy a bundle with all it holds; the report is that of an unchanged model."""
-    bundle = load_bundle(source)
+def copy_bundle(dest: Path, bundle: Bundle) -> KeyReport:
+    """Copy a bundle with all it holds."""
     with verified_target(dest, partial(check_same, to="bundle", model=bundle.model)) as path:
         save_bundle(path, bundle.model, bundle.classes, bundle.preprocessing, bundle.metrics, bundle.extra,
                     tokenizers=bundle.tokenizers, thresholds=bundle.thresholds, calibration=bundle.calibration)
-    return import_checkpoint(read_checkpoint(bundle.model))[1]
+    return report_unchanged(bundle.model)
+
+
+def bundle_program(dest: Path, bundle: Bundle, to: str) -> KeyReport:
+    """A program of the model as it is saved."""
+    export_program(dest, Export(bundle.model, bundle.classes, bundle.preprocessing, bundle.tokenizers,
+                                bundle.thresholds, bundle.calibration, bundle.extra), to)
+    return report_unchanged(bundle.model)
+
+
+def report_unchanged(model: nn.Module) -> KeyReport:
+    """The report of a model whose tensors are all loaded as they are."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    return KeyReport([KeyRow(name, "loaded", shape, shape) for name, shape in shapes.items()])
 
 
 def as_timm_module(checkpoint: Checkpoint) -> Checkpoint:
@@ -243,3 +258,5 @@ def contiguous_copies(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 EXPORTERS = {"timm": export_timm, "transformers": export_transformers, "torchvision": export_torchvision,
              "bundle": export_bundle, **{to: partial(export_program, to=to) for to in PROGRAMS}}
+# targets that hold all that a bundle does, or run it: its model is not read as weights of a known architecture
+AS_SAVED = {"bundle": copy_bundle, **{to: partial(bundle_program, to=to) for to in PROGRAMS}}

@@ -62,7 +62,7 @@ def check_libraries(to: str) -> None:
     """Raises SourceError if a library that the export needs is not installed."""
     missing = [name for name in LIBRARIES if to == "onnx" and find_spec(name) is None]
     if missing:
-        raise SourceError(f'--to onnx needs {", ".join(missing)}; which {"is" if len(missing) == 1 else "are"} not '
+        raise SourceError(f'--to onnx needs {", ".join(missing)}, which {"is" if len(missing) == 1 else "are"} not '
                           "installed: pip install 'vitwright[onnx]'")
 
 
@@ -113,7 +113,7 @@ def write_onnx(path: Path, program: Program, stated: Mapping[str, str]) -> None:
         try:
             found = torch.onnx.export(traced, dynamo=True, dynamic_shapes=({0: "batch"},), input_names=[INPUT],
                                       output_names=list(OUTPUTS), verbose=False)
-        except torch.onnx.errors.OnnxExporterError as error:
+        except torch.onnx.OnnxExporterError as error:
             raise SourceError(f"ONNX has no equivalent of a part of this model ({summary(error)}); --to "
                               "torch_export keeps all operations of torch") from error
     found.model.metadata_props.update(stated)
