@@ -14,10 +14,11 @@ from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
 import vit
 from tests.run.conftest import run, write_photos
-from vit.bundle import load_bundle
+from vit.bundle import load_bundle, save_ensemble
 from vit.run.config.composing import ConfigError
 from vit.run.parts.distillation import load_teacher, match_classes
 from vit.tasks import Classification
+from vit.tasks.distillation import Teacher
 
 QUICK = ["precision=32-true", "logger=csv", "report=false", "recipe.batch_size=64"]
 STUDENT = [*QUICK, "model.dim=16", "model.num_heads=1", "model.depth=1", "recipe.epochs=2"]
@@ -121,6 +122,26 @@ def test_a_teacher_out_of_transformers(tmp_path):
     assert match_classes(taught, ["class c", "class a"], "it") == [2, 0]
     with pytest.raises(ConfigError, match="does not state its class names"):
         match_classes(replace(taught, classes=[]), ["class a"], "it")
+
+
+def test_an_ensemble_is_a_teacher_and_no_start(teacher, tmp_path):
+    """Its members normalize pixels themselves, and the student's images are normalized already."""
+    other = vit.train(["model.depth=1", "data.image_size=12", "recipe.epochs=1", *QUICK, f"run_dir={tmp_path / 'b'}"])
+    ensemble = save_ensemble(tmp_path / "ensemble", [teacher, other.path])
+    predictor = vit.load(ensemble)
+    pixels = torch.randint(256, (2, 3, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    student = predictor.preprocessing.replace(mean=(0.3,) * 3, std=(0.2,) * 3)
+    loaded = load_teacher(str(ensemble))
+    found = Teacher(loaded.model, loaded.preprocessing, student, range(10))(student.normalize(pixels)).softmax(-1)
+    expected = predictor.predict(list(pixels), top_k=10)
+    for row, answer in zip(found.tolist(), expected, strict=True):
+        assert row == pytest.approx([dict(zip(answer.names, answer.probabilities, strict=True))[str(i)]
+                                     for i in range(10)], abs=1e-5)
+    taught = vit.train([*STUDENT, "recipe.epochs=1", "distill=soft", f"distill.teacher={ensemble}",
+                        f"run_dir={tmp_path / 'student'}"])
+    assert "distill=soft" in (taught.path / "log.txt").read_text()
+    with pytest.raises(ConfigError, match="an ensemble has the weights of several models"):
+        vit.train([*STUDENT, f"init_from={ensemble}", f"run_dir={tmp_path / 'start'}"])
 
 
 def test_a_resumed_student_ends_with_the_same_bits(teacher, tmp_path, monkeypatch):

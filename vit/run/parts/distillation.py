@@ -9,13 +9,14 @@ from pathlib import Path
 
 from torch import nn
 
+from vit.bundle import load_bundle
 from vit.data import Preprocessing, Source
 from vit.exchange.checkpoint import ConfigMismatchError
 from vit.exchange.importing import import_checkpoint
 from vit.exchange.preprocessing import assumed_preprocessing, from_timm
 from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import TIMM
-from vit.models import TimmConfig, VisionTransformerConfig
+from vit.models import EnsembleConfig, TimmConfig, VisionTransformerConfig
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError, nearest
 from vit.run.parts.init_from import source_error
@@ -94,7 +95,7 @@ def build_distillation(
 
 
 def load_teacher(name: str) -> TeacherModel:
-    """The image classifier in any source that `import_weights` accepts, or in a folder of any timm network.
+    """The image classifier in any source that `import_weights` accepts, an ensemble, or a folder of any timm network.
 
     Raises:
         SourceError, BundleError: no such source, or one that is not an image classifier with one label per image.
@@ -105,10 +106,13 @@ def load_teacher(name: str) -> TeacherModel:
     folder = Path(name).expanduser()
     if error is not None and of_timm and not isinstance(error, ConfigMismatchError) and folder.is_dir():
         return timm_folder_teacher(folder)
-    if checkpoint.config["kind"] not in (VisionTransformerConfig.kind, TimmConfig.kind):
-        raise checkpoint.error(f"it is not an image classifier, but of kind {checkpoint.config['kind']}")
+    kind = checkpoint.config["kind"]
+    if kind not in (VisionTransformerConfig.kind, TimmConfig.kind, EnsembleConfig.kind):
+        raise checkpoint.error(f"it is not an image classifier, but of kind {kind}")
     if checkpoint.thresholds:
         raise checkpoint.error("it predicts several labels per image, and distillation is for one")
+    if kind == EnsembleConfig.kind:
+        return TeacherModel(load_bundle(name).model, checkpoint.preprocessing, checkpoint.class_names)
     model, _ = import_checkpoint(checkpoint)
     preprocessing, classes = checkpoint.preprocessing, checkpoint.class_names
     if of_timm:

@@ -18,7 +18,7 @@ from vit.exchange.options import Hints
 from vit.exchange.preprocessing import from_timm
 from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import TIMM, TIMM_SLASH
-from vit.models import MaskedImageConfig, TimmConfig, VisionTransformerConfig
+from vit.models import EnsembleConfig, MaskedImageConfig, TimmConfig, VisionTransformerConfig
 from vit.models.seq2seq import EncoderDecoderConfig
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
@@ -89,6 +89,9 @@ class Initial:
         Raises:
             ConfigError: the source is not a model of images.
         """
+        if self.model is not None and self.model["kind"] == EnsembleConfig.kind:
+            raise ConfigError(f"init_from={self.name}: an ensemble has the weights of several models; use one of its "
+                              f"members, or distill=soft distill.teacher={self.name} to train one model on its answers")
         if self.model is not None and self.model["kind"] not in (*IMAGE_KINDS, TimmConfig.kind):
             raise ConfigError(f"init_from={self.name}: a model of kind {self.model['kind']} does not classify images; "
                               "use the weights of one that does, or other data")
