@@ -1,7 +1,7 @@
 """Classification: embed, encoder, pool, head. For images this is the Vision Transformer."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from vit import nn as parts
 from vit.models.build import ACTIVATIONS, PAIRS, build_blocks, build_head, build_norm
 from vit.models.config import ImageConfig, VisionTransformerConfig
 from vit.nn import Attention, Encoder, Heads, MixedRotary, PatchDropout, PatchEmbed, Prefix, Rotary
+from vit.nn.embed import patch_grid
 from vit.nn.init import init_weights
 from vit.nn.position import SINCOS_TABLES, Coordinates, fixed_table
 from vit.nn.stem import Stem
@@ -44,11 +45,15 @@ class Classifier(nn.Module):
 
     def encode(self, source: Tensor, mask: Tensor | None = None, segment: Tensor | None = None) -> Tensor:
         """images (B,C,H,W) or ids (B,N) -> tokens (B,N,D)"""
-        return self.encoder(self.tokens(source, segment), mask)
+        return self.encoder(self.tokens(source, segment), mask, grid=self.scaled_grid(source))
 
     def tokens(self, source: Tensor, segment: Tensor | None) -> Tensor:
         """images (B,C,H,W), or ids and segments (B,N) -> the input of the encoder (B,N,D)"""
         return self.embed(source) if segment is None else self.embed(source, segment=segment)
+
+    def scaled_grid(self, source: Tensor) -> tuple[int, int] | None:
+        """The grid of images in another resolution than that of the model; None for all other inputs."""
+        return None
 
     def features(
         self,
@@ -62,7 +67,7 @@ class Classifier(nn.Module):
         They are not normalized; apply `model.encoder.norm` where needed.
         """
         features: list[Tensor] = []
-        self.encoder(self.tokens(source, segment), mask, features=features)
+        self.encoder(self.tokens(source, segment), mask, grid=self.scaled_grid(source), features=features)
         return features if blocks is None else [features[i] for i in blocks]
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
@@ -94,6 +99,32 @@ class VisionTransformer(Classifier):
         x = self.encode(source, mask, segment)  # (B,N,D)
         logits, distilled = self.head(self.pool(x, mask)), self.head_dist(x[:, 1])
         return (logits, distilled) if self.training and self.distilled_training else (logits + distilled) / 2
+
+    def scaled_grid(self, source: Tensor) -> tuple[int, int] | None:
+        """images (B,C,H,W) -> their grid, where it is one that `add_image_sizes` added"""
+        return self.embed.scaled_grid(source)
+
+    def add_image_sizes(self, sizes: Iterable[tuple[int, int]]) -> None:
+        """Also accept images that were scaled to other sizes (height, width). Position tables are resampled, and the
+        coordinates of rotary positions are those of the same points of an image of full size.
+
+        Raises:
+            ValueError: a size is not divisible by the patch size, or a part of the model depends on the grid.
+        """
+        config = self.config
+        for unfit, setting in (
+            (config.positions == "relative", "positions=relative has a bias for each pair of patches"),
+            (config.mixer != "attention", f"mixer={config.mixer} depends on the order of the patches"),
+            (config.attention == "local", "attention=local has a window along the rows of patches"),
+            (config.pool == "sum", "pool=sum depends on the number of patches"),
+        ):
+            if unfit:
+                raise ValueError(f"{setting}, so that this model has one image_size")
+        grids = {patch_grid(size, config.patch_size) for size in sizes} - {config.grid}  # (rows, columns)
+        self.embed.scaled_grids |= grids
+        if self.encoder.rotary is not None:
+            for grid in sorted(grids):
+                self.encoder.rotary.add_grid(grid)
 
     def set_distilled_training(self, enable: bool = True) -> None:
         """In training, return the logits of class token and distillation token separately; named as in timm."""

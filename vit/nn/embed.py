@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vit.nn.cpu import Packed, linear
 from vit.nn.drop import Dropout
 from vit.nn.norm import identity
+from vit.nn.position import resample
 from vit.nn.stem import CompactStem, ConvStem, Stem
 
 
@@ -46,6 +47,8 @@ class PatchEmbed(nn.Module):
         flexible: accept smaller images too, padded to whole patches and to one size per batch; they use the upper left
             part of the grid of `image_size`. With their `mask`, padding has no influence.
 
+    Images of the grids in `scaled_grids`, none by default, are the whole image in another resolution.
+
     Raises:
         ValueError: `image_size` is not divisible by the patch size, `pos_embed` does not fit the grid, or the stem does
             not support flexible sizes.
@@ -65,6 +68,7 @@ class PatchEmbed(nn.Module):
         super().__init__()
         self.image_shape, self.patch_size = (stem.in_chans, *image_size), stem.patch_size
         self.grid, self.flexible = patch_grid(image_size, stem.patch_size), flexible
+        self.scaled_grids: frozenset[tuple[int, int]] = frozenset()
         self.prefix = prefix.length
         self.proj = stem
         self.cls_token = nn.Parameter(torch.zeros(1, 1, stem.dim)) if prefix.class_token else None
@@ -102,17 +106,29 @@ class PatchEmbed(nn.Module):
         """
         if images.shape[1:] == self.image_shape:
             return self.grid
-        if not self.flexible or images.ndim != 4 or images.shape[1] != self.image_shape[0]:
+        other = self.flexible or self.scaled_grids
+        if not other or images.ndim != 4 or images.shape[1] != self.image_shape[0]:
             raise ValueError(image_mismatch(images, self.image_shape))
         grid = patch_grid(images.shape[2:], self.patch_size)
-        if grid[0] > self.grid[0] or grid[1] > self.grid[1]:
+        if grid in self.scaled_grids:
+            return grid
+        if not self.flexible or grid[0] > self.grid[0] or grid[1] > self.grid[1]:
             raise ValueError(image_mismatch(images, self.image_shape))
         return grid
 
+    def scaled_grid(self, images: Tensor) -> tuple[int, int] | None:
+        """images (B,C,H,W) -> their grid if it is one of `scaled_grids`, else None"""
+        grid = self.size(images)
+        return grid if grid != self.grid and grid in self.scaled_grids else None
+
     def table(self, rows: int, columns: int) -> Tensor | None:
-        """The position table of the prefix tokens, if it has any, and of the upper left part of the grid, (1,N,D)."""
+        """The position table of the prefix tokens, if it has any, and of the upper left part of the grid, (1,N,D); for
+        one of `scaled_grids` the table of the whole grid, resampled.
+        """
         if self.pos_embed is None or (rows, columns) == self.grid:
             return self.pos_embed
+        if (rows, columns) in self.scaled_grids:
+            return resample(self.pos_embed, self.grid, (rows, columns))
         prefix = self.pos_embed.shape[1] - math.prod(self.grid)
         prefix, patches = self.pos_embed.split([prefix, math.prod(self.grid)], dim=1)
         return torch.cat([prefix, patches.unflatten(1, self.grid)[:, :rows, :columns].flatten(1, 2)], dim=1)

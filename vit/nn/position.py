@@ -6,6 +6,7 @@ A table is a tensor (1,N,D); an `nn.Parameter` is learned, a plain tensor is fix
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -117,6 +118,20 @@ def centred(n: int, axis: int) -> Tensor:
     return 2 * math.pi * (2 * (torch.arange(n, dtype=torch.float64) + 0.5) / n - 1)
 
 
+def aligned(n: int, axis: int, grid: tuple[int, ...], coordinates: Coordinates) -> Tensor:
+    """Coordinates of n tokens that divide the same extent as the tokens of a `grid`, for the image in another
+    resolution: (n,). A token at the same point of the image has the same coordinate in both.
+    """
+    full = coordinates(grid[axis], axis)
+    step = full[1] - full[0] if len(full) > 1 else 1.0
+    return full[0] + step * ((torch.arange(n, dtype=torch.float64) + 0.5) * len(full) / n - 0.5)
+
+
+def buffer_name(name: str, grid: tuple[int, int]) -> str:
+    """The name of the buffer for a further grid, such as `table_6x6`"""
+    return f"{name}_{grid[0]}x{grid[1]}"
+
+
 def grid_coordinates(grid: tuple[int, ...], prefix: int, coordinates: Coordinates, columns_first: bool) -> Tensor:
     """Coordinates of all tokens, (prefix+N,axes); prefix tokens are at the origin, where the rotation is zero."""
     axes = torch.meshgrid(*(coordinates(n, axis) for axis, n in enumerate(grid)), indexing="ij")
@@ -220,18 +235,35 @@ class Rotary(nn.Module):
         pairs: Pairs = RotateHalf,
     ) -> None:
         super().__init__()
-        self.pairs = pairs
-        self.axes, unit = len(grid), pair_width(head_dim, len(grid))
-        frequencies = theta ** (-torch.arange(head_dim // unit, dtype=torch.float64) / (head_dim // unit))
-        tokens = grid_coordinates(grid, prefix, coordinates, columns_first)
-        angles = (tokens[..., None] * frequencies).flatten(1)  # (N,K/2)
-        self.register_buffer("table", per_channel(angles, pairs).float(), persistent=False)  # (2,N,K)
+        self.pairs, self.grid, self.prefix = pairs, grid, prefix
+        self.theta, self.head_dim = theta, head_dim
+        self.coordinates, self.columns_first = coordinates, columns_first
+        self.axes, self.unit = len(grid), pair_width(head_dim, len(grid))
+        self.register_buffer("table", self.build_table(grid, coordinates), persistent=False)  # (2,N,K)
 
-    def forward(self, positions: Tensor | None = None) -> Rotation:
-        """positions (N',) or (B,N'), indices into the table; all tokens by default -> their rotation"""
+    def build_table(self, grid: tuple[int, ...], coordinates: Coordinates) -> Tensor:
+        """Cosines and sines of all tokens of a grid, (2,N,K)."""
+        count = self.head_dim // self.unit
+        frequencies = self.theta ** (-torch.arange(count, dtype=torch.float64) / count)
+        tokens = grid_coordinates(grid, self.prefix, coordinates, self.columns_first)
+        angles = (tokens[..., None] * frequencies).flatten(1)  # (N,K/2)
+        return per_channel(angles, self.pairs).float()
+
+    def add_grid(self, grid: tuple[int, int]) -> None:
+        """Prepare the table of the same image in another grid, for `forward`."""
+        table = self.build_table(grid, partial(aligned, grid=self.grid, coordinates=self.coordinates))
+        self.register_buffer(buffer_name("table", grid), table.to(self.table.device), persistent=False)
+
+    def forward(self, positions: Tensor | None = None, grid: tuple[int, int] | None = None) -> Rotation:
+        """positions (N',) or (B,N'), indices into the table; all tokens by default -> their rotation
+
+        Args:
+            grid: one that `add_grid` has prepared; by default that of the constructor.
+        """
+        table = self.table if grid is None else self.get_buffer(buffer_name("table", grid))
         if positions is None:
-            return self.rotation(self.table)
-        table = self.table[:, positions]
+            return self.rotation(table)
+        table = table[:, positions]
         return self.rotation(table if positions.ndim == 1 else table.unsqueeze(2))  # (2,N',K) or (2,B,1,N',K)
 
     def rotation(self, table: Tensor) -> Rotation:
@@ -278,7 +310,8 @@ class MixedRotary(nn.Module):
         pairs: Pairs = RotateHalf,
     ) -> None:
         super().__init__()
-        self.pairs = pairs
+        self.pairs, self.grid, self.prefix = pairs, grid, prefix
+        self.coordinates, self.columns_first = coordinates, columns_first
         pair_width(head_dim, len(grid))
         speeds = theta ** (-torch.arange(head_dim // 4) / (head_dim // 4))
         first = torch.rand(depth, num_heads, 1) * 2 * math.pi
@@ -288,9 +321,22 @@ class MixedRotary(nn.Module):
         tokens = grid_coordinates(grid, prefix, coordinates, columns_first)
         self.register_buffer("tokens", tokens.float(), persistent=False)  # (N,2)
 
-    def forward(self, positions: Tensor | None = None) -> tuple[Rotation, ...]:
-        """positions (N',) or (B,N'), all by default -> a rotation per block of (H,N',K) or (B,H,N',K)"""
-        tokens = (self.tokens if positions is None else self.tokens[positions]).float()
+    def add_grid(self, grid: tuple[int, int]) -> None:
+        """As `Rotary.add_grid`."""
+        coordinates = partial(aligned, grid=self.grid, coordinates=self.coordinates)
+        tokens = grid_coordinates(grid, self.prefix, coordinates, self.columns_first).float()
+        self.register_buffer(buffer_name("tokens", grid), tokens.to(self.tokens.device), persistent=False)
+
+    def forward(
+        self, positions: Tensor | None = None, grid: tuple[int, int] | None = None
+    ) -> tuple[Rotation, ...]:
+        """positions (N',) or (B,N'), all by default -> a rotation per block of (H,N',K) or (B,H,N',K)
+
+        Args:
+            grid: as in `Rotary`.
+        """
+        tokens = self.tokens if grid is None else self.get_buffer(buffer_name("tokens", grid))
+        tokens = (tokens if positions is None else tokens[positions]).float()
         first, second = tokens.unsqueeze(-3)[..., None].unbind(-2)  # (...,1,N,1)
         angles = [first * a[:, None] + second * b[:, None] for a, b in self.freqs.float().unbind(1)]  # (...,H,N,K/2)
         return tuple(Rotation(*per_channel(each, self.pairs), self.pairs) for each in angles)

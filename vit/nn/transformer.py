@@ -81,12 +81,14 @@ class Encoder(Stack):
         mask: Tensor | None = None,
         *,
         positions: Tensor | None = None,
+        grid: tuple[int, int] | None = None,
         features: list[Tensor] | None = None,
     ) -> Tensor:
         """x (B,N,D), mask (B,N) -> (B,N,D)
 
         Args:
             positions: (N,) or (B,N), indices of the tokens in the table of rotary positions; 0 ... N-1 by default.
+            grid: of the patches, where it is not that of the rotary positions but one that they have prepared.
             features: a list to which the output (B,N,D) of each block is appended.
         """
         N, remaining = x.shape[1], None
@@ -96,7 +98,8 @@ class Encoder(Stack):
         rotary = None
         if self.rotary is not None:
             positions = positions if remaining is None else remaining if positions is None else positions[remaining]
-            rotary = self.rotary.part(0, N) if positions is None else self.rotary(positions)
+            whole = positions is None and grid is None
+            rotary = self.rotary.part(0, N) if whole else self.rotary(positions, grid)
         x = self.run(x, mask, None, None, False, rotary=rotary, features=features)
         return masked_norm(self.norm, x, mask)
 

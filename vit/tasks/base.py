@@ -57,6 +57,7 @@ class Task(LightningModule, ABC):
         self.optimization, self.seed, self.config = optimization, seed, config or {}
         self.inputs: Tensor | None = None  # floating point input of this micro-batch, checked by FiniteLoss
         self.gradient_norm: Tensor | None = None  # of this step, computed by FiniteLoss
+        self.total_steps = 0  # optimizer steps of the whole run, known when the optimizer is built
         self.train_loss = WeightedMean()
         self.val_table: ScoreTable | None = None  # of tasks whose metrics are means over samples
         for name in self.means:
@@ -140,8 +141,8 @@ class Task(LightningModule, ABC):
 
     def configure_optimizers(self):
         optimizer = self.optimization.optimizer(self.model)
-        total = int(self.trainer.estimated_stepping_batches)
-        schedule = self.optimization.schedule(optimizer, total)
+        self.total_steps = int(self.trainer.estimated_stepping_batches)
+        schedule = self.optimization.schedule(optimizer, self.total_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 

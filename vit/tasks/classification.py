@@ -11,6 +11,7 @@ from vit.data import Augment, Mixup, Preprocessing
 from vit.tasks.base import Optimization, Task
 from vit.tasks.distillation import Distillation
 from vit.tasks.score_table import ScoreTable
+from vit.training import Progressive
 
 TABLE_METRICS = ("val/loss", "val/accuracy")  # with the scores of single samples
 PADDING = -1  # label of rows that pad the last evaluation batch of a rank; ignored by all metrics
@@ -33,9 +34,10 @@ class Classification(Task):
         seed: int = 0,
         config: dict | None = None,
         distillation: Distillation | None = None,
+        progressive: Progressive | None = None,
     ):
         super().__init__(model, optimization, seed, config)
-        self.distillation = distillation
+        self.distillation, self.progressive = distillation, progressive
         self.preprocessing, self.loss = preprocessing, loss
         self.augment, self.mixup = augment, mixup
         self.val_scores = self.scores(num_classes)
@@ -59,6 +61,11 @@ class Classification(Task):
         if self.augment is not None:
             images = self.augment(images, batch["index"], batch["epoch"])
         images = self.preprocessing.normalize(images)  # float (B,C,H,W)
+        if self.progressive is not None:
+            stage = self.progressive.stage(step, self.total_steps)
+            images = stage.scale(images)  # (B,C,height,width)
+            if stage.patch_drop is not None:
+                self.model.encoder.patch_dropout.rate = stage.patch_drop
         if self.mixup is not None:
             images, targets = self.mixup(images, targets, self.seed, step, micro, self.global_rank)  # (B,classes)
         self.inputs = images.detach()
@@ -68,6 +75,12 @@ class Classification(Task):
         else:
             each = self.distillation(outputs, images, lambda logits: self.loss(logits, targets))
         return each.sum() / batch["samples"]
+
+    def on_train_epoch_end(self) -> None:
+        super().on_train_epoch_end()
+        if self.progressive is not None:
+            stage = self.progressive.stage(self.global_step - 1, self.total_steps)  # of the last step
+            self.log_dict({name: float(value) for name, value in stage.values().items()})
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         logits = self(batch["image"])

@@ -163,6 +163,10 @@ RANGES: dict[str, Number] = {  # key -> range; * matches any name
     "recipe.optimizer.options.fallback_lr_scale": AT_LEAST_0,
     "recipe.optimizer.options.momentum": FRACTION_BELOW_1,
     "recipe.optimizer.weight_decay": AT_LEAST_0,
+    "recipe.progressive.image_size": or_null(COUNT),
+    "recipe.progressive.patch_drop": or_null(FRACTION_BELOW_1),
+    "recipe.progressive.stages": Number(2, 5, whole=True),  # each is one more compilation with compile=true
+    "recipe.progressive.until": BETWEEN_0_AND_1,
     "recipe.schedule.cooldown": FRACTION,
     "recipe.schedule.final": FRACTION,
     "recipe.schedule.warmup": AT_LEAST_0,

@@ -22,6 +22,7 @@ from vit.run.parts.devices import Devices
 from vit.run.parts.distillation import distill_kind
 from vit.run.parts.finetuning import read_finetune, start_finetuning
 from vit.run.parts.init_from import Initial, load_initial
+from vit.run.parts.progressive import is_progressive
 from vit.run.records.folder import RunFolder
 from vit.run.records.splits import DataRecord, write_record
 from vit.tasks import Batches, Task
@@ -68,6 +69,7 @@ class Job(ABC):
     unit = "images"  # what a sample is, in messages
     accepts_auto = False  # whether the recipe may have `auto` as batch size, epochs and average
     accepts_augment = False  # whether the recipe may have image augmentation
+    accepts_progressive = False  # whether the recipe may scale images and drop patches by a schedule
     finetunes = True  # whether `finetune=` may freeze weights
     counts_tokenized = False  # whether the training samples are those that remain after tokenizing
 
@@ -313,6 +315,9 @@ def check_task(job: type[Job], config: dict) -> None:
     for key in () if job.accepts_auto else ("batch_size", "epochs", "ema"):
         if recipe.get(key) == AUTO:
             raise ConfigError(f"recipe.{key}=auto is for images, but task={task} trains on {job.unit}; give a number")
+    if not job.accepts_progressive and is_progressive(recipe):
+        raise ConfigError(f"recipe.progressive is for image classification, but this is task={task}; set its "
+                          "image_size and patch_drop to null")
     if not job.accepts_augment:
         check_no_augment(recipe)
 

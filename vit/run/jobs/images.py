@@ -35,9 +35,11 @@ from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.networks import build_model, model_name
 from vit.run.parts.optimization import build_loss, build_optimization
 from vit.run.parts.preprocessing import build_preprocessing
+from vit.run.parts.progressive import build_progressive
 from vit.run.records.folder import RunFolder
 from vit.run.records.splits import write_record
 from vit.tasks import Batches, Classification, Optimization
+from vit.training import Progressive
 from vit.weights import KeyReport
 
 log = logging.getLogger("vit")
@@ -107,7 +109,9 @@ class ImageJob(Job):
 class ImageClassificationJob(ImageJob):
     """Images to class names, one label per image."""
 
+    accepts_progressive = True
     task_class: type[Classification] = Classification
+    progressive: Progressive | None
 
     def check_source(self) -> None:
         """Raises ConfigError for images without labels."""
@@ -117,8 +121,10 @@ class ImageClassificationJob(ImageJob):
                               "task=masked_image model=mae")
 
     def build_model(self, initial: Initial | None) -> nn.Module:
-        patch_size = self.config["data"]["patch_size"]
-        return build_model(with_token(self.config), patch_size, self.preprocessing, self.source.classes, initial)
+        patch_size, classes = self.config["data"]["patch_size"], self.source.classes
+        model = build_model(with_token(self.config), patch_size, self.preprocessing, classes, initial)
+        self.progressive = build_progressive(self.config["recipe"], model)
+        return model
 
     def load_weights(self, initial: Initial | None) -> KeyReport | None:
         if initial is None:
@@ -165,6 +171,7 @@ class ImageClassificationJob(ImageJob):
             seed=config["seed"],
             config=config,
             distillation=distillation,
+            progressive=self.progressive,
         )
 
     def film(self, folder: RunFolder, count: int) -> Callback:
