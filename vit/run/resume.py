@@ -227,7 +227,8 @@ def adjusted(config: dict, overrides: list[str], allowed: Collection[str] = ()) 
                     f"{override.input_line} cannot change in a resumed run; start a new one with init_from="
                 )
             continue
-        if node[leaf] == override.value() or not is_free(key) and repeats(override, recorded):
+        kept = not is_free(key) or key == "compile" and override.value() == "auto"  # which has been decided
+        if node[leaf] == override.value() or kept and repeats(override, recorded):
             continue
         if nodes[:1] == ["finetune"]:
             raise ConfigError(

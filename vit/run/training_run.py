@@ -16,6 +16,8 @@ from vit.run.console import command, console, log_to_console
 from vit.run.finish import finish
 from vit.run.jobs import Job, prepare
 from vit.run.multirun.compare import compare, is_comparison
+from vit.run.parts.auto_values import AUTO
+from vit.run.parts.compilation import check_compile, choose_compile
 from vit.run.parts.devices import Devices, compile_model, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.preprocessing import DEFAULT_SIZE, as_size
@@ -76,6 +78,7 @@ def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
         plan = read_overrides(resolved, overrides)
         try:
             devices = find_devices(plan.config["trainer"])
+            check_compile(plan.config, devices)
             max_time(plan.config["trainer"]["max_time"])  # an error before the data is read
             if devices.world > 1 and not is_launched():
                 return train_ranks(plan, overrides, devices)
@@ -112,13 +115,15 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
         job = prepare(config, devices, checkpoint, record)
         check_fits(checkpoint, job.model, job.config["recipe"]["epochs"])
         trainer = build_trainer(job, folder, devices, signals, beat, steps_done(checkpoint))
-        if config["compile"]:
-            compile_model(job.model, devices)
-        if main:
-            write_records(job, folder, record)
         if devices.accelerator == "cpu":
             keep_freed_memory()
         with contextlib.closing(job.batches), suited_threads(job.step_flops, devices):
+            if config["compile"] == AUTO:
+                job.config["compile"] = choose_compile(job, trainer)
+            elif config["compile"]:
+                compile_model(job.model, devices)
+            if main:
+                write_records(job, folder, record)
             job.batches.timeout = check_timeout(config["trainer"])
             trainer.fit(job.task, job.batches, ckpt_path=checkpoint, weights_only=True)
         return Run(folder.path, finish(job, folder, trainer)) if trainer.is_global_zero else None

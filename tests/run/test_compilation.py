@@ -1,0 +1,114 @@
+"""`compile=auto`: measured before training, recorded, and without influence on the numbers of an eager run."""
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from torch import nn
+
+import vit
+from tests.run.conftest import table
+from tests.run.test_resume import DIGITS, assert_same, stopped_and_resumed
+from vit.run import main
+from vit.run.parts import compilation
+from vit.run.parts.compilation import Compilation
+
+SHORT = [*DIGITS, "recipe.epochs=2", "model.dropout=0.1", "data.patch_size=4", "model.stem=pooled_conv"]  # BatchNorm
+
+
+def is_compiled(folder):
+    return yaml.safe_load((folder / "config.yaml").read_text())["compile"]
+
+
+def log_of(folder):
+    return (folder / "log.txt").read_text()
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """measured(eager, compiled): a step seems to take so many seconds; compilation uses dynamo alone, for speed."""
+    build = nn.Module.compile
+
+    def pretend(eager, compiled):
+        seconds = iter([eager, compiled])
+        monkeypatch.setattr(compilation, "seconds_per_call", lambda step: next(seconds))
+        monkeypatch.setattr(nn.Module, "compile", lambda module: build(module, backend="eager"))
+        return seconds
+
+    yield pretend
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize(("eager", "compiled", "batches", "stages", "pays"), [
+    (1.0, 0.8, 1000, 1, True),  # saves 200 s; 15 s of compilation are to come
+    (1.0, 0.8, 70, 1, False),  # saves 14 s
+    (1.0, 0.8, 80, 1, True),  # saves 16 s
+    (1.0, 0.8, 500, 5, False),  # saves 100 s; 135 s for four more stages and evaluation
+    (1.0, 1.1, 10**6, 1, False),
+])
+def test_the_gain_must_exceed_the_cost_to_come(eager, compiled, batches, stages, pays):
+    assert Compilation(eager, compiled, cost=30.0, batches=batches, stages=stages).pays_off is pays
+
+
+def test_a_short_run_is_not_compiled_and_has_the_same_bits_as_without_auto(tmp_path, monkeypatch):
+    monkeypatch.setattr(nn.Module, "compile", lambda *_, **__: pytest.fail("a short run was compiled"))
+    auto = vit.train([*SHORT, "compile=auto", f"run_dir={tmp_path / 'auto'}"]).path
+    plain = vit.train([*SHORT, f"run_dir={tmp_path / 'plain'}"]).path
+    assert_same(auto, plain)
+    assert is_compiled(auto) is False
+    assert "compile: false (auto: all 78 batches take" in log_of(auto)
+
+
+def test_a_compiled_model_that_is_slower_is_not_used(tmp_path, measured):
+    measured(eager=100.0, compiled=101.0)
+    auto = vit.train([*SHORT, "compile=auto", f"run_dir={tmp_path / 'auto'}"]).path
+    plain = vit.train([*SHORT, f"run_dir={tmp_path / 'plain'}"]).path
+    assert_same(auto, plain)
+    assert is_compiled(auto) is False
+    assert "compile: false (auto: 101 s per batch instead of 100 s; over 78 batches that saves -78 s" in log_of(auto)
+
+
+def test_the_decision_is_recorded_and_remains_on_resuming(tmp_path, measured, monkeypatch):
+    measured(eager=100.0, compiled=50.0)
+    whole = vit.train([*SHORT, "compile=auto", f"run_dir={tmp_path / 'whole'}"]).path
+    assert is_compiled(whole) is True
+    assert "compile: true (auto: 50 s per batch instead of 100 s; over 78 batches that saves 3900 s" in log_of(whole)
+    seconds = measured(eager=100.0, compiled=50.0)
+    words, folder = [*SHORT, "compile=auto"], tmp_path / "parts"
+    stopped_and_resumed(words, folder, monkeypatch, 20, [*words, f"run_dir={folder}"])
+    assert next(seconds, None) is None  # the second command has measured nothing
+    assert is_compiled(folder) is True and log_of(folder).count("compile: true") == 1
+    assert_same(folder, whole)
+
+
+def test_a_time_limit_ends_the_run_before_the_gain(tmp_path, measured):
+    measured(eager=10.0, compiled=5.0)
+    auto = vit.train([*SHORT, "trainer.max_time=1m", "compile=auto", f"run_dir={tmp_path}"]).path
+    assert "compile: false (auto: all 6 batches take 60 s, too few for a compilation)" in log_of(auto)
+
+
+def test_without_a_compiler_the_run_is_eager(tmp_path, measured, monkeypatch):
+    measured(eager=100.0, compiled=50.0)
+    monkeypatch.setattr("vit.run.parts.devices.shutil.which", lambda name: None)
+    auto = vit.train([*SHORT, "compile=auto", f"run_dir={tmp_path}"]).path
+    assert is_compiled(auto) is False and "compile: false (auto: torch.compile needs a C++ compiler" in log_of(auto)
+
+
+@pytest.mark.slow
+def test_a_real_compilation_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(compilation, "LIKELY_COST", 0.0)
+    done = vit.train([*DIGITS, "recipe.epochs=1", "compile=auto", f"run_dir={tmp_path}"]).path
+    assert "s per batch instead of" in log_of(done) and len(table(done / "metrics.csv")) == 1
+    assert load_file(done / "model" / "model.safetensors")
+
+
+@pytest.mark.parametrize(("words", "text"), [
+    (["compile=maybe"], "compile=maybe: must be one of false, true, auto"),
+    (["compile=auto", "trainer.devices=2", "trainer.accelerator=cpu", "strategy=ddp"],
+     "compile=auto measures in one process with strategy=single, but this run has strategy=ddp and 2 devices"),
+    (["compile=auto", "data=spelled_numbers"], "compile=auto measures batches of images of one size, but this is"),
+])
+def test_runs_that_cannot_measure(words, text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert text in capsys.readouterr().err and not list(tmp_path.rglob("*.ckpt"))
