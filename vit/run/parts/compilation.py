@@ -119,7 +119,7 @@ def choose_compile(job: "ImageClassificationJob", trainer: Trainer) -> bool:
             model.compile()
             first = first_call(step)
             compiled = seconds_per_call(step)
-        except (ConfigError, torch._dynamo.exc.TorchDynamoException) as error:
+        except (ConfigError, RuntimeError) as error:  # what torch raises where it cannot compile
             undo_compile(model)
             log.warning("compile: false (auto: %s)", str(error).partition("\n")[0])
             return False
