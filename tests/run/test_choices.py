@@ -18,7 +18,6 @@ from vit.run.command import GROUPS
 from vit.run.config.composing import config_folder, options
 from vit.run.multirun.compare_finetuning import METHODS
 from vit.run.parts.batches import CACHES
-from vit.run.parts.compilation import VALUES as COMPILE
 from vit.run.parts.devices import PRECISIONS
 from vit.run.parts.optimization import BALANCES, LOSSES
 from vit.training.finetuning.finetune import BATCH_NORMS, HEAD_INITS
@@ -31,7 +30,7 @@ MODEL = ("attention", "decoder_mixer", "heads", "mixer", "norm", "projection", "
 TABLES = {
     **{key: [choice for choice in CHOICES[key] if choice] for key in MODEL},
     "augment": options("augment"), "balance": BALANCES, "batch_norm": BATCH_NORMS, "cache": CACHES,
-    "calibrate": CALIBRATIONS, "compile": COMPILE, "decoder": DECODERS, "distill": options("distill"),
+    "calibrate": CALIBRATIONS, "compile": ("false", "true", "auto"), "decoder": DECODERS, "distill": options("distill"),
     "finetune": options("finetune"),
     "head_init": HEAD_INITS, "kind": TOKENIZERS, "mode": ("RGB", "L"), "on_bad_sample": SKIPPING, "on_empty": SKIPPING,
     "on_long": ON_LONG, "on_unknown_split": SKIPPING, "pool": TextClassifierConfig.choices["pool"],

@@ -103,7 +103,7 @@ def test_a_real_compilation_is_measured(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "text"), [
-    (["compile=maybe"], "compile=maybe: must be one of false, true, auto"),
+    (["compile=maybe"], "compile=maybe: must be true, false or auto"),
     (["compile=auto", "trainer.devices=2", "trainer.accelerator=cpu", "strategy=ddp"],
      "compile=auto measures in one process with strategy=single, but this run has strategy=ddp and 2 devices"),
     (["compile=auto", "data=spelled_numbers"], "compile=auto measures batches of images of one size, but this is"),

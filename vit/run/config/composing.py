@@ -39,6 +39,8 @@ CONFIG_ERRORS = (HydraException, OmegaConfBaseException)  # what Hydra raises wh
 
 COMPOSING = threading.Lock()  # Hydra has the current composition in a global: one thread at a time
 
+BOOLEAN_OR_AUTO = ("compile",)
+
 FORMER_OPTIONS = {  # group -> former name of an option -> its name; a file of the former name includes the new one
     "data": {"pictures": "unlabelled_images"},
     "model": {"adopt": "pretrained", "reader": "image_to_text"},
@@ -311,7 +313,9 @@ def _check_type(override: Override, default: object) -> None:
         inner = f"{override.key_or_group}.{'name' if 'name' in default else next(iter(default))}"
         raise ConfigError(f"{override.key_or_group}={value}: it is a node; set one of its keys, such as {inner}")
     if isinstance(default, bool):
-        expected = "true or false" if not isinstance(value, bool) else None
+        auto = override.key_or_group in BOOLEAN_OR_AUTO
+        valid = isinstance(value, bool) or auto and value == "auto"
+        expected = None if valid else "true, false or auto" if auto else "true or false"
     else:
         wrong = isinstance(default, int | float) and isinstance(value, str | bool) and value != "auto"
         expected = "a number" if wrong else None

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("vit")
 
-VALUES = ("false", "true", AUTO)  # of the key `compile`
 LIKELY_GAIN = 0.2  # fraction of a step that compilation is expected to save before it is measured
 LIKELY_COST = 60.0  # seconds that it is expected to take
 EVALUATION = 0.5  # cost of the graph for evaluation, which has no backward pass, over that for training
@@ -74,15 +73,12 @@ class Compilation:
 
 
 def check_compile(config: dict, devices: Devices) -> None:
-    """Checks the value of `compile`.
+    """Checks that `compile=auto` is available in this run.
 
     Raises:
-        ConfigError: it is not true, false or auto, or auto is not available in this run.
+        ConfigError: several processes, or a task whose batches have many shapes.
     """
-    value = config["compile"]
-    if not isinstance(value, bool) and value != AUTO:
-        raise ConfigError(f"compile={value}: must be one of {', '.join(VALUES)}")
-    if value != AUTO:
+    if config["compile"] != AUTO:
         return
     task, strategy = config["task"]["name"], config["strategy"].get("name")
     if devices.world > 1 or strategy != "single":
