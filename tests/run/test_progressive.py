@@ -1,13 +1,13 @@
 """`recipe.progressive`: small images and dropped patches at first, in whole runs."""
 
 import pytest
-import torch
 
 import vit
 from tests.run.conftest import run, table
 from tests.run.test_resume import DIGITS, assert_same, stopped_and_resumed
 from vit.run import main
 from vit.tasks import Classification
+from vit.tasks.distillation import Teacher
 
 WORDS = [*DIGITS, "recipe.epochs=4", "data.patch_size=2", "model.dim=16", "model.num_heads=2",
          "recipe.progressive.image_size=[4,8]", "recipe.progressive.patch_drop=[0.5,0.0]",
@@ -21,23 +21,18 @@ def whole(tmp_path_factory):
 
 def test_each_epoch_has_the_next_stage_and_validation_full_size(tmp_path, monkeypatch):
     """39 steps per epoch and four stages of equal length: one stage per epoch."""
-    seen = []
-
-    def watch(module, inputs, output):
-        if module.training or not seen or not seen[-1][0]:  # of evaluation the first batch
-            seen.append((module.training, tuple(inputs[0].shape[2:]), output.shape[1]))
-
-    build = Classification.__init__
+    seen, build = [], Classification.__init__
 
     def watched(task, model, *arguments, **options):
-        model.embed.register_forward_hook(lambda module, inputs, output: watch(module, inputs, output))
+        model.embed.register_forward_hook(
+            lambda module, inputs, output: seen.append((module.training, tuple(inputs[0].shape[2:]))))
         build(task, model, *arguments, **options)
 
     monkeypatch.setattr(Classification, "__init__", watched)
     done = vit.train([*WORDS, f"run_dir={tmp_path}"])
-    training = [size for trains, size, _ in seen if trains]
+    training = [size for trains, size in seen if trains]
     assert training == [(4, 4)] * 39 + [(6, 6)] * 78 + [(8, 8)] * 39
-    assert {size for trains, size, _ in seen if not trains} == {(8, 8)}
+    assert {size for trains, size in seen if not trains} == {(8, 8)}
     rows = [row for row in table(done.path / "metrics.csv") if row["epoch"] != "0"]
     assert [float(row["image_size"]) for row in rows] == [4, 6, 6, 8]
     assert [float(row["patch_drop"]) for row in rows] == pytest.approx([1 / 2, 1 / 3, 1 / 6, 0])
@@ -62,12 +57,17 @@ def test_two_processes_have_the_same_stages(tmp_path):
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
-def test_several_labels_and_distillation(tmp_path):
-    torch.manual_seed(0)
+def test_a_teacher_has_images_of_its_own_size(tmp_path, monkeypatch):
     teacher = vit.train([*DIGITS, "recipe.epochs=1", f"run_dir={tmp_path / 'teacher'}"]).path
-    done = vit.train([*WORDS, "recipe.epochs=2", "distill=soft", f"distill.teacher={teacher}",
-                      f"run_dir={tmp_path / 'student'}"])
-    assert done.metrics["test/accuracy"] > 0.2
+    seen, prepare = [], Teacher.prepare
+
+    def watched(teacher, images):
+        seen.append((tuple(images.shape[2:]), tuple(prepare(teacher, images).shape[2:])))
+        return prepare(teacher, images)
+
+    monkeypatch.setattr(Teacher, "prepare", watched)
+    vit.train([*WORDS, "recipe.epochs=1", "distill=soft", f"distill.teacher={teacher}", f"run_dir={tmp_path / 'run'}"])
+    assert set(seen) == {((4, 4), (8, 8)), ((6, 6), (8, 8)), ((8, 8), (8, 8))}
 
 
 @pytest.mark.parametrize(("words", "text"), [
