@@ -1,5 +1,8 @@
 """The film of a training: its frames against predictions, a run with and without it, resuming, and its GIF."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,10 +13,14 @@ import vit
 from tests.run.conftest import table
 from vit.bundle import save_bundle
 from vit.data import Preprocessing, Split
-from vit.report.attention.recording import image_attention
-from vit.report.figures.film import GAP, SIDE, TOP, Shot, film_frame, write_film
+from vit.data.sets.spelled_numbers import spell_out
+from vit.data.text.tokenizers import BOS, EOS
+from vit.report.attention.recording import image_attention, teacher_forced_attention
+from vit.report.figures.film import GAP, SIDE, TOP, WIDEST, Shot, film_frame, stacked_frame, write_film
 from vit.run.config.composing import ConfigError
-from vit.run.film import Film
+from vit.run.film import ImageFilm, MultiLabelFilm, Seq2SeqFilm, TextFilm
+from vit.run.jobs.seq2seq import Seq2SeqJob
+from vit.run.records.folder import RunFolder
 
 QUICK = ["recipe.epochs=2", "precision=32-true", "logger=csv", "report=false", "calibrate=none"]
 QUICK += ["data.patch_size=4", "recipe.batch_size=256", "model.dim=16", "model.num_heads=2", "model.depth=1"]
@@ -45,7 +52,7 @@ def test_shots_are_the_predictions_and_the_rollout_of_the_model(tmp_path):
     save_bundle(tmp_path / "model", model, list("abc"), Preprocessing((8, 8)))
     predictor = vit.load(tmp_path / "model")
     images = np.random.default_rng(0).integers(0, 255, (4, 8, 8, 3), np.uint8)
-    shots = film_of(images, predictor).shots(predictor.model)
+    shots = film_of(images, predictor).record(predictor)
     for image, shot, expected in zip(images, shots, predictor.predict(list(images)), strict=True):
         assert shot.predicted == expected.label and shot.probability == pytest.approx(expected.probability, abs=1e-6)
         np.testing.assert_array_equal(shot.image, image)
@@ -53,16 +60,17 @@ def test_shots_are_the_predictions_and_the_rollout_of_the_model(tmp_path):
     assert [shot.label for shot in shots] == ["a", "b", "c", "a"]
 
 
-def film_of(images, predictor) -> Film:
+def film_of(images, predictor) -> ImageFilm:
     split = Split(np.arange(len(images)) % 3, [f"{i}.png" for i in range(len(images))], lambda i: images[i])
-    return Film("folder", split, list("abc"), predictor.preprocessing, len(images), "val/accuracy")
+    return ImageFilm("folder", "val/accuracy", split, list("abc"), predictor.preprocessing, len(images))
 
 
 def test_a_model_without_attention_is_filmed_without_a_rollout():
     model = vit.create_model("timm:resnet10t", num_classes=3, image_size=8).eval()
     images = np.zeros((2, 8, 8, 3), np.uint8)
     split = Split(np.zeros(2, int), ["a", "b"], lambda i: images[i])
-    shots = Film("folder", split, list("abc"), Preprocessing((8, 8)), 2, "val/accuracy").shots(model)
+    shots = ImageFilm("folder", "val/accuracy", split, list("abc"), Preprocessing((8, 8)), 2).record(
+        SimpleNamespace(model=model))
     assert [shot.rollout for shot in shots] == [None, None] and 1 / 3 <= shots[0].probability <= 1
 
 
@@ -94,10 +102,116 @@ def test_a_film_repeats_and_rests_on_its_last_frame(tmp_path):
         write_film(tmp_path / "none.gif", [])
 
 
-def test_only_image_classifiers_are_filmed(tmp_path):
-    with pytest.raises(ConfigError, match="callbacks.film=4 shows how images are classified, but task=seq2seq has no"):
-        vit.train(["data=spelled_numbers", "data.limit=300", "data.train=64", "data.val=8", "data.test=8",
-                   "model.dim=16", "model.num_heads=2", "recipe.batch_size=32", "callbacks.film=4",
-                   f"run_dir={tmp_path / 'run'}"])
+def test_the_probability_of_several_labels_is_that_of_the_whole_set():
+    split = Split(np.array([[1, 0, 1], [0, 0, 0]]), ["a", "b"], lambda i: np.zeros((8, 8, 3), np.uint8))
+    film = MultiLabelFilm("folder", "val/map", split, ["cat", "dog", "owl"], Preprocessing((8, 8)), 2)
+    assert film.labels == ["cat, owl", "no label"]
+    text, probability = film.prediction(torch.tensor([0.8, 0.25, 0.5]).logit())
+    assert text == "cat, owl" and probability == pytest.approx(0.8 * 0.75 * 0.5)
+    assert film.prediction(torch.tensor([-1.0, -1.0, -1.0]))[0] == "no label"
+
+
+def test_stacked_pictures_have_one_scale_and_at_most_the_width_of_a_frame():
+    wide, narrow = Image.new("RGB", (2 * WIDEST, 400), (200, 0, 0)), Image.new("RGB", (WIDEST, 200), (0, 0, 200))
+    frame = stacked_frame([wide, narrow], "epoch 1")
+    assert frame.size == (WIDEST, TOP + 200 + 100)
+    assert frame.getpixel((WIDEST - 5, TOP + 100)) == (200, 0, 0)
+    assert frame.getpixel((WIDEST // 2 - 5, TOP + 250)) == (0, 0, 200)
+    assert frame.getpixel((WIDEST // 2 + 5, TOP + 250)) == (255, 255, 255)
+    assert stacked_frame([narrow.resize((20, 10))], "epoch 1").size == (20, TOP + 10)  # not enlarged
+
+
+SMALL = ["model.dim=16", "model.num_heads=2", "model.depth=1", "recipe.epochs=2", "precision=32-true", "logger=csv",
+         "report=false"]
+
+
+def test_texts_are_filmed_with_their_predictions(tmp_path, monkeypatch):
+    headings = recorded_headings(monkeypatch, TextFilm)
+    rows = [f"a {word} and a {word},{word},{split}" for split in ("train", "val", "test")
+            for word in ("cat", "dog", "owl", "fox") * 4]
+    (tmp_path / "table.csv").write_text("\n".join(["text,label,split", *rows]))
+    run = vit.train(["data=text_table", f"data.path={tmp_path / 'table.csv'}", *SMALL, "recipe.batch_size=16",
+                     "calibrate=none", "callbacks.film=2", f"run_dir={tmp_path / 'run'}"])
+    frames = frame_sizes(run.path)
+    assert len(frames) == 2 and len(set(frames)) == 1
+    found = vit.load(run.path).predict(["a cat and a cat"])[0]
+    best = vit.load(run.path).bundle.metrics["best_epoch"]
+    wrong = "" if found.label == "cat" else ", not cat"
+    assert headings[best - 1][0] == f"a cat and a cat → {found.label} {found.probability:.1%}{wrong}"
+    with pytest.raises(ConfigError, match="callbacks.film=2 shows the attention between tokens, but model.mixer=lstm"):
+        vit.train(["data=text_table", f"data.path={tmp_path / 'table.csv'}", *SMALL, "recipe.batch_size=16",
+                   "model.mixer=lstm", "callbacks.film=2", f"run_dir={tmp_path / 'refused'}"])
+
+
+NUMBERS = ["data=spelled_numbers", "data.limit=300", "data.train=64", "data.val=8", "data.test=8",
+           "model.decoder_depth=1", "recipe.batch_size=32", "task.decode.beam=1", "task.decode.max_len=40"]
+
+
+def test_translations_are_filmed_with_what_greedy_search_generates(tmp_path, monkeypatch):
+    headings = recorded_headings(monkeypatch, Seq2SeqFilm)
+    plain, filmed = (vit.train([*NUMBERS, *SMALL, *film, f"run_dir={tmp_path / name}"])
+                     for name, film in (("plain", []), ("filmed", ["callbacks.film=2"])))
+    weights = [load_file(run.path / "model" / "model.safetensors") for run in (plain, filmed)]
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+    frames = frame_sizes(filmed.path)
+    assert len(frames) == 2 and len(set(frames)) == 1
+    predictor = vit.load(filmed.path)
+    source = headings[-1][0].partition(" → ")[0]
+    assert source.isdigit() and len(headings[-1]) == 2
+    best = headings[predictor.bundle.metrics["best_epoch"] - 1][0]
+    assert best == f"{source} → {predictor.predict([source])[0].text}"
+
+
+def test_the_cross_attention_of_a_frame_is_that_of_predicting_the_reference(tmp_path, monkeypatch):
+    recorded = {}
+    monkeypatch.setattr(Seq2SeqFilm, "draw", lambda self, found, title: recorded.update(
+        {title: found}) or Image.new("RGB", (9, 9)))
+    run = vit.train([*NUMBERS, *SMALL, "recipe.epochs=1", "callbacks.film=1", f"run_dir={tmp_path / 'run'}"])
+    [(attention, heading)] = next(iter(recorded.values()))
+    [(kind, maps)] = attention.maps.items()
+    source = heading.partition(" → ")[0]
+    assert kind == "target to source"
+    assert "".join(maps.keys[:-1]) == source and "".join(maps.queries[:-1]) == spell_out(int(source)).replace(" ", "␣")
+    predictor = vit.load(run.path)
+    ids = torch.tensor([[BOS, *predictor.tokenizer.encode(spell_out(int(source))), EOS]])
+    inputs, mask = predictor.collate([predictor.encode(source, "a number")])
+    expected = teacher_forced_attention(predictor.model, inputs, mask, ids, maps.keys, ["", *maps.queries])
+    for name, weights in maps.layers.items():
+        np.testing.assert_allclose(weights, expected["target to source"].layers[name], atol=1e-6)
+
+
+def test_images_of_text_and_masked_images_are_filmed(tmp_path):
+    run = vit.train(["data=digit_strips", "data.train=16", "data.val=4", "data.test=4", *SMALL, "recipe.epochs=2",
+                     "model.decoder_depth=1", "recipe.batch_size=8", "task.decode.beam=1", "task.decode.max_len=8",
+                     "callbacks.film=2", f"run_dir={tmp_path / 'strips'}"])
+    assert len(frame_sizes(run.path)) == 2 and len(set(frame_sizes(run.path))) == 1
+    run = vit.train(["experiment=mae", "data=digits", "data.patch_size=2", "task.examples=0", "recipe.epochs=2",
+                     "recipe.batch_size=256", "precision=32-true", "logger=csv", "model.dim=16", "model.depth=1",
+                     "model.num_heads=2", "model.decoder_dim=16", "model.decoder_depth=1", "model.decoder_num_heads=2",
+                     "callbacks.film=3", f"run_dir={tmp_path / 'masked'}"])
+    assert len(frame_sizes(run.path)) == 2 and len(set(frame_sizes(run.path))) == 1
+    with Image.open(run.path / "film.gif") as film:
+        assert film.n_frames == 2
+
+
+def frame_sizes(run: Path) -> list[tuple[int, int]]:
+    return [Image.open(path).size for path in sorted((run / "film").glob("epoch_*.png"))]
+
+
+def recorded_headings(monkeypatch, kind: type) -> list[list[str]]:
+    """The headings of the samples of each frame, filled while a run is filmed."""
+    headings, draw = [], kind.draw
+    monkeypatch.setattr(kind, "draw", lambda self, recorded, title: (
+        headings.append([heading for _, heading in recorded]), draw(self, recorded, title))[1])
+    return headings
+
+
+def test_what_cannot_be_filmed_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="callbacks.film=4 records images, texts with labels, and pairs, but task="
+                                          "masked_text"):
+        vit.train(["data=corpus", "model=bert", "callbacks.film=4", f"run_dir={tmp_path / 'run'}"])
+    sharded = SimpleNamespace(config={"strategy": {"name": "fsdp"}})
+    with pytest.raises(ConfigError, match="callbacks.film=4 generates texts, but strategy=fsdp"):
+        Seq2SeqJob.film(sharded, RunFolder(tmp_path, main=False), 4)
     with pytest.raises(ConfigError, match="callbacks.film"):
         vit.train([*QUICK, "callbacks.film=0", f"run_dir={tmp_path / 'run'}"])

@@ -1,45 +1,64 @@
 """The film of a training, recorded epoch by epoch: `callbacks.film=8`."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
+from PIL import Image
+from torch import Tensor
 
-from vit.data import Preprocessing, Split
+from vit.data import PairDataset, Preprocessing, Split, TextDataset
+from vit.data.text.tokenizers import Tokenizer
 from vit.files.atomic import write_atomically
+from vit.generation import generate
 from vit.inference import forward
 from vit.nn import Attention
-from vit.report.attention.recording import image_maps
-from vit.report.figures.film import Shot, film_frame, write_film
-from vit.run.reconstructions import select_images
+from vit.report.attention.figures import tokens_picture
+from vit.report.attention.maps import TokenMaps
+from vit.report.attention.recording import Seq2SeqAttention, image_maps, pair_attention, text_maps
+from vit.report.attention.report import write_seq2seq
+from vit.report.figures.film import Shot, film_frame, stacked_frame, write_film
+from vit.report.figures.reconstructions import reconstructions_picture
+from vit.run.reconstructions import reconstruct, select_images
+from vit.tasks import Seq2Seq
 
 
-class Film(pl.Callback):
-    """After each epoch a frame `film/epoch_NNN.png` of the same validation images, and at the end `film.gif`.
+class Film(pl.Callback, ABC):
+    """After each epoch a frame `film/epoch_NNNN.png` of the same validation samples, and at the end `film.gif`.
 
     A resumed run goes on with the frames of the epochs before. Computed with the weights that validation uses; every
-    process computes, because gathering sharded weights needs all of them, and the first one writes.
+    process records, because gathering sharded weights needs all of them, and the first one draws and writes.
 
     Args:
         folder: of the run.
-        count: number of images, evenly spaced in the split.
         metric: shown with each epoch, such as val/accuracy.
     """
 
-    def __init__(self, folder: Path, split: Split, classes: list[str], preprocessing: Preprocessing, count: int,
-                 metric: str):
-        self.folder, self.classes, self.preprocessing, self.metric = folder, classes, preprocessing, metric
-        self.images, index = select_images(split, preprocessing, count)
-        self.labels = [classes[int(split.labels[i])] for i in index.tolist()]
+    def __init__(self, folder: Path, metric: str):
+        self.folder, self.metric = folder, metric
 
+    @abstractmethod
+    def record(self, task: pl.LightningModule) -> Sequence[Any]:
+        """What a frame shows of each sample; without any there is no frame."""
+
+    @abstractmethod
+    def draw(self, recorded: Sequence[Any], title: str) -> Image.Image:
+        """The frame, which has the same size after each epoch."""
+
+    @torch.no_grad()
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.sanity_checking or not self.labels:
+        if trainer.sanity_checking:
             return
-        shots = self.shots(pl_module.model)
-        if trainer.is_global_zero:
+        recorded = self.record(pl_module)
+        if trainer.is_global_zero and recorded:
             epoch, found = trainer.current_epoch + 1, trainer.callback_metrics.get(self.metric)
-            title = f"epoch {epoch}" + ("" if found is None else f"   {self.metric} {float(found):.4f}")
-            frame = film_frame(shots, title)
+            frame = self.draw(recorded, f"epoch {epoch}" + ("" if found is None else
+                                                            f"   {self.metric} {float(found):.4f}"))
             write_atomically(self.folder / "film" / f"epoch_{epoch:04d}.png", lambda file: frame.save(file, "PNG"))
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -47,11 +66,34 @@ class Film(pl.Callback):
         if trainer.is_global_zero and frames:
             write_film(self.folder / "film.gif", frames)
 
-    @torch.no_grad()
-    def shots(self, model: torch.nn.Module) -> list[Shot]:
-        """The images with what the model predicts for them now."""
+
+class ImageFilm(Film):
+    """The attention rollout over images and their predicted classes.
+
+    Args:
+        count: number of images, evenly spaced in the split.
+    """
+
+    def __init__(self, folder: Path, metric: str, split: Split, classes: Sequence[str], preprocessing: Preprocessing,
+                 count: int):
+        super().__init__(folder, metric)
+        self.classes, self.preprocessing = classes, preprocessing
+        self.images, index = select_images(split, preprocessing, count)
+        self.labels = [self.label(split.labels[i]) for i in index.tolist()]
+
+    def label(self, value: np.ndarray) -> str:
+        """The name of a label of the split."""
+        return self.classes[int(value)]
+
+    def prediction(self, logits: Tensor) -> tuple[str, float]:
+        """logits (classes,) -> the name of the prediction and its probability"""
+        best = logits.softmax(-1).max(-1)
+        return self.classes[int(best.indices)], float(best.values)
+
+    def record(self, task: pl.LightningModule) -> list[Shot]:
+        """The images with the predictions of the model."""
+        model, found = task.model, []
         attends = hasattr(model, "embed") and any(isinstance(layer, Attention) for layer in model.modules())
-        found = []
         for pixels, label in zip(self.images, self.labels, strict=True):
             picture, rollout = pixels.permute(1, 2, 0).numpy(), None
             if attends:
@@ -59,6 +101,140 @@ class Film(pl.Callback):
                 rollout = maps.pooled_rollout()
             else:
                 logits = forward(model, self.preprocessing, pixels[None], "32-true")
-            best = logits[0].softmax(-1).max(-1)
-            found.append(Shot(picture, rollout, label, self.classes[int(best.indices)], float(best.values)))
+            found.append(Shot(picture, rollout, label, *self.prediction(logits[0])))
         return found
+
+    def draw(self, recorded: Sequence[Shot], title: str) -> Image.Image:
+        return film_frame(recorded, title)
+
+
+class MultiLabelFilm(ImageFilm):
+    """The film of images with several labels each: the predicted ones have a probability of at least one half, and the
+    probability of the prediction is the product over all classes.
+    """
+
+    def label(self, value: np.ndarray) -> str:
+        return self.joined(value.astype(bool))
+
+    def prediction(self, logits: Tensor) -> tuple[str, float]:
+        probabilities = logits.float().sigmoid().cpu()
+        chosen = probabilities >= 0.5
+        return self.joined(chosen.numpy()), float(torch.where(chosen, probabilities, 1 - probabilities).prod())
+
+    def joined(self, chosen: np.ndarray) -> str:
+        """bool (classes,) -> the names of the chosen ones"""
+        return ", ".join(name for name, each in zip(self.classes, chosen, strict=True) if each) or "no label"
+
+
+class AttentionFilm(Film):
+    """The attention of texts, as `vit attention` draws it, one below the other."""
+
+    @abstractmethod
+    def picture(self, path: Path, recorded: Any) -> Path:
+        """Write the picture of one sample; returns the file."""
+
+    def draw(self, recorded: Sequence[Any], title: str) -> Image.Image:
+        with TemporaryDirectory() as folder:
+            files = [self.picture(Path(folder) / f"{i}.png", each) for i, each in enumerate(recorded)]
+            return stacked_frame([load_picture(file) for file in files], title)
+
+
+class TextFilm(AttentionFilm):
+    """The attention between the tokens of texts, below their predicted classes.
+
+    Args:
+        count: number of texts, evenly spaced in the data set.
+    """
+
+    def __init__(self, folder: Path, metric: str, dataset: TextDataset, classes: Sequence[str], tokenizer: Tokenizer,
+                 count: int):
+        super().__init__(folder, metric)
+        self.classes, self.tokenizer = classes, tokenizer
+        rows = evenly_spaced(np.arange(len(dataset)), count)
+        self.samples = [(" | ".join(column[row] for column in dataset.split.texts), dataset[row]) for row in rows]
+
+    def record(self, task: pl.LightningModule) -> list[tuple[TokenMaps, str]]:
+        """The maps and the heading of each text."""
+        found = []
+        for text, batch in self.samples:
+            maps, logits = text_maps(task.model, self.tokenizer, on_device(batch, task.device))
+            best = logits[0].softmax(-1).max(-1)
+            label, predicted = self.classes[int(batch["label"][0])], self.classes[int(best.indices)]
+            wrong = "" if predicted == label else f", not {label}"
+            found.append((maps, f"{text} → {predicted} {float(best.values):.1%}{wrong}"))
+        return found
+
+    def picture(self, path: Path, recorded: tuple[TokenMaps, str]) -> Path:
+        maps, heading = recorded
+        return tokens_picture(path, maps, heading)
+
+
+class Seq2SeqFilm(AttentionFilm):
+    """The cross-attention of a translator or image-to-text model, below the text that greedy search generates.
+
+    The attention is that of predicting the reference text token by token, so that all frames have the same tokens.
+
+    Args:
+        count: number of pairs, evenly spaced in the data set.
+        tokenizer: of the source; None for images of text.
+    """
+
+    def __init__(self, folder: Path, metric: str, dataset: PairDataset, tokenizer: Tokenizer | None, count: int):
+        super().__init__(folder, metric)
+        self.tokenizer, split = tokenizer, dataset.split
+        batches = [dataset[row] for row in evenly_spaced(dataset.rows, count)]
+        names = split.names if split.sources is None else split.sources
+        self.samples = [(names[int(batch["index"])], batch) for batch in batches if len(batch["index"])]
+
+    def record(self, task: Seq2Seq) -> list[tuple[Seq2SeqAttention, str]]:
+        """The cross-attention and the heading of each pair."""
+        found = []
+        for name, sample in self.samples:
+            batch = on_device(sample, task.device)
+            source, mask, target = task.source(batch), batch["source_mask"], batch["target"]
+            best = generate(task.model, source, mask, task.writing.decode.greedy, utf8=task.utf8)[0][0]
+            text = task.tokenizer.decode(best.ids, "ignore")
+            recorded = pair_attention(task.model, source, mask, target, sample["source"][0], text, self.tokenizer,
+                                      task.tokenizer)
+            found.append((recorded.cross(), f"{name} → {text}"))
+        return found
+
+    def picture(self, path: Path, recorded: tuple[Seq2SeqAttention, str]) -> Path:
+        attention, heading = recorded
+        return write_seq2seq(path, attention, heading=heading)[0]
+
+
+class ReconstructionFilm(Film):
+    """Images, their visible patches, and their reconstructions by a masked autoencoder, with the same masks.
+
+    Args:
+        count: number of images, evenly spaced in the split.
+    """
+
+    def __init__(self, folder: Path, metric: str, split: Split, preprocessing: Preprocessing, count: int):
+        super().__init__(folder, metric)
+        self.preprocessing = preprocessing
+        self.images, self.index = select_images(split, preprocessing, count)
+
+    def record(self, task: pl.LightningModule) -> Sequence[list[np.ndarray]]:
+        """The originals, the masked and the reconstructed images."""
+        return reconstruct(task.model, self.preprocessing, self.images, self.index) if len(self.images) else ()
+
+    def draw(self, recorded: Sequence[list[np.ndarray]], title: str) -> Image.Image:
+        with TemporaryDirectory() as folder:
+            return load_picture(reconstructions_picture(Path(folder) / "frame.png", *recorded, title))
+
+
+def evenly_spaced(rows: np.ndarray, count: int) -> list[int]:
+    """Up to `count` of the rows."""
+    return rows[:: max(1, len(rows) // count)][:count].tolist()
+
+
+def on_device(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    return {key: value.to(device) if isinstance(value, Tensor) else value for key, value in batch.items()}
+
+
+def load_picture(path: Path) -> Image.Image:
+    """The pixels of a picture file, which may be deleted afterwards."""
+    with Image.open(path) as picture:
+        return picture.convert("RGB")

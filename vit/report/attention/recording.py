@@ -1,8 +1,8 @@
 """Recording the attention of a saved model for one input."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vit.data import TextInputs
 from vit.data.images.preprocessing import ImageLike, Preprocessing
-from vit.data.text.tokenizers import BOS, EOS
+from vit.data.text.tokenizers import BOS, EOS, Tokenizer
 from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor, forward
 from vit.nn import AttentionPool, ClassMean, Mean, PatchEmbed, attention_maps
 from vit.report.attention.maps import ImageMaps, TokenMaps, recorded_layers
@@ -85,6 +85,15 @@ def text_attention(predictor: TextPredictor, texts: Sequence[str]) -> TokenMaps:
     return TokenMaps(recorded_layers(recorded), tokens, tokens)
 
 
+def text_maps(model: nn.Module, tokenizer: Tokenizer, batch: Mapping[str, Tensor]) -> tuple[TokenMaps, Tensor]:
+    """A batch of one text, as from `TextInputs.batch` -> the attention of a text classifier, and its logits (1,classes)
+    """
+    with attention_maps(model) as recorded:
+        logits = model(batch["source"], batch["source_mask"], batch["segment"])
+    tokens = tokenizer.tokens(batch["source"][0].tolist())
+    return TokenMaps(recorded_layers(recorded), tokens, tokens), logits.float()
+
+
 def masked_text_attention(predictor: MaskedTextPredictor, text: str) -> TokenMaps:
     """Attention of a masked language model; a tab separates the two texts of a pair, masks are not necessary.
 
@@ -134,6 +143,10 @@ class Seq2SeqAttention:
     grid: tuple[int, int] = (0, 0)
     prefix: int = 0
 
+    def cross(self) -> "Seq2SeqAttention":
+        """The cross-attention alone."""
+        return replace(self, maps={name: maps for name, maps in self.maps.items() if name == "target to source"})
+
 
 def seq2seq_attention(predictor: Seq2SeqPredictor, source: str) -> Seq2SeqAttention:
     """Attention of an encoder-decoder for its best generated text; the source is a text or the path of an image.
@@ -148,17 +161,32 @@ def seq2seq_attention(predictor: Seq2SeqPredictor, source: str) -> Seq2SeqAttent
     length = len(best.ids) - len(settings.prefix) + best.ended
     probability = None if settings.ctc else math.exp(best.score * length**settings.length_penalty)
     target = [BOS, *best.ids, *([EOS] if best.ended else [])]
-    text, names = predictor.tokenizer.decode(best.ids), predictor.tokenizer.tokens(target)
-    embed, ids = predictor.model.embed, torch.tensor([target], device=predictor.device)
+    sources = None if predictor.is_image_to_text else predictor.bundle.tokenizers["source"]
+    found = pair_attention(predictor.model, inputs, mask, torch.tensor([target], device=predictor.device), encoded,
+                           predictor.tokenizer.decode(best.ids), sources, predictor.tokenizer)
+    return replace(found, probability=probability)
+
+
+def pair_attention(
+    model: nn.Module, source: Tensor, source_mask: Tensor | None, target: Tensor, encoded: Tensor, text: str,
+    source_tokenizer: Tokenizer | None, target_tokenizer: Tokenizer,
+) -> Seq2SeqAttention:
+    """Attention of an encoder-decoder for a given target: source (1,S) or (1,C,H,W), mask (1,S), target ids (1,T).
+
+    Args:
+        encoded: the source as it was read: ids (S,), or uint8 pixels (C,H,W).
+        text: that of the result.
+        source_tokenizer: None for images of text.
+    """
+    names, embed = target_tokenizer.tokens(target[0].tolist()), model.embed
     if not isinstance(embed, PatchEmbed):
-        source_names = predictor.bundle.tokenizers["source"].tokens(encoded.tolist())
-        maps = teacher_forced_attention(predictor.model, inputs, mask, ids, source_names, names)
-        return Seq2SeqAttention(text, maps, probability)
-    rows, columns = embed.size(inputs)
+        source_names = source_tokenizer.tokens(encoded.tolist())
+        return Seq2SeqAttention(text, teacher_forced_attention(model, source, source_mask, target, source_names, names))
+    rows, columns = embed.size(source)
     source_names = [*prefix_names(embed), *(f"row {i}, column {j}" for i in range(rows) for j in range(columns))]
-    maps = teacher_forced_attention(predictor.model, inputs, mask, ids, source_names, names)
+    maps = teacher_forced_attention(model, source, source_mask, target, source_names, names)
     pixels = encoded.permute(1, 2, 0).numpy()
-    return Seq2SeqAttention(text, maps, probability, pixels, (rows, columns), embed.prefix)
+    return Seq2SeqAttention(text, maps, image=pixels, grid=(rows, columns), prefix=embed.prefix)
 
 
 def teacher_forced_attention(
@@ -172,7 +200,7 @@ def teacher_forced_attention(
     Args:
         target_tokens: a name per target id, BOS and EOS included.
     """
-    with torch.inference_mode(), attention_maps(model) as recorded:
+    with torch.no_grad(), attention_maps(model) as recorded:
         model(source, target[:, :-1], source_mask)
     inputs, predicted = list(target_tokens[:-1]), list(target_tokens[1:])
     kinds = {

@@ -102,9 +102,7 @@ def write_source_attention(
     if isinstance(predictor, Seq2SeqPredictor):
         recorded = seq2seq_attention(predictor, source)
         title = generated_title(source if recorded.image is None else Path(source).name, recorded)
-        if recorded.image is not None:
-            return write_image_to_text(output, recorded, layers, title, dark)
-        return write_tokens(output, recorded.maps, layers, title, dark)
+        return write_seq2seq(output, recorded, layers, title, dark)
     if isinstance(predictor, MaskedTextPredictor):
         return write_tokens(output, {"text": masked_text_attention(predictor, source)}, layers, source, dark)
     if isinstance(predictor, TextPredictor):
@@ -167,6 +165,18 @@ def write_tokens(output: Path, maps: NamedMaps, layers: Sequence[int] = (), head
 def with_suffix_name(path: Path, name: str) -> Path:
     """`a.png` and `target to source` -> `a-target-to-source.png`."""
     return path.with_name(f"{path.stem}-{name.replace(' ', '-')}{path.suffix}")
+
+
+def write_seq2seq(output: Path, recorded: Seq2SeqAttention, layers: Sequence[int] = (), heading: str = "Attention",
+                  dark: bool = False) -> list[Path]:
+    """The attention of an encoder-decoder, over an image or between tokens; the first file is the cross-attention.
+
+    Raises:
+        ValueError: a layer does not exist.
+    """
+    if recorded.image is not None:
+        return write_image_to_text(output, recorded, layers, heading, dark)
+    return write_tokens(output, recorded.maps, layers, heading, dark)
 
 
 def write_image_to_text(output: Path, recorded: Seq2SeqAttention, layers: Sequence[int] = (),

@@ -1,4 +1,4 @@
-"""A film of a training: the attention and the predictions of a few images after each epoch, as an animated GIF."""
+"""A film of a training: the attention and the predictions of a few samples after each epoch, as an animated GIF."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from vit.report.attention.heat import enlarged, heat_picture
 from vit.report.figures.style import BLUE, INK, MUTED, ORANGE, RULE
 
 SIDE, GAP, TEXT, TOP = 160, 16, 46, 52  # pixels: an image, between images, below each, and above all
+WIDEST = 1600  # pixels of a frame of stacked pictures
 SECONDS, LAST = 0.4, 2.5  # per frame, and of the last one
 COLOURS = 96  # of a frame
 
@@ -49,6 +50,19 @@ def film_frame(shots: Sequence[Shot], title: str) -> Image.Image:
     for place, shot in enumerate(shots):
         row, column = divmod(place, columns)
         draw_shot(frame, draw, shot, GAP + column * (SIDE + GAP), TOP + row * (SIDE + TEXT))
+    return frame
+
+
+def stacked_frame(pictures: Sequence[Image.Image], title: str) -> Image.Image:
+    """Pictures one below the other, reduced to a common scale if the widest one is wider than a frame."""
+    scale = min(WIDEST / max(picture.width for picture in pictures), 1.0)
+    sizes = [(round(picture.width * scale), round(picture.height * scale)) for picture in pictures]
+    frame = Image.new("RGB", (max(width for width, _ in sizes), TOP + sum(height for _, height in sizes)), "white")
+    ImageDraw.Draw(frame).text((GAP, 12), title, INK, font(22, True))
+    y = TOP
+    for picture, size in zip(pictures, sizes, strict=True):
+        frame.paste(picture.resize(size, Image.Resampling.LANCZOS), (0, y))
+        y += size[1]
     return frame
 
 

@@ -247,13 +247,13 @@ class Job(ABC):
         return []
 
     def film(self, folder: RunFolder, count: int) -> Callback:
-        """The callback that records a film of `count` validation images.
+        """The callback that records a film of `count` validation samples.
 
         Raises:
-            ConfigError: the task does not classify images.
+            ConfigError: the task or the model has nothing to show.
         """
-        raise ConfigError(f"callbacks.film={count} shows how images are classified, but task="
-                          f"{self.config['task']['name']} has no such images; leave callbacks.film out")
+        raise ConfigError(f"callbacks.film={count} records images, texts with labels, and pairs, but task="
+                          f"{self.config['task']['name']} has none of them; leave callbacks.film out")
 
     @abstractmethod
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:

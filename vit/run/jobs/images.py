@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import Calibration, load_bundle, save_bundle
@@ -22,7 +21,7 @@ from vit.models import flops
 from vit.report.evaluation import write_evaluation
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
-from vit.run.film import Film
+from vit.run.film import ImageFilm
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts.auto_values import steps_per_epoch
 from vit.run.parts.batches import build_augment, build_batches, check_devices
@@ -111,6 +110,7 @@ class ImageClassificationJob(ImageJob):
 
     accepts_progressive = True
     task_class: type[Classification] = Classification
+    film_class: type[ImageFilm] = ImageFilm
     progressive: Progressive | None
 
     def check_source(self) -> None:
@@ -174,9 +174,9 @@ class ImageClassificationJob(ImageJob):
             progressive=self.progressive,
         )
 
-    def film(self, folder: RunFolder, count: int) -> Callback:
+    def film(self, folder: RunFolder, count: int) -> ImageFilm:
         split, metric = self.source.splits["val"], self.config["callbacks"]["monitor"]
-        return Film(folder.path, split, self.source.classes, self.preprocessing, count, metric)
+        return self.film_class(folder.path, metric, split, self.source.classes, self.preprocessing, count)
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         calibration = self.calibrate(weights, extra["evaluation"])

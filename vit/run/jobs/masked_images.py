@@ -12,6 +12,7 @@ from vit.models import MaskedImageConfig
 from vit.report.figures.reconstructions import reconstructions_picture
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import override_text
+from vit.run.film import ReconstructionFilm
 from vit.run.jobs.base import Tested
 from vit.run.jobs.images import ImageJob
 from vit.run.parts.batches import build_augment
@@ -88,6 +89,10 @@ class MaskedImageJob(ImageJob):
             return []
         pictures = folder.path / "reconstructions"
         return [Reconstructions(pictures, val, self.preprocessing, task["examples"], task["examples_every"])]
+
+    def film(self, folder: RunFolder, count: int) -> ReconstructionFilm:
+        split, metric = self.source.splits["val"], self.config["callbacks"]["monitor"]
+        return ReconstructionFilm(folder.path, metric, split, self.preprocessing, count)
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         save_bundle(path, self.model, (), self.preprocessing, metrics, extra, weights)

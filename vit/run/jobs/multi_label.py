@@ -4,7 +4,6 @@ import logging
 from pathlib import Path
 
 import numpy as np
-from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from vit.bundle import load_bundle, save_bundle
@@ -16,6 +15,7 @@ from vit.evaluation.progress import Progress
 from vit.inference import MultiLabelPredictor
 from vit.report.multi_label import write_multi_label_evaluation
 from vit.run.config.composing import ConfigError, stated
+from vit.run.film import MultiLabelFilm
 from vit.run.jobs.base import Tested
 from vit.run.jobs.images import ImageClassificationJob
 from vit.run.parts.calibration import calibrate_labels, calibration_choice, trained_copy
@@ -30,7 +30,7 @@ MIN_IMAGES = 5  # a threshold from fewer images of a class is logged as unreliab
 class MultiLabelJob(ImageClassificationJob):
     """Images to any number of class names."""
 
-    task_class = MultiLabel
+    task_class, film_class = MultiLabel, MultiLabelFilm
 
     def complete_recipe(self) -> None:
         """Also selects the loss and the monitored metric of this task, unless overrides name others.
@@ -54,11 +54,6 @@ class MultiLabelJob(ImageClassificationJob):
         labels = np.concatenate([split.labels for split in source.splits.values()]).sum(axis=1)
         log.info("labels: %.2f per image, %s images without any; binary cross entropy per class, monitored: %s",
                  labels.mean(), f"{int((labels == 0).sum()):,}", callbacks["monitor"])
-
-    def film(self, folder: RunFolder, count: int) -> Callback:
-        """Raises ConfigError: a film shows one class per image."""
-        raise ConfigError(f"callbacks.film={count} shows the one class of an image, but these images have several "
-                          "labels each; leave callbacks.film out")
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         """Save the bundle, calibrated and with a threshold per class."""

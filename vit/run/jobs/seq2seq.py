@@ -19,6 +19,7 @@ from vit.inference import Seq2SeqPredictor
 from vit.report.seq2seq import write_seq2seq_evaluation
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
+from vit.run.film import Seq2SeqFilm
 from vit.run.jobs.base import Job, Tested, check_no_augment
 from vit.run.parts import networks
 from vit.run.parts.batches import build_augment, build_pair_datasets
@@ -183,6 +184,14 @@ class Seq2SeqJob(Job):
 
     def omitted(self) -> list[tuple[str, str]]:
         return [*super().omitted(), *(each for dataset in self.datasets.values() for each in dataset.left_out)]
+
+    def film(self, folder: RunFolder, count: int) -> Seq2SeqFilm:
+        """Raises ConfigError: the weights are sharded, so no texts can be generated in validation."""
+        if self.config["strategy"]["name"] == "fsdp":
+            raise ConfigError(f"callbacks.film={count} generates texts, but strategy=fsdp gathers sharded weights for "
+                              "whole forward passes only; leave callbacks.film out or use strategy=ddp")
+        metric = self.config["callbacks"]["monitor"]
+        return Seq2SeqFilm(folder.path, metric, self.datasets["val"], self.tokenizers.get("source"), count)
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         extra = extra | self.task.config["use"]

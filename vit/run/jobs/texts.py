@@ -14,7 +14,10 @@ from vit.evaluation.progress import Progress
 from vit.evaluation.text_classification import evaluate_texts
 from vit.inference import TextPredictor
 from vit.models.text import TextClassifierConfig
+from vit.nn import Attention
 from vit.report.evaluation import write_text_evaluation
+from vit.run.config.composing import ConfigError
+from vit.run.film import TextFilm
 from vit.run.jobs.base import Job, Tested
 from vit.run.parts import networks
 from vit.run.parts.auto_values import steps_per_epoch
@@ -139,6 +142,15 @@ class TextClassificationJob(TextJob):
 
     def omitted(self) -> list[tuple[str, str]]:
         return [*super().omitted(), *self.datasets["train"].left_out]
+
+    def film(self, folder: RunFolder, count: int) -> TextFilm:
+        """Raises ConfigError: the model has no attention."""
+        if not any(isinstance(layer, Attention) for layer in self.model.modules()):
+            raise ConfigError(f"callbacks.film={count} shows the attention between tokens, but model.mixer="
+                              f"{self.model.config.mixer} has none; leave callbacks.film out or use "
+                              "model.mixer=attention")
+        metric = self.config["callbacks"]["monitor"]
+        return TextFilm(folder.path, metric, self.datasets["val"], self.source.classes, self.tokenizer, count)
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         extra = extra | self.task.config["use"]
