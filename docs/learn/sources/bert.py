@@ -2,8 +2,8 @@
 # # BERT: masking, next sentence, fine-tuning
 #
 # A decoder predicts the next word from those before it. BERT ([1810.04805](https://arxiv.org/abs/1810.04805)) has an encoder
-# alone: each word sees all others, so some of them are masked and have to be predicted. The texts here are generated stories
-# about people who gain and lose things. Pre-training needs no labels; afterwards few are enough.
+# alone: each word attends to all others, so some of them are masked and have to be predicted. The texts here are generated
+# stories about people who gain and lose things. Pre-training needs no labels; afterwards few are enough.
 
 # %%
 # %matplotlib inline
@@ -129,7 +129,7 @@ for second in ("of ten coins ann loses [MASK] and has seven", "of ten coins ben 
 # The second sentence must continue with the same number of the same thing. That it must also be about the same person, this
 # small model has not learned: exercise 4 asks why.
 #
-# Who looks where: the attention from the masked word, the mean of the heads of each layer.
+# The attention from the masked word, as the mean of the heads of each layer.
 
 # %%
 from vit.nn import attention_maps

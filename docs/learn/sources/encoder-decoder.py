@@ -82,8 +82,8 @@ print("equal")
 # %% [markdown]
 # ## 4. Teacher forcing
 #
-# In training the decoder gets the right words, shifted by one: from *start four hundred* it has to predict *four hundred
-# twenty*. The causal mask hides the future, so that all positions are trained at once.
+# In training the input of the decoder is the reference, shifted by one: from *start four hundred* it has to predict *four
+# hundred twenty*. With the causal mask no position attends to later ones, so that all positions are trained at once.
 
 # %%
 for given, wanted in zip(inputs[0].tolist(), target[427, 1:].tolist()):
@@ -122,7 +122,7 @@ right.set(title="learning rate (Noam)", xlabel="step / 4");
 # %% [markdown]
 # ## 6. Generation
 #
-# Now nobody gives the right words: each predicted word is fed back. The test numbers were never seen.
+# Without a reference each predicted word becomes the next input. The test numbers are not among the training numbers.
 
 # %%
 from vit.generation import Generation, generate
@@ -143,9 +143,9 @@ for number, answer in list(zip(test.tolist(), answers))[:6]:
 assert sum(right) / len(right) > 0.8
 
 # %% [markdown]
-# ## 7. Who looks where
+# ## 7. Cross-attention
 #
-# Cross-attention of the decoder: rows are the words about to be predicted, columns the digits. The model has learned to
+# Rows are the words that the decoder predicts, columns the digits that it attends to. The model has learned to
 # read the digits in the right order.
 
 # %%

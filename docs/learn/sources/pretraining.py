@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Pre-training without labels, and distillation
 #
-# Labels are expensive, images are not. A masked autoencoder (MAE) learns from images alone: hide most patches, predict them
-# from the rest. Afterwards fewer labels are needed. The second part lets a small model learn from a larger one. The images are
-# scikit-learn's digits.
+# Labels are expensive, images are not. A masked autoencoder (MAE) learns from images alone: most patches are masked and
+# predicted from the rest. Afterwards fewer labels are needed. In the second part a small model is trained on the
+# predictions of a larger one. The images are scikit-learn's digits.
 
 # %%
 # %matplotlib inline
@@ -40,7 +40,7 @@ with torch.no_grad():
 # %% [markdown]
 # ## 2. Pre-training
 #
-# The loss is the squared error of the *hidden* patches. No label is used.
+# The loss is the squared error of the *masked* patches. No label is used.
 
 # %%
 from vit.models.mae import masked_error
@@ -65,7 +65,7 @@ for epoch in range(150):
 print(f"squared error per pixel {losses[0]:.3f} -> {losses[-1]:.3f}; the variance of a pixel is {images.var():.3f}")
 
 # %% [markdown]
-# What it makes of images that it has never seen:
+# Reconstructions of images that are not among the training images:
 
 # %%
 from vit.models.mae import from_patches, to_patches
@@ -76,7 +76,7 @@ with torch.no_grad():
 patches = to_patches(images[test[:6]], (2, 2)).masked_fill(masked[..., None], -0.3)
 holes = from_patches(patches, (2, 2), (4, 4))
 figure, axes = plt.subplots(3, 6, figsize=(8, 4.2), layout="constrained")
-for line, (name, rows) in zip(axes, {"hidden": holes, "predicted": filled, "original": images[test[:6]]}.items()):
+for line, (name, rows) in zip(axes, {"masked": holes, "predicted": filled, "original": images[test[:6]]}.items()):
     line[0].set_ylabel(name)
     for axis, each in zip(line, rows):
         axis.imshow(each[0], cmap="gray", vmin=-1, vmax=1)
@@ -131,8 +131,8 @@ for name, values in results.items():
 # %% [markdown]
 # ## 4. Distillation
 #
-# A teacher that has learned from all 1,437 labels now labels images for a smaller student. Its probabilities say more than a
-# label: a 3 that looks a little like an 8 gets a little of both. The student minimizes the divergence from them, with a
+# A teacher that is trained on all 1,437 labels predicts targets for a smaller student. Its probabilities hold more than a
+# label does: a 3 that looks a little like an 8 gets a little of both. The student minimizes the divergence from them, with a
 # temperature τ that makes them softer.
 
 # %%
@@ -183,8 +183,8 @@ for name, loss_of in (("labels alone", label_loss), ("with the teacher", distill
 # ## Solutions
 
 # %%
-# 1. The encoder is what remains after pre-training, when no patch is hidden. It never sees a token that does not exist
-#    later, and it saves the cost of the hidden ones.
+# 1. The encoder is what remains after pre-training, when no patch is masked. It has no input token that does not exist
+#    later, and it saves the cost of the masked ones.
 # 2. Near 0 copying neighbours is enough; near 1 there is nothing left to conclude from.
 # 3. The gradient of the softened cross entropy shrinks with 1/τ²; the factor keeps both parts of the loss comparable.
 logits, target = torch.tensor([[2.0, 0.0, -1.0]], requires_grad=True), torch.tensor([[0.5, 0.3, 0.2]])

@@ -146,7 +146,8 @@ for axis in axes.flat:
 # %% [markdown]
 # ## 6. What the positions have learned
 #
-# The cosine between the position vector of one patch and all others. Nobody told the model that patches form a grid.
+# The cosine between the position vector of one patch and all others. The grid of the patches is not part of the input: it
+# is learned.
 
 # %%
 table = F.normalize(model.embed.pos_embed[0, 1:].detach(), dim=-1)
