@@ -155,7 +155,7 @@ def _draw_curves(axes: Axes, models: Sequence[ComparedModel]) -> None:
     axes.set_xlabel("epoch", fontsize=9, color=MUTED, family=FONT)
     if drawn:
         _limits(axes, [entry.curve for entry, _ in drawn])
-        axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="lower right")
+        axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best")
 
 
 def _limits(axes: Axes, curves: Sequence[Curve]) -> None:
