@@ -66,7 +66,12 @@ def test_several_labels_per_image(class_folders, tmp_path):
     rows = "".join(f"all/{i:03}.png,{('red', 'red|big', 'big')[i % 3]}\n" for i in range(20))
     (root / "labels.csv").write_text("file,label\n" + rows)
     source = table(root / "labels.csv", label_separator="|")
-    found = apply_corrections(source, corrections(tmp_path / "c.csv", "all/003.png,red,big|red"))
+    rows = ("all/003.png,red,big | red", "all/002.png,big,|")
+    found = apply_corrections(source, corrections(tmp_path / "c.csv", *rows))
     places = {name: (key, i) for key, split in found.splits.items() for i, name in enumerate(split.names)}
     key, i = places["all/003.png"]
     assert found.splits[key].labels[i].all() and not source.splits[key].labels[i].all()
+    key, i = places["all/002.png"]
+    assert not found.splits[key].labels[i].any() and source.splits[key].labels[i].any()
+    with pytest.raises(DataError, match="line 2: 'bug' is not one of the 2 classes; did you mean big"):
+        apply_corrections(source, corrections(tmp_path / "d.csv", "all/003.png,red,red|bug"))

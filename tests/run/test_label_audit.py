@@ -9,11 +9,12 @@ import pytest
 
 import vit
 from tests.run.conftest import SMALL, table, write_photos
+from tests.run.test_multi_label import overrides, write_shapes
 from vit.cli import main
 from vit.data import DataError
 from vit.data.splits.files import read_rows
 from vit.evaluation.labelling.label_errors import find_label_errors
-from vit.evaluation.out_of_fold import HeldOut
+from vit.evaluation.out_of_fold import HeldOut, read_held_out
 
 cleanlab_filter = pytest.importorskip("cleanlab.filter")
 
@@ -40,6 +41,101 @@ def test_errors_are_those_of_cleanlab():
     ranked = {error.name for error in find_label_errors(whole, limit=len(wrong))}
     assert len(ranked & wrong) / len(wrong) > 0.9
     assert all(error.suggested != error.label and error.row()["new_label"] == "" for error in found)
+
+
+def label_sets(seed=0, samples=500, changes=40):
+    """Good probabilities for several labels per sample, some of which are added or removed."""
+    rng = np.random.default_rng(seed)
+    truth = rng.random((samples, 4)) < (0.5, 0.3, 0.2, 0.1)
+    probabilities = 1 / (1 + np.exp(-(8 * truth - 4 + rng.normal(size=truth.shape))))
+    labels = truth.copy()
+    rows, columns = rng.choice(samples, changes, replace=False), rng.integers(0, 4, changes)
+    labels[rows, columns] ^= True
+    names = [f"{i}.png" for i in range(samples)]
+    return HeldOut(names, ["1/2"] * samples, labels, probabilities, ["a", "b|c", "d", "e"]), truth, set(rows.tolist())
+
+
+def test_errors_among_several_labels_are_those_of_cleanlab():
+    from cleanlab.multilabel_classification import get_label_quality_scores
+    from cleanlab.multilabel_classification.filter import find_label_issues, find_multilabel_issues_per_class
+
+    whole, truth, changed = label_sets()
+    lists = [np.flatnonzero(row).tolist() for row in whole.labels]
+    ranked = find_label_issues(lists, whole.probabilities, return_indices_ranked_by="self_confidence", n_jobs=1)
+    per_class = find_multilabel_issues_per_class(lists, whole.probabilities, n_jobs=1)
+    quality = get_label_quality_scores(lists, whole.probabilities)
+    found = find_label_errors(whole)
+    assert [error.name for error in found] == [whole.names[i] for i in ranked]
+    right = 0
+    for error, i in zip(found, ranked, strict=True):
+        wrong = {whole.classes[c] for c in np.flatnonzero(per_class[i])}
+        assert set(error.add) | set(error.remove) == wrong and not set(error.add) & set(error.remove)
+        assert set(error.add).isdisjoint(error.label.split(";")) and error.quality == quality[i]
+        expected = whole.labels[i] ^ per_class[i]
+        assert error.suggested == ";".join(np.array(whole.classes)[expected]) or (error.suggested, expected.any()) == (
+            ";", False)
+        right += bool((expected == truth[i]).all())
+    assert len(changed & set(ranked.tolist())) >= 0.8 * len(changed) and right >= 0.9 * len(found)
+    ranked = find_label_errors(whole, limit=100)
+    assert len(ranked) == 100 and [error.quality for error in ranked] == sorted(quality)[:100]
+    assert "no change suggested" in {error.proposal for error in ranked}
+
+
+def test_labels_of_all_or_no_samples_are_not_looked_at(caplog):
+    whole, _, _ = label_sets()
+    whole.labels[:, 1], whole.labels[:, 3] = True, False
+    found = find_label_errors(whole)
+    assert "none or all of the 500 held-out samples have the label: b|c, e" in caplog.text
+    assert found and all(not {"b|c", "e"} & (set(error.add) | set(error.remove)) for error in found)
+    whole.labels[:] = True
+    with pytest.raises(DataError, match="on all or on none of the 500"):
+        find_label_errors(whole)
+
+
+def test_a_table_of_label_sets_is_read_as_it_was_written(tmp_path):
+    whole, _, _ = label_sets()
+    one_each = HeldOut(whole.names, whole.folds, np.eye(4, dtype=bool)[np.arange(500) % 4], whole.probabilities,
+                       whole.classes)
+    for each in (whole, one_each):
+        each.save(tmp_path / "table.csv")
+        found = read_held_out(tmp_path / "table.csv")
+        assert found.multi_label and (found.labels == each.labels).all() and found.classes == whole.classes
+    text = (tmp_path / "table.csv").read_text().replace(",d,", ",x,", 1)
+    (tmp_path / "table.csv").write_text(text)
+    with pytest.raises(DataError, match="the label 'x' of .*png is not one of its 4 classes"):
+        read_held_out(tmp_path / "table.csv")
+
+
+def test_several_labels_from_a_run_to_corrected_training(tmp_path, capsys):
+    path = write_shapes(tmp_path / "photos")
+    common = overrides(path, "data.fractions=[0.6,0.2,0.2]")
+    run = vit.train([*common, "recipe.epochs=3", f"run_dir={tmp_path / 'run'}"]).path
+    assert main(["audit", "--labels", str(run), "--limit", "20"]) == 0
+    out = capsys.readouterr().out
+    rows = table(run / "label_errors.csv")
+    assert re.search(r"20 of \d+ samples have labels", out) and len(rows) == 20
+    assert list(rows[0]) == ["name", "label", "new_label", "suggested", "add", "remove", "quality", "fold"]
+    page, changed = (run / "label_errors.html").read_text(), {}
+    for row in rows:
+        before, after = (set(filter(None, row[key].split("|"))) for key in ("label", "suggested"))
+        assert set(re.findall(r"(\w+) \(", row["add"])) == after - before
+        assert set(re.findall(r"(\w+) \(", row["remove"])) == before - after
+        assert row["suggested"] == ("|".join(sorted(after)) or "|")
+        assert f"</strong><br>{'add' if row['add'] else 'remove' if row['remove'] else 'no change suggested'}" in page
+        if before != after:
+            changed[row["name"]] = [row["label"], row["suggested"]]
+        row["new_label"] = row["suggested"]
+    assert changed and any(f"{name}: {before or 'no label'}, " in out for name, (before, _) in changed.items())
+    with open(run / "label_errors.csv", "w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    again = vit.train([*common, "recipe.epochs=1", f"data.corrections={run / 'label_errors.csv'}",
+                       f"run_dir={tmp_path / 'again'}"]).path
+    assert {name: rest for name, *rest in read_rows(again / "splits" / "corrected.tsv")} == changed
+    recorded = {name: label for split in ("train", "val", "test")
+                for name, label, _ in read_rows(again / "splits" / f"{split}.tsv")}
+    assert all(recorded[name] == after.strip("|") for name, (_, after) in changed.items())
 
 
 def test_a_class_without_predictions_is_an_error():

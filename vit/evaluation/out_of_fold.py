@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vit.bundle import Bundle
 from vit.data import DataError, Split, TextSplit
+from vit.data.source import separator_of
 from vit.evaluation.classification import RunOptions, check_labels, run_over_split
 from vit.evaluation.progress import Progress
 from vit.files.atomic import write_atomically
@@ -19,7 +20,6 @@ from vit.inference.text_classification import TextPredictor
 
 FACTS = ("name", "fold", "label", "prediction")
 COLUMN = "p:"  # before a class name in the header
-SEPARATOR = "|"  # of several labels in a cell
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class HeldOut:
     def rows(self) -> list[list]:
         """The cells of the table, without its header."""
         if self.multi_label:
-            texts = [[SEPARATOR.join(self.classes[c] for c in np.flatnonzero(row)) for row in each]
+            separator = separator_of(self.classes)
+            texts = [[separator.join(self.classes[c] for c in np.flatnonzero(row)) for row in each]
                      for each in (self.labels, self.probabilities >= 0.5)]
         else:
             texts = [[self.classes[c] for c in each] for each in (self.labels, self.probabilities.argmax(1))]
@@ -122,16 +123,22 @@ def read_held_out(path: str | PathLike[str]) -> HeldOut:
         probabilities = np.array([row[width:] for row in rows], dtype=np.float64)
     except ValueError as error:
         raise DataError(f"{path}: a probability is not a number ({error})") from None
-    index = {name: c for c, name in enumerate(classes)}
-    unknown = next((row for row in rows if any(name not in index for name in row[2].split(SEPARATOR) if name)
-                    and row[2] not in index), None)
-    if unknown is not None:
-        raise DataError(f"{path}: the label {unknown[2]!r} of {unknown[0]} is not one of its {len(classes)} classes")
-    if all(row[2] in index for row in rows):
-        labels = np.array([index[row[2]] for row in rows], dtype=np.int64)
-    else:
-        labels = np.array([[name in row[2].split(SEPARATOR) for name in classes] for row in rows], dtype=bool)
+    labels = _labels_of(path, rows, classes, probabilities)
     return HeldOut([row[0] for row in rows], [str(row[1]) for row in rows], labels, probabilities, classes)
+
+
+def _labels_of(path: Path, rows: Sequence[Sequence[str]], classes: list[str], probabilities: np.ndarray) -> np.ndarray:
+    """The labels (N,) of rows with one class each and probabilities of sum 1, else (N,classes)."""
+    index, separator = {name: c for c, name in enumerate(classes)}, separator_of(classes)
+    if all(row[2] in index for row in rows) and np.allclose(probabilities.sum(1), 1, atol=1e-3):
+        return np.array([index[row[2]] for row in rows], dtype=np.int64)
+    labels = np.zeros((len(rows), len(classes)), dtype=bool)
+    for row, sample in zip(labels, rows, strict=True):
+        for name in filter(None, sample[2].split(separator)):
+            if name not in index:
+                raise DataError(f"{path}: the label {name!r} of {sample[0]} is not one of its {len(classes)} classes")
+            row[index[name]] = True
+    return labels
 
 
 def predict_held_out(

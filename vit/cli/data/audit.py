@@ -149,10 +149,9 @@ def show_label_errors(options: LabelOptions, overrides: list[str], json_file: Pa
     from vit.run.multirun.label_audit import audit_labels
 
     errors, samples, csv_file, page = audit_labels(options.labels, options.csv_file, options.html, options.limit)
-    typer.echo(f"{len(errors)} of {samples} labels are likely wrong")
+    typer.echo(f"{len(errors)} of {samples} samples have labels that are likely wrong")
     for error in errors[:10]:
-        typer.echo(f"  {error.name}: {error.label} ({error.label_probability:.3f}), suggested {error.suggested} "
-                   f"({error.suggested_probability:.3f})")
+        typer.echo(f"  {error.name}: {error.given}, {error.proposal}")
     write_json({"samples": samples, "label_errors": [asdict(error) for error in errors]}, json_file)
     print_written(f"{csv_file}: fill in new_label and train with data.corrections={csv_file}")
     print_written(str(page))

@@ -115,8 +115,11 @@ def _find(path: Path, line: int, name: str, positions: dict[str, list[tuple[str,
 
 
 def _encoded(path: Path, line: int, text: str, source: Source) -> np.ndarray | int:
-    """The label of one class name, or of several names joined by the source's separator."""
-    names = [text] if not source.multi_label else text.split(separator_of(source.classes))
+    """The label of one class name, or of several names joined by the source's separator, which alone is no label."""
+    names = [text]
+    if source.multi_label:
+        separator = separator_of(source.classes)
+        names = [] if text == separator else [name.strip() for name in text.split(separator)]
     index = {to_nfc(name): c for c, name in enumerate(source.classes)}
     for name in names:
         if to_nfc(name) not in index:

@@ -8,7 +8,7 @@ from PIL import Image
 from vit.bundle import load_bundle
 from vit.data import BadImage, Preprocessing, TextSplit
 from vit.data.quality.corrections import write_corrections
-from vit.evaluation.labelling.label_errors import LabelError, find_label_errors
+from vit.evaluation.labelling.label_errors import LabelError, LabelSetError, find_label_errors
 from vit.evaluation.out_of_fold import HeldOut, read_held_out
 from vit.report.pages.label_errors import label_page
 from vit.run.config.composing import ConfigError
@@ -22,7 +22,7 @@ SPLITS = ("val", "test")  # of one run: its model was not trained on them
 
 
 def audit_labels(folder: Path, csv_file: Path | None = None, page: Path | None = None,
-                 limit: int | None = None) -> tuple[list[LabelError], int, Path, Path]:
+                 limit: int | None = None) -> tuple[list[LabelError] | list[LabelSetError], int, Path, Path]:
     """Find likely errors and write a corrections file to edit and a page; the errors, the number of samples, and both
     files.
 
