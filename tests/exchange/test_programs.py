@@ -238,7 +238,7 @@ def test_what_cannot_be_traced_is_a_named_error(tmp_path):
 
 def test_wrong_requests_are_errors_before_the_work(tmp_path, monkeypatch):
     model = saved(tmp_path / "model")
-    with pytest.raises(SourceError, match=r"use \.onnx"):
+    with pytest.raises(SourceError, match=r"use one of \.onnx"):
         convert(model, tmp_path / "model.pt", "onnx")
     with pytest.raises(SourceError, match="no classes"):
         convert(model, tmp_path / "model.onnx", "onnx", num_classes=0)

@@ -120,7 +120,7 @@ def check_target(dest: Path, to: str) -> None:
     if to not in EXPORTERS:
         raise SourceError(f"--to {to} is unknown; it must be one of {', '.join(EXPORTERS)}")
     if to in FILE_ENDINGS and dest.suffix not in FILE_ENDINGS[to]:
-        raise SourceError(f"{dest} has no file ending of --to {to}; use {' or '.join(FILE_ENDINGS[to])}")
+        raise SourceError(f"{dest} has no file ending of --to {to}; use one of {', '.join(FILE_ENDINGS[to])}")
     if to in PROGRAMS:
         programs.check_libraries(to)
     if dest.exists() and (dest.is_file() or any(dest.iterdir())):
