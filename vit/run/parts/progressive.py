@@ -39,7 +39,7 @@ def build_progressive(recipe: dict, model: nn.Module) -> Progressive | None:
                           " set both to null")
     config = model.config
     build = partial(build_stages, node["stages"], full_size=config.image_size, patch_size=config.patch_size)
-    stages = checked(NODE, build, {key: node[key] for key in SCHEDULES}, spread=True)
+    stages = checked(NODE, build, {key: node[key] for key in SCHEDULES}, unpack=True)
     made = Progressive(stages, node["until"])
     checked(f"{NODE}.image_size", model.add_image_sizes, made.image_sizes)
     if made.patch_drops:
@@ -63,5 +63,5 @@ def add_patch_dropout(model: VisionTransformer, made: Progressive) -> None:
         raise ConfigError(f"{NODE}.patch_drop and model.patch_dropout={config.patch_dropout} both drop patches; set "
                           "one of them to null")
     replaced = partial(dataclasses.replace, config)
-    checked(f"{NODE}.patch_drop", replaced, {"patch_dropout": max(made.patch_drops)}, spread=True)
+    checked(f"{NODE}.patch_drop", replaced, {"patch_dropout": max(made.patch_drops)}, unpack=True)
     model.encoder.patch_dropout = PatchDropout(made.patch_drops[0], config.prefix)
