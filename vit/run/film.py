@@ -192,7 +192,7 @@ class Seq2SeqFilm(AttentionFilm):
         for name, sample in self.samples:
             batch = on_device(sample, task.device)
             source, mask, target = task.source(batch), batch["source_mask"], batch["target"]
-            best = generate(task.model, source, mask, task.writing.decode.greedy, utf8=task.utf8)[0][0]
+            best = generate(task.model, source, mask, task.validation.decode.greedy, utf8=task.utf8)[0][0]
             text = task.tokenizer.decode(best.ids, "ignore")
             recorded = pair_attention(task.model, source, mask, target, sample["source"][0], text, self.tokenizer,
                                       task.tokenizer)
