@@ -41,7 +41,8 @@ def build_progressive(recipe: dict, model: nn.Module) -> Progressive | None:
     build = partial(build_stages, node["stages"], full_size=config.image_size, patch_size=config.patch_size)
     stages = checked(NODE, build, {key: node[key] for key in SCHEDULES}, unpack=True)
     made = Progressive(stages, node["until"])
-    checked(f"{NODE}.image_size", model.add_image_sizes, made.image_sizes)
+    if made.image_sizes:
+        checked(f"{NODE}.image_size", model.add_image_sizes, made.image_sizes)
     if made.patch_drops:
         add_patch_dropout(model, made)
     sizes = ", ".join(f"{height}x{width}" for height, width in made.image_sizes)
