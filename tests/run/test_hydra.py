@@ -158,6 +158,34 @@ def test_a_sweep_that_the_config_names(own, capfd):
     assert [settings for settings, *_ in swept(Path("out"))] == [{"seed": "3"}, {"seed": "4"}]
 
 
+SEARCH = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1", "hydra.sweeper.sampler.seed=0",
+          "hydra.sweep.dir=out", "recipe.optimizer.lr=0.0,0.003,0.01", "calibrate=none"]
+
+
+@pytest.mark.parametrize(("monitor", "best"), [("val/accuracy", max), ("val/loss", min)])
+def test_a_search_improves_the_monitored_metric(monitor, best, own, capfd):
+    """Optuna minimizes unless it is told otherwise, and a learning rate of 0 trains nothing."""
+    assert main(["--config-dir", str(own), "-m", *TINY, "recipe=brief", f"callbacks.monitor={monitor}", *SEARCH]) == 0
+    found = yaml.safe_load(Path("out/optimization_results.yaml").read_text())
+    runs = json.loads(Path("out/sweep.json").read_text())["runs"]
+    values = {run["settings"]["recipe.optimizer.lr"]: run["metrics"][monitor] for run in runs}
+    assert found["best_value"] == pytest.approx(best(values.values())) and len(values) > 1
+    rows = [line for line in capfd.readouterr().out.splitlines() if line.lstrip().startswith("recipe.optimizer.lr=")]
+    assert rows[0].split()[0] == f"recipe.optimizer.lr={best(values, key=values.get)}"
+
+
+def test_a_search_for_the_worst_is_an_error(own, capfd):
+    direction = "hydra.sweeper.direction=minimize"
+    assert main(["--config-dir", str(own), "-m", *TINY, "recipe=brief", *SEARCH, direction]) == 2
+    assert "use hydra.sweeper.direction=maximize" in capfd.readouterr().err and not Path("out").exists()
+    sweep = {"defaults": ["own", {"override hydra/sweeper": "optuna"}, "_self_"],
+             "hydra": {"sweeper": {"direction": "minimize", "n_trials": 2, "n_jobs": 1}}}
+    (own / "search.yaml").write_text(yaml.safe_dump(sweep))
+    overrides = ["--config-dir", str(own), "-cn", "search", "-m", *TINY, "recipe=brief", *SEARCH[4:]]
+    assert main(overrides) == 2
+    assert "use hydra.sweeper.direction=maximize" in capfd.readouterr().err
+
+
 def test_a_sweep_of_several_processes_each(own, tmp_path):
     overrides = [*TINY, "recipe=brief", "strategy=ddp", "trainer.devices=2", "seed=1,2", "hydra.sweep.dir=out"]
     code, _, err = run(["--config-dir", own, "-m", *overrides], tmp_path)

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from vit.run.config.composing import PRIMARY, SEARCH_PATH, ConfigError, compose, prepare_overrides, resolve
 from vit.run.config.overrides import override_text, parse, shown, sweep
+from vit.run.multirun.searching import GRID, check_direction, direction_overrides, mode
 from vit.run.processes.apart import STOPPED, train_apart
 
 HEADLINES = ("accuracy", "map", "exact_match", "loss")  # the first available one is in the table
@@ -56,14 +57,16 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
     folder = pathlib.Path(str(own) if own else new_path({**configs[0], "run_dir": None}, suffix="_sweep"))
     settings = [] if own else [override_text(SWEEP_FOLDER, str(folder)), f"{SWEEP_FOLDER[:-3]}subdir=."]
     carried = [o.input_line for o in parsed if o.key_or_group in (PRIMARY, SEARCH_PATH)]
-    total = len(jobs) if len(jobs) > 1 and "hydra/sweeper" not in stated else None
+    searching = stated.get("hydra/sweeper", GRID) != GRID
+    settings += direction_overrides(str(stated["hydra/sweeper"]), stated, configs[0]) if searching else []
+    total = len(jobs) if len(jobs) > 1 and not searching else None
 
     def run_one(config: DictConfig) -> float:
         return run_one_of_sweep(folder, own is not None, carried, total)
 
     prepared, name = prepare_sweep(jobs, parsed)
     with_hydra(run_one, ["--multirun", f"--config-name={name}"], [*prepared, *settings])
-    return gather(folder)
+    return gather(folder, configs[0]["callbacks"] if searching else None)
 
 
 def prepare_sweep(jobs: list[list[str]], parsed: list[Override]) -> tuple[list[str], str]:
@@ -95,6 +98,7 @@ def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], tot
     overrides, number = [*hydra.overrides.task, *carried], int(hydra.job.num)
     print(f"\n[{number + 1}{f'/{total}' if total else ''}] {shlex.join(overrides)}", flush=True)
     config = resolve(compose(overrides))
+    check_direction(hydra.sweeper, config)
     named = config["run_dir"] or config["resume"]
     path = pathlib.Path(named or (folder / str(number) if inside else new_path(config)))
     code = train_apart(overrides if named else [*overrides, override_text("run_dir", str(path))])
@@ -106,13 +110,17 @@ def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], tot
     return metrics.get(config["callbacks"]["monitor"], math.nan)
 
 
-def gather(folder: pathlib.Path) -> int:
-    """Collect the records of the runs in `sweep.json`, print their table, and return the highest exit code."""
+def gather(folder: pathlib.Path, callbacks: dict | None = None) -> int:
+    """Collect the records of the runs in `sweep.json`, print their table, and return the highest exit code.
+
+    Args:
+        callbacks: the node of the config, for runs of a search.
+    """
     files = sorted(folder.glob("job_*.json"), key=lambda file: int(file.stem.removeprefix("job_")))
     records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     varied = settings_of([record["overrides"] for record in records])
     conclude([SweptRun(record["folder"], settings, record["exit_code"], record["metrics"])
-              for record, settings in zip(records, varied, strict=True)], folder)
+              for record, settings in zip(records, varied, strict=True)], folder, callbacks)
     for file in files:
         file.unlink()
     return max(record["exit_code"] for record in records)
@@ -141,11 +149,11 @@ def read_metrics(path: pathlib.Path) -> dict:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
-def conclude(runs: list[SweptRun], folder: pathlib.Path) -> None:
-    """Write `sweep.json` and `sweep.csv` and print the table."""
+def conclude(runs: list[SweptRun], folder: pathlib.Path, callbacks: dict | None = None) -> None:
+    """Write `sweep.json` and `sweep.csv` and print the table; that of a search has the best setting first."""
     from vit.files.strict_json import json_text
 
-    rows = summary(runs)
+    rows = summary(runs) if callbacks is None else best_first(summary(runs), callbacks)
     folder.mkdir(parents=True, exist_ok=True)
     content = {"runs": [asdict(run) for run in runs], "settings": rows}
     (folder / "sweep.json").write_text(json_text(content) + "\n", encoding="utf-8")
@@ -154,7 +162,13 @@ def conclude(runs: list[SweptRun], folder: pathlib.Path) -> None:
         table = csv.DictWriter(file, list(dict.fromkeys(key for line in lines for key in line)))
         table.writeheader()
         table.writerows(lines)
-    show(rows, folder)
+    show(rows, folder, callbacks and callbacks["monitor"])
+
+
+def best_first(rows: list[dict], callbacks: dict) -> list[dict]:
+    """The rows in the order of the monitored metric; those without it last."""
+    monitor, sign = callbacks["monitor"], -1 if mode(callbacks) == "max" else 1
+    return sorted(rows, key=lambda row: sign * row["mean"].get(monitor, sign * math.inf))
 
 
 def summary(runs: list[SweptRun]) -> list[dict]:
@@ -183,8 +197,10 @@ def is_metric(name: str, finished: list[dict]) -> bool:
     )
 
 
-def show(rows: list[dict], folder: pathlib.Path) -> None:
-    """Print a row per setting: mean ± deviation of the first of `HEADLINES`."""
+def show(rows: list[dict], folder: pathlib.Path, monitor: str | None = None) -> None:
+    """Print a row per setting: mean ± deviation of the first of `HEADLINES`, or of the metric that a search has
+    improved, because the test metric of a setting that was chosen by it would be optimistic.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
@@ -193,7 +209,7 @@ def show(rows: list[dict], folder: pathlib.Path) -> None:
 
     known = [name for row in rows for name in row["mean"]]
     preferred = (f"{split}/{name}" for name in HEADLINES for split in ("test", "val"))
-    name = next((each for each in preferred if each in known), "")
+    name = monitor if monitor in known else next((each for each in preferred if each in known), "")
     table = Table(box=SIMPLE_HEAD, title="Sweep", title_justify="left", title_style="bold")
     table.add_column("setting", overflow="fold")
     for heading in ("runs", name.replace("/", " ") or "result"):
