@@ -3,23 +3,23 @@
     python -m vit probe WEIGHTS data=folder data.root=clothing_small --save features.npz
     python benchmarks/label_errors.py features.npz [MORE.npz ...]
 
-Frozen features with a logistic regression in 5 folds (`vit.data.splits.folds`), instead of `vit cross-validate`.
-Each class has one other class that its flipped labels become. By hand: `CleanLearning` with the same classifier, which
-makes its own folds. Precision and recall are equal where as many samples are looked at as were flipped.
+The features go through `held_out_by_features`, as in `vit audit --labels MODEL`. Each class has one other class that
+its flipped labels become. By hand: `CleanLearning` with a logistic regression of the same regularization, which makes
+its own folds. Precision and recall are equal where as many samples are looked at as were flipped. `first_round`: the
+same folds without the second round.
 """
 
 import numpy as np
 from cleanlab.classification import CleanLearning
 from feature_files import measure_files
-from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vit.data.splits.folds import assign_folds
+from vit.evaluation.features.probe import FIT_C_VALUES, choose_c, new_regression
+from vit.evaluation.labelling.feature_folds import FOLDS, held_out_by_features
 from vit.evaluation.labelling.label_errors import find_label_errors
-from vit.evaluation.out_of_fold import HeldOut
 
-SHARE, FOLDS = 0.08, 5
+SHARE = 0.08
 
 
 def flip(labels, seed):
@@ -34,37 +34,28 @@ def flip(labels, seed):
     return flipped, set(wrong.tolist())
 
 
-def classifier():
-    return make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300))
-
-
-def out_of_fold(features, labels, seed):
-    names = [str(i) for i in range(len(labels))]
-    folds = assign_folds(names, labels, FOLDS, seed)
-    probabilities = np.zeros((len(labels), labels.max() + 1))
-    for fold in range(FOLDS):
-        inside = folds == fold
-        model = classifier().fit(features[~inside], labels[~inside])
-        probabilities[inside] = model.predict_proba(features[inside])
-    return HeldOut(names, [f"{fold + 1}/{FOLDS}" for fold in folds], labels, probabilities,
-                   [str(c) for c in range(labels.max() + 1)])
-
-
 def measure(path, seed):
     content = np.load(path)
     features, labels = content["features"], content["labels"]
     flipped, wrong = flip(labels, seed)
-    ours = find_label_errors(out_of_fold(features, flipped, seed), limit=len(wrong))
-    by_itself = find_label_errors(out_of_fold(features, flipped, seed))
-    hand = CleanLearning(classifier(), seed=seed, cv_n_folds=FOLDS, verbose=False)
+    names, classes = [str(i) for i in range(len(labels))], [str(c) for c in range(labels.max() + 1)]
+    c, _ = choose_c(StandardScaler().fit_transform(features), flipped, FIT_C_VALUES)
+    first, second = (held_out_by_features(names, features, flipped, classes, seed=seed, c=c, rounds=rounds)
+                     for rounds in (1, 2))
+    hand = CleanLearning(make_pipeline(StandardScaler(), new_regression(c)), seed=seed, cv_n_folds=FOLDS, verbose=False)
     issues = hand.find_label_issues(features, flipped)
     by_hand = np.argsort(issues["label_quality"].to_numpy(), kind="stable")[: len(wrong)]
-    counted = {int(error.name) for error in by_itself}
-    return {"data": str(path), "samples": len(labels), "flipped": len(wrong), "seed": seed,
-            "vit": len({int(error.name) for error in ours} & wrong) / len(wrong),
+    counted = {int(error.name) for error in find_label_errors(second)}
+    return {"data": str(path), "samples": len(labels), "flipped": len(wrong), "seed": seed, "c": c,
+            "vit": at_k(second, wrong), "first_round": at_k(first, wrong),
             "cleanlab_by_hand": len(set(by_hand.tolist()) & wrong) / len(wrong),
             "counted_as_errors": len(counted), "their_precision": len(counted & wrong) / max(len(counted), 1),
             "their_recall": len(counted & wrong) / len(wrong)}
+
+
+def at_k(predictions, wrong):
+    """Precision and recall among as many samples as were flipped."""
+    return len({int(error.name) for error in find_label_errors(predictions, limit=len(wrong))} & wrong) / len(wrong)
 
 
 def measure_seeds(path, seeds):
@@ -73,4 +64,4 @@ def measure_seeds(path, seeds):
 
 
 if __name__ == "__main__":
-    measure_files(__doc__, measure_seeds, seeds=3)
+    measure_files(__doc__, measure_seeds, seeds=5)

@@ -12,10 +12,11 @@ import json
 from pathlib import Path
 
 import numpy as np
-from label_errors import FOLDS, SHARE, flip
+from label_errors import SHARE, flip
 
 from vit.data import digits
 from vit.data.quality.corrections import write_corrections
+from vit.evaluation.labelling.feature_folds import FOLDS
 from vit.evaluation.labelling.label_errors import find_label_errors
 from vit.evaluation.out_of_fold import read_held_out
 from vit.run.multirun.cross_validation import PREDICTIONS, cross_validate

@@ -6,13 +6,20 @@ import re
 
 import numpy as np
 import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 import vit
 from tests.run.conftest import SMALL, table, write_photos
 from tests.run.test_multi_label import overrides, write_shapes
+from vit.bundle import save_bundle
 from vit.cli import main
-from vit.data import DataError
+from vit.data import DataError, Preprocessing
 from vit.data.splits.files import read_rows
+from vit.data.splits.folds import assign_folds
+from vit.evaluation.labelling.feature_folds import FOLDS, REPEATS, held_out_by_features
 from vit.evaluation.labelling.label_errors import find_label_errors
 from vit.evaluation.out_of_fold import HeldOut, read_held_out
 
@@ -178,7 +185,77 @@ def test_from_a_run_to_corrected_training(tmp_path, capsys):
 
 def test_options_that_do_not_belong_together(tmp_path, capsys):
     assert main(["audit", "data=digits", "--limit", "3"]) == 1 and "belong to --labels" in capsys.readouterr().err
+    assert main(["audit", "--labels", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "neither a run nor a finished cross-validation" in error and "a model needs the data" in error
+    (tmp_path / "out_of_fold.csv").touch()
     assert main(["audit", "data=digits", "--labels", str(tmp_path)]) == 1
     assert "changes nothing here" in capsys.readouterr().err
-    assert main(["audit", "--labels", str(tmp_path)]) == 2
-    assert "neither a run nor a finished cross-validation" in capsys.readouterr().err
+
+
+def noisy_digits():
+    """The features and labels of 600 digits, of whose labels 48 became that of the next class, and which ones."""
+    images, labels = load_digits(return_X_y=True)
+    wrong = np.random.default_rng(0).choice(600, 48, replace=False)
+    flipped = labels[:600].copy()
+    flipped[wrong] = (flipped[wrong] + 1) % 10
+    return images[:600].astype(np.float32), flipped, set(map(str, wrong))
+
+
+def test_feature_folds_are_those_of_scikit_learn():
+    features, labels, _ = noisy_digits()
+    names = [str(i) for i in range(600)]
+    keys = [str(i // 3) for i in range(600)]
+    found = held_out_by_features(names, features, labels, list("0123456789"), keys, seed=4, c=0.01, rounds=1)
+    expected = []
+    for repeat in range(REPEATS):
+        folds = assign_folds(keys, labels, FOLDS, 4 * REPEATS + repeat)
+        assert all(len(set(folds[start : start + 3])) == 1 for start in range(0, 600, 3))
+        standardized = (features - features.mean(0)) / np.where(features.std(0) > 0, features.std(0), 1)
+        expected.append(cross_val_predict(LogisticRegression(C=0.01, max_iter=300), standardized, labels,
+                                          cv=PredefinedSplit(folds), method="predict_proba"))
+    np.testing.assert_allclose(found.probabilities, np.mean(expected, 0), atol=2e-3)
+    assert (found.labels == labels).all() and list(found.names) == names
+
+
+def test_a_second_round_without_suspicious_samples_finds_more_errors():
+    features, labels, wrong = noisy_digits()
+    names = [str(i) for i in range(600)]
+    hits = []
+    for rounds in (1, 2):
+        found = held_out_by_features(names, features, labels, list("0123456789"), c=0.01, rounds=rounds)
+        np.testing.assert_allclose(found.probabilities.sum(1), 1, rtol=1e-5)
+        hits.append(len({error.name for error in find_label_errors(found, limit=48)} & wrong))
+    assert hits[1] >= hits[0] and hits[1] >= 40
+
+
+def test_labels_of_a_data_set_are_audited_by_a_model(tmp_path, capsys, monkeypatch):
+    root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20}, size=(16, 16))
+    (root / "dog" / "003.png").rename(root / "cat" / "d3.png")
+    torch.manual_seed(0)
+    network = vit.create_model("vit_tiny", image_size=8, patch_size=4, num_classes=2, depth=1, dim=16, num_heads=2)
+    model = save_bundle(tmp_path / "model", network, ["a", "b"], Preprocessing((8, 8), resize="squash"))
+    monkeypatch.chdir(tmp_path)
+    command = ["audit", "--labels", str(model), "data=folder", f"data.root={root}"]
+    assert main([*command, "--limit", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "1 of 40 samples" in out and "cat/d3.png: cat (" in out and "suggested dog (" in out
+    (row,) = table(tmp_path / "label_errors.csv")
+    assert (row["name"], row["label"], row["suggested"]) == ("cat/d3.png", "cat", "dog")
+    assert (tmp_path / "label_errors.html").read_text().count("<img ") == 1
+    assert main(command) == 1 and "may have been edited" in capsys.readouterr().err
+    (tmp_path / "label_errors.csv").unlink()
+    assert main(["audit", "--labels", str(model), "data=spelled_numbers"]) == 1
+    assert "does not have one class per sample" in capsys.readouterr().err
+    for image in sorted((root / "dog").iterdir())[3:]:
+        image.unlink()
+    assert main(command) == 1 and "class 'dog' has 3 samples, fewer than the 5 folds" in capsys.readouterr().err
+    assert not (tmp_path / "label_errors.csv").exists()
+
+
+def test_a_model_is_not_asked_about_labels_that_it_was_trained_on(tmp_path, capsys):
+    root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20}, size=(16, 16))
+    data = ["data=folder", f"data.root={root}"]
+    run = vit.train([*data, *SMALL, "recipe.epochs=1", f"run_dir={tmp_path / 'run'}"]).path
+    assert main(["audit", "--labels", str(run / "model"), *data]) == 1
+    assert "was trained on these labels" in capsys.readouterr().err

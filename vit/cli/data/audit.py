@@ -38,7 +38,8 @@ class LabelOptions:
     """Where label errors are looked for, and the files that list them."""
 
     labels: Annotated[Path | None, typer.Option(
-        help="Folder of a cross-validation or a run: rank likely label errors by its held-out predictions instead.",
+        help="Rank likely label errors instead: by the held-out predictions of the folder of a cross-validation or a "
+             "run, or, with data=..., by logistic regression on the features of this model.",
         show_default=False)] = None
     csv_file: Annotated[Path | None, typer.Option(
         "--csv", help="With --labels: the corrections file to edit.", show_default=False)] = None
@@ -73,16 +74,18 @@ def audit(
 ) -> None:
     """Check the images of a data set: unreadable ones, duplicates across splits, class counts, sizes, mean and std.
 
-    The exit code is 1 if an image is unreadable. --labels FOLDER looks for label errors, with the data of that folder.
+    The exit code is 1 if an image is unreadable. --labels FOLDER looks for label errors, with the data of that folder;
+    --labels MODEL with the data that is named.
     """
     label_errors.check(copies)
     check_writable(json_file)
+    from vit.run.config.composing import with_config_dir
+
     if label_errors.labels is not None:
-        show_label_errors(label_errors, overrides or [], json_file)
+        show_label_errors(label_errors, with_config_dir(overrides or [], config_dir), copies.device, json_file)
         return
     from vit.data.quality.audit import audit as audit_source
     from vit.data.quality.near_copies import describe_pairs
-    from vit.run.config.composing import with_config_dir
 
     data = compose_data(with_config_dir(overrides or [], config_dir))["data"]
     if "preprocessing" not in data:
@@ -135,26 +138,31 @@ def find_near_copies(
                                 progress)
 
 
-def show_label_errors(options: LabelOptions, overrides: list[str], json_file: Path | None) -> None:
+def show_label_errors(options: LabelOptions, overrides: list[str], device: str | None, json_file: Path | None) -> None:
     """Write and print the likely label errors.
 
     Raises:
-        ValueError: overrides are given, since the folder records its data.
+        ValueError: overrides are given with a folder, which records its data.
     """
     check_writable(options.csv_file)
     check_writable(options.html)
-    if overrides:
+    from vit.cli.data.labels_by_model import audit_labels_by_model
+    from vit.run.multirun.label_audit import audit_labels, has_predictions
+
+    if overrides and not has_predictions(options.labels):
+        files = options.csv_file, options.html
+        found = audit_labels_by_model(options.labels, overrides, files, options.limit, device)
+    elif overrides:
         raise ValueError(f"{overrides[0]} changes nothing here: --labels reads the data that {options.labels} records; "
                          "leave it out")
-    from vit.run.multirun.label_audit import audit_labels
-
-    errors, samples, csv_file, page = audit_labels(options.labels, options.csv_file, options.html, options.limit)
-    typer.echo(f"{len(errors)} of {samples} samples have labels that are likely wrong")
-    for error in errors[:10]:
+    else:
+        found = audit_labels(options.labels, options.csv_file, options.html, options.limit)
+    typer.echo(f"{len(found.errors)} of {found.samples} samples have labels that are likely wrong")
+    for error in found.errors[:10]:
         typer.echo(f"  {error.name}: {error.given}, {error.proposal}")
-    write_json({"samples": samples, "label_errors": [asdict(error) for error in errors]}, json_file)
-    print_written(f"{csv_file}: fill in new_label and train with data.corrections={csv_file}")
-    print_written(str(page))
+    write_json({"samples": found.samples, "label_errors": [asdict(error) for error in found.errors]}, json_file)
+    print_written(f"{found.csv_file}: fill in new_label and train with data.corrections={found.csv_file}")
+    print_written(str(found.page))
 
 
 def audit_preprocessing(data: dict, source: "Source") -> tuple["Preprocessing | LinePreprocessing", str | None]:

@@ -144,6 +144,17 @@ def check_source(source: "Source", bundle: "Bundle") -> None:
     Raises:
         ValueError: it does not.
     """
+    check_labelled(source, bundle)
+    if "val" not in source.splits:
+        raise ValueError(f"{source.name} has no val split, which selects the regularization of the logistic regression")
+
+
+def check_labelled(source: "Source", bundle: "Bundle") -> None:
+    """Check that samples have one class each and are of the kind that the model reads.
+
+    Raises:
+        ValueError: they are not.
+    """
     from vit.data import Source, TextSplit
 
     if not isinstance(source, Source) or source.multi_label:
@@ -153,8 +164,6 @@ def check_source(source: "Source", bundle: "Bundle") -> None:
     if (holds := "texts" if isinstance(source.splits["train"], TextSplit) else "images") != reads:
         raise ValueError(f"{source.name} holds labelled {holds}, but the model reads {reads}; choose another data set "
                          "with data=NAME")
-    if "val" not in source.splits:
-        raise ValueError(f"{source.name} has no val split, which selects the regularization of the logistic regression")
 
 
 def embed_paths(featurizer: "Featurizer", paths: list[str], batch_size: int) -> "Embeddings":

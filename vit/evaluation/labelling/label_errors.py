@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -96,16 +97,21 @@ def find_label_errors(predictions: HeldOut, limit: int | None = None) -> list[La
     return _label_set_errors(predictions, limit) if predictions.multi_label else _label_errors(predictions, limit)
 
 
+def check_cleanlab() -> None:
+    """Raises DataError if cleanlab is not installed."""
+    if find_spec("cleanlab") is None:
+        raise DataError(MISSING)
+
+
 def _label_errors(predictions: HeldOut, limit: int | None) -> list[LabelError]:
     absent = np.setdiff1d(np.arange(len(predictions.classes)), predictions.labels)
     if len(absent):
         raise DataError(f"class {predictions.classes[absent[0]]!r} has no sample among the {len(predictions)} held-out "
                         "predictions; use those of all folds of vit cross-validate")
-    try:
-        from cleanlab.filter import find_label_issues
-        from cleanlab.rank import get_label_quality_scores
-    except ImportError:
-        raise DataError(MISSING) from None
+    check_cleanlab()
+    from cleanlab.filter import find_label_issues
+    from cleanlab.rank import get_label_quality_scores
+
     probabilities = predictions.probabilities / predictions.probabilities.sum(1, keepdims=True)
     quality = get_label_quality_scores(predictions.labels, probabilities)
     if limit is None:
@@ -123,11 +129,10 @@ def _label_errors(predictions: HeldOut, limit: int | None) -> list[LabelError]:
 
 
 def _label_set_errors(predictions: HeldOut, limit: int | None) -> list[LabelSetError]:
-    try:
-        from cleanlab.multilabel_classification import get_label_quality_scores
-        from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class
-    except ImportError:
-        raise DataError(MISSING) from None
+    check_cleanlab()
+    from cleanlab.multilabel_classification import get_label_quality_scores
+    from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class
+
     columns = _varying_columns(predictions)
     labels, probabilities = predictions.labels[:, columns], predictions.probabilities[:, columns]
     lists = [np.flatnonzero(row).tolist() for row in labels]

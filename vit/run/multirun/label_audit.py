@@ -1,12 +1,13 @@
 """`vit audit --labels`: likely label errors by the held-out predictions of a run or a cross-validation."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 
 from vit.bundle import load_bundle
-from vit.data import BadImage, Preprocessing, TextSplit
+from vit.data import BadImage, LinePreprocessing, Preprocessing, Source, TextSplit
 from vit.data.quality.corrections import write_corrections
 from vit.evaluation.labelling.label_errors import LabelError, LabelSetError, find_label_errors
 from vit.evaluation.out_of_fold import HeldOut, read_held_out
@@ -21,10 +22,24 @@ CSV, PAGE = "label_errors.csv", "label_errors.html"
 SPLITS = ("val", "test")  # of one run: its model was not trained on them
 
 
+@dataclass(frozen=True)
+class LabelAudit:
+    """Likely label errors among a number of samples, the corrections file to edit, and the page."""
+
+    errors: list[LabelError] | list[LabelSetError]
+    samples: int
+    csv_file: Path
+    page: Path
+
+
+def has_predictions(folder: Path) -> bool:
+    """Whether a path is a run, or a cross-validation with out-of-fold predictions."""
+    return (folder / PREDICTIONS).is_file() or (folder / CONFIG).is_file()
+
+
 def audit_labels(folder: Path, csv_file: Path | None = None, page: Path | None = None,
-                 limit: int | None = None) -> tuple[list[LabelError] | list[LabelSetError], int, Path, Path]:
-    """Find likely errors and write a corrections file to edit and a page; the errors, the number of samples, and both
-    files.
+                 limit: int | None = None) -> LabelAudit:
+    """Find likely errors by the held-out predictions of a folder, and write a corrections file and a page.
 
     Args:
         folder: of a cross-validation, all of whose samples are looked at, or of a run, with its val and test samples.
@@ -35,14 +50,35 @@ def audit_labels(folder: Path, csv_file: Path | None = None, page: Path | None =
     """
     folder = Path(folder).expanduser()
     csv_file, page = csv_file or folder / CSV, page or folder / PAGE
-    if csv_file.exists():
-        write_corrections(csv_file, [])  # raises: it may have been edited
+    check_new(csv_file)
     predictions, run = _predictions(folder)
+    source, bundle = build_source(read_config(run)["data"]), load_bundle(run)
+    return write_audit(predictions, source, bundle.preprocessing, str(folder), (csv_file, page), limit)
+
+
+def check_new(csv_file: Path) -> None:
+    """Raises DataError if the corrections file exists, since it may have been edited."""
+    if csv_file.exists():
+        write_corrections(csv_file, [])
+
+
+def write_audit(predictions: HeldOut, source: Source, preprocessing: Preprocessing | LinePreprocessing | None,
+                subject: str, files: tuple[Path, Path], limit: int | None = None) -> LabelAudit:
+    """Find likely errors and write the corrections file to edit and the page.
+
+    Args:
+        source: that has the samples of the predictions, for the pictures.
+        files: the corrections file and the page.
+
+    Raises:
+        DataError: the corrections file exists, or the predictions cannot be used.
+    """
+    csv_file, page = files
     errors = find_label_errors(predictions, limit)
     write_corrections(csv_file, [error.row() for error in errors])
-    page.write_text(label_page(errors, _pictures(run), f"Likely label errors, {folder}", len(predictions),
-                               str(csv_file)), encoding="utf-8")
-    return errors, len(predictions), csv_file, page
+    page.write_text(label_page(errors, _pictures(source, preprocessing), f"Likely label errors, {subject}",
+                               len(predictions), str(csv_file)), encoding="utf-8")
+    return LabelAudit(errors, len(predictions), csv_file, page)
 
 
 def _predictions(folder: Path) -> tuple[HeldOut, Path]:
@@ -54,19 +90,20 @@ def _predictions(folder: Path) -> tuple[HeldOut, Path]:
     if (folder / CONFIG).is_file():
         return held_out(folder, SPLITS), folder
     raise ConfigError(f"{folder} is neither a run nor a finished cross-validation: it has no {CONFIG} and no "
-                      f"{PREDICTIONS}")
+                      f"{PREDICTIONS}; a model needs the data whose labels it checks, such as data=folder "
+                      "data.root=photos")
 
 
-def _pictures(run: Path) -> Callable[[str], Image.Image | None]:
-    source, bundle = build_source(read_config(run)["data"]), load_bundle(run)
+def _pictures(source: Source, preprocessing: Preprocessing | LinePreprocessing | None
+              ) -> Callable[[str], Image.Image | None]:
     positions = {name: (split, i) for split in source.splits.values() for i, name in enumerate(split.names)}
 
     def picture(name: str) -> Image.Image | None:
         split, i = positions.get(name, (None, 0))
-        if split is None or isinstance(split, TextSplit) or not isinstance(bundle.preprocessing, Preprocessing):
+        if split is None or isinstance(split, TextSplit) or not isinstance(preprocessing, Preprocessing):
             return None
         try:
-            return bundle.preprocessing.decode(split.read(i), name)
+            return preprocessing.decode(split.read(i), name)
         except (BadImage, OSError):
             return None
 

@@ -1,0 +1,56 @@
+"""Held-out predictions by logistic regression on frozen features, for finding label errors without training a model."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from vit.data.splits.folds import assign_folds
+from vit.evaluation.features.probe import FIT_C_VALUES, choose_c, new_regression
+from vit.evaluation.labelling.label_errors import find_label_errors
+from vit.evaluation.out_of_fold import HeldOut
+
+FOLDS, REPEATS = 5, 3
+ROUNDS = 2  # the second one without the suspicious samples of the first
+
+
+def held_out_by_features(
+    names: Sequence[str], features: np.ndarray, labels: np.ndarray, classes: list[str],
+    keys: Sequence[str] | None = None, seed: int = 0, c: float | None = None, rounds: int = ROUNDS,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> HeldOut:
+    """features (N,D) float32, labels (N,) int64 -> the mean probabilities over `REPEATS` divisions into `FOLDS` folds.
+
+    The regressions of the first round learn from all samples outside their fold. Those of the second one, whose
+    probabilities are returned, leave out the samples that confident learning finds in the first, since wrong labels
+    that resemble each other confirm each other. Every sample has a prediction, left out or not.
+
+    Args:
+        keys: samples with the same key are in one fold; by default each name is one.
+        c: inverse regularization strength of scikit-learn; by default chosen by cross-validation.
+        rounds: 1 for the first round alone.
+        progress: called with the stage, the finished regressions and their number.
+
+    Raises:
+        DataError: as `assign_folds` and `find_label_errors`.
+    """
+    advance = progress or (lambda stage, done, total: None)
+    mean, std = features.mean(0), features.std(0)
+    x = (features - mean) / np.where(std > 1e-6 * max(float(std.max()), 1e-12), std, np.inf)  # constant ones are 0
+    repeats = [assign_folds(keys or names, labels, FOLDS, seed * REPEATS + r, classes) for r in range(REPEATS)]
+    if c is None:
+        advance("regularization", 0, 1)
+        c, _ = choose_c(x, labels, FIT_C_VALUES)
+    learnt_from = np.ones(len(labels), bool)
+    for round_ in range(1, rounds + 1):
+        probabilities = np.zeros((len(labels), len(classes)))
+        for r, folds in enumerate(repeats):
+            for fold in range(FOLDS):
+                advance(f"round {round_} of {rounds}", r * FOLDS + fold, REPEATS * FOLDS)
+                inside, fitted = folds == fold, (folds != fold) & learnt_from
+                model = new_regression(c).fit(x[fitted], labels[fitted])
+                probabilities[np.ix_(inside, model.classes_)] += model.predict_proba(x[inside]) / REPEATS
+        found = HeldOut(names, [f"{fold + 1}/{FOLDS}" for fold in repeats[0]], labels, probabilities, classes)
+        if round_ < rounds:
+            suspicious = {error.name for error in find_label_errors(found)}
+            learnt_from = np.array([name not in suspicious for name in names])
+    return found
