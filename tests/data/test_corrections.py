@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vit.data import DataError, folder, table
-from vit.data.quality.corrections import apply_corrections, write_corrections
+from vit.data.quality.corrections import apply_corrections, leave_out, write_corrections
 
 
 @pytest.fixture
@@ -75,3 +75,33 @@ def test_several_labels_per_image(class_folders, tmp_path):
     assert not found.splits[key].labels[i].any() and source.splits[key].labels[i].any()
     with pytest.raises(DataError, match="line 2: 'bug' is not one of the 2 classes; did you mean big"):
         apply_corrections(source, corrections(tmp_path / "d.csv", "all/003.png,red,red|bug"))
+
+
+def test_listed_samples_are_left_out_of_training_and_validation_only(photos, tmp_path):
+    at = {split: list(photos.splits[split].names) for split in ("train", "val", "test")}
+    listed = [at["train"][0], at["train"][4], at["test"][0]]
+    (tmp_path / "errors.csv").write_text("quality,name\n" + "".join(f"0.1,{name}\n" for name in listed))
+    found = leave_out(photos, tmp_path / "errors.csv")
+    assert list(found.splits["train"].names) == [name for name in at["train"] if name not in listed]
+    assert [list(found.splits[key].names) for key in ("val", "test")] == [at["val"], at["test"]]
+    assert sorted(found.left_out) == sorted((name, "train: in errors.csv") for name in listed[:2])
+    remaining = [photos.splits["train"].labels[i] for i, name in enumerate(at["train"]) if name not in listed]
+    assert found.splits["train"].labels.tolist() == remaining
+    first = found.splits["train"]
+    assert first.read(0) == photos.splits["train"].read(at["train"].index(first.names[0]))
+
+
+def test_files_that_leave_too_much_out_are_errors(photos, tmp_path):
+    file = tmp_path / "errors.csv"
+    cats = [name for name in photos.splits["train"].names if name.startswith("cat/")]
+    file.write_text("name\n" + "".join(f"{name}\n" for name in cats))
+    with pytest.raises(DataError, match="class 'cat' would have no training sample; remove lines"):
+        leave_out(photos, file)
+    file.write_text("name\ncat/3.png\n")
+    with pytest.raises(DataError, match="line 2: the data has no sample 'cat/3.png'; did you mean cat/"):
+        leave_out(photos, file)
+    file.write_text("file\ncat/003.png\n")
+    with pytest.raises(DataError, match="has no column 'name'; data.leave_out needs name, and its columns are file"):
+        leave_out(photos, file)
+    with pytest.raises(FileNotFoundError, match="data.leave_out: the file .* does not exist"):
+        leave_out(photos, tmp_path / "none.csv")

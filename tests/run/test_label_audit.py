@@ -22,6 +22,8 @@ from vit.data.splits.folds import assign_folds
 from vit.evaluation.labelling.feature_folds import FOLDS, REPEATS, held_out_by_features
 from vit.evaluation.labelling.label_errors import find_label_errors
 from vit.evaluation.out_of_fold import HeldOut, read_held_out
+from vit.run.config.composing import compose, resolve
+from vit.run.parts.data_source import build_source
 
 cleanlab_filter = pytest.importorskip("cleanlab.filter")
 
@@ -181,6 +183,20 @@ def test_from_a_run_to_corrected_training(tmp_path, capsys):
     (again / "metrics.json").unlink()
     vit.train([f"resume={again}"])  # the recorded labels are the corrected ones
     assert main(["evaluate", str(again)]) == 0
+
+
+def test_a_second_cross_validation_tests_but_does_not_learn_suspicious_samples(tmp_path):
+    root = write_photos(tmp_path / "photos", {"cat": 20, "dog": 20}, size=(8, 8))
+    listed = {"cat/003.png", "dog/010.png"}
+    (tmp_path / "label_errors.csv").write_text("name,label,new_label\n" + "".join(f"{x},,\n" for x in sorted(listed)))
+    tested = []
+    for fold in (1, 2, 3):
+        config = resolve(compose(["data=folder", f"data.root={root}", f"data.fold={fold}/3",
+                                  f"data.leave_out={tmp_path / 'label_errors.csv'}"]))
+        splits = build_source(config["data"]).splits
+        assert not listed & {*splits["train"].names, *splits["val"].names}
+        tested += splits["test"].names
+    assert len(tested) == 40 and listed <= set(tested)
 
 
 def test_options_that_do_not_belong_together(tmp_path, capsys):

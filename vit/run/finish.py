@@ -122,7 +122,7 @@ def data_overrides(config: dict) -> list[str]:
     """The overrides that load the same data set again, from any directory."""
     keys = {override: override.lstrip("+~").partition("=")[0] for override in config["overrides"]}
     chosen = [override for override, key in keys.items() if key.split(".")[0] in ("data", "experiment")]
-    paths = {f"data.{key}": config["data"][key] for key in ("root", "path", "revision", "corrections")
+    paths = {f"data.{key}": config["data"][key] for key in ("root", "path", "revision", "corrections", "leave_out")
              if config["data"].get(key)}
     others = [override for override in chosen if override.partition("=")[0] not in paths]
     return [*others, *(override_text(key, path) for key, path in paths.items())]

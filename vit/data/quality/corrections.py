@@ -1,4 +1,4 @@
-"""Corrections of labels: a CSV file that `vit audit --labels` writes and a person edits."""
+"""Corrections of labels, and samples left out of training: the CSV file that `vit audit --labels` writes."""
 
 import csv
 import logging
@@ -17,6 +17,7 @@ from vit.messages import did_you_mean, nearest_names
 log = logging.getLogger("vit")
 
 COLUMNS = ("name", "label", "new_label")  # that a file must have; others are for its reader
+TRAINED_ON = ("train", "val")  # the splits that leave_out shortens; val chooses the best epoch
 LOGGED = 20  # changes in the log; all are in splits/corrected.tsv of the run
 SIMILAR = 3000  # names among which a similar one is searched
 
@@ -74,23 +75,65 @@ def write_corrections(path: Path, rows: Sequence[dict]) -> None:
                         ) from None
 
 
+def leave_out(source: Source, path: str | Path) -> Source:
+    """The source without the training and validation samples whose names are in a CSV file; those of test stay.
+
+    Raises:
+        DataError: the file has no column `name`, a row names an unknown or ambiguous sample, or a class would have no
+            training sample.
+        FileNotFoundError: there is no such file.
+    """
+    path = Path(path).expanduser()
+    positions, dropped = _positions(source), {key: set() for key in TRAINED_ON if key in source.splits}
+    for line, (name,) in _rows("data.leave_out", path, COLUMNS[:1]):
+        key, row = _find(path, line, name, positions)
+        if key in TRAINED_ON:
+            dropped[key].add(row)
+    splits, listed = dict(source.splits), []
+    for key, rows in dropped.items():
+        if rows:
+            split = source.splits[key]
+            splits[key] = split.take(np.setdiff1d(np.arange(len(split)), sorted(rows)))
+            listed += [(split.names[i], f"{key}: in {path.name}") for i in sorted(rows)]
+    _check_classes_remain(path, source, splits["train"].labels)
+    log.info("data.leave_out=%s: %s samples left out", path,
+             ", ".join(f"{len(rows)} {key}" for key, rows in dropped.items()))
+    return replace(source, splits=splits, left_out=[*source.left_out, *listed])
+
+
+def _check_classes_remain(path: Path, source: Source, labels: np.ndarray) -> None:
+    """Raises DataError if a class has no training sample any more."""
+    before, after = (set(np.flatnonzero(each.any(0)) if each.ndim == 2 else each.tolist())
+                     for each in (source.splits["train"].labels, labels))
+    if gone := sorted(before - after):
+        raise DataError(f"data.leave_out={path}: class {source.classes[gone[0]]!r} would have no training sample; "
+                        "remove lines from the file")
+
+
 def _read(path: Path) -> list[tuple[int, Change]]:
     """Line, and name, label and new label, of each row that has a new label."""
+    return [(line, row) for line, row in _rows("data.corrections", path, COLUMNS) if row[-1]]
+
+
+def _rows(key: str, path: Path, columns: Sequence[str]) -> list[tuple[int, tuple[str, ...]]]:
+    """Line and cells of each row of a file.
+
+    Args:
+        key: of the configuration, which names the file.
+    """
     if not path.is_file():
-        raise FileNotFoundError(f"data.corrections: the file {path} does not exist; vit audit --labels writes one")
+        raise FileNotFoundError(f"{key}: the file {path} does not exist; vit audit --labels writes one")
     rows = list(numbered_rows(path))
     header = rows[0][1] if rows else []
-    missing = [column for column in COLUMNS if column not in header]
+    missing = [column for column in columns if column not in header]
     if missing:
-        raise DataError(f"{path}: has no column {missing[0]!r}; a corrections file has {', '.join(COLUMNS)}, and its "
-                        f"columns are {', '.join(header) or 'none'}")
+        raise DataError(f"{path}: has no column {missing[0]!r}; {key} needs {', '.join(columns)}, and its columns are "
+                        f"{', '.join(header) or 'none'}")
     found = []
     for line, row in rows[1:]:
         if len(row) != len(header):
             raise DataError(f"{path} line {line}: has {len(row)} fields, the header has {len(header)}")
-        name, label, new = (row[header.index(column)].strip() for column in COLUMNS)
-        if new:
-            found.append((line, (name, label, new)))
+        found.append((line, tuple(row[header.index(column)].strip() for column in columns)))
     return found
 
 

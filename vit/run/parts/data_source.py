@@ -8,7 +8,7 @@ from functools import partial
 from hydra.utils import instantiate
 
 from vit.data import CorpusSource, DataError, PairSource, Source
-from vit.data.quality.corrections import apply_corrections
+from vit.data.quality.corrections import apply_corrections, leave_out
 from vit.data.splits.folds import parse_fold
 from vit.data.splits.repartition import Partition, repartition
 from vit.run.config.checked import checked
@@ -20,9 +20,11 @@ LOADING = {  # keys of a data node that configure how samples are read, not whic
     "audit_seconds", "tokenizer", "max_len", "on_empty", "mask_ratio", "max_source_len", "max_target_len", "on_long",
     "decoder", "resampling", "cache", "cache_side", "cache_limit", "cache_dir",
 }
-SPLITTING = ("fold", "group")  # keys that are applied to the source that the function returns, as are corrections
+SPLITTING = ("fold", "group")  # keys that are applied to the source that the function returns
+EDITS = ("corrections", "leave_out")  # files of vit audit --labels, applied to these splits
 # keys of all data sets, with defaults that are accepted where the function has no such parameter
-OPTIONAL = {"split_seed": 0, "fold": None, "group": None, "corrections": None, "on_unknown_split": "error"}
+OPTIONAL = {"split_seed": 0, "fold": None, "group": None, "corrections": None, "leave_out": None,
+            "on_unknown_split": "error"}
 FRACTIONS = (0.8, 0.1, 0.1)
 UNDIVIDED = (1.0, 0.0, 0.0)
 
@@ -43,7 +45,7 @@ def build_source(data: dict, record: DataRecord | None = None) -> Source:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"data._target_={data['_target_']}: there is no such function ({error})") from None
     for key, value in data.items():
-        known = (*parameters, *SPLITTING, "corrections", *LOADING)
+        known = (*parameters, *SPLITTING, *EDITS, *LOADING)
         if key not in known and value != OPTIONAL.get(key, ...):
             hint = nearest(key, list(parameters))
             raise ConfigError(f"data.{key}: {data['_target_']} has no parameter {key!r}{hint}")
@@ -56,10 +58,11 @@ def build_source(data: dict, record: DataRecord | None = None) -> Source:
     source = checked("data", partial(instantiate, _convert_="all"), node)
     if new_splits:
         source = with_new_splits(source, data, "fractions" in parameters)
-    if data.get("corrections"):
-        if not isinstance(source, Source):
-            raise DataError(f"data.corrections: {source.name} has no labels to correct; leave it out")
-        source = apply_corrections(source, data["corrections"])  # a corrected label moves no sample to another split
+    for key, edit in zip(EDITS, (apply_corrections, leave_out), strict=True):
+        if data.get(key):
+            if not isinstance(source, Source):
+                raise DataError(f"data.{key}: {source.name} has no labels to correct; leave it out")
+            source = edit(source, data[key])  # after the split: a corrected label moves no sample to another one
     return source if record is None else record.apply(source)
 
 
@@ -83,7 +86,7 @@ def with_new_splits(source: Source, data: dict, undivided: bool) -> Source:
 
 def with_absolute_paths(data: dict) -> dict:
     """The data node with absolute paths, so that a resumed run and `vit evaluate` work in any current folder."""
-    keys = ("root", "path", "corrections", "cache_dir")
+    keys = ("root", "path", *EDITS, "cache_dir")
     paths = {key: os.path.abspath(os.path.expanduser(data[key])) for key in keys if data.get(key)}
     return {**data, **paths}
 
