@@ -49,7 +49,8 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, whole, monkeypatch, bat
 def test_two_processes_have_the_same_stages(tmp_path):
     words = [each for each in WORDS if "mixup" not in each and "patch_drop" not in each]
     one = vit.train([*words, f"run_dir={tmp_path / 'one'}"])
-    code, _, err = run([*words, "trainer.devices=2", "trainer.accelerator=cpu", "run_dir=two"], tmp_path)
+    two = ["trainer.devices=2", "trainer.accelerator=cpu", "strategy=ddp", "run_dir=two"]
+    code, _, err = run([*words, *two], tmp_path)
     assert code == 0, err
     first, second = (table(folder / "metrics.csv") for folder in (one.path, tmp_path / "two"))
     assert [row["image_size"] for row in first] == [row["image_size"] for row in second]
