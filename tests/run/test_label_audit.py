@@ -255,7 +255,8 @@ def test_labels_of_a_data_set_are_audited_by_a_model(tmp_path, capsys, monkeypat
     command = ["audit", "--labels", str(model), "data=folder", f"data.root={root}"]
     assert main([*command, "--limit", "1"]) == 0
     out = capsys.readouterr().out
-    assert "1 of 40 samples" in out and "cat/d3.png: cat (" in out and "suggested dog (" in out
+    assert "1 of 40 samples" in out and "predictions agree with 97.5% of the labels" in out
+    assert "cat/d3.png: cat (" in out and "suggested dog (" in out
     (row,) = table(tmp_path / "label_errors.csv")
     assert (row["name"], row["label"], row["suggested"]) == ("cat/d3.png", "cat", "dog")
     assert (tmp_path / "label_errors.html").read_text().count("<img ") == 1

@@ -157,10 +157,12 @@ def show_label_errors(options: LabelOptions, overrides: list[str], device: str |
                          "leave it out")
     else:
         found = audit_labels(options.labels, options.csv_file, options.html, options.limit)
-    typer.echo(f"{len(found.errors)} of {found.samples} samples have labels that are likely wrong")
+    typer.echo(f"{len(found.errors)} of {found.samples} samples have labels that are likely wrong; the held-out "
+               f"predictions agree with {found.agreement:.1%} of the labels")
     for error in found.errors[:10]:
         typer.echo(f"  {error.name}: {error.given}, {error.proposal}")
-    write_json({"samples": found.samples, "label_errors": [asdict(error) for error in found.errors]}, json_file)
+    write_json({"samples": found.samples, "agreement": found.agreement,
+                "label_errors": [asdict(error) for error in found.errors]}, json_file)
     print_written(f"{found.csv_file}: fill in new_label and train with data.corrections={found.csv_file}")
     print_written(str(found.page))
 

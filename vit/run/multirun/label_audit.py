@@ -24,10 +24,14 @@ SPLITS = ("val", "test")  # of one run: its model was not trained on them
 
 @dataclass(frozen=True)
 class LabelAudit:
-    """Likely label errors among a number of samples, the corrections file to edit, and the page."""
+    """Likely label errors among a number of samples, the corrections file to edit, and the page.
+
+    `agreement`: the fraction of labels that the predictions agree with.
+    """
 
     errors: list[LabelError] | list[LabelSetError]
     samples: int
+    agreement: float
     csv_file: Path
     page: Path
 
@@ -78,7 +82,7 @@ def write_audit(predictions: HeldOut, source: Source, preprocessing: Preprocessi
     write_corrections(csv_file, [error.row() for error in errors])
     page.write_text(label_page(errors, _pictures(source, preprocessing), f"Likely label errors, {subject}",
                                len(predictions), str(csv_file)), encoding="utf-8")
-    return LabelAudit(errors, len(predictions), csv_file, page)
+    return LabelAudit(errors, len(predictions), predictions.accuracy, csv_file, page)
 
 
 def _predictions(folder: Path) -> tuple[HeldOut, Path]:
