@@ -115,6 +115,15 @@ def test_steps_of_any_length_equal_the_whole(name: str, pieces: tuple) -> None:
     torch.testing.assert_close(torch.cat(steps, dim=1), ours(x, causal=True), **CLOSE)
 
 
+@pytest.mark.parametrize("name", CAUSAL)
+def test_steps_in_bfloat16_equal_the_whole(name: str) -> None:
+    ours, x = made(name, causal=True), tokens()
+    cache = ours.new_cache(x, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        steps = [ours(piece, cache=cache) for piece in x.split(1, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1).float(), ours(x, causal=True), rtol=0, atol=0.1)
+
+
 @pytest.mark.parametrize("settings", [{}, {"beam": 3, "n_best": 3}], ids=["greedy", "beams"])
 @pytest.mark.parametrize("name", CAUSAL)
 def test_a_decoder_generates_from_its_cache_what_it_generates_without(name: str, settings: dict) -> None:

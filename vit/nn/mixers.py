@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vit.nn.cache import TokenStates
 
+BFLOAT16_LSTM = torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 class Mixer(nn.Module, ABC):
     """Base class: `mix` for whole texts, `step` for the next tokens of a text that is generated.
@@ -96,8 +97,8 @@ class Recurrent(Mixer):
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """x (B,N,D), mask (B,N) -> (B,N,D)"""
         if mask is None:
-            y = self.forwards(x)[0]
-            return y if self.backwards is None else torch.cat([y, self.backwards(x.flip(1))[0].flip(1)], dim=-1)
+            y = run_cell(self.forwards, x)[0]
+            return y if self.backwards is None else torch.cat([y, run_cell(self.backwards, x.flip(1))[0].flip(1)], -1)
         order = (~mask).byte().argsort(dim=1, stable=True)  # (B,N): the valid tokens, then the others
         y = in_order(self.forwards, x, order)
         if self.backwards is None:
@@ -115,15 +116,30 @@ class Recurrent(Mixer):
     def advance(self, x: Tensor, states: Tensor, cache: TokenStates) -> Tensor:
         """x (B,T,D) of T beams, each after its state (B,T,W) -> (B,T,D)"""
         old = tuple(part.contiguous() for part in states.flatten(0, 1)[None].to(x.dtype).chunk(self.parts, dim=-1))
-        y, new = self.forwards(x.flatten(0, 1)[:, None], old if self.parts == 2 else old[0])
+        y, new = run_cell(self.forwards, x.flatten(0, 1)[:, None], old)
         new = torch.cat(new, dim=-1) if self.parts == 2 else new
         cache.append(new.view(*x.shape[:2], -1))
         return y.view(*x.shape[:2], -1)
 
 
+def run_cell(
+    cell: nn.LSTM | nn.GRU, x: Tensor, state: tuple[Tensor, ...] = ()
+) -> tuple[Tensor, Tensor | tuple[Tensor, Tensor]]:
+    """x (B,N,D), state (1,B,units) of each part -> outputs (B,N,units) and the new state
+
+    Without AVX-512, where oneDNN has no LSTM in bfloat16 and torch raises an error, autocast on a CPU is ignored.
+    """
+    if x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not BFLOAT16_LSTM:
+        with torch.autocast("cpu", enabled=False):
+            return run_cell(cell, x.float(), tuple(part.float() for part in state))
+    if not state:
+        return cell(x)
+    return cell(x, state if len(state) == 2 else state[0])
+
+
 def in_order(layer: nn.LSTM | nn.GRU, x: Tensor, order: Tensor) -> Tensor:
     """x (B,N,D), order (B,N), a permutation of the tokens -> (B,N,E), of a layer that reads the tokens in this order"""
-    y = layer(x.gather(1, order[..., None].expand_as(x)))[0]
+    y = run_cell(layer, x.gather(1, order[..., None].expand_as(x)))[0]
     return torch.zeros_like(y).scatter(1, order[..., None].expand_as(y), y)
 
 
