@@ -60,7 +60,7 @@ def check_direction(sweeper: DictConfig, config: Mapping[str, Any]) -> None:
     """
     for name, (key, values) in DIRECTIONS.items():
         found = OmegaConf.select(sweeper, key)
-        if f"hydra_{name}_sweeper" in str(sweeper.get("_target_")) and found is not None:
+        if str(sweeper.get("_target_")).startswith(f"hydra_plugins.hydra_{name}") and found is not None:
             check_value(key, getattr(found, "name", found), values[mode(config["callbacks"])], config)
 
 
