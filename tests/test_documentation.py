@@ -13,6 +13,7 @@ import pytest
 import typer
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 
 import vit
 from vit.cli import app, main
@@ -84,9 +85,16 @@ def commands() -> dict[tuple[str, ...], str]:
 def ends_of_sweep(overrides: list[str]) -> list[list[str]]:
     """A sweep's overrides with the first value of each key, and with the last, as Hydra reads them."""
     parsed = [OverridesParser.create().parse_override(override) for override in overrides]
-    values = [[f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
+    values = [[f"{one.get_key_element()}={value}" for value in values_of(one)]
               if one.is_sweep_override() else [one.input_line] for one in parsed]
     return [[each[0] for each in values], [each[-1] for each in values]]
+
+
+def values_of(override: Override) -> list[str]:
+    """The values of a key in a sweep; of an interval its ends."""
+    if override.is_interval_sweep():
+        return [str(override.value().start), str(override.value().end)]
+    return list(override.sweep_string_iterator())
 
 
 def check_train(words: list[str]) -> None:
