@@ -117,13 +117,14 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
         trainer = build_trainer(job, folder, devices, signals, beat, steps_done(checkpoint))
         if devices.accelerator == "cpu":
             keep_freed_memory()
+        if main:
+            write_records(job, folder, record)
         with contextlib.closing(job.batches), suited_threads(job.step_flops, devices):
             if config["compile"] == AUTO:
                 job.config["compile"] = choose_compile(job, trainer)
+                folder.write("config.yaml", job.config)  # with the decision, which a resumed run keeps
             elif config["compile"]:
                 compile_model(job.model, devices)
-            if main:
-                write_records(job, folder, record)
             job.batches.timeout = check_timeout(config["trainer"])
             trainer.fit(job.task, job.batches, ckpt_path=checkpoint, weights_only=True)
         return Run(folder.path, finish(job, folder, trainer)) if trainer.is_global_zero else None
