@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from vit.nn.cache import TokenStates
 
-BFLOAT16_LSTM = torch.backends.cpu.get_cpu_capability() == "AVX512"
+BFLOAT16_LSTM = torch.backends.cpu.get_cpu_capability() == "AVX512"  # whether oneDNN has an LSTM in bfloat16
+
 
 class Mixer(nn.Module, ABC):
     """Base class: `mix` for whole texts, `step` for the next tokens of a text that is generated.
@@ -127,7 +128,7 @@ def run_cell(
 ) -> tuple[Tensor, Tensor | tuple[Tensor, Tensor]]:
     """x (B,N,D), state (1,B,units) of each part -> outputs (B,N,units) and the new state
 
-    Without AVX-512, where oneDNN has no LSTM in bfloat16 and torch raises an error, autocast on a CPU is ignored.
+    Autocast is ignored on CPUs without `BFLOAT16_LSTM`, where torch raises an error.
     """
     if x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not BFLOAT16_LSTM:
         with torch.autocast("cpu", enabled=False):

@@ -24,7 +24,7 @@ from vit.report.attention.recording import Seq2SeqAttention, image_maps, pair_at
 from vit.report.attention.report import write_seq2seq
 from vit.report.figures.film import Shot, film_frame, stacked_frame, write_film
 from vit.report.figures.reconstructions import reconstructions_picture
-from vit.run.reconstructions import reconstruct, select_images
+from vit.run.reconstructions import evenly_spaced, reconstruct, select_images
 from vit.tasks import Seq2Seq
 
 
@@ -150,14 +150,14 @@ class TextFilm(AttentionFilm):
                  count: int):
         super().__init__(folder, metric)
         self.classes, self.tokenizer = classes, tokenizer
-        rows = evenly_spaced(np.arange(len(dataset)), count)
-        self.samples = [(" | ".join(column[row] for column in dataset.split.texts), dataset[row]) for row in rows]
+        self.samples = [(" | ".join(column[row] for column in dataset.split.texts), dataset[row])
+                        for row in evenly_spaced(len(dataset), count)]
 
     def record(self, task: pl.LightningModule) -> list[tuple[TokenMaps, str]]:
         """The maps and the heading of each text."""
         found = []
         for text, batch in self.samples:
-            maps, logits = text_maps(task.model, self.tokenizer, on_device(batch, task.device))
+            maps, logits = text_maps(task.model, self.tokenizer, task.transfer_batch_to_device(batch, task.device, 0))
             best = logits[0].softmax(-1).max(-1)
             label, predicted = self.classes[int(batch["label"][0])], self.classes[int(best.indices)]
             wrong = "" if predicted == label else f", not {label}"
@@ -182,7 +182,7 @@ class Seq2SeqFilm(AttentionFilm):
     def __init__(self, folder: Path, metric: str, dataset: PairDataset, tokenizer: Tokenizer | None, count: int):
         super().__init__(folder, metric)
         self.tokenizer, split = tokenizer, dataset.split
-        batches = [dataset[row] for row in evenly_spaced(dataset.rows, count)]
+        batches = [dataset[int(dataset.rows[i])] for i in evenly_spaced(len(dataset.rows), count)]
         names = split.names if split.sources is None else split.sources
         self.samples = [(names[int(batch["index"])], batch) for batch in batches if len(batch["index"])]
 
@@ -190,7 +190,7 @@ class Seq2SeqFilm(AttentionFilm):
         """The cross-attention and the heading of each pair."""
         found = []
         for name, sample in self.samples:
-            batch = on_device(sample, task.device)
+            batch = task.transfer_batch_to_device(sample, task.device, 0)
             source, mask, target = task.source(batch), batch["source_mask"], batch["target"]
             best = generate(task.model, source, mask, task.validation.decode.greedy, utf8=task.utf8)[0][0]
             text = task.tokenizer.decode(best.ids, "ignore")
@@ -223,15 +223,6 @@ class ReconstructionFilm(Film):
     def draw(self, recorded: Sequence[list[np.ndarray]], title: str) -> Image.Image:
         with TemporaryDirectory() as folder:
             return load_picture(reconstructions_picture(Path(folder) / "frame.png", *recorded, title))
-
-
-def evenly_spaced(rows: np.ndarray, count: int) -> list[int]:
-    """Up to `count` of the rows."""
-    return rows[:: max(1, len(rows) // count)][:count].tolist()
-
-
-def on_device(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    return {key: value.to(device) if isinstance(value, Tensor) else value for key, value in batch.items()}
 
 
 def load_picture(path: Path) -> Image.Image:

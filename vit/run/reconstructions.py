@@ -47,13 +47,18 @@ class Reconstructions(pl.Callback):
 def select_images(split: Split, preprocessing: Preprocessing, count: int) -> tuple[Tensor, Tensor]:
     """uint8 (B,C,H,W) and indices (B,) of up to `count` evenly spaced images of a split, without unreadable ones."""
     images, index = [], []
-    for i in range(0, len(split), max(1, len(split) // max(count, 1)))[:count]:
+    for i in evenly_spaced(len(split), count):
         try:
             images.append(preprocessing.image(split.read(i), split.names[i]))
             index.append(i)
         except BadImage:
             continue
     return torch.stack(images) if images else torch.empty(0), torch.tensor(index, dtype=torch.int64)
+
+
+def evenly_spaced(length: int, count: int) -> range:
+    """Up to `count` indices into a sequence of this length."""
+    return range(0, length, max(1, length // max(count, 1)))[:count]
 
 
 @torch.no_grad()

@@ -20,16 +20,16 @@ DIRECTIONS = {
 }
 
 
-def mode(callbacks: Mapping[str, Any]) -> str:
-    """"min" or "max", by `callbacks.mode` or by the monitored metric.
+def direction(config: Mapping[str, Any]) -> str:
+    """"min" or "max", whichever is better for the monitored metric.
 
     Raises:
-        ConfigError: the direction of the metric is not known.
+        ConfigError: no task has this metric.
     """
     try:
-        return callbacks["mode"] or mode_of(callbacks["monitor"])
+        return mode_of(config["callbacks"]["monitor"])
     except ValueError as error:
-        raise ConfigError(f"callbacks.monitor={callbacks['monitor']}: {error}; add callbacks.mode=min or max") from None
+        raise ConfigError(f"callbacks.monitor: {error}") from None
 
 
 def direction_overrides(sweeper: str, stated: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
@@ -45,7 +45,7 @@ def direction_overrides(sweeper: str, stated: Mapping[str, Any], config: Mapping
     if sweeper not in DIRECTIONS:
         return []
     key, values = DIRECTIONS[sweeper]
-    best = values[mode(config["callbacks"])]
+    best = values[direction(config)]
     if f"hydra.sweeper.{key}" not in stated:
         return [f"hydra.sweeper.{key}={as_text(best)}"]
     check_value(key, stated[f"hydra.sweeper.{key}"], best, config)
@@ -61,7 +61,7 @@ def check_direction(sweeper: DictConfig, config: Mapping[str, Any]) -> None:
     for name, (key, values) in DIRECTIONS.items():
         found = OmegaConf.select(sweeper, key)
         if str(sweeper.get("_target_")).startswith(f"hydra_plugins.hydra_{name}") and found is not None:
-            check_value(key, getattr(found, "name", found), values[mode(config["callbacks"])], config)
+            check_value(key, getattr(found, "name", found), values[direction(config)], config)
 
 
 def check_value(key: str, found: object, best: object, config: Mapping[str, Any]) -> None:

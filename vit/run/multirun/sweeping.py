@@ -15,8 +15,9 @@ from omegaconf import DictConfig
 
 from vit.run.config.composing import PRIMARY, SEARCH_PATH, ConfigError, compose, prepare_overrides, resolve
 from vit.run.config.overrides import override_text, parse, shown, sweep
-from vit.run.multirun.searching import GRID, check_direction, direction_overrides, mode
+from vit.run.multirun.searching import GRID, check_direction, direction_overrides
 from vit.run.processes.apart import STOPPED, train_apart
+from vit.training.monitoring.direction import mode_of
 
 HEADLINES = ("accuracy", "map", "exact_match", "loss")  # the first available one is in the table
 SWEEP_FOLDER = "hydra.sweep.dir"
@@ -66,7 +67,7 @@ def sweep_with(overrides: list[str], with_hydra: Callable[..., None]) -> int:
 
     prepared, name = prepare_sweep(jobs, parsed)
     with_hydra(run_one, ["--multirun", f"--config-name={name}"], [*prepared, *settings])
-    return gather(folder, configs[0]["callbacks"] if searching else None)
+    return gather(folder, configs[0]["callbacks"]["monitor"] if searching else None)
 
 
 def prepare_sweep(jobs: list[list[str]], parsed: list[Override]) -> tuple[list[str], str]:
@@ -110,17 +111,17 @@ def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], tot
     return metrics.get(config["callbacks"]["monitor"], math.nan)
 
 
-def gather(folder: pathlib.Path, callbacks: dict | None = None) -> int:
+def gather(folder: pathlib.Path, improved: str | None = None) -> int:
     """Collect the records of the runs in `sweep.json`, print their table, and return the highest exit code.
 
     Args:
-        callbacks: the node of the config, for runs of a search.
+        improved: the metric that a search improved.
     """
     files = sorted(folder.glob("job_*.json"), key=lambda file: int(file.stem.removeprefix("job_")))
     records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     varied = settings_of([record["overrides"] for record in records])
     conclude([SweptRun(record["folder"], settings, record["exit_code"], record["metrics"])
-              for record, settings in zip(records, varied, strict=True)], folder, callbacks)
+              for record, settings in zip(records, varied, strict=True)], folder, improved)
     for file in files:
         file.unlink()
     return max(record["exit_code"] for record in records)
@@ -149,11 +150,11 @@ def read_metrics(path: pathlib.Path) -> dict:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
-def conclude(runs: list[SweptRun], folder: pathlib.Path, callbacks: dict | None = None) -> None:
+def conclude(runs: list[SweptRun], folder: pathlib.Path, improved: str | None = None) -> None:
     """Write `sweep.json` and `sweep.csv` and print the table; that of a search has the best setting first."""
     from vit.files.strict_json import json_text
 
-    rows = summary(runs) if callbacks is None else best_first(summary(runs), callbacks)
+    rows = summary(runs) if improved is None else best_first(summary(runs), improved)
     folder.mkdir(parents=True, exist_ok=True)
     content = {"runs": [asdict(run) for run in runs], "settings": rows}
     (folder / "sweep.json").write_text(json_text(content) + "\n", encoding="utf-8")
@@ -162,13 +163,13 @@ def conclude(runs: list[SweptRun], folder: pathlib.Path, callbacks: dict | None 
         table = csv.DictWriter(file, list(dict.fromkeys(key for line in lines for key in line)))
         table.writeheader()
         table.writerows(lines)
-    show(rows, folder, callbacks and callbacks["monitor"])
+    show(rows, folder, improved)
 
 
-def best_first(rows: list[dict], callbacks: dict) -> list[dict]:
-    """The rows in the order of the monitored metric; those without it last."""
-    monitor, sign = callbacks["monitor"], -1 if mode(callbacks) == "max" else 1
-    return sorted(rows, key=lambda row: sign * row["mean"].get(monitor, sign * math.inf))
+def best_first(rows: list[dict], metric: str) -> list[dict]:
+    """The rows in the order of a metric; those without it last."""
+    sign = -1 if mode_of(metric) == "max" else 1
+    return sorted(rows, key=lambda row: sign * row["mean"].get(metric, sign * math.inf))
 
 
 def summary(runs: list[SweptRun]) -> list[dict]:
@@ -197,8 +198,8 @@ def is_metric(name: str, finished: list[dict]) -> bool:
     )
 
 
-def show(rows: list[dict], folder: pathlib.Path, monitor: str | None = None) -> None:
-    """Print a row per setting: mean ± deviation of the first of `HEADLINES`, or of the metric that a search has
+def show(rows: list[dict], folder: pathlib.Path, improved: str | None = None) -> None:
+    """Print a row per setting: mean ± deviation of the first of `HEADLINES`, or of the metric that a search
     improved, because the test metric of a setting that was chosen by it would be optimistic.
     """
     from rich.box import SIMPLE_HEAD
@@ -209,7 +210,7 @@ def show(rows: list[dict], folder: pathlib.Path, monitor: str | None = None) -> 
 
     known = [name for row in rows for name in row["mean"]]
     preferred = (f"{split}/{name}" for name in HEADLINES for split in ("test", "val"))
-    name = monitor if monitor in known else next((each for each in preferred if each in known), "")
+    name = improved if improved in known else next((each for each in preferred if each in known), "")
     table = Table(box=SIMPLE_HEAD, title="Sweep", title_justify="left", title_style="bold")
     table.add_column("setting", overflow="fold")
     for heading in ("runs", name.replace("/", " ") or "result"):
