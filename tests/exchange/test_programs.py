@@ -75,20 +75,16 @@ def photos() -> list[Path]:
     return sorted(PHOTOS.rglob("*.jpg"))[:3]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_an_onnx_file_has_the_probabilities_of_predict(variant, photos, tmp_path):
+@pytest.mark.parametrize(("to", "variant"), [
+    *(("onnx", variant) for variant in VARIANTS),
+    ("torch_export", "plain"), ("torch_export", "rotary positions, registers, attention pooling"),
+])
+def test_a_program_has_the_probabilities_of_predict(to, variant, photos, tmp_path):
     model = saved(tmp_path / "model", **VARIANTS[variant])
-    vit.convert(model, tmp_path / "model.onnx", to="onnx")
+    program = tmp_path / f"model{programs.ENDINGS[to][0]}"
+    vit.convert(model, program, to=to)
     for batch in (photos, photos[:1]):
-        assert run(tmp_path / "model.onnx", pixels_of(model, batch)) == pytest.approx(predicted(model, batch), abs=1e-5)
-
-
-@pytest.mark.parametrize("variant", ["plain", "rotary positions, registers, attention pooling"])
-def test_an_exported_program_of_torch_has_the_probabilities_of_predict(variant, photos, tmp_path):
-    model = saved(tmp_path / "model", **VARIANTS[variant])
-    vit.convert(model, tmp_path / "model.pt2", to="torch_export")
-    for batch in (photos, photos[:1]):
-        assert run(tmp_path / "model.pt2", pixels_of(model, batch)) == pytest.approx(predicted(model, batch), abs=1e-5)
+        assert run(program, pixels_of(model, batch)) == pytest.approx(predicted(model, batch), abs=1e-5)
 
 
 @pytest.mark.parametrize("ending", ["onnx", "pt2"])
@@ -209,8 +205,7 @@ def test_another_result_is_not_saved(tmp_path, monkeypatch):
     write = programs.WRITERS["torch_export"]
 
     def write_another(path, program, stated):
-        other = Wrong(program.model, PREPROCESSING)
-        write(path, other.eval(), stated)
+        write(path, Wrong(program.model, PREPROCESSING, program.probabilities).eval(), stated)
 
     monkeypatch.setitem(programs.WRITERS, "torch_export", write_another)
     with pytest.raises(SourceError, match="has other outputs for 1 images"):
@@ -233,7 +228,7 @@ class OnlyOneImage(nn.Module):
 def test_what_cannot_be_traced_is_a_named_error(tmp_path):
     config = vit.create_model("vit_tiny", **TINY).config
     with pytest.raises(SourceError, match="torch.export cannot trace this model"):
-        programs.trace(programs.Program(OnlyOneImage(config), PREPROCESSING).eval())
+        programs.trace(programs.Program(OnlyOneImage(config), PREPROCESSING, torch.sigmoid).eval())
 
 
 def test_wrong_requests_are_errors_before_the_work(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 STORED = 1000  # maximum number of order statistics that are stored
 DIGITS = 1e6  # stored scores are rounded up to multiples of 1/DIGITS
@@ -152,6 +153,11 @@ def calibration_from_dict(values: Mapping[str, Any] | None, classes: Sequence[st
     sets = {name: read_quantiles(each, f"sets.{name}") for name, each in values["sets"].items()}
     unknown = None if values["unknown"] is None else read_unknown(values["unknown"], classes)
     return Calibration(samples, temperature, loss, ece, sets, unknown, answered, tuple(values.get("absent", ())))
+
+
+def calibrated_probabilities(logits: Tensor, record: Calibration | None) -> Tensor:
+    """logits (B,classes) -> softmax(logits / temperature) (B,classes); without a record the softmax alone"""
+    return (logits if record is None else logits / record.temperature).softmax(-1)
 
 
 def read_errors(values: Mapping[str, Any], needed: Set[str]) -> tuple[int, tuple[float, float], tuple[float, float]]:

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from vit.bundle import Calibration
-from vit.bundle.calibration import required_samples
+from vit.bundle.calibration import calibrated_probabilities, required_samples
 from vit.data import BadImage, DataError, ImageDataset, Preprocessing, Source, Split
 from vit.evaluation.calibration.reliability import calibration_error
 from vit.evaluation.progress import Progress
 from vit.inference import best_device, decode_ahead, forward
-from vit.inference.calibrated import SET_METHOD, calibrated_probabilities
+from vit.inference.calibrated import SET_METHOD
 from vit.inference.conformal import row_draws, set_sizes
 
 TOP_K = 5  # predictions stored per sample

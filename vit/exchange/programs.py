@@ -7,8 +7,9 @@ is wrong there changes predictions without an error; decoding and resizing image
 import copy
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,8 +20,9 @@ from torch.export import Dim, ExportedProgram
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vit.bundle import Calibration
+from vit.bundle.calibration import calibrated_probabilities
 from vit.bundle.files import SourceError
-from vit.bundle.label_calibration import LabelCalibration
+from vit.bundle.label_calibration import LabelCalibration, label_probabilities
 from vit.data import Preprocessing
 from vit.exchange.comparing import relative_difference
 from vit.files.strict_json import json_text
@@ -39,23 +41,22 @@ class Program(nn.Module):
 
     Args:
         model: images (B,C,H,W) -> logits (B,classes).
-        multi_label: independent labels, with a sigmoid instead of a softmax.
-        temperatures: by which the logits are divided, one or one per class.
+        probabilities: logits (B,classes) -> probabilities (B,classes).
     """
 
-    def __init__(self, model: nn.Module, preprocessing: Preprocessing, multi_label: bool = False,
-                 temperatures: Sequence[float] = (1.0,)) -> None:
+    def __init__(self, model: nn.Module, preprocessing: Preprocessing, probabilities: Callable[[Tensor], Tensor]
+                 ) -> None:
         super().__init__()
-        self.model, self.multi_label = model, multi_label
-        self.register_buffer("mean", torch.tensor(preprocessing.mean).view(-1, 1, 1))
-        self.register_buffer("std", torch.tensor(preprocessing.std).view(-1, 1, 1))
-        self.register_buffer("temperatures", torch.tensor(temperatures))
+        self.model, self.preprocessing, self.probabilities = model, preprocessing, probabilities
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """uint8 (B,C,H,W) -> calibrated probabilities (B,classes), logits (B,classes)"""
-        logits = self.model((pixels.to(self.mean.dtype) / 255 - self.mean) / self.std)
-        scaled = logits / self.temperatures
-        return scaled.sigmoid() if self.multi_label else scaled.softmax(-1), logits
+        return self.outputs(self.preprocessing.normalize(pixels))
+
+    def outputs(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """normalized images (B,C,H,W) -> calibrated probabilities (B,classes), logits (B,classes)"""
+        logits = self.model(images)
+        return self.probabilities(logits), logits
 
 
 def check_libraries(to: str) -> None:
@@ -80,14 +81,8 @@ def image_program(model: nn.Module, preprocessing: object, classes: Sequence[str
     if not classes or not isinstance(preprocessing, Preprocessing):
         raise SourceError("a program holds a classifier, but this model has no classes; --num-classes N gives it a new "
                           "head, --to bundle saves it unchanged")
-    return Program(model, preprocessing, bool(thresholds), temperatures_of(calibration)).eval()
-
-
-def temperatures_of(calibration: Calibration | LabelCalibration | None) -> tuple[float, ...]:
-    """One temperature, or one per label; (1.0,) without a calibration."""
-    if calibration is None:
-        return (1.0,)
-    return calibration.temperatures if isinstance(calibration, LabelCalibration) else (calibration.temperature,)
+    probabilities = label_probabilities if thresholds else calibrated_probabilities
+    return Program(model, preprocessing, partial(probabilities, record=calibration)).eval()
 
 
 def metadata(preprocessing: Preprocessing, classes: Sequence[str], thresholds: Sequence[float],
@@ -159,8 +154,8 @@ def check_program(path: Path, to: str, program: Program) -> None:
         shape = (batch, *input_shape(program))
         pixels = torch.randint(256, shape, dtype=torch.uint8, generator=generator)
         with torch.no_grad():
-            pairs = zip(RUNNERS[to](path, pixels), exact(pixels), strict=True)
-            difference = max(relative_difference(found, expected) for found, expected in pairs)
+            expected = exact.outputs(program.preprocessing.normalize(pixels).double())
+            difference = max(map(relative_difference, RUNNERS[to](path, pixels), expected))
         if not difference <= CLOSE:
             raise SourceError(f"the program that --to {to} would save has other outputs for {batch} images: they "
                               f"differ by {difference:.2g} of the largest; nothing was saved")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vit.bundle import Bundle, Calibration
+from vit.bundle.calibration import calibrated_probabilities
 from vit.inference.abstention import probability_threshold
 from vit.inference.conformal import content_draws, set_sizes
 from vit.inference.outputs import captured_features
@@ -103,11 +104,6 @@ class Calibrator:
         reasons = [*([IMPROBABLE] if probability < self.threshold else []),
                    *([STRANGE] if p_value <= self.abstain else [])]
         return " and ".join(reasons)
-
-
-def calibrated_probabilities(logits: Tensor, record: Calibration | None) -> Tensor:
-    """logits (B,classes) -> softmax(logits / temperature) (B,classes)"""
-    return (logits if record is None else logits / record.temperature).softmax(-1)
 
 
 def check_request(option: str, value: float, bundle: Bundle) -> None:
