@@ -158,6 +158,21 @@ def test_a_sweep_that_the_config_names(own, capfd):
     assert [settings for settings, *_ in swept(Path("out"))] == [{"seed": "3"}, {"seed": "4"}]
 
 
+def test_a_sweep_of_comparisons_has_a_mean_for_each_name(own, capfd):
+    file = own / "experiment" / "widths.yaml"
+    file.parent.mkdir()
+    compared = {"narrow": ["model.dim=16", "model.num_heads=2"], "wide": ["model.dim=32", "model.num_heads=2"]}
+    file.write_text("# @package _global_\n" + yaml.safe_dump({"compare": compared}))
+    overrides = [*TINY, "recipe=brief", "experiment=widths", "calibrate=none", "seed=1,2", "hydra.sweep.dir=out"]
+    assert main(["--config-dir", str(own), "-m", *overrides]) == 0
+    rows = json.loads(Path("out/sweep.json").read_text())["settings"]
+    assert [(row["setting"], row["runs"]) for row in rows] == [({"compare": "narrow"}, 2), ({"compare": "wide"}, 2)]
+    for name, row in zip(compared, rows, strict=True):
+        values = [json.loads(Path("out", run, name, "metrics.json").read_text())["test/accuracy"] for run in "01"]
+        assert row["mean"]["test/accuracy"] == pytest.approx(sum(values) / 2)
+    assert "compare=narrow" in capfd.readouterr().out
+
+
 SEARCH = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1", "hydra.sweeper.sampler.seed=0",
           "hydra.sweep.dir=out", "recipe.optimizer.lr=0.0,0.003,0.01", "calibrate=none"]
 

@@ -120,11 +120,23 @@ def gather(folder: pathlib.Path, improved: str | None = None) -> int:
     files = sorted(folder.glob("job_*.json"), key=lambda file: int(file.stem.removeprefix("job_")))
     records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     varied = settings_of([record["overrides"] for record in records])
-    conclude([SweptRun(record["folder"], settings, record["exit_code"], record["metrics"])
-              for record, settings in zip(records, varied, strict=True)], folder, improved)
+    conclude([run for record, settings in zip(records, varied, strict=True) for run in swept_runs(record, settings)],
+             folder, improved)
     for file in files:
         file.unlink()
     return max(record["exit_code"] for record in records)
+
+
+def swept_runs(record: dict, settings: dict[str, str]) -> list[SweptRun]:
+    """The run of a record; of a comparison all of its runs, whose names are the setting `compare`."""
+    from vit.run.multirun.compare import RESULT  # loads torch
+
+    folder = pathlib.Path(record["folder"])
+    if record["exit_code"] == 0 and (folder / RESULT).is_file():
+        names = json.loads((folder / RESULT).read_text(encoding="utf-8"))["runs"]
+        return [SweptRun(str(folder / name), settings | {"compare": name}, 0, read_metrics(folder / name))
+                for name in names]
+    return [SweptRun(record["folder"], settings, record["exit_code"], record["metrics"])]
 
 
 def check_folders(configs: list[dict]) -> None:
