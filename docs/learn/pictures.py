@@ -19,7 +19,7 @@ from vit.nn import Attention, AttentionPool
 from vit.nn.drop import LayerScale
 from vit.nn.local import Local
 from vit.nn.pool import ClassToken, Mean, ScorePool, Sum
-from vit.nn.position import Rotary
+from vit.nn.rotary import Rotary
 from vit.nn.projections import Heads, Sliced, stacked
 from vit.nn.scores import Additive, Bilinear, Cosine, DotProduct
 from vit.training.finetuning.lora import Lora

@@ -12,7 +12,8 @@ from vit.models.config import ImageConfig, VisionTransformerConfig
 from vit.nn import Attention, Encoder, Heads, MixedRotary, PatchDropout, PatchEmbed, Prefix, Rotary
 from vit.nn.embed import patch_grid
 from vit.nn.init import init_weights
-from vit.nn.position import SINCOS_TABLES, Coordinates, fixed_table
+from vit.nn.position import SINCOS_TABLES, fixed_table
+from vit.nn.rotary import Coordinates
 from vit.nn.stem import Stem
 
 STEMS = {

@@ -16,23 +16,10 @@ from vit.nn.mixers import Convolution, Fourier, Mixer, Recurrent
 from vit.nn.mlp import Mlp, SwiGLU, quick_gelu
 from vit.nn.norm import BatchNorm, LayerNorm, RMSNorm
 from vit.nn.pool import AttentionPool, ClassMean, ClassToken, Mean, Pooler, ScorePool, Sum
-from vit.nn.position import (
-    Interleaved,
-    MixedRotary,
-    Rotary,
-    RotateHalf,
-    Rotation,
-    centred,
-    learned,
-    resample,
-    sincos_1d,
-    sincos_2d,
-    sincos_2d_simple,
-    steps,
-    stretched,
-)
+from vit.nn.position import learned, resample, sincos_1d, sincos_2d, sincos_2d_simple
 from vit.nn.projections import Heads, KeylessBias, Sliced, Unprojected, stacked
 from vit.nn.relative import RelativePositions, TextRelativePositions
+from vit.nn.rotary import Interleaved, MixedRotary, Rotary, RotateHalf, Rotation, centred, steps, stretched
 from vit.nn.scores import Additive, Bilinear, Cosine, DotProduct, ScaledDotProduct
 from vit.nn.stem import CompactStem, ConvStem, LinearPatches, MaskedConvStem, NormedPatches, PooledConvStem
 from vit.nn.transformer import Decoder, Encoder

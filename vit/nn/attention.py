@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from vit.nn.cache import KeyValues
 from vit.nn.cpu import apply_linear
 from vit.nn.norm import Norm, identity
-from vit.nn.position import Rotation
 from vit.nn.projections import Heads, Projection, stacked
+from vit.nn.rotary import Rotation
 from vit.nn.scores import ScaledDotProduct, Score
 
 Output = Callable[[int, int], nn.Module]  # (width of the concatenated heads, dim) -> (B,N,width) -> (B,N,D)
@@ -79,7 +79,7 @@ class Attention(nn.Module):
             mask: bool, True = may be attended, of shape (B,S), (B,N,S) or (B,H,N,S); in the last two shapes also
                 floats that are added to the scores, -inf where masked.
             causal: a token attends to itself and the tokens before it; the last query is aligned with the last key.
-            rotary: rotates queries and keys by position; from `vit.nn.position.Rotary`.
+            rotary: rotates queries and keys by position; from `vit.nn.Rotary`.
             cache: keys and values of the memory, or of the tokens before x, to which those of x are appended.
 
         Raises:

@@ -11,7 +11,7 @@ from vit.nn.cache import LayerCache
 from vit.nn.drop import Dropout, DropPath, LayerScale
 from vit.nn.mixers import Mixer
 from vit.nn.norm import BatchNorm, LayerNorm, Norm, identity
-from vit.nn.position import Rotation
+from vit.nn.rotary import Rotation
 
 Branch = Callable[[Tensor], Tensor]  # (B,N,D) -> (B,N,D)
 

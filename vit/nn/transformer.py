@@ -10,7 +10,7 @@ from vit.nn.block import Block
 from vit.nn.cache import Cache, KeyValues, LayerCache
 from vit.nn.drop import PatchDropout
 from vit.nn.norm import masked_norm
-from vit.nn.position import MixedRotary, Rotary, Rotation
+from vit.nn.rotary import MixedRotary, Rotary, Rotation
 
 
 class Stack(nn.Module):
