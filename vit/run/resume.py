@@ -227,8 +227,8 @@ def adjusted(config: dict, overrides: list[str], allowed: Collection[str] = ()) 
                     f"{override.input_line} cannot change in a resumed run; start a new one with init_from="
                 )
             continue
-        kept = not is_free(key) or key == "compile" and override.value() == "auto"  # which has been decided
-        if node[leaf] == override.value() or kept and repeats(override, recorded):
+        settled = not is_free(key) or key == "compile" and override.value() == "auto"  # auto has been decided
+        if node[leaf] == override.value() or settled and repeats(override, recorded):
             continue
         if nodes[:1] == ["finetune"]:
             raise ConfigError(

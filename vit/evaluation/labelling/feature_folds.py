@@ -40,17 +40,17 @@ def held_out_by_features(
     if c is None:
         advance("regularization", 0, 1)
         c, _ = choose_c(x, labels, FIT_C_VALUES)
-    learnt_from = np.ones(len(labels), bool)
-    for round_ in range(1, rounds + 1):
+    used = np.ones(len(labels), bool)
+    for number in range(1, rounds + 1):
         probabilities = np.zeros((len(labels), len(classes)))
         for r, folds in enumerate(repeats):
             for fold in range(FOLDS):
-                advance(f"round {round_} of {rounds}", r * FOLDS + fold, REPEATS * FOLDS)
-                inside, fitted = folds == fold, (folds != fold) & learnt_from
+                advance(f"round {number} of {rounds}", r * FOLDS + fold, REPEATS * FOLDS)
+                inside, fitted = folds == fold, (folds != fold) & used
                 model = new_regression(c).fit(x[fitted], labels[fitted])
                 probabilities[np.ix_(inside, model.classes_)] += model.predict_proba(x[inside]) / REPEATS
         found = HeldOut(names, [f"{fold + 1}/{FOLDS}" for fold in repeats[0]], labels, probabilities, classes)
-        if round_ < rounds:
+        if number < rounds:
             suspicious = {error.name for error in find_label_errors(found)}
-            learnt_from = np.array([name not in suspicious for name in names])
+            used = np.array([name not in suspicious for name in names])
     return found
