@@ -23,11 +23,11 @@ from vit.exchange import preprocessing, programs, transformers_tokenizer
 from vit.exchange.checkpoint import Checkpoint
 from vit.exchange.comparing import check_same, read_config
 from vit.exchange.importing import import_checkpoint
-from vit.exchange.opening import resolve_class_names, resolve_preprocessing
+from vit.exchange.opening import is_foreign, resolve_class_names, resolve_preprocessing
 from vit.exchange.options import Changes, Hints, Size, current_activation
 from vit.exchange.pixel_differences import ProbabilityShift, timm_difference, transformers_difference
 from vit.exchange.read import MULTI_LABEL, THRESHOLDS, read_checkpoint
-from vit.exchange.sources import PROCESSOR_FILE, WeightSource, is_foreign
+from vit.exchange.sources import PROCESSOR_FILE, WeightSource
 from vit.files.strict_json import json_text
 from vit.models import model_from_config
 from vit.weights import KeyReport, KeyRow, timm_arguments

@@ -1,19 +1,21 @@
-"""Foreign weights as a `Bundle`, ready for prediction."""
+"""Any source of weights as a `Bundle`, ready for prediction: a saved model, or foreign weights."""
 
 import shlex
 import warnings
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from vit.bundle import Bundle, load_bundle
+from vit.bundle import CONFIG, WEIGHTS, Bundle, load_bundle
+from vit.bundle.files import read_json
 from vit.data import Preprocessing
 from vit.exchange.checkpoint import Checkpoint
 from vit.exchange.importing import import_checkpoint
 from vit.exchange.options import Hints
 from vit.exchange.preprocessing import assumed_preprocessing
 from vit.exchange.read import read_checkpoint
-from vit.exchange.sources import WeightSource, is_foreign
+from vit.exchange.sources import HUB, TIMM, TIMM_SLASH, WEIGHT_FILES, WeightSource
 from vit.weights import KeyReport
 
 # parameters of CLIP that project into the space that images and texts share
@@ -27,6 +29,23 @@ def open_model(source: WeightSource, hints: Hints | None = None, *, features_onl
         SourceError, BundleError, FileNotFoundError: as `load_bundle` and `open_foreign`.
     """
     return open_foreign(source, hints, features_only=features_only) if is_foreign(source) else load_bundle(source)
+
+
+def is_foreign(source: WeightSource) -> bool:
+    """Whether this is neither a bundle nor a run folder of this project; a missing path counts as not foreign."""
+    if not isinstance(source, str | PathLike):
+        return True
+    name, path = str(source), Path(source).expanduser()
+    if name.startswith((TIMM, HUB)) or name.startswith(TIMM_SLASH) and not path.exists():
+        return True
+    if path.is_file():
+        if path.name not in (CONFIG, WEIGHTS):
+            return True
+        path = path.parent
+    if (path / CONFIG).is_file():
+        return "vit" not in read_json(path / CONFIG)
+    return path.is_dir() and not (path / "model" / CONFIG).is_file() and any((path / name).is_file()
+                                                                             for name in WEIGHT_FILES)
 
 
 def open_foreign(source: WeightSource, hints: Hints | None = None, *, features_only: bool = False) -> Bundle:

@@ -110,13 +110,9 @@ def apply(model: nn.Module, mode: Mode, layers: Int8Layers | None) -> None:
     """Stores the weights of convolutions in the layout of the images, and switches between the quantized layers and the
     model's own. The values of the weights do not change.
     """
-    model.to(memory_format=layout(mode))
+    model.to(memory_format=torch.channels_last if mode.channels_last else torch.contiguous_format)
     if layers is not None:
         layers.use(mode.int8)
-
-
-def layout(mode: Mode) -> torch.memory_format:
-    return torch.channels_last if mode.channels_last else torch.contiguous_format
 
 
 def timed(program: Callable[[], object], device: torch.device) -> float:

@@ -26,7 +26,7 @@ from vit.data.images.decode import EXTENSIONS
 from vit.data.images.files import LeftOut, image_files, summary
 from vit.files.processes import available_cores
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
-from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode, layout
+from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode
 from vit.inference.mirrored import averaged, check_tta
 
 Pixels = bytes | Image.Image | np.ndarray | Tensor
@@ -162,7 +162,8 @@ class Predictor:
         """
         top_k = clamp_top_k(top_k, len(self.classes))
         check_batch_size(batch_size)
-        check_tta(tta)
+        if tta != 1:
+            check_tta(tta)
         calibrator = Calibrator(self.bundle, set, abstain)
         size = max(batch_size, IMAGES) if self.fast and self.fast_mode is None else batch_size
         for batch in decode_ahead(named_images(images, left_out), self._decode, size):
@@ -199,8 +200,10 @@ class Predictor:
 
     def _logits(self, images: Tensor, mode: Mode, tta: int = 1) -> Tensor:
         """uint8 (B,C,H,W) -> float32 (B,classes)"""
-        images = images.contiguous(memory_format=layout(mode))
-        return forward(averaged(self.model, tta), self.preprocessing, images, mode.precision)
+        model = self.model if tta == 1 else averaged(self.model, tta)
+        if mode.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        return forward(model, self.preprocessing, images, mode.precision)
 
     def _best(
         self, logits: Tensor, top_k: int | None, calibrator: Calibrator
@@ -315,7 +318,7 @@ def _flatten(images: Images, left_out: list[LeftOut]) -> Iterator[File | Pixels]
 
 def _list_images(folder: Path, left_out: list[LeftOut]) -> Iterator[File]:
     """The image files of a folder or a zip archive and its subfolders, sorted by name."""
-    archive = open_archive(folder) if is_archive(folder) else None
+    archive = None if folder.is_dir() else open_archive(folder)
     files = image_files(folder if archive is None else archive)
     if not files.images:
         listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""

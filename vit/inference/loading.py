@@ -6,9 +6,9 @@ from os import PathLike
 import torch
 
 from vit.bundle import load_bundle
-from vit.exchange.opening import open_foreign
+from vit.exchange.opening import is_foreign, open_foreign
 from vit.exchange.options import Hints, current_activation
-from vit.exchange.sources import WeightSource, is_foreign
+from vit.exchange.sources import WeightSource
 from vit.inference.images import Predictor
 from vit.inference.masked_text import MaskedTextPredictor
 from vit.inference.multi_label import MultiLabelPredictor

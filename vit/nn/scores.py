@@ -39,7 +39,8 @@ class ScaledDotProduct(nn.Module):
             dropout: rate on the attention weights.
         """
         q, k = self.transform(q, k)
-        mask, causal = attention_mask(mask, causal, q, k)
+        if mask is not None or causal:
+            mask, causal = attention_mask(mask, causal, q, k)
         return scaled_dot_product_attention(q, k, v, mask, dropout, causal)
 
     @torch.no_grad()

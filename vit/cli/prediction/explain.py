@@ -45,16 +45,15 @@ def opened(name: str, values: list[str]) -> "nn.Module":
         ValueError: an unknown name or value, or values for a model that exists already.
         SourceError, BundleError: the source cannot be read.
     """
-    from vit.bundle import load_bundle
-    from vit.exchange.opening import open_foreign
-    from vit.exchange.sources import HUB, is_foreign
+    from vit.exchange.opening import open_model
+    from vit.exchange.sources import HUB
     from vit.models import create_model
 
     if not Path(name).exists() and not name.startswith(HUB) and (name.startswith("timm") or "/" not in name):
         return create_model(name, **dict(map(parsed, values)))
     if values:
         raise ValueError(f"{name} is not the name of a new model, so it takes no values; leave out {values[0]}")
-    return (open_foreign(name, features_only=True) if is_foreign(name) else load_bundle(name)).model
+    return open_model(name, features_only=True).model
 
 
 def parsed(value: str) -> tuple[str, object]:
