@@ -15,11 +15,11 @@ from vit.evaluation.calibration.fitting import CHOICES as CALIBRATIONS
 from vit.models.checks import CHOICES, TEXT_POSITIONS
 from vit.models.text import TextClassifierConfig
 from vit.run.command import GROUPS
-from vit.run.config.composing import config_folder, options
+from vit.run.config.composing import ConfigError, compose, config_folder, options, resolve
+from vit.run.config.valid_values import VALID_VALUES, Choice
 from vit.run.multirun.compare_finetuning import METHODS
-from vit.run.parts.batches import CACHES
 from vit.run.parts.devices import PRECISIONS
-from vit.run.parts.optimization import BALANCES, LOSSES
+from vit.run.parts.optimization import LOSSES
 from vit.training.finetuning.finetune import BATCH_NORMS, HEAD_INITS
 from vit.training.finetuning.finetune import KINDS as TRAINABLE
 from vit.training.optimization.schedule import build_schedule
@@ -29,7 +29,8 @@ SKIPPING = ("error", "skip")
 MODEL = ("attention", "decoder_mixer", "heads", "mixer", "norm", "projection", "sincos_channels")
 TABLES = {
     **{key: [choice for choice in CHOICES[key] if choice] for key in MODEL},
-    "augment": options("augment"), "balance": BALANCES, "batch_norm": BATCH_NORMS, "cache": CACHES,
+    "augment": options("augment"), "balance": VALID_VALUES["data.balance"].names, "batch_norm": BATCH_NORMS,
+    "cache": VALID_VALUES["data.cache"].names,
     "calibrate": CALIBRATIONS, "compile": ("false", "true", "auto"), "decoder": DECODERS, "distill": options("distill"),
     "finetune": options("finetune"),
     "head_init": HEAD_INITS, "kind": TOKENIZERS, "mode": ("RGB", "L"), "on_bad_sample": SKIPPING, "on_empty": SKIPPING,
@@ -62,6 +63,21 @@ def test_comments_list_what_the_code_accepts():
 def test_listed_schedules_exist(name):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     assert build_schedule(optimizer, name, total_steps=10, warmup_steps=1)
+
+
+@pytest.mark.parametrize(("key", "choices"), [
+    ("calibrate", CALIBRATIONS), ("data.decoder", DECODERS), ("data.on_bad_sample", SKIPPING),
+    ("data.resampling", LIBRARIES), ("distill.kind", options("distill")),
+])
+def test_checked_choices_are_those_of_the_code(key, choices):
+    assert sorted(VALID_VALUES[key].names) == sorted(choices)
+
+
+@pytest.mark.parametrize("key", [key for key, valid in VALID_VALUES.items() if isinstance(valid, Choice)])
+def test_another_choice_is_an_error_before_the_data_is_read(key):
+    nearest = VALID_VALUES[key].names[-1]
+    with pytest.raises(ConfigError, match=f"{key}={nearest}x: must be one of .*; did you mean {nearest}"):
+        resolve(compose([f"{key}={nearest}x"]))
 
 
 def test_losses_are_listed():

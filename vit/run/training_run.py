@@ -17,7 +17,7 @@ from vit.run.finish import finish
 from vit.run.jobs import Job, prepare
 from vit.run.multirun.compare import compare, is_comparison
 from vit.run.parts.auto_values import AUTO
-from vit.run.parts.compilation import check_compile, choose_compile
+from vit.run.parts.compilation import check_measurable, choose_compile
 from vit.run.parts.devices import Devices, compile_model, find_devices, suited_threads
 from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.preprocessing import DEFAULT_SIZE, as_size
@@ -73,12 +73,14 @@ def train_composed(config: DictConfig, overrides: list[str]) -> Run | None:
     log_to_console(main)
     signals = StopSignals(main)
     with signals.handled():
-        if is_comparison(resolved := resolve(config)):
+        resolved = resolve(config)
+        if resolved["compare"] or resolved["resume"] and is_comparison(resolved["resume"]):
             return compare(resolved, overrides)
         plan = read_overrides(resolved, overrides)
         try:
             devices = find_devices(plan.config["trainer"])
-            check_compile(plan.config, devices)
+            if plan.config["compile"] == AUTO:
+                check_measurable(plan.config, devices)
             max_time(plan.config["trainer"]["max_time"])  # an error before the data is read
             if devices.world > 1 and not is_launched():
                 return train_ranks(plan, overrides, devices)
@@ -108,7 +110,7 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
             folder.begin(resuming=config["resumed"])
         for remark in plan.remarks:
             log.info(remark)
-        if not config["resumed"]:
+        if config["init_from"] and not config["resumed"]:
             log_recipe(config, overrides)
         seed_everything_once(config["seed"])
         record = read_record(plan.path) if config["resumed"] and plan.keeps_splits else None

@@ -23,9 +23,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from vit.exchange.private_paths import PATH_KEYS
-from vit.messages import did_you_mean, nearest_names, one_line
+from vit.messages import one_line
 from vit.run.config.overrides import ConfigError, parse, quoted, with_current_key, with_current_keys
-from vit.run.config.ranges import out_of_range
+from vit.run.config.valid_values import check_type, invalid_value, nearest
 
 log = logging.getLogger("vit")
 
@@ -38,8 +38,6 @@ PRIMARY, SEARCH_PATH, RUN_FOLDER = "hydra.job.config_name", "hydra.searchpath", 
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException)  # what Hydra raises while it composes
 
 COMPOSING = threading.Lock()  # Hydra has the current composition in a global: one thread at a time
-
-BOOLEAN_OR_AUTO = ("compile",)
 
 FORMER_OPTIONS = {  # group -> former name of an option -> its name; a file of the former name includes the new one
     "data": {"pictures": "unlabelled_images"},
@@ -167,32 +165,16 @@ def resolve(config: DictConfig) -> dict:
     """The config as plain dicts, lists, strings and numbers, with all interpolations resolved.
 
     Raises:
-        ConfigError: a missing value, or a number outside its range.
+        ConfigError: a missing or invalid value.
     """
     try:
         found = with_current_keys(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "a value"
         raise ConfigError(f"{key} must be given: add {key}=VALUE to the command") from None
-    if problem := out_of_range(found):
+    if problem := invalid_value(found):
         raise ConfigError(problem)
     return found
-
-
-def nearest(key: str, among: list[str]) -> str:
-    """`; did you mean X?`, or nothing without a near name. The same name in another node comes first, then similar
-    spelling of the dotted key, then of its last part.
-    """
-    leaf = key.rpartition(".")[2]
-    leaves = {name.rpartition(".")[2]: name for name in reversed(among)}
-    near = (
-        [name for name in among if name.endswith(f".{key}")]
-        or [name for name in among if name.rpartition(".")[2] == leaf]
-        or nearest_names(key, among, cutoff=0.7)
-        or [leaves[name] for name in nearest_names(leaf, leaves, cutoff=0.75)]
-    )
-    near = [f"{name}.name" if f"{name}.name" in among and "." in name else name for name in near[:3]]
-    return did_you_mean(near)
 
 
 @contextlib.contextmanager
@@ -296,7 +278,7 @@ def _check_keys(known: dict, parsed: list[Override], search: tuple[str, ...]) ->
         if override.is_delete() and key in known:
             raise ConfigError(f"~{key}: keys cannot be removed; write {key}=null")
         if key in known and not is_group:
-            _check_type(override, known[key])
+            check_type(override, known[key])
         if is_group or key in known or added and key.startswith(tuple(f"{node}." for node in EXTENSIBLE)):
             continue
         if known.get(key.rpartition(".")[0]) == {}:
@@ -304,23 +286,6 @@ def _check_keys(known: dict, parsed: list[Override], search: tuple[str, ...]) ->
         if key in REMOVED:
             raise ConfigError(f"{key} is no longer a key: {REMOVED[key]}")
         raise ConfigError(f"unknown key {key}{nearest(key, list(known))} (see all of them with: --cfg job)")
-
-
-def _check_type(override: Override, default: object) -> None:
-    """Raises ConfigError for a scalar in place of a node, and for a string in place of a number or boolean."""
-    value = override.value()
-    if isinstance(default, dict) and default and value is not None and not isinstance(value, dict):
-        inner = f"{override.key_or_group}.{'name' if 'name' in default else next(iter(default))}"
-        raise ConfigError(f"{override.key_or_group}={value}: it is a node; set one of its keys, such as {inner}")
-    if isinstance(default, bool):
-        auto = override.key_or_group in BOOLEAN_OR_AUTO
-        valid = isinstance(value, bool) or auto and value == "auto"
-        expected = None if valid else "true, false or auto" if auto else "true or false"
-    else:
-        wrong = isinstance(default, int | float) and isinstance(value, str | bool) and value != "auto"
-        expected = "a number" if wrong else None
-    if expected:
-        raise ConfigError(f"{override.key_or_group}={value}: must be {expected}, such as {str(default).lower()}")
 
 
 def _nodes(config: dict, prefix: str = ""):

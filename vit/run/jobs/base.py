@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit, Source, Split, TextSplit
 from vit.data.splits.recorded import NEW
 from vit.evaluation.progress import Progress
-from vit.run.config.composing import ConfigError, nearest
+from vit.run.config.composing import ConfigError
+from vit.run.config.valid_values import nearest
 from vit.run.parts.auto_values import AUTO, fit_recipe
 from vit.run.parts.batches import check_batch, check_devices
 from vit.run.parts.data_source import build_source, check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
-from vit.run.parts.distillation import distill_kind
 from vit.run.parts.finetuning import read_finetune, start_finetuning
 from vit.run.parts.init_from import Initial, load_initial
 from vit.run.parts.progressive import is_progressive
@@ -37,6 +37,8 @@ JOBS = {  # task.name -> module and class, imported when needed
     "masked_text": ("masked_texts", "MaskedTextJob"),
     "seq2seq": ("seq2seq", "Seq2SeqJob"),
 }
+# nodes that records of earlier versions and a user's own primary config may lack, or that are null
+DEFAULTS = {"calibrate": "none", "distill": {"kind": "none"}, "finetune": {}}
 MULTI_LABEL = ("multi_label", "MultiLabelJob")  # task=classification on images with several labels each
 
 QUICK = 64  # samples that are evaluated with `debug`
@@ -285,6 +287,7 @@ def prepare(config: dict, devices: Devices, checkpoint: Path | None = None, reco
     Raises:
         ConfigError, DataError: with the key or file, and the fix.
     """
+    config = config | {key: value for key, value in DEFAULTS.items() if config.get(key) is None}
     name = config["task"]["name"]
     if name not in JOBS:
         raise ConfigError(f"task.name={name}: must be one of {', '.join(JOBS)}{nearest(name, list(JOBS))}")
@@ -307,8 +310,9 @@ def check_task(job: type[Job], config: dict) -> None:
     Raises:
         ConfigError: names the option and the task.
     """
-    task, recipe, finetune = config["task"]["name"], config["recipe"], read_finetune(config)
-    distill_kind(config)
+    task, recipe, finetune, distill = config["task"]["name"], config["recipe"], read_finetune(config), config["distill"]
+    if distill["kind"] != "none" and task != "classification":
+        raise ConfigError(f"distill={distill['kind']} is for task=classification; {task} has no teacher")
     if finetune.freezes and not job.finetunes:
         raise ConfigError(f"finetune={finetune.name} freezes weights, but task={task} trains the whole model; use "
                           "finetune=full")

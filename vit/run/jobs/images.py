@@ -56,8 +56,7 @@ class ImageJob(Job):
 
     @classmethod
     def check_config(cls, config: dict, devices: Devices) -> None:
-        """Only `calibrate`: the batch size may be auto until the images are counted."""
-        calibration_choice(config)
+        """Nothing yet: the batch size may be auto until the images are counted."""
 
     def check_source(self) -> None:
         """Nothing yet: the validation images are counted after the audit."""
@@ -122,7 +121,8 @@ class ImageClassificationJob(ImageJob):
 
     def build_model(self, initial: Initial | None) -> nn.Module:
         patch_size, classes = self.config["data"]["patch_size"], self.source.classes
-        model = build_model(with_token(self.config), patch_size, self.preprocessing, classes, initial)
+        node = self.config["model"] if self.config["distill"]["kind"] != "token" else with_token(self.config["model"])
+        model = build_model(node, patch_size, self.preprocessing, classes, initial)
         self.progressive = build_progressive(self.config["recipe"], model)
         return model
 
@@ -133,6 +133,10 @@ class ImageClassificationJob(ImageJob):
 
     def name_model(self, initial: Initial | None) -> str:
         return model_name(self.config["model"], initial)
+
+    @property
+    def distills(self) -> bool:
+        return self.config["distill"]["kind"] != "none"
 
     @property
     def data_facts(self) -> str:
@@ -148,16 +152,17 @@ class ImageClassificationJob(ImageJob):
         return f"{self.model_name}, {config.dim} wide, {config.depth} deep, patches of {rows}x{columns}"
 
     def resolve_config(self, loaded: KeyReport | None) -> dict:
-        found = {"classes": self.source.classes, "distill": with_absolute_teacher(self.config.get("distill"))}
-        return {**super().resolve_config(loaded), **found}
+        found = {**super().resolve_config(loaded), "classes": self.source.classes}
+        return {**found, "distill": with_absolute_teacher(found["distill"])} if self.distills else found
 
     def fit_head(self) -> object | None:
         on_bad_sample = self.config["data"]["on_bad_sample"]
         return start_head(self.model, self.source, self.preprocessing, self.devices, on_bad_sample)
 
     def build_task(self) -> Classification:
-        config, recipe, mixup = self.config, self.config["recipe"], None
-        distillation = build_distillation(config, self.model, self.source, self.preprocessing)
+        config, recipe, mixup, distillation = self.config, self.config["recipe"], None, None
+        if self.distills:
+            distillation = build_distillation(config["distill"], self.model, self.source, self.preprocessing)
         if recipe["mixup"]:
             mixup = checked("recipe.mixup", partial(Mixup, self.source.num_classes), recipe["mixup"], unpack=True)
         return self.task_class(

@@ -24,7 +24,6 @@ from vit.run.parts.auto_values import steps_per_epoch
 from vit.run.parts.batches import micro_batch, train_loader, val_loader
 from vit.run.parts.calibration import calibrate_texts, calibration_choice, trained_copy
 from vit.run.parts.data_source import truncates
-from vit.run.parts.devices import Devices
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.optimization import build_loss, build_optimization
 from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
@@ -65,11 +64,6 @@ class TextClassificationJob(TextJob):
     """Texts, or pairs of texts, to class names."""
 
     unit = "texts"
-
-    @classmethod
-    def check_config(cls, config: dict, devices: Devices) -> None:
-        super().check_config(config, devices)
-        calibration_choice(config)
 
     def build_inputs(self, initial: Initial | None) -> None:
         texts = [text for column in self.source.splits["train"].texts for text in column]

@@ -29,10 +29,11 @@ PLAN, RESULT = "comparison.yaml", "comparison.json"
 
 class ComparisonError(ValueError):
     """Runs of a comparison failed."""
-def is_comparison(config: dict) -> bool:
-    """Whether the config describes several runs: by `compare`, or by resuming the folder of a comparison."""
-    resumed = config["resume"] is not None and (pathlib.Path(config["resume"]) / PLAN).exists()
-    return bool(config["compare"]) or resumed
+
+
+def is_comparison(folder: str | pathlib.Path) -> bool:
+    """Whether this is the folder of a comparison, which can be resumed."""
+    return (pathlib.Path(folder) / PLAN).exists()
 
 
 def compare(config: dict, overrides: list[str]) -> Run:

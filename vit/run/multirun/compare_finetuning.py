@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from vit.run.config.composing import ConfigError, compose, nearest, options, resolve
+from vit.run.config.composing import ConfigError, compose, options, resolve
+from vit.run.config.valid_values import nearest
 from vit.run.multirun.compare import compare
 from vit.run.result import Run
 

@@ -21,29 +21,17 @@ from vit.data import (
     Source,
     TrainBatches,
 )
-from vit.data.images.jpeg_decoders import DECODERS
-from vit.data.images.resampling import LIBRARIES
 from vit.data.text.tokenizers import Tokenizer
 from vit.run.config.checked import checked
-from vit.run.config.composing import ConfigError, nearest
+from vit.run.config.composing import ConfigError
 from vit.tasks import Batches
 
 log = logging.getLogger("vit")
 
-CACHES = ("auto", "none", "memory", "disk")  # data.cache
-
 
 def build_batches(config: dict, source: Source, preprocessing: Preprocessing) -> Batches:
-    """The training and validation loaders of images; `recipe.batch_size` is global, over devices and micro-batches.
-
-    Raises:
-        ConfigError: names a key of `data` with an invalid value.
-    """
+    """The training and validation loaders of images; `recipe.batch_size` is global, over devices and micro-batches."""
     data, recipe = config["data"], config["recipe"]
-    if data["on_bad_sample"] not in ("error", "skip"):
-        raise ConfigError(f"data.on_bad_sample={data['on_bad_sample']}: must be error or skip")
-    if data["workers"] != "auto" and not (isinstance(data["workers"], int) and data["workers"] >= 0):
-        raise ConfigError(f"data.workers={data['workers']}: must be auto or a number of processes, 0 or more")
     crop = build_crop(recipe["crop"], config["seed"])
     loading = image_loading(data)
     train = ImageDataset(source.splits["train"], preprocessing, crop, **loading)
@@ -57,16 +45,9 @@ def build_batches(config: dict, source: Source, preprocessing: Preprocessing) ->
 def image_loading(data: dict) -> dict:
     """The arguments of `ImageDataset` that the `data` node selects. Runs of versions without `data.resampling` used
     Pillow.
-
-    Raises:
-        ConfigError: names the key with an invalid value.
     """
     found = {"decoder": data.get("decoder", "auto"), "resampling": data.get("resampling", "pillow"),
              "cache": data.get("cache", "auto")}
-    for key, choices in (("decoder", DECODERS), ("resampling", LIBRARIES), ("cache", CACHES)):
-        if found[key] not in choices:
-            hint = nearest(str(found[key]), list(choices))
-            raise ConfigError(f"data.{key}={found[key]}: must be one of {', '.join(choices)}{hint}")
     if found["cache"] in ("memory", "disk"):
         found["cache_bytes"] = int(data["cache_limit"] * 1e9)
         found["cache_side"] = data["cache_side"]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from vit.benchmarking.timing import wait_for_gpu
 from vit.run.config.composing import ConfigError
-from vit.run.parts.auto_values import AUTO, steps_per_epoch
+from vit.run.parts.auto_values import steps_per_epoch
 from vit.run.parts.batches import micro_batch
 from vit.run.parts.devices import Devices, check_compiler
 from vit.run.parts.trainer import max_time
@@ -71,14 +71,12 @@ class Compilation:
                 f"saves {self.gain:.0f} s, and further compilations take about {self.remaining_cost:.0f} s")
 
 
-def check_compile(config: dict, devices: Devices) -> None:
-    """Checks that `compile=auto` is available in this run.
+def check_measurable(config: dict, devices: Devices) -> None:
+    """Checks that `compile=auto` can measure this run.
 
     Raises:
         ConfigError: several processes, or a task whose batches have many shapes.
     """
-    if config["compile"] != AUTO:
-        return
     task, strategy = config["task"]["name"], config["strategy"].get("name")
     if devices.world > 1 or strategy != "single":
         raise ConfigError(f"compile=auto measures in one process with strategy=single, but this run has strategy="

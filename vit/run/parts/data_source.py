@@ -12,7 +12,8 @@ from vit.data.quality.corrections import apply_corrections, leave_out
 from vit.data.splits.folds import parse_fold
 from vit.data.splits.repartition import Partition, repartition
 from vit.run.config.checked import checked
-from vit.run.config.composing import ConfigError, nearest
+from vit.run.config.composing import ConfigError
+from vit.run.config.valid_values import nearest
 from vit.run.records.splits import DataRecord
 
 LOADING = {  # keys of a data node that configure how samples are read, not which samples there are

@@ -11,7 +11,8 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from vit.run.config.composing import ConfigError, nearest
+from vit.run.config.composing import ConfigError
+from vit.run.config.valid_values import nearest
 from vit.training import resolve_precision
 
 log = logging.getLogger("vit")

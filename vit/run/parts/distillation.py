@@ -18,13 +18,11 @@ from vit.exchange.read import read_checkpoint
 from vit.exchange.sources import TIMM
 from vit.models import EnsembleConfig, TimmConfig, VisionTransformerConfig
 from vit.run.config.checked import checked
-from vit.run.config.composing import ConfigError, nearest
+from vit.run.config.composing import ConfigError
 from vit.run.parts.init_from import source_error
 from vit.tasks.distillation import Distillation, Teacher
 
 log = logging.getLogger("vit")
-
-KINDS = ("none", "soft", "hard", "token")
 
 
 @dataclass(frozen=True)
@@ -36,40 +34,18 @@ class TeacherModel:
     classes: Sequence[str]
 
 
-def distill_kind(config: dict) -> str:
-    """The kind of distillation that the config states; runs of older versions have none.
-
-    Raises:
-        ConfigError: an unknown kind of distillation, or a task without distillation.
-    """
-    kind, task = (config.get("distill") or {"kind": "none"})["kind"], config["task"]["name"]
-    if kind not in KINDS:
-        raise ConfigError(f"distill.kind={kind}: must be one of {', '.join(KINDS)}{nearest(str(kind), list(KINDS))}")
-    if kind != "none" and task != "classification":
-        raise ConfigError(f"distill={kind} is for task=classification; {task} has no teacher")
-    return kind
+def with_token(model: dict) -> dict:
+    """The `model` node for `distill=token`: with a distillation token, unless the node states otherwise."""
+    return model if model.get("kind") or model.get("library") == "timm" else {"dist_token": True, **model}
 
 
-def with_token(config: dict) -> dict:
-    """The `model` node; for `distill=token` it has a distillation token, unless the node states otherwise."""
-    model = config["model"]
-    if distill_kind(config) != "token" or model.get("kind") or model.get("library") == "timm":
-        return model
-    return {"dist_token": True, **model}
-
-
-def build_distillation(
-    config: dict, model: nn.Module, source: Source, preprocessing: Preprocessing
-) -> Distillation | None:
-    """The loss with its teacher; None without distillation.
+def build_distillation(node: dict, model: nn.Module, source: Source, preprocessing: Preprocessing) -> Distillation:
+    """The loss with its teacher.
 
     Raises:
         ConfigError: no teacher, one that lacks classes of the data, or a student without a distillation token.
     """
-    kind = distill_kind(config)
-    if kind == "none":
-        return None
-    node = config["distill"]
+    kind = node["kind"]
     if not node["teacher"]:
         raise ConfigError(f"distill={kind} needs a teacher: distill.teacher=RUN, a saved model, or timm:NAME")
     if source.multi_label:
@@ -174,8 +150,7 @@ def check_preprocessing(teacher: Preprocessing | None, student: Preprocessing, n
     return teacher
 
 
-def with_absolute_teacher(node: dict | None) -> dict:
+def with_absolute_teacher(node: dict) -> dict:
     """The `distill` node with the absolute path of the teacher, so that a resumed run finds it from any folder."""
-    node = dict(node or {"kind": "none"})
     path = Path(str(node.get("teacher"))).expanduser()
     return {**node, "teacher": os.path.abspath(path)} if node.get("teacher") and path.exists() else node

@@ -18,12 +18,12 @@ log = logging.getLogger("vit")
 
 
 def read_finetune(config: dict) -> Finetune:
-    """The `finetune` node; configs of older runs have none and train all weights.
+    """The `finetune` node.
 
     Raises:
         ConfigError: an unknown key or an invalid value.
     """
-    return checked("finetune", Finetune, config.get("finetune") or {}, unpack=True)
+    return checked("finetune", Finetune, config["finetune"], unpack=True)
 
 
 def start_finetuning(
@@ -58,8 +58,8 @@ def start_finetuning(
             raise ConfigError("finetune.head_init=fit needs a single linear head and one label per image; use auto")
     if finetune.batch_norm == "auto":  # never in a resumed run, whose config has the resolved value
         finetune = replace(finetune, batch_norm="train" if loaded is None else "frozen")
-    begins = checked("finetune", partial(finetune.start, model), config["recipe"]["epochs"])
-    if finetune.freezes or config["init_from"]:
+    if finetune.freezes or finetune.batch_norm == "frozen" or config["init_from"]:
+        begins = checked("finetune", partial(finetune.start, model), config["recipe"]["epochs"])
         log.info("finetune: %s", describe(finetune.name, model, begins))
     return asdict(finetune) | {"always_trainable": list(finetune.always_trainable)}
 
@@ -72,8 +72,7 @@ def log_recipe(config: dict, overrides: list[str]) -> None:
         overrides: all of the command, also those of Hydra's search path, which a run does not record.
     """
     named = {override.lstrip("+~").partition("=")[0].partition("@")[0] for override in overrides}
-    if not config["init_from"] or config["task"]["name"] != "classification" or \
-            named & {"recipe", "experiment", "compare"}:
+    if config["task"]["name"] != "classification" or named & {"recipe", "experiment", "compare"}:
         return
     if chosen_option(overrides, "recipe") == "finetune":
         log.info("recipe: finetune, the default with init_from (small steps, light augmentation); recipe=scratch "

@@ -9,25 +9,22 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from vit.data import LinePreprocessing, PairDataset, Source
 from vit.run.config.checked import checked
-from vit.run.config.composing import ConfigError, nearest
+from vit.run.config.composing import ConfigError
+from vit.run.config.valid_values import nearest
 from vit.tasks import BinaryCrossEntropy, CrossEntropy, MultiLabelLoss, Optimization, TextLoss
 from vit.training import build_optimizer, build_schedule, noam_peak, scaled_lr
 
 log = logging.getLogger("vit")
 
 LOSSES = {"cross_entropy": CrossEntropy, "bce": BinaryCrossEntropy}
-BALANCES = ("none", "sampler", "loss")  # data.balance
 
 
 def build_loss(loss: dict, source: Source, balance: str) -> nn.Module:
     """Soft-label cross entropy, or binary cross entropy over the classes (Wightman et al. 2021, arXiv 2110.00476).
 
     Raises:
-        ConfigError: an unknown `recipe.loss.name` or `data.balance`.
+        ConfigError: an unknown `recipe.loss.name`.
     """
-    if balance not in BALANCES:
-        raise ConfigError(f"data.balance={balance}: must be one of {', '.join(BALANCES)}"
-                          f"{nearest(balance, list(BALANCES))}")
     weights = source.class_weights() if balance == "loss" else None
     if source.multi_label:
         return MultiLabelLoss(loss["label_smoothing"], weights)

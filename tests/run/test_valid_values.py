@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from vit.run.config.composing import ConfigError, compose, config_folder, options, resolve
-from vit.run.config.ranges import RANGES, Number, leaves, range_of
+from vit.run.config.valid_values import VALID_VALUES, Number, leaves, valid_values
 
 GLOBAL = ("train.yaml", "finetune", "experiment")  # whose files name keys from the top
 
@@ -25,8 +25,8 @@ def numbers():
 def test_the_table_covers_every_number_of_every_group():
     found = list(numbers())
     assert len(found) > 150
-    assert [key for key, _ in found if range_of(key) is None] == []
-    assert [(key, value) for key, value in found if not range_of(key).accepts(value)] == []
+    assert [key for key, _ in found if valid_values(key) is None] == []
+    assert [(key, value) for key, value in found if not valid_values(key).accepts(value)] == []
 
 
 @pytest.mark.parametrize(("group", "names"), [(group, options(group)) for group in ("recipe", "experiment", "task")])
@@ -84,7 +84,7 @@ def test_valid_values_are_accepted(override):
 def test_the_table_names_no_key_that_does_not_exist():
     files = "\n".join(path.read_text() for path in config_folder().rglob("*.yaml"))
     optional = {"switch", "momentum"}  # of classes that are named in a config
-    names = {key.rpartition(".")[2] for key in RANGES if "*" not in key} - optional
+    names = {key.rpartition(".")[2] for key in VALID_VALUES if "*" not in key} - optional
     assert [name for name in sorted(names) if f"{name}:" not in files] == []
 
 

@@ -1,10 +1,18 @@
-"""The valid range of every number in a config, checked before heavy imports."""
+"""The valid values of a config: the range of every number, and the choices of options that all data sets or tasks have.
+
+They are checked before heavy imports and before the data is read.
+"""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
+
+from hydra.core.override_parser.types import Override
+
+from vit.messages import did_you_mean, nearest_names
+from vit.run.config.overrides import ConfigError
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,31 @@ class Number:
         return ", ".join(parts) + (f", or {' or '.join(others)}" if others else "")
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The names that one key accepts.
+
+    Args:
+        null: whether null is valid too.
+        any_case: whether upper case is valid too.
+    """
+
+    names: tuple[str, ...]
+    null: bool = False
+    any_case: bool = False
+
+    def accepts(self, value: Any) -> bool:
+        if value is None:
+            return self.null
+        return (str(value).lower() if self.any_case else value) in self.names
+
+    def __str__(self) -> str:
+        """`one of none, memory, disk`"""
+        return f"one of {', '.join(self.names)}"
+
+
 AUTO = ("auto",)
+BOOLEAN_OR_AUTO = ("compile",)
 ANY = Number()
 COUNT = Number(1, whole=True)
 COUNT_OR_0 = Number(0, whole=True)
@@ -70,15 +102,19 @@ def or_null(number: Number) -> Number:
 
 
 SAMPLES = replace(or_null(AT_LEAST_0), names=None)  # a number, a fraction, or the name of a file
-RANGES: dict[str, Number] = {  # key -> range; * matches any name
+VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * matches any name
+    "calibrate": Choice(("full", "temperature", "none"), null=True, any_case=True),
     "seed": SEED,
     "callbacks.every_steps": or_null(COUNT),
     "callbacks.film": or_null(COUNT),
     "callbacks.patience": or_null(COUNT),
     "callbacks.start_margin": AT_LEAST_0,
     "data.audit_seconds": AT_LEAST_0,
+    "data.balance": Choice(("none", "sampler", "loss")),
+    "data.cache": Choice(("auto", "none", "memory", "disk")),
     "data.cache_limit": POSITIVE,
     "data.cache_side": replace(COUNT, names=AUTO),
+    "data.decoder": Choice(("auto", "pillow", "simplejpeg", "torchcodec")),
     "data.digits": COUNT,
     "data.fractions": FRACTION,
     "data.image_size": or_null(COUNT),
@@ -88,6 +124,7 @@ RANGES: dict[str, Number] = {  # key -> range; * matches any name
     "data.max_source_len": or_null(COUNT),
     "data.max_target_len": or_null(COUNT),
     "data.min_digits": or_null(COUNT),
+    "data.on_bad_sample": Choice(("error", "skip")),
     "data.patch_size": or_null(COUNT),
     "data.preprocessing.background": BYTE,
     "data.preprocessing.crop_pct": or_null(FRACTION_ABOVE_0),
@@ -97,6 +134,7 @@ RANGES: dict[str, Number] = {  # key -> range; * matches any name
     "data.preprocessing.mean": or_null(ANY),
     "data.preprocessing.range": replace(or_null(ANY), names=None),
     "data.preprocessing.std": or_null(POSITIVE),
+    "data.resampling": Choice(("torch", "pillow")),
     "data.split_seed": SEED,
     "data.test": SAMPLES,
     "data.tokenizer.min_frequency": COUNT,
@@ -105,6 +143,7 @@ RANGES: dict[str, Number] = {  # key -> range; * matches any name
     "data.val": SAMPLES,
     "data.workers": replace(COUNT_OR_0, names=("auto",)),
     "distill.alpha": FRACTION,
+    "distill.kind": Choice(("none", "soft", "hard", "token")),
     "distill.tau": AT_LEAST_0,
     "finetune.depth": or_null(COUNT_OR_0),
     "finetune.lora.alpha": POSITIVE,
@@ -187,21 +226,60 @@ RANGES: dict[str, Number] = {  # key -> range; * matches any name
 }
 
 
-def range_of(key: str) -> Number | None:
-    """The range of a dotted key; None for a key that is not a number, or that is checked where it is read."""
-    if key in RANGES:
-        return RANGES[key]
-    return next((number for pattern, number in RANGES.items() if "*" in pattern and fnmatchcase(key, pattern)), None)
+def valid_values(key: str) -> Number | Choice | None:
+    """The valid values of a dotted key; None for a key that may have any value, or that is checked where it is read."""
+    if key in VALID_VALUES:
+        return VALID_VALUES[key]
+    patterns = (pattern for pattern in VALID_VALUES if "*" in pattern and fnmatchcase(key, pattern))
+    return VALID_VALUES.get(next(patterns, key))
 
 
-def out_of_range(config: dict) -> str | None:
-    """A sentence about the first number outside its range; None where all are valid."""
+def invalid_value(config: dict) -> str | None:
+    """A sentence about the first invalid value; None where all are valid."""
     for key, value in leaves(config):
-        number = range_of(key)
-        if number is not None and not number.accepts(value):
+        valid = valid_values(key)
+        if valid is not None and not valid.accepts(value):
             shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
-            return f"{key}={shown}: must be {number}"
+            hint = nearest(str(value), list(valid.names)) if isinstance(valid, Choice) else ""
+            return f"{key}={shown}: must be {valid}{hint}"
     return None
+
+
+def check_type(override: Override, default: object) -> None:
+    """Checks that an override of a key with this default has its type.
+
+    Raises:
+        ConfigError: a scalar in place of a node, or a string in place of a number or boolean.
+    """
+    value = override.value()
+    if isinstance(default, dict) and default and value is not None and not isinstance(value, dict):
+        inner = f"{override.key_or_group}.{'name' if 'name' in default else next(iter(default))}"
+        raise ConfigError(f"{override.key_or_group}={value}: it is a node; set one of its keys, such as {inner}")
+    if isinstance(default, bool):
+        auto = override.key_or_group in BOOLEAN_OR_AUTO
+        valid = isinstance(value, bool) or auto and value == "auto"
+        expected = None if valid else "true, false or auto" if auto else "true or false"
+    else:
+        wrong = isinstance(default, int | float) and isinstance(value, str | bool) and value != "auto"
+        expected = "a number" if wrong else None
+    if expected:
+        raise ConfigError(f"{override.key_or_group}={value}: must be {expected}, such as {str(default).lower()}")
+
+
+def nearest(key: str, among: list[str]) -> str:
+    """`; did you mean X?`, or nothing without a near name. The same name in another node comes first, then similar
+    spelling of the dotted key, then of its last part.
+    """
+    leaf = key.rpartition(".")[2]
+    last_parts = {name.rpartition(".")[2]: name for name in reversed(among)}
+    near = (
+        [name for name in among if name.endswith(f".{key}")]
+        or [name for name in among if name.rpartition(".")[2] == leaf]
+        or nearest_names(key, among, cutoff=0.7)
+        or [last_parts[name] for name in nearest_names(leaf, last_parts, cutoff=0.75)]
+    )
+    near = [f"{name}.name" if f"{name}.name" in among and "." in name else name for name in near[:3]]
+    return did_you_mean(near)
 
 
 def leaves(config: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
