@@ -14,7 +14,7 @@ from vit.run.config import composing
 from vit.run.config import overrides as override_module
 from vit.run.config.composing import FORMER_OPTIONS, compose, options, resolve, stated, with_config_dir
 from vit.run.config.overrides import FORMER_KEYS
-from vit.run.records.folder import read_config
+from vit.run.records.reading import read_config
 
 FORMER = [(group, former, name) for group, names in FORMER_OPTIONS.items() for former, name in names.items()]
 NEEDED = {"data": ["data.root=x"]}

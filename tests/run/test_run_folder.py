@@ -12,7 +12,8 @@ from filelock import FileLock
 
 from tests.faults.resume import DIGITS, run
 from vit.run.config.composing import ConfigError
-from vit.run.records.folder import RunFolder, read_config
+from vit.run.records.folder import RunFolder
+from vit.run.records.reading import read_config
 from vit.run.resume import find_resumable
 
 

@@ -12,7 +12,7 @@ from vit.cli import main
 from vit.run.config.composing import ConfigError
 from vit.run.jobs import prepare
 from vit.run.parts.devices import find_devices
-from vit.run.records.folder import read_config
+from vit.run.records.reading import read_config
 
 SMALL = ["recipe.epochs=1", "precision=32-true", "logger=csv", "report=false", "model.dim=16", "model.num_heads=2",
          "model.depth=1"]

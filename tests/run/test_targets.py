@@ -19,7 +19,7 @@ from vit.files.atomic import file_sha256
 from vit.files.manifest import MANIFEST, Manifest
 from vit.run.config.composing import ConfigError, config_folder
 from vit.run.config.targets import TARGETS, check_stored, targets_of_conf
-from vit.run.records.folder import read_config
+from vit.run.records.reading import read_config
 
 TINY = [*SMALL, "recipe.epochs=2", "precision=32-true", "logger=csv", "report=false", "debug=true", "model.depth=1"]
 SET = "import vit.data\ndef flowers(split_seed=0):\n    return vit.data.digits()\n"

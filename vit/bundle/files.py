@@ -282,3 +282,14 @@ def damage_error(path: Path, error: Exception) -> SourceError:
         return SourceError(f"the file is cut off or damaged, or made to fill the memory: {error}; get it again from a "
                            "source you trust", path)
     return SourceError(f"the file is cut off or damaged ({first_line(error)}); copy or download it again", path)
+
+
+def independent_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous CPU tensors that do not share memory, as safetensors requires."""
+    seen, independent = set(), {}
+    for name, tensor in state.items():
+        tensor = tensor.detach().cpu().contiguous()
+        storage = tensor.untyped_storage().data_ptr()
+        independent[name] = tensor.clone() if storage in seen else tensor
+        seen.add(storage)
+    return independent

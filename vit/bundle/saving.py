@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import vit
 from vit.bundle.calibration import Calibration
+from vit.bundle.files import independent_tensors
 from vit.bundle.folder_replacement import replace_folder
 from vit.bundle.label_calibration import LabelCalibration
 from vit.bundle.loading import load_bundle
@@ -121,19 +122,8 @@ def _config_for_others(timm_config: dict[str, Any] | None, classes: Sequence[str
 def _weights_to_save(model: nn.Module, state: Mapping[str, Tensor], timm_names: bool) -> dict[str, Tensor]:
     """The state under its names on disk, with tied weights once."""
     tied = tied_weights(model)
-    weights = _independent({name: tensor for name, tensor in state.items() if name not in tied})
+    weights = independent_tensors({name: tensor for name, tensor in state.items() if name not in tied})
     return to_timm(weights, model.config) if timm_names else weights
-
-
-def _independent(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous CPU tensors that do not share memory, as safetensors requires."""
-    seen, independent = set(), {}
-    for name, tensor in state.items():
-        tensor = tensor.detach().cpu().contiguous()
-        storage = tensor.untyped_storage().data_ptr()
-        independent[name] = tensor.clone() if storage in seen else tensor
-        seen.add(storage)
-    return independent
 
 
 def _versions() -> dict[str, str]:

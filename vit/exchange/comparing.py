@@ -2,7 +2,6 @@
 
 import copy
 import importlib
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -12,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vit.bundle import CONFIG, load_bundle
+from vit.bundle import load_bundle
 from vit.bundle.files import SourceError, read_file
 from vit.exchange.importing import import_checkpoint
 from vit.exchange.options import Hints
-from vit.exchange.read import read_checkpoint
+from vit.exchange.read import read_checkpoint, read_config
 
 TOLERANCE = 1e-5  # of the largest output; in float64, another order of summation changes far less
 Reading = tuple[str, Callable[[], list[Tensor]]]  # a library, and a function that computes its outputs
@@ -104,11 +103,6 @@ def readings(path: Path, to: str, config: Any, probe: dict[str, Tensor]) -> Iter
         yield "transformers", lambda: transformers_outputs(path, probe)
     if to == "torchvision":
         yield "torchvision", lambda: [torchvision_outputs(path, config, probe)]
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The config.json of a saved folder; {} without one."""
-    return json.loads((folder / CONFIG).read_text(encoding="utf-8")) if (folder / CONFIG).is_file() else {}
 
 
 def read_back(path: Path, config: Any) -> nn.Module:

@@ -12,21 +12,21 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from vit.bundle import CONFIG, WEIGHTS, Bundle, Calibration, load_bundle, save_bundle
-from vit.bundle.files import SourceError
+from vit.bundle.files import SourceError, independent_tensors
 from vit.bundle.label_calibration import LabelCalibration, raw_thresholds
 from vit.data import AnyPreprocessing, Preprocessing
 from vit.data.text.tokenizers import Tokenizer
 from vit.exchange import preprocessing, programs, transformers_tokenizer
 from vit.exchange.checkpoint import Checkpoint
-from vit.exchange.comparing import check_same, read_config
+from vit.exchange.comparing import check_same
 from vit.exchange.importing import import_checkpoint
 from vit.exchange.opening import is_foreign, resolve_class_names, resolve_preprocessing
 from vit.exchange.options import Changes, Hints, Size, current_activation
 from vit.exchange.pixel_differences import ProbabilityShift, timm_difference, transformers_difference
-from vit.exchange.read import MULTI_LABEL, THRESHOLDS, read_checkpoint
+from vit.exchange.read import MULTI_LABEL, THRESHOLDS, read_checkpoint, read_config
 from vit.exchange.sources import PROCESSOR_FILE, WeightSource
 from vit.files.strict_json import json_text
 from vit.models import model_from_config
@@ -192,7 +192,7 @@ def export_torchvision(dest: Path, export: Export) -> None:
         SourceError: torchvision does not support the model.
     """
     try:
-        weights = contiguous_copies(to_torchvision(export.model.state_dict(), export.model.config))
+        weights = independent_tensors(to_torchvision(export.model.state_dict(), export.model.config))
     except ValueError as error:
         raise SourceError(f"{error}; --to bundle saves it unchanged") from None
     with verified_target(dest, partial(check_same, to="torchvision", model=export.model)) as path:
@@ -223,7 +223,7 @@ def export_transformers(dest: Path, export: Export) -> None:
         files |= transformers_tokenizer.tokenizer_files(tokenizer, export.model.config.max_len)
     with verified_target(dest, partial(check_same, to="transformers", model=export.model)) as path:
         path.mkdir()
-        save_file(contiguous_copies(weights), path / WEIGHTS, metadata={"format": "pt"})
+        save_file(independent_tensors(weights), path / WEIGHTS, metadata={"format": "pt"})
         for name, values in files.items():
             (path / name).write_text(json_text(values, ascii_only=False) + "\n", encoding="utf-8")
 
@@ -249,11 +249,6 @@ def preprocessing_difference(dest: Path, to: str, export: Export) -> str:
     if to == "transformers":
         return transformers_difference(export.preprocessing, dest, shift)
     return timm_difference(export.preprocessing, dest, shift) if "architecture" in read_config(dest) else ""
-
-
-def contiguous_copies(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous tensors, each with memory of its own, as safetensors requires."""
-    return {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
 
 
 EXPORTERS = {"timm": export_timm, "transformers": export_transformers, "torchvision": export_torchvision,

@@ -30,10 +30,11 @@ def override_without_folders(override: str) -> str:
     quotes = re.fullmatch(r"(['\"])(.*)\1", value, re.DOTALL)
     bare = quotes[2].replace("\\'", "'") if quotes else value
     if key.lstrip("+~") in PATH_KEYS and not bare.startswith(("hub:", "timm:")):
-        return f"{key}={quoted(Path(bare).name)}"
+        name = Path(bare).name
+        return f"{key}={name}" if re.fullmatch(r"[\w.@-]*", name) else f"{key}={quoted(name)}"
     return f"{key}{equals}{FOLDERS.sub('', value)}"
 
 
 def quoted(value: str) -> str:
-    """A value in Hydra's quotes, where its grammar requires them."""
-    return value if re.fullmatch(r"[\w.@-]*", value) else "'" + value.replace("'", "\\'") + "'"
+    """In Hydra's quotes, in which only a backslash before a quote is special."""
+    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value) + "'"

@@ -1,7 +1,6 @@
 """One run, from overrides to a model on disk: compose, build, fit, save, test."""
 
 import contextlib
-import json
 import logging
 import os
 from collections.abc import Iterator
@@ -24,7 +23,8 @@ from vit.run.parts.preprocessing import DEFAULT_SIZE, as_size
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
 from vit.run.processes.ranks import LAUNCHER, RankError, is_launched, run_ranks
 from vit.run.records.environment import environment
-from vit.run.records.folder import RunFolder, read_config
+from vit.run.records.folder import RunFolder
+from vit.run.records.reading import read_config, read_metrics
 from vit.run.records.splits import DataRecord, read_record
 from vit.run.result import Run
 from vit.run.resume import (
@@ -99,7 +99,7 @@ def train_ranks(plan: Plan, overrides: list[str], devices: Devices) -> Run:
             log.info(remark)
     with explain_errors(plan.config, folder):
         run_ranks(overrides_of_ranks(plan, overrides), devices, plan.path, check_timeout(plan.config["trainer"]))
-    return Run(folder.path, json.loads((folder.path / "metrics.json").read_text(encoding="utf-8")))
+    return Run(folder.path, read_metrics(folder.path))
 
 
 def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: StopSignals) -> Run | None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vit.data import Preprocessing
 
-Outputs = Tensor | tuple[Tensor, Tensor]  # logits (B,classes), or those of class token and of distillation token
+StudentOutputs = Tensor | tuple[Tensor, Tensor]  # logits (B,classes), or those of class token and of distillation token
 
 
 class Teacher:
@@ -74,7 +74,7 @@ class Distillation:
             raise ValueError(f"tau={tau} must be above 0; 1 leaves the probabilities unchanged")
         self.teacher, self.target, self.alpha, self.tau = teacher, target, alpha, tau
 
-    def __call__(self, outputs: Outputs, images: Tensor, label_loss: Callable[[Tensor], Tensor]) -> Tensor:
+    def __call__(self, outputs: StudentOutputs, images: Tensor, label_loss: Callable[[Tensor], Tensor]) -> Tensor:
         """outputs of the model, images (B,C,H,W), label_loss (logits (B,classes) -> (B,)) -> loss per sample (B,)"""
         logits, distilled = outputs if isinstance(outputs, tuple) else (outputs, outputs)
         distillation = self.distillation_loss(distilled.float(), self.teacher(images))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from vit.weights.resizing import square_grids
 from vit.weights.weight_format import State
 
 PREFIX_TOKENS = ("embed.cls_token", "embed.dist_token", "embed.reg_token")  # come before the patch tokens
@@ -84,12 +85,11 @@ def only_square_grid(length: int, prefix: int) -> tuple[int, int]:
     Raises:
         ValueError: there is none, or both are possible.
     """
-    edges = [math.isqrt(patches) for patches in dict.fromkeys((length - prefix, length))
-             if patches > 0 and math.isqrt(patches) ** 2 == patches]
-    if len(edges) != 1:
-        grids = "could have two square grids" if edges else "has no square grid"
+    found = square_grids(length, prefix)
+    if len(found) != 1:
+        grids = "could have two square grids" if found else "has no square grid"
         raise ValueError(f"a position table of {length} rows {grids}; the image size of the source must be stated")
-    return edges[0], edges[0]
+    return found[0]
 
 
 def infer_pool(state: State, known: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Loading weights into a model, possibly of another resolution or number of classes, with a report on every tensor."""
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,18 +9,16 @@ from torch import Tensor, nn
 
 from vit.nn.attention import Attention
 from vit.nn.embed import TokenEmbed
-from vit.nn.position import resample
 from vit.weights.format_detection import DetectedWeights, detect_format, is_vit
 from vit.weights.formats.timm import to_timm
 from vit.weights.key_report import KeyReport, KeyRow
-from vit.weights.resizing import fit_patch_projection
+from vit.weights.resizing import Fitted, fit_grid_positions, fit_patch_projection, fit_text_positions, fit_unchanged
 from vit.weights.weight_format import State
 
 HEADS = ("head", "head_dist")
 PREFIX_TOKENS = ("cls_token", "dist_token", "reg_token")  # come before the patch tokens
 POSITIONS = ("embed.pos_embed", "pos_embed")
 PATCH_PROJECTIONS = ("embed.proj.weight", "patch_embed.proj.weight")
-Fitted = tuple[str, Tensor | None, str]  # status, tensor and details of a `KeyRow`
 
 
 def load_weights(
@@ -129,54 +126,6 @@ def fit(
     if tensor is not None and name in PATCH_PROJECTIONS:
         return fit_patch_projection(tensor, own)
     return fit_unchanged(tensor, own)
-
-
-def fit_unchanged(tensor: Tensor | None, own: Tensor) -> Fitted:
-    return ("loaded", tensor, "") if tensor is not None and tensor.shape == own.shape else ("new", None, "")
-
-
-def fit_grid_positions(
-    table: Tensor, own: Tensor, new: tuple[int, int] | None, prefix: int, old: tuple[int, int] | None
-) -> Fitted:
-    """A position table (1,P+rows*columns,D) of grid `old`, resampled to grid `new` of the model's own table.
-
-    Rows of class token and registers that only one side has keep the values of the model's table.
-
-    Raises:
-        ValueError: `old` is None and the table has no square grid.
-    """
-    same = table.shape == own.shape and old in (None, new)
-    if same or new is None or table.ndim != 3 or table.shape[2] != own.shape[2]:
-        return fit_unchanged(table, own)
-    old = old or square_grid(table.shape[1], prefix)
-    resampled = resample(table, old, new)  # (1,P+N,D)
-    source_prefix, own_prefix = table.shape[1] - math.prod(old), own.shape[1] - math.prod(new)
-    fitted, shared = own.detach().clone(), min(source_prefix, own_prefix)
-    fitted[:, :shared] = resampled[:, :shared]
-    fitted[:, own_prefix:] = resampled[:, source_prefix:]
-    return "resized", fitted, f"grid of {old[0]}x{old[1]} to {new[0]}x{new[1]} patches"
-
-
-def fit_text_positions(table: Tensor, own: Tensor) -> Fitted:
-    """Position table (1,max_len,D) of a text model: the positions that both tables have are loaded."""
-    if table.shape == own.shape or table.ndim != 3 or table.shape[2] != own.shape[2]:
-        return fit_unchanged(table, own)
-    fitted, shared = own.detach().clone(), min(table.shape[1], own.shape[1])
-    fitted[:, :shared] = table[:, :shared]
-    return "resized", fitted, f"the first {shared} positions"
-
-
-def square_grid(length: int, prefix: int) -> tuple[int, int]:
-    """The square grid of a table of `length` rows, with or without rows for the `prefix` tokens before the patches.
-
-    Raises:
-        ValueError: there is none.
-    """
-    for patches in (length - prefix, length):
-        edge = math.isqrt(max(patches, 0))
-        if edge and edge * edge == patches:
-            return edge, edge
-    raise ValueError(f"a position table of {length} rows has no square grid; give source_grid=(rows, columns)")
 
 
 def prefix_length(state: State) -> int:

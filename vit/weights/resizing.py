@@ -1,8 +1,59 @@
-"""The patch projection for another patch size or another number of channels."""
+"""Weights for another size: position tables, and the patch projection for other patches or channels."""
+
+import math
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from vit.nn.position import resample
+
+Fitted = tuple[str, Tensor | None, str]  # status, tensor and details of a `KeyRow`
+
+
+def fit_unchanged(tensor: Tensor | None, own: Tensor) -> Fitted:
+    return ("loaded", tensor, "") if tensor is not None and tensor.shape == own.shape else ("new", None, "")
+
+
+def fit_grid_positions(
+    table: Tensor, own: Tensor, new: tuple[int, int] | None, prefix: int, old: tuple[int, int] | None
+) -> Fitted:
+    """A position table (1,P+rows*columns,D) of grid `old`, resampled to grid `new` of the model's own table.
+
+    Rows of class token and registers that only one side has keep the values of the model's table.
+
+    Raises:
+        ValueError: `old` is None and the table has no square grid.
+    """
+    same = table.shape == own.shape and old in (None, new)
+    if same or new is None or table.ndim != 3 or table.shape[2] != own.shape[2]:
+        return fit_unchanged(table, own)
+    old = old or next(iter(square_grids(table.shape[1], prefix)), None)
+    if old is None:
+        raise ValueError(f"a position table of {table.shape[1]} rows has no square grid; give source_grid=(rows, "
+                         "columns)")
+    resampled = resample(table, old, new)  # (1,P+N,D)
+    source_prefix, own_prefix = table.shape[1] - math.prod(old), own.shape[1] - math.prod(new)
+    fitted, shared = own.detach().clone(), min(source_prefix, own_prefix)
+    fitted[:, :shared] = resampled[:, :shared]
+    fitted[:, own_prefix:] = resampled[:, source_prefix:]
+    return "resized", fitted, f"grid of {old[0]}x{old[1]} to {new[0]}x{new[1]} patches"
+
+
+def fit_text_positions(table: Tensor, own: Tensor) -> Fitted:
+    """Position table (1,max_len,D) of a text model: the positions that both tables have are loaded."""
+    if table.shape == own.shape or table.ndim != 3 or table.shape[2] != own.shape[2]:
+        return fit_unchanged(table, own)
+    fitted, shared = own.detach().clone(), min(table.shape[1], own.shape[1])
+    fitted[:, :shared] = table[:, :shared]
+    return "resized", fitted, f"the first {shared} positions"
+
+
+def square_grids(length: int, prefix: int) -> list[tuple[int, int]]:
+    """The square grids of a table of `length` rows, without and with rows for the `prefix` tokens before the patches.
+    """
+    edges = [(patches, math.isqrt(max(patches, 0))) for patches in dict.fromkeys((length - prefix, length))]
+    return [(edge, edge) for patches, edge in edges if edge and edge * edge == patches]
 
 
 def resize_patches(weight: Tensor, size: tuple[int, int]) -> Tensor:
@@ -36,7 +87,7 @@ def adapt_channels(weight: Tensor, channels: int) -> Tensor:
     return (repeated * (old / channels)).to(weight.dtype)
 
 
-def fit_patch_projection(weight: Tensor, own: Tensor) -> tuple[str, Tensor | None, str]:
+def fit_patch_projection(weight: Tensor, own: Tensor) -> Fitted:
     """The source's projection (D,C,ph,pw) in the shape of the model's own one (D,C',ph',pw').
 
     Returns:

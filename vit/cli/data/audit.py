@@ -13,7 +13,8 @@ from vit.cli.terminal import ConfigDir, Device, Overrides, check_writable, print
 
 if TYPE_CHECKING:
     from vit.data import LinePreprocessing, PairSource, Preprocessing, Source
-    from vit.data.quality.near_copies import NearCopy, Progress
+    from vit.data.quality.near_copies import NearCopy
+    from vit.data.quality.progress import StageProgress
     from vit.inference.features import Featurizer
 
 
@@ -125,7 +126,7 @@ def open_featurizer(model: Path, device: str | None) -> "Featurizer":
 
 def find_near_copies(
     source: "Source", preprocessing: "Preprocessing | LinePreprocessing", featurizer: "Featurizer | None",
-    progress: "Progress",
+    progress: "StageProgress",
 ) -> "list[NearCopy]":
     """Near copies by the pixels and, with a featurizer, by its features."""
     from vit.data.quality.feature_copies import near_copies_by_model

@@ -7,7 +7,7 @@ import hashlib
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,12 @@ from vit.data.errors import printable
 from vit.data.images.bit_depth import FULL, Range
 from vit.data.images.decode import ORIENTATION, BadImage, open_image
 from vit.data.images.files import summary
-from vit.data.images.line_images import LinePreprocessing
-from vit.data.images.preprocessing import Preprocessing
+from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
+from vit.data.quality.progress import StageProgress
 from vit.data.source import Source
 from vit.data.splits.split import Split
 from vit.data.statistics import ChannelSums
 
-Progress = Callable[[str, int, int], None]  # (stage, done, total)
-Contract = Preprocessing | LinePreprocessing
 _SUFFIXES = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
     "MPO": (".jpg", ".jpeg"),
@@ -118,7 +116,7 @@ class AuditReport:
 
 
 def audit(
-    source: Source, preprocessing: Contract, seconds: float | None = 10.0, progress: Progress | None = None
+    source: Source, preprocessing: AnyPreprocessing, seconds: float | None = 10.0, progress: StageProgress | None = None
 ) -> AuditReport:
     """Audits a source. `seconds` limits decoding and hashing (None: no limit); all headers are read in any case."""
     begun = time.monotonic()
@@ -145,11 +143,11 @@ def audit(
 
 def _read_headers(
     source: Source,
-    preprocessing: Contract,
+    preprocessing: AnyPreprocessing,
     report: AuditReport,
     sizes: Counter,
     odd: dict[str, list[str]],
-    progress: Progress | None,
+    progress: StageProgress | None,
 ) -> dict[tuple[str, int], str]:
     bad: dict[tuple[str, int], str] = {}
     for key, split in source.splits.items():
@@ -172,7 +170,7 @@ def _read_headers(
     return bad
 
 
-def _header(split: Split, i: int, preprocessing: Contract) -> tuple[tuple[int, int], list[str]]:
+def _header(split: Split, i: int, preprocessing: AnyPreprocessing) -> tuple[tuple[int, int], list[str]]:
     """(width, height) and unusual properties of one image, from its header."""
     name = split.names[i]
     try:
@@ -197,7 +195,7 @@ def _header(split: Split, i: int, preprocessing: Contract) -> tuple[tuple[int, i
         return image.size, remarks
 
 
-def _min_size(preprocessing: Contract) -> tuple[int, int]:
+def _min_size(preprocessing: AnyPreprocessing) -> tuple[int, int]:
     """(height, width) of the smallest image that is not enlarged; the width of a line image has no such limit."""
     if isinstance(preprocessing, LinePreprocessing):
         return preprocessing.height, preprocessing.patch_size[1]
@@ -216,13 +214,13 @@ def _orientation_and_frames(image: Any) -> tuple[int, int]:
 
 def _decode(
     source: Source,
-    preprocessing: Contract,
+    preprocessing: AnyPreprocessing,
     report: AuditReport,
     bad: dict[tuple[str, int], str],
     sums: ChannelSums,
     hashes: dict[bytes, list[tuple[str, str]]],
     seconds: float | None,
-    progress: Progress | None,
+    progress: StageProgress | None,
 ) -> None:
     """Decodes and hashes in a fixed random order over all splits; images with bad headers count as decoded."""
     end = None if seconds is None else time.monotonic() + seconds
@@ -245,7 +243,7 @@ def _decode(
             sums.add(image)
 
 
-def _content(split: Split, i: int, preprocessing: Contract) -> tuple[bytes, Tensor]:
+def _content(split: Split, i: int, preprocessing: AnyPreprocessing) -> tuple[bytes, Tensor]:
     """SHA-256 of the file or the pixels, and the image as in evaluation."""
     name = split.names[i]
     try:

@@ -17,20 +17,20 @@ import torch
 from torch import Tensor
 
 from vit.data.errors import DataError
+from vit.data.images.line_images import AnyPreprocessing
 from vit.data.quality.near_copies import (
     BLOCK,
     FINE,
     GRID,
     PIXELS,
-    Contract,
     NearCopy,
-    Progress,
     Space,
     compare_windows,
     find_pairs,
     named_pairs,
     read_thumbnails,
 )
+from vit.data.quality.progress import StageProgress
 from vit.data.source import Source
 
 log = logging.getLogger("vit")
@@ -48,7 +48,7 @@ Featurize = Callable[[list[tuple[str, int]]], np.ndarray]  # (split, index) of N
 
 
 def near_copies_by_model(
-    source: Source, preprocessing: Contract, featurize: Featurize, progress: Progress | None = None
+    source: Source, preprocessing: AnyPreprocessing, featurize: Featurize, progress: StageProgress | None = None
 ) -> list[NearCopy]:
     """`near_copies`, and those that only the features of a model show, of images with sides of `MIN_SIDE` or more.
 
@@ -70,7 +70,7 @@ def near_copies_by_model(
 
 
 def find_feature_pairs(
-    features: np.ndarray, pixels: np.ndarray, progress: Progress | None = None
+    features: np.ndarray, pixels: np.ndarray, progress: StageProgress | None = None
 ) -> dict[str, list[tuple[int, int, float]]]:
     """features (N,D), thumbnails (N,64,64) -> pairs (i, j, similarity), i < j, by "features" and by "crop"
 
@@ -87,7 +87,7 @@ def find_feature_pairs(
 
 
 def crop_pairs(
-    pixels: np.ndarray, nearest: np.ndarray, chosen: np.ndarray, progress: Progress | None = None
+    pixels: np.ndarray, nearest: np.ndarray, chosen: np.ndarray, progress: StageProgress | None = None
 ) -> list[tuple[int, int, float]]:
     """thumbnails (N,64,64), another image for each (N,), which to compare (N,) bool -> pairs i < j that are crops"""
     one = np.arange(len(nearest))
@@ -112,7 +112,7 @@ def whitened(features: np.ndarray) -> Tensor:
 
 
 def similar_pairs(
-    vectors: Tensor, progress: Progress | None = None
+    vectors: Tensor, progress: StageProgress | None = None
 ) -> tuple[list[tuple[int, int, float]], np.ndarray, np.ndarray]:
     """vectors (N,D) of length 1 -> pairs i < j with a cosine of `FEATURE_LIMIT` or more, the most similar other vector
     of each (N,), and their cosine (N,)

@@ -10,7 +10,7 @@ For N images this costs 2 * 63 * 20 * N^2 operations in blocks (10 s on one core
 60,000) and about 5 kB of memory per image, most of it for a thumbnail of 64x64 pixels.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +18,8 @@ import torch
 from PIL import Image
 
 from vit.data.images.decode import BadImage
-from vit.data.images.line_images import LinePreprocessing
-from vit.data.images.preprocessing import Preprocessing
+from vit.data.images.line_images import AnyPreprocessing, LinePreprocessing
+from vit.data.quality.progress import StageProgress
 from vit.data.source import Source
 
 GRID = 64  # pixels of a thumbnail's side
@@ -31,9 +31,6 @@ BLOCK = 2048  # images per block of the comparison
 MAX_CANDIDATES = 200_000  # the most similar ones are compared again
 PIXELS = "pixels"  # how a pair was found: by frequencies
 FLAT = 4.0  # standard deviation of gray values below which an image shows nothing to compare
-
-Progress = Callable[[str, int, int], None]
-Contract = Preprocessing | LinePreprocessing
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,9 @@ class Thumbnails:
     sides: np.ndarray
 
 
-def near_copies(source: Source, preprocessing: Contract, progress: Progress | None = None) -> list[NearCopy]:
+def near_copies(
+    source: Source, preprocessing: AnyPreprocessing, progress: StageProgress | None = None
+) -> list[NearCopy]:
     """All pairs of near copies, those across splits first, then across classes, then by similarity.
 
     Unreadable images, and those of one colour, are not compared.
@@ -94,7 +93,9 @@ def named_pairs(
                                                     ways.index(pair.found_by), -pair.similarity))
 
 
-def read_thumbnails(source: Source, preprocessing: Contract, progress: Progress | None = None) -> Thumbnails:
+def read_thumbnails(
+    source: Source, preprocessing: AnyPreprocessing, progress: StageProgress | None = None
+) -> Thumbnails:
     """The thumbnails of all images that can be decoded and are not of one colour."""
     preprocessing = preprocessing.pixels if isinstance(preprocessing, LinePreprocessing) else preprocessing
     pixels, positions, sides = [], [], []
@@ -123,7 +124,7 @@ def thumbnail(image: Image.Image) -> np.ndarray:
     return np.asarray(image.convert("L").resize((GRID, GRID), method))
 
 
-def find_pairs(pixels: np.ndarray, progress: Progress | None = None) -> list[tuple[int, int, float]]:
+def find_pairs(pixels: np.ndarray, progress: StageProgress | None = None) -> list[tuple[int, int, float]]:
     """thumbnails (N,64,64) → (i, j, similarity) of each pair of near copies, i < j"""
     if len(pixels) < 2:
         return []
@@ -184,7 +185,7 @@ def _unit(values: np.ndarray) -> np.ndarray:
     return values / np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), 1e-6)
 
 
-def _candidates(pixels: np.ndarray, progress: Progress | None) -> tuple[np.ndarray, np.ndarray]:
+def _candidates(pixels: np.ndarray, progress: StageProgress | None) -> tuple[np.ndarray, np.ndarray]:
     """The pairs i < j of which a variant of one (whole or cropped, mirrored or not) is similar to the other."""
     space = Space(pixels, COARSE)
     windows = _windows(WINDOW, COARSE_OFFSETS, COARSE)
@@ -239,7 +240,7 @@ class _MostSimilar:
 
 
 def compare_windows(
-    pixels: np.ndarray, rows: np.ndarray, columns: np.ndarray, space: Space, progress: Progress | None,
+    pixels: np.ndarray, rows: np.ndarray, columns: np.ndarray, space: Space, progress: StageProgress | None,
     sizes: Sequence[tuple[float, int]] = ((WINDOW, FINE_OFFSETS),),
 ) -> np.ndarray:
     """The highest similarity (P,) of each pair between the whole image `rows` or a window of it and the whole

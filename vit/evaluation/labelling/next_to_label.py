@@ -45,7 +45,7 @@ class NextToLabel:
 
 
 @dataclass(frozen=True)
-class Outputs:
+class UnlabelledOutputs:
     """Readable inputs with probabilities (N,classes) and features (N,D); without features, the probabilities."""
 
     sources: list[str]
@@ -107,7 +107,7 @@ def remaining(inputs: Sequence, exclude: Collection[str]) -> list:
 
 def predict_all(
     predictor: Predictor | TextPredictor, inputs: Iterable, batch_size: int, progress: Progress | None
-) -> Outputs:
+) -> UnlabelledOutputs:
     """Calibrated probabilities of all classes, as of `predict`, and the inputs of the head."""
     classes = {name: c for c, name in enumerate(predictor.bundle.classes)}
     sources, rows, unreadable = [], [], []
@@ -124,7 +124,8 @@ def predict_all(
             rows.append(row)
     probabilities = np.array(rows).reshape(-1, len(classes))
     features = np.concatenate([part.numpy() for part in captured]) if captured else probabilities
-    return Outputs(sources, probabilities, features if len(features) == len(rows) else probabilities, unreadable)
+    features = features if len(features) == len(rows) else probabilities
+    return UnlabelledOutputs(sources, probabilities, features, unreadable)
 
 
 def repeated(paths: Sequence[str], decode: Callable[[Path, str], Image.Image]) -> set[int]:
@@ -148,7 +149,7 @@ def repeated(paths: Sequence[str], decode: Callable[[Path, str], Image.Image]) -
 
 
 def described(
-    found: Outputs, i: int, score: float, rank: int, classes: Sequence[str], thresholds: np.ndarray | None
+    found: UnlabelledOutputs, i: int, score: float, rank: int, classes: Sequence[str], thresholds: np.ndarray | None
 ) -> ToLabel:
     """A chosen sample with its predicted labels, most probable first."""
     row = found.probabilities[i]

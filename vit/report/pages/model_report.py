@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 
+from vit.data.quality.progress import StageProgress
 from vit.files.atomic import write_atomically
 from vit.files.strict_json import json_text
 from vit.files.untrusted import read_json
@@ -26,7 +27,6 @@ MULTI_LABEL: Sections = (header, label_scores, label_reliability, wrong_labels, 
 TEXTS: Sections = (header, accuracy, confusion, calibration, gallery, text_attention_maps, training, texts_data)
 TRANSLATION: Sections = (header, texts, lengths, worst_texts, source_attention, training, pairs_data)
 IMAGE_TO_TEXT: Sections = (header, texts, lengths, characters, worst_texts, source_attention, training, pairs_data)
-Progress = Callable[[str, int, int | None], None]  # (stage, done, total)
 
 STYLE = """
 main { max-width: 1100px; margin: auto; } section { scroll-margin-top: 1rem; }
@@ -50,7 +50,7 @@ blockquote { margin: 0 0 .5rem; white-space: pre-wrap; }
 """
 
 
-def write_report(path: str | PathLike[str], subject: Subject, progress: Progress | None = None) -> list[Path]:
+def write_report(path: str | PathLike[str], subject: Subject, progress: StageProgress | None = None) -> list[Path]:
     """Write the page to `path` and its values to the JSON file of the same name; both are returned.
 
     Raises:

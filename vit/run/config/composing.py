@@ -22,9 +22,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from vit.exchange.private_paths import PATH_KEYS
+from vit.exchange.private_paths import PATH_KEYS, quoted
 from vit.messages import one_line
-from vit.run.config.overrides import ConfigError, parse, quoted, with_current_key, with_current_keys
+from vit.run.config.overrides import ConfigError, parse, with_current_key, with_current_keys
 from vit.run.config.valid_values import check_type, invalid_value, nearest
 
 log = logging.getLogger("vit")

@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 
-from vit.exchange.private_paths import PATH_KEYS
+from vit.exchange.private_paths import PATH_KEYS, quoted
 
 _HYDRA_SYNTAX = re.compile(r"""(?s)(['"]).*\1|(choice|glob|sort|shuffle)\(.*\)|null|""")
 
@@ -155,11 +155,6 @@ def _parses_to(override: str, value: str | None) -> bool:
     except HydraException:
         return False
     return value is None or isinstance(found, str) and found == value
-
-
-def quoted(value: str) -> str:
-    """In Hydra's quotes, in which only a backslash before a quote is special."""
-    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value) + "'"
 
 
 def _text(value: object) -> str:

@@ -1,7 +1,6 @@
 """`compare:` several models under one recipe: an ordinary run for each, then a table and a figure."""
 
 import csv
-import json
 import logging
 import pathlib
 import shlex
@@ -16,7 +15,8 @@ from vit.run.config.overrides import override_text, parse, shown
 from vit.run.config.targets import TARGET, check_stored
 from vit.run.console import command, console
 from vit.run.processes.apart import STOPPED, train_apart
-from vit.run.records.folder import check_contents, new_path, read_stored
+from vit.run.records.folder import check_contents, new_path
+from vit.run.records.reading import read_metrics, read_stored
 from vit.run.result import Run
 from vit.run.resume import CONTROL, to_record
 from vit.training import Interrupted
@@ -189,7 +189,7 @@ def check_plan(plan: dict, folder: pathlib.Path, overrides: list[str]) -> None:
 
 def conclude(folder: pathlib.Path, plan: dict, done: list[str]) -> dict:
     """Collect the metrics of the finished runs, write the table and the figure, and print the table."""
-    metrics = {name: json.loads((folder / name / "metrics.json").read_text(encoding="utf-8")) for name in done}
+    metrics = {name: read_metrics(folder / name) for name in done}
     split, metric = shared_metric(list(metrics.values()))
     models = [compared_model(folder / name, name, numbers, split, metric) for name, numbers in metrics.items()]
     rows = [row(each, metrics[each.name]) for each in models]

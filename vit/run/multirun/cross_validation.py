@@ -1,6 +1,5 @@
 """`vit cross-validate`: a run per fold (and seed), then mean and deviation, out-of-fold predictions and an ensemble."""
 
-import json
 import logging
 import pathlib
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from vit.run.multirun.held_out import TASKS, held_out
 from vit.run.multirun.soups import fold_soups
 from vit.run.multirun.sweeping import SweptRun, summary
 from vit.run.parts.data_source import build_source
-from vit.run.records.folder import read_config
+from vit.run.records.reading import read_config, read_metrics
 from vit.run.result import Run
 
 log = logging.getLogger("vit")
@@ -98,7 +97,7 @@ def fold_runs(own: dict[str, str]) -> dict[str, list[str]]:
 def combine(folder: pathlib.Path, names: list[str], predictions: pathlib.Path | None) -> dict:
     """The results of the finished runs, written to the folder and printed."""
     runs = [folder / name for name in names]
-    metrics = {name: json.loads((folder / name / "metrics.json").read_text(encoding="utf-8")) for name in names}
+    metrics = {name: read_metrics(folder / name) for name in names}
     (row,) = summary([SweptRun(str(folder / name), {}, 0, each) for name, each in metrics.items()])
     whole = HeldOut.concat([held_out(run) for run in runs])
     target = predictions or folder / PREDICTIONS

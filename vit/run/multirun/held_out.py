@@ -9,7 +9,8 @@ from vit.evaluation.out_of_fold import HeldOut, predict_held_out
 from vit.evaluation.progress import Progress
 from vit.run.config.composing import ConfigError
 from vit.run.parts.data_source import build_source
-from vit.run.records.folder import RunFolder, read_config
+from vit.run.records.folder import RunFolder
+from vit.run.records.reading import read_config
 from vit.run.records.splits import read_record
 
 TASKS = ("classification", "text_classification")

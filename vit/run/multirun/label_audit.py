@@ -16,7 +16,8 @@ from vit.run.config.composing import ConfigError
 from vit.run.multirun.cross_validation import PREDICTIONS
 from vit.run.multirun.held_out import held_out
 from vit.run.parts.data_source import build_source
-from vit.run.records.folder import CONFIG, read_config
+from vit.run.records.folder import CONFIG
+from vit.run.records.reading import read_config
 
 CSV, PAGE = "label_errors.csv", "label_errors.html"
 SPLITS = ("val", "test")  # of one run: its model was not trained on them

@@ -7,7 +7,7 @@ from vit.bundle import load_bundle, save_bundle
 from vit.bundle.label_calibration import raw_thresholds
 from vit.evaluation.out_of_fold import predict_held_out
 from vit.run.parts.data_source import build_source
-from vit.run.records.folder import read_config
+from vit.run.records.reading import read_config
 from vit.run.records.splits import read_record
 from vit.training.averaging.soup import State, greedy_soup
 

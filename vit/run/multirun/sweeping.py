@@ -94,6 +94,7 @@ def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], tot
     """
     from vit.files.strict_json import json_text
     from vit.run.records.folder import new_path
+    from vit.run.records.reading import read_metrics
 
     hydra = HydraConfig.get()
     overrides, number = [*hydra.overrides.task, *carried], int(hydra.job.num)
@@ -130,6 +131,7 @@ def gather(folder: pathlib.Path, improved: str | None = None) -> int:
 def swept_runs(record: dict, settings: dict[str, str]) -> list[SweptRun]:
     """The run of a record; of a comparison all of its runs, whose names are the setting `compare`."""
     from vit.run.multirun.compare import RESULT  # loads torch
+    from vit.run.records.reading import read_metrics
 
     folder = pathlib.Path(record["folder"])
     if record["exit_code"] == 0 and (folder / RESULT).is_file():
@@ -154,12 +156,6 @@ def settings_of(jobs: list[list[str]]) -> list[dict[str, str]]:
               for overrides in jobs]
     keys = [key for key in values[0] if len({each.get(key) for each in values}) > 1]
     return [{key: each[key] for key in keys if key in each} for each in values]
-
-
-def read_metrics(path: pathlib.Path) -> dict:
-    """The final metrics of a run; empty where it has none, as in a comparison."""
-    file = path.expanduser() / "metrics.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def conclude(runs: list[SweptRun], folder: pathlib.Path, improved: str | None = None) -> None:

@@ -7,30 +7,25 @@ import logging
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import yaml
 from filelock import FileLock, Timeout
 
 from vit.files.atomic import CheckpointError, remove_stale_files, write_atomically
-from vit.files.checkpoints import LAST
 from vit.files.manifest import MANIFEST, Manifest
 from vit.files.strict_json import json_text
-from vit.files.untrusted import parse_json, read_text, read_yaml
-from vit.run.config.overrides import ConfigError, shown, with_current_keys
-from vit.run.config.targets import check_stored
+from vit.files.untrusted import parse_json, read_text
+from vit.run.config.overrides import ConfigError, shown
 from vit.run.console import LogFile
-from vit.training.checkpointing.checkpoint import newest_valid
 
 log = logging.getLogger("vit")
 
 NAMED = 5  # left-out samples in the log
 
-CONFIG = "config.yaml"
+CONFIG, METRICS = "config.yaml", "metrics.json"
 FACTS = ("splits", "environment.json", "audit.json")
 LOCK_SECONDS = 1.0  # `vit runs` holds a lock for an instant, to find out whether a run holds it
-FORMER_KEYS = {"words": "overrides"}  # former name -> name, in files of earlier versions
-NODES = ("data", "model", "recipe", "task", "trainer", "overrides")  # of every config
 OUTPUTS = ("metrics.csv", "metrics.json", "model", "samples", "predictions.csv", "curves.png", "report.html",
            "report.json", "tensorboard")
 
@@ -229,101 +224,3 @@ def new_path(config: dict, make: bool = True, suffix: str = "") -> pathlib.Path:
     except OSError as error:
         raise ConfigError(f"runs={config['runs']}: cannot write there ({error.strerror}); choose another one") from None
     raise ConfigError(f"{base}: 10,000 runs in one second; choose another name")
-
-
-def read_config(path: pathlib.Path, overrides: Sequence[str] = ()) -> dict:
-    """The config in a run folder, which may come from a third party.
-
-    Args:
-        overrides: those of this command; the targets that they name are trusted in the config too.
-
-    Raises:
-        ConfigError: the folder has no run, or has links that lead out of it, or its config names a target that neither
-            the project nor the user names.
-    """
-    check_contents(path)
-    check_unchanged(path)
-    file = pathlib.Path(path) / CONFIG
-    config = stored_config(file)
-    check_stored(config, file, overrides)
-    return config
-
-
-def check_unchanged(path: pathlib.Path) -> None:
-    """Checks the files of a run against the SHA-256 in its manifest.
-
-    Raises:
-        ConfigError: a file has changed.
-    """
-    manifest = Manifest.read(path)
-    for name in manifest.files:
-        if manifest.changed(name):
-            fix = f"; or remove it, to resume with the config in {LAST}" if name == CONFIG else ""
-            raise ConfigError(
-                f"{pathlib.Path(path) / name} is not the file that this run wrote (its SHA-256 is not the one in "
-                f"{MANIFEST}); restore it{fix}"
-            )
-
-
-def stored_config(file: pathlib.Path) -> dict:
-    """The `config.yaml` of a run, unchecked; where it is missing or incomplete, the copy in the newest checkpoint.
-
-    Raises:
-        ConfigError: there is neither of them.
-    """
-    try:
-        if not file.exists():
-            raise ConfigError(f"resume={file.parent}: no {CONFIG} there, so no run to resume")
-        config = read_stored(file)
-        if absent := [node for node in NODES if node not in config]:
-            raise ConfigError(f"{file} is incomplete: it has no {absent[0]}")
-    except ConfigError as error:
-        checkpoint, _ = newest_valid(file.parent / "checkpoints")
-        config = embedded_config(checkpoint) if checkpoint else None
-        if not config:
-            raise
-        log.warning("%s; resuming with the config in %s", error, checkpoint)
-    return config
-
-
-def embedded_config(checkpoint: pathlib.Path) -> dict | None:
-    """The config in a checkpoint of a run; None in other files."""
-    import torch
-
-    config = torch.load(checkpoint, map_location="meta", mmap=True, weights_only=True).get("config")
-    config = in_current_names(config) if isinstance(config, dict) else {}
-    return config if all(node in config for node in NODES) else None
-
-
-def in_current_names(config: dict) -> dict:
-    """A stored config with the keys of this version."""
-    return with_current_keys({FORMER_KEYS.get(key, key): value for key, value in config.items()}, stored=True)
-
-
-def read_stored(file: pathlib.Path) -> dict:
-    """The values of a YAML file in a run folder, unchecked: nothing may be instantiated from them.
-
-    Raises:
-        ConfigError: it cannot be read, or is not a mapping.
-    """
-    try:
-        values = read_yaml(file)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{file} is not a config, but {type(values).__name__}")
-    return in_current_names(values)
-
-
-def unfinished(config: dict) -> Iterator[tuple[pathlib.Path, list[str]]]:
-    """(folder, overrides) of the unfinished runs of the same name that have a checkpoint, newest first."""
-    for path in sorted((pathlib.Path(config["runs"]) / config["name"]).glob("*/checkpoints"), reverse=True):
-        folder = RunFolder(path.parent, main=False)
-        if folder.finished or not any(path.glob("*.ckpt")):
-            continue
-        try:
-            stored = stored_config(folder.config_file)
-        except ConfigError as error:
-            log.warning("resume=auto skips %s: %s", folder.path, error)
-            continue
-        yield folder.path, stored.get("overrides") or []

@@ -17,10 +17,11 @@ from vit.files.untrusted import read_json
 from vit.messages import did_you_mean, first_line, nearest_names
 from vit.report.figures.curves import read_curves
 from vit.run.config.overrides import ConfigError
-from vit.run.records.folder import CONFIG, read_stored
+from vit.run.records.folder import CONFIG, METRICS
+from vit.run.records.reading import read_stored
 from vit.training.monitoring.direction import MODES, mode_of
 
-LOCK, METRICS, LOG, CURVES = ".lock", "metrics.json", "log.txt", "metrics.csv"
+LOCK, LOG, CURVES = ".lock", "log.txt", "metrics.csv"
 FAILED = " DEBUG failed"  # how a run logs the error that ended it
 TAIL = 200  # lines at the end of a log among which that error is searched
 STATES = ("running", "stopped", "failed", "finished", "damaged")

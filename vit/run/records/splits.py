@@ -12,7 +12,8 @@ from vit.data.splits.files import format_rows, read_rows
 from vit.data.splits.recorded import NEW, Entry, list_entries, restore_splits
 from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import shown
-from vit.run.records.folder import NAMED, RunFolder, check_contents, read_stored
+from vit.run.records.folder import NAMED, RunFolder, check_contents
+from vit.run.records.reading import read_stored
 
 log = logging.getLogger("vit")
 
