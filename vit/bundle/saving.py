@@ -84,12 +84,10 @@ def save_bundle(
         "format": FORMAT,
         "model": model.config.to_dict(),
         "names": "timm" if timm_config else "vit",
-        **_inputs_and_outputs(classes, preprocessing, tokenizers or {}),
+        **_inputs_and_outputs(classes, preprocessing, tokenizers or {}, thresholds, calibration),
         "metrics": _finite_metrics(metrics or {}),
         "versions": _versions(),
         "extra": dict(extra or {}),
-        **({"thresholds": list(map(float, thresholds))} if thresholds else {}),
-        **({"calibration": calibration.to_dict()} if calibration else {}),
     }
     weights = _weights_to_save(model, state, timm_names=bool(timm_config) and model.config.kind == "vit")
     config = _config_for_others(timm_config, classes, bool(thresholds))
@@ -98,13 +96,16 @@ def save_bundle(
 
 
 def _inputs_and_outputs(
-    classes: Sequence[str], preprocessing: AnyPreprocessing | None, tokenizers: Mapping[str, Tokenizer]
+    classes: Sequence[str], preprocessing: AnyPreprocessing | None, tokenizers: Mapping[str, Tokenizer],
+    thresholds: Sequence[float], calibration: Calibration | LabelCalibration | None,
 ) -> dict[str, Any]:
-    """The part of the record about inputs and outputs: class names, preprocessing and tokenizers."""
+    """The part of the record about inputs and outputs; thresholds and calibration only where there are any."""
     return {
         "classes": list(classes),
         "preprocessing": None if preprocessing is None else preprocessing.to_dict(),
         "tokenizers": {name: tokenizer.to_dict() for name, tokenizer in tokenizers.items()},
+        **({"thresholds": list(map(float, thresholds))} if thresholds else {}),
+        **({"calibration": calibration.to_dict()} if calibration else {}),
     }
 
 

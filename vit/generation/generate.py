@@ -67,11 +67,18 @@ def generate(
             return rescore_with_ctc(models, sources, source_mask, found, settings, longest, utf8)
         if not settings.sample:
             return search(ensemble, first, settings, longest, trees)
-        times = settings.n_best  # independent samples per row
-        if times > 1:
-            ensemble.select_rows(torch.arange(len(source), device=source.device).repeat_interleave(times))
-            first = first.repeat_interleave(times, dim=0)
-        found = sample(ensemble, first, settings, longest, [(name, nth) for name in names for nth in range(times)])
+        return independent_samples(ensemble, first, settings, longest, names)
+
+
+def independent_samples(
+    ensemble: Ensemble, first: Tensor, settings: Generation, longest: int, names: Sequence[int]
+) -> list[list[Hypothesis]]:
+    """`n_best` samples of each source, best first, for the forced ids `first` (B,P) and the numbers of the sources."""
+    times = settings.n_best
+    if times > 1:
+        ensemble.select_rows(torch.arange(len(first), device=first.device).repeat_interleave(times))
+        first = first.repeat_interleave(times, dim=0)
+    found = sample(ensemble, first, settings, longest, [(name, nth) for name in names for nth in range(times)])
     texts = [found[start : start + times] for start in range(0, len(found), times)]
     return [sorted(each, key=lambda text: -text.score) for each in texts]
 

@@ -75,10 +75,8 @@ def table(
     columns, names = _read(path, headed=not isinstance(image, int))
     image = _column(path, columns, image, IMAGE_COLUMNS, "image")
     label = _column(path, columns, label, LABEL_COLUMNS, "label")
-    values, given = _to_list(columns[label]), parse_class_names(classes)
-    by_name = given is not None and label_separator is None and labels_are_class_names(values, given)
-    stored, known = (None, given) if by_name else (given or names.get(label) or _names_of_indices(path, values), None)
-    classes, labels = encode_labels(path, values, label_separator, stored, known)
+    values = _to_list(columns[label])
+    classes, labels = _classes_and_labels(path, values, names.get(label), classes, label_separator)
     directory = Path(root).expanduser() if root else path.parent
     whole, missing = _samples(path, directory, columns[image], labels, on_bad_sample)
     if (column := group_column(group)) is not None:
@@ -95,6 +93,21 @@ def table(
     splits = _by_column(path, whole, [values[i] for i in present])
     fraction = validation_fraction(fractions)
     return Source(path.stem, classes, with_validation(splits, None, fraction, split_seed), left_out)
+
+
+def _classes_and_labels(
+    path: Path, values: list, names: list[str] | None, classes: Sequence[str] | None, separator: str | None
+) -> tuple[list[str], Any]:
+    """The class names and the encoded labels of a column with these values.
+
+    Args:
+        names: the class names that the file or its folder states for the column.
+        classes: those that the user states.
+    """
+    given = parse_class_names(classes)
+    if given is not None and separator is None and labels_are_class_names(values, given):
+        return encode_labels(path, values, separator, None, given)
+    return encode_labels(path, values, separator, given or names or _names_of_indices(path, values), None)
 
 
 def parquet_splits(root: Path, classes: list[str] | None) -> tuple[list[str], dict[str, Split]] | None:
