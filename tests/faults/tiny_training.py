@@ -71,12 +71,12 @@ def is_alive(pid: int) -> bool:
 
 
 def train(words: list[str], faults: list[dict]) -> int:
-    import vit.run.processes.ranks
+    import vit.run.processes.launcher
     from vit.run.command import main
 
     os.register_at_fork(after_in_child=remember_process)
     remember_process()
-    vit.run.processes.ranks.start = lambda words, environment: ForkedProcess(
+    vit.run.processes.launcher.start = lambda words, environment: ForkedProcess(
         functools.partial(rank, words, faults), os.environ | environment)
     if not any(word.startswith("strategy=") for word in words):
         inject(faults)

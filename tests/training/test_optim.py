@@ -7,7 +7,8 @@ from torch import nn
 from vit.models import VisionTransformer, VisionTransformerConfig
 from vit.nn import MixedRotary
 from vit.training.optimization.gradient_clipping import clip_gradients
-from vit.training.optimization.optim import build_optimizer, layer_numbers, parameter_groups, scaled_lr, undecayed
+from vit.training.optimization.layer_decay import layer_numbers
+from vit.training.optimization.optim import build_optimizer, parameter_groups, scaled_lr, undecayed
 from vit.weights.training_checkpoint import clean_name
 
 

@@ -13,7 +13,7 @@ from vit.files.checkpoints import verify
 from vit.run.config.composing import ConfigError, hydra_overrides, is_hydra_key
 from vit.run.config.overrides import override_text, parse, shown
 from vit.run.parts.data_source import LOADING
-from vit.run.processes.ranks import RUN_DIR
+from vit.run.processes.launcher import RUN_DIR
 from vit.run.records.folder import RunFolder, new_path
 from vit.run.records.reading import read_config, unfinished
 from vit.training import newest_valid

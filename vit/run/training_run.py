@@ -21,7 +21,7 @@ from vit.run.parts.devices import Devices, compile_model, find_devices, suited_t
 from vit.run.parts.finetuning import log_recipe
 from vit.run.parts.preprocessing import DEFAULT_SIZE, as_size
 from vit.run.parts.trainer import build_trainer, check_timeout, choose_strategy, max_time
-from vit.run.processes.ranks import LAUNCHER, RankError, is_launched, run_ranks
+from vit.run.processes.launcher import LAUNCHER, RankError, is_launched, run_ranks
 from vit.run.records.environment import environment
 from vit.run.records.folder import RunFolder
 from vit.run.records.reading import read_config, read_metrics

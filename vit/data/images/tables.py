@@ -97,7 +97,7 @@ def table(
 
 def _classes_and_labels(
     path: Path, values: list, names: list[str] | None, classes: Sequence[str] | None, separator: str | None
-) -> tuple[list[str], Any]:
+) -> tuple[list[str], np.ndarray]:
     """The class names and the encoded labels of a column with these values.
 
     Args:

@@ -1,4 +1,4 @@
-"""One rank of a distributed run, started by `vit.run.processes.ranks`: `python -m vit.run.processes.rank OVERRIDES`."""
+"""One rank of a distributed run, started by `vit.run.processes.launcher`: `python -m vit.run.processes.rank OVERRIDES`."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ def main(overrides: list[str]) -> int:
 
 def report(error: Exception) -> None:
     """Send the error to the launcher and end this process, without waiting for other ranks."""
-    from vit.run.processes.ranks import LOST_PEER
+    from vit.run.processes.launcher import LOST_PEER
     from vit.training.fault_tolerance.watchdog import store_of_environment
 
     if os.environ.get("VIT_DEBUG", "0") not in ("", "0"):

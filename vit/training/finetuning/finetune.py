@@ -10,7 +10,7 @@ from torch import nn
 
 from vit.messages import did_you_mean, nearest_names
 from vit.training.finetuning.lora import add_lora
-from vit.training.optimization.optim import layer_numbers
+from vit.training.optimization.layer_decay import layer_numbers
 from vit.weights.loading import is_head
 from vit.weights.training_checkpoint import is_added
 

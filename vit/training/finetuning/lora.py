@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vit.messages import did_you_mean, nearest_names
 from vit.nn.drop import Dropout
-from vit.training.optimization.optim import BLOCK
+from vit.training.optimization.layer_decay import BLOCK
 
 FUSED = ("qkv", "kv")  # layers that are several matrices in one, named after them in order
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from vit.messages import nearest_names
+from vit.training.optimization.layer_decay import BLOCK, layer_numbers
 from vit.weights.training_checkpoint import clean_name
 
 # Last parts of the names of scales, shifts, tokens and positions, which have no weight decay.
@@ -15,8 +16,6 @@ NO_DECAY = re.compile(
     r"(^|_)(bias|gamma|scale|temperature|tokens?|pos_embed|pos_embedding|rel_pos(_[hw])?|bias_table|latent|query|probe|freqs|bias_[ih]h_l\d+)$"
 )
 POSITION_TABLE = re.compile(r"(^|\.)(pos_embed|position_embeddings?)\.")  # position tables that are modules
-BLOCK = re.compile(r"(^|\.)blocks\.(\d+)\.")
-STEM = re.compile(r"^(model\.)?(embed|encoder\.rotary|rope|patch_embed|cls_token|dist_token|reg_token|pos_embed)\b")
 # torch.optim classes that need sparse gradients, a closure or only matrices
 UNSUPPORTED = {"Optimizer", "SparseAdam", "LBFGS", "Muon"}
 # optimizers of timm with an update of their own for matrices
@@ -97,45 +96,6 @@ def undecayed(model: nn.Module) -> set[str]:
             if is_norm or parameter.ndim <= 1 or NO_DECAY.search(leaf) or POSITION_TABLE.search(name):
                 names.add(name)
     return names
-
-
-def layer_numbers(model: nn.Module) -> dict[str, int]:
-    """The layer of every parameter: 0 for the embedding, N + 1 for block N, one more for what follows the blocks.
-
-    The last norm belongs to the last block, as in timm. For a timm model the layers are those of its `group_matcher`.
-
-    Raises:
-        ValueError: the model has neither numbered blocks nor a `group_matcher`.
-    """
-    if hasattr(model, "group_matcher"):
-        from timm.models import group_parameters
-
-        return {
-            clean_name(name): layer
-            for name, layer in group_parameters(model, model.group_matcher(coarse=False), reverse=True).items()
-        }
-    names = [clean_name(name) for name, _ in model.named_parameters()]
-    depth = max((int(found[2]) + 1 for name in names if (found := encoder_block(name))), default=0)
-    if depth == 0:
-        raise ValueError(
-            f"layer_decay needs numbered blocks (`blocks.N.`) or a timm `group_matcher`, and "
-            f"{type(model).__name__} has neither; set layer_decay=null"
-        )
-    return {name: layer_number(name, depth) for name in names}
-
-
-def layer_number(name: str, depth: int) -> int:
-    """The layer of one parameter in a model of `depth` blocks."""
-    if found := encoder_block(name):
-        return int(found[2]) + 1
-    if STEM.search(name):
-        return 0
-    return depth if re.search(r"(^|\.)encoder\.norm\.", name) else depth + 1
-
-
-def encoder_block(name: str) -> re.Match | None:
-    """The match of a parameter of an encoder block; None for a decoder, which is trained from scratch at full rate."""
-    return None if "decoder." in name else BLOCK.search(name)
 
 
 def build_optimizer(

@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.training.tiny_run import Data, Task, trainer
 from vit.training import NonFiniteError
-from vit.training.fault_tolerance.finite import LIMIT, skip_update
+from vit.training.fault_tolerance.nan_guard import LIMIT, skip_update
 from vit.training.fault_tolerance.weights_in_turn import PARTS, WeightsInTurn, norm_of
 
 OPTIMIZERS = {
