@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (  # the layers of design.md section 2, from below: package -> the packages of its own layer that it may import
-    {"files": ["messages"], "counters": [], "messages": [], "moved_modules": [], "nn": []},
+    {"files": ["messages"], "counters": [], "lazy_names": [], "messages": [], "moved_modules": [], "nn": []},
     {"weights": [], "models": ["weights"], "generation": [], "data": []},
     {"training": [], "bundle": [], "exchange": ["bundle"], "inference": ["bundle", "exchange"],
      "evaluation": ["bundle", "exchange", "inference"],

@@ -3,9 +3,9 @@
 Names are imported on first use, so that `import vit` costs nothing beyond Python itself.
 """
 
-import importlib
 import sys
 
+from vit.lazy_names import lazy_names
 from vit.moved_modules import MovedModules
 
 __version__ = "0.1.0"
@@ -21,12 +21,4 @@ _MODULES = {
 
 sys.meta_path.append(MovedModules())  # asked last, for names that no file has
 
-
-def __getattr__(name: str):
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
-    raise AttributeError(f"module 'vit' has no attribute {name!r}; it offers {', '.join(sorted(_MODULES))}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES])
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -4,7 +4,7 @@ Programs that are compared run in turns in one process, and a ratio is computed 
 imported on first use.
 """
 
-import importlib
+from vit.lazy_names import lazy_names
 
 _MODULES = {
     "CLOCKS": "vit.benchmarking.timing",
@@ -35,12 +35,4 @@ _MODULES = {
     "to_json": "vit.benchmarking.results",
 }
 
-
-def __getattr__(name: str):
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES])
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

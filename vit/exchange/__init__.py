@@ -3,7 +3,7 @@
 Names are imported on first use, because a conversion and the hub need libraries that nothing else does.
 """
 
-import importlib
+from vit.lazy_names import lazy_names
 
 _MODULES = {
     "Checkpoint": "vit.exchange.checkpoint",
@@ -14,12 +14,4 @@ _MODULES = {
     "read_checkpoint": "vit.exchange.read",
 }
 
-
-def __getattr__(name: str):
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES])
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -3,7 +3,7 @@
 Names are imported on first use, so that help and wrong overrides are answered without loading torch.
 """
 
-import importlib
+from vit.lazy_names import lazy_names
 
 _MODULES = {
     "main": "vit.run.command",
@@ -13,8 +13,4 @@ _MODULES = {
     "ConfigError": "vit.run.config.overrides",
 }
 
-
-def __getattr__(name: str):
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -3,7 +3,7 @@
 Names are imported on first use: building an optimizer does not load Lightning.
 """
 
-import importlib
+from vit.lazy_names import lazy_names
 
 _MODULES = {
     "AtomicCheckpointIO": "vit.training.checkpointing.checkpoint",
@@ -49,12 +49,4 @@ _MODULES = {
     "trained_weights": "vit.training.checkpointing.checkpoint",
 }
 
-
-def __getattr__(name: str):
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES])
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -1,4 +1,4 @@
-"""One rank of a distributed run, started by `vit.run.processes.launcher`: `python -m vit.run.processes.rank OVERRIDES`."""
+"""One rank of a distributed run, which the launcher starts: `python -m vit.run.processes.rank OVERRIDES`."""
 
 import json
 import logging
