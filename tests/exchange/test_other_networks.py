@@ -223,7 +223,7 @@ def test_a_network_of_timm_that_is_no_vision_transformer_is_read_by_every_functi
         torch.testing.assert_close(vit.load(tmp_path / "converted").model(x), expected, **CLOSE)
         convert(source, tmp_path / "timm", "timm")
     if form != "module":
-        initial = load_initial({"init_from": str(source)}, None)
+        initial = load_initial(str(source))
         assert initial.model["kind"] == "timm" and initial.model["name"] == "test_efficientnet"
 
 

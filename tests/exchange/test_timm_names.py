@@ -45,7 +45,7 @@ def images(reference) -> torch.Tensor:
 def started(source: str, node: dict | None = None) -> torch.nn.Module:
     """The network of a run, before its first step."""
     node = node or ADOPT
-    initial = load_initial({"init_from": source}, None, node)
+    initial = load_initial(source, node)
     preprocessing = initial.preprocessing
     fits = SimpleNamespace(size=preprocessing.size, channels=preprocessing.channels)
     model = build_model(node, None, fits, ["class"] * 1000, initial)
@@ -122,7 +122,7 @@ def test_a_checkpoint_without_a_known_network_has_the_reason() -> None:
 @pytest.mark.parametrize("source", ["nowhere.pth", "timm:no_such_model"])
 def test_an_error_names_its_source_once(source: str) -> None:
     with pytest.raises(ConfigError) as error:
-        load_initial({"init_from": source}, None)
+        load_initial(source)
     assert str(error.value).startswith(f"init_from={source}: ") and str(error.value).count(source) == 1
 
 

@@ -80,7 +80,9 @@ class Job(ABC):
     ):
         self.config, self.source, self.devices, self.checkpoint = config, source, devices, checkpoint
         self.check_source()
-        initial = load_initial(config, checkpoint, self.stated_model())
+        initial = None
+        if config["init_from"] and checkpoint is None:  # the checkpoint of a resumed run holds all weights
+            initial = load_initial(config["init_from"], self.stated_model())
         self.build_inputs(initial)
         if not self.counts_tokenized:
             self.complete_recipe()  # first, so that an error of the model can name the batch size

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -100,19 +99,16 @@ class Initial:
         return MaskedImageConfig.from_dict(self.model).classifier()
 
 
-def load_initial(config: dict, checkpoint: Path | None, stated: Mapping[str, Any] | None = None) -> Initial | None:
-    """The checkpoint that `init_from` names: any source that `import_weights` accepts; None where it names none.
+def load_initial(source: str, stated: Mapping[str, Any] | None = None) -> Initial:
+    """The checkpoint that `init_from` names: any source that `import_weights` accepts.
 
     Args:
-        checkpoint: from which the run is resumed; it holds all weights, so that no others are loaded.
         stated: a `model` node, whose `num_heads` and `activation` are hints for the architecture.
 
     Raises:
         ConfigError: no such source, or one that is not understood; names what was found.
     """
-    source, stated = config["init_from"], stated or {}
-    if not source or checkpoint is not None:
-        return None
+    stated = stated or {}
     try:
         found = read_checkpoint(source, Hints(stated.get("num_heads"), stated.get("activation")))
         if isinstance(found.architecture.error, ConfigMismatchError):
