@@ -71,7 +71,8 @@ class Preprocessing:
         for name in ("mean", "std"):
             object.__setattr__(self, name, tuple(float(v) for v in getattr(self, name)))
         object.__setattr__(self, "background", tuple(int(v) for v in self.background))
-        object.__setattr__(self, "range", check_range(self.range))
+        if self.range != FULL:
+            object.__setattr__(self, "range", check_range(self.range))
         self._check()
 
     def _check(self) -> None:
