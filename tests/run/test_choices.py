@@ -17,8 +17,8 @@ from vit.models.text import TextClassifierConfig
 from vit.run.command import GROUPS
 from vit.run.config.composing import ConfigError, compose, config_folder, options, resolve
 from vit.run.config.valid_values import VALID_VALUES, Choice
+from vit.run.jobs.selection import JOBS
 from vit.run.multirun.compare_finetuning import METHODS
-from vit.run.parts.devices import PRECISIONS
 from vit.run.parts.optimization import LOSSES
 from vit.training.finetuning.finetune import BATCH_NORMS, HEAD_INITS
 from vit.training.finetuning.finetune import KINDS as TRAINABLE
@@ -35,7 +35,7 @@ TABLES = {
     "finetune": options("finetune"),
     "head_init": HEAD_INITS, "kind": TOKENIZERS, "mode": ("RGB", "L"), "on_bad_sample": SKIPPING, "on_empty": SKIPPING,
     "on_long": ON_LONG, "on_unknown_split": SKIPPING, "pool": TextClassifierConfig.choices["pool"],
-    "positions": TEXT_POSITIONS, "precision": ("auto", *PRECISIONS), "range": RULES, "resampling": LIBRARIES,
+    "positions": TEXT_POSITIONS, "precision": VALID_VALUES["precision"].names, "range": RULES, "resampling": LIBRARIES,
     "resize": RESIZES, "trainable": TRAINABLE,
 }
 NOT_CHOICES = {"resume", "train"}  # a path, names of files
@@ -67,7 +67,7 @@ def test_listed_schedules_exist(name):
 
 @pytest.mark.parametrize(("key", "choices"), [
     ("calibrate", CALIBRATIONS), ("data.decoder", DECODERS), ("data.on_bad_sample", SKIPPING),
-    ("data.resampling", LIBRARIES), ("distill.kind", options("distill")),
+    ("data.resampling", LIBRARIES), ("distill.kind", options("distill")), ("task.name", JOBS),
 ])
 def test_checked_choices_are_those_of_the_code(key, choices):
     assert sorted(VALID_VALUES[key].names) == sorted(choices)

@@ -104,6 +104,7 @@ def or_null(number: Number) -> Number:
 SAMPLES = replace(or_null(AT_LEAST_0), names=None)  # a number, a fraction, or the name of a file
 VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * matches any name
     "calibrate": Choice(("full", "temperature", "none"), null=True, any_case=True),
+    "precision": Choice(("auto", "32-true", "bf16-mixed", "bf16-residual", "16-mixed")),
     "seed": SEED,
     "callbacks.every_steps": or_null(COUNT),
     "callbacks.film": or_null(COUNT),
@@ -219,6 +220,8 @@ VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * match
     "task.decode_rows": COUNT_OR_0,
     "task.examples": COUNT_OR_0,
     "task.examples_every": COUNT,
+    "task.name": Choice(("classification", "text_classification", "masked_image", "masked_text", "seq2seq")),
+    "trainer.accelerator": Choice(("auto", "cpu", "gpu", "cuda", "mps")),
     "trainer.devices": replace(Number(-1, whole=True), names=("auto",)),  # -1: all devices
     "trainer.log_every_n_steps": COUNT,
     "trainer.num_nodes": COUNT,

@@ -1,5 +1,6 @@
 """Jobs: for each task the parts of a run, and how its model is saved, tested and shown."""
 
-from vit.run.jobs.base import Job, Tested, prepare
+from vit.run.jobs.base import Job, Tested
+from vit.run.jobs.selection import prepare
 
 __all__ = ["Job", "Tested", "prepare"]

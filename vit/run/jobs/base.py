@@ -1,6 +1,5 @@
 """A job: the parts of one run, built in one order for all tasks, and how its model is saved, tested and shown."""
 
-import importlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,31 +14,18 @@ from vit.data import BadImage, CorpusSource, CorpusSplit, PairSource, PairSplit,
 from vit.data.splits.recorded import NEW
 from vit.evaluation.progress import Progress
 from vit.run.config.composing import ConfigError
-from vit.run.config.valid_values import nearest
-from vit.run.parts.auto_values import AUTO, fit_recipe
+from vit.run.parts.auto_values import fit_recipe
 from vit.run.parts.batches import check_batch, check_devices
-from vit.run.parts.data_source import build_source, check_validation, with_absolute_paths
+from vit.run.parts.data_source import check_validation, with_absolute_paths
 from vit.run.parts.devices import Devices
-from vit.run.parts.finetuning import read_finetune, start_finetuning
+from vit.run.parts.finetuning import start_finetuning
 from vit.run.parts.init_from import Initial, load_initial
-from vit.run.parts.progressive import is_progressive
 from vit.run.records.folder import RunFolder
-from vit.run.records.splits import DataRecord, write_record
+from vit.run.records.splits import write_record
 from vit.tasks import Batches, Task
 from vit.weights import KeyReport
 
 log = logging.getLogger("vit")
-
-JOBS = {  # task.name -> module and class, imported when needed
-    "classification": ("images", "ImageClassificationJob"),
-    "text_classification": ("texts", "TextClassificationJob"),
-    "masked_image": ("masked_images", "MaskedImageJob"),
-    "masked_text": ("masked_texts", "MaskedTextJob"),
-    "seq2seq": ("seq2seq", "Seq2SeqJob"),
-}
-# nodes that records of earlier versions and a user's own primary config may lack, or that are null
-DEFAULTS = {"calibrate": "none", "distill": {"kind": "none"}, "finetune": {}}
-MULTI_LABEL = ("multi_label", "MultiLabelJob")  # task=classification on images with several labels each
 
 QUICK = 64  # samples that are evaluated with `debug`
 
@@ -278,58 +264,3 @@ class Job(ABC):
     @abstractmethod
     def headline(self, metrics: dict) -> dict[str, str]:
         """The result in a line or two of the final table."""
-
-
-def prepare(config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None) -> Job:
-    """The job of a config.
-
-    Args:
-        record: the recorded samples of a resumed run.
-
-    Raises:
-        ConfigError, DataError: with the key or file, and the fix.
-    """
-    config = config | {key: value for key, value in DEFAULTS.items() if config.get(key) is None}
-    name = config["task"]["name"]
-    if name not in JOBS:
-        raise ConfigError(f"task.name={name}: must be one of {', '.join(JOBS)}{nearest(name, list(JOBS))}")
-    job = job_class(*JOBS[name])
-    check_task(job, config)
-    job.check_config(config, devices)
-    source = build_source(config["data"], record)
-    if name == "classification" and source.multi_label:
-        job = job_class(*MULTI_LABEL)
-    return job(config, source, devices, checkpoint)
-
-
-def job_class(module: str, name: str) -> type[Job]:
-    return getattr(importlib.import_module(f"vit.run.jobs.{module}"), name)
-
-
-def check_task(job: type[Job], config: dict) -> None:
-    """Checks options that not every task has.
-
-    Raises:
-        ConfigError: names the option and the task.
-    """
-    task, recipe, finetune, distill = config["task"]["name"], config["recipe"], read_finetune(config), config["distill"]
-    if distill["kind"] != "none" and task != "classification":
-        raise ConfigError(f"distill={distill['kind']} is for task=classification; {task} has no teacher")
-    if finetune.freezes and not job.finetunes:
-        raise ConfigError(f"finetune={finetune.name} freezes weights, but task={task} trains the whole model; use "
-                          "finetune=full")
-    for key in () if job.accepts_auto else ("batch_size", "epochs", "ema"):
-        if recipe.get(key) == AUTO:
-            raise ConfigError(f"recipe.{key}=auto is for images, but task={task} trains on {job.unit}; give a number")
-    if not job.accepts_progressive and is_progressive(recipe):
-        raise ConfigError(f"recipe.progressive is for image classification, but this is task={task}; set its "
-                          "image_size and patch_drop to null")
-    if not job.accepts_augment:
-        check_no_augment(recipe)
-
-
-def check_no_augment(recipe: dict) -> None:
-    """Raises ConfigError for image augmentation of texts."""
-    if steps := [key for key, step in (recipe.get("augment") or {}).items() if step is not None]:
-        raise ConfigError(
-            f"recipe.augment ({', '.join(steps)}) is for images, but this data is text; leave augment= out")

@@ -1,19 +1,17 @@
 """The calibration of a trained model on the validation samples, as `calibrate` selects."""
 
-import logging
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
 from vit.bundle import Calibration, LabelCalibration
-from vit.data import Preprocessing, Source, Split
-from vit.evaluation.calibration.fitting import FULL, NONE, fit_calibration
+from vit.data import Preprocessing, Source, Split, TextSplit
+from vit.evaluation.calibration.fitting import FULL, NONE, Outputs, fit_calibration
 from vit.evaluation.calibration.labels import fit_label_calibration
 from vit.evaluation.calibration.outputs import image_outputs, label_outputs, sample_for_means, text_outputs
 from vit.evaluation.classification import RunOptions
 from vit.inference import TextPredictor
 from vit.models import model_from_config
-
-log = logging.getLogger("vit")
 
 
 def calibration_choice(config: dict) -> str:
@@ -37,13 +35,10 @@ def calibrate_images(
         BadImage: an image cannot be read, and the options do not skip it.
         DataError: the split is empty or has other labels.
     """
-    if choice == NONE:
-        return None
-    found, train = image_outputs(model, preprocessing, source.splits[val], source.classes, options), None
-    if choice == FULL and "train" in source.splits:
-        sample = sample_for_means(source.splits["train"], source.num_classes)
-        train = image_outputs(model, preprocessing, sample, source.classes, options)
-    return fit_calibration(source.classes, found, train, choice)
+    def outputs(split: Split) -> Outputs:
+        return image_outputs(model, preprocessing, split, source.classes, options)
+
+    return calibrate(source, choice, outputs, val)
 
 
 def calibrate_labels(
@@ -68,9 +63,16 @@ def calibrate_texts(
     Raises:
         BadText, DataError: a text is too long, the split is empty or has other labels.
     """
+    return calibrate(source, choice, lambda split: text_outputs(predictor, split, batch_size), val)
+
+
+def calibrate(
+    source: Source, choice: str, outputs: Callable[[Split | TextSplit], Outputs], val: str
+) -> Calibration | None:
+    """The calibration by the `outputs` of a split, with those of training samples for the means of the features."""
     if choice == NONE:
         return None
-    found, train = text_outputs(predictor, source.splits[val], batch_size), None
+    found, train = outputs(source.splits[val]), None
     if choice == FULL and "train" in source.splits:
-        train = text_outputs(predictor, sample_for_means(source.splits["train"], source.num_classes), batch_size)
+        train = outputs(sample_for_means(source.splits["train"], source.num_classes))
     return fit_calibration(source.classes, found, train, choice)
