@@ -132,7 +132,7 @@ def refused(folder: Path) -> bool:
 
 def digest(folder: Path) -> None:
     """Updates the SHA-256 of the bundle to that of the incomplete weights."""
-    from vit.files.atomic import file_sha256
+    from vit.files.untrusted import file_sha256
 
     config = json.loads((folder / "config.json").read_text())
     config["vit"]["sha256"] = file_sha256(folder / "model.safetensors")

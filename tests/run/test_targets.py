@@ -15,8 +15,8 @@ from tests.run.conftest import SMALL
 from vit.bundle import save_bundle
 from vit.cli import main
 from vit.data import Preprocessing
-from vit.files.atomic import file_sha256
 from vit.files.manifest import MANIFEST, Manifest
+from vit.files.untrusted import file_sha256
 from vit.run.config.composing import ConfigError, config_folder
 from vit.run.config.targets import TARGETS, check_stored, targets_of_conf
 from vit.run.records.reading import read_config

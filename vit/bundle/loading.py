@@ -31,8 +31,7 @@ from vit.bundle.record import (
 )
 from vit.data import AnyPreprocessing
 from vit.data.text.tokenizers import Tokenizer, tokenizer_from_dict
-from vit.files.atomic import file_sha256
-from vit.files.untrusted import check_regular, megabytes, unpacked_limit
+from vit.files.untrusted import file_sha256, megabytes, unpacked_limit
 from vit.messages import one_line
 from vit.models import model_from_config
 from vit.nn.init import SkipInit
@@ -143,7 +142,6 @@ def _load(folder: Path) -> Bundle:
 
 
 def _check_weights(folder: Path, record: Mapping[str, Any]) -> None:
-    check_regular(folder / WEIGHTS)
     found = file_sha256(folder / WEIGHTS)
     if found != record["sha256"]:
         raise BundleError(f"{folder / WEIGHTS} is damaged or belongs to another model: its SHA-256 is {found[:16]}…, "

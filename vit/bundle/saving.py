@@ -33,8 +33,8 @@ from vit.bundle.record import (
 from vit.bundle.timm_folder import timm_folder
 from vit.data import AnyPreprocessing, Preprocessing
 from vit.data.text.tokenizers import Tokenizer
-from vit.files.atomic import file_sha256
 from vit.files.strict_json import replace_nonfinite
+from vit.files.untrusted import file_sha256
 from vit.messages import one_line
 from vit.weights.formats.timm import to_timm
 

@@ -108,11 +108,6 @@ def link_atomically(source: Path, target: Path) -> None:
         temporary.unlink()
 
 
-def file_sha256(path: str | Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def remove_stale_files(folder: str | Path) -> list[Path]:
     """Removes the temporary files of killed processes of this machine; those of running processes stay."""
     removed = []

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import torch
 
-from vit.files.atomic import file_sha256
 from vit.files.manifest import Manifest
-from vit.files.untrusted import check_pickles, open_zip
+from vit.files.untrusted import check_pickles, file_sha256, open_zip
 from vit.messages import first_line
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"

@@ -4,7 +4,8 @@ import json
 import logging
 from pathlib import Path
 
-from vit.files.atomic import file_sha256, write_atomically
+from vit.files.atomic import write_atomically
+from vit.files.untrusted import file_sha256
 
 log = logging.getLogger("vit")
 

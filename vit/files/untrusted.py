@@ -4,6 +4,7 @@ Reading a FIFO or a device may never end, and a few megabytes of gzip or of brac
 """
 
 import gzip
+import hashlib
 import io
 import json
 import math
@@ -67,6 +68,12 @@ def read_bytes(path: str | PathLike[str]) -> bytes:
     """The content of a regular file."""
     with open_regular(path) as file:
         return file.read()
+
+
+def file_sha256(path: str | PathLike[str]) -> str:
+    """The SHA-256 of a regular file, in hexadecimal digits."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
