@@ -169,14 +169,12 @@ def find_checkpoint(path: pathlib.Path) -> tuple[pathlib.Path | None, list[str]]
     return checkpoint, skipped
 
 
-def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -> None:
+def check_fits(checkpoint: pathlib.Path, model: nn.Module, epochs: int) -> None:
     """Checks that the checkpoint has the same network, and that epochs remain, before weights are loaded.
 
     Raises:
         ConfigError: names the first tensor that differs, or the epochs.
     """
-    if checkpoint is None:
-        return
     content = without_weights(checkpoint)
     done = content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
     if done > epochs:
@@ -198,9 +196,9 @@ def check_fits(checkpoint: pathlib.Path | None, model: nn.Module, epochs: int) -
                               f"{shown('init_from', checkpoint)} loads the tensors that fit")
 
 
-def steps_done(checkpoint: pathlib.Path | None) -> int | None:
-    """Optimizer steps before a checkpoint; None without a checkpoint."""
-    return without_weights(checkpoint)["global_step"] if checkpoint else None
+def steps_done(checkpoint: pathlib.Path) -> int:
+    """Optimizer steps before a checkpoint."""
+    return without_weights(checkpoint)["global_step"]
 
 
 def without_weights(checkpoint: pathlib.Path) -> dict:

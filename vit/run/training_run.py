@@ -115,8 +115,10 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
         seed_everything_once(config["seed"])
         record = read_record(plan.path) if config["resumed"] and plan.keeps_splits else None
         job = prepare(config, devices, checkpoint, record)
-        check_fits(checkpoint, job.model, job.config["recipe"]["epochs"])
-        trainer = build_trainer(job, folder, devices, signals, beat, steps_done(checkpoint))
+        if checkpoint is not None:
+            check_fits(checkpoint, job.model, job.config["recipe"]["epochs"])
+        done = steps_done(checkpoint) if checkpoint is not None else None
+        trainer = build_trainer(job, folder, devices, signals, beat, done)
         if devices.accelerator == "cpu":
             keep_freed_memory()
         if main:

@@ -62,15 +62,11 @@ def sweep(overrides: list[str]) -> list[list[str]]:
             choices.append([override.input_line])
         elif override.is_interval_sweep():  # an interval of an optimizing sweeper
             choices.append([f"{override.get_key_element()}={override.value().start}"])
-        elif is_path(override.key_or_group):
+        elif override.key_or_group in PATH_KEYS:
             choices.append([override_text(override.get_key_element(), _text(v)) for v in override.sweep_iterator()])
         else:
             choices.append([f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()])
     return [list(overrides) for overrides in itertools.product(*choices)]
-
-
-def is_path(key: str) -> bool:
-    return key in PATH_KEYS
 
 
 def override_text(key: str, value: str) -> str:
@@ -140,7 +136,7 @@ def _bracketed(override: str) -> str:
 def _literal(override: str, multirun: bool) -> str:
     """The override with its path quoted, where Hydra would parse the bare path as something else."""
     key, _, value = override.partition("=")
-    if not is_path(key.lstrip("+")) or _parses_to(override, value) and not value.startswith("~"):
+    if key.lstrip("+") not in PATH_KEYS or _parses_to(override, value) and not value.startswith("~"):
         return override
     if _HYDRA_SYNTAX.fullmatch(value) and _parses_to(override, None):
         return override
