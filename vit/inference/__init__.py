@@ -1,15 +1,7 @@
 """Predictors over saved models: `load` returns the one that fits the bundle, with its preprocessing and tokenizers."""
 
-from vit.inference.images import (
-    Prediction,
-    Predictions,
-    Predictor,
-    autocast,
-    best_device,
-    decode_ahead,
-    forward,
-    named_images,
-)
+from vit.inference.image_inputs import decode_ahead, named_images
+from vit.inference.images import Prediction, Predictions, Predictor, autocast, best_device, forward
 from vit.inference.loading import load
 from vit.inference.masked_text import FilledText, MaskedTextPredictor, MaskedWord
 from vit.inference.multi_label import MultiLabelPrediction, MultiLabelPredictor

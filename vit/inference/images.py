@@ -4,38 +4,22 @@ Preprocessing and forward pass are those of the evaluation during training.
 """
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import islice
-from os import PathLike
-from pathlib import Path
-from typing import TypeVar
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from vit.bundle import Bundle
 from vit.data import BadImage, Preprocessing
-from vit.data.formats.zip_archives import ArchivedFile, is_archive, open_archive
-from vit.data.images.decode import EXTENSIONS
-from vit.data.images.files import LeftOut, image_files, summary
-from vit.files.processes import available_cores
+from vit.data.images.files import LeftOut
 from vit.inference.calibrated import UNSURE, Calibrator, image_contents
 from vit.inference.fast import IMAGES, FastMode, Mode, choose_mode
+from vit.inference.image_inputs import File, Images, Pixels, check_batch_size, decode_ahead, named_images
 from vit.inference.mirrored import averaged, check_tta
 
-Pixels = bytes | Image.Image | np.ndarray | Tensor
-File = Path | ArchivedFile
-Images = str | PathLike[str] | Pixels | Iterable["Images"]
 log = logging.getLogger("vit")
-
-PREFETCH = 2  # batches decoded while another is computed
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -255,77 +239,3 @@ def clamp_top_k(top_k: int | None, classes: int) -> int | None:
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k={top_k} must be at least 1")
     return None if top_k is None else min(top_k, classes)
-
-
-def named_images(images: Images, left_out: list[LeftOut] | None = None) -> Iterator[tuple[str, File | Pixels]]:
-    """(name, image) of each image in the argument, read lazily: folders and archives are listed, batches are split.
-
-    `left_out` is extended by (name, reason) of each file in the folders that is not an image.
-
-    Raises:
-        FileNotFoundError: a folder or archive has no image.
-        TypeError: an item is not an image.
-    """
-    for count, image in enumerate(_flatten(images, [] if left_out is None else left_out)):
-        name = str(image) if isinstance(image, File) else getattr(image, "filename", "") or f"image {count}"
-        yield name, image
-
-
-def check_batch_size(batch_size: int) -> None:
-    """Reject an empty batch.
-
-    Raises:
-        ValueError: `batch_size` is below 1.
-    """
-    if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size} must be at least 1")
-
-
-def decode_ahead(items: Iterable[T], decode: Callable, batch_size: int) -> Iterator[list]:
-    """Batches of `decode(item)` in order; threads decode the next `PREFETCH` batches while the caller computes.
-
-    Raises:
-        ValueError: `batch_size` is below 1.
-    """
-    check_batch_size(batch_size)
-    items, pending = iter(items), deque[list[Future]]()
-    pool = ThreadPoolExecutor(min(available_cores(), 8))
-    try:
-        while batch := [pool.submit(decode, item) for item in islice(items, batch_size)]:
-            pending.append(batch)
-            if len(pending) > PREFETCH:
-                yield [future.result() for future in pending.popleft()]
-        while pending:
-            yield [future.result() for future in pending.popleft()]
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _flatten(images: Images, left_out: list[LeftOut]) -> Iterator[File | Pixels]:
-    if isinstance(images, str | PathLike):
-        path = Path(images).expanduser()
-        yield from _list_images(path, left_out) if path.is_dir() or is_archive(path) else (path,)
-    elif isinstance(images, np.ndarray | Tensor):
-        yield from images if images.ndim == 4 else (images,)
-    elif isinstance(images, bytes | Image.Image | ArchivedFile):
-        yield images
-    elif isinstance(images, Iterable) and not isinstance(images, dict):
-        for image in images:
-            yield from _flatten(image, left_out)
-    else:
-        raise TypeError(f"{type(images).__name__} is not an image; pass paths, PIL images, arrays, tensors or bytes")
-
-
-def _list_images(folder: Path, left_out: list[LeftOut]) -> Iterator[File]:
-    """The image files of a folder or a zip archive and its subfolders, sorted by name."""
-    archive = None if folder.is_dir() else open_archive(folder)
-    files = image_files(folder if archive is None else archive)
-    if not files.images:
-        listed = f"; left out: {summary(files.left_out)}" if files.left_out else ""
-        raise FileNotFoundError(f"{folder} has no image (extensions {' '.join(sorted(EXTENSIONS))}){listed}")
-    top = folder if archive is None else folder / archive.at
-    left_out += [(str(top / name), reason) for name, reason in files.left_out]
-    if archive is None:
-        yield from (folder / name for name in files.images)
-    else:
-        yield from (ArchivedFile(str(folder), archive.at + name) for name in files.images)

@@ -11,7 +11,8 @@ from vit.bundle.label_calibration import label_probabilities
 from vit.data import BadImage
 from vit.data.images.files import LeftOut
 from vit.inference.calibrated import Calibrator
-from vit.inference.images import Images, Prediction, Predictor
+from vit.inference.image_inputs import Images
+from vit.inference.images import Prediction, Predictor
 
 
 @dataclass(frozen=True)

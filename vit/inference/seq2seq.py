@@ -19,7 +19,8 @@ from vit.data.errors import printable
 from vit.data.formats.lines import BadText, Line
 from vit.data.text.tokenizers import EOS, PAD
 from vit.generation import Generation, Hypothesis, SearchTree, Utf8, generate
-from vit.inference.images import Images, autocast, best_device, check_batch_size, named_images
+from vit.inference.image_inputs import Images, check_batch_size, named_images
+from vit.inference.images import autocast, best_device
 from vit.inference.text_inputs import BadInput, named_texts, raise_first_error, text_of
 
 WINDOW = 16  # batches whose sources are sorted by length together

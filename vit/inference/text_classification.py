@@ -12,7 +12,8 @@ from vit.bundle import Bundle
 from vit.data import TextInputs
 from vit.data.formats.lines import BadText, Line
 from vit.inference.calibrated import Calibrator, Statements
-from vit.inference.images import Prediction, autocast, best_device, check_batch_size, clamp_top_k
+from vit.inference.image_inputs import check_batch_size
+from vit.inference.images import Prediction, autocast, best_device, clamp_top_k
 from vit.inference.text_inputs import named_texts, raise_first_error, text_of
 
 Text = str | Line | tuple[str, ...]  # one text, or the two texts of a pair

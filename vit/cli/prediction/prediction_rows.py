@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from vit.inference import MultiLabelPrediction as Labels
     from vit.inference import Prediction as Classes
-    from vit.inference.images import File
+    from vit.inference.image_inputs import File
 
 Prediction = TypeVar("Prediction")
 

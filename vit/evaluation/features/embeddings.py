@@ -12,7 +12,7 @@ from vit.data import BadImage, ImageDataset, Split, TextDataset
 from vit.evaluation.progress import Progress
 from vit.inference import decode_ahead, named_images
 from vit.inference.features import Featurizer
-from vit.inference.images import File
+from vit.inference.image_inputs import File
 
 FILE_TYPES = (".npz", ".parquet")
 Sample = tuple[str, int, torch.Tensor | BadImage]  # name, label (-1: none), uint8 image (C,H,W) or why there is none

@@ -12,7 +12,7 @@ from vit.data.quality.near_copies import find_pairs, thumbnail
 from vit.evaluation.labelling.selection import choose_diverse, directions, most_uncertain, residuals, uncertainty
 from vit.evaluation.progress import Progress
 from vit.inference import BadInput, Predictor, TextPredictor, named_images
-from vit.inference.images import Images
+from vit.inference.image_inputs import Images
 from vit.inference.outputs import captured_features
 
 POOL = 10  # candidates per chosen sample: the most uncertain ones
