@@ -30,7 +30,7 @@ from vit.inference.images import autocast
 from vit.nn import PooledConvStem
 from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import override_text
-from vit.run.jobs import prepare
+from vit.run.jobs import build_job
 from vit.run.parts.devices import choose_precision, find_devices
 from vit.run.resume import read_overrides
 from vit.training import WeightAverage, clip_gradients
@@ -136,7 +136,7 @@ def main() -> None:
     overrides += options.overrides
     config = read_overrides(resolve(compose(overrides)), overrides).config
     devices = find_devices(config["trainer"])
-    job = prepare(config, devices)
+    job = build_job(config, devices)
     precision = choose_precision(config["precision"], devices.accelerator, job.model)
     line, tokenizer, recipe = job.preprocessing, job.tokenizers["target"], config["recipe"]
     if line.patch_size not in ((32, 4), (64, 8)):

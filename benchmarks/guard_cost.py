@@ -19,7 +19,7 @@ import pytorch_lightning as pl
 import torch
 
 from vit.run.config.composing import compose, resolve
-from vit.run.jobs import prepare
+from vit.run.jobs import build_job
 from vit.run.parts.devices import find_devices
 from vit.training import FiniteLoss, FollowEpoch, keep_freed_memory, quiet_lightning
 
@@ -65,7 +65,7 @@ def main() -> None:
     config = resolve(compose(overrides)) | {"resumed": False, "overrides": overrides}
     quiet_lightning()
     devices = find_devices(config["trainer"])
-    job, meter = prepare(config, devices), EveryOther()
+    job, meter = build_job(config, devices), EveryOther()
     if devices.accelerator == "cpu":
         keep_freed_memory()
     with contextlib.closing(job.batches), tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ import torch
 from tests.run.conftest import write_photos
 from tests.run.test_multi_label import write_shapes
 from vit.run.config.composing import compose, resolve
-from vit.run.jobs import prepare
+from vit.run.jobs import build_job
 from vit.run.parts.devices import Devices
 from vit.tasks import Distillation
 from vit.training import seed_everything_once
@@ -61,7 +61,7 @@ def places(tmp_path_factory):
 def made(overrides, accumulate, world):
     config = resolve(compose([*overrides, f"recipe.accumulate={accumulate}"])) | {"resumed": False, "overrides": []}
     seed_everything_once(0)
-    return prepare(config, Devices("cpu", world, 1))
+    return build_job(config, Devices("cpu", world, 1))
 
 
 def told_by(images):

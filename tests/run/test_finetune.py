@@ -15,7 +15,7 @@ from tests.run.conftest import QUICK, run
 from tests.run.test_resume import assert_same, stopped_and_resumed
 from tests.run.test_strategies import TWO, losses
 from vit.run.config.composing import ConfigError, compose
-from vit.run.jobs import prepare
+from vit.run.jobs import build_job
 from vit.run.parts.devices import find_devices
 
 DIGITS = ["data=digits", "data.image_size=8", "recipe.batch_size=128", "trainer.accelerator=cpu", *QUICK]
@@ -79,7 +79,7 @@ def test_a_model_with_additions_is_saved_as_a_plain_one(source, tmp_path):
     theirs = timm.create_model(f"local-dir:{folder / 'model'}", pretrained=True).eval()
     config = yaml.safe_load((folder / "config.yaml").read_text())
     best = folder / "checkpoints" / "best.ckpt"
-    job, checkpoint = prepare(config, find_devices(config["trainer"]), best), torch.load(best, weights_only=True)
+    job, checkpoint = build_job(config, find_devices(config["trainer"]), best), torch.load(best, weights_only=True)
     job.model.load_state_dict(checkpoint["callbacks"]["AverageWeights"]["average"])
     images = torch.from_numpy(np.random.default_rng(0).normal(size=(4, 3, 8, 8)))
     assert any(".lora." in name for name in job.model.state_dict())

@@ -10,7 +10,7 @@ import vit
 from vit.bundle import load_bundle
 from vit.cli import main
 from vit.run.config.composing import ConfigError
-from vit.run.jobs import prepare
+from vit.run.jobs import build_job
 from vit.run.parts.devices import find_devices
 from vit.run.records.reading import read_config
 
@@ -75,7 +75,7 @@ def test_a_resumed_run_has_its_tokenizer_from_its_own_checkpoint(runs, others, t
     run = vit.train([*others, *STILL, f"init_from={tmp_path / 'source'}", f"run_dir={tmp_path / 'run'}"]).path
     shutil.rmtree(tmp_path / "source")
     config, checkpoint = read_config(run), run / "checkpoints" / "last.ckpt"
-    resumed = prepare(config, find_devices(config["trainer"]), checkpoint)
+    resumed = build_job(config, find_devices(config["trainer"]), checkpoint)
     assert resumed.tokenizer.to_dict() == tokenizers(run)["source"]
 
 

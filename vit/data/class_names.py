@@ -96,7 +96,7 @@ def _encode_single_labels(
     empty = next((i for i, value in enumerate(values) if not value), None)
     if empty is None and numbers is None and "nan" in (lower := [value.lower() for value in values]):
         rest = [value for value in values if value.lower() != "nan"]  # text of a missing number
-        empty = lower.index("nan") if all(_is_number(value) for value in rest) else None
+        empty = lower.index("nan") if all(is_number(value) for value in rest) else None
     if empty is not None:
         raise DataError(
             f"{path} row {rows[empty]}: the label is empty ({raw[empty]!r}); give every image a label or remove the row"
@@ -167,7 +167,8 @@ def _warn_about_merged_labels(path: Path | str, raw: Sequence[Any]) -> None:
             log.warning("%s: labels %s are one class, %r", path, " and ".join(map(ascii, sorted(written))), name)
 
 
-def _is_number(value: str) -> bool:
+def is_number(value: str) -> bool:
+    """Whether Python parses the text as a number."""
     try:
         float(value)
     except ValueError:

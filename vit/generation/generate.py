@@ -1,7 +1,6 @@
 """`generate`: from sources to texts."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -17,6 +16,7 @@ from vit.generation.tta import augmented_images
 from vit.generation.uncached import Uncached, bypassed
 from vit.generation.utf8 import Utf8
 from vit.nn.cpu import fast_call
+from vit.nn.modes import evaluating
 
 CAPACITY = 32  # steps of initial cache capacity
 
@@ -57,7 +57,7 @@ def generate(
     trees = new_trees(record, len(source), settings)
     if len(source) == 0:
         return []
-    with torch.inference_mode(), evaluating(models):
+    with torch.inference_mode(), evaluating(*models):
         sources = augmented_images(source, source_mask, settings.tta) * len(models)
         models = [model for model in map(stepping, models) for _ in range(settings.tta)]
         capacity = first.shape[1] + settings.beam * min(longest, CAPACITY)
@@ -120,19 +120,6 @@ def max_tokens(models: Sequence[nn.Module], forced: int, max_len: int) -> int:
         raise ValueError(f"the text starts with {forced} forced tokens, but max_len of the model is {min(limits)}; "
                          "shorten the prefix")
     return longest
-
-
-@contextmanager
-def evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
-    """Put the models in evaluation mode, and restore the mode of every module on exit."""
-    modes = {module: module.training for model in models for module in model.modules()}
-    for model in models:
-        model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def stepping(model: nn.Module) -> nn.Module:

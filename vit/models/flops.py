@@ -7,6 +7,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
+from vit.nn.modes import evaluating
+
 
 def flops(model: nn.Module) -> int:
     """Floating point operations of the forward pass of one image; a multiply-add counts as two."""
@@ -31,14 +33,8 @@ def run_on_meta(model: nn.Module, *inputs: torch.Tensor) -> None:
         inputs: tensors on the meta device.
     """
     empty = meta_tensors(model)
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            functional_call(model, empty, inputs, tie_weights=False)
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with evaluating(model), torch.no_grad():
+        functional_call(model, empty, inputs, tie_weights=False)
 
 
 def meta_tensors(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -13,7 +13,7 @@ from vit.run.config.composing import compose, resolve
 from vit.run.config.overrides import as_list, override_text
 from vit.run.console import command, console, log_to_console
 from vit.run.finish import finish
-from vit.run.jobs import Job, prepare
+from vit.run.jobs import Job, build_job
 from vit.run.multirun.compare import compare, is_comparison
 from vit.run.parts.auto_values import AUTO
 from vit.run.parts.compilation import check_measurable, choose_compile
@@ -114,7 +114,7 @@ def train_here(plan: Plan, overrides: list[str], devices: Devices, signals: Stop
             log_recipe(config, overrides)
         seed_everything_once(config["seed"])
         record = read_record(plan.path) if config["resumed"] and plan.keeps_splits else None
-        job = prepare(config, devices, checkpoint, record)
+        job = build_job(config, devices, checkpoint, record)
         if checkpoint is not None:
             check_fits(checkpoint, job.model, job.config["recipe"]["epochs"])
         done = steps_done(checkpoint) if checkpoint is not None else None

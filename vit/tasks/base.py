@@ -1,8 +1,8 @@
 """The base class of all tasks: training step, optimizer, and exact epoch means across interruptions."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from vit.nn.modes import evaluating
 from vit.tasks.score_table import ScoreTable
 from vit.training import clip_gradients, seed_step, shard
 from vit.training.monitoring.paired import SampleScores
@@ -144,18 +145,6 @@ class Task(LightningModule, ABC):
         self.total_steps = int(self.trainer.estimated_stepping_batches)
         schedule = self.optimization.schedule(optimizer, self.total_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model in evaluation mode, so that running statistics do not change, and restore all modes on exit."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 class WeightedMean(Metric):

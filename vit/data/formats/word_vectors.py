@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vit.data.class_names import is_number
 from vit.data.errors import DataError
 from vit.files.untrusted import LimitError, open_decompressed
 
@@ -86,7 +87,7 @@ def _parsed(path: Path, number: int, line: str, width: int, header_width: int) -
     If the remaining word ends in a number, the line has too many numbers.
     """
     word, *values = line.rsplit(" ", width)
-    extra = list(takewhile(_is_number, word.split(" ")[:0:-1]))
+    extra = list(takewhile(is_number, word.split(" ")[:0:-1]))
     if extra or len(values) < width:
         origin = "but the header states" if header_width else "but the first line has"
         raise DataError(
@@ -101,18 +102,10 @@ def _numbers(path: Path, number: int, values: list[str]) -> np.ndarray:
         with np.errstate(over="ignore"):
             found = np.array(values, dtype=np.float32)
     except ValueError:
-        wrong = next(value for value in values if not _is_number(value))
+        wrong = next(value for value in values if not is_number(value))
         raise DataError(f"{path} line {number}: {wrong!r} is not a number; correct or remove the line") from None
     finite = np.isfinite(found)
     if not finite.all():
         wrong = values[int(finite.argmin())]
         raise DataError(f"{path} line {number}: {wrong!r} is not a finite number; correct or remove the line")
     return found
-
-
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-        return True
-    except ValueError:
-        return False

@@ -24,7 +24,7 @@ DEFAULTS = {"calibrate": "none", "distill": {"kind": "none"}, "finetune": {}}
 MULTI_LABEL = ("multi_label", "MultiLabelJob")  # task=classification on images with several labels each
 
 
-def prepare(config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None) -> Job:
+def build_job(config: dict, devices: Devices, checkpoint: Path | None = None, record: DataRecord | None = None) -> Job:
     """The job of a config.
 
     Args:

@@ -17,6 +17,7 @@ from pytorch_lightning import Trainer
 from torch import Tensor, nn
 
 from vit.benchmarking.timing import wait_for_gpu
+from vit.nn.modes import restored_modes
 from vit.run.config.composing import ConfigError
 from vit.run.parts.auto_values import steps_per_epoch
 from vit.run.parts.batches import micro_batch
@@ -163,14 +164,11 @@ def seconds_per_call(program: Callable[[], None]) -> float:
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Restore buffers, modes and the random state of all devices on exit."""
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    modes = [(module, module.training) for module in model.modules()]
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), restored_modes(model):
         yield
     with torch.no_grad():
         for buffer, before in buffers:
             buffer.copy_(before)
-    for module, training in modes:
-        module.training = training
 
 
 def undo_compile(model: nn.Module) -> None:

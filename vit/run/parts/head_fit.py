@@ -17,6 +17,7 @@ from vit.evaluation.features.embeddings import embed_split
 from vit.evaluation.features.probe import Labelled, LinearFit, fit_linear
 from vit.inference.features import Featurizer
 from vit.models import Classifier
+from vit.nn.modes import restored_modes
 from vit.report.bar import progress_bar
 from vit.run.console import console
 from vit.run.parts.devices import Devices
@@ -67,15 +68,13 @@ def features(
     Raises:
         BadImage: an image cannot be read, and `on_bad_sample` is not skip.
     """
-    modes, home = {module: module.training for module in model.modules()}, next(model.parameters()).device
+    home = next(model.parameters()).device
     device = torch.device("cuda", torch.cuda.current_device()) if devices.accelerator == "gpu" else home
     try:
-        featurizer = Featurizer(model, preprocessing, device, "32-true")
-        with progress_bar(console) as bar:
+        with restored_modes(model), progress_bar(console) as bar:
+            featurizer = Featurizer(model, preprocessing, device, "32-true")
             advance = partial(bar.advance, bar.add_task("features", total=len(split)))
             found = embed_split(featurizer, split, 32, on_bad_sample, advance)
     finally:
         model.to(home)
-        for module, training in modes.items():
-            module.training = training
     return Labelled(found.features, found.labels)
