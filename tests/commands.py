@@ -73,9 +73,9 @@ def run(script: str, arguments: list[object], cwd: Path, **environment: str) -> 
 
 def execute(script: str, arguments: list[str]) -> None:
     """Runs a script of this project; the processes that it starts are forks too."""
-    from vit.run.processes import apart, ranks
+    from vit.run.processes import apart, launcher
 
-    apart.subprocess = ranks.subprocess = types.SimpleNamespace(Popen=fork_module, DEVNULL=subprocess.DEVNULL)
+    apart.subprocess = launcher.subprocess = types.SimpleNamespace(Popen=fork_module, DEVNULL=subprocess.DEVNULL)
     sys.argv = [script, *arguments]
     runpy.run_path(script, run_name="__main__")
 
