@@ -6,6 +6,7 @@ from pathlib import Path
 from vit.run.config.composing import ConfigError
 from vit.run.jobs.base import Job
 from vit.run.parts.auto_values import AUTO
+from vit.run.parts.batches import check_no_augment
 from vit.run.parts.data_source import build_source
 from vit.run.parts.devices import Devices
 from vit.run.parts.finetuning import read_finetune
@@ -68,10 +69,3 @@ def check_task(job: type[Job], config: dict) -> None:
                           "image_size and patch_drop to null")
     if not job.accepts_augment:
         check_no_augment(recipe)
-
-
-def check_no_augment(recipe: dict) -> None:
-    """Raises ConfigError for image augmentation of texts."""
-    if steps := [key for key, step in (recipe.get("augment") or {}).items() if step is not None]:
-        raise ConfigError(
-            f"recipe.augment ({', '.join(steps)}) is for images, but this data is text; leave augment= out")

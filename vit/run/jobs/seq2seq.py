@@ -20,9 +20,9 @@ from vit.report.seq2seq import write_seq2seq_evaluation
 from vit.run.config.checked import checked
 from vit.run.config.composing import ConfigError
 from vit.run.film import Seq2SeqFilm
-from vit.run.jobs.base import Job, Tested, check_no_augment
+from vit.run.jobs.base import Job, Tested
 from vit.run.parts import networks
-from vit.run.parts.batches import build_augment, build_pair_datasets
+from vit.run.parts.batches import build_augment, build_pair_datasets, check_no_augment
 from vit.run.parts.data_source import truncates
 from vit.run.parts.devices import Devices
 from vit.run.parts.init_from import Initial, load_initial_weights

@@ -121,6 +121,13 @@ def build_augment(steps: dict | None, seed: int) -> Augment | None:
     return Augment(made, seed) if made else None
 
 
+def check_no_augment(recipe: dict) -> None:
+    """Raises ConfigError for image augmentation of texts."""
+    if steps := [key for key, step in (recipe.get("augment") or {}).items() if step is not None]:
+        raise ConfigError(
+            f"recipe.augment ({', '.join(steps)}) is for images, but this data is text; leave augment= out")
+
+
 def train_loader(
     dataset: Dataset, recipe: dict, seed: int, workers: int | str, balance: str, rank: int, world: int
 ) -> TrainBatches:
