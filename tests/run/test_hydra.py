@@ -84,6 +84,8 @@ def test_folders_and_primary_configs_of_ones_own(own, capsys):
     (["--config-name", "onw"], ["onw"]),
     (["hydra.jobs.num=1"], ["hydra.jobs"]),
     (["hydra/launcher=jolib"], ["hydra/launcher/jolib", "basic"]),
+    (["hydra/launcher=submitit_slurm"], ["is not installed: pip install hydra-submitit-launcher"]),
+    (["-m", "hydra/sweeper=nevergrad"], ["is not installed: pip install hydra-nevergrad-sweeper"]),
     (["--config-path", "x"], ["--config-dir"]),
     (["--config-dir"], ["--config-dir"]),
     (["lr=0.1"], ["recipe.optimizer.lr"]),

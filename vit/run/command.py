@@ -14,13 +14,14 @@ import hydra
 from hydra._internal.utils import get_args_parser  # Hydra has no public name for its own options
 from omegaconf import DictConfig
 
-from vit.messages import error_message, one_line
+from vit.messages import error_message
 from vit.run.config.composing import (
     CONFIG_ERRORS,
     PRIMARY,
     SEARCH_PATH,
     ConfigError,
     config_folder,
+    explained,
     options,
     prepare_overrides,
     search_folders,
@@ -144,7 +145,7 @@ def with_hydra(task: Callable[[DictConfig], object], options: list[str], overrid
         with environment(HYDRA_FULL_ERROR="1"):  # Hydra raises its errors instead of printing them
             hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="train")(task)()
     except CONFIG_ERRORS as error:
-        raise ConfigError(one_line(error)) from None
+        raise ConfigError(explained(error)) from None
     finally:
         sys.argv = before
 

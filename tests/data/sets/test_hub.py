@@ -168,7 +168,8 @@ def test_without_the_library_the_error_names_the_command_to_install_it(tmp_path,
 
 
 FETCH = """
-import json, logging, sys
+import json, logging, sys, time
+time.sleep = lambda _: None  # huggingface_hub retries at once
 logging.basicConfig(format="%(message)s")
 from vit.data import DataError, hub
 said = []

@@ -37,6 +37,17 @@ PRIMARY, SEARCH_PATH, RUN_FOLDER = "hydra.job.config_name", "hydra.searchpath", 
 
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException)  # what Hydra raises while it composes
 
+PLUGINS = {  # launchers and sweepers of Hydra's manual -> what pip installs
+    "hydra/launcher/joblib": "'vitwright[sweep]'",
+    "hydra/launcher/submitit_local": "hydra-submitit-launcher",
+    "hydra/launcher/submitit_slurm": "hydra-submitit-launcher",
+    "hydra/launcher/ray": "hydra-ray-launcher",
+    "hydra/launcher/rq": "hydra-rq-launcher",
+    "hydra/sweeper/optuna": "'vitwright[sweep]'",
+    "hydra/sweeper/nevergrad": "hydra-nevergrad-sweeper",
+    "hydra/sweeper/ax": "hydra-ax-sweeper",
+}
+
 COMPOSING = threading.Lock()  # Hydra has the current composition in a global: one thread at a time
 
 FORMER_OPTIONS = {  # group -> former name of an option -> its name; a file of the former name includes the new one
@@ -177,6 +188,13 @@ def resolve(config: DictConfig) -> dict:
     return found
 
 
+def explained(error: Exception) -> str:
+    """An error of Hydra in one line; for a launcher or sweeper that is missing, how to install it."""
+    text = one_line(error)
+    missing = next((name for name in PLUGINS if f"'{name}'" in text), None)
+    return f"{missing} is not installed: pip install {PLUGINS[missing]}" if missing else text
+
+
 @contextlib.contextmanager
 def _initialized(folder: pathlib.Path | None = None) -> Iterator[ConfigLoader]:
     """Hydra's config loader over conf/ or another folder; restores the state of an enclosing `hydra.main`."""
@@ -186,7 +204,7 @@ def _initialized(folder: pathlib.Path | None = None) -> Iterator[ConfigLoader]:
             with initialize_config_dir(version_base="1.3", config_dir=str((folder or config_folder()).resolve())):
                 yield GlobalHydra.instance().config_loader()
         except CONFIG_ERRORS as error:
-            raise ConfigError(one_line(error)) from None
+            raise ConfigError(explained(error)) from None
         finally:
             GlobalHydra.instance().hydra = running
 

@@ -85,16 +85,6 @@ def choose_precision(wanted: str, accelerator: str, model: nn.Module) -> str:
     return chosen
 
 
-def compile_model(model: nn.Module, devices: Devices) -> None:
-    """Compile the model in place, which does not change parameter names.
-
-    Raises:
-        ConfigError: there is no C++ compiler for a run on CPU.
-    """
-    check_compiler(devices.accelerator, "compile=true", "use compile=false")
-    model.compile()
-
-
 def check_compiler(device: str, option: str = "--mode compiled", fix: str = "use --mode eager") -> None:
     """Checks that `torch.compile` can be used on a device.
 
