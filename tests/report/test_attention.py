@@ -12,7 +12,7 @@ from PIL import Image
 
 from vit.report.attention.figures import tokens_picture
 from vit.report.attention.image_figures import image_picture, image_to_text_picture
-from vit.report.attention.maps import ImageMaps, TokenMaps, head_entropy, pool_rows, rollout, select_layers
+from vit.report.attention.maps import ImageMaps, TokenMaps, head_entropy, rollout, select_layers
 from vit.report.attention.page import image_page, image_to_text_page, image_tokens, tokens_page
 from vit.report.attention.positions import _mosaic, positions_picture, similarity
 
@@ -25,10 +25,14 @@ def random_weights(*shape: int, seed: int = 0) -> np.ndarray:
     return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
 
 
+LEARNED = np.array([0.5, 0, 0, 0, 0.2, 0.3])
+POOLING = {"class": np.eye(N)[0], "mean": np.array([0, 0, *[1 / 6] * 6]), "learned": np.array([0, 0, *LEARNED])}
+
+
 def image_maps(pooling="class", weights=None, depth=3) -> ImageMaps:
     layers = {f"layer {i}": random_weights(2, N, N, seed=i) if weights is None else weights for i in range(depth)}
     pixels = np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8)
-    return ImageMaps(pixels, layers, GRID, FIRST, pooling)
+    return ImageMaps(pixels, layers, GRID, FIRST, POOLING[pooling])
 
 
 def by_hand(layers: list[np.ndarray]) -> np.ndarray:
@@ -62,24 +66,28 @@ def test_entropy_of_a_head_is_the_mean_of_its_rows_in_bits():
     np.testing.assert_allclose(head_entropy(np.stack([np.eye(8), np.full((8, 8), 1 / 8)])), [0, 3])
 
 
-LEARNED = np.array([0.5, 0, 0, 0, 0.2, 0.3])
-READS = {"class": np.eye(N)[0], "mean": np.array([0, 0, *[1 / 6] * 6]), "learned": np.array([0, 0, *LEARNED])}
-
-
-@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("name", POOLING)
 def test_the_pooled_output_combines_the_rows_of_the_pooling(name):
-    maps = image_maps(LEARNED if name == "learned" else name)
+    maps = image_maps(name)
     flow, head = by_hand(list(maps.layers.values())), maps.layers["layer 1"][1]
-    np.testing.assert_allclose(maps.pooled_rollout().ravel(), (READS[name] @ flow)[2:], atol=1e-6)
-    np.testing.assert_allclose(maps.pooled_layers()["layer 1"][1].ravel(), (READS[name] @ head)[2:], atol=1e-6)
+    np.testing.assert_allclose(maps.pooled_rollout().ravel(), (POOLING[name] @ flow)[2:], atol=1e-6)
+    np.testing.assert_allclose(maps.pooled_layers()["layer 1"][1].ravel(), (POOLING[name] @ head)[2:], atol=1e-6)
 
 
-@pytest.mark.parametrize("pooled", ["class", "mean", np.full(6, 1 / 6)], ids=["class", "mean", "learned"])
-def test_uniform_attention_gives_uniform_maps(pooled):
-    maps = image_maps(pooled, np.full((2, N, N), 1 / N, np.float32))
+@pytest.mark.parametrize("name", ["class", "mean"])
+def test_uniform_attention_gives_uniform_maps(name):
+    maps = image_maps(name, np.full((2, N, N), 1 / N, np.float32))
     assert np.ptp(maps.pooled_rollout()) < 1e-7 and np.ptp(maps.pooled_layers()["layer 0"]) < 1e-7
-    if isinstance(pooled, str):
-        assert pool_rows(np.eye(N), 2, pooled).sum() == pytest.approx(0 if pooled == "class" else 1)
+
+
+@pytest.mark.parametrize("name", POOLING)
+def test_the_pooled_output_of_a_text_is_after_the_last_layer_and_by_rollout(name):
+    maps = TokenMaps(image_maps().layers, list("abcdefgh"), list("abcdefgh"), POOLING[name])
+    pooled, flow = maps.pooled(), by_hand(list(maps.layers.values()))
+    assert list(pooled.layers) == ["pooling", "rollout"] and pooled.keys == list("abcdefgh")
+    np.testing.assert_array_equal(pooled.layers["pooling"], POOLING[name][None, None])
+    np.testing.assert_allclose(pooled.layers["rollout"][0, 0], POOLING[name] @ flow, atol=1e-6)
+    assert list(replace(maps, layers={}).pooled().layers) == ["pooling"]
 
 
 def test_layers_are_chosen_by_number():
@@ -88,13 +96,15 @@ def test_layers_are_chosen_by_number():
     assert list(select_layers(layers, [-1, 0])) == ["layer 2", "layer 0"]
     with pytest.raises(ValueError, match="no layer 3: the model has 3, 0 to 2"):
         select_layers(layers, [3])
+    with pytest.raises(ValueError, match="no layer -1 to show, because no layer has attention"):
+        select_layers({}, [-1])
 
 
 def test_mismatched_sizes_are_rejected():
     with pytest.raises(ValueError, match=r"weights \(3, 4\) for 3 queries and 5 keys"):
         TokenMaps({"layer 0": np.zeros((1, 3, 4))}, list("abc"), list("abcde"))
     with pytest.raises(ValueError, match=r"weights \(8, 8\), but 1 prefix tokens and a grid \(2, 3\) are 7"):
-        ImageMaps(np.zeros((2, 3, 3), np.uint8), {"layer 0": np.zeros((1, 8, 8))}, GRID, FIRST[:1], "class")
+        ImageMaps(np.zeros((2, 3, 3), np.uint8), {"layer 0": np.zeros((1, 8, 8))}, GRID, FIRST[:1], np.eye(8)[0])
 
 
 def test_similarity_is_the_cosine():
@@ -173,6 +183,24 @@ def test_dark_figures_and_the_texts_of_a_figure(kind, tmp_path):
     assert sum(each.endswith(f", {head_entropy(weights)[1]:.1f} bit") for each in drawn) >= 1
     if kind == "tokens":
         assert [drawn.count(token) for token in "abc"] == [2 + 2 + 2 + 3] * 3  # two large maps, two rows, three columns
+
+
+def bars(path) -> list[int]:
+    """Heights in pixels of the bars of a picture without maps, from left to right."""
+    pixels = np.asarray(Image.open(path).convert("RGB")).astype(int)
+    heights = (np.abs(pixels - [47, 111, 183]).max(-1) < 3).sum(0)
+    starts = np.flatnonzero(np.diff((heights > 3).astype(int), prepend=0) == 1)
+    return [int(heights[start + 3]) for start in starts]
+
+
+def test_the_bars_of_a_pooling_are_as_high_as_its_shares(tmp_path):
+    tokens, shares = list("abcd"), np.array([0.1, 0.4, 0.2, 0.3])
+    drawn = bars(tokens_picture(tmp_path / "a.png", TokenMaps({}, tokens, tokens, shares)))
+    assert np.array(drawn) / sum(drawn) == pytest.approx(shares, abs=0.01)
+    still = TokenMaps({"layer 0": np.eye(4)[None], "layer 1": np.eye(4)[None]}, tokens, tokens, shares)
+    texts = re.findall(r"<!-- (.*?) -->", tokens_picture(tmp_path / "a.svg", still, shown=["layer 1"]).read_text())
+    assert {"share in the pooled vector, ≤ 0.4", "the same by rollout, ≤ 0.4", "mean of layer 1, all heads, ≤ 1",
+            "rollout over 2 layers, ≤ 1", "layer 1"} <= set(texts) and "layer 0" not in texts
 
 
 def test_image_picture_is_bright_where_the_pooled_output_attends(tmp_path):

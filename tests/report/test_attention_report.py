@@ -96,9 +96,9 @@ def test_positions_of_every_kind(tmp_path):
     assert table.shape == (9, 12) and grid == (9,)
 
 
-def text_model() -> TextClassifier:
+def text_model(**options) -> TextClassifier:
     torch.manual_seed(0)
-    config = TextClassifierConfig(vocab_size=261, num_classes=2, max_len=9, dim=12, depth=2, num_heads=2)
+    config = TextClassifierConfig(vocab_size=261, num_classes=2, max_len=9, dim=12, depth=2, num_heads=2, **options)
     return TextClassifier(config).eval()
 
 
@@ -118,6 +118,59 @@ def test_attention_of_a_text_classifier(tmp_path):
     with pytest.raises(ValueError, match="the text: has 1 texts, but the model expects two texts"):
         text_attention(predictor, ["ab"])
     assert write_attention(predictor, "ab\tc", tmp_path / "a.png", [-1]) == [tmp_path / "a.png"]
+
+
+def weights_by_hand(pool: str, hidden: int, model: TextClassifier, tokens: np.ndarray) -> np.ndarray:
+    """tokens (N,D) -> the share of each one in the pooled vector, number by number"""
+    if pool in ("class", "pooler"):
+        return np.eye(len(tokens))[0]
+    if pool in ("mean", "sum"):
+        return np.full(len(tokens), 1 / len(tokens))
+    score = model.pool.score.weight.detach().numpy()[0]
+    if hidden:
+        tokens = np.tanh(tokens @ model.pool.hidden.weight.detach().numpy().T + model.pool.hidden.bias.detach().numpy())
+    powers = [math.exp(sum(float(w) * float(x) for w, x in zip(score, token, strict=True))) for token in tokens]
+    return np.array([power / sum(powers) for power in powers])
+
+
+@pytest.mark.parametrize(("pool", "hidden"), [("class", 0), ("pooler", 0), ("mean", 0), ("sum", 0), ("attention", 0),
+                                              ("attention", 7)])
+def test_pooling_weights_over_the_words_of_a_text(tmp_path, pool, hidden):
+    model = text_model(pool=pool, pool_hidden=hidden)
+    if pool == "attention":  # scores that differ
+        model.pool.score.weight.data.mul_(20)
+    folder = save_bundle(tmp_path / "model", model, ["no", "yes"], tokenizers={"source": ByteTokenizer()})
+    predictor = vit.load(folder)
+    maps = text_attention(predictor, ["good"])
+    with torch.no_grad():
+        tokens = predictor.model.encode(torch.tensor([[1, *(byte + 5 for byte in b"good"), 2]]))
+        vector = predictor.model.pool(tokens)[0].numpy()
+    expected = weights_by_hand(pool, hidden, predictor.model, tokens[0].numpy())
+    np.testing.assert_allclose(maps.pooling, expected, atol=1e-6)
+    assert maps.pooling.sum() == pytest.approx(1, abs=1e-6)
+    if pool in ("class", "mean", "attention"):  # those that are a weighted mean and nothing more
+        np.testing.assert_allclose(maps.pooling @ tokens[0].numpy(), vector, atol=1e-5)
+    if pool == "attention":
+        assert maps.pooling.max() > 1.5 * maps.pooling.min()
+    assert main(["attention", str(folder), "good", "-o", str(tmp_path / "a.svg"), "--layer", "-1"]) == 0
+    drawn = (tmp_path / "a.svg").read_text()
+    assert f"share in the pooled vector, ≤ {expected.max():.2g}" in drawn and "rollout over 2 layers" in drawn
+    assert main(["attention", str(folder), "good", "-o", str(tmp_path / "a.html")]) == 0
+    assert "text: pooling" in (tmp_path / "a.html").read_text()
+
+
+def test_a_recurrent_text_classifier_shows_its_pooling_by_scores(tmp_path):
+    """The network of arXiv 1703.03130: an LSTM below attention pooling."""
+    named = {"classes": ["no", "yes"], "tokenizers": {"source": ByteTokenizer()}}
+    model = text_model(pool="attention", mixer="lstm", positions="none")
+    predictor = vit.load(save_bundle(tmp_path / "scores", model, **named))
+    for name in ("a.svg", "a.html"):
+        assert write_attention(predictor, "good", tmp_path / name) == [tmp_path / name]
+    drawn = (tmp_path / "a.svg").read_text()
+    assert "share in the pooled vector" in drawn and "rollout" not in drawn
+    mean = vit.load(save_bundle(tmp_path / "mean", text_model(pool="mean", mixer="lstm", positions="none"), **named))
+    with pytest.raises(ValueError, match="has mixer=lstm between its tokens, and no attention"):
+        write_attention(mean, "good", tmp_path / "b.png")
 
 
 def test_the_rows_of_a_decoder_are_named_after_predicted_tokens(tmp_path):
@@ -224,8 +277,9 @@ def test_errors_are_one_line_and_a_code(tmp_path, image, capsys, words, code, sa
 
 
 @pytest.mark.filterwarnings("ignore:saved under vit's own names")
-def test_a_model_without_attention_is_named(tmp_path, image):
-    predictor = vit.load(saved(tmp_path / "model", mixer="lstm"))
+@pytest.mark.parametrize("options", [{}, {"pool": "attention"}], ids=["class", "attention"])
+def test_a_model_without_attention_is_named(tmp_path, image, options):
+    predictor = vit.load(saved(tmp_path / "model", mixer="lstm", **options))
     assert write_attention(predictor, None, tmp_path / "table.png", positions=True)
     with pytest.raises(ValueError, match="has mixer=lstm between its tokens, and no attention that could be shown"):
         write_attention(predictor, str(image), tmp_path / "maps.png")

@@ -99,12 +99,29 @@ class TextPredictor:
 
         `truncated` is extended by the names of texts that are cut.
         """
+        read, rows, inputs = self._tokenized(items, names, truncated)
+        valid = [row for row in rows if not isinstance(read[row], BadText)]
+        return read, valid, self._forward(inputs, np.flatnonzero(np.isin(rows, valid)))
+
+    def batch(self, texts: tuple[str, ...], name: str) -> dict[str, Tensor]:
+        """One text or pair -> source, source_mask and segment (1,N) on the device; error messages refer to `name`.
+
+        Raises:
+            BadText: as `predict`.
+        """
+        read, _, inputs = self._tokenized([texts], [name], [])
+        raise_first_error(read)
+        return self._on_device(inputs, np.arange(1))
+
+    def _tokenized(
+        self, items: Sequence[Text], names: Sequence[str], truncated: list[str]
+    ) -> tuple[list[tuple[str, ...] | BadText], list[int], TextInputs]:
+        """B items -> their texts or errors, the rows of those that were read, and the encoder inputs of the latter."""
         read = [self._read(item, name) for item, name in zip(items, names, strict=True)]
         rows = [row for row, text in enumerate(read) if not isinstance(text, BadText)]
-        if not rows:
-            return read, [], torch.zeros(0, len(self.classes))
         max_len = self.model.config.max_len
-        inputs = TextInputs(self.tokenizer, list(zip(*(read[row] for row in rows), strict=True)), max_len)
+        columns = list(zip(*(read[row] for row in rows), strict=True)) or [()] * self.columns
+        inputs = TextInputs(self.tokenizer, columns, max_len)
         lengths = {row: length for row, length in zip(rows, inputs.whole.tolist(), strict=True) if length > max_len}
         for row, length in lengths.items():
             if self.truncate:
@@ -112,8 +129,7 @@ class TextPredictor:
             else:
                 read[row] = BadText(names[row],
                                     f"has {length} tokens, but the model reads at most {max_len}; shorten it")
-        valid = [row for row in rows if not isinstance(read[row], BadText)]
-        return read, valid, self._forward(inputs, np.flatnonzero(np.isin(rows, valid)))
+        return read, rows, inputs
 
     def _read(self, item: Text, name: str) -> tuple[str, ...] | BadText:
         """The non-empty texts of an item, one per column of the model."""
@@ -134,9 +150,12 @@ class TextPredictor:
         """rows (G,) of the inputs -> float32 logits (G,classes)"""
         if not len(rows):
             return torch.zeros(0, len(self.classes))
-        batch = {key: value.to(self.device) for key, value in inputs.batch(rows).items()}
+        batch = self._on_device(inputs, rows)
         with autocast(self.device, self.precision):
             return self.model(batch["source"], batch["source_mask"], batch["segment"]).float()
+
+    def _on_device(self, inputs: TextInputs, rows: np.ndarray) -> dict[str, Tensor]:
+        return {key: value.to(self.device) for key, value in inputs.batch(rows).items()}
 
 
 def text_contents(read: Sequence[tuple[str, ...] | BadText], valid: Sequence[int]) -> Iterator[bytes]:

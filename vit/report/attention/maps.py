@@ -14,6 +14,9 @@ Layers = Mapping[str, np.ndarray]  # layer name -> weights (H,N,S), in order
 class TokenMaps:
     """Attention from tokens to tokens: row i of a layer's weights (H,N,S) is the attention of `queries[i]` to `keys`.
 
+    Args:
+        pooling: of a classifier, the share (N,) of each token after the last layer in the pooled vector.
+
     Raises:
         ValueError: the weights do not match the numbers of queries and keys.
     """
@@ -21,6 +24,7 @@ class TokenMaps:
     layers: Layers
     queries: Sequence[str]
     keys: Sequence[str]
+    pooling: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for name, weights in self.layers.items():
@@ -37,6 +41,17 @@ class TokenMaps:
         """Mean over all layers and heads: (N,S)."""
         return np.mean([weights.mean(axis=0) for weights in self.layers.values()], axis=0)
 
+    def rollout(self) -> np.ndarray:
+        """Attention rollout of self-attention: (N,N)."""
+        return rollout(list(self.layers.values()))
+
+    def pooled(self) -> "TokenMaps":
+        """The share of each token in the pooled vector of a classifier: after the last layer, and before the first one
+        by attention rollout, if there is attention.
+        """
+        shares = {"pooling": self.pooling} | ({"rollout": self.pooling @ self.rollout()} if self.layers else {})
+        return TokenMaps({name: share[None, None] for name, share in shares.items()}, ["pooled output"], self.keys)
+
 
 @dataclass(frozen=True)
 class ImageMaps:
@@ -46,7 +61,7 @@ class ImageMaps:
         image: uint8 (height,width,C), the region that the model reads, at any resolution.
         grid: (rows, columns) in patches.
         prefix: names of the tokens before the patches (class token, registers).
-        pooling: "class", "mean" of the patches, or the weights (patches,) or (N,) of the tokens in the pooled output.
+        pooling: the share (N,) of each token after the last layer in the pooled vector.
 
     Raises:
         ValueError: the weights do not match the number of tokens.
@@ -56,7 +71,7 @@ class ImageMaps:
     layers: Layers
     grid: tuple[int, int]
     prefix: Sequence[str]
-    pooling: str | np.ndarray
+    pooling: np.ndarray
 
     def __post_init__(self) -> None:
         tokens = len(self.prefix) + math.prod(self.grid)
@@ -78,7 +93,7 @@ class ImageMaps:
         return rollout(list(self.layers.values()))
 
     def _on_grid(self, weights: np.ndarray) -> np.ndarray:
-        patches = pool_rows(weights, len(self.prefix), self.pooling)
+        patches = (self.pooling @ weights)[..., len(self.prefix) :]
         return patches.reshape(*patches.shape[:-1], *self.grid)
 
 
@@ -105,15 +120,6 @@ def head_entropy(weights: np.ndarray) -> np.ndarray:
     return -(weights * logarithms).sum(axis=-1).mean(axis=-1)
 
 
-def pool_rows(weights: np.ndarray, prefix: int, pooling: str | np.ndarray) -> np.ndarray:
-    """weights (...,N,N) -> the rows combined as the pooling combines tokens, without `prefix` columns: (...,patches)"""
-    if isinstance(pooling, str):
-        rows = weights[..., 0, :] if pooling == "class" else weights[..., prefix:, :].mean(axis=-2)
-    else:
-        rows = pooling @ weights[..., weights.shape[-2] - len(pooling) :, :]
-    return rows[..., prefix:]
-
-
 def recorded_layers(recorded: Mapping[str, Sequence[Tensor]], part: str = "encoder", leaf: str = "attn") -> Layers:
     """The first sample's weights of each block, from what `vit.nn.attention_maps` recorded in one forward pass.
 
@@ -136,6 +142,8 @@ def select_layers(layers: Layers, indices: Sequence[int]) -> Layers:
         ValueError: an index is out of range.
     """
     names = list(layers)
+    if indices and not names:
+        raise ValueError(f"there is no layer {indices[0]} to show, because no layer has attention; leave out --layer")
     for index in indices:
         if not -len(names) <= index < len(names):
             raise ValueError(f"there is no layer {index}: the model has {len(names)}, 0 to {len(names) - 1}, "

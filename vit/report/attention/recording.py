@@ -1,23 +1,30 @@
 """Recording the attention of a saved model for one input."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vit.data import TextInputs
 from vit.data.images.preprocessing import ImageLike, Preprocessing
 from vit.data.text.tokenizers import BOS, EOS, Tokenizer
 from vit.inference import MaskedTextPredictor, Predictor, Seq2SeqPredictor, TextPredictor, forward
-from vit.nn import AttentionPool, ClassMean, Mean, PatchEmbed, attention_maps
+from vit.inference.images import autocast
+from vit.nn import Attention, AttentionPool, ClassMean, Mean, PatchEmbed, ScorePool, attention_maps
 from vit.report.attention.maps import ImageMaps, TokenMaps, recorded_layers
 from vit.report.attention.similarity import Similarity, recorded_blocks, stack_similarities
 
 AnyPredictor = Predictor | TextPredictor | Seq2SeqPredictor | MaskedTextPredictor
 NamedMaps = dict[str, TokenMaps]  # kind of attention -> its maps; the first one is the main one
+
+
+def has_attention(model: nn.Module) -> bool:
+    """Whether a block has attention, which a pooling alone is not."""
+    return any(isinstance(layer, Attention) for part in ("encoder", "decoder") if hasattr(model, part)
+               for layer in getattr(model, part).modules())
 
 
 def image_attention(predictor: Predictor, image: ImageLike, name: str = "", side: int = 480) -> ImageMaps:
@@ -43,11 +50,10 @@ def image_maps(
     Args:
         picture: uint8 (height,width,C), the pixels at any resolution, to be shown below the maps.
     """
-    with attention_maps(model) as recorded:
+    with attention_maps(model) as recorded, pooled_tokens(model) as pooled:
         logits = forward(model, preprocessing, pixels[None], precision)
-    pooling = pooling_weights(model.pool, recorded, model.embed.prefix + math.prod(model.embed.grid))
-    layers = recorded_layers(recorded)
-    return ImageMaps(picture, layers, model.embed.grid, prefix_names(model.embed), pooling), logits
+    pooling = pooling_weights(model.pool, recorded, *pooled)
+    return ImageMaps(picture, recorded_layers(recorded), model.embed.grid, prefix_names(model.embed), pooling), logits
 
 
 def prefix_names(embed: PatchEmbed) -> list[str]:
@@ -57,18 +63,43 @@ def prefix_names(embed: PatchEmbed) -> list[str]:
     return named + [f"register {i}" for i in range(1, 1 + embed.prefix - len(named))]
 
 
-def pooling_weights(pool: nn.Module, recorded: dict[str, list[Tensor]], tokens: int) -> str | np.ndarray:
-    """ "class", "mean" of the patches, or the weight of each pooled token (patches,) or (N,): in an attention pooling,
-    and where the class token is pooled together with the patches.
+@contextmanager
+def pooled_tokens(model: nn.Module) -> Iterator[list[Tensor | None]]:
+    """Within the context, a forward pass of a classifier fills the list with the input of its pooling: tokens (B,N,D)
+    and their mask (B,N) or None.
     """
-    if isinstance(pool, AttentionPool):
-        return recorded["pool.attn"][-1][0].float().mean(dim=0)[0].cpu().numpy()  # (1,H,1,S) -> (S,)
-    if isinstance(pool, ClassMean):
-        patches = tokens - pool.mean.prefix
-        return np.array([0.5, *[0.0] * (pool.mean.prefix - 1), *[0.5 / patches] * patches])
-    if isinstance(pool, Mean):
-        return "mean" if pool.prefix else np.full(tokens, 1 / tokens)
-    return "class"
+    found: list[Tensor | None] = []
+    handle = model.pool.register_forward_pre_hook(lambda _, inputs: found.__setitem__(slice(None), inputs))
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
+def pooling_weights(
+    pool: nn.Module, recorded: Mapping[str, Sequence[Tensor]], x: Tensor, mask: Tensor | None = None
+) -> np.ndarray:
+    """tokens (1,N,D) and their mask (1,N) -> the share (N,) of each one in the pooled vector
+
+    Attention pooling is averaged over its heads; the class token is one half of a `ClassMean`.
+
+    Args:
+        recorded: what `vit.nn.attention_maps` recorded.
+    """
+    shares = torch.zeros(x.shape[1])
+    if isinstance(pool, ScorePool):
+        shares = pool.weights(x, mask)[0]
+    elif isinstance(pool, AttentionPool):
+        shares[pool.prefix :] = recorded["pool.attn"][-1][0].float().mean(dim=0)[0]  # (1,H,1,S) -> (S,)
+    elif isinstance(pool, ClassMean):
+        shares[pool.mean.prefix :] = 0.5 / (len(shares) - pool.mean.prefix)
+        shares[0] += 0.5
+    elif isinstance(pool, Mean):
+        shares[pool.prefix :] = 1.0 if mask is None else mask[0, pool.prefix :].float()
+        shares /= shares.sum()
+    else:
+        shares[0] = 1.0
+    return shares.detach().cpu().numpy()
 
 
 def text_attention(predictor: TextPredictor, texts: Sequence[str]) -> TokenMaps:
@@ -77,21 +108,18 @@ def text_attention(predictor: TextPredictor, texts: Sequence[str]) -> TokenMaps:
     Raises:
         BadText: a text is longer than the model's limit.
     """
-    texts = tuple(texts)
-    with attention_maps(predictor.model) as recorded:
-        predictor.logits([texts], ["the text"])
-    inputs = TextInputs(predictor.tokenizer, [[each] for each in texts], predictor.model.config.max_len)
-    tokens = predictor.tokenizer.tokens(inputs.batch(np.arange(1))["source"][0].tolist())
-    return TokenMaps(recorded_layers(recorded), tokens, tokens)
+    batch = predictor.batch(tuple(texts), "the text")
+    with torch.inference_mode(), autocast(predictor.device, predictor.precision):
+        return text_maps(predictor.model, predictor.tokenizer, batch)[0]
 
 
 def text_maps(model: nn.Module, tokenizer: Tokenizer, batch: Mapping[str, Tensor]) -> tuple[TokenMaps, Tensor]:
     """A batch of one text, as from `TextInputs.batch` -> the attention of a text classifier, and its logits (1,classes)
     """
-    with attention_maps(model) as recorded:
+    with attention_maps(model) as recorded, pooled_tokens(model) as pooled:
         logits = model(batch["source"], batch["source_mask"], batch["segment"])
-    tokens = tokenizer.tokens(batch["source"][0].tolist())
-    return TokenMaps(recorded_layers(recorded), tokens, tokens), logits.float()
+    tokens, pooling = tokenizer.tokens(batch["source"][0].tolist()), pooling_weights(model.pool, recorded, *pooled)
+    return TokenMaps(recorded_layers(recorded), tokens, tokens, pooling), logits.float()
 
 
 def masked_text_attention(predictor: MaskedTextPredictor, text: str) -> TokenMaps:

@@ -12,7 +12,7 @@ from vit.inference import (
     Seq2SeqPredictor,
     TextPredictor,
 )
-from vit.nn import Attention
+from vit.nn import ScorePool
 from vit.report.attention.figures import tokens_picture
 from vit.report.attention.image_figures import image_picture, image_to_text_picture
 from vit.report.attention.maps import ImageMaps, TokenMaps, select_layers
@@ -22,6 +22,7 @@ from vit.report.attention.recording import (
     AnyPredictor,
     NamedMaps,
     Seq2SeqAttention,
+    has_attention,
     image_attention,
     masked_text_attention,
     position_vectors,
@@ -84,11 +85,14 @@ def check_has_attention(predictor: AnyPredictor, source: str | None) -> None:
     """Check that there is attention to draw for a source.
 
     Raises:
-        ValueError: a source is given, and no layer of the model has attention.
+        ValueError: a source is given, and the model has neither attention between its tokens nor, for texts, a pooling
+            by scores.
     """
-    if source is not None and not any(isinstance(layer, Attention) for layer in predictor.model.modules()):
-        raise ValueError(f"{predictor.bundle.path} has mixer={predictor.model.config.mixer} between its tokens, and no "
-                         "attention that could be shown; train with model.mixer=attention")
+    model = predictor.model
+    by_scores = isinstance(getattr(model, "pool", None), ScorePool)
+    if source is not None and not has_attention(model) and not by_scores:
+        raise ValueError(f"{predictor.bundle.path} has mixer={model.config.mixer} between its tokens, and no attention "
+                         "that could be shown; train with model.mixer=attention")
 
 
 def write_source_attention(
@@ -149,16 +153,19 @@ def write_image(output: Path, maps: ImageMaps, layers: Sequence[int] = (), headi
 
 def write_tokens(output: Path, maps: NamedMaps, layers: Sequence[int] = (), heading: str = "Attention",
                  dark: bool = False) -> list[Path]:
-    """A page with all kinds of attention, or a figure for each; the first figure has the name of the output.
+    """A page with all kinds of attention, or a figure for each; the first figure has the name of the output. The
+    rollout is always over all layers.
 
     Raises:
         ValueError: a layer does not exist.
     """
-    maps = {name: replace(each, layers=select_layers(each.layers, layers)) for name, each in maps.items()}
+    shown = {name: select_layers(each.layers, layers) for name, each in maps.items()}
     if output.suffix == ".html":
-        return [tokens_page(output, maps, heading)]
+        panels = {name: replace(each, layers=shown[name]) for name, each in maps.items()}
+        panels |= {f"{name}: pooling": each.pooled() for name, each in maps.items() if each.pooling is not None}
+        return [tokens_page(output, {name: each for name, each in panels.items() if each.layers}, heading)]
     paths = [output, *(with_suffix_name(output, name) for name in list(maps)[1:])]
-    return [tokens_picture(path, each, f"{heading}: {name}" if len(maps) > 1 else heading, dark)
+    return [tokens_picture(path, each, f"{heading}: {name}" if len(maps) > 1 else heading, dark, list(shown[name]))
             for path, (name, each) in zip(paths, maps.items(), strict=True)]
 
 

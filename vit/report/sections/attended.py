@@ -10,9 +10,8 @@ from vit.evaluation.attribution.grad_cam import grad_cam
 from vit.evaluation.attribution.integrated_gradients import integrated_gradients
 from vit.evaluation.attribution.relevance import class_relevance, has_relevance
 from vit.evaluation.multi_label import MultiLabelEvaluation
-from vit.nn import Attention
 from vit.report.attention.heat import enlarged, heat_picture
-from vit.report.attention.recording import image_attention, text_attention
+from vit.report.attention.recording import has_attention, image_attention, text_attention
 from vit.report.pages.embedded import thumbnail_url
 from vit.report.pages.html_parts import card, cards, drawing, heading, paragraph
 from vit.report.sections.generated import matrix_url
@@ -28,7 +27,7 @@ def attention(subject: Subject) -> Section:
     model = subject.predictor.model
     if not hasattr(model, "embed"):
         return missing(KEY, TITLE, f"the attention of models of kind {model.config.kind} cannot be recorded")
-    if not any(isinstance(layer, Attention) for layer in model.modules()):
+    if not has_attention(model):
         return missing(KEY, TITLE, "no layer of the model has attention")
     chosen = attention_samples(subject)
     html = paragraph("Rollout and heads show which patches the pooled output reads. The maps of a class show which "
@@ -111,7 +110,7 @@ def sample_title(subject: Subject, i: int) -> str:
 
 def text_attention_maps(subject: Subject) -> Section:
     """The attention between the tokens of the most confident errors and of correct predictions."""
-    if not any(isinstance(layer, Attention) for layer in subject.predictor.model.modules()):
+    if not has_attention(subject.predictor.model):
         return missing(KEY, TITLE, "no layer of the model has attention")
     chosen = attention_samples(subject)
     html = paragraph("Attention of each token (column) to the others (row), the mean of all layers and heads.")
