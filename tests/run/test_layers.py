@@ -1,75 +1,121 @@
 """Runs with other attention, layers between tokens and positions: training, resuming, prediction, conversion."""
 
-import json
+from pathlib import Path
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import vit
-from tests.run.conftest import table, write_photos
+from tests.run.conftest import table, write_photos, write_questions
 from tests.run.test_resume import assert_same, stopped_and_resumed
-from vit.bundle import load_bundle
 from vit.cli import main
 from vit.models import EncoderDecoderConfig, MaskedTextConfig, TextClassifierConfig
+from vit.models.checks import CHOICES, TEXT_POSITIONS
 from vit.nn import attention_maps
 from vit.run.config.composing import compose, resolve
 from vit.run.parts.networks import text_model
 
 FAST = ["precision=32-true", "logger=csv", "report=false", "trainer.accelerator=cpu", "model.dim=16",
         "model.num_heads=2", "model.depth=1"]
+RUN = [*FAST, "recipe.epochs=2", "data.workers=0"]
 PHOTOS = ["data=folder", "data.image_size=16", "data.patch_size=4", "model=micro", "recipe.batch_size=8",
-          "data.audit_seconds=1", "recipe.epochs=2", *FAST]
-SPELL = ["data=spelled_numbers", "data.limit=1000", "data.train=200", "data.val=20", "data.test=24", "recipe.epochs=1",
-         "recipe.batch_size=32", "model.decoder_depth=1", *FAST]
-LOCAL = ["model.attention=local", "model.window=2", "model.global_tokens=1"]
-IMAGES = {
-    "local": [*LOCAL, "model.class_token=true", "model.pool=class", "model.dilation=2"],
-    "gru": ["model.mixer=gru", "model.pool=sum"],
-    "batch norm": ["model.norm=batch", "model.attention=bilinear"],
+          "data.audit_seconds=1", *RUN]
+TEXTS = ["data=text_table", "recipe.batch_size=80", *RUN]
+SPELL = ["data=spelled_numbers", "data.limit=1000", "data.train=120", "data.val=20", "data.test=8",
+         "recipe.batch_size=40", "model.decoder_depth=1", *RUN]
+# runs that together have each kind of attention, heads, projection, mixer, positions, norm and block
+PARTS = {
+    "scaled": ["heads=full", "value_dim=5", "positions=sincos", "norm=batch"],
+    "dot": ["attention=dot", "projection=none", "positions=learned", "norm=rms", "block=parallel"],
+    "cosine": ["attention=cosine", "positions=rotary", "pre_norm=false"],
+    "bilinear": ["attention=bilinear", "positions=relative", "block=res_post_norm"],
+    "additive": ["attention=additive", "projection=sliced", "positions=none", "residual=false"],
+    "local": ["attention=local", "window=2", "dilation=2", "global_tokens=1", "positions=relative"],
+    "lstm": ["mixer=lstm", "positions=none", "norm=batch"],
+    "gru": ["mixer=gru", "positions=sincos"],
+    "conv1d": ["mixer=conv1d", "kernel=5", "positions=learned"],
+    "fnet": ["mixer=fnet", "positions=learned"],
 }
-TEXTS = {
-    "lstm": ["model.mixer=lstm", "model.positions=none"],
-    "relative, local": ["model.positions=relative", *LOCAL],
-    "fnet, conv1d": ["model.mixer=fnet", "model.decoder_mixer=conv1d", "model.positions=sincos"],
-    "noam": ["recipe.schedule.name=noam", "recipe.schedule.warmup=4", "model.heads=full", "model.attention=additive"],
+POOLS = {
+    "images": dict(zip(PARTS, ("class", "mean", "sum", "class_mean", "attention") * 2, strict=True)),
+    "texts": dict(zip(PARTS, ("class", "pooler", "mean", "sum", "attention") * 2, strict=True)),
 }
+NOT_IN_TIMM = {"scaled": "value_dim=5", "local": "attention=local", "lstm": "mixer=lstm"}
+
+
+def overrides_of(task: str, name: str, folder: Path) -> list[str]:
+    """The overrides of one run; `folder` has the data."""
+    parts = PARTS[name]
+    if task == "translation":
+        more = {"fnet": ["model.decoder_mixer=conv1d"], "scaled": [
+            "recipe.schedule.name=noam", "recipe.schedule.warmup=4"]}.get(name, [])
+        return [*SPELL, *(f"model.{part}" for part in parts), *more]
+    parts = [*parts, f"pool={POOLS[task][name]}", *(["class_token=true"] if task == "images" else [])]
+    data = [*PHOTOS, f"data.root={folder / 'photos'}"] if task == "images" else [
+        *TEXTS, f"data.path={folder / 'questions.csv'}"]
+    return [*data, *(f"model.{part}" for part in parts)]
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    return write_photos(tmp_path_factory.mktemp("images") / "photos", {"cat": 16, "dog": 14, "emu": 12})
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_photos(folder / "photos", {"cat": 14, "dog": 14})
+    write_questions(folder / "questions.csv")
+    return folder
 
 
-@pytest.mark.parametrize("name", IMAGES)
+@pytest.fixture
+def without_pictures(monkeypatch):
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda figure, path: Path(path).write_bytes(b""))
+
+
+CASES = [(task, name) for task in ("images", "texts", "translation") for name in PARTS]
+
+
+@pytest.mark.parametrize(("task", "name"), CASES)
 @pytest.mark.filterwarnings("ignore:saved under vit's own names")
-def test_a_run_on_images_trains_predicts_and_keeps_its_options(name, small, tmp_path, capsys) -> None:
-    run = vit.train([*PHOTOS, f"data.root={small}", *IMAGES[name], f"run_dir={tmp_path / 'run'}"])
+def test_every_part_trains_resumes_and_predicts(task, name, folder, tmp_path, monkeypatch, without_pictures, capsys):
+    overrides = overrides_of(task, name, folder)
+    run = stopped_and_resumed(overrides, tmp_path / "run", monkeypatch, batches=4)
+    rows = table(run.path / "metrics.csv")
+    assert [row["epoch"] for row in rows] == ["1", "2"] and all(float(row["train/loss"]) > 0 for row in rows)
     predictor = vit.load(run.path)
-    for override in IMAGES[name]:
-        key, _, value = override.removeprefix("model.").partition("=")
-        assert str(getattr(predictor.model.config, key)).lower() == value
-    assert next(iter(predictor.predict(small))).label in ("cat", "dog", "emu")
-    assert main(["convert", str(run.path), str(tmp_path / "timm"), "--to", "timm"]) != 0
-    part = {"local": "attention=", "gru": "mixer=", "batch norm": "bilinear"}[name]
-    assert part in " ".join(capsys.readouterr().err.split())
+    config = predictor.model.config
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if key.startswith("model."):
+            assert str(getattr(config, key.removeprefix("model."))).lower() == value, override
+    if task == "translation":
+        assert isinstance(predictor.predict(["12"])[0].text, str)
+        assert config.scale_embed is (config.positions == "sincos")
+        with attention_maps(predictor.model) as maps:
+            assert any("cross_attn" in layer for layer in maps)
+    else:
+        inputs = [folder / "photos/cat/000.png"] if task == "images" else ["ann has 3 coins"]
+        (prediction,) = predictor.predict(inputs)
+        assert prediction.label in predictor.classes and 0 < prediction.probability <= 1
+    if task == "images" and name in NOT_IN_TIMM:
+        assert main(["convert", str(run.path), str(tmp_path / "timm"), "--to", "timm"]) != 0
+        assert NOT_IN_TIMM[name] in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_a_run_on_translations_trains_and_generates(name, tmp_path, capfd) -> None:
-    run = vit.train([*SPELL, *TEXTS[name], f"run_dir={tmp_path / 'run'}"])
-    assert isinstance(next(iter(vit.load(run.path).predict(["12"]))).text, str)
-    assert json.loads((run.path / "metrics.json").read_text())["test/loss"] > 0
-    config = load_bundle(run.path).model.config
-    assert config.scale_embed is (config.positions == "sincos")
-    with attention_maps(load_bundle(run.path).model) as maps:
-        assert any("cross_attn" in layer for layer in maps)
+def test_the_runs_have_every_value_of_the_parts():
+    """The first choice is the default."""
+    keys = ("attention", "heads", "projection", "mixer", "norm", "block")
+    for key, values in {**{key: CHOICES[key][1:] for key in keys}, "positions": TEXT_POSITIONS}.items():
+        assert set(values) == {part.partition("=")[2] for parts in PARTS.values() for part in parts
+                               if part.startswith(f"{key}=")}, key
+    assert set(POOLS["images"].values()) == set(CHOICES["pool"])
+    assert set(POOLS["texts"].values()) == set(TextClassifierConfig.choices["pool"])
 
 
+@pytest.mark.parametrize(("task", "name"), [("images", "lstm"), *(
+    pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case != ("images", "lstm"))])
 @pytest.mark.filterwarnings("ignore:saved under vit's own names")
-def test_a_stopped_run_with_a_recurrent_layer_ends_with_the_same_bits(small, tmp_path, monkeypatch) -> None:
-    overrides = [*PHOTOS, f"data.root={small}", "model.mixer=lstm", "model.norm=batch", "recipe.epochs=3"]
+def test_a_stopped_run_ends_with_the_same_bits(task, name, folder, tmp_path, monkeypatch, without_pictures) -> None:
+    overrides = overrides_of(task, name, folder)
     whole = vit.train([*overrides, f"run_dir={tmp_path / 'whole'}"])
-    resumed = stopped_and_resumed(overrides, tmp_path / "stopped", monkeypatch, batches=7)
-    assert_same(whole.path, resumed.path)
+    assert_same(whole.path, stopped_and_resumed(overrides, tmp_path / "run", monkeypatch, batches=4).path)
 
 
 @pytest.mark.parametrize(("overrides", "scale"), [

@@ -216,10 +216,35 @@ def test_pre_training_then_classes(pretrained, tmp_path, capfdbinary):
     assert len(rows) == 8 and rows[0]["label"] == answers[0]["label"]
 
 
+@pytest.mark.parametrize(("task", "weights"), [("tokens", (2, 0)), ("pairs", (0, 1))])
+def test_one_task_of_bert_alone(task, weights, tmp_path, capfdbinary):
+    """The losses of validation, test and `vit evaluate` are weighted as in training."""
+    overrides = [f"task.token_loss={weights[0]}", f"task.pair_loss={weights[1]}", "model.dropout=0",
+                 "model.attention_dropout=0", "recipe.optimizer.weight_decay=0", "recipe.ema=null"]
+    run = vit.train([*STORIES, write_stories(tmp_path), *overrides, f"run_dir={tmp_path / 'run'}"])
+    found = load_bundle(run.path).model
+    unused = found.pair_head.bias if task == "tokens" else found.token_head.bias
+    used = found.token_head.bias if task == "tokens" else found.pair_head.bias
+    assert not unused.any() and used.any()
+    metrics = run.metrics
+    assert metrics["test/loss"] == pytest.approx(
+        weights[0] * metrics["test/token_loss"] + weights[1] * metrics["test/pair_loss"])
+    (row,) = table(run.path / "metrics.csv")
+    assert float(row["val/loss"]) == pytest.approx(metrics["test/loss"], rel=0.3) and float(row["val/loss"]) > 0
+    assert main(["evaluate", str(run.path), "--json", str(tmp_path / "again.json")]) == 0
+    assert json.loads((tmp_path / "again.json").read_text())["test/loss"] == metrics["test/loss"]
+
+
+def test_no_task_of_bert_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match="task.token_loss and task.pair_loss are both 0"):
+        vit.train([*STORIES, "task.token_loss=0", "task.pair_loss=0", f"run_dir={tmp_path / 'run'}"])
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_masked_language_model_in_use(pretrained, tmp_path, capfdbinary):
     assert main(["evaluate", str(pretrained.path), "--json", str(tmp_path / "again.json")]) == 0
     again = json.loads((tmp_path / "again.json").read_text())
-    assert again.pop("pairs") == 300 and len(again) == 3
+    assert again.pop("pairs") == 300 and len(again) == 5
     assert again == {name: pretrained.metrics[name] for name in again}
     texts = ["ann has [MASK] coins and <mask> pears", "ann has\tshe [MASK] coins"]
     capfdbinary.readouterr()

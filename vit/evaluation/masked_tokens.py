@@ -1,5 +1,7 @@
 """Evaluation of a masked language model with sentence-pair prediction (BERT, arXiv 1810.04805)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -19,8 +21,10 @@ def evaluate_masked_tokens(
     limit: int | None = None,
     progress: Progress | None = None,
     device: torch.device | None = None,
+    weights: Sequence[float] = (1.0, 1.0),
 ) -> dict[str, float]:
-    """loss (nats per masked token), token_accuracy and pair_accuracy over a split, or over its first `limit` pairs.
+    """token_loss (nats per masked token), pair_loss (nats per pair), loss (their sum with `weights`), token_accuracy
+    and pair_accuracy over a split, or over its first `limit` pairs.
 
     Masks and pairs are those of epoch 0, so that two evaluations are comparable.
 
@@ -30,7 +34,7 @@ def evaluate_masked_tokens(
     device = best_device(device)
     model = model.eval().to(device)
     pairs = min(len(dataset), limit or len(dataset))
-    loss = correct_tokens = tokens = correct_pairs = 0.0
+    token_loss = pair_loss = correct_tokens = tokens = correct_pairs = 0.0
     for start in range(0, pairs, batch_size):
         index = np.arange(start, min(start + batch_size, pairs))
         batch = dataset.__getitems__(np.stack([np.zeros_like(index), index], axis=1))
@@ -40,10 +44,14 @@ def evaluate_masked_tokens(
         inputs = [batch[key].to(device) for key in ("source", "source_mask", "segment")]
         with autocast(device, precision):
             token_logits, pair_logits = model(*inputs, positions.to(device))
-        loss += float(F.cross_entropy(token_logits.float(), labels, reduction="sum").double())
+        follows = batch["next"].to(device)
+        token_loss += float(F.cross_entropy(token_logits.float(), labels, reduction="sum").double())
+        pair_loss += float(F.cross_entropy(pair_logits.float(), follows, reduction="sum").double())
         correct_tokens += int((token_logits.argmax(-1) == labels).sum())
-        correct_pairs += int((pair_logits.argmax(-1).cpu() == batch["next"]).sum())
+        correct_pairs += int((pair_logits.argmax(-1) == follows).sum())
         tokens += len(labels)
         if progress:
             progress(len(index))
-    return {"loss": loss / tokens, "token_accuracy": correct_tokens / tokens, "pair_accuracy": correct_pairs / pairs}
+    losses = token_loss / tokens, pair_loss / pairs
+    return {"loss": weights[0] * losses[0] + weights[1] * losses[1], "token_loss": losses[0], "pair_loss": losses[1],
+            "token_accuracy": correct_tokens / tokens, "pair_accuracy": correct_pairs / pairs}

@@ -1,16 +1,27 @@
 """Masked language modelling with next sentence prediction (BERT, arXiv 1810.04805)."""
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from vit.tasks.base import Task
+from vit.tasks.base import Optimization, Task
 
 
 class MaskedTokens(Task):
-    """Trains a `MaskedText` model: mean loss of the masked tokens plus mean loss of next sentence prediction."""
+    """Trains a `MaskedText` model: the mean loss of the masked tokens plus that of next sentence prediction.
+
+    Args:
+        token_loss, pair_loss: weights of the two losses.
+    """
 
     unit = "pairs"
-    means = ("val_loss", "val_tokens", "val_pairs")
+    means = ("val_token_loss", "val_pair_loss", "val_tokens", "val_pairs")
+
+    def __init__(
+        self, model: nn.Module, optimization: Optimization, seed: int = 0, config: dict | None = None,
+        token_loss: float = 1.0, pair_loss: float = 1.0,
+    ) -> None:
+        super().__init__(model, optimization, seed, config)
+        self.weights = token_loss, pair_loss
 
     @property
     def metric_names(self) -> list[str]:
@@ -27,11 +38,13 @@ class MaskedTokens(Task):
         return self.model(batch["source"], batch["source_mask"], batch["segment"], batch["positions"])
 
     def training_loss(self, batch: dict[str, Tensor], step: int, micro: int) -> Tensor:
-        """ids (B,N) -> a scalar: the loss per masked token plus that per pair of sentences (arXiv 1810.04805)"""
+        """ids (B,N) -> a scalar: the weighted sum of the loss per masked token and that per pair of sentences (arXiv
+        1810.04805)
+        """
         tokens, pairs = self(batch)
         token_loss = F.cross_entropy(tokens.float(), batch["labels"], reduction="sum")
         pair_loss = F.cross_entropy(pairs.float(), batch["next"], reduction="sum")
-        return token_loss / batch["tokens"] + pair_loss / batch["samples"]
+        return self.weights[0] * token_loss / batch["tokens"] + self.weights[1] * pair_loss / batch["samples"]
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         tokens, pairs = self(batch)
@@ -39,8 +52,14 @@ class MaskedTokens(Task):
         owner = batch["positions"] // batch["source"].shape[1]  # (M,) the row of each masked token
         weight = real[owner]
         token_loss = F.cross_entropy(tokens.float(), labels, reduction="none")
-        self.val_loss.update(token_loss, weight)
+        self.val_token_loss.update(token_loss, weight)
+        self.val_pair_loss.update(F.cross_entropy(pairs.float(), batch["next"], reduction="none"), real)
         self.val_tokens.update((tokens.argmax(-1) == labels).float(), weight)
         self.val_pairs.update((pairs.argmax(-1) == batch["next"]).float(), real)
-        self.log("val/loss", self.val_loss)
         self.log_dict({"val/token_accuracy": self.val_tokens, "val/pair_accuracy": self.val_pairs}, prog_bar=True)
+
+    def on_validation_epoch_end(self) -> None:
+        means = self.val_token_loss, self.val_pair_loss
+        self.log("val/loss", sum(weight * mean.compute() for weight, mean in zip(self.weights, means, strict=True)))
+        for mean in means:
+            mean.reset()

@@ -271,7 +271,8 @@ def measure_masked_words(predictor: "MaskedTextPredictor", task: Measurement) ->
     dataset = MaskedDataset(task.samples(), predictor.tokenizer, max_len, task.data["mask_ratio"], seed)
     with counted("evaluate", len(dataset)) as progress:
         metrics = evaluate_masked_tokens(predictor.model, dataset, task.batch_size, task.precision, progress=progress,
-                                         device=predictor.device)
+                                         device=predictor.device,
+                                         weights=predictor.bundle.extra.get("loss_weights", (1.0, 1.0)))
     print_metrics(metrics, {"sentence pairs": f"{len(dataset):,}"}, task.title)
     return {f"{task.split}/{name}": value for name, value in metrics.items()} | {"pairs": len(dataset)}
 

@@ -221,6 +221,8 @@ VALID_VALUES: dict[str, Number | Choice] = {  # key -> range or choices; * match
     "task.examples": COUNT_OR_0,
     "task.examples_every": COUNT,
     "task.name": Choice(("classification", "text_classification", "masked_image", "masked_text", "seq2seq")),
+    "task.pair_loss": AT_LEAST_0,
+    "task.token_loss": AT_LEAST_0,
     "trainer.accelerator": Choice(("auto", "cpu", "gpu", "cuda", "mps")),
     "trainer.devices": replace(Number(-1, whole=True), names=("auto",)),  # -1: all devices
     "trainer.log_every_n_steps": COUNT,

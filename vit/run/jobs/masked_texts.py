@@ -10,12 +10,14 @@ from vit.data import MaskedDataset, MaskedTrainBatches
 from vit.evaluation.masked_tokens import evaluate_masked_tokens
 from vit.evaluation.progress import Progress
 from vit.models.masked import MaskedTextConfig
+from vit.run.config.composing import ConfigError
 from vit.run.config.overrides import override_text
 from vit.run.jobs.base import Tested
 from vit.run.jobs.texts import TextJob
 from vit.run.parts import networks
 from vit.run.parts.batches import micro_batch, val_loader
 from vit.run.parts.data_source import check_validation
+from vit.run.parts.devices import Devices
 from vit.run.parts.init_from import Initial, load_initial_weights
 from vit.run.parts.tokenizers import build_tokenizers, with_tokenizers
 from vit.run.records.folder import RunFolder
@@ -28,6 +30,14 @@ class MaskedTextJob(TextJob):
 
     unit = "sentence pairs"
     finetunes = False
+
+    @classmethod
+    def check_config(cls, config: dict, devices: Devices) -> None:
+        """Raises ConfigError: as `Job.check_config`, or no task is left."""
+        super().check_config(config, devices)
+        if not any(loss_weights(config)):
+            raise ConfigError("task.token_loss and task.pair_loss are both 0, so that there is nothing to learn; set "
+                              "one of them to 1")
 
     def check_source(self) -> None:
         check_validation(self.source, "sentences")
@@ -76,7 +86,7 @@ class MaskedTextJob(TextJob):
 
     def build_task(self) -> MaskedTokens:
         config = with_tokenizers(self.config, self.tokenizers)
-        return MaskedTokens(self.model, self.build_optimization(), seed=config["seed"], config=config)
+        return MaskedTokens(self.model, self.build_optimization(), config["seed"], config, *loss_weights(config))
 
     def build_batches(self) -> Batches:
         recipe, seed, workers = self.config["recipe"], self.config["seed"], self.config["data"]["workers"]
@@ -86,12 +96,13 @@ class MaskedTextJob(TextJob):
         )
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
-        extra = extra | {"seed": self.config["seed"]}  # of the masks and pairs of the evaluation
+        extra = extra | {"seed": self.config["seed"], "loss_weights": loss_weights(self.config)}  # of the evaluation
         save_bundle(path, self.model, (), None, metrics, extra, weights, self.tokenizers)
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         model, dataset = load_bundle(folder.model).model, self.datasets[self.split]
-        return Tested(evaluate_masked_tokens(model, dataset, **settings, limit=self.count, progress=progress))
+        return Tested(evaluate_masked_tokens(model, dataset, **settings, limit=self.count, progress=progress,
+                                             weights=loss_weights(self.config)))
 
     def next_command(self, folder: RunFolder, samples: Path | None) -> tuple:
         return ("train", "data=text_table", override_text("init_from", str(folder.path)))
@@ -99,6 +110,11 @@ class MaskedTextJob(TextJob):
     def headline(self, metrics: dict) -> dict[str, str]:
         named = {"masked tokens": "token_accuracy", "sentence pairs": "pair_accuracy"}
         return {f"{text} predicted": f"{metrics[f'{self.split}/{name}']:.2%}" for text, name in named.items()}
+
+
+def loss_weights(config: dict) -> list[float]:
+    """Weights of the losses of masked tokens and of sentence pairs; runs saved before these keys have 1."""
+    return [config["task"].get(key, 1.0) for key in ("token_loss", "pair_loss")]
 
 
 def train_loader(
