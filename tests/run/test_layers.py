@@ -47,6 +47,7 @@ def overrides_of(task: str, name: str, folder: Path) -> list[str]:
     """The overrides of one run; `folder` has the data."""
     parts = PARTS[name]
     if task == "translation":
+        parts = [part for part in parts if part != "block=parallel"]  # with cross-attention blocks are serial
         more = {"fnet": ["model.decoder_mixer=conv1d"], "scaled": [
             "recipe.schedule.name=noam", "recipe.schedule.warmup=4"]}.get(name, [])
         return [*SPELL, *(f"model.{part}" for part in parts), *more]

@@ -50,7 +50,7 @@ train, test = order[:800], order[800:]
 
 # %%
 model = Transformer(EncoderDecoderConfig(vocab_size=len(words), dim=64, depth=2, decoder_depth=2, num_heads=4, max_len=16,
-                                         dropout=0.0))
+                                         dropout=0.0, sincos_channels="interleaved"))
 model.eval()
 ids, mask = source[427:428], source[427:428] != PAD
 inputs = target[427:428, :-1]
@@ -63,6 +63,25 @@ with torch.no_grad():
     logits = y @ model.target_embed.token.weight.T  # the output layer is the embedding once more
     torch.testing.assert_close(logits, model(ids, inputs, mask))
 print("source", tuple(ids.shape), "-> memory", tuple(memory.shape), "-> decoder", tuple(y.shape), "-> logits", tuple(logits.shape))
+
+# %% [markdown]
+# The input of the encoder as a picture: a row per digit and a column per channel. The vector of a token says which digit it is,
+# that of its position says where it is, and their sum says both. Two equal digits, as in 477, have the same first vector and
+# different sums.
+
+# %%
+with torch.no_grad():
+    token = model.embed.token(source[477])[:3] * 64**0.5
+    position = model.embed.pos_embed[0, :3]
+figure, axes = plt.subplots(3, 1, figsize=(9, 3.6), layout="constrained")
+rows = {"token, times √D": (token, "477"), "position": (position, "012"), "their sum": (token + position, "477")}
+for axis, (name, (vectors, labels)) in zip(axes, rows.items()):
+    image = axis.imshow(vectors, cmap="RdBu_r", vmin=-2.5, vmax=2.5, aspect="auto")
+    axis.set(title=name, xticks=[])
+    axis.set_yticks(range(3), labels)
+axes[-1].set_xlabel("channel")
+figure.colorbar(image, ax=axes)
+assert torch.equal(token[1], token[2]) and not torch.allclose((token + position)[1], (token + position)[2])
 
 # %% [markdown]
 # ## 3. One block of the decoder by hand
