@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.forking import forks
+from vit.models.checks import CHOICES
+from vit.run.config.composing import compose
 
 ROOT = Path(__file__).parents[1]
 LEARN = ROOT / "docs/learn"
@@ -53,6 +55,31 @@ def test_a_row_leads_to_function_test_and_picture(row):
         pictures = re.findall(r"\]\(([^)]+)\)", row[4])
         assert pictures and all((LEARN / picture).is_file() for picture in pictures), row[4]
         assert all(picture.endswith(".ipynb") or "/formulas/" in picture for picture in pictures), "one that shows it"
+
+
+def packed(overrides: list[str]) -> list[list[str]]:
+    """The overrides of as few runs as possible: those with the same groups and other keys share a run."""
+    runs: dict[tuple, list[dict[str, str]]] = {}
+    for text in overrides:
+        values = dict(word.split("=", 1) for word in text.split())
+        groups = {key for key in values if "." not in key}
+        found = runs.setdefault(tuple((key, values[key]) for key in sorted(groups)), [])
+        run = next((run for run in found if not values.keys() & run.keys() - groups), None)
+        if run is None:
+            found.append(values)
+        else:
+            run.update(values)
+    return [[f"{key}={value}" for key, value in run.items()] for found in runs.values() for run in found]
+
+
+def test_the_overrides_of_the_formulas_compose():
+    texts = [text for row in ROWS for text in re.findall(r"`([a-z_.]+=[^`]+)`", row[0])]
+    assert len(texts) > 60
+    for key, value in (word.split("=", 1) for text in texts for word in text.split()):
+        choices = CHOICES.get(key.removeprefix("model.")) if key != "model.pool" else None
+        assert choices is None or value in (*choices, "relative"), f"{key}={value}"
+    for overrides in packed(texts):
+        compose(overrides)
 
 
 def load_pictures(monkeypatch):
