@@ -65,8 +65,10 @@ def film_of(images, predictor) -> ImageFilm:
     return ImageFilm("folder", "val/accuracy", split, list("abc"), predictor.preprocessing, len(images))
 
 
-def test_a_model_without_attention_is_filmed_without_a_rollout():
-    model = vit.create_model("timm:resnet10t", num_classes=3, image_size=8).eval()
+@pytest.mark.parametrize(("name", "options"), [
+    ("timm:resnet10t", {}), ("vit_tiny", {"mixer": "lstm", "pool": "attention", "patch_size": 4})])
+def test_a_model_without_attention_between_patches_is_filmed_without_a_rollout(name, options):
+    model = vit.create_model(name, num_classes=3, image_size=8, **options).eval()
     images = np.zeros((2, 8, 8, 3), np.uint8)
     split = Split(np.zeros(2, int), ["a", "b"], lambda i: images[i])
     shots = ImageFilm("folder", "val/accuracy", split, list("abc"), Preprocessing((8, 8)), 2).record(

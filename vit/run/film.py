@@ -17,10 +17,15 @@ from vit.data.text.tokenizers import Tokenizer
 from vit.files.atomic import write_atomically
 from vit.generation import generate
 from vit.inference import forward
-from vit.nn import Attention
 from vit.report.attention.figures import tokens_picture
 from vit.report.attention.maps import TokenMaps
-from vit.report.attention.recording import Seq2SeqAttention, image_maps, pair_attention, text_maps
+from vit.report.attention.recording import (
+    Seq2SeqAttention,
+    has_attention,
+    image_maps,
+    pair_attention,
+    text_maps,
+)
 from vit.report.attention.report import write_seq2seq
 from vit.report.figures.film import Shot, film_frame, stacked_frame, write_film
 from vit.report.figures.reconstructions import reconstructions_picture
@@ -93,7 +98,7 @@ class ImageFilm(Film):
     def record(self, task: pl.LightningModule) -> list[Shot]:
         """The images with the predictions of the model."""
         model, found = task.model, []
-        attends = hasattr(model, "embed") and any(isinstance(layer, Attention) for layer in model.modules())
+        attends = hasattr(model, "embed") and has_attention(model)
         for pixels, label in zip(self.images, self.labels, strict=True):
             picture, rollout = pixels.permute(1, 2, 0).numpy(), None
             if attends:

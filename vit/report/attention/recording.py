@@ -27,6 +27,11 @@ def has_attention(model: nn.Module) -> bool:
                for layer in getattr(model, part).modules())
 
 
+def has_scores(model: nn.Module) -> bool:
+    """Whether a block has attention, or the pooling scores the tokens of a text."""
+    return has_attention(model) or isinstance(getattr(model, "pool", None), ScorePool)
+
+
 def image_attention(predictor: Predictor, image: ImageLike, name: str = "", side: int = 480) -> ImageMaps:
     """Attention of an image classifier.
 

@@ -12,7 +12,6 @@ from vit.inference import (
     Seq2SeqPredictor,
     TextPredictor,
 )
-from vit.nn import ScorePool
 from vit.report.attention.figures import tokens_picture
 from vit.report.attention.image_figures import image_picture, image_to_text_picture
 from vit.report.attention.maps import ImageMaps, TokenMaps, select_layers
@@ -22,7 +21,7 @@ from vit.report.attention.recording import (
     AnyPredictor,
     NamedMaps,
     Seq2SeqAttention,
-    has_attention,
+    has_scores,
     image_attention,
     masked_text_attention,
     position_vectors,
@@ -88,11 +87,9 @@ def check_has_attention(predictor: AnyPredictor, source: str | None) -> None:
         ValueError: a source is given, and the model has neither attention between its tokens nor, for texts, a pooling
             by scores.
     """
-    model = predictor.model
-    by_scores = isinstance(getattr(model, "pool", None), ScorePool)
-    if source is not None and not has_attention(model) and not by_scores:
-        raise ValueError(f"{predictor.bundle.path} has mixer={model.config.mixer} between its tokens, and no attention "
-                         "that could be shown; train with model.mixer=attention")
+    if source is not None and not has_scores(predictor.model):
+        raise ValueError(f"{predictor.bundle.path} has mixer={predictor.model.config.mixer} between its tokens, and no "
+                         "attention that could be shown; train with model.mixer=attention")
 
 
 def write_source_attention(

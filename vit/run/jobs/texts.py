@@ -14,7 +14,7 @@ from vit.evaluation.progress import Progress
 from vit.evaluation.text_classification import evaluate_texts
 from vit.inference import TextPredictor
 from vit.models.text import TextClassifierConfig
-from vit.nn import Attention
+from vit.report.attention.recording import has_scores
 from vit.report.evaluation import write_text_evaluation
 from vit.run.config.composing import ConfigError
 from vit.run.film import TextFilm
@@ -139,10 +139,10 @@ class TextClassificationJob(TextJob):
 
     def film(self, folder: RunFolder, count: int) -> TextFilm:
         """Raises ConfigError: the model has no attention."""
-        if not any(isinstance(layer, Attention) for layer in self.model.modules()):
+        if not has_scores(self.model):
             raise ConfigError(f"callbacks.film={count} shows the attention between tokens, but model.mixer="
                               f"{self.model.config.mixer} has none; leave callbacks.film out or use "
-                              "model.mixer=attention")
+                              "model.mixer=attention or model.pool=attention")
         metric = self.config["callbacks"]["monitor"]
         return TextFilm(folder.path, metric, self.datasets["val"], self.source.classes, self.tokenizer, count)
 
