@@ -138,6 +138,7 @@ def test_every_source_has_its_notebook_on_the_site():
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert build().names() == NOTEBOOKS and len(NOTEBOOKS) >= 2
     assert all(f"learn/{name}.md" in site for name in NOTEBOOKS)
+    assert sorted(re.findall(r"\((\S+)\.ipynb\)", (LEARN / "index.md").read_text(encoding="utf-8"))) == NOTEBOOKS
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -56,10 +56,10 @@ class MaskedTokens(Task):
         self.val_pair_loss.update(F.cross_entropy(pairs.float(), batch["next"], reduction="none"), real)
         self.val_tokens.update((tokens.argmax(-1) == labels).float(), weight)
         self.val_pairs.update((pairs.argmax(-1) == batch["next"]).float(), real)
-        self.log_dict({"val/token_accuracy": self.val_tokens, "val/pair_accuracy": self.val_pairs}, prog_bar=True)
 
     def on_validation_epoch_end(self) -> None:
         means = self.val_token_loss, self.val_pair_loss
         self.log("val/loss", sum(weight * mean.compute() for weight, mean in zip(self.weights, means, strict=True)))
         for mean in means:
             mean.reset()
+        self.log_dict({"val/token_accuracy": self.val_tokens, "val/pair_accuracy": self.val_pairs}, prog_bar=True)
