@@ -9,6 +9,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 from scipy import stats
+from sklearn.metrics import average_precision_score, f1_score
 
 from vit.cli import main
 from vit.evaluation.intervals.paired import compare_paired, matched, mcnemar, read_answers
@@ -139,3 +140,59 @@ def test_folders_without_predictions_of_a_classifier_are_named(tmp_path, capsys)
     assert main(["compare", str(first), str(second)]) == 1
     assert "has no column true" in capsys.readouterr().err
     assert main(["compare", str(first)]) == 2
+
+
+def simulated_labels(folder, truth, random, quality):
+    """The predictions.csv of a multi-label model whose probabilities separate the labels by `quality`."""
+    folder.mkdir()
+    probabilities = 1 / (1 + np.exp(-(quality * truth - quality / 2 + random.normal(size=truth.shape))))
+    names, predicted = np.array(["a", "b|c", "d"]), probabilities > 0.5
+    with open(folder / "predictions.csv", "w", newline="") as file:
+        csv.writer(file).writerows([
+            ("file", "true", "labels", "right", "loss", *(f"p({name})" for name in names)),
+            *((f"{i}.png", ";".join(names[truth[i]]), ";".join(names[predicted[i]]),
+               int((truth[i] == predicted[i]).all()), 0.5, *probabilities[i]) for i in range(len(truth)))])
+    return str(folder), probabilities
+
+
+def test_several_labels_are_compared_in_average_precision_f1_and_exact_match(tmp_path, capsys):
+    random = np.random.default_rng(0)
+    truth = random.random((120, 3)) < (0.5, 0.3, 0.2)
+    (good, first), (bad, second) = (simulated_labels(tmp_path / name, truth, random, quality)
+                                    for name, quality in (("good", 5), ("bad", 1)))
+    assert main(["compare", good, bad, "--json", str(tmp_path / "n.json")]) == 0
+    found = json.loads((tmp_path / "n.json").read_text())["compared"][bad]
+    expected = {
+        "map": [average_precision_score(truth, each, average="macro") for each in (first, second)],
+        "f1": [f1_score(truth, each > 0.5, average="macro") for each in (first, second)],
+        "exact_match": [((each > 0.5) == truth).all(axis=1).mean() for each in (first, second)],
+    }
+    for name, (before, after) in expected.items():
+        assert found[name]["value"] == pytest.approx(after - before)
+        assert found[name]["low"] < found[name]["value"] < found[name]["high"] < 0 and found[name]["p_value"] < 0.01
+    right = [((each > 0.5) == truth).all(axis=1) for each in (first, second)]
+    assert found["exact_match"]["p_value"] == mcnemar(int((right[0] & ~right[1]).sum()),
+                                                      int((right[1] & ~right[0]).sum()))
+    assert "on 120 images" in capsys.readouterr().out
+
+
+def test_label_sets_are_matched_by_image_and_class(tmp_path, capsys):
+    random = np.random.default_rng(0)
+    truth = random.random((60, 3)) < 0.5
+    first = simulated_labels(tmp_path / "first", truth, random, 2)[0]
+    rows = (tmp_path / "first" / "predictions.csv").read_text().splitlines()
+    second = tmp_path / "second"
+    second.mkdir()
+    (second / "predictions.csv").write_text("\n".join([rows[0], *rows[:0:-1]]))
+    assert main(["compare", first, str(second), "--json", str(tmp_path / "n.json")]) == 0
+    found = json.loads((tmp_path / "n.json").read_text())["compared"][str(second)]
+    assert all(each["low"] == each["high"] == 0 and each["p_value"] == 1 for each in found.values())
+    name, label, rest = rows[4].split(",", 2)
+    changed = [*rows[:4], f"{name},{'d' if label == 'a' else 'a'},{rest}", *rows[5:]]
+    for lines, says in ((rows[:-1], "1 samples are in only one of"), (changed, "'3.png' has other labels in"),
+                        ([row.replace("p(d)", "p(e)") for row in rows], "2 classes are in only one of"),
+                        ([rows[0], *(row.rpartition(",")[0] for row in rows[1:])], "is damaged"),
+                        ([*rows, rows[1]], "has 61 rows for 60 files")):
+        (second / "predictions.csv").write_text("\n".join(lines))
+        assert main(["compare", first, str(second)]) == 1
+        assert says in " ".join(capsys.readouterr().err.split())

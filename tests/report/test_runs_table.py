@@ -42,3 +42,12 @@ def test_a_name_without_room_is_folded_and_numbers_stay_whole():
     shown = lines(50, PHOTOS)
     assert max(map(len, shown)) <= 50 and "0.5000" in shown[3] and "failed" in shown[3]
     assert "".join(line.split()[0] for line in shown[3:5]) == "cifar10_speedrun/2026-11-24_09-00-00"
+
+
+def test_short_names_leave_the_numbers_whole():
+    run = ListedRun("runs/labels", "finished", "table", "table:labels.csv", "vit_tiny", "map", 0.3058, 0.3688, 1, 1, 1,
+                    0.4, remark="")
+    for width in (75, 78, 80):
+        shown = lines(width, run)
+        assert max(map(len, shown)) <= width and "…" not in "".join(shown).replace("table:label…", "")
+        assert {"labels", "finished", "0.3058", "0.3688"} <= set(shown[3].split())

@@ -116,7 +116,7 @@ def check_request(option: str, value: float, bundle: Bundle) -> None:
         raise ValueError(f"{option}={value:g} must be between 0 and 1, such as {0.9 if option == 'set' else 0.05}")
     if bundle.thresholds:
         raise ValueError(f"{option}= is for one label per input, but {bundle.path} assigns several labels per image, "
-                         "each above its own threshold; leave it out")
+                         "each above its own threshold; leave it out: --top-k N gives the probabilities of N labels")
     if bundle.calibration is None or bundle.calibration.unknown is None:
         raise ValueError(f"{option}= needs a calibrated model, but {bundle.path} has no such record; write a "
                          "calibrated copy with: vit calibrate MODEL --output FOLDER")

@@ -41,7 +41,8 @@ def choose_next(
 
     predictor = load(model, device, str(precision))
     if isinstance(predictor, Seq2SeqPredictor | MaskedTextPredictor):
-        raise ValueError(f"{model} is no classifier; vit next is for classifiers of images or texts")
+        raise ValueError(f"{model} is no classifier, and vit next is for classifiers of images or texts; the least "
+                         "certain texts of a translator have the lowest score in the table of vit predict -f csv")
     texts, left_out = isinstance(predictor, TextPredictor), []
     samples = listed(predictor, inputs, left_out)
     with counted("predict", len(samples)) as advance:

@@ -10,6 +10,7 @@ from vit.cli.terminal import check_writable, write_json
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from vit.evaluation.intervals.bootstrap import Interval
     from vit.evaluation.intervals.paired import Paired
 
 
@@ -21,7 +22,8 @@ def compare(
 ) -> None:
     """Compare models on the same samples: difference of the accuracy with an interval, and McNemar's test.
 
-    Of translators and OCR models, differences of BLEU and character errors by a paired bootstrap, and of exact match.
+    Of models with several labels per image, differences of mAP and F1 by a paired bootstrap, and of exact match; of
+    translators and OCR models those of BLEU, character errors and exact match.
 
     Reads the predictions.csv of each folder. The p-values are not corrected for several comparisons.
     """
@@ -33,9 +35,12 @@ def compare(
     from rich.console import Console
 
     from vit.evaluation.intervals.paired import compare_paired, is_generated, matched, read_answers
+    from vit.evaluation.intervals.paired_labels import has_label_sets
 
     if all(map(is_generated, runs)):
         return compare_texts(runs, json_file)
+    if all(map(has_label_sets, runs)):
+        return compare_labels(runs, json_file)
     first, *others = [read_answers(run) for run in runs]
     found = {str(run): compare_paired(*matched(first, other, (runs[0], run)))
              for run, other in zip(runs[1:], others, strict=True)}
@@ -49,12 +54,8 @@ def compare_texts(runs: list[Path], json_file: Path | None) -> None:
     Raises:
         DataError: the references differ.
     """
-    from dataclasses import asdict
-
-    from rich.console import Console
-
     from vit.evaluation.intervals.paired import check_same_references, read_texts
-    from vit.evaluation.intervals.text_bootstrap import TextStatistics, paired_bootstrap
+    from vit.evaluation.intervals.text_bootstrap import FEWEST_TEXTS, TextStatistics, paired_bootstrap
 
     first, *others = [read_texts(run) for run in runs]
     for run, other in zip(runs[1:], others, strict=True):
@@ -63,24 +64,54 @@ def compare_texts(runs: list[Path], json_file: Path | None) -> None:
                   for each in (first, *others)]
     found = {str(run): paired_bootstrap(statistics[0], each)
              for run, each in zip(runs[1:], statistics[1:], strict=True)}
-    Console().print(text_table(str(runs[0]), len(first), found))
-    values = {name: {metric: {**asdict(change), "p_value": p} for metric, (change, p) in each.items()}
-              for name, each in found.items()}
-    write_json({"first": str(runs[0]), "pairs": len(first), "compared": values}, json_file)
+    show_metrics(str(runs[0]), (len(first), "texts", FEWEST_TEXTS), found)
+    write_json({"first": str(runs[0]), "pairs": len(first), "compared": metric_values(found)}, json_file)
 
 
-def text_table(first: str, pairs: int, found: "dict[str, dict]") -> "Table":
-    """A row per compared run and metric; the cells of what `pairs` texts do not allow are empty."""
+def compare_labels(runs: list[Path], json_file: Path | None) -> None:
+    """Compare models with several labels per image: differences of mAP and F1 by a paired bootstrap, and exact match.
+
+    Raises:
+        DataError: the images, their labels or the classes differ.
+    """
+    from vit.evaluation.intervals.paired_labels import (
+        FEWEST_IMAGES,
+        compare_label_sets,
+        matched_label_sets,
+        read_label_sets,
+    )
+
+    first, *others = [read_label_sets(run) for run in runs]
+    found = {str(run): compare_label_sets(first, matched_label_sets(first, other, (runs[0], run)))
+             for run, other in zip(runs[1:], others, strict=True)}
+    show_metrics(str(runs[0]), (len(first.names), "images", FEWEST_IMAGES), found)
+    write_json({"first": str(runs[0]), "images": len(first.names), "compared": metric_values(found)}, json_file)
+
+
+def metric_values(found: "dict[str, dict[str, tuple[Interval, float | None]]]") -> dict[str, dict]:
+    """Plain values of the differences of each run."""
+    from dataclasses import asdict
+
+    return {name: {metric: {**asdict(change), "p_value": p} for metric, (change, p) in each.items()}
+            for name, each in found.items()}
+
+
+def show_metrics(first: str, samples: tuple[int, str, int],
+                 found: "dict[str, dict[str, tuple[Interval, float | None]]]") -> None:
+    """Print a row per compared run and metric.
+
+    Args:
+        samples: how many there are, what they are, and how many a bootstrap needs; with fewer, its cells are empty.
+    """
     from rich import markup
     from rich.box import SIMPLE_HEAD
+    from rich.console import Console
     from rich.table import Table
 
-    from vit.evaluation.intervals.text_bootstrap import FEWEST_TEXTS
-
-    caption = f"compared with {markup.escape(first)} on {pairs:,} texts"
-    if pairs < FEWEST_TEXTS:
-        caption += (f"; intervals, and p-values of BLEU and character errors, need {FEWEST_TEXTS} or more, so only "
-                    "exact match has a p-value")
+    count, unit, fewest = samples
+    caption = f"compared with {markup.escape(first)} on {count:,} {unit}"
+    if count < fewest:
+        caption += f"; intervals need {fewest} or more, and so do all p-values but that of exact match"
     table = Table(box=SIMPLE_HEAD, caption_justify="left",
                   caption=f"{caption} (p: McNemar's exact test of exact match, else paired bootstrap)")
     for name in ("run", "metric", "difference", "95% interval", "p"):
@@ -90,7 +121,7 @@ def text_table(first: str, pairs: int, found: "dict[str, dict]") -> "Table":
             table.add_row(markup.escape(run), metric.replace("_", " "), f"{change.value:+.2%}",
                           "" if change.low is None else f"{change.low:+.2%} to {change.high:+.2%}",
                           "" if p is None else f"{p:.3g}")
-    return table
+    Console().print(table)
 
 
 def paired_table(first: str, found: "dict[str, Paired]") -> "Table":
@@ -100,10 +131,11 @@ def paired_table(first: str, found: "dict[str, Paired]") -> "Table":
     from rich.table import Table
 
     one = next(iter(found.values()))
-    table = Table(box=SIMPLE_HEAD, caption_justify="left",
-                  caption=f"compared with {markup.escape(first)}: {one.first:.2%} of {one.samples:,} samples")
-    for name in ("run", "accuracy", "difference", "95% interval", "only first right", "only this right", "p (McNemar)"):
-        table.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption_justify="left",
+                  caption=f"compared with {markup.escape(first)}: {one.first:.2%} of {one.samples:,} samples; only "
+                          "first (this): samples that only the first (this) model gets right; p: McNemar's exact test")
+    for name in ("run", "accuracy", "difference", "95% interval", "only first", "only this", "p"):
+        table.add_column(name, justify="left" if name == "run" else "right", overflow="fold", no_wrap=name != "run")
     for name, each in found.items():
         change = each.difference
         table.add_row(markup.escape(name), f"{each.second:.2%}", f"{change.value:+.2%}",

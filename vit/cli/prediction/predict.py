@@ -104,7 +104,8 @@ def check_statements(predictor: "Predictor | TextPredictor | Seq2SeqPredictor", 
     requested = [f"--{name}" for name, value in request.statements.items() if value is not None]
     if isinstance(predictor, Seq2SeqPredictor | MaskedTextPredictor):
         if requested:
-            does = "generates text" if isinstance(predictor, Seq2SeqPredictor) else "predicts masked words"
+            does = ("generates text; --top-k 5 -f csv gives the best texts with their scores" if
+                    isinstance(predictor, Seq2SeqPredictor) else "predicts masked words")
             raise typer.BadParameter(f"{requested[0]} is for classifiers, but this model {does}")
         return
     Calibrator(predictor.bundle, request.set_level, request.abstain)

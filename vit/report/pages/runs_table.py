@@ -53,13 +53,15 @@ def runs_table(runs: Sequence[Any], folder: str | os.PathLike[str], width: int =
     rows = [{**dict(zip(HEADINGS, _cells(run), strict=True)), "run": os.path.relpath(run.path, folder)} for run in runs]
     metrics = {run.metric for run in runs if run.metric}
     hidden = ("started",) if len(metrics) > 1 else ("started", "metric")  # a page and a file have all
-    widths, dropped = _fitting_columns(rows, [name for name in HEADINGS if name not in hidden], width)
+    remark = max((cell_len(run.remark) for run in runs), default=0)  # below the name
+    names = [name for name in HEADINGS if name not in hidden]
+    widths, dropped = _fitting_columns(rows, names, width, min(remark, MIN_NAME))
     notes = [f"val and test: {min(metrics)}"] if len(metrics) == 1 else []
     notes += [f"a wider terminal, --csv and --html also have {', '.join(dropped)}"] if dropped else []
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="; ".join(notes), caption_justify="left")
-    remark = max((cell_len(run.remark) for run in runs), default=0)  # below the name
     room = width - _total(widths)  # negative where not even the names fit, which are then folded
-    widths["run"] = max(min(max(widths["run"], remark), widths["run"] + room), MIN_NAME)
+    least = min(widths["run"], MIN_NAME)
+    widths["run"] = max(min(max(widths["run"], remark), widths["run"] + room), least)
     for name, size in widths.items():
         table.add_column(name, justify="right" if name in NUMBERS else "left", width=size,
                          overflow="ellipsis" if name in ABBREVIATED else "fold", no_wrap=name != "run")
@@ -73,10 +75,13 @@ def runs_table(runs: Sequence[Any], folder: str | os.PathLike[str], width: int =
 
 
 def _fitting_columns(
-    rows: Sequence[dict[str, str]], names: Sequence[str], width: int
+    rows: Sequence[dict[str, str]], names: Sequence[str], width: int, least: int
 ) -> tuple[dict[str, int], list[str]]:
-    """The columns that fit into the terminal with their widths, and those that are left out."""
+    """The columns that fit into the terminal with their widths, and those that are left out; `least` characters are for
+    the name of a run.
+    """
     widths = {name: max(map(cell_len, (name, *(row[name] for row in rows)))) for name in names}
+    widths["run"] = max(widths["run"], least)
     if _total(widths) > width:
         widths |= {name: min(widths[name], LONGEST) for name in ABBREVIATED}
     dropped = []

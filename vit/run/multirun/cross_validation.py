@@ -124,7 +124,8 @@ def build_ensemble(folder: pathlib.Path, runs: list[pathlib.Path], whole: HeldOu
     overrides = [each for each in data_overrides(config) if not each.startswith("data.fold=")]
     extra = {"data": overrides, "evaluation": first.extra.get("evaluation", {}), "name": config["name"],
              "split_rule": first.extra.get("split_rule")}
-    path = save_ensemble(folder / ENSEMBLE, runs, {}, extra)
+    path = folder / ENSEMBLE
+    save_ensemble(path, runs, {}, extra)
     result: dict = {"path": str(path), "members": len(runs)}
     unseen = unseen_test(config["data"], whole)
     if unseen is not None:

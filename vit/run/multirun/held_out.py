@@ -27,7 +27,8 @@ def held_out(run: pathlib.Path, splits: Sequence[str] = ("test",), progress: Pro
     if not RunFolder(run, main=False).finished:
         raise ConfigError(f"{run} is not finished, so it has no model to predict with; resume={run} finishes it")
     if config["task"]["name"] not in TASKS:
-        raise ConfigError(f"{run}: task={config['task']['name']} has no classes; this is for {', '.join(TASKS)}")
+        raise ConfigError(f"{run}: task={config['task']['name']} has no classes; this is for {', '.join(TASKS)}. "
+                          "vit report lists the worst samples of other models, among them wrong references")
     source, bundle = build_source(config["data"], record), load_bundle(run)
     found = [key for key in splits if key in source.splits]
     if not found:
