@@ -81,11 +81,17 @@ def test_the_command_names_splits_and_classes(tmp_path, capsys):
     Image.new("RGB", (50, 50), "white").save(tmp_path / "photos" / "train" / "dog" / "white.png")
     Image.new("RGB", (60, 50), "white").save(tmp_path / "photos" / "train" / "dog" / "white2.png")
     report = tmp_path / "audit.json"
-    arguments = ["data=folder", f"data.root={tmp_path / 'photos'}", "--near-copies", "--json", str(report)]
+    page = tmp_path / "copies.html"
+    arguments = ["data=folder", f"data.root={tmp_path / 'photos'}", "--near-copies", "--json", str(report), "--html",
+                 str(page)]
     assert main(["audit", *arguments]) == 0
     assert "near copies: 1 pairs, 1 across splits, 1 across classes" in capsys.readouterr().out
     (pair,) = json.loads(report.read_text())["near_copies"]
     assert {pair["one"][1], pair["other"][1]} == {"train/cat/3.png", "test/dog/copy.png"}
+    text = page.read_text()
+    assert text.count("<figure>") == 1 and text.count('<img src="data:image/') == 2
+    assert "across splits and classes" in text and "train: train/cat/3.png (cat)" in text
+    assert main(["audit", *arguments[:2], "--html", str(page)]) == 1 and "add one of them" in capsys.readouterr().err
 
 
 def test_nothing_to_compare(tmp_path):

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -204,15 +205,19 @@ def audit(model: Trained, folder: Path, *options: str) -> dict:
 
 
 def near_copies(model: Trained, folder: Path) -> None:
-    pairs = audit(model, folder, "--near-copies")["near_copies"]
-    assert all(pair["one"] != pair["other"] for pair in pairs)
+    page = folder / "copies.html"
+    pairs = audit(model, folder, "--near-copies", "--html", str(page))["near_copies"]
+    assert page.read_text().count("<figure>") == min(len(pairs), 150)
+    assert page.read_text().count("<img ") == 2 * min(len(pairs), 150)
 
 
 def label_errors(model: Trained, folder: Path) -> None:
     files = folder / "errors.csv", folder / "errors.html"
     assert main(["audit", "--labels", str(model.run), "--limit", "5", "--csv", str(files[0]), "--html",
                  str(files[1])]) == 0
-    assert len(table(files[0])) == files[1].read_text().count("<figure>") == 5
+    rows, page = table(files[0]), files[1].read_text()
+    assert len(rows) == page.count("<figure>") == page.count("<img ") + page.count("<blockquote>") == 5
+    assert all(escape(row["name"]) in page for row in rows)
 
 
 def choose_next(model: Trained, folder: Path) -> None:

@@ -17,7 +17,7 @@ def print_cross_validation(result: dict, console: Console) -> None:
     for heading in ("metric", "mean", "sd", "lowest", "highest"):
         table.add_column(heading, justify="left" if heading == "metric" else "right")
     for name, mean in result["mean"].items():
-        if name.startswith("test/") and name.rpartition("/")[2] not in ("images", "texts"):
+        if name.startswith("test/") and name.rpartition("/")[2] not in ("images", "texts", "sentences"):
             values = [run[name] for run in result["runs"].values()]
             table.add_row(escape(name), *(f"{x:.{DIGITS}f}" for x in (mean, result["deviation"][name] or 0,
                                                                        min(values), max(values))))

@@ -23,7 +23,8 @@ class CopyOptions:
     """How near copies are looked for."""
 
     near: Annotated[bool, typer.Option(
-        "--near-copies", help="Also find resized, recompressed, cropped, mirrored and brightened copies.")] = False
+        "--near-copies", help="Also find resized, recompressed, cropped, mirrored and brightened copies; --html FILE "
+                              "shows them.")] = False
     model: Annotated[Path | None, typer.Option(
         help="Also find near copies by the features of this model: a saved one, or weights of timm, transformers, ...",
         show_default=False)] = None
@@ -44,7 +45,8 @@ class LabelOptions:
         show_default=False)] = None
     csv_file: Annotated[Path | None, typer.Option(
         "--csv", help="With --labels: the corrections file to edit.", show_default=False)] = None
-    html: Annotated[Path | None, typer.Option(help="With --labels: the page.", show_default=False)] = None
+    html: Annotated[Path | None, typer.Option(
+        help="With --labels, --near-copies or --model: the page.", show_default=False)] = None
     limit: Annotated[int | None, typer.Option(
         min=1, help="With --labels: so many samples; by default those that are likely errors.",
         show_default=False)] = None
@@ -53,10 +55,14 @@ class LabelOptions:
         """Check that the options fit each other.
 
         Raises:
-            ValueError: options of --labels without it, or --labels together with a search for copies.
+            ValueError: options of --labels without it, --labels together with a search for copies, or a page with
+                neither of them.
         """
-        if self.labels is None and (self.csv_file or self.html or self.limit):
-            raise ValueError("--csv, --html and --limit belong to --labels FOLDER; add it, or leave them out")
+        if self.labels is None and (self.csv_file or self.limit):
+            raise ValueError("--csv and --limit belong to --labels FOLDER; add it, or leave them out")
+        if self.labels is None and self.html and not copies.wanted:
+            raise ValueError("--html is the page of --labels FOLDER or of --near-copies; add one of them, or leave "
+                             "--html out")
         if self.labels is not None and copies.wanted:
             raise ValueError("--near-copies and --model look for copies, --labels FOLDER for label errors; run vit "
                              "audit once for each")
@@ -80,6 +86,7 @@ def audit(
     """
     label_errors.check(copies)
     check_writable(json_file)
+    check_writable(label_errors.html)
     from vit.run.config.composing import with_config_dir
 
     if label_errors.labels is not None:
@@ -104,6 +111,8 @@ def audit(
         typer.echo(describe_pairs(pairs))
         found["near_copies"] = [asdict(pair) for pair in pairs]
     write_json(found, json_file)
+    if label_errors.html is not None:
+        write_copies(label_errors.html, pairs, source, preprocessing)
     raise typer.Exit(1 if report.unreadable else 0)
 
 
@@ -139,6 +148,16 @@ def find_near_copies(
                                 progress)
 
 
+def write_copies(page: Path, pairs: "list[NearCopy]", source: "Source",
+                 preprocessing: "Preprocessing | LinePreprocessing") -> None:
+    """Write the page of near copies."""
+    from vit.report.pages.near_copies import copies_page
+    from vit.report.pages.samples import Samples
+
+    page.write_text(copies_page(pairs, Samples(source, preprocessing), f"Near copies, {source.name}"), encoding="utf-8")
+    print_written(str(page))
+
+
 def show_label_errors(options: LabelOptions, overrides: list[str], device: str | None, json_file: Path | None) -> None:
     """Write and print the likely label errors.
 
@@ -146,7 +165,6 @@ def show_label_errors(options: LabelOptions, overrides: list[str], device: str |
         ValueError: overrides are given with a folder, which records its data.
     """
     check_writable(options.csv_file)
-    check_writable(options.html)
     from vit.cli.data.labels_by_model import audit_labels_by_model
     from vit.run.multirun.label_audit import audit_labels, has_predictions
 

@@ -13,6 +13,11 @@ def text(value: Value) -> str:
     return "" if value is None else escape(printable(str(value)), quote=True)
 
 
+def shortened(value: str, length: int = 300) -> str:
+    """The start of a text, with an ellipsis where it is cut."""
+    return value if len(value) <= length else f"{value[:length]}…"
+
+
 def paragraph(value: str, muted: bool = False) -> str:
     """A paragraph; `muted` for remarks."""
     return f"<p{' class=muted' if muted else ''}>{text(value)}</p>\n"
@@ -57,20 +62,29 @@ def drawing(url: str, alt: str) -> str:
             f'alt="{text(alt)}"></div>\n')
 
 
-def card(url: str, alt: str, lines: Sequence[str]) -> str:
-    """A small picture with lines of text below, the first one bold."""
-    first, *others = map(text, lines)
-    below = "".join(f"<br>{line}" for line in others)
-    return (f'<figure><img src="{url}" alt="{text(alt)}"><figcaption><strong>{first}</strong>{below}</figcaption>'
-            "</figure>\n")
+def card(url: str | None, alt: str, lines: Sequence[str]) -> str:
+    """A small picture, if there is one, with lines of text below, the first one bold."""
+    return _figure(_picture(url, alt), lines)
+
+
+def pair_card(pictures: Iterable[tuple[str | None, str]], lines: Sequence[str]) -> str:
+    """Small pictures, (url, alt) each, side by side with lines of text below, the first one bold."""
+    return _figure(f"<div class=pair>{''.join(_picture(*each) for each in pictures)}</div>", lines)
 
 
 def text_card(value: str, lines: Sequence[str]) -> str:
     """A text with lines below, the first one bold."""
+    return _figure(f"<blockquote>{text(value)}</blockquote>", lines)
+
+
+def _picture(url: str | None, alt: str) -> str:
+    return "" if url is None else f'<img src="{url}" alt="{text(alt)}">'
+
+
+def _figure(shown: str, lines: Sequence[str]) -> str:
     first, *others = map(text, lines)
     below = "".join(f"<br>{line}" for line in others)
-    return (f"<figure><blockquote>{text(value)}</blockquote><figcaption><strong>{first}</strong>{below}</figcaption>"
-            "</figure>\n")
+    return f"<figure>{shown}<figcaption><strong>{first}</strong>{below}</figcaption></figure>\n"
 
 
 def cards(items: Iterable[str]) -> str:

@@ -40,8 +40,6 @@ th.number { text-align: right; } td { min-width: 3.5rem; } h3 { font-size: 1rem;
 pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .drawing { background: #fff; border-radius: 6px; padding: .4rem; max-width: 100%; min-width: min(560px, 160vw);
   box-sizing: border-box; }
-figure img[src^="data:image/png"] { image-rendering: pixelated; }
-blockquote { margin: 0 0 .5rem; white-space: pre-wrap; }
 @media (max-width: 500px) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; }
   .cards { grid-template-columns: repeat(auto-fill, minmax(140px, 1fr)); } }
 @media print { :root { color-scheme: light; --ink: #000; --back: #fff; --rule: #bbb; --muted: #444; }

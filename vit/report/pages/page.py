@@ -25,6 +25,9 @@ input { font: inherit; padding: .3rem .5rem; max-width: 100%; }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); gap: 1rem; }
 figure { margin: 0; border: 1px solid var(--rule); border-radius: 6px; padding: .6rem; overflow-wrap: anywhere; }
 figure img { max-width: 100%; height: 120px; object-fit: contain; image-rendering: auto; }
+.pair { display: flex; gap: .6rem; } .pair img { min-width: 0; flex: 1; }
+blockquote { margin: 0 0 .5rem; white-space: pre-wrap; }
+figure img[src^="data:image/png"] { image-rendering: pixelated; }
 @media print { th button::after { content: ""; } input { display: none; } }
 """
 

@@ -18,8 +18,8 @@ from vit.report.attention.recording import Seq2SeqAttention, seq2seq_attention
 from vit.report.figures.style import FONT, INK, RULE, new_figure, save_figure, set_title, shorten
 from vit.report.figures.theme import LIGHT
 from vit.report.pages.embedded import figure_url, thumbnail_url
-from vit.report.pages.html_parts import card, cards, drawing, facts, paragraph, table
-from vit.report.sections.subject import Section, Subject, missing, shortened
+from vit.report.pages.html_parts import card, cards, drawing, facts, paragraph, shortened, table
+from vit.report.sections.subject import Section, Subject, missing
 from vit.report.seq2seq import marked_differences
 
 BUCKETS = 5

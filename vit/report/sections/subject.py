@@ -13,7 +13,7 @@ from vit.evaluation import Evaluation, MultiLabelEvaluation
 from vit.evaluation.seq2seq import Seq2SeqEvaluation
 from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor
 from vit.report.pages.embedded import figure_url, file_url, thumbnail_url
-from vit.report.pages.html_parts import card, paragraph, text_card
+from vit.report.pages.html_parts import card, paragraph, shortened, text_card
 from vit.report.sections.run_record import RunRecord
 
 
@@ -123,11 +123,6 @@ class Subject:
         """The i-th evaluated sample for JSON."""
         true, predicted, probability = self.answer(i)
         return {"file": self.name(i), "true": true, "predicted": predicted, "probability": probability}
-
-
-def shortened(value: str, length: int = 300) -> str:
-    """The start of a text, with an ellipsis where it is cut."""
-    return value if len(value) <= length else f"{value[:length]}…"
 
 
 def missing(key: str, heading: str, why: str) -> Section:

@@ -1,17 +1,15 @@
 """`vit audit --labels`: likely label errors by the held-out predictions of a run or a cross-validation."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
-
 from vit.bundle import load_bundle
-from vit.data import BadImage, LinePreprocessing, Preprocessing, Source, TextSplit
+from vit.data import LinePreprocessing, Preprocessing, Source
 from vit.data.quality.corrections import write_corrections
 from vit.evaluation.labelling.label_errors import LabelError, LabelSetError, find_label_errors
 from vit.evaluation.out_of_fold import HeldOut, read_held_out
 from vit.report.pages.label_errors import label_page
+from vit.report.pages.samples import Samples
 from vit.run.config.composing import ConfigError
 from vit.run.multirun.cross_validation import PREDICTIONS
 from vit.run.multirun.held_out import held_out
@@ -72,7 +70,7 @@ def write_audit(predictions: HeldOut, source: Source, preprocessing: Preprocessi
     """Find likely errors and write the corrections file to edit and the page.
 
     Args:
-        source: that has the samples of the predictions, for the pictures.
+        source: that has the samples of the predictions, for the page.
         files: the corrections file and the page.
 
     Raises:
@@ -81,7 +79,7 @@ def write_audit(predictions: HeldOut, source: Source, preprocessing: Preprocessi
     csv_file, page = files
     errors = find_label_errors(predictions, limit)
     write_corrections(csv_file, [error.row() for error in errors])
-    page.write_text(label_page(errors, _pictures(source, preprocessing), f"Likely label errors, {subject}",
+    page.write_text(label_page(errors, Samples(source, preprocessing), f"Likely label errors, {subject}",
                                len(predictions), str(csv_file)), encoding="utf-8")
     return LabelAudit(errors, len(predictions), predictions.accuracy, csv_file, page)
 
@@ -97,19 +95,3 @@ def _predictions(folder: Path) -> tuple[HeldOut, Path]:
     raise ConfigError(f"{folder} is neither a run nor a finished cross-validation: it has no {CONFIG} and no "
                       f"{PREDICTIONS}; a model needs the data whose labels it checks, such as data=folder "
                       "data.root=photos")
-
-
-def _pictures(source: Source, preprocessing: Preprocessing | LinePreprocessing | None
-              ) -> Callable[[str], Image.Image | None]:
-    positions = {name: (split, i) for split in source.splits.values() for i, name in enumerate(split.names)}
-
-    def picture(name: str) -> Image.Image | None:
-        split, i = positions.get(name, (None, 0))
-        if split is None or isinstance(split, TextSplit) or not isinstance(preprocessing, Preprocessing):
-            return None
-        try:
-            return preprocessing.decode(split.read(i), name)
-        except (BadImage, OSError):
-            return None
-
-    return picture
