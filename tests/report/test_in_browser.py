@@ -8,7 +8,11 @@ from html import unescape
 
 import pytest
 
+from tests.data.test_near_copies import CHANGES, drawing
 from tests.report.test_model_report import model, photos, written  # noqa: F401  fixtures
+from tests.report.test_runs_table import DIGITS, PHOTOS
+from vit.cli import main
+from vit.report.pages.runs_table import runs_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WIDTHS = (1280, 400)
@@ -27,6 +31,7 @@ addEventListener("load", () => {{
       unreachable: regions.filter(each => {{ each.focus(); return page.activeElement !== each; }}).length,
       small: [...page.querySelectorAll("td, p, dd, figcaption")].filter(
         each => parseFloat(frame.contentWindow.getComputedStyle(each).fontSize) < 12).length,
+      narrow: [...page.querySelectorAll("td:first-child, figcaption")].filter(each => each.clientWidth < 100).length,
     }};
   }}
   document.getElementById("found").textContent = JSON.stringify(found);
@@ -34,9 +39,11 @@ addEventListener("load", () => {{
 </script>"""
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_a_report_in_a_browser(written, tmp_path):  # noqa: F811
-    page = written[0]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+
+
+def browse(page, tmp_path):
+    """What the harness finds at each width, after the check that no script fails."""
     harness = tmp_path / "harness.html"
     harness.write_text(HARNESS.format(frames="".join(
         f'<iframe src="file://{page}" width={width} height=900></iframe>' for width in WIDTHS)))
@@ -45,8 +52,31 @@ def test_a_report_in_a_browser(written, tmp_path):  # noqa: F811
          f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=10000",
          "--dump-dom", f"file://{harness}"], capture_output=True, text=True, timeout=60)
     assert not re.findall(r".*CONSOLE.*", done.stderr)
-    found = json.loads(unescape(re.search(r"<pre id=\"found\">(.*?)</pre>", done.stdout, re.S)[1]))
+    return json.loads(unescape(re.search(r"<pre id=\"found\">(.*?)</pre>", done.stdout, re.S)[1]))
+
+
+def test_a_report_in_a_browser(written, tmp_path):  # noqa: F811
+    found = browse(written[0], tmp_path)
     for width in WIDTHS:
         seen = found[str(width)]
-        assert seen.pop("pictures") > 20
+        assert seen.pop("pictures") > 20 and seen.pop("narrow") >= 0
         assert set(seen.values()) == {0}, f"at {width} pixels: {seen}"
+
+
+def test_a_list_of_runs_in_a_browser(tmp_path):
+    page = tmp_path / "runs.html"
+    page.write_text(runs_page([DIGITS, PHOTOS], "Runs"), encoding="utf-8")
+    for width, seen in browse(page, tmp_path).items():
+        assert set(seen.values()) == {0}, f"at {width} pixels: {seen}"
+
+
+def test_near_copies_in_a_browser(tmp_path):
+    page, root = tmp_path / "copies.html", tmp_path / "photos"
+    for split, change in (("train", lambda image: image), ("test", CHANGES["mirrored"])):
+        for number in range(12):
+            place = root / split / ("cat", "dog")[number % 2]
+            place.mkdir(parents=True, exist_ok=True)
+            change(drawing(number, (96 + 90 * number, 80))).save(place / f"{'long_name_' * 9}{number}.png")
+    assert main(["audit", "data=folder", f"data.root={root}", "--near-copies", "--html", str(page)]) == 0
+    for width, seen in browse(page, tmp_path).items():
+        assert seen.pop("pictures") == 24 and set(seen.values()) == {0}, f"at {width} pixels: {seen}"

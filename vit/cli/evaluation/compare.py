@@ -133,7 +133,7 @@ def paired_table(first: str, found: "dict[str, Paired]") -> "Table":
     one = next(iter(found.values()))
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption_justify="left",
                   caption=f"compared with {markup.escape(first)}: {one.first:.2%} of {one.samples:,} samples; only "
-                          "first (this): samples that only the first (this) model gets right; p: McNemar's exact test")
+                          "first, only this: samples that only one of the two gets right; p: McNemar's exact test")
     for name in ("run", "accuracy", "difference", "95% interval", "only first", "only this", "p"):
         table.add_column(name, justify="left" if name == "run" else "right", overflow="fold", no_wrap=name != "run")
     for name, each in found.items():

@@ -20,9 +20,11 @@ def label_page(errors: Sequence[LabelError | LabelSetError], samples: Samples, h
         csv_name: the file that is edited.
     """
     cut = f" The first {SHOWN} are shown." if len(errors) > SHOWN else ""
-    text = (f"<p>{len(errors)} of {count} samples have labels that are likely wrong, the most likely first.{cut} "
-            f"Nothing is changed by itself: fill in the column <code>new_label</code> of "
-            f"<code>{escape(csv_name)}</code>, and train with <code>data.corrections={escape(csv_name)}</code>.</p>")
+    name = f"<code>{escape(csv_name)}</code>"
+    text = (f"<p>{len(errors)} of {count} samples have labels that are likely wrong, the most likely first.{cut} In "
+            "parentheses: the probability of a label by a model that was not trained on the sample. Nothing is changed "
+            f"by itself: fill in the column <code>new_label</code> of {name}, and train with "
+            f"<code>data.corrections=</code>{name}.</p>")
     shown = (samples.card(error.name, [f"{number}. {error.given}", error.proposal, error.name])
              for number, error in enumerate(errors[:SHOWN], 1))
     return html_page(heading, text + cards(shown))

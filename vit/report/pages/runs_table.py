@@ -21,6 +21,7 @@ MIN_NAME = 12  # characters of the name of a run, also where the table is then w
 DROPPED = ("time", "epochs", "data", "model", "metric")  # columns that a narrower one leaves out, in this order
 WIDTH, HEIGHT = 90, 22  # of a curve, in pixels
 
+STYLE = "td:first-child { min-width: 12rem; } td:nth-child(10) { white-space: nowrap; }"  # name and start of a run
 SORTING = """
 const table = document.querySelector('table'), body = table.tBodies[0];
 const value = (row, i) => { const cell = row.cells[i]; const v = cell.dataset.value ?? cell.textContent;
@@ -104,7 +105,7 @@ def runs_page(runs: Sequence[Any], heading: str) -> str:
     search = ("<p><label>Search <input id=search type=search placeholder='text in any column'></label> "
               "<span id=count aria-live=polite></span></p>")
     table = f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-    return html_page(heading, search + table, SORTING)
+    return html_page(heading, search + table, SORTING, STYLE)
 
 
 def _cells(run: Any) -> tuple[str, ...]:
