@@ -50,7 +50,7 @@ class Picture:
         needs: folders of `TRAININGS`.
         page: the page that the command writes; None for the output in the terminal.
         style: CSS that selects a part of the page.
-        height: pixels from the top that are shown, at most.
+        width, height: pixels of the window; empty rows at its end are cut.
         lines: of the output that are shown, from the end.
     """
 
@@ -58,6 +58,7 @@ class Picture:
     needs: tuple[str, ...] = ()
     page: str | None = None
     style: str = ""
+    width: int = WIDTH
     height: int = 800
     lines: int = 40
 
@@ -71,9 +72,9 @@ def only(*sections: str) -> str:
 REPORT = f"report {DIGITS} --corruptions --severity 3 --output digits.html"
 PICTURES = {
     "report": Picture(REPORT, (DIGITS,), "digits.html", height=1000),
-    "report-attention": Picture(REPORT, (DIGITS,), "digits.html", only("attention"), 760),
-    "report-errors": Picture(f"report {HEAD} --output photos.html", (HEAD,), "photos.html", only("errors"), 760),
-    "report-robustness": Picture(REPORT, (DIGITS,), "digits.html", only("robustness"), 900),
+    "report-attention": Picture(REPORT, (DIGITS,), "digits.html", only("attention"), height=760),
+    "report-errors": Picture(f"report {HEAD} --output photos.html", (HEAD,), "photos.html", only("errors"), height=760),
+    "report-robustness": Picture(REPORT, (DIGITS,), "digits.html", only("robustness"), height=900),
     "compare": Picture(f"compare {DIGITS} {SHALLOW}", (DIGITS, SHALLOW)),
     "sets": Picture(f"predict {HEAD} few --set 0.9", (HEAD,)),
     "abstain": Picture(f"predict {HEAD} few --abstain 0.1", (HEAD,)),
@@ -82,7 +83,7 @@ PICTURES = {
     "near-copies": Picture("audit data=folder data.root=garments --near-copies --html copies.html", (), "copies.html",
                            height=760),
     "next": Picture(f"next {HEAD} new --count 12 --output next", (HEAD,), "next/next.html", height=790),
-    "runs": Picture("runs --html runs.html", tuple(TRAININGS), "runs.html", height=600),
+    "runs": Picture("runs --html runs.html", tuple(TRAININGS), "runs.html", width=1260),
 }
 
 
@@ -159,7 +160,7 @@ def draw(name: str, picture: Picture, work: Path) -> None:
     if leaked := re.search(rf"{re.escape(str(work.resolve()))}|{re.escape(str(ROOT))}|{re.escape(str(Path.home()))}/",
                            re.sub(r"base64,[^\"]*", "", text)):
         sys.exit(f"{name}: the page shows the path {leaked[0]}")
-    shoot(text, FOLDER / f"{name}.png", picture.height)
+    shoot(text, FOLDER / f"{name}.png", picture.width, picture.height)
     print(f"{name}.png: {(FOLDER / f'{name}.png').stat().st_size / 1000:.0f} kB")
 
 
@@ -181,13 +182,13 @@ def terminal(output: str, picture: Picture) -> str:
     return f"{TERMINAL}<b>$ python -m vit {escape(picture.command)}</b>\n{escape(shown)}</pre>"
 
 
-def shoot(text: str, path: Path, height: int) -> None:
+def shoot(text: str, path: Path, width: int, height: int) -> None:
     """Save a page in a light theme as a PNG with a palette, without the empty rows at its end."""
     with TemporaryDirectory() as folder:
         page, shot = Path(folder) / "page.html", Path(folder) / "shot.png"
         page.write_text(text, encoding="utf-8")
         subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                        f"--user-data-dir={folder}/profile", f"--window-size={WIDTH},{height}", f"--screenshot={shot}",
+                        f"--user-data-dir={folder}/profile", f"--window-size={width},{height}", f"--screenshot={shot}",
                         "--virtual-time-budget=5000", f"file://{page}"], check=True, capture_output=True, timeout=120)
         image = Image.open(shot).convert("RGB")
     pixels = np.asarray(image)
