@@ -18,12 +18,14 @@ from vit.benchmarking import (
     bench_model,
     bench_prediction,
     bench_training_run,
+    hardware,
     machine,
     make_photos,
     matrix_rates,
     result_tables,
     to_json,
 )
+from vit.benchmarking.hardware import default_size
 from vit.benchmarking.training_run import STEP, add_round, bare_step, new_case
 from vit.bundle import load_bundle, save_bundle
 from vit.data import Preprocessing
@@ -190,6 +192,14 @@ def test_a_run_that_fails_is_named():
 def test_matrix_rates_are_positive():
     rates = matrix_rates(("32-true", "bf16-mixed"), rounds=1, size=64)
     assert set(rates) == {"32-true", "bf16-mixed"} and all(rate > 1e6 for rate in rates.values())
+
+
+def test_slow_products_are_measured_with_smaller_matrices(monkeypatch):
+    """A processor without instructions for bf16 takes seconds for 1024 rows."""
+    monkeypatch.setattr(hardware, "MOST_SECONDS", math.inf)
+    assert default_size("32-true", "cpu") == hardware.CPU_SIZE
+    monkeypatch.setattr(hardware, "MOST_SECONDS", 0.0)
+    assert default_size("32-true", "cpu") == hardware.CPU_SIZE // 8
 
 
 @pytest.mark.parametrize(("values", "message"), [

@@ -6,12 +6,13 @@ import platform
 import torch
 from torch import Tensor
 
-from vit.benchmarking.timing import Clock, Program, in_turns, wall_seconds
+from vit.benchmarking.timing import Clock, Program, in_turns, seconds_of, wall_seconds
 from vit.files.processes import available_cores, processor_name
 from vit.nn.cpu import linear
 
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 CPU_SIZE, GPU_SIZE = 1024, 8192  # rows and columns
+MOST_SECONDS = 0.1  # of a product on a CPU; without its instructions, bf16 takes 2 s for 1024 rows
 
 
 def machine(device: str = "cpu") -> dict[str, object]:
@@ -38,18 +39,41 @@ def matrix_rates(
 
     The best round counts, which other work on the machine affects least. In float32 on a CPU the faster one of
     `torch.mm` and the linear layer of `vit.nn` counts; they use different libraries.
+
+    Args:
+        size: rows and columns of the matrices; by default 8192 on a GPU and on a CPU 1024, or fewer where a product of
+            that size takes longer than `MOST_SECONDS`.
     """
-    size = size or (CPU_SIZE if torch.device(device).type == "cpu" else GPU_SIZE)
     programs: dict[str, Program] = {}
+    sizes: dict[str, int] = {}
     for precision in precisions:
-        a, b = (torch.randn(size, size, device=device).to(DTYPES[precision]) for _ in range(2))
+        sizes[precision] = rows = size or default_size(precision, device)
+        a, b = matrices(rows, precision, device)
         programs[f"{precision} mm"] = product(a, b)
         if precision == "32-true" and a.device.type == "cpu":
             programs[f"{precision} linear"] = linear_product(a, b)
     times = in_turns(programs, rounds, clock, warmup=2)
-    work = 2 * size**3
-    return {precision: max(work / min(each) for name, each in times.items() if name.startswith(f"{precision} "))
-            for precision in precisions}
+    return {precision: max(2 * rows**3 / min(each) for name, each in times.items() if name.startswith(f"{precision} "))
+            for precision, rows in sizes.items()}
+
+
+def default_size(precision: str, device: str) -> int:
+    """Rows and columns of the matrices; a doubled size takes eight times as long."""
+    if torch.device(device).type != "cpu":
+        return GPU_SIZE
+    rows = CPU_SIZE // 8
+    while rows < CPU_SIZE:
+        run = product(*matrices(rows, precision, device))
+        if 8 * min(seconds_of(run) for _ in range(3)) > MOST_SECONDS:
+            break
+        rows *= 2
+    return rows
+
+
+def matrices(size: int, precision: str, device: str) -> tuple[Tensor, Tensor]:
+    """Two of (size, size), normally distributed"""
+    a, b = (torch.randn(size, size, device=device).to(DTYPES[precision]) for _ in range(2))
+    return a, b
 
 
 def product(a: Tensor, b: Tensor) -> Program:
