@@ -11,6 +11,7 @@ import sys
 import types
 from pathlib import Path
 
+from tests.blank_pictures import follow_environment
 from tests.forking import ROOT, ForkedProcess, forks
 
 TRAIN, VIT = str(ROOT / "train.py"), str(ROOT / "vit" / "__main__.py")
@@ -75,6 +76,7 @@ def execute(script: str, arguments: list[str]) -> None:
     """Runs a script of this project; the processes that it starts are forks too."""
     from vit.run.processes import apart, launcher
 
+    follow_environment()
     apart.subprocess = launcher.subprocess = types.SimpleNamespace(Popen=fork_module, DEVNULL=subprocess.DEVNULL)
     sys.argv = [script, *arguments]
     runpy.run_path(script, run_name="__main__")

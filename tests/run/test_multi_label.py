@@ -19,6 +19,7 @@ from vit.cli import main as vit_main
 from vit.data import DataError
 from vit.run.config.composing import ConfigError
 
+DRAWS_PICTURES = True
 NAMES = ("red", "green", "blue")
 SMALL = ["data.image_size=16", "data.patch_size=8", "model=micro", "recipe.batch_size=8", "data.audit_seconds=1",
          "recipe.crop=null", "recipe.augment.hflip=null", "recipe.augment.policy=null"]

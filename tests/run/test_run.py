@@ -27,6 +27,8 @@ from vit.run.reporting import finish_with_report, run_subject
 from vit.run.training_run import how_to_resume
 from vit.training import Interrupted, StopSignals
 
+DRAWS_PICTURES = True
+
 
 @pytest.fixture(scope="module")
 def digits_run(tmp_path_factory):

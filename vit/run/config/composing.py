@@ -112,15 +112,26 @@ def prepare_overrides(parsed: list[Override]) -> tuple[list[str], str]:
     search = tuple(override.input_line for override in parsed if override.key_or_group == SEARCH_PATH)
     _check_groups(parsed, search)
     groups = [o.input_line for o in parsed if _is_group(o.key_or_group, search)]
-    chosen, choices = compose_with([*search, *groups], name)
-    defaults = defaults_of_init_from(parsed, chosen.task.name, choices.get("recipe"))
+    nodes_of = keys_and_choices.__wrapped__ if search else keys_and_choices  # files of a user may change meanwhile
+    known, choices = nodes_of((*search, *groups), name, config_folder())
+    defaults = defaults_of_init_from(parsed, known.get("task.name"), choices.get("recipe"))
     if defaults:
-        chosen, choices = compose_with([*search, *defaults, *groups], name)
+        known, choices = nodes_of((*search, *defaults, *groups), name, config_folder())
     for group, option in choices.items():
         log_former_name(group, option)
-    known = dict(_nodes(OmegaConf.to_container(chosen, resolve=False)))
     _check_keys(known, parsed, search)
     return [*defaults, *(_added(override, known) for override in parsed)], name
+
+
+@functools.lru_cache(maxsize=256)
+def keys_and_choices(overrides: tuple[str, ...], name: str, folder: pathlib.Path) -> tuple[dict, dict[str, str]]:
+    """The values of all keys and nodes in the primary config with these options of groups, and the chosen options.
+
+    Args:
+        folder: the folder of groups (`config_folder`), which tells cached results apart.
+    """
+    config, choices = compose_with(list(overrides), name)
+    return dict(_nodes(OmegaConf.to_container(config, resolve=False))), choices
 
 
 @functools.cache
@@ -130,7 +141,7 @@ def log_former_name(group: str, option: str) -> None:
         log.warning("%s=%s is the former name of %s=%s", group, option, group, name)
 
 
-def defaults_of_init_from(parsed: list[Override], task: str, recipe: str | None) -> list[str]:
+def defaults_of_init_from(parsed: list[Override], task: str | None, recipe: str | None) -> list[str]:
     """`model=pretrained` and `recipe=finetune` where an image classifier starts from `init_from` and the overrides name
     no model or recipe; jobs on texts take the architecture of `init_from` themselves.
 
