@@ -169,13 +169,14 @@ def test_without_the_library_the_error_names_the_command_to_install_it(tmp_path,
 
 FETCH = """
 import json, logging, sys, time
-time.sleep = lambda _: None  # huggingface_hub retries at once
+time.sleep = lambda seconds: None  # between the retries of a hub that cannot be reached, 100 s altogether
 logging.basicConfig(format="%(message)s")
 from vit.data import DataError, hub
 said = []
-for revision in sys.argv[2:]:
+for argument in sys.argv[1:]:
+    repo, _, revision = argument.partition("@")
     try:
-        source = hub(repo=sys.argv[1], revision=None if revision == "newest" else revision)
+        source = hub(repo=repo, revision=revision or None)
         said.append([source.classes, len(source.splits["train"]), source.pinned, source.splits["test"].read(0).hex()])
     except DataError as error:
         said.append(str(error))
@@ -184,6 +185,7 @@ print(json.dumps(said))
 
 
 def fetched(place, endpoint, *arguments):
+    """The description or error of each repository (`REPO` or `REPO@REVISION`), all in one process, and its log."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
     more = {"HF_ENDPOINT": endpoint, "HF_HOME": str(place / "home"), "HF_HUB_DISABLE_XET": "1", "PYTHONPATH": str(ROOT),
             "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
@@ -202,15 +204,15 @@ def test_the_hub_by_commit_and_offline(tmp_path):
         first = running.commit("datasets/me/pets", {"data/train.parquet": parquet(made(12), "a.parquet"),
                                                     "data/test.parquet": parquet(made(4, 12), "b.parquet")})
         second = running.commit("datasets/me/pets", {"data/train.parquet": parquet(made(20), "c.parquet")})
-        said, log = fetched(tmp_path, running.endpoint, "me/pets", "newest", first)
-        (names, newest, pinned, raw), (_, older, known, _) = said
-        assert names == NAMES and raw == encoded(12).hex() and newest + older == 18 + 11
-        assert pinned == {"revision": second} and known == {"revision": first}
-        assert f"data.repo=me/pets is commit {second}; set data.revision={second} to load the same" in log
-        (text, other), _ = fetched(tmp_path, running.endpoint, "me/nothing", "newest", first)
-        assert "data.repo=me/nothing" in text and "\n" not in text
-    (again, gone), _ = fetched(tmp_path, "http://127.0.0.1:1", "me/pets", first, "0" * 40)
+        said, log = fetched(tmp_path, running.endpoint, "me/pets", f"me/pets@{first}", "me/nothing",
+                            f"me/nothing@{first}")
+    (names, newest, pinned, raw), (_, older, known, _), text, _ = said
+    assert names == NAMES and raw == encoded(12).hex() and newest + older == 18 + 11
+    assert pinned == {"revision": second} and known == {"revision": first}
+    assert f"data.repo=me/pets is commit {second}; set data.revision={second} to load the same" in log
+    assert "data.repo=me/nothing" in text and "\n" not in text
+    (again, gone, text), _ = fetched(tmp_path, "http://127.0.0.1:1", f"me/pets@{first}", f"me/pets@{'0' * 40}",
+                                     "me/other")
     assert again == said[1]
     assert "data.repo=me/pets" in gone and "\n" not in gone
-    (text,), _ = fetched(tmp_path, "http://127.0.0.1:1", "me/other", "newest")
     assert "data.repo=me/other cannot be downloaded and is not in the cache" in text and "data.root=FOLDER" in text
