@@ -17,7 +17,7 @@ def environment() -> dict:
     import torch
 
     return {
-        "command": shlex.join([pathlib.Path(sys.executable).name, *sys.argv]),
+        "command": started_as(sys.argv),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "versions": {name: metadata.version(name) for name in RECORDED}
@@ -28,6 +28,19 @@ def environment() -> dict:
         "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "commit": _commit(),
     }
+
+
+def started_as(argv: list[str]) -> str:
+    """The command line of this process as one would type it, from the arguments that Hydra was started with."""
+    program, *arguments = argv
+    train = ["train"] if any(each.startswith("--config-name=") for each in arguments) else []
+    arguments = [each for each in arguments if each != "--config-name=train"]
+    name = pathlib.Path(program).name
+    if name == "__main__.py":
+        return shlex.join(["python", "-m", pathlib.Path(program).parent.name, *train, *arguments])
+    if name == "vit":  # the installed command
+        return shlex.join([name, *train, *arguments])
+    return shlex.join([pathlib.Path(sys.executable).name, program, *arguments])
 
 
 def _commit() -> str | None:
