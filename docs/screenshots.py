@@ -32,11 +32,13 @@ TERMINAL = """<!doctype html><meta charset=utf-8><style>body { margin: 0; backgr
 pre { font: 14px/1.4 "DejaVu Sans Mono", monospace; margin: 14px; white-space: pre; } b { color: #2f6fb7; }
 </style><pre>"""
 
-DIGITS, SHALLOW, HEAD, FOLDS = "runs/digits/base", "runs/digits/shallow", "runs/photos/head", "runs/folds"
+DIGITS, SHALLOW, SMALL = "runs/digits/base", "runs/digits/shallow", "runs/digits/small-patches"
+LARGE, HEAD, FOLDS = "runs/digits/large-steps", "runs/photos/head", "runs/folds"
 TRAININGS = {  # folder -> overrides
     DIGITS: ["recipe.epochs=20"],
     SHALLOW: ["recipe.epochs=20", "model.depth=1"],
-    "runs/digits/large-steps": ["recipe.epochs=20", "recipe.optimizer.lr=1"],
+    LARGE: ["recipe.epochs=20", "recipe.optimizer.lr=1"],
+    SMALL: ["recipe.epochs=20", "data.patch_size=2"],
     HEAD: ["experiment=finetune", "finetune=head", f"data.root={PHOTOS}", "data.image_size=128", f"init_from={WEIGHTS}",
            "recipe.epochs=1"],
 }
@@ -72,9 +74,10 @@ def only(*sections: str) -> str:
 REPORT = f"report {DIGITS} --corruptions --severity 3 --output digits.html"
 PICTURES = {
     "report": Picture(REPORT, (DIGITS,), "digits.html", height=1000),
-    "report-attention": Picture(REPORT, (DIGITS,), "digits.html", only("attention"), height=760),
+    "report-attention": Picture(f"report {SMALL} --output small.html", (SMALL,), "small.html", only("attention"),
+                                height=760),
     "report-errors": Picture(f"report {HEAD} --output photos.html", (HEAD,), "photos.html", only("errors"), height=760),
-    "report-robustness": Picture(REPORT, (DIGITS,), "digits.html", only("robustness"), height=900),
+    "report-robustness": Picture(REPORT, (DIGITS,), "digits.html", only("robustness"), height=1620),
     "compare": Picture(f"compare {DIGITS} {SHALLOW}", (DIGITS, SHALLOW)),
     "sets": Picture(f"predict {HEAD} few --set 0.9", (HEAD,)),
     "abstain": Picture(f"predict {HEAD} few --abstain 0.1", (HEAD,)),
@@ -83,7 +86,7 @@ PICTURES = {
     "near-copies": Picture("audit data=folder data.root=garments --near-copies --html copies.html", (), "copies.html",
                            height=760),
     "next": Picture(f"next {HEAD} new --count 12 --output next", (HEAD,), "next/next.html", height=790),
-    "runs": Picture("runs --html runs.html", tuple(TRAININGS), "runs.html", width=1260),
+    "runs": Picture("runs --html runs.html", (DIGITS, SHALLOW, LARGE, HEAD), "runs.html", width=1260),
 }
 
 

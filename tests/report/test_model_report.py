@@ -5,6 +5,7 @@ import io
 import json
 import re
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from vit.cli import main
 from vit.data import Preprocessing, folder
 from vit.data.augment.corruptions import CORRUPTIONS, corrupt
 from vit.report.pages import model_report
+from vit.report.sections import robustness
 
 CLASSES = ["<script>alert(1)", "b & \"b'", "z"]
 SECTIONS = ["header", "accuracy", "confusion", "calibration", "errors", "attention", "training", "data", "robustness"]
@@ -185,6 +187,16 @@ def test_a_run_has_its_training_in_the_report_and_stays_as_it_was(run, tmp_path)
     assert len(found["attention"]["samples"]) == 2
     assert found["data"]["counts"]["test"]["0"] == 36 and found["data"]["complete"]
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+@pytest.mark.parametrize(("severities", "last"), [((3,), "severity 3"), ((1, 5), "mean")])
+def test_a_single_severity_has_no_column_of_means(severities, last, monkeypatch):
+    monkeypatch.setattr(robustness, "accuracy_under", lambda subject, kind, severity: severity / 10)
+    monkeypatch.setattr(robustness, "example", lambda subject, kind: "")
+    subject = SimpleNamespace(severities=severities, evaluation=SimpleNamespace(metrics={"accuracy": 0.9}))
+    html = robustness.robustness(subject).html
+    assert re.findall("<th[^>]*>(.*?)</th>", html)[-1] == last
+    assert re.findall("<td[^>]*>(.*?)</td>", html)[len(severities)] == f"{severities[-1] / 10:.1%}"
 
 
 def test_the_robustness_is_that_of_an_evaluation_of_corrupted_images(model, photos, written, tmp_path):

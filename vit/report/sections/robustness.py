@@ -46,8 +46,9 @@ def robustness(subject: Subject) -> Section:
     html = facts({"accuracy, images as they are": f"{clean:.2%}", "mean accuracy, corrupted": f"{mean:.2%}"})
     html += paragraph("Each image is corrupted at the size of the model's input. Frost is a generated texture, and "
                       "radii are scaled to the size of the image, so the numbers are not those of ImageNet-C.", True)
-    columns = ("corruption", *(f"severity {severity}" for severity in subject.severities), "mean")
-    lines = [(kind.replace("_", " "), *(f"{value:.1%}" for value in values), f"{np.mean(values):.1%}")
+    several = len(subject.severities) > 1
+    columns = ["corruption", *(f"severity {severity}" for severity in subject.severities)] + ["mean"] * several
+    lines = [(kind.replace("_", " "), *(f"{value:.1%}" for value in [*values, np.mean(values)]))[: len(columns)]
              for kind, values in rows.items()]
     html += table(columns, lines, "Accuracy under corruptions", range(1, len(columns)))
     html += cards(example(subject, kind) for kind in CORRUPTIONS)
