@@ -14,6 +14,7 @@ from vit.evaluation.intervals.bootstrap import (
     exact_interval,
     resampled_counts,
 )
+from vit.evaluation.intervals.text_bootstrap import TextStatistics
 
 
 def evaluation(labels, right, classes=3, top5=None):
@@ -110,3 +111,14 @@ def test_the_best_five_count_only_above_five_classes():
     found = accuracies(evaluation(labels, right, 8, near))
     assert found.top5.value == pytest.approx((right | near).mean())
     assert found.top5.low < found.top5.value < found.top5.high
+
+
+@pytest.mark.parametrize(("matches", "method"), [(0, EXACT), (FEWEST - 1, EXACT), (FEWEST, BOOTSTRAP), (60, EXACT)])
+def test_an_exact_match_of_few_right_or_wrong_texts_has_the_exact_interval(matches, method):
+    references = [f"the number {i} of many" for i in range(60)]
+    found = TextStatistics([text if i < matches else f"{text} more" for i, text in enumerate(references)],
+                           references).intervals(50)["exact_match"]
+    assert (found.value, found.method) == (matches / 60, method) and found.low < found.high
+    if method == EXACT:
+        theirs = stats.binomtest(matches, 60).proportion_ci(method="exact")
+        assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high))

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vit.evaluation.intervals.bootstrap import BOOTSTRAP, LEVEL, NONE, Interval, percentiles, resampled_counts
+from vit.evaluation.intervals.bootstrap import (
+    BOOTSTRAP,
+    EXACT,
+    FEWEST,
+    LEVEL,
+    NONE,
+    Interval,
+    exact_interval,
+    percentiles,
+    resampled_counts,
+)
 from vit.evaluation.intervals.paired import mcnemar
 from vit.evaluation.text_metrics import character_errors
 
@@ -46,11 +56,17 @@ class TextStatistics:
         return self.metrics(counts)
 
     def intervals(self, resamples: int = RESAMPLES, level: float = LEVEL) -> dict[str, Interval]:
-        """exact_match, cer and bleu with percentile intervals."""
+        """exact_match, cer and bleu with percentile intervals; exact match with the exact binomial interval where fewer
+        than `FEWEST` texts are right or wrong.
+        """
         observed = self.metrics(np.ones((1, len(self.rows)), np.int64))
         drawn = self.resampled(resamples)
-        return {name: Interval(float(value[0]), *percentiles(drawn[name], level), BOOTSTRAP)
-                for name, value in observed.items()}
+        found = {name: Interval(float(value[0]), *percentiles(drawn[name], level), BOOTSTRAP)
+                 for name, value in observed.items()}
+        texts, matches = len(self.rows), int(self.rows[:, 0].sum())
+        if min(matches, texts - matches) < FEWEST:
+            found[MATCH] = Interval(matches / texts, *exact_interval(matches, texts, level), EXACT)
+        return found
 
 
 def corpus_bleu(sums: np.ndarray) -> float:

@@ -34,7 +34,7 @@ nav ul { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; padding: 0; list-sty
 a { color: inherit; } :focus-visible { outline: 2px solid #2f6fb7; outline-offset: 2px; }
 dl { display: grid; grid-template-columns: minmax(7rem, max-content) 1fr; gap: .2rem 1rem; margin: .6rem 0; }
 dt { color: var(--muted); } dd { margin: 0; overflow-wrap: anywhere; }
-th, td { overflow-wrap: break-word; }
+th { overflow-wrap: break-word; } td:not(.number) { overflow-wrap: anywhere; min-width: 5.5rem; }
 table { width: auto; min-width: min(100%, 30rem); } caption { text-align: left; font-weight: 600; padding: .6rem 0; }
 th.number { text-align: right; } td { min-width: 3.5rem; } h3 { font-size: 1rem; margin: 1.2rem 0 .5rem; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; }

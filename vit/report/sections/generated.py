@@ -7,7 +7,7 @@ from dataclasses import asdict
 import numpy as np
 
 from vit.evaluation import bleu_signature, text_metrics
-from vit.evaluation.intervals.bootstrap import LEVEL
+from vit.evaluation.intervals.bootstrap import FEWEST, LEVEL
 from vit.evaluation.intervals.text_bootstrap import RESAMPLES, TextStatistics
 from vit.evaluation.text_metrics import character_errors
 from vit.nn import Attention
@@ -46,8 +46,9 @@ def texts(subject: Subject) -> Section:
     html += facts({"loss of the references": f"{evaluation.metrics['loss']:.4f}",
                    "token accuracy": f"{evaluation.metrics['token_accuracy']:.2%}", "BLEU signature": bleu_signature()})
     html += paragraph(f"Bootstrap: percentiles over {RESAMPLES:,} draws of {len(chosen):,} pairs with replacement. An "
-                      "interval says how much the number depends on the draw of these pairs, not how much another "
-                      "training would change it.", muted=True)
+                      f"exact match with fewer than {FEWEST} right or wrong pairs has the exact binomial interval of "
+                      "Clopper and Pearson. An interval says how much the number depends on the draw of these pairs, "
+                      "not how much another training would change it.", muted=True)
     values = {**evaluation.metrics, "level": LEVEL, "resamples": RESAMPLES,
               "intervals": {name: asdict(each) for name, each in found.items()}}
     return Section("accuracy", "Generated texts", html, values)
