@@ -153,7 +153,7 @@ def test_timm_and_marian_refuse_by_the_name_of_the_part(name: str) -> None:
     ("images", {"mixer": "conv1d", "kernel": 4}, "kernel is 4, but must be odd"),
     ("images", {"residual": False, "block": "parallel", "pre_norm": True}, "residual=false needs block=serial"),
     ("images", {"value_dim": 0}, "value_dim is 0, but must be above 0"),
-    ("translation", {"mixer": "fnet"}, "mixer=fnet has no causal form.*set decoder_mixer to attention, lstm"),
+    ("translation", {"mixer": "fnet"}, "mixer=fnet has no causal form.*set decoder_mixer=attention, lstm"),
     ("translation", {"decoder_mixer": "fnet"}, "decoder_mixer=fnet is unknown"),
     ("images to texts", {"positions": "relative"}, "positions=relative is unknown"),
 ])

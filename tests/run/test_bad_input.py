@@ -89,7 +89,7 @@ def test_image_size_and_patch(refused):
 def test_model_that_does_not_fit_the_pixels(refused):
     refused(["model.in_chans=1"], 2, "model.in_chans=1", "in_chans 3", "data.preprocessing.mode")
     refused(["model.image_size=16"], 2, "model.image_size=16", "[8, 8]", "it is set by data.image_size")
-    refused(["data.preprocessing.mode=CMYK"], 2, "data.preprocessing: mode='CMYK' is not one of RGB, L")
+    refused(["data.preprocessing.mode=CMYK"], 2, "data.preprocessing.mode='CMYK' is not one of RGB, L")
     refused(["data.preprocessing.mean=[0.5,0.5]"], 2, "mode RGB has 3 channels, but mean has 2")
 
 

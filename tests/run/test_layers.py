@@ -12,7 +12,7 @@ from vit.cli import main
 from vit.models import EncoderDecoderConfig, MaskedTextConfig, TextClassifierConfig
 from vit.models.checks import CHOICES, TEXT_POSITIONS
 from vit.nn import attention_maps
-from vit.run.config.composing import compose, resolve
+from vit.run.config.composing import ConfigError, compose, resolve
 from vit.run.parts.networks import text_model
 
 FAST = ["precision=32-true", "logger=csv", "report=false", "trainer.accelerator=cpu", "model.dim=16",
@@ -108,6 +108,17 @@ def test_the_runs_have_every_value_of_the_parts():
                                if part.startswith(f"{key}=")}, key
     assert set(POOLS["images"].values()) == set(CHOICES["pool"])
     assert set(POOLS["texts"].values()) == set(TextClassifierConfig.choices["pool"])
+
+
+@pytest.mark.parametrize(("overrides", "message"), [
+    (["model.mixer=lstm", "model.attention=dot"],
+     "^model.attention=dot is an option of attention, but model.mixer=lstm; leave it out, or set model.mixer=att"),
+    (["data=spelled_numbers", "model.mixer=fnet"], "^model.mixer=fnet has no causal.*; set model.decoder_mixer=att"),
+    (["model.dim=50", "model.num_heads=4"], "^model: dim 50 is not divisible"),
+])
+def test_an_error_has_the_keys_in_full(overrides, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        vit.train([*overrides, *FAST[:4], f"run_dir={tmp_path / 'run'}"])
 
 
 @pytest.mark.parametrize(("task", "name"), [("images", "lstm"), *(

@@ -137,8 +137,8 @@ def check_mixer(config: Any) -> None:
     decodes = hasattr(config, "decoder_mixer")
     mixers = [config.mixer, config.decoder_mixer or config.mixer] if decodes else [config.mixer]
     if mixers[-1] == "fnet" and decodes:
-        raise ValueError("mixer=fnet has no causal form, because every token depends on all others; set decoder_mixer "
-                         "to attention, lstm, gru or conv1d with it")
+        raise ValueError("mixer=fnet has no causal form, because every token depends on all others; set "
+                         "decoder_mixer=attention, lstm, gru or conv1d with it")
     if "attention" in mixers:
         return
     if config.positions in ("rotary", "learned_rotary", "relative"):

@@ -145,6 +145,40 @@ axis.set_yticks(range(len(rows)), [f"layer {number}" for number in range(len(row
 axis.set_xticks(range(len(names)), names, rotation=45, ha="right");
 
 # %% [markdown]
+# In the table of embeddings *five* is one vector. In a sentence it is a number before, a change or a result, and the vector
+# after a block says so. Below, the cosine between the vectors of *five* in two sentences: 1 in the table; then with the position
+# added; then after each block.
+
+# %%
+changed = "with two coins ann buys five and has seven", "of nine pears ben loses five and has four"
+result, before = "with two coins ann buys three and has five", "with five coins ann buys two and has seven"
+
+
+def vectors(text):
+    """The vector of *five* in the table, with its position, and after each block."""
+    sample = bert.encode(text)
+    source, mask, segment = bert.batch([sample])
+    place, blocks = next(i for i, token in enumerate(tokenizer.tokens(sample.ids)) if token.strip() == "five"), []
+    with torch.inference_mode():
+        x = bert.model.embed(source, segment=segment)
+        bert.model.encoder(x, mask, features=blocks)
+        return torch.stack([bert.model.embed.token.weight[sample.ids[place]], *(each[0, place] for each in (x, *blocks))])
+
+
+figure, axis = plt.subplots(figsize=(7, 3), layout="constrained")
+for name, (one, other) in {"a change in both": changed, "a change, a result": (changed[0], result),
+                           "before, a result": (before, result)}.items():
+    cosines = F.cosine_similarity(vectors(one), vectors(other), dim=-1)
+    axis.plot(cosines, marker="o", label=name)
+    print(f"{name:20}", "  ".join(f"{value:.2f}" for value in cosines))
+axis.set_xticks(range(4), ["table", "+ position", "block 0", "block 1"])
+axis.set(title="the vectors of one word in two sentences", ylabel="cosine", ylim=(0, 1.05))
+axis.legend();
+
+# %% [markdown]
+# Where it means the same, the vectors stay close although all other words but *and has* differ. Such vectors are called
+# contextual, and they are what fine-tuning begins with.
+#
 # ## 5. Fine-tuning on classes
 #
 # A new task with 200 labels: are two sentences about the same thing? Without pre-training this is hard, because the model

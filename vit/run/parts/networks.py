@@ -57,7 +57,7 @@ def build_model(
     name = model_name(model)
     if not name.startswith("timm:") and "_patch" not in name:
         stated.setdefault("patch_size", patch_size)
-    return checked("model", partial(create_model, name), {**required, **stated}, unpack=True)
+    return checked("model", partial(create_model, name), {**required, **stated}, unpack=True, names=model)
 
 
 def text_model(config: dict, required: dict, cls: type, initial: Initial | None) -> nn.Module:
@@ -78,7 +78,8 @@ def text_model(config: dict, required: dict, cls: type, initial: Initial | None)
     known = {key: value for key, value in known.items() if key in names and key not in required}
     if not known:
         values.setdefault("scale_embed", values.get("positions", cls.positions) == "sincos")  # null in the config
-    return checked("model", model_from_config, {"kind": cls.kind, **values, **known, **named, **required})
+    complete = {"kind": cls.kind, **values, **known, **named, **required}
+    return checked("model", model_from_config, complete, names=model)
 
 
 def seq2seq_model(
