@@ -137,7 +137,10 @@ def test_a_missing_file_is_reported_before_the_first_prediction(models, tmp_path
     (tmp_path / "a.txt").write_text("ab\n")
     assert main(["predict", str(models / "translator"), str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]) == 1
     said = capfd.readouterr()
-    assert said.out == "" and "b.txt does not exist" in said.err
+    assert said.out == "" and "b.txt does not exist" in said.err and "standard input" not in said.err
+    assert main(["predict", str(models / "translator"), "a text"]) == 1
+    assert "the file a text does not exist; a text itself comes from standard input: echo 'a text' |" in " ".join(
+        capfd.readouterr().err.split())
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])

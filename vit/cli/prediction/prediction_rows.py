@@ -1,6 +1,7 @@
 """The rows of `vit predict`: what is predicted for images, texts and text generation, as one table each."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -256,4 +257,8 @@ def read_lines(request: Request) -> Iterator["Line"]:
 
     if request.is_stdin:
         return number_lines(sys.stdin.buffer)
+    for text in request.inputs or []:
+        if not os.path.exists(text) and not Path(text).suffix:
+            raise FileNotFoundError(f"the file {text} does not exist; a text itself comes from standard input: echo "
+                                    f"{shlex.quote(text)} | vit predict MODEL")
     return chain.from_iterable([iterate_lines(path) for path in request.paths])
