@@ -24,6 +24,12 @@ def log_of(folder):
     return (folder / "log.txt").read_text()
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A run that is not compiled."""
+    return vit.train([*SHORT, f"run_dir={tmp_path_factory.mktemp('plain')}"]).path
+
+
 @pytest.fixture
 def measured(monkeypatch):
     """measured(eager, compiled): a step seems to take so many seconds; compilation uses dynamo alone, for speed."""
@@ -50,32 +56,30 @@ def test_the_gain_must_exceed_the_cost_to_come(eager, compiled, batches, stages,
     assert Compilation(eager, compiled, cost=30.0, batches=batches, stages=stages).pays_off is pays
 
 
-def test_a_short_run_is_not_compiled_and_has_the_same_bits_as_without_auto(tmp_path, monkeypatch):
+def test_a_short_run_is_not_compiled_and_has_the_same_bits_as_without_auto(tmp_path, plain, monkeypatch):
     monkeypatch.setattr(nn.Module, "compile", lambda *_, **__: pytest.fail("a short run was compiled"))
     auto = vit.train([*SHORT, "compile=auto", f"run_dir={tmp_path / 'auto'}"]).path
-    plain = vit.train([*SHORT, f"run_dir={tmp_path / 'plain'}"]).path
     assert_same(auto, plain)
     assert is_compiled(auto) is False
-    assert "compile: false (auto: all 78 batches take" in log_of(auto)
+    assert "compile: false (auto: all 38 batches take" in log_of(auto)
 
 
-def test_a_compiled_model_that_is_slower_is_not_used(tmp_path, measured):
+def test_a_compiled_model_that_is_slower_is_not_used(tmp_path, plain, measured):
     measured(eager=100.0, compiled=101.0)
     auto = vit.train([*SHORT, "compile=auto", f"run_dir={tmp_path / 'auto'}"]).path
-    plain = vit.train([*SHORT, f"run_dir={tmp_path / 'plain'}"]).path
     assert_same(auto, plain)
     assert is_compiled(auto) is False
-    assert "compile: false (auto: 101 s per batch instead of 100 s; over 78 batches that saves -78 s" in log_of(auto)
+    assert "compile: false (auto: 101 s per batch instead of 100 s; over 38 batches that saves -38 s" in log_of(auto)
 
 
 def test_the_decision_is_recorded_and_remains_on_resuming(tmp_path, measured, monkeypatch):
     measured(eager=100.0, compiled=50.0)
     whole = vit.train([*SHORT, "compile=auto", f"run_dir={tmp_path / 'whole'}"]).path
     assert is_compiled(whole) is True
-    assert "compile: true (auto: 50 s per batch instead of 100 s; over 78 batches that saves 3900 s" in log_of(whole)
+    assert "compile: true (auto: 50 s per batch instead of 100 s; over 38 batches that saves 1900 s" in log_of(whole)
     seconds = measured(eager=100.0, compiled=50.0)
     words, folder = [*SHORT, "compile=auto"], tmp_path / "parts"
-    stopped_and_resumed(words, folder, monkeypatch, 20, [*words, f"run_dir={folder}"])
+    stopped_and_resumed(words, folder, monkeypatch, 10, [*words, f"run_dir={folder}"])
     assert next(seconds, None) is None  # the second command has measured nothing
     assert is_compiled(folder) is True and log_of(folder).count("compile: true") == 1
     assert_same(folder, whole)

@@ -4,7 +4,7 @@ import pytest
 
 import vit
 from tests.run.conftest import run, table
-from tests.run.test_resume import DIGITS, assert_same, stopped_and_resumed
+from tests.run.test_resume import DIGITS, STEPS, assert_same, stopped_and_resumed
 from vit.run import main
 from vit.tasks import Classification
 from vit.tasks.distillation import Teacher
@@ -15,32 +15,39 @@ WORDS = [*DIGITS, "recipe.epochs=4", "data.patch_size=2", "model.dim=16", "model
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return vit.train([*WORDS, f"run_dir={tmp_path_factory.mktemp('whole')}"]).path
-
-
-def test_each_epoch_has_the_next_stage_and_validation_full_size(tmp_path, monkeypatch):
-    """39 steps per epoch and four stages of equal length: one stage per epoch."""
+def watched(tmp_path_factory):
+    """A run, and (training, size of the images) of each batch that its model embedded."""
     seen, build = [], Classification.__init__
 
-    def watched(task, model, *arguments, **options):
+    def hooked(task, model, *arguments, **options):
         model.embed.register_forward_hook(
             lambda module, inputs, output: seen.append((module.training, tuple(inputs[0].shape[2:]))))
         build(task, model, *arguments, **options)
 
-    monkeypatch.setattr(Classification, "__init__", watched)
-    done = vit.train([*WORDS, f"run_dir={tmp_path}"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Classification, "__init__", hooked)
+        return vit.train([*WORDS, f"run_dir={tmp_path_factory.mktemp('whole')}"]).path, seen
+
+
+@pytest.fixture(scope="module")
+def whole(watched):
+    return watched[0]
+
+
+def test_each_epoch_has_the_next_stage_and_validation_full_size(watched):
+    """Four stages of equal length: one stage per epoch."""
+    done, seen = watched
     training = [size for trains, size in seen if trains]
-    assert training == [(4, 4)] * 39 + [(6, 6)] * 78 + [(8, 8)] * 39
+    assert training == [(4, 4)] * STEPS + [(6, 6)] * 2 * STEPS + [(8, 8)] * STEPS
     assert {size for trains, size in seen if not trains} == {(8, 8)}
-    rows = [row for row in table(done.path / "metrics.csv") if row["epoch"] != "0"]
+    rows = [row for row in table(done / "metrics.csv") if row["epoch"] != "0"]
     assert [float(row["image_size"]) for row in rows] == [4, 6, 6, 8]
     assert [float(row["patch_drop"]) for row in rows] == pytest.approx([1 / 2, 1 / 3, 1 / 6, 0])
     assert "progressive training: 4 stages, images of 4x4, 6x6, 8x8 pixels; patch_drop 0.5, 0.333, 0.167, 0; the last" \
-        in (done.path / "log.txt").read_text()
+        in (done / "log.txt").read_text()
 
 
-@pytest.mark.parametrize("batches", [20, 39, 50])
+@pytest.mark.parametrize("batches", [10, STEPS, STEPS + 6])
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, whole, monkeypatch, batches):
     stopped_and_resumed(WORDS, tmp_path, monkeypatch, batches)
     assert_same(tmp_path, whole)

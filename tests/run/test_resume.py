@@ -13,10 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 import vit
-from tests.run.conftest import SMALL, start, table, write_photos
+from tests.run.conftest import SMALL, start, table, write_photos, write_questions
 from vit.run.config.composing import ConfigError
 
-DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "report=false", "recipe.batch_size=32", "model.depth=1"]
+DIGITS = ["recipe.epochs=5", "precision=32-true", "logger=csv", "report=false", "recipe.batch_size=64", "model.depth=1"]
+STEPS = 19  # in an epoch of DIGITS
 SPEED = {"train/images_per_second", "train/sentences_per_second", "train/data_wait"}
 
 
@@ -112,7 +113,7 @@ def test_resume_auto_finds_a_killed_run_by_its_overrides(tmp_path, whole, monkey
     assert "no run to resume" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("batches", [20, 39 * 3, 39 * 3 + 1])
+@pytest.mark.parametrize("batches", [10, STEPS * 3, STEPS * 3 + 1])
 def test_stopped_within_an_epoch_at_its_end_and_after(tmp_path, whole, monkeypatch, batches):
     stopped_and_resumed(DIGITS, tmp_path, monkeypatch, batches)
     assert_same(tmp_path, whole)
@@ -129,7 +130,7 @@ def test_accumulation_and_mixup(tmp_path, monkeypatch):
     ]
 
     through = vit.train([*overrides, f"run_dir={tmp_path / 'whole'}"]).path
-    stopped_and_resumed(overrides, tmp_path / "parts", monkeypatch, 2 * 39 + 7)
+    stopped_and_resumed(overrides, tmp_path / "parts", monkeypatch, 2 * STEPS + 7)
     assert_same(tmp_path / "parts", through)
 
 
@@ -144,7 +145,7 @@ def test_pictures_streamed_by_workers(tmp_path, monkeypatch):
 
 def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path, whole, monkeypatch, capsys):
     with monkeypatch.context() as patch:
-        StopAfter(patch, 39 * 3 + 5)
+        StopAfter(patch, STEPS * 3 + 5)
         with pytest.raises(SystemExit):
             vit.train([*DIGITS, f"run_dir={tmp_path}"])
     last = tmp_path / "checkpoints" / "last.ckpt"
@@ -172,14 +173,14 @@ def test_no_whole_checkpoint_is_an_error(tmp_path, monkeypatch):
 
 
 def test_a_changed_override_is_logged_and_recorded(tmp_path, monkeypatch, capsys):
-    run = stopped_and_resumed(DIGITS, tmp_path, monkeypatch, 60, ["recipe.epochs=3", "recipe.ema=0.99"])
+    run = stopped_and_resumed(DIGITS, tmp_path, monkeypatch, 30, ["recipe.epochs=2", "recipe.ema=0.99"])
     said = capsys.readouterr().out
-    assert "changed on resuming: recipe.epochs from 5 to 3" in said and "recipe.ema" not in said
-    assert run.metrics["epochs"] == 3
+    assert "changed on resuming: recipe.epochs from 5 to 2" in said and "recipe.ema" not in said
+    assert run.metrics["epochs"] == 2
     (tmp_path / "metrics.json").unlink()
-    with pytest.raises(ConfigError, match=r"recipe.epochs=2, but .*last.ckpt has completed 3 epochs"):
-        vit.train([f"resume={tmp_path}", "recipe.epochs=2"])
-    assert "recipe.epochs from 5 to 3" in (tmp_path / "log.txt").read_text()
+    with pytest.raises(ConfigError, match=r"recipe.epochs=1, but .*last.ckpt has completed 2 epochs"):
+        vit.train([f"resume={tmp_path}", "recipe.epochs=1"])
+    assert "recipe.epochs from 5 to 2" in (tmp_path / "log.txt").read_text()
 
 
 def test_the_command_of_a_run_given_again_resumes_it(tmp_path, monkeypatch):
@@ -261,8 +262,9 @@ def test_stopped_before_anything_was_saved_it_begins_from_the_same_weights(tmp_p
 def test_word_vectors_are_not_needed_again(tmp_path, monkeypatch):
     file = tmp_path / "vectors.txt"
     file.write_text(f"has{' 0.5' * 16}\nwho{' -0.5' * 16}\n")
-    overrides = ["data=text_table", "model.dim=16", "model.num_heads=2", "model.depth=1", *DIGITS[1:3]]
-    overrides += ["recipe.epochs=2", "recipe.batch_size=1000", f"model.vectors={file}"]
+    overrides = ["data=text_table", write_questions(tmp_path / "questions.csv"), *DIGITS[1:3], "model.dim=16"]
+    overrides += ["model.num_heads=2", "model.depth=1"]
+    overrides += ["recipe.epochs=2", "recipe.batch_size=100", f"model.vectors={file}"]
     vit.train([*overrides, f"run_dir={tmp_path / 'one'}"])
     with monkeypatch.context() as patch:
         StopAfter(patch, 3)
@@ -274,9 +276,9 @@ def test_word_vectors_are_not_needed_again(tmp_path, monkeypatch):
 
 
 def test_time_and_images_are_counted_through_the_stop(tmp_path, monkeypatch):
-    run = stopped_and_resumed(DIGITS, tmp_path, monkeypatch, 150)
+    run = stopped_and_resumed(DIGITS, tmp_path, monkeypatch, 70)
     first = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["callbacks"]["ThroughputMeter"]
-    assert first["rows"] == pytest.approx(5 * 39 * 32, abs=3 * 32)
+    assert first["rows"] == pytest.approx(5 * STEPS * 64, abs=3 * 64)
     assert re.fullmatch(r"\d+\.\d", str(run.metrics["seconds"])) and run.metrics["seconds"] >= first["elapsed"] - 0.1
 
 
