@@ -5,6 +5,17 @@ os.environ.setdefault(
 )  # before torch is imported: bits are compared, and workers share two cores
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here may need the network
 
+import pytest
 import torch
 
+from tests.blank_pictures import use_blank_pictures
+
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def blank_pictures():
+    """Figures are blank; `tests/report` and modules whose subject they are define a fixture of this name without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        use_blank_pictures(patch)
+        yield

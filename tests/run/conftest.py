@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from tests import commands
-from tests.blank_pictures import use_blank_pictures
 from vit.data.sets.number_stories import number_questions, number_stories
 from vit.run.processes import apart
 
@@ -57,15 +56,6 @@ def table(path: Path) -> list[dict[str, str]]:
 def photos(tmp_path):
     """Three classes of 16, 14 and 12 pictures."""
     return write_photos(tmp_path / "photos", {"cat": 16, "dog": 14, "emu": 12})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def blank_pictures(request):
-    """The figures of runs are blank, except in a module with `DRAWS_PICTURES = True`."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not getattr(request.module, "DRAWS_PICTURES", False):
-            use_blank_pictures(patch)
-        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,7 +19,6 @@ from vit.cli import main as vit_main
 from vit.data import DataError
 from vit.run.config.composing import ConfigError
 
-DRAWS_PICTURES = True
 NAMES = ("red", "green", "blue")
 SMALL = ["data.image_size=16", "data.patch_size=8", "model=micro", "recipe.batch_size=8", "data.audit_seconds=1",
          "recipe.crop=null", "recipe.augment.hflip=null", "recipe.augment.policy=null"]
@@ -44,6 +43,11 @@ def write_shapes(root, count=90, chances=(0.5, 0.3, 0.25)):
 
 def overrides(path, *more):
     return [*QUICK, *SMALL, "data=table", f"data.path={path}", "data.label_separator='|'", *more]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def blank_pictures():
+    """Figures are drawn."""
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,10 @@ from vit.run.reporting import finish_with_report, run_subject
 from vit.run.training_run import how_to_resume
 from vit.training import Interrupted, StopSignals
 
-DRAWS_PICTURES = True
+
+@pytest.fixture(scope="module", autouse=True)
+def blank_pictures():
+    """Figures are drawn."""
 
 
 @pytest.fixture(scope="module")
