@@ -142,7 +142,7 @@ def test_texts_are_filmed_with_their_predictions(tmp_path, monkeypatch):
     assert headings[best - 1][0] == f"a cat and a cat → {found.label} {found.probability:.1%}{wrong}"
     with pytest.raises(ConfigError, match="callbacks.film=2 shows the attention between tokens, but model.mixer=lstm"):
         vit.train(["data=text_table", f"data.path={tmp_path / 'table.csv'}", *SMALL, "recipe.batch_size=16",
-                   "model.mixer=lstm", "callbacks.film=2", f"run_dir={tmp_path / 'refused'}"])
+                   "model.mixer=lstm", "model.pool=mean", "callbacks.film=2", f"run_dir={tmp_path / 'refused'}"])
 
 
 NUMBERS = ["data=spelled_numbers", "data.limit=300", "data.train=64", "data.val=8", "data.test=8",

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import vit
 from tests.run.conftest import table, write_photos, write_questions
@@ -65,17 +64,12 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def without_pictures(monkeypatch):
-    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda figure, path: Path(path).write_bytes(b""))
-
-
 CASES = [(task, name) for task in ("images", "texts", "translation") for name in PARTS]
 
 
 @pytest.mark.parametrize(("task", "name"), CASES)
 @pytest.mark.filterwarnings("ignore:saved under vit's own names")
-def test_every_part_trains_resumes_and_predicts(task, name, folder, tmp_path, monkeypatch, without_pictures, capsys):
+def test_every_part_trains_resumes_and_predicts(task, name, folder, tmp_path, monkeypatch, capsys):
     overrides = overrides_of(task, name, folder)
     run = stopped_and_resumed(overrides, tmp_path / "run", monkeypatch, batches=4)
     rows = table(run.path / "metrics.csv")
@@ -124,7 +118,7 @@ def test_an_error_has_the_keys_in_full(overrides, message, tmp_path):
 @pytest.mark.parametrize(("task", "name"), [("images", "lstm"), *(
     pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case != ("images", "lstm"))])
 @pytest.mark.filterwarnings("ignore:saved under vit's own names")
-def test_a_stopped_run_ends_with_the_same_bits(task, name, folder, tmp_path, monkeypatch, without_pictures) -> None:
+def test_a_stopped_run_ends_with_the_same_bits(task, name, folder, tmp_path, monkeypatch) -> None:
     overrides = overrides_of(task, name, folder)
     whole = vit.train([*overrides, f"run_dir={tmp_path / 'whole'}"])
     assert_same(whole.path, stopped_and_resumed(overrides, tmp_path / "run", monkeypatch, batches=4).path)
