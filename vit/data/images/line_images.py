@@ -2,20 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vit.data.images.bit_depth import FULL, Range, check_range
-from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, to_tensor
+from vit.data.images.preprocessing import INTERPOLATIONS, ImageLike, Preprocessing, StoredPreprocessing, to_tensor
 
 
 @dataclass(frozen=True)
-class LinePreprocessing:
+class LinePreprocessing(StoredPreprocessing):
     """All parameters that determine the pixels of a line image; a bundle stores exactly these values.
 
     An image is scaled to `height` with its aspect ratio, squeezed to `max_width` if it would be wider, and padded on
@@ -73,26 +72,6 @@ class LinePreprocessing:
     def max_patches(self) -> int:
         """Patches of an image of `max_width`: the longest source."""
         return self.rows * (self.max_width // self.patch_size[1])
-
-    def to_dict(self) -> dict[str, Any]:
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "LinePreprocessing":
-        """The preprocessing that `to_dict` saved.
-
-        Raises:
-            ValueError: a key is unknown or a value is invalid.
-        """
-        known = [f.name for f in fields(cls)]
-        unknown = sorted(set(values) - set(known))
-        if unknown:
-            raise ValueError(f"unknown preprocessing key {unknown[0]!r}; known: {', '.join(known)}")
-        return cls(**values)
-
-    def replace(self, **changes: Any) -> "LinePreprocessing":
-        """A copy with other values for the named fields."""
-        return replace(self, **changes)
 
     def image(self, raw: ImageLike, name: str = "") -> Tensor:
         """Any image → uint8 (C,height,W) with W a multiple of the patch width; raises BadImage with the name."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -37,8 +37,31 @@ MinScale = Callable[[int, int], float]  # upright (width, height) → the smalle
 ImageLike = bytes | str | Path | ArchivedFile | Image.Image | np.ndarray | Tensor
 
 
+class StoredPreprocessing:
+    """Base class of the frozen dataclasses of preprocessing, which a bundle stores as plain values."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The preprocessing that `to_dict` saved.
+
+        Raises:
+            ValueError: a key is unknown or a value is invalid.
+        """
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(set(values) - set(known)):
+            raise ValueError(f"unknown preprocessing key {unknown[0]!r}; known: {', '.join(known)}")
+        return cls(**values)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values for the named fields."""
+        return replace(self, **changes)
+
+
 @dataclass(frozen=True)
-class Preprocessing:
+class Preprocessing(StoredPreprocessing):
     """All parameters that determine the pixels of a model's input; a bundle stores exactly these values.
 
     `size` is (height, width). `resize`: "shorter" resizes the shorter side to size/crop_pct and crops the centre (as
@@ -104,27 +127,6 @@ class Preprocessing:
     @property
     def channels(self) -> int:
         return 3 if self.mode == "RGB" else 1
-
-    def to_dict(self) -> dict[str, Any]:
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Preprocessing":
-        """The preprocessing that `to_dict` saved.
-
-        Raises:
-            ValueError: a key is unknown or a value is invalid.
-        """
-        unknown = sorted(set(values) - {f.name for f in fields(cls)})
-        if unknown:
-            raise ValueError(
-                f"unknown preprocessing key {unknown[0]!r}; known: {', '.join(f.name for f in fields(cls))}"
-            )
-        return cls(**values)
-
-    def replace(self, **changes: Any) -> "Preprocessing":
-        """A copy with other values for the named fields."""
-        return replace(self, **changes)
 
     def image(self, raw: ImageLike, name: str = "") -> Tensor:
         """The preprocessing of evaluation: any image → uint8 (C,H,W).
