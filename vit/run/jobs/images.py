@@ -192,11 +192,12 @@ class ImageClassificationJob(ImageJob):
     def calibrate(self, weights: dict[str, Tensor], settings: dict) -> Calibration | None:
         """The calibration of the weights on the validation images."""
         source = replace(self.source, splits={**self.source.splits, "val": self.evaluated("val")})
-        options = RunOptions(
-            **settings, on_bad_sample=self.config["data"]["on_bad_sample"], device=None, progress=None
-        )
-        model = trained_copy(self.model, weights)
+        model, options = trained_copy(self.model, weights), self.run_options(settings)
         return calibrate_images(model, self.preprocessing, source, calibration_choice(self.config), options)
+
+    def run_options(self, settings: dict) -> RunOptions:
+        """How the images of a split are evaluated on the device of the model, without a progress bar."""
+        return RunOptions(**settings, on_bad_sample=self.config["data"]["on_bad_sample"], device=None, progress=None)
 
     def test(self, folder: RunFolder, settings: dict, progress: Progress) -> Tested:
         bundle = load_bundle(folder.model)

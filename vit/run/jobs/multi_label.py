@@ -10,7 +10,6 @@ from vit.bundle import load_bundle, save_bundle
 from vit.bundle.label_calibration import calibrated_thresholds
 from vit.data import DataError
 from vit.evaluation import best_thresholds, evaluate_multi_label
-from vit.evaluation.classification import RunOptions
 from vit.evaluation.progress import Progress
 from vit.inference import MultiLabelPredictor
 from vit.report.multi_label import write_multi_label_evaluation
@@ -57,10 +56,7 @@ class MultiLabelJob(ImageClassificationJob):
 
     def save(self, path: Path, weights: dict[str, Tensor], metrics: dict, extra: dict) -> None:
         """Save the bundle, calibrated and with a threshold per class."""
-        model = trained_copy(self.model, weights)
-        options = RunOptions(
-            **extra["evaluation"], on_bad_sample=self.config["data"]["on_bad_sample"], device=None, progress=None
-        )
+        model, options = trained_copy(self.model, weights), self.run_options(extra["evaluation"])
         val, classes, choice = self.evaluated("val"), self.source.classes, calibration_choice(self.config)
         calibration = calibrate_labels(model, self.preprocessing, val, classes, choice, options)
         thresholds = calibrated_thresholds(self.thresholds(model, extra["evaluation"]), calibration)
