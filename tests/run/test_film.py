@@ -26,6 +26,11 @@ QUICK = ["recipe.epochs=2", "precision=32-true", "logger=csv", "report=false", "
 QUICK += ["data.patch_size=4", "recipe.batch_size=256", "model.dim=16", "model.num_heads=2", "model.depth=1"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def blank_pictures():
+    """Figures are drawn."""
+
+
 def test_a_film_changes_nothing_and_is_the_same_after_resuming(tmp_path):
     plain, filmed = (vit.train([*QUICK, *film, f"run_dir={tmp_path / name}"])
                      for name, film in (("plain", []), ("filmed", ["callbacks.film=5"])))

@@ -25,6 +25,11 @@ TINY += ["model.decoder_dim=16", "model.decoder_depth=1", "recipe.batch_size=64"
 QUIET = [*TINY, "logger=csv", "report=false", "task.examples=0"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def blank_pictures():
+    """Figures are drawn."""
+
+
 def rows_of(file):
     return csv.DictReader(file.read_text().splitlines())
 
