@@ -16,6 +16,8 @@ from pathlib import Path
 
 from pairs import in_turns, report
 
+from vit.benchmarking.timing import CLOCKS
+
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTS = {
     "torch": "import torch",
@@ -35,23 +37,26 @@ COMMANDS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--clock", choices=CLOCKS, default="wall",
+                        help="processor: seconds of processor time, to which other work on the machine adds little")
+    parser.add_argument("--commands", action="store_true", help="measure the commands only")
+    options = parser.parse_args()
     imports = {
         name: code
         for name, code in IMPORTS.items()
-        if "transformers" not in name or importlib.util.find_spec("transformers")
+        if not options.commands and ("transformers" not in name or importlib.util.find_spec("transformers"))
     }
     programs = {name: partial(run, ["-c", code]) for name, code in imports.items()}
     programs |= {name: partial(run, arguments) for name, arguments in COMMANDS.items()}
-    seconds = in_turns(programs, rounds)
+    seconds = in_turns(programs, options.rounds, CLOCKS[options.clock])
     rows = []
     for name, times in seconds.items():
-        row = {"what": name, "seconds": statistics.median(times)}
+        row = {"what": name, "seconds": statistics.median(times), "lowest": min(times), "highest": max(times)}
         if name in imports:
             beyond = [a - b for a, b in zip(times, seconds["torch"], strict=True)]
             row["seconds beyond torch"] = statistics.median(beyond)
         rows.append(row)
-    report("start-up", rows)
+    report("start-up", rows, clock=options.clock)
 
 
 def run(arguments: list[str]) -> None:
