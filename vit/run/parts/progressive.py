@@ -63,6 +63,6 @@ def add_patch_dropout(model: VisionTransformer, made: Progressive) -> None:
     if config.patch_dropout:
         raise ConfigError(f"{NODE}.patch_drop and model.patch_dropout={config.patch_dropout} both drop patches; set "
                           "one of them to null")
-    replaced = partial(dataclasses.replace, config)
-    checked(f"{NODE}.patch_drop", replaced, {"patch_dropout": max(made.patch_drops)}, unpack=True)
+    replaced = partial(dataclasses.replace, config, patch_dropout=max(made.patch_drops))
+    checked(f"{NODE}.patch_drop", replaced, {}, unpack=True)
     model.encoder.patch_dropout = PatchDropout(made.patch_drops[0], config.prefix)
