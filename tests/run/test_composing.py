@@ -40,20 +40,24 @@ def test_every_option_composes(group):
         compose([f"{group}={name}"])
 
 
+def all_steps(*overrides):
+    return compose([*overrides]).recipe.get("augment") or {}
+
+
 def steps(*overrides):
-    return {key: step for key, step in (compose([*overrides]).recipe.augment or {}).items() if step is not None}
+    return {key: step for key, step in all_steps(*overrides).items() if step is not None}
 
 
 @pytest.fixture(scope="module")
 def steps_of_recipes():
     """The names of all steps of augmentation that recipes have, those that are null included."""
-    return {key for recipe in options("recipe") for key in compose([f"recipe={recipe}"]).recipe.augment or {}}
+    return {key for recipe in options("recipe") for key in all_steps(f"recipe={recipe}")}
 
 
 @pytest.mark.parametrize("name", options("augment"))
 def test_an_augmentation_replaces_that_of_any_recipe_or_experiment(name, steps_of_recipes):
     """It sets each step that any recipe has, and comes after recipes, data sets and experiments."""
-    assert steps_of_recipes and steps_of_recipes <= compose(["recipe=scratch", f"augment={name}"]).recipe.augment.keys()
+    assert steps_of_recipes and steps_of_recipes <= all_steps("recipe=scratch", f"augment={name}").keys()
     alone = steps("recipe=scratch", f"augment={name}")
     for choice in ["recipe=cifar", "recipe=three_augment", "experiment=mae", "data=mnist", "experiment=captcha"]:
         assert steps(choice, f"augment={name}") == alone, choice

@@ -178,9 +178,18 @@ def options(group: str, search: tuple[str, ...] = ()) -> list[str]:
 
 @functools.cache
 def _options(group: str, search: tuple[str, ...], folder: pathlib.Path) -> list[str]:
-    with _initialized(folder) as loader:
-        found = loader.get_group_options(group, config_name="train", overrides=list(search))
+    try:
+        found = _loader(folder).get_group_options(group, overrides=list(search))
+    except CONFIG_ERRORS as error:
+        raise ConfigError(one_line(error)) from None
     return sorted(name for name in found if not name.startswith("_") and name not in FORMER_OPTIONS.get(group, ()))
+
+
+@functools.cache
+def _loader(folder: pathlib.Path) -> ConfigLoader:
+    """Hydra's config loader over a folder, which lists options without being Hydra's current one."""
+    with _initialized(folder) as loader:
+        return loader
 
 
 def resolve(config: DictConfig) -> dict:
