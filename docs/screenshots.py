@@ -81,7 +81,7 @@ PICTURES = {
     "compare": Picture(f"compare {DIGITS} {SHALLOW}", (DIGITS, SHALLOW)),
     "sets": Picture(f"predict {HEAD} few --set 0.9", (HEAD,)),
     "abstain": Picture(f"predict {HEAD} few --abstain 0.1", (HEAD,)),
-    "cross-validate": Picture(f"cross-validate recipe.epochs=10 folds=5 run_dir={FOLDS}", lines=17),
+    "cross-validate": Picture(f"cross-validate recipe.epochs=10 folds=5 run_dir={FOLDS}", lines=15),
     "label-errors": Picture(f"audit --labels {HEAD}", (HEAD,), f"{HEAD}/label_errors.html", height=760),
     "near-copies": Picture("audit data=folder data.root=garments --near-copies --html copies.html", (), "copies.html",
                            height=760),
