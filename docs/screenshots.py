@@ -4,7 +4,7 @@
 Each picture shows the page or the terminal output of a real command, which runs in a temporary folder, or in `--work`,
 where the results of finished commands are used again. `--photos` is the Clothing Dataset (small), CC0,
 https://github.com/alexeygrigorev/clothing-dataset-small, and `--weights` those of timm's tf_efficientnet_lite0. Needs
-Chromium; the whole takes about four minutes on two cores.
+Chromium; the whole takes several minutes of processor time.
 """
 
 import argparse

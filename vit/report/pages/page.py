@@ -22,7 +22,8 @@ input { font: inherit; padding: .3rem .5rem; max-width: 100%; }
 .finished { color: #2e7d4f; }
 @media (prefers-color-scheme: dark) { .failed, .damaged { color: #ff8a7a; } .running { color: #7ab8ff; }
   .stopped { color: #e5b84b; } .finished { color: #7bd3a0; } }
-.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); gap: 1rem; }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); gap: 1rem;
+  margin: .8rem 0; }
 figure { margin: 0; border: 1px solid var(--rule); border-radius: 6px; padding: .6rem; overflow-wrap: anywhere; }
 figure img { max-width: 100%; height: 120px; object-fit: contain; image-rendering: auto; }
 .pair { display: flex; gap: .6rem; } .pair img { min-width: 0; flex: 1; }
