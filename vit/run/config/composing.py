@@ -128,7 +128,7 @@ def keys_and_choices(overrides: tuple[str, ...], name: str, folder: pathlib.Path
     """The values of all keys and nodes in the primary config with these options of groups, and the chosen options.
 
     Args:
-        folder: the folder of groups (`config_folder`), which tells cached results apart.
+        folder: the folder of groups (`config_folder`), part of the key of the cache.
     """
     config, choices = compose_with(list(overrides), name)
     return dict(_nodes(OmegaConf.to_container(config, resolve=False))), choices
