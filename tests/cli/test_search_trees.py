@@ -8,6 +8,11 @@ import vit
 from vit.cli import main
 
 
+@pytest.fixture(scope="module", autouse=True)
+def blank_pictures():
+    """Figures are drawn."""
+
+
 @pytest.fixture(scope="module")
 def line(tmp_path_factory):
     """The path of an image."""

@@ -105,7 +105,7 @@ def inject(faults: list[dict]) -> None:
 
     rank = int(os.environ.get("RANK", 0))
     places = {
-        "start": (running, "prepare", 1),
+        "start": (running, "build_job", 1),
         "training": (Classification, "training_step", 5),
         "validation": (Classification, "validation_step", 2),
         "saving": (torch, "save", 2) if rank == 0 else (Checkpoints, "save_last", 2),

@@ -182,7 +182,7 @@ def test_finetune_head_of_a_seq2seq_model_trains_the_decoder_only(tmp_path):
         (["finetune=gradual", "recipe.epochs=1"], "be unfrozen in epoch 2 of 1"),
         (["finetune=lora", "finetune.lora.matrices=[q,prj]"], r"has 'prj', but the blocks have .*did you mean proj\?"),
         (["finetune=lora", "finetune.lora.rank=100"], "rank is 100, but the largest rank of .*attn.qkv is 64"),
-        (["finetune=lora", "finetune.trainable=all"], "trainable is all; set trainable=head"),
+        (["finetune=lora", "finetune.trainable=all"], "trainable is all; set finetune.trainable=head"),
         (["finetune=lorra"], r"finetune=lorra: no such finetune; did you mean lora\?"),
         (["finetune=lora", "finetune.lora.rnk=2"], r"unknown key finetune.lora.rnk; did you mean finetune.lora.rank\?"),
         (["finetune=gradual", "strategy=fsdp", "recipe.epochs=4"], "strategy=fsdp does not support; use strategy=ddp"),

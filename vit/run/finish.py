@@ -99,7 +99,7 @@ def loss_note(config: dict) -> str:
     parts += [name for name, used in {
         "augmentation": recipe.get("crop") or any(step for step in (recipe.get("augment") or {}).values()),
         "mixup": recipe.get("mixup"),
-        "distillation": config["distill"]["kind"] != "none",
+        "distillation": (config.get("distill") or {}).get("kind", "none") != "none",
         "dropout": any(value for key, value in model.items() if key.endswith(("dropout", "drop_path"))),
     }.items() if used]
     return f"Only the training loss is computed with {', '.join(parts)}." if parts else ""
