@@ -13,6 +13,7 @@ from sklearn.metrics import average_precision_score, f1_score
 
 from vit.cli import main
 from vit.evaluation.intervals.paired import compare_paired, matched, mcnemar, read_answers
+from vit.evaluation.intervals.paired_labels import LabelAnswers, compare_label_sets
 
 
 def simulated(count=300, seed=0, first=0.8, second=0.7):
@@ -196,3 +197,12 @@ def test_label_sets_are_matched_by_image_and_class(tmp_path, capsys):
         (second / "predictions.csv").write_text("\n".join(lines))
         assert main(["compare", first, str(second)]) == 1
         assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_resamples_without_any_label_do_not_count():
+    """A third of the resamples lack the only image with a label, so that mAP is undefined in them."""
+    truth = np.zeros((60, 2), bool)
+    truth[7, 0] = True
+    answers = LabelAnswers([str(i) for i in range(60)], ["a", "b"], truth, truth, truth.astype(float))
+    found = compare_label_sets(answers, answers, resamples=200)
+    assert all(change.value == change.low == change.high == 0 and p_value == 1 for change, p_value in found.values())

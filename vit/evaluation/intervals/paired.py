@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from vit.data import DataError
-from vit.evaluation.intervals.bootstrap import BOOTSTRAP, LEVEL, RESAMPLES, Interval, percentiles, resampled_counts
+from vit.evaluation.intervals.bootstrap import (
+    BOOTSTRAP,
+    LEVEL,
+    NONE,
+    RESAMPLES,
+    Interval,
+    percentiles,
+    resampled_counts,
+)
 from vit.messages import first_line
 
 PREDICTIONS = "predictions.csv"
@@ -56,6 +64,34 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
     total = only_first + only_second
     return float(binomtest(only_first, total, 0.5).pvalue) if total else 1.0
+
+
+def paired_metrics(
+    observed: Mapping[str, float], drawn: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]] | None,
+    exact: Mapping[str, float]
+) -> dict[str, tuple[Interval, float | None]]:
+    """name -> (observed difference with its interval, two-sided p-value)
+
+    The p-value of the paired bootstrap is the share of resamples whose difference, shifted to mean 0, is at least as
+    large as the observed one (Koehn 2004, Riezler and Maxwell 2005). Resamples in which a metric is undefined do not
+    count.
+
+    Args:
+        observed: differences, second minus first.
+        drawn: the metrics (R,) of both on the same resamples; None for samples too few for a bootstrap, which then have
+            no interval and no p-value but the exact ones.
+        exact: p-values of exact tests, which replace those of the bootstrap.
+    """
+    if drawn is None:
+        return {name: (Interval(value, None, None, NONE), exact.get(name)) for name, value in observed.items()}
+    found = {}
+    for name, value in observed.items():
+        differences = drawn[1][name] - drawn[0][name]
+        differences = differences[np.isfinite(differences)]
+        beyond = np.abs(differences - differences.mean()) >= abs(value)
+        p_value = exact.get(name, float((beyond.sum() + 1) / (len(differences) + 1)))
+        found[name] = Interval(value, *percentiles(differences, LEVEL), BOOTSTRAP), p_value
+    return found
 
 
 def read_answers(run: str | PathLike[str]) -> Answers:

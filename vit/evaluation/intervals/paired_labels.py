@@ -9,9 +9,9 @@ import numpy as np
 
 from vit.data import DataError
 from vit.data.source import separator_of
-from vit.evaluation.intervals.bootstrap import BOOTSTRAP, LEVEL, NONE, Interval, percentiles, resampled_counts
+from vit.evaluation.intervals.bootstrap import Interval, resampled_counts
 from vit.evaluation.intervals.label_bootstrap import RESAMPLES, label_mean, weighted_f1, weighted_precision
-from vit.evaluation.intervals.paired import NO_ROWS, PREDICTIONS, mcnemar
+from vit.evaluation.intervals.paired import NO_ROWS, PREDICTIONS, mcnemar, paired_metrics
 
 FEWEST_IMAGES = 50  # of a paired comparison, as of texts
 MATCH = "exact_match"
@@ -96,8 +96,8 @@ def matched_label_sets(first: LabelAnswers, second: LabelAnswers, names: tuple[o
         if alone := set(ours) ^ set(theirs):
             raise DataError(f"{len(alone)} {what} are in only one of {names[0]} and {names[1]}, such as "
                             f"{min(alone)!r}; {fix}")
-    rows = [second.names.index(name) for name in first.names] if first.names != second.names else slice(None)
-    columns = [second.classes.index(name) for name in first.classes]
+    row_of, column_of = ({name: i for i, name in enumerate(names)} for names in (second.names, second.classes))
+    rows, columns = [row_of[name] for name in first.names], [column_of[name] for name in first.classes]
     found = LabelAnswers(first.names, first.classes, *(
         each[rows][:, columns] for each in (second.truth, second.predicted, second.probabilities)))
     if (other := (found.truth != first.truth).any(axis=1)).any():
@@ -111,23 +111,16 @@ def compare_label_sets(
 ) -> dict[str, tuple[Interval, float | None]]:
     """name -> (difference second minus first with its interval, two-sided p-value), on the same images.
 
-    The p-value of the exact match is that of McNemar's exact test. That of mAP and F1 is that of the paired bootstrap:
-    the share of resamples whose difference, shifted to mean 0, is at least as large as the observed one. With fewer
-    than `FEWEST_IMAGES` images there are no intervals, and these p-values are None.
+    The p-value of the exact match is that of McNemar's exact test, that of mAP and F1 that of the paired bootstrap.
+    With fewer than `FEWEST_IMAGES` images there are no intervals, and the latter p-values are None.
     """
     images = len(first.names)
     ones = np.ones((1, images), np.int64)
     before, after = first.metrics(ones), second.metrics(ones)
     observed = {name: float(after[name][0] - value[0]) for name, value in before.items()}
     p_match = mcnemar(int((first.matches & ~second.matches).sum()), int((second.matches & ~first.matches).sum()))
-    if images < FEWEST_IMAGES:
-        return {name: (Interval(value, None, None, NONE), p_match if name == MATCH else None)
-                for name, value in observed.items()}
-    counts = resampled_counts(np.arange(images), images, resamples)
-    drawn, found = (first.metrics(counts), second.metrics(counts)), {}
-    for name, value in observed.items():
-        differences = drawn[1][name] - drawn[0][name]
-        beyond = np.abs(differences - differences.mean()) >= abs(value)
-        found[name] = (Interval(value, *percentiles(differences, LEVEL), BOOTSTRAP),
-                       p_match if name == MATCH else float((beyond.sum() + 1) / (resamples + 1)))
-    return found
+    drawn = None
+    if images >= FEWEST_IMAGES:
+        counts = resampled_counts(np.arange(images), images, resamples)
+        drawn = first.metrics(counts), second.metrics(counts)
+    return paired_metrics(observed, drawn, {MATCH: p_match})

@@ -12,13 +12,12 @@ from vit.evaluation.intervals.bootstrap import (
     EXACT,
     FEWEST,
     LEVEL,
-    NONE,
     Interval,
     exact_interval,
     percentiles,
     resampled_counts,
 )
-from vit.evaluation.intervals.paired import mcnemar
+from vit.evaluation.intervals.paired import mcnemar, paired_metrics
 from vit.evaluation.text_metrics import character_errors
 
 RESAMPLES = 1000
@@ -83,22 +82,13 @@ def paired_bootstrap(
     """name -> (difference second minus first with its interval, two-sided p-value), on the same texts.
 
     The p-value of the exact match is that of McNemar's exact test. That of BLEU and character errors is that of
-    sacreBLEU's paired bootstrap: the share of resamples whose difference, shifted to mean 0, is at least as large as
-    the observed one (Koehn 2004, Riezler and Maxwell 2005). With fewer than `FEWEST_TEXTS` texts the bootstrap is too
-    short: there are no intervals, and these p-values are None.
+    sacreBLEU's paired bootstrap. With fewer than `FEWEST_TEXTS` texts the bootstrap is too short: there are no
+    intervals, and these p-values are None.
     """
     ones = np.ones((1, len(first.rows)), np.int64)
     before, after = first.metrics(ones), second.metrics(ones)
     observed = {name: float(after[name][0] - value[0]) for name, value in before.items()}
     p_match = mcnemar(*(int((one.rows[:, 0] > other.rows[:, 0]).sum()) for one, other in ((first, second),
                                                                                         (second, first))))
-    if len(first.rows) < FEWEST_TEXTS:
-        return {name: (Interval(value, None, None, NONE), p_match if name == MATCH else None)
-                for name, value in observed.items()}
-    drawn, found = (first.resampled(resamples), second.resampled(resamples)), {}
-    for name, value in observed.items():
-        differences = drawn[1][name] - drawn[0][name]
-        beyond = np.abs(differences - differences.mean()) >= abs(value)
-        found[name] = (Interval(value, *percentiles(differences, LEVEL), BOOTSTRAP),
-                       p_match if name == MATCH else float((beyond.sum() + 1) / (resamples + 1)))
-    return found
+    drawn = None if len(first.rows) < FEWEST_TEXTS else (first.resampled(resamples), second.resampled(resamples))
+    return paired_metrics(observed, drawn, {MATCH: p_match})
