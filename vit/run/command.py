@@ -16,18 +16,17 @@ from omegaconf import DictConfig
 
 from vit.messages import error_message
 from vit.run.config.composing import (
-    CONFIG_ERRORS,
     PRIMARY,
     SEARCH_PATH,
     ConfigError,
     config_folder,
-    explained,
     options,
     prepare_overrides,
     search_folders,
     with_config_dir,
     with_paths,
 )
+from vit.run.config.hydra_errors import CONFIG_ERRORS, explained
 from vit.run.config.overrides import parse
 from vit.run.quick_imports import quick_imports
 from vit.training.fault_tolerance.interrupts import StopSignals

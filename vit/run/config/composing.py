@@ -18,12 +18,12 @@ from hydra import initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from vit.exchange.private_paths import PATH_KEYS, quoted
 from vit.messages import one_line
+from vit.run.config.hydra_errors import CONFIG_ERRORS, explained
 from vit.run.config.overrides import ConfigError, parse, with_current_key, with_current_keys
 from vit.run.config.valid_values import check_type, invalid_value, nearest
 
@@ -34,19 +34,6 @@ EXTENSIBLE = ("data", "model", "recipe.augment", "recipe.mixup", "recipe.optimiz
         "strategy", "callbacks")
 
 PRIMARY, SEARCH_PATH, RUN_FOLDER = "hydra.job.config_name", "hydra.searchpath", "hydra.run.dir"
-
-CONFIG_ERRORS = (HydraException, OmegaConfBaseException)  # what Hydra raises while it composes
-
-PLUGINS = {  # launchers and sweepers of Hydra's manual -> what pip installs
-    "hydra/launcher/joblib": "'vitwright[sweep]'",
-    "hydra/launcher/submitit_local": "hydra-submitit-launcher",
-    "hydra/launcher/submitit_slurm": "hydra-submitit-launcher",
-    "hydra/launcher/ray": "hydra-ray-launcher",
-    "hydra/launcher/rq": "hydra-rq-launcher",
-    "hydra/sweeper/optuna": "'vitwright[sweep]'",
-    "hydra/sweeper/nevergrad": "hydra-nevergrad-sweeper",
-    "hydra/sweeper/ax": "hydra-ax-sweeper",
-}
 
 COMPOSING = threading.Lock()  # Hydra has the current composition in a global: one thread at a time
 
@@ -206,13 +193,6 @@ def resolve(config: DictConfig) -> dict:
     if problem := invalid_value(found):
         raise ConfigError(problem)
     return found
-
-
-def explained(error: Exception) -> str:
-    """An error of Hydra in one line; for a launcher or sweeper that is missing, how to install it."""
-    text = one_line(error)
-    missing = next((name for name in PLUGINS if f"'{name}'" in text), None)
-    return f"{missing} is not installed: pip install {PLUGINS[missing]}" if missing else text
 
 
 @contextlib.contextmanager
