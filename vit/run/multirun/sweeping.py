@@ -93,7 +93,7 @@ def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], tot
         SystemExit: the run failed, with its exit code.
     """
     from vit.files.strict_json import json_text
-    from vit.run.records.folder import new_path
+    from vit.run.records.folder import METRICS, new_path
     from vit.run.records.reading import read_metrics
 
     hydra = HydraConfig.get()
@@ -106,7 +106,8 @@ def run_one_of_sweep(folder: pathlib.Path, inside: bool, carried: list[str], tot
     code = train_apart(overrides if named else [*overrides, override_text("run_dir", str(path))])
     if code in STOPPED:
         raise SystemExit(code)
-    metrics = read_metrics(path) if code == 0 else {}
+    has_metrics = code == 0 and (path.expanduser() / METRICS).is_file()  # a comparison has them in its runs
+    metrics = read_metrics(path) if has_metrics else {}
     record = {"folder": str(path), "overrides": overrides, "exit_code": code, "metrics": metrics}
     (folder / f"job_{number}.json").write_text(json_text(record), encoding="utf-8")
     return metrics.get(config["callbacks"]["monitor"], math.nan)

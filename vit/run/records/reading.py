@@ -38,9 +38,12 @@ def read_config(path: pathlib.Path, overrides: Sequence[str] = ()) -> dict:
 
 
 def read_metrics(path: pathlib.Path) -> dict:
-    """The final metrics of a run; empty where it has none, as in a comparison."""
-    file = pathlib.Path(path).expanduser() / METRICS
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    """The final metrics of a finished run.
+
+    Raises:
+        FileNotFoundError: it has none.
+    """
+    return json.loads((pathlib.Path(path).expanduser() / METRICS).read_text(encoding="utf-8"))
 
 
 def check_unchanged(path: pathlib.Path) -> None:
