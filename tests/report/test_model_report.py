@@ -191,8 +191,9 @@ def test_a_run_has_its_training_in_the_report_and_stays_as_it_was(run, tmp_path)
 
 @pytest.mark.parametrize(("severities", "last"), [((3,), "severity 3"), ((1, 5), "mean")])
 def test_a_single_severity_has_no_column_of_means(severities, last, monkeypatch):
-    monkeypatch.setattr(robustness, "accuracy_under", lambda subject, kind, severity: severity / 10)
-    monkeypatch.setattr(robustness, "example", lambda subject, kind: "")
+    accuracies = {kind: [severity / 10 for severity in severities] for kind in CORRUPTIONS}
+    monkeypatch.setattr(robustness, "accuracies", lambda subject: accuracies)
+    monkeypatch.setattr(robustness, "examples", lambda subject: [])
     subject = SimpleNamespace(severities=severities, evaluation=SimpleNamespace(metrics={"accuracy": 0.9}))
     html = robustness.robustness(subject).html
     assert re.findall("<th[^>]*>(.*?)</th>", html)[-1] == last

@@ -18,6 +18,7 @@ from vit.evaluation.progress import Progress
 from vit.inference import best_device, decode_ahead, forward
 from vit.inference.calibrated import SET_METHOD
 from vit.inference.conformal import row_draws, set_sizes
+from vit.nn.modes import evaluating
 
 TOP_K = 5  # predictions stored per sample
 SET_LEVEL = 0.9  # of the prediction sets in the metrics
@@ -129,18 +130,14 @@ def run_over_split(
     """
     dataset = ImageDataset(split, preprocessing, cache=False, on_bad_sample=options.on_bad_sample)
     model = model.to(best_device(options.device))
-    was_training = model.training
-    model.eval()
     parts, unreadable = [], []
-    try:
+    with evaluating(model):
         samples = readable_samples(dataset, options.batch_size, unreadable)
         while batch := list(islice(samples, options.batch_size)):
             images, labels, rows = (torch.cat([sample[key] for sample in batch]) for key in ("image", "label", "index"))
             parts.append(score(forward(model, preprocessing, images, options.precision), labels, rows))
             if options.progress:
                 options.progress(len(batch))
-    finally:
-        model.train(was_training)
     if not parts:
         raise unreadable[0]
     return parts, unreadable

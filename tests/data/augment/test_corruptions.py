@@ -10,7 +10,7 @@ from PIL import Image
 from scipy import ndimage
 
 from vit.data.augment import corruptions
-from vit.data.augment.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from vit.data.augment.corruptions import CORRUPTIONS, SEVERITIES, corrupt, corrupt_batch
 
 GROUPS = {"noise": 3, "blur": 4, "weather": 4, "digital": 4}
 WEATHER = ["snow", "frost", "fog"]  # whose textures differ from image to image
@@ -56,6 +56,16 @@ def test_the_result_is_a_function_of_the_counters(kind):
     is_random = kind not in ("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression")
     assert (first != corrupt(image, kind, 3, 5, 8)).any() == is_random
     assert (first != corrupt(image, kind, 3, 6, 7)).any() == is_random
+
+
+@pytest.mark.parametrize("kind", CORRUPTIONS)
+def test_an_image_is_corrupted_alike_in_any_batch(kind, monkeypatch):
+    images = np.random.default_rng(0).integers(0, 256, (5, 17, 24, 3), np.uint8)
+    counters = [(1, i) for i in (4, 0, 9, 2, 7)]
+    alone = [corrupt(image, kind, 4, *each) for image, each in zip(images, counters, strict=True)]
+    assert (corrupt_batch(images, kind, 4, counters) == alone).all()
+    monkeypatch.setattr(corruptions, "CHUNK_VALUES", 2 * images[0].size)
+    assert (corrupt_batch(images, kind, 4, counters) == alone).all()
 
 
 @pytest.mark.parametrize("kind", STEADY)
@@ -118,30 +128,29 @@ def test_kernels_are_means_over_the_right_pixels():
     assert kernel.sum() == pytest.approx(1) and kernel.shape == (11, 11) and (kernel >= 0).all()
     assert (kernel * (rows**2 + columns**2)).sum() == pytest.approx(5.0**2 / 2, rel=0.02)  # of a uniform disk
     assert corruptions.disk(0.1).tolist() == [[1.0]]
-    right = corruptions.line(10, 1e9, 0.0)
+    right, down = corruptions.line(10, 1e9, np.array([0.0, 90.0]))
     assert right.sum() == pytest.approx(1) and right[len(right) // 2].sum() == pytest.approx(1)  # in one row
-    down = corruptions.line(10, 1e9, 90.0)
     assert np.abs(down - right.T).max() < 1e-9
 
 
 def test_a_blur_is_that_of_scipy():
-    x = photo(40, 30).astype(float) / 255
-    assert corruptions.blurred(x, 1.5)[..., 1] == pytest.approx(ndimage.gaussian_filter(x[..., 1], 1.5, mode="nearest"))
-    kernel = corruptions.disk(2.3)
-    assert corruptions.filtered(x, kernel)[..., 2] == pytest.approx(ndimage.convolve(x[..., 2], kernel))
+    x, kernel = photo(40, 30).astype(float) / 255, corruptions.disk(2.3)
+    blurred, filtered = corruptions.blurred(x[None], 1.5)[0], corruptions.filtered(x[None], kernel[None])[0]
+    assert blurred[..., 1] == pytest.approx(ndimage.gaussian_filter(x[..., 1], 1.5, mode="nearest"))
+    assert filtered[..., 2] == pytest.approx(ndimage.convolve(x[..., 2], kernel))
 
 
 def test_a_zoom_keeps_the_centre_and_enlarges():
-    x = np.zeros((41, 41, 1))
-    x[16:25, 16:25] = 1
+    x = np.zeros((1, 41, 41, 1))
+    x[:, 16:25, 16:25] = 1
     found = corruptions.zoomed(x, 2.0)
-    assert found.sum() == pytest.approx(4 * x.sum(), rel=0.15) and found[20, 20] == 1
-    assert np.abs(found - found[::-1, ::-1]).max() < 1e-9
+    assert found.sum() == pytest.approx(4 * x.sum(), rel=0.15) and found[0, 20, 20] == 1
+    assert np.abs(found - found[:, ::-1, ::-1]).max() < 1e-9
     assert corruptions.zoomed(x, 1.0) == pytest.approx(x)
 
 
 def test_a_plasma_is_smooth_on_the_scale_of_pixels_and_rough_on_that_of_the_image():
-    field = corruptions.plasma((100, 128), 2.0, np.random.default_rng(0))
+    (field,) = corruptions.plasma((100, 128), 2.0, [np.random.default_rng(0)])
     assert field.shape == (100, 128) and field.min() >= 0 and field.max() <= 1
     near, far = np.abs(field[:, 1:] - field[:, :-1]).mean(), np.abs(field[:, 40:] - field[:, :-40]).mean()
     assert near < far / 4
@@ -163,3 +172,8 @@ def test_an_elastic_transform_moves_pixels_and_keeps_their_values():
 def test_bad_input_is_named(arguments, says):
     with pytest.raises(ValueError, match=says):
         corrupt(*arguments)
+
+
+def test_each_image_has_its_counters():
+    with pytest.raises(ValueError, match="3 images need as many counters, got 2"):
+        corrupt_batch(np.zeros((3, 8, 8, 3), np.uint8), "fog", 1, [(0, 0), (0, 1)])

@@ -4,10 +4,13 @@ Constants are those that the paper's authors used for images of 224 pixels. Leng
 with the shorter side of the image, so that images of any size are corrupted alike; strengths of noise and colour are
 not. Two kinds differ from the paper's: frost is a generated texture instead of photographs of frost, and glass blur
 copies random neighbours instead of swapping them one after the other.
+
+Each corruption acts on a batch of images of one size, (B,H,W,C) in [0,1]; each image has its own random generator, so
+that it is corrupted alike in any batch.
 """
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from PIL import Image
@@ -16,8 +19,9 @@ from vit.counters import hash_to_int
 
 REFERENCE = 224  # pixels of the images that the constants are for
 SEVERITIES = (1, 2, 3, 4, 5)
-Random = np.random.Generator
-Corruption = Callable[[np.ndarray, int, Random], np.ndarray]  # (H,W,C) in [0,1], severity from 0, random numbers
+CHUNK_VALUES = 1 << 18  # of the images that are corrupted at once: 2 MiB, which fit in a processor's cache
+Randoms = Sequence[np.random.Generator]
+Corruption = Callable[[np.ndarray, int, Randoms], np.ndarray]  # (B,H,W,C) in [0,1], severity from 0, random numbers
 
 
 def corrupt(image: np.ndarray, kind: str, severity: int, *counters: int) -> np.ndarray:
@@ -31,72 +35,96 @@ def corrupt(image: np.ndarray, kind: str, severity: int, *counters: int) -> np.n
     Raises:
         ValueError: an unknown kind or severity, or another shape or type.
     """
+    return corrupt_batch(np.asarray(image)[None], kind, severity, [counters])[0]
+
+
+def corrupt_batch(images: np.ndarray, kind: str, severity: int, counters: Sequence[Sequence[int]]) -> np.ndarray:
+    """`corrupt` of each image of a batch with its own counters: uint8 (B,H,W,C) -> (B,H,W,C).
+
+    Raises:
+        ValueError: as `corrupt`, or there are not as many counters as images.
+    """
     if kind not in CORRUPTIONS:
         raise ValueError(f"{kind!r} is not a kind of corruption: {', '.join(CORRUPTIONS)}")
     if severity not in SEVERITIES:
         raise ValueError(f"severity {severity} must be one of 1 to 5")
-    if image.ndim != 3 or image.shape[2] not in (1, 3) or image.dtype != np.uint8:
-        raise ValueError(f"an image must be uint8 (H,W,1) or (H,W,3), got {image.dtype} {image.shape}")
-    random = np.random.default_rng(hash_to_int(list(CORRUPTIONS).index(kind), severity, *counters))
-    found = CORRUPTIONS[kind](image.astype(np.float64) / 255, severity - 1, random)
-    return (np.clip(found, 0, 1) * 255).round().astype(np.uint8)
+    if images.ndim != 4 or images.shape[3] not in (1, 3) or images.dtype != np.uint8:
+        raise ValueError(f"an image must be uint8 (H,W,1) or (H,W,3), got {images.dtype} {images.shape[1:]}")
+    if len(images) != len(counters):
+        raise ValueError(f"{len(images)} images need as many counters, got {len(counters)}")
+    number, corruption, found = list(CORRUPTIONS).index(kind), CORRUPTIONS[kind], np.empty_like(images)
+    chunk = max(CHUNK_VALUES // images[0].size, 1)
+    for start in range(0, len(images), chunk):
+        some = slice(start, start + chunk)
+        randoms = [np.random.default_rng(hash_to_int(number, severity, *each)) for each in counters[some]]
+        corrupted = corruption(images[some].astype(np.float64) / 255, severity - 1, randoms)
+        found[some] = (np.clip(corrupted, 0, 1) * 255).round()
+    return found
 
 
 def scale_of(x: np.ndarray) -> float:
-    """Pixels of this image per pixel of the reference."""
-    return min(x.shape[:2]) / REFERENCE
+    """Pixels of these images per pixel of the reference."""
+    return min(x.shape[1:3]) / REFERENCE
+
+
+def drawn(randoms: Randoms, draw: Callable[[np.random.Generator], np.ndarray]) -> np.ndarray:
+    """What each generator draws, as a batch."""
+    return np.stack([draw(random) for random in randoms])
 
 
 # noise
 
 
-def gaussian_noise(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def gaussian_noise(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """Normal noise, as in low light."""
-    return x + random.normal(scale=(0.08, 0.12, 0.18, 0.26, 0.38)[level], size=x.shape)
+    scale = (0.08, 0.12, 0.18, 0.26, 0.38)[level]
+    return x + drawn(randoms, lambda random: random.normal(scale=scale, size=x.shape[1:]))
 
 
-def shot_noise(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def shot_noise(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """Poisson noise of counted photons."""
     photons = (60, 25, 12, 5, 3)[level]
-    return random.poisson(x * photons) / photons
+    return np.stack([random.poisson(each * photons) for each, random in zip(x, randoms, strict=True)]) / photons
 
 
-def impulse_noise(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def impulse_noise(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """Values of single pixels that are 0 or 1, of bit errors."""
-    hit = random.random(x.shape) < (0.03, 0.06, 0.09, 0.17, 0.27)[level]
-    return np.where(hit, random.integers(0, 2, x.shape), x)
+    hit = drawn(randoms, lambda random: random.random(x.shape[1:])) < (0.03, 0.06, 0.09, 0.17, 0.27)[level]
+    return np.where(hit, drawn(randoms, lambda random: random.integers(0, 2, x.shape[1:])), x)
 
 
 # blur
 
 
-def defocus_blur(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def defocus_blur(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """The mean over a disk, as of an image that is out of focus."""
     radius = (3, 4, 6, 8, 10)[level] * scale_of(x)
-    return filtered(x, disk(radius))
+    return filtered(x, disk(radius)[None])
 
 
-def glass_blur(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def glass_blur(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """Each pixel is that of a random neighbour, between two Gaussian blurs, as behind frosted glass."""
     sigma, reach, times = ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[level]
-    scale, (height, width) = scale_of(x), x.shape[:2]
+    scale, (height, width) = scale_of(x), x.shape[1:3]
     reach = (reach + 0.5) * scale  # before rounding
     x = blurred(x, sigma * scale)
-    rows, columns = np.mgrid[:height, :width]
+    images, rows, columns = np.mgrid[: len(x), :height, :width]
     for _ in range(times):
-        down, right = random.uniform(-reach, reach, (2, height, width)).round().astype(int)
-        x = x[(rows + down).clip(0, height - 1), (columns + right).clip(0, width - 1)]
+        moves = drawn(randoms, lambda random: random.uniform(-reach, reach, (2, height, width))).round().astype(int)
+        down, right = moves.swapaxes(0, 1)
+        x = x[images, (rows + down).clip(0, height - 1), (columns + right).clip(0, width - 1)]
     return blurred(x, sigma * scale)
 
 
-def motion_blur(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def motion_blur(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """The mean along a line of random direction within 45 degrees of the horizontal."""
     radius, sigma = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))[level]
     scale = scale_of(x)
-    return filtered(x, line(radius * scale, sigma * scale, random.uniform(-45, 45)))
+    angles = drawn(randoms, lambda random: random.uniform(-45, 45))
+    return filtered(x, line(radius * scale, sigma * scale, angles))
 
 
-def zoom_blur(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def zoom_blur(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """The mean over several zooms, as of a camera that moves towards the object."""
     stop, step = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03))[level]
     zooms = np.arange(1, stop, step)
@@ -106,36 +134,37 @@ def zoom_blur(x: np.ndarray, level: int, random: Random) -> np.ndarray:
 # weather
 
 
-def snow(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def snow(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """Streaks of snow over a whitened image."""
     mean, deviation, zoom, least, radius, sigma, mix = (
         (0.1, 0.3, 3, 0.5, 10, 4, 0.8), (0.2, 0.3, 2, 0.5, 12, 4, 0.7), (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
         (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65), (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55))[level]
-    flakes = zoomed(random.normal(mean, deviation, (*x.shape[:2], 1)), zoom)
+    flakes = zoomed(drawn(randoms, lambda random: random.normal(mean, deviation, (*x.shape[1:3], 1))), zoom)
     flakes = np.where(flakes < least, 0, flakes).clip(0, 1)
-    flakes = filtered(flakes, line(radius * scale_of(x), sigma * scale_of(x), random.uniform(-135, -45)))
+    angles = drawn(randoms, lambda random: random.uniform(-135, -45))
+    flakes = filtered(flakes, line(radius * scale_of(x), sigma * scale_of(x), angles))
     white = mix * x + (1 - mix) * np.maximum(x, gray(x) * 1.5 + 0.5)
-    return white + flakes + flakes[::-1, ::-1]
+    return white + flakes + flakes[:, ::-1, ::-1]
 
 
-def frost(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def frost(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """A bright texture of ridges over a darkened image."""
     image, texture = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[level]
-    first, second = (plasma(x.shape, 2.0, random) for _ in range(2))
-    ridges = 1 - np.abs(first - second) / np.abs(first - second).max()
+    first, second = (plasma(x.shape[1:3], 2.0, randoms) for _ in range(2))
+    ridges = 1 - np.abs(first - second) / np.abs(first - second).max(axis=(1, 2), keepdims=True)
     return image * x + texture * (0.8 * ridges**3)[..., None]
 
 
-def fog(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def fog(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """A bright cloud over an image of less contrast."""
     strength, decay = ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4))[level]
-    highest = x.max()
-    return (x + strength * plasma(x.shape, decay, random)[..., None]) * highest / (highest + strength)
+    highest = x.max(axis=(1, 2, 3), keepdims=True)
+    return (x + strength * plasma(x.shape[1:3], decay, randoms)[..., None]) * highest / (highest + strength)
 
 
-def brightness(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def brightness(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """A higher value of each pixel in the HSV space."""
-    value = x.max(axis=2, keepdims=True)
+    value = x.max(axis=3, keepdims=True)
     higher = (value + (0.1, 0.2, 0.3, 0.4, 0.5)[level]).clip(0, 1)
     return np.where(value > 0, x * higher / np.maximum(value, 1e-12), higher)  # hue and saturation stay
 
@@ -143,45 +172,51 @@ def brightness(x: np.ndarray, level: int, random: Random) -> np.ndarray:
 # digital
 
 
-def contrast(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def contrast(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """Values nearer to the mean of their channel."""
-    mean = x.mean(axis=(0, 1), keepdims=True)
+    mean = x.mean(axis=(1, 2), keepdims=True)
     return (x - mean) * (0.4, 0.3, 0.2, 0.1, 0.05)[level] + mean
 
 
-def elastic_transform(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def elastic_transform(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """A random affine map and smooth random displacements; severities 1 and 2 move wide regions, 3 to 5 small ones."""
     from scipy.ndimage import gaussian_filter, map_coordinates
 
     strength, smooth, affine = ((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02),
                                 (0.12, 0.01, 0.02))[level]
-    (height, width), side = x.shape[:2], min(x.shape[:2]) * 244 / REFERENCE  # the authors wrote 244
+    (height, width), side = x.shape[1:3], min(x.shape[1:3]) * 244 / REFERENCE  # the authors wrote 244
     corners = np.array([[-1.0, -1], [1, -1], [-1, 1]]) * min(height, width) / 3
-    moved = corners + random.uniform(-affine * side, affine * side, corners.shape)
+    moved = corners + drawn(randoms, lambda random: random.uniform(-affine * side, affine * side, corners.shape))
     centre = np.array([height, width]) / 2
-    matrix = np.linalg.solve(np.c_[moved, np.ones(3)], corners)  # (3,2): from moved points back to the image
+    ones = np.ones((len(x), 3, 1))
+    matrix = np.linalg.solve(np.concatenate([moved, ones], 2), corners)  # (B,3,2): from moved points back to the image
     rows, columns = np.mgrid[:height, :width]
     points = np.c_[rows.ravel() - centre[0], columns.ravel() - centre[1], np.ones(rows.size)] @ matrix + centre
-    shift = [gaussian_filter(random.uniform(-1, 1, (height, width)), smooth * side, mode="reflect", truncate=3)
-             * strength * side for _ in range(2)]
-    where = points.T.reshape(2, height, width) + np.stack(shift)
-    return np.stack([map_coordinates(channel, where, order=1, mode="reflect") for channel in np.moveaxis(x, 2, 0)], 2)
+    shift = [gaussian_filter(drawn(randoms, lambda random: random.uniform(-1, 1, (height, width))),
+                             (0, smooth * side, smooth * side), mode="reflect", truncate=3) * strength * side
+             for _ in range(2)]
+    where = points.swapaxes(1, 2).reshape(-1, 2, height, width) + np.stack(shift, 1)
+    found = np.empty_like(x)
+    for image, channel in np.ndindex(len(x), x.shape[3]):
+        map_coordinates(x[image, ..., channel], where[image], found[image, ..., channel], order=1, mode="reflect")
+    return found
 
 
-def pixelate(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def pixelate(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """Fewer pixels, each enlarged."""
     share = (0.6, 0.5, 0.4, 0.3, 0.25)[level]
-    height, width = x.shape[:2]
+    height, width = x.shape[1:3]
     small = max(int(width * share), 1), max(int(height * share), 1)
-    image = to_pillow(x).resize(small, Image.Resampling.BOX).resize((width, height), Image.Resampling.BOX)
-    return from_pillow(image)
+    images = [to_pillow(each).resize(small, Image.Resampling.BOX) for each in x]
+    return from_pillow([each.resize((width, height), Image.Resampling.BOX) for each in images])
 
 
-def jpeg_compression(x: np.ndarray, level: int, random: Random) -> np.ndarray:
+def jpeg_compression(x: np.ndarray, level: int, randoms: Randoms) -> np.ndarray:
     """A JPEG file of low quality."""
-    stream = io.BytesIO()
-    to_pillow(x).save(stream, "JPEG", quality=(25, 18, 15, 10, 7)[level])
-    return from_pillow(Image.open(stream))
+    streams = [io.BytesIO() for _ in x]
+    for each, stream in zip(x, streams, strict=True):
+        to_pillow(each).save(stream, "JPEG", quality=(25, 18, 15, 10, 7)[level])
+    return from_pillow([Image.open(stream) for stream in streams])
 
 
 CORRUPTIONS: dict[str, Corruption] = {
@@ -195,17 +230,20 @@ CORRUPTIONS: dict[str, Corruption] = {
 
 
 def blurred(x: np.ndarray, sigma: float) -> np.ndarray:
-    """A Gaussian blur of (H,W,C)."""
+    """A Gaussian blur of (B,H,W,C)."""
     from scipy.ndimage import gaussian_filter
 
-    return gaussian_filter(x, (sigma, sigma, 0), mode="nearest")
+    return gaussian_filter(x, (0, sigma, sigma, 0), mode="nearest")
 
 
 def filtered(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """(H,W,C) convolved with a kernel (k,k) that sums to 1."""
+    """(B,H,W,C) convolved with one kernel (1,k,k) or one for each image (B,k,k); a kernel sums to 1."""
     from scipy.ndimage import convolve
 
-    return convolve(x, kernel[..., None], mode="reflect")
+    if len(kernel) == 1:
+        return convolve(x, kernel[..., None], mode="reflect")
+    pairs = zip(x, kernel, strict=True)
+    return np.stack([convolve(each, weights[..., None], mode="reflect") for each, weights in pairs])
 
 
 def disk(radius: float, fine: int = 9) -> np.ndarray:
@@ -217,64 +255,65 @@ def disk(radius: float, fine: int = 9) -> np.ndarray:
     return cells / cells.sum()
 
 
-def line(radius: float, sigma: float, angle: float) -> np.ndarray:
-    """A kernel along a line through the centre to one side, of Gaussian weights; `angle` in degrees."""
+def line(radius: float, sigma: float, angles: np.ndarray) -> np.ndarray:
+    """Kernels (B,k,k) along lines through the centre to one side, of Gaussian weights; `angles` (B,) in degrees."""
     half = int(np.ceil(2 * radius)) + 1
     steps = np.linspace(0, 2 * radius, max(8 * half, 2))
     weights = np.exp(-(steps**2) / (2 * max(sigma, 1e-6) ** 2))
-    rows, columns = half + steps * np.sin(np.deg2rad(angle)), half + steps * np.cos(np.deg2rad(angle))
-    kernel = np.zeros((2 * half + 1, 2 * half + 1))
+    angles = np.deg2rad(angles)[:, None]
+    rows, columns = half + steps * np.sin(angles), half + steps * np.cos(angles)  # (B,steps)
+    kernels = np.zeros((len(angles), 2 * half + 1, 2 * half + 1))
     for down in (0, 1):  # each point is shared among the four pixels around it
         for right in (0, 1):
             row, column = np.floor(rows).astype(int) + down, np.floor(columns).astype(int) + right
             share = (1 - np.abs(rows - row)) * (1 - np.abs(columns - column))
-            np.add.at(kernel, (row.clip(0, 2 * half), column.clip(0, 2 * half)), weights * share)
-    return kernel / kernel.sum()
+            at = np.arange(len(angles))[:, None], row.clip(0, 2 * half), column.clip(0, 2 * half)
+            np.add.at(kernels, at, weights * share)
+    return kernels / kernels.sum(axis=(1, 2), keepdims=True)
 
 
 def zoomed(x: np.ndarray, factor: float) -> np.ndarray:
-    """The middle of (H,W,C), enlarged to the same size by linear interpolation; `factor` is 1 or more."""
-    for axis in (0, 1):
+    """The middle of (B,H,W,C), enlarged to the same size by linear interpolation; `factor` is 1 or more."""
+    for axis in (1, 2):
         size = x.shape[axis]
         points = (np.arange(size) - (size - 1) / 2) / factor + (size - 1) / 2
         below = points.astype(int)
-        share = (points - below).reshape(-1, *(1,) * (2 - axis))
+        share = (points - below).reshape(-1, *(1,) * (3 - axis))
         first = x.take(below, axis)
         x = first + share * (x.take(np.minimum(below + 1, size - 1), axis) - first)
     return x
 
 
 def gray(x: np.ndarray) -> np.ndarray:
-    """The luma of (H,W,C): (H,W,1)."""
-    return x if x.shape[2] == 1 else x @ np.array([[0.299], [0.587], [0.114]])
+    """The luma of (B,H,W,C): (B,H,W,1)."""
+    return x if x.shape[3] == 1 else x @ np.array([[0.299], [0.587], [0.114]])
 
 
-def plasma(shape: tuple[int, ...], decay: float, random: Random) -> np.ndarray:
-    """A fractal in [0, 1] of the size of an image, by midpoint displacement: (H,W)
+def plasma(size: tuple[int, int], decay: float, randoms: Randoms) -> np.ndarray:
+    """Fractals in [0, 1] of the size (H,W) of an image, by midpoint displacement: (B,H,W)
 
     Each octave halves the distance of the points and divides their displacement by `decay` squared.
     """
-    side = 1 << max(int(np.ceil(np.log2(max(shape[:2])))), 1)
-    field, step, reach = np.zeros((side, side)), side, 1.0
+
+    def displacements(shape: tuple[int, ...]) -> np.ndarray:
+        return drawn(randoms, lambda random: random.uniform(-reach, reach, shape))
+
+    side = 1 << max(int(np.ceil(np.log2(max(size)))), 1)
+    field, step, reach = np.zeros((len(randoms), side, side)), side, 1.0
     while step >= 2:
         half = step // 2
-        corners = field[::step, ::step]
-        around = corners + rolled(corners, -1, 0)
-        around = around + rolled(around, -1, 1)
-        centres = around / 4 + random.uniform(-reach, reach, corners.shape)
-        field[half::step, half::step] = centres
-        beside = centres + rolled(centres, 1, 0) + corners + rolled(corners, -1, 1)
-        field[::step, half::step] = beside / 4 + random.uniform(-reach, reach, corners.shape)
-        below = centres + rolled(centres, 1, 1) + corners + rolled(corners, -1, 0)
-        field[half::step, ::step] = below / 4 + random.uniform(-reach, reach, corners.shape)
+        corners = field[:, ::step, ::step]
+        around = corners + np.roll(corners, -1, 1)
+        around = around + np.roll(around, -1, 2)
+        centres = around / 4 + displacements(corners.shape[1:])
+        field[:, half::step, half::step] = centres
+        beside = centres + np.roll(centres, 1, 1) + corners + np.roll(corners, -1, 2)
+        field[:, ::step, half::step] = beside / 4 + displacements(corners.shape[1:])
+        below = centres + np.roll(centres, 1, 2) + corners + np.roll(corners, -1, 1)
+        field[:, half::step, ::step] = below / 4 + displacements(corners.shape[1:])
         step, reach = half, reach / decay**2
-    field -= field.min()
-    return (field / field.max())[: shape[0], : shape[1]]
-
-
-def rolled(x: np.ndarray, shift: int, axis: int) -> np.ndarray:
-    """`np.roll`, which takes several times as long for a few pixels."""
-    return np.concatenate(np.split(x, [-shift % x.shape[axis]], axis)[::-1], axis)
+    field -= field.min(axis=(1, 2), keepdims=True)
+    return (field / field.max(axis=(1, 2), keepdims=True))[:, : size[0], : size[1]]
 
 
 def to_pillow(x: np.ndarray) -> Image.Image:
@@ -282,5 +321,6 @@ def to_pillow(x: np.ndarray) -> Image.Image:
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
 
-def from_pillow(image: Image.Image) -> np.ndarray:
-    return np.atleast_3d(np.asarray(image)) / 255
+def from_pillow(images: Sequence[Image.Image]) -> np.ndarray:
+    pixels = np.stack([np.asarray(image) for image in images])
+    return pixels.reshape(*pixels.shape[:3], -1) / 255

@@ -1,6 +1,7 @@
 """The page of `vit report`: one HTML file that explains how good a model is, and the same as JSON."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def write_report(path: str | PathLike[str], subject: Subject, progress: StagePro
     Raises:
         ValueError: the page is larger than `LIMIT`.
     """
-    path = Path(path)
+    path, subject = Path(path), replace(subject, progress=progress)
     sections, chosen = [], sections_of(subject)
     for number, section in enumerate(chosen):
         if progress:

@@ -9,6 +9,7 @@ import numpy as np
 
 from vit.data import PairSource, PairSplit, Source, Split, TextSplit
 from vit.data.quality.audit import AuditReport
+from vit.data.quality.progress import StageProgress
 from vit.evaluation import Evaluation, MultiLabelEvaluation
 from vit.evaluation.seq2seq import Seq2SeqEvaluation
 from vit.inference import Predictor, Seq2SeqPredictor, TextPredictor
@@ -45,6 +46,7 @@ class Subject:
         grad_cam: whether images also have Grad-CAM, which needs captum.
         drawn: a folder with figures of this evaluation, which are not drawn again.
         audit: of the data, if there is one already; else images are audited within `audit_seconds`.
+        progress: called by sections that take long.
     """
 
     predictor: Predictor | TextPredictor | Seq2SeqPredictor
@@ -62,6 +64,7 @@ class Subject:
     audit: AuditReport | None = None
     grad_cam: bool = False
     drawn: Path | None = None
+    progress: StageProgress | None = None
 
     @property
     def unit(self) -> str:

@@ -1,0 +1,97 @@
+"""Accuracy of an image classifier under common corruptions (Hendrycks and Dietterich, arXiv 1903.12261)."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vit.data import ImageDataset, Preprocessing, Split
+from vit.data.augment.corruptions import CORRUPTIONS, corrupt_batch
+from vit.evaluation.progress import Progress
+from vit.inference import best_device, decode_ahead, forward
+from vit.nn.modes import evaluating
+
+SEED = 0
+
+
+class Level(NamedTuple):
+    """A kind of corruption with a severity from 1 to 5."""
+
+    kind: str
+    severity: int
+
+
+class CorruptedBatch(NamedTuple):
+    """images uint8 (B,C,H,W), labels (B,)"""
+
+    level: Level
+    images: Tensor
+    labels: Tensor
+
+
+def accuracy_under_corruptions(
+    model: nn.Module,
+    preprocessing: Preprocessing,
+    split: Split,
+    severities: Sequence[int],
+    rows: np.ndarray | None = None,
+    batch_size: int = 64,
+    precision: str = "32-true",
+    device: str | torch.device | None = None,
+    progress: Progress | None = None,
+) -> dict[str, list[float]]:
+    """The accuracy for each kind of corruption, a value for each severity.
+
+    Each image is read once and corrupted at the size of the model's input, while the model computes the batch before.
+
+    Args:
+        severities: from 1 to 5.
+        rows: indices of the samples that count; by default all.
+        progress: called with the number of images of each corrupted batch.
+
+    Raises:
+        BadImage: an image cannot be read.
+        ValueError: an unknown severity or `precision`.
+    """
+    right = dict.fromkeys(levels(severities), 0)
+    rows = np.arange(len(split)) if rows is None else rows
+    model = model.to(best_device(device))
+    with evaluating(model):
+        for level, images, labels in corrupted_batches(split, preprocessing, rows, severities, batch_size):
+            predicted = forward(model, preprocessing, images, precision).argmax(-1).cpu()
+            right[level] += int((predicted == labels).sum())
+            if progress:
+                progress(len(images))
+    return {kind: [right[Level(kind, severity)] / len(rows) for severity in severities] for kind in CORRUPTIONS}
+
+
+def levels(severities: Sequence[int]) -> list[Level]:
+    """Each kind in each severity."""
+    return [Level(kind, severity) for kind, severity in product(CORRUPTIONS, severities)]
+
+
+def corrupted_batches(
+    split: Split, preprocessing: Preprocessing, rows: np.ndarray, severities: Sequence[int], batch_size: int
+) -> Iterator[CorruptedBatch]:
+    """Each batch of the rows in each level; threads read and corrupt the next ones ahead.
+
+    Raises:
+        BadImage: an image cannot be read.
+    """
+    dataset = ImageDataset(split, preprocessing, cache=False)
+    batches = decode_ahead(rows.tolist(), dataset.__getitem__, batch_size)
+    tasks = ((level, samples) for samples in batches for level in levels(severities))
+    for found in decode_ahead(tasks, corrupted, 1):
+        yield from found
+
+
+def corrupted(task: tuple[Level, list[dict]]) -> CorruptedBatch:
+    """The samples, each a batch of one, as one corrupted batch; the index of a sample determines its random numbers."""
+    level, samples = task
+    images, labels, rows = (torch.cat([sample[key] for sample in samples]) for key in ("image", "label", "index"))
+    counters = [(SEED, row) for row in rows.tolist()]
+    found = corrupt_batch(images.permute(0, 2, 3, 1).numpy(), *level, counters)
+    return CorruptedBatch(level, torch.from_numpy(found).permute(0, 3, 1, 2).contiguous(), labels)
